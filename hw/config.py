@@ -1,0 +1,266 @@
+"""The chip, as one frozen and validated description; nothing about a chip is written twice.
+
+A chip is a TOML file (see `hw/chips/`) with the floorplan drawn as text:
+
+    name = "quad16"
+    lanes = 16
+    floorplan = ["dram core core",
+                 "spm  core core",
+                 "host spm  dram"]
+
+Rows of the floorplan are mesh rows, y growing downwards; columns are x. Everything that the gateware, the
+schedulers and the model need to know about a chip is a field or a property of `ChipConfig`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections import Counter
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+CHIP_FOLDER = Path(__file__).parent / "chips"
+
+#: Bits of a word address inside one region of a tile (see `hw.isa.Region`).
+OFFSET_BITS = 24
+#: Payload words of the longest data packet. Packets never cross a destination address that is a multiple of it,
+#: so that each one is at most one AXI4 burst inside a 4 KiB page (for lanes <= 64).
+PACKET_WORDS = 64
+#: Bytes of one instruction.
+INSTRUCTION_BYTES = 32
+#: Bytes of one trace record.
+TRACE_BYTES = 16
+
+
+class ConfigError(ValueError):
+    """A chip that cannot be built; the message names the file, the field and the mend."""
+
+
+class TileKind(StrEnum):
+    """What stands at a place of the floorplan."""
+
+    CORE = "core"
+    SPM = "spm"
+    DRAM = "dram"
+    HOST = "host"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+Words = Annotated[int, Field(ge=1, le=1 << 16)]
+
+
+class CoreConfig(_Frozen):
+    """Local memories of one core, in words of `lanes` bytes (ACC: words of `lanes` int32)."""
+
+    a_words: Words = 4096
+    b_words: Words = 4096
+    acc_words: Annotated[int, Field(ge=1, le=1 << 14)] = 1024
+    out_words: Annotated[int, Field(ge=1, le=1 << 14)] = 2048
+
+
+class DramConfig(_Frozen):
+    """One DRAM channel behind each `dram` tile.
+
+    `words`: capacity in words. `bytes_per_cycle`: reads and writes together, at most one word a cycle.
+    `latency`: cycles from an accepted read address to its first beat.
+    """
+
+    words: Annotated[int, Field(ge=1, le=1 << OFFSET_BITS)] = 1 << 20
+    bytes_per_cycle: Annotated[int, Field(ge=1, le=64)] = 16
+    latency: Annotated[int, Field(ge=1, le=1000)] = 40
+
+
+class NocConfig(_Frozen):
+    """Depth in flits of each router input buffer, per plane. The post plane's packets are one flit long."""
+
+    data_depth: Annotated[int, Field(ge=2, le=64)] = 4
+    request_depth: Annotated[int, Field(ge=2, le=64)] = 4
+    post_depth: Annotated[int, Field(ge=2, le=64)] = 2
+
+
+class ChipConfig(_Frozen):
+    """A whole chip.
+
+    `lanes` (P) is everything at once: bytes of a memory word, payload bytes of a data flit, cycles of one
+    array window, the upper bound of `rows` and `cols`. Raises pydantic's ValidationError (wrapped into
+    `ConfigError` by `load`).
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
+    lanes: Annotated[int, Field(ge=4, le=64)]
+    rows: Annotated[int, Field(ge=1, le=64)] = 0
+    cols: Annotated[int, Field(ge=1, le=64)] = 0
+    floorplan: tuple[tuple[TileKind, ...], ...]
+    core: CoreConfig = CoreConfig()
+    spm_words: Annotated[int, Field(ge=1, le=1 << 20)] = 16384
+    dram: DramConfig = DramConfig()
+    noc: NocConfig = NocConfig()
+    semaphores: Annotated[int, Field(ge=8, le=64)] = 32
+    ring_instructions: Annotated[int, Field(ge=4, le=256)] = 32
+    mover_queue: Annotated[int, Field(ge=1, le=64)] = 8
+    trace_records: Annotated[int, Field(ge=16, le=1 << 20)] = 16384
+    product_register: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_array(cls, values: object) -> object:
+        # Unless said otherwise the array is as large as the word.
+        if isinstance(values, dict) and "lanes" in values:
+            return {"rows": values["lanes"], "cols": values["lanes"]} | values
+        return values
+
+    @field_validator("floorplan", mode="before")
+    @classmethod
+    def _draw(cls, value: object) -> object:
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError('expected a list of text rows such as ["dram core", "host spm"]')
+        return tuple(tuple(row.split()) if isinstance(row, str) else row for row in value)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.lanes & (self.lanes - 1):
+            raise ValueError(f"lanes = {self.lanes} must be a power of two (AXI4 data width); rows and cols need not be")
+        for field in ("rows", "cols"):
+            if getattr(self, field) > self.lanes:
+                raise ValueError(f"{field} = {getattr(self, field)} exceeds lanes = {self.lanes}")
+        widths = {len(row) for row in self.floorplan}
+        if len(widths) != 1:
+            raise ValueError(f"floorplan rows differ in length: {[len(row) for row in self.floorplan]}")
+        if not 1 <= self.width <= 16 or not 1 <= self.height <= 16:
+            raise ValueError(f"floorplan is {self.width}x{self.height}, tile coordinates reach 16x16")
+        count = Counter(kind for row in self.floorplan for kind in row)
+        for kind in (TileKind.DRAM, TileKind.CORE):
+            if not count[kind]:
+                raise ValueError(f'floorplan has no "{kind}" tile; every chip needs at least one')
+        if count[TileKind.HOST] != 1:
+            raise ValueError(f'floorplan has {count[TileKind.HOST]} "host" tiles; exactly one is needed')
+        if self.ring_instructions & (self.ring_instructions - 1):
+            raise ValueError(f"ring_instructions = {self.ring_instructions} must be a power of two")
+        if self.trace_records & (self.trace_records - 1):
+            raise ValueError(f"trace_records = {self.trace_records} must be a power of two")
+        if self.dram.bytes_per_cycle > self.lanes:
+            raise ValueError(
+                f"dram.bytes_per_cycle = {self.dram.bytes_per_cycle} exceeds one word a cycle ({self.lanes} bytes)"
+            )
+        return self
+
+    # -- geometry ---------------------------------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        """Mesh columns."""
+        return len(self.floorplan[0])
+
+    @property
+    def height(self) -> int:
+        """Mesh rows."""
+        return len(self.floorplan)
+
+    @cached_property
+    def tiles(self) -> dict[int, TileKind]:
+        """Tile address (y * 16 + x) to kind, in floorplan order."""
+        return {tile_address(x, y): kind for y, row in enumerate(self.floorplan) for x, kind in enumerate(row)}
+
+    def of_kind(self, kind: TileKind) -> tuple[int, ...]:
+        """Tile addresses of one kind, in floorplan order."""
+        return tuple(tile for tile, found in self.tiles.items() if found is kind)
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        return self.of_kind(TileKind.CORE)
+
+    @property
+    def spms(self) -> tuple[int, ...]:
+        return self.of_kind(TileKind.SPM)
+
+    @property
+    def drams(self) -> tuple[int, ...]:
+        return self.of_kind(TileKind.DRAM)
+
+    @property
+    def host(self) -> int:
+        return self.of_kind(TileKind.HOST)[0]
+
+    # -- derived sizes ----------------------------------------------------------------------------------------
+
+    @property
+    def word_bits(self) -> int:
+        return 8 * self.lanes
+
+    @property
+    def data_flit_bits(self) -> int:
+        """Payload of a data flit; a head flit needs 64 bits whatever the word is."""
+        return max(64, self.word_bits)
+
+    @property
+    def instruction_words(self) -> int:
+        """Memory words of one instruction."""
+        return max(1, INSTRUCTION_BYTES // self.lanes)
+
+    @property
+    def trace_words(self) -> int:
+        """Memory words of one trace record."""
+        return max(1, TRACE_BYTES // self.lanes)
+
+    @property
+    def fetch_chunk(self) -> int:
+        """Instructions that a stream asks for at once: half its ring."""
+        return self.ring_instructions // 2
+
+    @cached_property
+    def digest(self) -> str:
+        """Content hash of the description, for caches."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+def tile_address(x: int, y: int) -> int:
+    """The 8-bit address of the tile in column x and row y."""
+    return y * 16 + x
+
+
+def tile_position(tile: int) -> tuple[int, int]:
+    """(x, y) of a tile address."""
+    return tile % 16, tile // 16
+
+
+def built_in_chips() -> tuple[str, ...]:
+    """Names of the chips that ship with Meshloom."""
+    return tuple(sorted(path.stem for path in CHIP_FOLDER.glob("*.toml")))
+
+
+def load(chip: str | Path) -> ChipConfig:
+    """Reads a chip: a built-in name or the path of a TOML file. Raises ConfigError with place and mend."""
+    path = Path(chip)
+    if path.suffix != ".toml":
+        path = CHIP_FOLDER / f"{chip}.toml"
+        if not path.is_file():
+            raise ConfigError(f"unknown chip {str(chip)!r}: built in are {', '.join(built_in_chips())}; or give a .toml")
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text") from error
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: malformed TOML: {error}") from error
+    try:
+        return ChipConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: " + "; ".join(_explain(item) for item in error.errors())) from error
+
+
+def _explain(item: object) -> str:
+    assert isinstance(item, dict)
+    where = ".".join(str(part) for part in item["loc"])
+    message = item["msg"].removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message

@@ -1,0 +1,312 @@
+"""The formats that hardware and software share: instructions, packets, trace records, faults.
+
+This is their only definition. The RTL decoder, the assembler and disassembler, the reference tables in the
+documentation and the random program generator are all derived from the tables below. `Format.pack` refuses a value
+that does not fit its field; nothing is ever truncated.
+
+An instruction is 256 bits, little-endian in memory, the first field in the lowest bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .config import INSTRUCTION_BYTES, OFFSET_BITS
+
+if TYPE_CHECKING:  # the gateware library is slow to import and only the gateware needs it
+    from amaranth.lib import data
+
+#: Tag of the moves that instruction fetch makes by itself; they leave no trace record.
+FETCH_TAG = 0xFFFF
+#: Requantisation divides by 2**SCALE_SHIFT.
+SCALE_SHIFT = 17
+
+
+class IsaError(ValueError):
+    """A value that does not fit its field, or bits that are no instruction."""
+
+
+class Opcode(IntEnum):
+    """What an instruction does. Zero is illegal, so that running into empty memory is a fault."""
+
+    SYNC = 1
+    MOVE = 2
+    GEMM = 3
+    FETCH = 5
+    END = 6
+
+
+class Unit(IntEnum):
+    """The units of a tile, each with one instruction stream."""
+
+    MOVER = 0
+    MATRIX = 1
+    VECTOR = 2
+    NONE = 3
+
+
+class Region(IntEnum):
+    """Bits [27:24] of a word address: which memory of the tile. Offsets inside a region count words of P bytes."""
+
+    MAIN = 0  #: core: operand memory A; spm: the bank; dram: the channel
+    B = 1  #: core: operand memory B
+    ACC = 2  #: core: partial sums; four words of P bytes for each word of P int32
+    OUT = 3  #: core: requantised results
+    RING_MOVER = 8  #: instruction ring of the mover's stream
+    RING_MATRIX = 9
+    RING_VECTOR = 10
+    TRACE = 12  #: trace records, oldest first
+    STATS = 13  #: cycle counters
+
+
+class Cause(IntEnum):
+    """Why a fault was raised."""
+
+    NONE = 0
+    ILLEGAL_OPCODE = 1  #: value = opcode
+    RESERVED_BITS = 2  #: a bit that must be zero is set
+    ADDRESS = 3  #: value = the address that lies past its memory
+    DESTINATION = 4  #: value = the tile address outside the floorplan
+    SEMAPHORE_OVERFLOW = 5  #: value = the semaphore
+    SEMAPHORE_RANGE = 6  #: value = a semaphore number this tile does not have
+    LATE = 7  #: fire_at already past; value = cycles too late
+    SHAPE = 8  #: a zero count or run where at least one is needed
+    WATCHDOG = 9  #: the run exceeded its cycle bound; value = the bound's low bits
+    BUS = 10  #: the DRAM answered with an AXI error
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field: name, width in bits, meaning (with its unit)."""
+
+    name: str
+    width: int
+    doc: str
+
+
+@dataclass(frozen=True)
+class Format:
+    """A packed record, first field in the lowest bits; bits past the last field up to `width` must be zero."""
+
+    name: str
+    fields: tuple[Field, ...]
+    width: int
+
+    def __post_init__(self) -> None:
+        if self.used > self.width:
+            raise IsaError(f"{self.name}: fields take {self.used} bits, the format has {self.width}")
+
+    @property
+    def used(self) -> int:
+        """Bits taken by fields."""
+        return sum(field.width for field in self.fields)
+
+    @cached_property
+    def offsets(self) -> dict[str, tuple[int, int]]:
+        """Field name to (lowest bit, width)."""
+        found, at = {}, 0
+        for field in self.fields:
+            found[field.name] = (at, field.width)
+            at += field.width
+        return found
+
+    def layout(self) -> data.StructLayout:
+        """The amaranth layout, with a `reserved` member for the unused high bits (if there are any)."""
+        from amaranth.lib import data
+
+        members: dict[str, int] = {field.name: field.width for field in self.fields}
+        if self.used < self.width:
+            members["reserved"] = self.width - self.used
+        return data.StructLayout(members)
+
+    def pack(self, values: Mapping[str, int]) -> int:
+        """The record as an integer. Missing fields are 0. Raises IsaError on unknown names and misfits."""
+        word = 0
+        for name, value in values.items():
+            place = self.offsets.get(name)
+            if place is None:
+                raise IsaError(f"{self.name} has no field {name!r}; it has {', '.join(self.offsets)}")
+            at, width = place
+            if not 0 <= value < 1 << width:
+                raise IsaError(f"{self.name}.{name} = {value} does not fit {width} bits (0..{(1 << width) - 1})")
+            word |= int(value) << at
+        return word
+
+    def unpack(self, word: int) -> dict[str, int]:
+        """The fields of a record. Raises IsaError when a reserved bit is set."""
+        if not 0 <= word < 1 << self.width or word >> self.used:
+            raise IsaError(f"{self.name}: reserved bits are set in {word:#x}")
+        return {name: (word >> at) & ((1 << width) - 1) for name, (at, width) in self.offsets.items()}
+
+
+HEADER = (
+    Field("opcode", 4, "operation (`Opcode`)"),
+    Field("tag", 16, "names the instruction in traces, faults and the schedule"),
+    Field("wait_sem", 6, "semaphore of this tile to wait on"),
+    Field("wait_n", 6, "wait until the semaphore is at least this, then subtract it; 0 = no wait"),
+    Field("post_sem", 6, "semaphore of the executing tile to add to when the instruction is complete"),
+    Field("post_n", 4, "how much to add; 0 = no post"),
+    Field("fire_at", 32, "cycle at which to start; 0 = as soon as the wait holds; already past = fault LATE"),
+)
+
+_BODIES: dict[Opcode, tuple[Field, ...]] = {
+    Opcode.SYNC: (
+        Field("tile", 8, "tile whose semaphore to add to"),
+        Field("sem", 6, "semaphore of that tile"),
+        Field("n", 4, "how much to add; 0 = nothing is sent"),
+    ),
+    Opcode.MOVE: (
+        Field("src_tile", 8, "tile whose mover executes; another tile than one's own = a pull, sent as a request"),
+        Field("src", 28, "source word address (`Region` in bits 27:24)"),
+        Field("src_run", 16, "source words that lie side by side, >= 1"),
+        Field("src_stride", 20, "words from the start of one source run to the next"),
+        Field("dst_tile", 8, "tile that receives"),
+        Field("dst", 28, "destination word address"),
+        Field("dst_run", 16, "destination words that lie side by side, >= 1"),
+        Field("dst_stride", 20, "words from the start of one destination run to the next"),
+        Field("words", 16, "words in all, >= 1"),
+        Field("notify_tile", 8, "tile whose semaphore is added to (by 1) when the last word has landed"),
+        Field("notify_sem", 6, "semaphore of that tile"),
+        Field("notify", 1, "1 = notify"),
+    ),
+    Opcode.GEMM: (
+        Field("a_base", 16, "A: word of channel block 0, row 0, column 0 of the input tile"),
+        Field("a_plane", 16, "A: words of one channel block = input rows x input columns"),
+        Field("in_w", 10, "A: words of one input row"),
+        Field("k_blocks", 8, "channel blocks (words along the channels), >= 1"),
+        Field("kernel_h", 4, "kernel rows, >= 1"),
+        Field("kernel_w", 4, "kernel columns, >= 1"),
+        Field("stride_h", 3, "rows between outputs, >= 1"),
+        Field("stride_w", 3, "columns between outputs, >= 1"),
+        Field("dilation", 3, "distance of kernel taps, >= 1"),
+        Field("pad_top", 4, "zero rows above the tile; rows past its end are zero too"),
+        Field("pad_left", 4, "zero columns left of the tile; columns past its end are zero too"),
+        Field("out_w", 10, "output columns, >= 1"),
+        Field("pixels", 14, "output pixels (rows x columns), >= 1"),
+        Field("b_base", 16, "B: words [n block][channel block][kernel row][kernel column][array column]"),
+        Field("n_blocks", 6, "output channel blocks, >= 1"),
+        Field("addend", 2, "what is added to each accumulator row (`Addend`)"),
+        Field("addend_base", 14, "ACC: first word of the addend"),
+        Field("to_acc", 1, "1 = the sums go to ACC as int32; 0 = requantised to OUT"),
+        Field("dest_base", 14, "ACC or OUT: first word of the result, [n block][pixel]"),
+        Field("scale", 16, "m of y = sat8(RNE(acc * m / 2^17))"),
+        Field("relu", 1, "1 = clamp below at 0"),
+        Field("clamp", 7, "clamp above at this; 127 = no clamp"),
+    ),
+    Opcode.FETCH: (
+        Field("tile", 8, "tile whose stream to start"),
+        Field("unit", 2, "unit whose stream to start (`Unit`)"),
+        Field("dram", 8, "tile that holds the program"),
+        Field("addr", 28, "word address of the first instruction there"),
+        Field("count", 24, "instructions"),
+    ),
+    Opcode.END: (),
+}
+
+INSTRUCTION_BITS = 8 * INSTRUCTION_BYTES
+
+#: Layout of every instruction.
+INSTRUCTIONS: dict[Opcode, Format] = {
+    opcode: Format(opcode.name, HEADER + body, INSTRUCTION_BITS) for opcode, body in _BODIES.items()
+}
+#: Just the header, for what all units decode alike.
+HEADER_FORMAT = Format("HEADER", HEADER, INSTRUCTION_BITS)
+
+
+class Addend(IntEnum):
+    """What the drain path adds to each row of accumulators."""
+
+    NONE = 0
+    BIAS = 1  #: ACC[addend_base + n block]: the same word for every pixel
+    PARTIAL = 2  #: ACC[addend_base + n block * pixels + pixel]: partial sums of an earlier pass
+
+
+DATA_HEAD = Format(
+    "DATA_HEAD",
+    (
+        Field("dst_tile", 8, "tile that receives; routers look at nothing else"),
+        Field("addr", 28, "word address of the first payload word; the rest follow side by side"),
+        Field("words", 7, "payload words that follow, 1..64"),
+        Field("notify_tile", 8, "tile to post to when the tail has landed"),
+        Field("notify_sem", 6, "semaphore there"),
+        Field("notify", 1, "1 = post"),
+    ),
+    64,
+)
+REQUEST_HEAD = Format(
+    "REQUEST_HEAD",
+    (
+        Field("dst_tile", 8, "tile that receives"),
+        Field("unit", 2, "for a FETCH: the unit whose stream starts"),
+        Field("fetch", 1, "1 = a FETCH for that unit's stream; 0 = a MOVE for the mover"),
+    ),
+    64,
+)
+#: Flits of a request packet: the head, then the instruction, low bits first.
+REQUEST_FLIT_BITS = 64
+REQUEST_FLITS = 1 + INSTRUCTION_BITS // REQUEST_FLIT_BITS
+
+POST = Format(
+    "POST",
+    (
+        Field("dst_tile", 8, "tile that receives"),
+        Field("fault", 1, "1 = this is a fault report for the host tile"),
+        Field("sem", 6, "semaphore to add to"),
+        Field("n", 4, "how much"),
+        Field("cause", 4, "fault: `Cause`"),
+        Field("tile", 8, "fault: tile that raised it"),
+        Field("unit", 2, "fault: `Unit`"),
+        Field("tag", 16, "fault: tag of the instruction"),
+        Field("value", OFFSET_BITS + 4, "fault: the offending value"),
+    ),
+    77,
+)
+TRACE = Format(
+    "TRACE",
+    (
+        Field("tag", 16, "tag of the instruction"),
+        Field("unit", 2, "unit that executed it"),
+        Field("opcode", 4, "its opcode"),
+        Field("wait", 21, "cycles it waited for its semaphore or fire time (saturating)"),
+        Field("stall", 21, "cycles it was held up by the network or the memory (saturating)"),
+        Field("start", 32, "cycle of its first action"),
+        Field("end", 32, "cycle after its last action"),
+    ),
+    128,
+)
+
+
+def address(region: Region, offset: int) -> int:
+    """A word address inside a tile. Raises IsaError when the offset does not fit."""
+    if not 0 <= offset < 1 << OFFSET_BITS:
+        raise IsaError(f"offset {offset} does not fit {OFFSET_BITS} bits")
+    return (region << OFFSET_BITS) | offset
+
+
+def split_address(word_address: int) -> tuple[int, int]:
+    """(region number, offset) of a word address."""
+    return word_address >> OFFSET_BITS, word_address & ((1 << OFFSET_BITS) - 1)
+
+
+def encode(opcode: Opcode, **fields: int) -> bytes:
+    """Assembles one instruction (32 bytes). Raises IsaError on unknown fields and values out of range."""
+    return INSTRUCTIONS[opcode].pack({"opcode": int(opcode), **fields}).to_bytes(INSTRUCTION_BYTES, "little")
+
+
+def decode(code: bytes) -> tuple[Opcode, dict[str, int]]:
+    """Disassembles one instruction: its opcode and all other fields. Raises IsaError when it is none."""
+    if len(code) != INSTRUCTION_BYTES:
+        raise IsaError(f"an instruction has {INSTRUCTION_BYTES} bytes, not {len(code)}")
+    word = int.from_bytes(code, "little")
+    number = word & 0xF
+    try:
+        opcode = Opcode(number)
+    except ValueError:
+        raise IsaError(f"illegal opcode {number}") from None
+    fields = INSTRUCTIONS[opcode].unpack(word)
+    del fields["opcode"]
+    return opcode, fields
