@@ -106,7 +106,7 @@ class ChipConfig(_Frozen):
     semaphores: Annotated[int, Field(ge=8, le=64)] = 32
     ring_instructions: Annotated[int, Field(ge=4, le=256)] = 32
     mover_queue: Annotated[int, Field(ge=1, le=64)] = 8
-    trace_records: Annotated[int, Field(ge=16, le=1 << 20)] = 16384
+    trace_records: Annotated[int, Field(ge=16, le=1 << 20)] = 4096
     product_register: bool = False
 
     @model_validator(mode="before")

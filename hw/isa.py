@@ -76,7 +76,9 @@ class Cause(IntEnum):
     LATE = 7  #: fire_at already past; value = cycles too late
     SHAPE = 8  #: a zero count or run where at least one is needed
     WATCHDOG = 9  #: the run exceeded its cycle bound; value = the bound's low bits
-    BUS = 10  #: the DRAM answered with an AXI error
+    BUS = 10  #: the DRAM answered with an AXI error; value = first word of the burst, bit 24 set for a write
+    STREAM_BUSY = 11  #: a FETCH for a stream that is still running; value = its program address
+    LENGTH = 12  #: a data packet whose tail is not where its head said; value = its address
 
 
 @dataclass(frozen=True)

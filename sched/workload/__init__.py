@@ -1,0 +1,1 @@
+"""Workloads: layers with shapes and data (`layers`), how tensors lie in memory (`layout`), and names (`catalog`)."""

@@ -1,0 +1,48 @@
+# Every target works from a fresh clone: `make setup` is run first where it has not been.
+# Variables: CHIP= a built-in chip or a .toml, SIM=verilator|icarus, WAVES=1, JOBS= parallel jobs, SCHEDULER=, OUT=.
+
+CHIP ?= quad16
+SIM ?= verilator
+SCHEDULER ?= loop_order
+WAVES ?= 0
+JOBS ?= $(shell nproc)
+OUT ?= sim_build/verilog/$(basename $(notdir $(CHIP)))
+
+BIN := .venv/bin
+STAMP := .venv/.setup-stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help setup sim test lint verilog bench clean
+
+help: ## list every target
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@sed -n 's/^# Variables: /  /p' $(firstword $(MAKEFILE_LIST))
+
+setup: ## install everything into .venv (and missing system packages); quick when nothing has changed
+	@scripts/setup.sh
+
+# Not the setup target itself: its stamp, so that a target costs nothing extra when setup has run.
+$(STAMP): requirements.lock pyproject.toml scripts/setup.sh
+	@scripts/setup.sh
+	@touch $@
+
+sim: $(STAMP) ## co-simulate the regression of real layers and print its table (CHIP, SIM, SCHEDULER, WAVES, JOBS)
+	$(BIN)/meshloom run --regression --chip $(CHIP) --scheduler $(SCHEDULER) --simulator $(SIM) --jobs $(JOBS) $(if $(filter-out 0,$(WAVES)),--waves)
+
+test: lint ## lint, types and the whole test suite
+	$(BIN)/pytest -n 2
+
+lint: $(STAMP) ## style (ruff) and types (pyright)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --project .typing
+
+verilog: $(STAMP) ## write the synthesisable Verilog of a chip and its manifest (CHIP, OUT)
+	$(BIN)/meshloom verilog --chip $(CHIP) --out $(OUT)
+
+bench: $(STAMP) ## measure speed and exactness, side by side with other simulators
+	$(BIN)/meshloom bench
+
+clean: ## remove build output and caches; .venv stays
+	rm -rf sim_build .pytest_cache .ruff_cache .hypothesis
+	find hw sched tb tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,97 @@
+"""The whole chip: three meshes and the tiles around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import ChipConfig, TileKind
+from .isa import POST, REQUEST_FLIT_BITS
+from .memory.axi import AXI4Lite
+from .noc.mesh import Mesh
+from .tile import Tile, dram_bus
+
+PLANES = ("data", "request", "post")
+
+
+def tile_module(kind: TileKind) -> str:
+    """Name of the Verilog module of a tile kind."""
+    return f"tile_{kind.value}"
+
+
+def chip_ports(config: ChipConfig) -> wiring.Signature:
+    """The chip's ports besides clock and reset."""
+    return wiring.Signature(
+        {f"axi_{i}": Out(dram_bus(config)) for i in range(len(config.drams))}
+        | {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1)}
+    )
+
+
+class Chip(wiring.Component):
+    """Ports: `axi_<i>` (AXI4 master of the i-th dram tile of the floorplan), `bus` (AXI4-Lite slave of the host), `irq`.
+
+    Tiles are instances of modules that are emitted once for each kind (`hw.verilog` does that), because elaborating and
+    simulating a core N times costs N times as much.
+    """
+
+    def __init__(self, config: ChipConfig) -> None:
+        self.config = config
+        super().__init__(chip_ports(config))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        bits = {"data": config.data_flit_bits, "request": REQUEST_FLIT_BITS, "post": POST.width}
+        depth = {"data": config.noc.data_depth, "request": config.noc.request_depth, "post": config.noc.post_depth}
+        meshes = {plane: Mesh(config.width, config.height, bits[plane], depth[plane]) for plane in PLANES}
+        for plane, mesh in meshes.items():
+            m.submodules[f"{plane}_plane"] = mesh
+        clock = {"now": Signal(32), "go": Signal(), "trace": Signal()}
+        drams = {tile: index for index, tile in enumerate(config.drams)}
+        for tile, kind in config.tiles.items():
+            ports: dict[str, Any] = {
+                "i_clk": ClockSignal(),
+                "i_rst": ResetSignal(),
+                "i_tile": tile,
+                "i_host": config.host,
+                **{f"i_{name}": signal for name, signal in clock.items()},
+            }
+            for plane, mesh in meshes.items():
+                into, out = mesh.inject(tile), mesh.eject(tile)
+                ports |= {
+                    f"o_{plane}_out__payload": into.payload.as_value(),
+                    f"o_{plane}_out__valid": into.valid,
+                    f"i_{plane}_out__ready": into.ready,
+                    f"i_{plane}_in__payload": out.payload.as_value(),
+                    f"i_{plane}_in__valid": out.valid,
+                    f"o_{plane}_in__ready": out.ready,
+                }
+            strobes = [mesh.fault(tile) for mesh in meshes.values()]
+            bad, where = Signal(name=f"bad_{tile}"), Signal(8, name=f"where_{tile}")
+            for strobe, destination in strobes:
+                with m.If(strobe):
+                    m.d.comb += [bad.eq(1), where.eq(destination)]
+            ports |= {"i_astray": bad, "i_astray_tile": where}
+            if kind is TileKind.DRAM:
+                ports |= _members("axi", dram_bus(config), getattr(self, f"axi_{drams[tile]}"))
+            if kind is TileKind.HOST:
+                ports |= _members("bus", AXI4Lite(address_bits=8).flip(), self.bus)
+                ports |= {"o_irq": self.irq} | {f"o_{name}_out": signal for name, signal in clock.items()}
+            m.submodules[f"tile_{tile}"] = Instance(tile_module(kind), **ports)
+        return m
+
+
+def _members(prefix: str, signature: wiring.Signature, interface: Any) -> dict[str, Any]:
+    """Instance ports of an interface, named as the gateware library names flattened ports."""
+    return {
+        f"{'o' if member.flow is Out else 'i'}_{prefix}__{'__'.join(str(part) for part in path)}": value
+        for (path, member, value) in signature.flatten(interface)
+    }
+
+
+def tiles_used(config: ChipConfig) -> dict[TileKind, Tile]:
+    """One tile of each kind that the floorplan uses."""
+    return {kind: Tile(config, kind) for kind in dict.fromkeys(config.tiles.values())}

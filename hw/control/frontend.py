@@ -1,0 +1,227 @@
+"""The front end of a unit's instruction stream: fetch, wait, fire, issue.
+
+Contract: instructions of one stream are issued in order. The ring of `ring_instructions` is filled by MOVEs that the
+front end asks the DRAM tile for, half a ring at a time, whenever that much is free. SYNC is executed here; all else
+goes to the unit over `issue`, with the cycles that it waited.
+
+Latency: an instruction that is in the ring and waits for nothing is offered to its unit 2 cycles after the one before
+it was taken. A `fire_at` of f is offered in cycle f + 1; f already past is a LATE fault.
+Throughput: one instruction every 3 cycles.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ChipConfig
+from ..isa import FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit
+from .signatures import (
+    FaultSignature,
+    FetchLayout,
+    Issue,
+    MoveLayout,
+    PostFlit,
+    Request,
+    SemPost,
+    SyncLayout,
+    TakeSignature,
+    TraceRecord,
+)
+
+#: Which instructions a unit understands (SYNC: every unit).
+ACCEPTS = {
+    Unit.MOVER: (Opcode.MOVE, Opcode.FETCH, Opcode.END),
+    Unit.MATRIX: (Opcode.GEMM,),
+}
+RING_REGION = {Unit.MOVER: Region.RING_MOVER, Unit.MATRIX: Region.RING_MATRIX, Unit.VECTOR: Region.RING_VECTOR}
+
+
+class FrontEnd(wiring.Component):
+    """One stream. `ring` takes the words of delivered instructions, `start` a FETCH for this unit."""
+
+    def __init__(self, config: ChipConfig, unit: Unit) -> None:
+        self.config, self.unit = config, unit
+        super().__init__(
+            {
+                "tile": In(8),
+                "now": In(32),
+                "go": In(1),
+                "start": In(data.StructLayout({"valid": 1, "fetch": FetchLayout})),
+                "ring": In(data.StructLayout({"valid": 1, "offset": 24, "data": config.word_bits})),
+                "fetch": Out(stream.Signature(Request)),
+                "take": Out(TakeSignature()),
+                "issue": Out(stream.Signature(Issue)),
+                "send": Out(stream.Signature(PostFlit)),
+                "post": Out(stream.Signature(SemPost)),
+                "record": Out(stream.Signature(TraceRecord)),
+                "fault": Out(FaultSignature()),
+                "waiting": Out(1),
+                "blocked": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        depth, words = config.ring_instructions, config.instruction_words
+        slot_bits = max(INSTRUCTION_BITS, config.word_bits)
+        m.submodules.ring_memory = ring = memory.Memory(shape=data.ArrayLayout(slot_bits // words, words), depth=depth,
+                                                        init=[])
+        fill = ring.write_port(granularity=1)
+        read = ring.read_port()
+
+        # Ring bookkeeping. All three count instructions and run modulo twice the depth, so that full is not empty.
+        requested, consumed = Signal(range(2 * depth)), Signal(range(2 * depth))
+        landed = Signal(range(2 * depth * words))
+        remaining, address, dram = Signal(24), Signal(28), Signal(8)
+        available = Signal()
+        m.d.comb += available.eq((landed >> (words.bit_length() - 1))[: len(consumed)] != consumed)
+
+        m.d.comb += [fill.addr.eq(self.ring.offset >> (words.bit_length() - 1)), fill.data.eq(
+            Cat(self.ring.data for _ in range(words)))]
+        with m.If(self.ring.valid):
+            lane = self.ring.offset[: words.bit_length() - 1] if words > 1 else 0
+            m.d.comb += fill.en.eq(1 << lane)
+            m.d.sync += landed.eq(landed + 1)
+
+        self._fetch(m, requested, consumed, remaining, address, dram)
+        idle = Signal()
+        m.d.comb += idle.eq((remaining == 0) & (requested == consumed))
+        with m.If(self.start.valid):
+            fetch = self.start.fetch
+            with m.If(idle):
+                m.d.sync += [requested.eq(0), consumed.eq(0), landed.eq(0)]
+                m.d.sync += [remaining.eq(fetch.count), address.eq(fetch.addr), dram.eq(fetch.dram)]
+            with m.Else():
+                m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.STREAM_BUSY)]
+                m.d.comb += [self.fault.tag.eq(fetch.tag), self.fault.value.eq(fetch.addr)]
+        self._execute(m, read, available, consumed)
+        return m
+
+    def _fetch(self, m: Module, requested, consumed, remaining, address, dram) -> None:  # noqa: ANN001
+        """Asks for the next half ring as soon as it is free."""
+        config = self.config
+        depth, words = config.ring_instructions, config.instruction_words
+        chunk = Signal(range(config.fetch_chunk + 1))
+        held = Signal.like(requested)
+        m.d.comb += held.eq(requested - consumed)
+        with m.If(remaining >= config.fetch_chunk):
+            m.d.comb += chunk.eq(config.fetch_chunk)
+        with m.Else():
+            m.d.comb += chunk.eq(remaining)
+        move = Signal(MoveLayout)
+        slot = Signal(range(depth))
+        m.d.comb += [
+            slot.eq(requested),
+            move.opcode.eq(Opcode.MOVE),
+            move.tag.eq(FETCH_TAG),
+            move.src_tile.eq(dram),
+            move.src.eq(address),
+            move.src_run.eq(chunk * words),
+            move.dst_tile.eq(self.tile),
+            move.dst.eq((RING_REGION[self.unit] << 24) + slot * words),
+            move.dst_run.eq(chunk * words),
+            move.words.eq(chunk * words),
+            self.fetch.payload.dst_tile.eq(dram),
+            self.fetch.payload.code.eq(move),
+            self.fetch.valid.eq((remaining != 0) & (held <= depth - config.fetch_chunk) & self.go),
+        ]
+        with m.If(self.fetch.valid & self.fetch.ready):
+            m.d.sync += [requested.eq(requested + chunk), remaining.eq(remaining - chunk)]
+            m.d.sync += address.eq(address + chunk * words)
+
+    def _execute(self, m: Module, read, available, consumed) -> None:  # noqa: ANN001
+        """Load, wait, issue."""
+        code = Signal(INSTRUCTION_BITS)
+        m.d.comb += [code.eq(read.data.as_value()), read.addr.eq(consumed)]
+        head = data.View(SyncLayout, code)  # the header is the same in every format
+        waited, taken = Signal(21), Signal()
+        sent, posted, traced = Signal(), Signal(), Signal()
+        begun = Signal(32)
+
+        illegal, reserved = Signal(), Signal()
+        with m.Switch(head.opcode):
+            for opcode in (Opcode.SYNC, *ACCEPTS[self.unit]):
+                with m.Case(int(opcode)):
+                    layout = INSTRUCTIONS[opcode]
+                    m.d.comb += reserved.eq(code[layout.used :].any())
+            with m.Default():
+                m.d.comb += illegal.eq(1)
+
+        def advance() -> None:
+            m.d.sync += [consumed.eq(consumed + 1), taken.eq(0), waited.eq(0)]
+            m.next = "LOAD"
+
+        m.d.comb += [self.take.sem.eq(head.wait_sem), self.take.n.eq(head.wait_n)]
+        m.d.comb += [self.issue.payload.code.eq(code), self.issue.payload.waited.eq(waited)]
+        with m.FSM():
+            with m.State("LOAD"):
+                m.d.comb += read.en.eq(available & self.go)
+                with m.If(available & self.go):
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                need = Signal()
+                late, due = Signal(), Signal()
+                m.d.comb += [
+                    need.eq((head.wait_n != 0) & ~taken),
+                    late.eq((head.fire_at != 0) & (self.now > head.fire_at)),
+                    due.eq((head.fire_at == 0) | (self.now == head.fire_at)),
+                ]
+                with m.If(illegal | reserved | late):
+                    m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(head.tag)]
+                    with m.If(illegal):
+                        m.d.comb += [self.fault.cause.eq(Cause.ILLEGAL_OPCODE), self.fault.value.eq(head.opcode)]
+                    with m.Elif(reserved):
+                        m.d.comb += self.fault.cause.eq(Cause.RESERVED_BITS)
+                    with m.Else():
+                        m.d.comb += [self.fault.cause.eq(Cause.LATE), self.fault.value.eq(self.now - head.fire_at)]
+                    m.next = "FAULT"
+                with m.Else():
+                    m.d.comb += [self.take.valid.eq(need), self.waiting.eq(1)]
+                    with m.If((~need | self.take.grant) & due):
+                        m.d.sync += begun.eq(self.now + 1)
+                        with m.If(head.opcode == Opcode.SYNC):
+                            m.d.sync += [sent.eq(0), posted.eq(0), traced.eq(0)]
+                            m.next = "SYNC"
+                        with m.Else():
+                            m.next = "ISSUE"
+                    with m.Else():
+                        with m.If(need & self.take.grant):
+                            m.d.sync += taken.eq(1)
+                        with m.If(~waited.all()):
+                            m.d.sync += waited.eq(waited + 1)
+            with m.State("ISSUE"):
+                m.d.comb += [self.issue.valid.eq(1), self.blocked.eq(1)]
+                with m.If(self.issue.ready):
+                    advance()
+            with m.State("SYNC"):
+                sync = data.View(SyncLayout, code)
+                m.d.comb += [
+                    self.send.valid.eq((sync.n != 0) & ~sent),
+                    self.send.payload.dst_tile.eq(sync.tile),
+                    self.send.payload.sem.eq(sync.sem),
+                    self.send.payload.n.eq(sync.n),
+                    self.post.valid.eq((sync.post_n != 0) & ~posted),
+                    self.post.payload.sem.eq(sync.post_sem),
+                    self.post.payload.n.eq(sync.post_n),
+                    self.record.valid.eq(~traced),
+                ]
+                done = [~port.valid | port.ready for port in (self.send, self.post, self.record)]
+                for flag, ok in zip((sent, posted, traced), done, strict=True):
+                    with m.If(ok):
+                        m.d.sync += flag.eq(1)
+                with m.If(done[0] & done[1] & done[2]):
+                    advance()
+            with m.State("FAULT"):
+                pass  # the host halts the chip; only reset leaves this state
+        record = self.record.payload
+        m.d.comb += [
+            record.tag.eq(head.tag),
+            record.unit.eq(int(self.unit)),
+            record.opcode.eq(head.opcode),
+            record.wait.eq(waited),
+            record.start.eq(begun),
+            record.end.eq(self.now + 1),
+        ]

@@ -1,0 +1,79 @@
+"""Counting semaphores of a tile: posts add, fused waits subtract.
+
+Contract: one update a cycle, posts before takes, lower-numbered ports first, so that nothing is lost and a post is
+never delayed by a wait. A post accepted in cycle t can be taken from cycle t+1 on. After reset the block clears its
+counters for `depth` cycles and accepts nothing meanwhile. A post past 255 or to a semaphore that does not exist is
+dropped and reported as a fault.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa import Cause
+from .signatures import FaultSignature, SemPost, TakeSignature
+
+#: Largest value of a semaphore.
+LIMIT = 255
+
+
+class Semaphores(wiring.Component):
+    """`count` semaphores of 8 bits with `posts` post ports (`post_0`...) and `takers` wait ports (`take_0`...)."""
+
+    def __init__(self, count: int, posts: int, takers: int) -> None:
+        self.count, self.posts, self.takers = count, posts, takers
+        super().__init__(
+            {f"post_{i}": In(stream.Signature(SemPost)) for i in range(posts)}
+            | {f"take_{i}": In(TakeSignature()) for i in range(takers)}
+            | {"fault": Out(FaultSignature()), "ready": Out(1)}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        depth = 1 << (self.count - 1).bit_length()
+        m.submodules.values = values = memory.Memory(shape=8, depth=depth, init=[])
+        write = values.write_port()
+        clearing = Signal(range(depth + 1))
+        m.d.comb += self.ready.eq(clearing == depth)
+
+        post = Signal(SemPost)
+        posting = Signal()
+        seen = values.read_port(domain="comb")
+        posts = [getattr(self, f"post_{i}") for i in range(self.posts)]
+        earlier = ~self.ready
+        for port in posts:
+            m.d.comb += port.ready.eq(~earlier)
+            with m.If(port.valid & ~earlier):
+                m.d.comb += [post.eq(port.payload), posting.eq(1)]
+            earlier = earlier | port.valid
+        total = Signal(9)
+        fits = Signal()
+        m.d.comb += [seen.addr.eq(post.sem), total.eq(seen.data + post.n)]
+        m.d.comb += fits.eq((post.sem < self.count) & (total <= LIMIT))
+        with m.If(posting & ~fits):
+            m.d.comb += [
+                self.fault.valid.eq(1),
+                self.fault.cause.eq(Mux(post.sem < self.count, Cause.SEMAPHORE_OVERFLOW, Cause.SEMAPHORE_RANGE)),
+                self.fault.value.eq(post.sem),
+            ]
+        with m.If(posting):
+            m.d.comb += [write.addr.eq(post.sem), write.data.eq(total), write.en.eq(fits)]
+
+        taken = earlier
+        for i in range(self.takers):
+            take = getattr(self, f"take_{i}")
+            value = values.read_port(domain="comb")
+            m.d.comb += value.addr.eq(take.sem)
+            enough = Signal(name=f"enough_{i}")
+            m.d.comb += enough.eq(take.valid & (value.data >= take.n))
+            m.d.comb += take.grant.eq(enough & ~taken)
+            with m.If(take.grant):
+                m.d.comb += [write.addr.eq(take.sem), write.data.eq(value.data - take.n), write.en.eq(1)]
+            taken = taken | enough
+
+        with m.If(~self.ready):
+            m.d.comb += [write.addr.eq(clearing), write.data.eq(0), write.en.eq(1)]
+            m.d.sync += clearing.eq(clearing + 1)
+        return m

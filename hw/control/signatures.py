@@ -1,0 +1,51 @@
+"""Interfaces that several parts of a tile share."""
+
+from __future__ import annotations
+
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, TRACE, Opcode
+
+#: A semaphore and how much to add to it.
+SemPost = data.StructLayout({"sem": 6, "n": 4})
+#: An instruction on its way from a stream to its unit, with the cycles that it waited.
+Issue = data.StructLayout({"code": INSTRUCTION_BITS, "waited": 21})
+#: An instruction on its way to another tile over the request plane.
+Request = data.StructLayout({"dst_tile": 8, "unit": 2, "fetch": 1, "code": INSTRUCTION_BITS})
+#: A fault, as it is inside a tile.
+FaultReport = data.StructLayout({"valid": 1, "cause": 4, "tag": 16, "value": 28})
+PostFlit = POST.layout()
+TraceRecord = TRACE.layout()
+MoveLayout = INSTRUCTIONS[Opcode.MOVE].layout()
+FetchLayout = INSTRUCTIONS[Opcode.FETCH].layout()
+SyncLayout = INSTRUCTIONS[Opcode.SYNC].layout()
+
+
+def notify_layout() -> data.StructLayout:
+    """Whom to tell that data has landed."""
+    return data.StructLayout({"notify_tile": 8, "notify_sem": 6, "notify": 1})
+
+
+class FaultSignature(wiring.Signature):
+    """A strobe that reports one fault; the tile adds who it is."""
+
+    def __init__(self) -> None:
+        super().__init__({"valid": Out(1), "cause": Out(4), "tag": Out(16), "value": Out(28)})
+
+
+class TakeSignature(wiring.Signature):
+    """A wait on a semaphore: `grant` in the same cycle means that `n` has been subtracted."""
+
+    def __init__(self) -> None:
+        super().__init__({"valid": Out(1), "sem": Out(6), "n": Out(6), "grant": In(1)})
+
+
+def word_write(lanes: int) -> stream.Signature:
+    """A stream of words for the memories of a tile."""
+    return stream.Signature(data.StructLayout({"region": 4, "offset": 24, "data": 8 * lanes}))
+
+
+def word_read() -> stream.Signature:
+    """A stream of read requests to the memories of a tile."""
+    return stream.Signature(data.StructLayout({"region": 4, "offset": 24}))

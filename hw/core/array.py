@@ -1,0 +1,238 @@
+"""The output-stationary int8 array: blocks of processing elements, and the grid that makes large arrays of them."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, ValueLike, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..config import ChipConfig
+
+#: Most rows and columns of one block. A block is converted once and instantiated; larger modules simulate slower.
+BLOCK_SIZE = 16
+
+
+def split(count: int, limit: int = BLOCK_SIZE) -> list[int]:
+    """Sizes, as equal as can be, of the fewest parts of `count` that are no larger than `limit`."""
+    parts = -(-count // limit)
+    return [count // parts + (index < count % parts) for index in range(parts)]
+
+
+class ArrayBlock(wiring.Component):
+    """`rows` x `cols` processing elements (PE) and the store that turns their skewed results into rows.
+
+    All timing is relative to the corner, PE(0, 0); PE(m, n) does the same m + n cycles later.
+
+    - `a[m]`, `b[n]`: operands for the left column and the top row, skewed by m and n; the PE in the corner multiplies
+      them in the same cycle. They leave at `a_out`, `b_out` after `cols` and `rows` cycles.
+    - `valid`: the corner has operands. When no PE can have any, nothing in the block moves.
+    - `first`: with the corner's first product of a fold *at its accumulator* (one cycle after the operands if
+      `product_register`): it overwrites the accumulator.
+    - `done`: with the last product of a fold at the corner's accumulator. One cycle later the sum is stored, so a
+      following fold's `first` may come right then. Two `done` are at least `rows` cycles apart.
+    - `result`: int32 sums of the row named by `row`, combinational. The sum of PE(m, n) can be read from 2 + m + n
+      cycles after `done`, and until 1 + m + n cycles after the `done` after that.
+    - `valid_right`, `first_right`, `done_right` and the same `_below`: the flags for the neighbours' corners.
+
+    Throughput: one multiply-accumulate per PE and cycle.
+    """
+
+    a: list[Signal]
+    b: list[Signal]
+    a_out: list[Signal]
+    b_out: list[Signal]
+    valid: Signal
+    first: Signal
+    done: Signal
+    valid_right: Signal
+    first_right: Signal
+    done_right: Signal
+    valid_below: Signal
+    first_below: Signal
+    done_below: Signal
+    row: Signal
+    result: list[Signal]
+
+    def __init__(self, rows: int, cols: int, product_register: bool) -> None:
+        self._rows, self._cols, self._product_register = rows, cols, product_register
+        super().__init__(
+            {
+                "a": In(signed(8)).array(rows),
+                "b": In(signed(8)).array(cols),
+                "a_out": Out(signed(8)).array(rows),
+                "b_out": Out(signed(8)).array(cols),
+                "valid": In(1),
+                "first": In(1),
+                "done": In(1),
+                "valid_right": Out(1),
+                "first_right": Out(1),
+                "done_right": Out(1),
+                "valid_below": Out(1),
+                "first_below": Out(1),
+                "done_below": Out(1),
+                "row": In(range(rows)),
+                "result": Out(signed(32)).array(cols),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        m = Module()
+        rows, cols = self._rows, self._cols
+
+        # Element d of a chain is the flag at anti-diagonal d.
+        reach = max(rows + cols - 1, rows + 1, cols + 1)
+        flags: dict[str, Signal] = {}
+        for name, flag in (("valid", self.valid), ("first", self.first), ("done", self.done)):
+            later = Signal(reach, name=f"{name}_later")
+            m.d.sync += later.eq(Cat(flag, later))
+            flags[name] = chain = Signal(reach + 1, name=f"{name}_chain")
+            m.d.comb += chain.eq(Cat(flag, later))
+        m.d.comb += [
+            self.valid_right.eq(flags["valid"][cols]),
+            self.first_right.eq(flags["first"][cols]),
+            self.done_right.eq(flags["done"][cols]),
+            self.valid_below.eq(flags["valid"][rows]),
+            self.first_below.eq(flags["first"][rows]),
+            self.done_below.eq(flags["done"][rows]),
+        ]
+
+        # One enable for all: garbage summed before `first` or after the sum was stored is never seen.
+        moving = Signal()
+        m.d.comb += moving.eq(flags["valid"].any())
+
+        diagonals = [
+            [(y, d - y) for y in range(rows) if 0 <= d - y < cols] for d in range(rows + cols - 1)
+        ]
+        a = {(y, 0): self.a[y] for y in range(rows)}
+        b = {(0, x): self.b[x] for x in range(cols)}
+        acc: dict[tuple[int, int], Signal] = {}
+        # Named by diagonal and row: what sorts together is laid out together and moves together.
+        for places in diagonals:
+            for y, x in places:
+                a[y, x + 1] = Signal(signed(8), name=f"a_{y + x + 1:02}_{y:02}", reset_less=True)
+                b[y + 1, x] = Signal(signed(8), name=f"b_{y + x + 1:02}_{y + 1:02}", reset_less=True)
+                acc[y, x] = Signal(signed(32), name=f"acc_{y + x:02}_{y:02}", reset_less=True)
+        # Late diagonals first: each operand register is read before it is written, which spares a simulator the copy.
+        with m.If(moving):
+            for d, places in reversed(list(enumerate(diagonals))):
+                first = flags["first"][d]
+                for y, x in places:
+                    product: ValueLike = a[y, x] * b[y, x]
+                    if self._product_register:
+                        register = Signal(signed(16), name=f"product_{y}_{x}", reset_less=True)
+                        m.d.sync += register.eq(product)
+                        product = register
+                    m.d.sync += [
+                        acc[y, x].eq(Mux(first, 0, acc[y, x]) + product),
+                        a[y, x + 1].eq(a[y, x]),
+                        b[y + 1, x].eq(b[y, x]),
+                    ]
+        for y in range(rows):
+            m.d.comb += self.a_out[y].eq(a[y, cols])
+        for x in range(cols):
+            m.d.comb += self.b_out[x].eq(b[rows, x])
+
+        self._store(m, acc)
+        return m
+
+    def _store(self, m: Module, acc: dict[tuple[int, int], Signal]) -> None:
+        """Column x holds the finished sums of its rows; they are complete one a cycle, x cycles after column 0's."""
+        rows, cols = self._rows, self._cols
+        bits = max(1, (rows - 1).bit_length())
+        storing = Signal(cols)
+        index = Signal(bits * cols)
+        run = Signal()
+        count = Signal(bits)
+        m.d.comb += [run.eq(storing[0]), count.eq(index[:bits])]
+        next_run, next_count = Signal(), Signal(bits)
+        with m.If(self.done):
+            m.d.comb += [next_run.eq(1), next_count.eq(0)]
+        with m.Else():
+            m.d.comb += [next_run.eq(run & (count != rows - 1)), next_count.eq(count + 1)]
+        m.d.sync += storing.eq(Cat(next_run, storing))
+        with m.If(self.done | storing.any()):
+            m.d.sync += index.eq(Cat(next_count, index))
+        for x in range(cols):
+            at = Signal(bits, name=f"at_{x}")
+            m.d.comb += at.eq(index.word_select(x, bits))
+            m.submodules[f"store_{x}"] = memory = Memory(shape=unsigned(32), depth=rows, init=[])
+            write = memory.write_port()
+            read = memory.read_port(domain="comb")
+            m.d.comb += [
+                write.addr.eq(at),
+                write.data.eq(_choose(at, [acc[y, x] for y in range(rows)])),
+                write.en.eq(storing[x]),
+                read.addr.eq(self.row),
+                self.result[x].eq(read.data),
+            ]
+
+
+def _choose(index: Signal, values: list[Signal]) -> ValueLike:
+    """values[index] as a balanced tree of multiplexers."""
+    level: list[ValueLike] = list(values)
+    for bit in index:
+        pairs = [level[at : at + 2] for at in range(0, len(level), 2)]
+        level = [Mux(bit, pair[1], pair[0]) if len(pair) == 2 else pair[0] for pair in pairs]
+    return level[0]
+
+
+class SystolicArray(wiring.Component):
+    """`config.rows` x `config.cols` PEs, one block or a grid of blocks; the ports are those of `ArrayBlock`.
+
+    `row` counts over the whole array. Block corners are so far apart in time as they are in space, so the timing is
+    that of one large block.
+    """
+
+    a: list[Signal]
+    b: list[Signal]
+    valid: Signal
+    first: Signal
+    done: Signal
+    row: Signal
+    result: list[Signal]
+
+    def __init__(self, config: ChipConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "a": In(signed(8)).array(config.rows),
+                "b": In(signed(8)).array(config.cols),
+                "valid": In(1),
+                "first": In(1),
+                "done": In(1),
+                "row": In(range(config.rows)),
+                "result": Out(signed(32)).array(config.cols),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        m = Module()
+        heights, widths = split(self._config.rows), split(self._config.cols)
+        tops = [sum(heights[:index]) for index in range(len(heights))]
+        lefts = [sum(widths[:index]) for index in range(len(widths))]
+        blocks: dict[tuple[int, int], ArrayBlock] = {}
+        for j, height in enumerate(heights):
+            for i, width in enumerate(widths):
+                block = blocks[j, i] = ArrayBlock(height, width, self._config.product_register)
+                m.submodules[f"block_{j}_{i}"] = block
+                left, above = blocks.get((j, i - 1)), blocks.get((j - 1, i))
+                for y in range(height):
+                    m.d.comb += block.a[y].eq(left.a_out[y] if left else self.a[tops[j] + y])
+                for x in range(width):
+                    m.d.comb += block.b[x].eq(above.b_out[x] if above else self.b[lefts[i] + x])
+                if left:
+                    flags = left.valid_right, left.first_right, left.done_right
+                elif above:
+                    flags = above.valid_below, above.first_below, above.done_below
+                else:
+                    flags = self.valid, self.first, self.done
+                m.d.comb += [block.valid.eq(flags[0]), block.first.eq(flags[1]), block.done.eq(flags[2])]
+                m.d.comb += block.row.eq(self.row - tops[j])
+        for i, width in enumerate(widths):
+            for x in range(width):
+                value: ValueLike = blocks[0, i].result[x]
+                for j in range(1, len(heights)):
+                    value = Mux(self.row >= tops[j], blocks[j, i].result[x], value)
+                m.d.comb += self.result[lefts[i] + x].eq(value)
+        return m

@@ -1,0 +1,214 @@
+"""The drain path: finished rows of accumulators get their addend and go to ACC, or requantised to OUT."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Cat, Const, Elaboratable, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import OFFSET_BITS, ChipConfig
+from ..isa import SCALE_SHIFT, Addend, Cause, Region
+from .readers import FAULT_LAYOUT, fold_layout
+
+RETIRE_LAYOUT = data.StructLayout({"valid": 1, "tag": 16, "post_sem": 6, "post_n": 4, "start": 32, "end": 32})
+
+#: Folds whose description waits for their drain. A fold is described at its last operand address and its drain begins
+#: cols + 2 + product_register cycles later, which is at most P + 3 < 2 P; folds are at least P cycles apart. So at
+#: most two wait at once, whatever the lengths of the GEMMs, and nothing ever has to stall.
+FOLD_QUEUE = 2
+
+
+class Drain(wiring.Component):
+    """Drains one row of a fold per cycle.
+
+    - `fold`, taken with `fold_valid`: describes a fold; `FOLD_QUEUE` of them are held.
+    - `begin`: one cycle later, row 0 of the oldest of them is at the stage that reads its addend; row i follows i
+      cycles later. `begin` strobes are at least `rows` cycles apart.
+    - `row`: the row whose sums must be on `sums`, two cycles after `begin` for row 0.
+    - `acc_read`: port of ACC for addends, data one cycle later. `acc_write`, `out_write`: write ports. All three are
+      registered addresses that cannot be refused.
+    - `retire`: with the last row's write (a result in ACC has been written two cycles earlier; all results retire at
+      the same distance, so in order). `end` is the cycle after.
+    - `fault`: strobe, ADDRESS: an addend or result past its memory; the access is not made. At most one per GEMM.
+
+    Latency: `begin` to the write of row i: 2 + i cycles to ACC, 4 + i cycles to OUT. A row's addend may be the word
+    written by the row before it.
+    """
+
+    fold: data.View
+    fold_valid: Signal
+    begin: Signal
+    row: Signal
+    sums: list[Signal]
+    now: Signal
+    acc_read: wiring.PureInterface
+    acc_data: Signal
+    acc_write: wiring.PureInterface
+    out_write: wiring.PureInterface
+    retire: data.View
+    fault: data.View
+    busy: Signal
+
+    def __init__(self, config: ChipConfig) -> None:
+        self._config = config
+        core = config.core
+        acc_bits = max(1, (core.acc_words - 1).bit_length())
+        out_bits = max(1, (core.out_words - 1).bit_length())
+        super().__init__(
+            {
+                "fold": In(fold_layout(config.rows)),
+                "fold_valid": In(1),
+                "begin": In(1),
+                "row": Out(range(config.rows)),
+                "sums": In(signed(32)).array(config.cols),
+                "now": In(32),
+                "acc_read": Out(wiring.Signature({"en": Out(1), "addr": Out(acc_bits)})),
+                "acc_data": In(32 * config.lanes),
+                "acc_write": Out(
+                    wiring.Signature({"en": Out(1), "addr": Out(acc_bits), "data": Out(32 * config.lanes)})
+                ),
+                "out_write": Out(
+                    wiring.Signature({"en": Out(1), "addr": Out(out_bits), "data": Out(8 * config.lanes)})
+                ),
+                "retire": Out(RETIRE_LAYOUT),
+                "fault": Out(FAULT_LAYOUT),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        m = Module()
+        core, cols = self._config.core, self._config.cols
+        layout = fold_layout(self._config.rows)
+
+        queue = Array(Signal(layout, name=f"fold_{index}") for index in range(FOLD_QUEUE))
+        put, take = Signal(range(FOLD_QUEUE)), Signal(range(FOLD_QUEUE))
+        with m.If(self.fold_valid):
+            m.d.sync += [queue[put].eq(self.fold), put.eq(put + 1)]
+
+        # Stage 1: the addend is read.
+        oldest = Signal(layout)
+        gemm = Signal(layout)  # the GEMM whose fold is drained (its constants)
+        reading, row, left = Signal(), Signal(range(self._config.rows)), Signal(range(self._config.rows + 1))
+        addend_at, dest_at = Signal(21), Signal(21)
+        adds = Signal()
+        m.d.comb += [oldest.eq(queue[take]), adds.eq(gemm.addend != Addend.NONE)]
+        with m.If(reading):
+            m.d.sync += [row.eq(row + 1), left.eq(left - 1), dest_at.eq(dest_at + 1)]
+            with m.If((gemm.addend == Addend.PARTIAL) | ((left == 1) & gemm.block_last)):
+                m.d.sync += addend_at.eq(addend_at + 1)
+            with m.If(left == 1):
+                m.d.sync += reading.eq(0)
+        with m.If(self.begin):
+            m.d.sync += [take.eq(take + 1), reading.eq(1), row.eq(0), left.eq(oldest.rows), gemm.eq(oldest)]
+            with m.If(oldest.first):
+                m.d.sync += [addend_at.eq(oldest.addend_base), dest_at.eq(oldest.dest_base)]
+
+        addend_past, dest_past, void = Signal(), Signal(), Signal()
+        m.d.comb += [
+            addend_past.eq(adds & (addend_at >= core.acc_words)),
+            dest_past.eq(dest_at >= Mux(gemm.to_acc, core.acc_words, core.out_words)),
+            void.eq(gemm.void | dest_past),
+            self.acc_read.en.eq(reading & adds & ~addend_past),
+            self.acc_read.addr.eq(addend_at),
+        ]
+        self._faults(m, oldest.first, reading, gemm, (addend_past, addend_at), (dest_past, dest_at))
+
+        # Stage 2: addition; the write to ACC.
+        end = data.StructLayout(
+            {"last": 1, "to_out": 1, "at": 14, "tag": 16, "post_sem": 6, "post_n": 4, "start": 32, "scale": 16,
+             "relu": 1, "clamp": 7}
+        )  # fmt: skip
+        adding, to_acc, added, forward = Signal(), Signal(), Signal(), Signal()
+        second, third, fourth = Signal(end), Signal(end), Signal(end)
+        m.d.sync += [adding.eq(reading), to_acc.eq(reading & gemm.to_acc & ~void)]
+        with m.If(reading):
+            m.d.sync += [
+                self.row.eq(row),
+                added.eq(self.acc_read.en),
+                forward.eq(self.acc_write.en & (self.acc_write.addr == addend_at)),
+                second.last.eq(gemm.last & (left == 1)),
+                second.to_out.eq(~gemm.to_acc & ~void),
+                second.at.eq(dest_at),
+            ]
+            for field in ("tag", "post_sem", "post_n", "start", "scale", "relu", "clamp"):
+                m.d.sync += second[field].eq(gemm[field])
+        sums = [Signal(signed(32), name=f"sum_{lane}") for lane in range(cols)]
+        stored = [Signal(signed(32), name=f"stored_{lane}", reset_less=True) for lane in range(cols)]
+        with m.If(adding):
+            m.d.sync += third.eq(second)
+            for lane in range(cols):
+                # A word written while it was read: the memory had the old one.
+                word = Mux(forward, stored[lane], self.acc_data.word_select(lane, 32))
+                m.d.comb += sums[lane].eq(self.sums[lane] + Mux(added, word, 0))
+                m.d.sync += stored[lane].eq(sums[lane])
+        m.d.comb += [
+            self.acc_write.en.eq(to_acc),
+            self.acc_write.addr.eq(second.at),
+            self.acc_write.data.eq(Cat(*sums)),
+        ]
+
+        # Stage 3: multiplication. Stage 4: rounding; the write to OUT.
+        scaling, writing = Signal(), Signal()
+        m.d.sync += [scaling.eq(adding), writing.eq(scaling)]
+        products = [Signal(signed(48), name=f"product_{lane}", reset_less=True) for lane in range(cols)]
+        with m.If(scaling):
+            m.d.sync += fourth.eq(third)
+            with m.If(third.to_out):
+                m.d.sync += [product.eq(value * third.scale) for product, value in zip(products, stored, strict=True)]
+        m.d.comb += [
+            self.out_write.en.eq(writing & fourth.to_out),
+            self.out_write.addr.eq(fourth.at),
+            self.out_write.data.eq(Cat(self._requantise(m, product, fourth) for product in products)),
+            self.retire.valid.eq(writing & fourth.last),
+            self.retire.tag.eq(fourth.tag),
+            self.retire.post_sem.eq(fourth.post_sem),
+            self.retire.post_n.eq(fourth.post_n),
+            self.retire.start.eq(fourth.start),
+            self.retire.end.eq(self.now + 1),
+            self.busy.eq(reading | adding | scaling | writing),
+        ]
+        return m
+
+    @staticmethod
+    def _requantise(m: Module, product: Signal, end: data.View) -> Signal:
+        """`clamp(sat8(RNE(product / 2^17)))`; product 48 bits signed, result 8 bits."""
+        rounded = Signal(signed(48 - SCALE_SHIFT + 1), name=f"{product.name}_rounded")
+        result = Signal(signed(8), name=f"{product.name}_result")
+        half = (1 << (SCALE_SHIFT - 1)) - 1  # with the quotient's lowest bit added, ties go to even
+        with m.If(end.to_out):
+            m.d.comb += rounded.eq((product + half + product[SCALE_SHIFT]) >> SCALE_SHIFT)
+        low = Mux(end.relu, 0, Mux(rounded < -128, -128, rounded))
+        m.d.comb += result.eq(Mux(rounded < 0, low, Mux(rounded > end.clamp, end.clamp, rounded)))
+        return result
+
+    def _faults(
+        self,
+        m: Module,
+        first: Signal,
+        reading: Signal,
+        gemm: data.View,
+        addend: tuple[Signal, Signal],
+        dest: tuple[Signal, Signal],
+    ) -> None:
+        reported = Signal()
+        m.d.sync += self.fault.valid.eq(0)
+        with m.If(self.begin & first):
+            m.d.sync += reported.eq(0)
+        with m.If(reading & ~gemm.void & ~reported & (addend[0] | dest[0])):
+            at = Mux(addend[0], addend[1], dest[1])
+            in_acc = addend[0] | gemm.to_acc
+            m.d.sync += [
+                reported.eq(1),
+                self.fault.valid.eq(1),
+                self.fault.cause.eq(Cause.ADDRESS),
+                self.fault.tag.eq(gemm.tag),
+                # MOVEs see four words for each of ACC.
+                self.fault.value.eq(
+                    Mux(
+                        in_acc,
+                        Cat(Const(0, 2), at, Const(0, OFFSET_BITS - 2 - len(at)), Const(Region.ACC, 4)),
+                        Cat(at, Const(0, OFFSET_BITS - len(at)), Const(Region.OUT, 4)),
+                    )
+                ),
+            ]

@@ -1,0 +1,203 @@
+"""The matrix unit of a core: its four memories, the operand readers, the array and the drain path."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..config import OFFSET_BITS, ChipConfig
+from ..isa import Region
+from .array import SystolicArray
+from .drain import RETIRE_LAYOUT, Drain
+from .edge import OperandEdge, Skew
+from .readers import FAULT_LAYOUT, GEMM_LAYOUT, OperandReader
+
+
+class MatrixUnit(wiring.Component):
+    """Executes GEMMs on memories that the network writes and the mover reads.
+
+    - `issue`: GEMMs whose header has been honoured. One is held while another runs.
+    - `retire`: strobe, one per GEMM, in order, in the cycle of its last write; `start` = cycle of the first operand
+      address, `end` = the cycle after. Timing is exactly that of `hw.timing`: start = acceptance + 2 when idle,
+      end - start = `gemm_cycles`, and the windows of an instruction that waits follow without a bubble.
+    - `now`: the current cycle.
+    - `write`: one word into A (`MAIN`), B, ACC or OUT per cycle; other regions swallow it. ACC and OUT are not ready in
+      cycles in which the drain path writes them. Offsets are the caller's responsibility.
+    - `read`: a word of any of them; a request accepted in cycle t is answered on `read_data` in cycle t + 1 and only
+      then (not held). ACC is not ready while the drain path reads addends, A and B while the array reads them: with
+      rows = P the latter means until the GEMM has read its operands.
+    - `fault`: strobe, at most one per GEMM and memory pair: ADDRESS (value = the word address), SHAPE, RESERVED_BITS
+      (value = 0). See `OperandReader` and `Drain`: a faulted GEMM never leaves the memories and always retires.
+    - `busy`: a GEMM is somewhere in the unit. `reading`: this cycle belongs to a window.
+    """
+
+    issue: stream.Interface
+    retire: data.View
+    now: Signal
+    write: stream.Interface
+    read: stream.Interface
+    read_data: Signal
+    fault: data.View
+    busy: Signal
+    reading: Signal
+
+    def __init__(self, config: ChipConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "issue": In(stream.Signature(GEMM_LAYOUT)),
+                "retire": Out(RETIRE_LAYOUT),
+                "now": In(32),
+                "write": In(
+                    stream.Signature(
+                        data.StructLayout({"region": 4, "offset": OFFSET_BITS, "data": config.word_bits})
+                    )
+                ),
+                "read": In(stream.Signature(data.StructLayout({"region": 4, "offset": OFFSET_BITS}))),
+                "read_data": Out(config.word_bits),
+                "fault": Out(FAULT_LAYOUT),
+                "busy": Out(1),
+                "reading": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        m = Module()
+        config, core = self._config, self._config.core
+        m.submodules.reader = reader = OperandReader(config)
+        m.submodules.skew = skew = Skew(config.lanes, max(config.rows, config.cols))
+        m.submodules.a_edge = a_edge = OperandEdge(config.lanes, config.rows)
+        m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols)
+        m.submodules.array = array = SystolicArray(config)
+        m.submodules.drain = drain = Drain(config)
+        m.submodules.a_mem = a_mem = Memory(shape=unsigned(config.word_bits), depth=core.a_words, init=[])
+        m.submodules.b_mem = b_mem = Memory(shape=unsigned(config.word_bits), depth=core.b_words, init=[])
+        m.submodules.acc_mem = acc_mem = Memory(shape=unsigned(4 * config.word_bits), depth=core.acc_words, init=[])
+        m.submodules.out_mem = out_mem = Memory(shape=unsigned(config.word_bits), depth=core.out_words, init=[])
+        a_read, b_read = a_mem.read_port(), b_mem.read_port()
+        acc_read, out_read = acc_mem.read_port(), out_mem.read_port()
+        a_write, b_write, out_write = a_mem.write_port(), b_mem.write_port(), out_mem.write_port()
+        acc_write = acc_mem.write_port(granularity=config.word_bits)
+
+        wiring.connect(m, wiring.flipped(self.issue), reader.issue)
+        m.d.comb += [
+            reader.now.eq(self.now),
+            drain.now.eq(self.now),
+            self.retire.eq(drain.retire),
+            self.fault.eq(Mux(drain.fault.valid, drain.fault, reader.fault)),
+            self.reading.eq(reader.step.active),
+        ]
+
+        # From the readers to the array. T = cycle of a window's first address; the corner of the array has its first
+        # operand in cycle T + 3 and its accumulator takes it at the end of that cycle, or of the next one if products
+        # are registered.
+        step, extra = reader.step, int(config.product_register)
+        active, first, last = (
+            self._delay(m, step[field], 3 + config.cols + extra, field)
+            for field in ("active", "fold_first", "fold_last")
+        )
+        m.d.sync += [skew.window.eq(step.window_first), a_edge.zero.eq(step.a_zero)]
+        with m.If(step.active):
+            m.d.sync += skew.phase.eq(step.phase)
+        m.d.comb += skew.active.eq(active[1])
+        for edge, memory in ((a_edge, a_read), (b_edge, b_read)):
+            m.d.comb += [
+                edge.word.eq(memory.data),
+                edge.load.eq(skew.load),
+                edge.index.eq(skew.index),
+                edge.playing.eq(skew.playing),
+            ]
+        m.d.comb += [array.a[index].eq(operand) for index, operand in enumerate(a_edge.operand)]
+        m.d.comb += [array.b[index].eq(operand) for index, operand in enumerate(b_edge.operand)]
+        m.d.comb += [array.valid.eq(active[3]), array.first.eq(first[3 + extra]), array.done.eq(last[3 + extra])]
+
+        # From the array to the drain path: row 0's last column can be read cols + 4 cycles after the last address.
+        m.d.comb += [
+            drain.fold.eq(reader.fold),
+            drain.fold_valid.eq(step.fold_last),
+            drain.begin.eq(last[2 + config.cols + extra]),
+            array.row.eq(drain.row),
+        ]
+        m.d.comb += [drain.sums[index].eq(value) for index, value in enumerate(array.result)]
+        m.d.comb += self.busy.eq(reader.busy | last.any() | drain.busy)
+
+        # Writes: the drain path goes first.
+        to, allowed = self.write.payload, self.write.valid
+        offset = to.offset
+        with m.Switch(to.region):
+            with m.Case(Region.ACC):
+                m.d.comb += self.write.ready.eq(~drain.acc_write.en)
+            with m.Case(Region.OUT):
+                m.d.comb += self.write.ready.eq(~drain.out_write.en)
+            with m.Default():
+                m.d.comb += self.write.ready.eq(1)
+        for port, region in ((a_write, Region.MAIN), (b_write, Region.B)):
+            m.d.comb += [
+                port.addr.eq(offset),
+                port.data.eq(to.data),
+                port.en.eq(allowed & (to.region == region)),
+            ]
+        with m.If(drain.acc_write.en):
+            m.d.comb += [acc_write.addr.eq(drain.acc_write.addr), acc_write.data.eq(drain.acc_write.data)]
+            m.d.comb += acc_write.en.eq(0b1111)
+        with m.Else():
+            m.d.comb += [acc_write.addr.eq(offset >> 2), acc_write.data.eq(to.data.replicate(4))]
+            with m.If(allowed & (to.region == Region.ACC)):
+                m.d.comb += acc_write.en.eq(1 << offset[:2])
+        with m.If(drain.out_write.en):
+            m.d.comb += [out_write.addr.eq(drain.out_write.addr), out_write.data.eq(drain.out_write.data)]
+        with m.Else():
+            m.d.comb += [out_write.addr.eq(offset), out_write.data.eq(to.data)]
+        m.d.comb += out_write.en.eq(drain.out_write.en | (allowed & (to.region == Region.OUT)))
+
+        # Reads: array and drain path go first.
+        of = self.read.payload
+        m.d.comb += drain.acc_data.eq(acc_read.data)
+        for port, owner, region, shift in (
+            (a_read, reader.a_read, Region.MAIN, 0),
+            (b_read, reader.b_read, Region.B, 0),
+            (acc_read, drain.acc_read, Region.ACC, 2),
+            (out_read, None, Region.OUT, 0),
+        ):
+            mine = Signal(name=f"read_{region.name.lower()}")
+            m.d.comb += mine.eq(self.read.valid & (of.region == region))
+            if owner is None:
+                m.d.comb += [port.en.eq(mine), port.addr.eq(of.offset)]
+                continue
+            m.d.comb += [
+                port.en.eq(owner.en | mine),
+                port.addr.eq(Mux(owner.en, owner.addr, of.offset >> shift)),
+            ]
+        with m.Switch(of.region):
+            for region, owner in (
+                (Region.MAIN, reader.a_read),
+                (Region.B, reader.b_read),
+                (Region.ACC, drain.acc_read),
+            ):
+                with m.Case(region):
+                    m.d.comb += self.read.ready.eq(~owner.en)
+            with m.Default():
+                m.d.comb += self.read.ready.eq(1)
+        region, part = Signal(2), Signal(2)
+        with m.If(self.read.valid):
+            m.d.sync += [region.eq(of.region), part.eq(of.offset)]
+        with m.Switch(region):
+            with m.Case(Region.MAIN):
+                m.d.comb += self.read_data.eq(a_read.data)
+            with m.Case(Region.B):
+                m.d.comb += self.read_data.eq(b_read.data)
+            with m.Case(Region.ACC):
+                m.d.comb += self.read_data.eq(acc_read.data.word_select(part, config.word_bits))
+            with m.Case(Region.OUT):
+                m.d.comb += self.read_data.eq(out_read.data)
+        return m
+
+    @staticmethod
+    def _delay(m: Module, flag: Signal, cycles: int, name: str) -> Signal:
+        """Element i is `flag` i cycles ago."""
+        chain, later = Signal(cycles + 1, name=f"{name}_ago"), Signal(cycles, name=f"{name}_later")
+        m.d.comb += chain.eq(Cat(flag, later))
+        m.d.sync += later.eq(chain)
+        return chain

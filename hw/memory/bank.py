@@ -1,0 +1,39 @@
+"""A bank of the shared scratchpad."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ChipConfig
+from ..control.signatures import word_read, word_write
+
+
+class Bank(wiring.Component):
+    """`spm_words` words with one write and one read port.
+
+    A write is taken every cycle and seen by reads from the next cycle on; a read taken in cycle t answers in t + 1.
+    """
+
+    def __init__(self, config: ChipConfig) -> None:
+        self.config = config
+        super().__init__(
+            {"write": In(word_write(config.lanes)), "read": In(word_read()), "read_data": Out(config.word_bits)}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.words = words = memory.Memory(shape=self.config.word_bits, depth=self.config.spm_words, init=[])
+        write, read = words.write_port(), words.read_port()
+        m.d.comb += [
+            self.write.ready.eq(1),
+            write.addr.eq(self.write.payload.offset),
+            write.data.eq(self.write.payload.data),
+            write.en.eq(self.write.valid),
+            self.read.ready.eq(1),
+            read.addr.eq(self.read.payload.offset),
+            read.en.eq(self.read.valid),
+            self.read_data.eq(read.data),
+        ]
+        return m

@@ -1,0 +1,186 @@
+"""The AXI4 manager of a DRAM tile: turns runs of words into bursts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import OFFSET_BITS, PACKET_WORDS, ChipConfig
+from .axi import AXI4, Burst
+
+#: Bits of an AXI byte address.
+ADDRESS_BITS = 32
+#: Bursts of each direction that may be under way at once.
+OUTSTANDING = 16
+
+_WORDS_BITS = PACKET_WORDS.bit_length()
+
+#: `words` side by side from word `offset` of the channel; 1 to PACKET_WORDS, none past a multiple of PACKET_WORDS.
+RUN = data.StructLayout({"offset": OFFSET_BITS, "words": _WORDS_BITS})
+#: Whom to tell that a run has been written.
+NOTICE = data.StructLayout({"notify_tile": 8, "notify_sem": 6, "notify": 1})
+#: A run to be written, and whom to tell.
+WRITE_HEAD = data.StructLayout({**RUN.members, **NOTICE.members})
+
+
+class DramPort(wiring.Component):
+    """Reads and writes runs of words over AXI4 (`axi`: 32-bit byte addresses, data 8 * lanes bits, ID 0, INCR).
+
+    A run is one burst: 1..64 words which do not cross a multiple of 64 words, so that no burst crosses 4 KiB (the
+    user guarantees it). Reads and writes go on independently and at the same time; there is no order between them.
+
+    - `read_run` (stream of RUN) asks for words, `read_data` (stream of words) brings them, in order.
+      Up to 16 bursts are under way. A run accepted in cycle t is on AR from t + 1; a beat accepted from R in cycle
+      t is offered on `read_data` from t + 1. One run and one word per cycle.
+    - `write_head` (stream of WRITE_HEAD), then exactly its `words` words on `write_data`; the next head is accepted
+      one cycle after the last word at the earliest, so that a packet of head and N words takes N + 1 cycles. Up to
+      16 bursts are under way. A head accepted in cycle t is on AW from t + 1, and `write_data` is accepted from
+      t + 1; a word accepted in cycle t is on W from t + 1, never before its address.
+    - `written` (stream of NOTICE) tells of each burst, in order, that its response has come: B accepted in cycle t
+      is offered from t + 1. One burst every two cycles.
+    - `fault`: 1 for one cycle for each burst that the memory refused (SLVERR or DECERR), with `fault_offset`, the
+      first word of that burst, and `fault_write`, 1 for a write: two cycles after the first bad R beat or the B has
+      been accepted. The burst is otherwise treated like a good one, so that nothing hangs. When a read and a write
+      fail at once the write is reported after the read; a write that fails while another write still waits for
+      that is not reported.
+
+    All AXI outputs are functions of registers.
+    """
+
+    read_run: Any
+    read_data: Any
+    write_head: Any
+    write_data: Any
+    written: Any
+    fault: Signal
+    fault_offset: Signal
+    fault_write: Signal
+    axi: Any
+
+    def __init__(self, config: ChipConfig) -> None:
+        self.lanes = config.lanes
+        super().__init__(
+            {
+                "read_run": In(stream.Signature(RUN)),
+                "read_data": Out(stream.Signature(config.word_bits)),
+                "write_head": In(stream.Signature(WRITE_HEAD)),
+                "write_data": In(stream.Signature(config.word_bits)),
+                "written": Out(stream.Signature(NOTICE)),
+                "fault": Out(1),
+                "fault_offset": Out(OFFSET_BITS),
+                "fault_write": Out(1),
+                "axi": Out(AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        reads = self._read(m)
+        writes = self._write(m)
+        self._report(m, reads, writes)
+        return m
+
+    def _read(self, m: Module) -> tuple[Signal, Signal]:
+        """The read path. Returns (strobe, offset): a burst has brought its first bad beat."""
+        axi = self.axi
+        m.submodules.reads = reads = fifo.SyncFIFO(width=OFFSET_BITS, depth=OUTSTANDING)
+        m.submodules.beats = beats = fifo.SyncFIFO(width=8 * self.lanes, depth=2)
+        self._address(m, "ar", self.read_run, reads.w_rdy)
+        m.d.comb += [
+            reads.w_en.eq(self.read_run.valid & self.read_run.ready),
+            reads.w_data.eq(self.read_run.payload.offset),
+            beats.w_data.eq(axi.rdata),
+            beats.w_en.eq(axi.rvalid),
+            axi.rready.eq(beats.w_rdy),
+            self.read_data.payload.eq(beats.r_data),
+            self.read_data.valid.eq(beats.r_rdy),
+            beats.r_en.eq(self.read_data.ready),
+        ]
+
+        bad = Signal()
+        offset = Signal(OFFSET_BITS)
+        reported = Signal()  # of this burst already
+        beat = Signal()
+        m.d.comb += [beat.eq(axi.rvalid & axi.rready), reads.r_en.eq(beat & axi.rlast)]
+        m.d.sync += bad.eq(beat & axi.rresp[1] & ~reported)
+        with m.If(beat):
+            m.d.sync += [offset.eq(reads.r_data), reported.eq(~axi.rlast & (reported | axi.rresp[1]))]
+        return bad, offset
+
+    def _write(self, m: Module) -> tuple[Signal, Signal]:
+        """The write path. Returns (strobe, offset): a burst has been refused."""
+        axi, head = self.axi, self.write_head.payload
+        queued = data.StructLayout({"offset": OFFSET_BITS, "notice": NOTICE})
+        m.submodules.writes = writes = fifo.SyncFIFO(width=queued.size, depth=OUTSTANDING)
+        m.submodules.words = words = fifo.SyncFIFO(width=8 * self.lanes + 1, depth=2)
+        left = Signal(_WORDS_BITS)  # words of the burst that have not come yet
+        oldest: Any = data.View(queued, writes.r_data)
+        self._address(m, "aw", self.write_head, writes.w_rdy & (left == 0))
+        m.d.comb += [
+            writes.w_en.eq(self.write_head.valid & self.write_head.ready),
+            writes.w_data.eq(Cat(head.offset, head.notify_tile, head.notify_sem, head.notify)),
+            self.write_data.ready.eq((left != 0) & words.w_rdy),
+            words.w_en.eq(self.write_data.valid & (left != 0)),
+            words.w_data.eq(Cat(self.write_data.payload, left == 1)),
+            Cat(axi.wdata, axi.wlast).eq(words.r_data),
+            axi.wstrb.eq((1 << self.lanes) - 1),
+            axi.wvalid.eq(words.r_rdy),
+            words.r_en.eq(axi.wready),
+        ]
+        with m.If(writes.w_en):
+            m.d.sync += left.eq(head.words)
+        with m.Elif(self.write_data.valid & self.write_data.ready):
+            m.d.sync += left.eq(left - 1)
+
+        bad = Signal()
+        offset = Signal(OFFSET_BITS)
+        answered = Signal()  # the oldest burst has its response
+        m.d.comb += [
+            axi.bready.eq(~answered),
+            self.written.valid.eq(answered),
+            self.written.payload.eq(oldest.notice),
+            writes.r_en.eq(answered & self.written.ready),
+        ]
+        m.d.sync += [
+            answered.eq(Mux(answered, ~self.written.ready, axi.bvalid)),
+            bad.eq(axi.bvalid & axi.bready & axi.bresp[1]),
+        ]
+        with m.If(axi.bvalid & axi.bready):
+            m.d.sync += offset.eq(oldest.offset)
+        return bad, offset
+
+    def _address(self, m: Module, channel: str, runs: Any, may: Any) -> None:
+        """Registers the address channel `channel` (`ar` or `aw`); takes from `runs` while `may`."""
+        shift = self.lanes.bit_length() - 1
+        valid: Signal = getattr(self.axi, f"{channel}valid")
+        offset = Signal(OFFSET_BITS, name=f"{channel}_offset")
+        length = Signal(_WORDS_BITS - 1, name=f"{channel}_length")
+        m.d.comb += [
+            runs.ready.eq(may & (~valid | getattr(self.axi, f"{channel}ready"))),
+            getattr(self.axi, f"{channel}addr").eq(Cat(Const(0, shift), offset)),
+            getattr(self.axi, f"{channel}len").eq(length),
+            getattr(self.axi, f"{channel}size").eq(shift),
+            getattr(self.axi, f"{channel}burst").eq(Burst.INCR),
+        ]
+        with m.If(runs.ready):
+            m.d.sync += valid.eq(runs.valid)
+        with m.Elif(getattr(self.axi, f"{channel}ready")):
+            m.d.sync += valid.eq(0)
+        with m.If(runs.valid & runs.ready):
+            m.d.sync += [offset.eq(runs.payload.offset), length.eq(runs.payload.words - 1)]
+
+    def _report(self, m: Module, reads: tuple[Signal, Signal], writes: tuple[Signal, Signal]) -> None:
+        """Puts the faults of both paths on one port, a write's after a read's."""
+        waiting = Signal()
+        waiting_offset = Signal(OFFSET_BITS)
+        m.d.sync += [
+            self.fault.eq(reads[0] | writes[0] | waiting),
+            self.fault_write.eq(~reads[0]),
+            self.fault_offset.eq(Mux(reads[0], reads[1], Mux(waiting, waiting_offset, writes[1]))),
+            waiting.eq(Mux(reads[0], waiting | writes[0], waiting & writes[0])),
+        ]
+        with m.If(writes[0] & ~(reads[0] & waiting)):
+            m.d.sync += waiting_offset.eq(writes[1])

@@ -1,0 +1,388 @@
+"""The mover: the one engine that carries words out of a tile's memory.
+
+It serves its own stream and the MOVEs that other tiles request (pulls), in turn. A MOVE of the own stream whose source
+is another tile is forwarded there; so is a FETCH.
+
+Two halves work side by side, so that the next MOVE reads while the one before is still being sent:
+
+    own stream --+--> source generator --> memory / DRAM --> words --+
+    requests   --+                                                   +--> packetiser --> data plane
+                 +--> descriptors ------------------------------------+
+
+Throughput: `words + packets + 1` cycles per MOVE when the network takes a flit every cycle (one head flit per packet,
+one cycle to take the next descriptor). A packet holds at most 64 words and ends where the destination run ends or the
+destination address reaches a multiple of 64.
+Latency: a MOVE taken in cycle t shows its head flit in cycle t + 4 from a local memory. A head is shown only when the
+first word is there, so a packet never holds a path open while DRAM is thinking.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import PACKET_WORDS, ChipConfig, TileKind
+from ..control.signatures import (
+    FaultSignature,
+    Issue,
+    MoveLayout,
+    Request,
+    SemPost,
+    TraceRecord,
+    word_read,
+)
+from ..isa import DATA_HEAD, FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit
+from ..noc.router import Flit
+
+#: Words that may wait between a local memory and the packetiser.
+LOCAL_FIFO = 4
+#: MOVEs whose words are under way: two hide the turn-around of a local memory, eight the latency of DRAM.
+LOCAL_DESCRIPTORS = 2
+DRAM_DESCRIPTORS = 8
+
+Descriptor = data.StructLayout(
+    {
+        "dst_tile": 8,
+        "dst": 28,
+        "dst_run": 16,
+        "dst_stride": 20,
+        "words": 16,
+        "notify_tile": 8,
+        "notify_sem": 6,
+        "notify": 1,
+        "tag": 16,
+        "post_sem": 6,
+        "post_n": 4,
+        "start": 32,
+        "waited": 21,
+        "from_dram": 1,
+    }
+)
+
+
+class Mover(wiring.Component):
+    """Mover of one tile of kind `kind`; `depths` are the words of each region it can read."""
+
+    def __init__(self, config: ChipConfig, kind: TileKind, depths: dict[Region, int]) -> None:
+        self.config, self.kind, self.depths = config, kind, depths
+        self.has_dram = kind is TileKind.DRAM
+        word = config.word_bits
+        members = {
+            "tile": In(8),
+            "now": In(32),
+            "own": In(stream.Signature(Issue)),
+            "remote": In(stream.Signature(INSTRUCTION_BITS)),
+            "forward": Out(stream.Signature(Request)),
+            "read": Out(word_read()),
+            "read_data": In(word),
+            "data": Out(stream.Signature(Flit(config.data_flit_bits))),
+            "post": Out(stream.Signature(SemPost)),
+            "record": Out(stream.Signature(TraceRecord)),
+            "fault": Out(FaultSignature()),
+            "ended": Out(1),
+            "busy": Out(1),
+            "net_stall": Out(1),
+            "mem_stall": Out(1),
+        }
+        if self.has_dram:
+            members["run"] = Out(stream.Signature(data.StructLayout({"offset": 24, "words": 7})))
+            members["run_data"] = In(stream.Signature(word))
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        word = self.config.word_bits
+        m.submodules.descriptors = descriptors = fifo.SyncFIFO(
+            width=Descriptor.size, depth=DRAM_DESCRIPTORS if self.has_dram else LOCAL_DESCRIPTORS
+        )
+        m.submodules.words = words = fifo.SyncFIFO(width=word, depth=LOCAL_FIFO)
+        dispatch_record, engine_record = Signal(TraceRecord), Signal(TraceRecord)
+        dispatch_traced, engine_traced = Signal(), Signal()  # strobes: the record has been taken
+
+        engine_move, engine_waited = Signal(MoveLayout), Signal(21)
+        engine_valid, engine_ready = Signal(), Signal()
+        self._dispatch(m, engine_move, engine_waited, engine_valid, engine_ready, dispatch_record, dispatch_traced)
+        self._source(m, engine_move, engine_waited, engine_valid, engine_ready, descriptors, words)
+        self._packetise(m, descriptors, words, engine_record, engine_traced)
+
+        # Records: the engine's first, both are rare.
+        engine_pending, dispatch_pending = self._engine_pending, self._dispatch_pending
+        m.d.comb += [
+            self.record.valid.eq(engine_pending | dispatch_pending),
+            self.record.payload.eq(Mux(engine_pending, engine_record, dispatch_record)),
+            engine_traced.eq(engine_pending & self.record.ready),
+            dispatch_traced.eq(dispatch_pending & ~engine_pending & self.record.ready),
+        ]
+        return m
+
+    def _dispatch(self, m: Module, move, waited, valid, ready, record, traced) -> None:  # noqa: ANN001
+        """Own instructions to the engine, the network or the end; requests to the engine; fair between the two."""
+        code = self.own.payload.code
+        own = data.View(MoveLayout, code)
+        fetch = data.View(INSTRUCTIONS[Opcode.FETCH].layout(), code)
+        self._dispatch_pending = pending = Signal()
+        started = Signal()
+        begun, start = Signal(32), Signal(32)
+        is_move, to_engine, to_net = Signal(), Signal(), Signal()
+        m.d.comb += [
+            is_move.eq(own.opcode == Opcode.MOVE),
+            to_engine.eq(self.own.valid & is_move & (own.src_tile == self.tile)),
+            to_net.eq(self.own.valid & ((is_move & (own.src_tile != self.tile)) | (own.opcode == Opcode.FETCH))),
+            start.eq(Mux(started, begun, self.now)),
+        ]
+        # a request carries no wait and no fire time: both have been honoured here
+        forwarded = Signal(MoveLayout)
+        m.d.comb += [forwarded.eq(code), forwarded.wait_n.eq(0), forwarded.fire_at.eq(0)]
+        request = self.forward.payload
+        target = Signal(8)
+        m.d.comb += [
+            target.eq(Mux(is_move, own.src_tile, fetch.tile)),
+            request.dst_tile.eq(target),
+            request.unit.eq(fetch.unit),
+            request.fetch.eq(~is_move),
+            request.code.eq(Mux(is_move, forwarded, code)),
+        ]
+        bad = Signal()
+        m.d.comb += bad.eq(to_net & ~self._exists(target))
+        m.d.comb += self.forward.valid.eq(to_net & ~pending & ~bad)
+        with m.If(self.own.valid & ~started):
+            m.d.sync += [begun.eq(self.now), started.eq(1)]
+        with m.If(self.own.valid & self.own.ready):
+            m.d.sync += started.eq(0)
+        with m.If(self.forward.valid & self.forward.ready):
+            m.d.comb += self.own.ready.eq(1)
+            m.d.sync += [
+                pending.eq(1),
+                record.tag.eq(own.tag),
+                record.unit.eq(int(Unit.MOVER)),
+                record.opcode.eq(own.opcode),
+                record.wait.eq(self.own.payload.waited),
+                record.start.eq(start),
+                record.end.eq(self.now + 1),
+            ]
+        with m.If(traced):
+            m.d.sync += pending.eq(0)
+        with m.If(bad):
+            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.DESTINATION)]
+            m.d.comb += [self.fault.tag.eq(own.tag), self.fault.value.eq(target)]
+        with m.If(self.own.valid & (own.opcode == Opcode.END)):
+            m.d.comb += [self.own.ready.eq(1), self.ended.eq(1)]
+
+        last_own = Signal()
+        pick_own = Signal()
+        m.d.comb += [
+            pick_own.eq(to_engine & (~self.remote.valid | ~last_own)),
+            valid.eq(to_engine | self.remote.valid),
+            move.eq(Mux(pick_own, code, self.remote.payload)),
+            waited.eq(Mux(pick_own, self.own.payload.waited, 0)),
+        ]
+        with m.If(valid & ready):
+            m.d.sync += last_own.eq(pick_own)
+            with m.If(pick_own):
+                m.d.comb += self.own.ready.eq(1)
+            with m.Else():
+                m.d.comb += self.remote.ready.eq(1)
+
+    def _exists(self, tile: Value) -> Value:
+        """Whether a tile address lies on the floorplan."""
+        return (tile[:4] < self.config.width) & (tile[4:8] < self.config.height)
+
+    def _source(self, m: Module, move, waited, valid, ready, descriptors, words) -> None:  # noqa: ANN001
+        """Walks the source runs: one local word, or one DRAM burst, a cycle."""
+        active = Signal()
+        region, offset, base = Signal(4), Signal(24), Signal(24)
+        run_left, run, left, stride, tag = Signal(16), Signal(16), Signal(16), Signal(20), Signal(16)
+        load, bad_tile, bad_shape = Signal(), Signal(), Signal()
+        m.d.comb += [
+            bad_tile.eq(~self._exists(move.dst_tile) | (move.notify & ~self._exists(move.notify_tile))),
+            bad_shape.eq((move.words == 0) | (move.src_run == 0) | (move.dst_run == 0)),
+            ready.eq(~active & descriptors.w_rdy),
+            load.eq(valid & ready),
+        ]
+        description = Signal(Descriptor)
+        m.d.comb += [getattr(description, name).eq(getattr(move, name)) for name in (
+            "dst_tile", "dst", "dst_run", "dst_stride", "words", "notify_tile", "notify_sem", "notify", "tag",
+            "post_sem", "post_n")]
+        is_dram = (move.src[24:28] == Region.MAIN) if self.has_dram else 0
+        m.d.comb += [
+            description.start.eq(self.now),
+            description.waited.eq(waited),
+            description.from_dram.eq(is_dram),
+            descriptors.w_data.eq(description),
+        ]
+        with m.If(load):
+            with m.If(bad_tile | bad_shape):
+                m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(move.tag)]
+                m.d.comb += self.fault.cause.eq(Mux(bad_tile, Cause.DESTINATION, Cause.SHAPE))
+                m.d.comb += self.fault.value.eq(Mux(bad_tile, move.dst_tile, move.words))
+            with m.Else():
+                m.d.comb += descriptors.w_en.eq(1)
+                m.d.sync += [
+                    active.eq(1),
+                    region.eq(move.src[24:28]),
+                    offset.eq(move.src[:24]),
+                    base.eq(move.src[:24]),
+                    run_left.eq(move.src_run),
+                    run.eq(move.src_run),
+                    left.eq(move.words),
+                    stride.eq(move.src_stride),
+                    tag.eq(move.tag),
+                ]
+        # how many words go at once, and whether they may
+        count, step = Signal(16), Signal()
+        limit = Signal(24)
+        with m.Switch(region):
+            for number, depth in self.depths.items():
+                with m.Case(int(number)):
+                    m.d.comb += limit.eq(depth - 1)
+            with m.Default():
+                m.d.comb += limit.eq(0)
+        known = Signal()
+        m.d.comb += known.eq(sum((region == int(number) for number in self.depths), start=0) != 0)
+        past = Signal()
+        m.d.comb += past.eq(~known | (offset + count > limit + 1))
+        m.d.comb += [self.read.payload.region.eq(region), self.read.payload.offset.eq(offset)]
+        arriving = Signal()
+        local_go = Signal()
+        m.d.comb += local_go.eq(active & ~past & (words.w_level + arriving < LOCAL_FIFO))
+        m.d.sync += arriving.eq(0)
+        if self.has_dram:
+            burst = Signal(7)
+            shorter = Signal(16)
+            dram_active = Signal()
+            m.d.comb += [
+                dram_active.eq(region == Region.MAIN),
+                shorter.eq(Mux(run_left < left, run_left, left)),
+                burst.eq(PACKET_WORDS - offset[:6]),
+                count.eq(Mux(~dram_active, 1, Mux(shorter < burst, shorter, burst))),
+                self.run.payload.offset.eq(offset),
+                self.run.payload.words.eq(count),
+                self.run.valid.eq(active & dram_active & ~past),
+                self.read.valid.eq(local_go & ~dram_active),
+                step.eq((self.run.valid & self.run.ready) | (self.read.valid & self.read.ready)),
+            ]
+        else:
+            m.d.comb += [
+                count.eq(1),
+                self.read.valid.eq(local_go),
+                step.eq(self.read.valid & self.read.ready),
+            ]
+        m.d.comb += [words.w_en.eq(arriving), words.w_data.eq(self.read_data)]
+        with m.If(self.read.valid & self.read.ready):
+            m.d.sync += arriving.eq(1)
+        with m.If(step):
+            m.d.sync += [offset.eq(offset + count), run_left.eq(run_left - count), left.eq(left - count)]
+            with m.If(run_left == count):
+                m.d.sync += [offset.eq(base + stride), base.eq(base + stride), run_left.eq(run)]
+            with m.If(left == count):
+                m.d.sync += active.eq(0)
+        with m.If(active & past):
+            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ADDRESS), self.fault.tag.eq(tag)]
+            m.d.comb += self.fault.value.eq((region << 24) | offset)
+
+    def _packetise(self, m: Module, descriptors, words, record, traced) -> None:  # noqa: ANN001
+        """Cuts the words into packets; posts and records when a MOVE's last word has been handed over."""
+        current = Signal(Descriptor)
+        incoming = data.View(Descriptor, descriptors.r_data)
+        address, base = Signal(28), Signal(28)
+        run_left, left = Signal(16), Signal(16)
+        stall = Signal(21)
+        packet, counter = Signal(7), Signal(7)
+        have, word = Signal(), Signal(self.config.word_bits)
+        take = Signal()
+        m.d.comb += [have.eq(words.r_rdy), word.eq(words.r_data), words.r_en.eq(take)]
+        if self.has_dram:
+            with m.If(current.from_dram):
+                m.d.comb += [have.eq(self.run_data.valid), word.eq(self.run_data.payload)]
+                m.d.comb += [words.r_en.eq(0), self.run_data.ready.eq(take)]
+
+        head = Signal(DATA_HEAD.layout())
+        shorter, to_boundary = Signal(16), Signal(7)
+        m.d.comb += [
+            shorter.eq(Mux(run_left < left, run_left, left)),
+            to_boundary.eq(PACKET_WORDS - address[:6]),
+            packet.eq(Mux(shorter < to_boundary, shorter, to_boundary)),
+            head.dst_tile.eq(current.dst_tile),
+            head.addr.eq(address),
+            head.words.eq(packet),
+            head.notify_tile.eq(current.notify_tile),
+            head.notify_sem.eq(current.notify_sem),
+            head.notify.eq(current.notify & (left == packet)),
+        ]
+        # the retire slot: what a finished MOVE still owes
+        post_owed = Signal()
+        self._engine_pending = record_owed = Signal()
+        m.d.comb += self.post.valid.eq(post_owed)
+        with m.If(self.post.ready):
+            m.d.sync += post_owed.eq(0)
+        with m.If(traced):
+            m.d.sync += record_owed.eq(0)
+        free = Signal()
+        m.d.comb += free.eq(~post_owed & ~record_owed)
+
+        flit = self.data.payload
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(descriptors.r_rdy):
+                    m.d.comb += descriptors.r_en.eq(1)
+                    m.d.sync += [
+                        current.eq(incoming),
+                        address.eq(incoming.dst),
+                        base.eq(incoming.dst),
+                        run_left.eq(incoming.dst_run),
+                        left.eq(incoming.words),
+                        stall.eq(0),
+                    ]
+                    m.next = "HEAD"
+            with m.State("HEAD"):
+                m.d.comb += [
+                    self.busy.eq(1),
+                    flit.data.eq(head),
+                    self.data.valid.eq(have & free),
+                    self.net_stall.eq(have & ~self.data.ready),
+                    self.mem_stall.eq(~have),
+                ]
+                with m.If(self.data.valid & self.data.ready):
+                    m.d.sync += [
+                        counter.eq(packet),
+                        address.eq(address + packet),
+                        run_left.eq(run_left - packet),
+                        left.eq(left - packet),
+                    ]
+                    with m.If(run_left == packet):
+                        m.d.sync += [address.eq(base + current.dst_stride), base.eq(base + current.dst_stride)]
+                        m.d.sync += run_left.eq(current.dst_run)
+                    m.next = "BODY"
+            with m.State("BODY"):
+                m.d.comb += [
+                    self.busy.eq(1),
+                    flit.data.eq(word),
+                    flit.last.eq(counter == 1),
+                    self.data.valid.eq(have),
+                    take.eq(have & self.data.ready),
+                    self.net_stall.eq(have & ~self.data.ready),
+                    self.mem_stall.eq(~have),
+                ]
+                with m.If(take):
+                    m.d.sync += counter.eq(counter - 1)
+                    with m.If(counter == 1):
+                        with m.If(left == 0):
+                            m.d.sync += [
+                                post_owed.eq(current.post_n != 0),
+                                self.post.payload.sem.eq(current.post_sem),
+                                self.post.payload.n.eq(current.post_n),
+                                record_owed.eq(current.tag != FETCH_TAG),
+                                record.tag.eq(current.tag),
+                                record.unit.eq(int(Unit.MOVER)),
+                                record.opcode.eq(int(Opcode.MOVE)),
+                                record.wait.eq(current.waited),
+                                record.stall.eq(stall),
+                                record.start.eq(current.start),
+                                record.end.eq(self.now + 1),
+                            ]
+                            m.next = "IDLE"
+                        with m.Else():
+                            m.next = "HEAD"
+        with m.If((self.net_stall | self.mem_stall) & ~stall.all()):
+            m.d.sync += stall.eq(stall + 1)

@@ -1,0 +1,368 @@
+"""A tile: network interface, mover, semaphores and trace, around whatever the tile is there for.
+
+    data plane ---> Delivery --+--> memory of the tile (core, bank, DRAM port)
+                               +--> instruction rings
+    request plane > RequestTaker --> MOVEs to the mover, FETCHes to the front ends
+    post plane ---> semaphores (in the host tile also: fault reports)
+
+    front end (mover) ---> mover --+--> data plane
+    front end (matrix) --> matrix  +--> request plane (RequestSender)
+    SYNC, notify, faults --------------> post plane
+
+Which tile it is comes in over `tile`, so that all tiles of one kind are one module.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from .config import ChipConfig, TileKind
+from .control.frontend import RING_REGION, FrontEnd
+from .control.host import HostPort
+from .control.semaphores import Semaphores
+from .control.signatures import FaultReport, PostFlit, SemPost, TraceRecord
+from .control.trace import Counter, Trace, stats_words
+from .core.matrix import MatrixUnit
+from .isa import POST, REQUEST_FLIT_BITS, Cause, Opcode, Region, Unit
+from .memory.axi import AXI4, AXI4Lite
+from .memory.bank import Bank
+from .memory.dram_port import ADDRESS_BITS, DramPort
+from .memory.mover import Mover
+from .noc.interface import Delivery, RequestSender, RequestTaker
+from .noc.router import Flit
+
+
+def units_of(kind: TileKind) -> tuple[Unit, ...]:
+    """The units of a tile kind, each with a stream of its own."""
+    return (Unit.MOVER, Unit.MATRIX) if kind is TileKind.CORE else (Unit.MOVER,)
+
+
+def memory_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
+    """Words of each data memory of a tile kind."""
+    core = config.core
+    return {
+        TileKind.CORE: {
+            Region.MAIN: core.a_words,
+            Region.B: core.b_words,
+            Region.ACC: 4 * core.acc_words,
+            Region.OUT: core.out_words,
+        },
+        TileKind.SPM: {Region.MAIN: config.spm_words},
+        TileKind.DRAM: {Region.MAIN: config.dram.words},
+        TileKind.HOST: {},
+    }[kind]
+
+
+def readable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
+    """Words of each region that the tile's mover can read."""
+    trace = {Region.TRACE: config.trace_records * config.trace_words, Region.STATS: stats_words(config)}
+    regions = memory_regions(config, kind)
+    if kind is TileKind.CORE:  # the operand memories have one read port each, and the array needs it
+        regions = {region: words for region, words in regions.items() if region in (Region.ACC, Region.OUT)}
+    return regions | trace
+
+
+def writable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
+    """Words of each region that packets can be delivered to."""
+    ring = config.ring_instructions * config.instruction_words
+    return memory_regions(config, kind) | {RING_REGION[unit]: ring for unit in units_of(kind)}
+
+
+def dram_bus(config: ChipConfig) -> AXI4:
+    """The bus behind a dram tile."""
+    return AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)
+
+
+class Tile(wiring.Component):
+    """One tile of kind `kind`. Planes: `<plane>_in` (from the mesh) and `<plane>_out` (to the mesh).
+
+    dram: `axi` (AXI4 master). host: `bus` (AXI4-Lite slave), `irq`, and the clock `now_out`, `go_out`, `trace_out` that
+    all tiles (this one, too) get back over `now`, `go`, `trace`.
+    """
+
+    def __init__(self, config: ChipConfig, kind: TileKind) -> None:
+        self.config, self.kind = config, kind
+        members = {"tile": In(8), "host": In(8), "now": In(32), "go": In(1), "trace": In(1)}
+        members |= {"astray": In(1), "astray_tile": In(8)}  # a plane has refused a packet of this tile
+        flits = {
+            "data": Flit(config.data_flit_bits),
+            "request": Flit(REQUEST_FLIT_BITS),
+            "post": Flit(POST.width),
+        }
+        for plane, flit in flits.items():
+            members[f"{plane}_in"] = In(stream.Signature(flit))
+            members[f"{plane}_out"] = Out(stream.Signature(flit))
+        if kind is TileKind.DRAM:
+            members["axi"] = Out(dram_bus(config))
+        if kind is TileKind.HOST:
+            members |= {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1)}
+            members |= {"now_out": Out(32), "go_out": Out(1), "trace_out": Out(1)}
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, kind = self.config, self.kind
+        units = units_of(kind)
+        m.submodules.mover = mover = Mover(config, kind, readable_regions(config, kind))
+        m.submodules.delivery = delivery = Delivery(config, writable_regions(config, kind), dram=kind is TileKind.DRAM)
+        m.submodules.taker = taker = RequestTaker(config, len(units))
+        m.submodules.sender = sender = RequestSender(1 + len(units))
+        fronts = [FrontEnd(config, unit) for unit in units]
+        for unit, front in zip(units, fronts, strict=True):
+            m.submodules[f"front_{unit.name.lower()}"] = front
+
+        matrix = None
+        if kind is TileKind.CORE:
+            m.submodules.matrix = matrix = MatrixUnit(config)
+        # posts: mover, SYNCs, landed, post plane (, matrix); records: mover, SYNCs (, matrix)
+        m.submodules.semaphores = semaphores = Semaphores(
+            config.semaphores, posts=3 + len(units) + (matrix is not None), takers=len(units)
+        )
+        m.submodules.tracer = tracer = Trace(config, ports=1 + len(units) + (matrix is not None))
+
+        # -- planes
+        connect(m, flipped(self.data_in), delivery.flit)
+        connect(m, mover.data, flipped(self.data_out))
+        connect(m, flipped(self.request_in), taker.flit)
+        connect(m, sender.flit, flipped(self.request_out))
+        connect(m, taker.move, mover.remote)
+        connect(m, mover.forward, sender.request_0)
+
+        # -- streams
+        m.d.comb += [mover.tile.eq(self.tile), mover.now.eq(self.now)]
+        for i, front in enumerate(fronts):
+            m.d.comb += [front.tile.eq(self.tile), front.now.eq(self.now), front.go.eq(self.go)]
+            m.d.comb += front.start.eq(getattr(taker, f"start_{i}"))
+            connect(m, front.fetch, getattr(sender, f"request_{i + 1}"))
+            connect(m, front.take, getattr(semaphores, f"take_{i}"))
+            connect(m, front.post, getattr(semaphores, f"post_{1 + i}"))
+            connect(m, front.record, getattr(tracer, f"record_{1 + i}"))
+        connect(m, fronts[0].issue, mover.own)
+        connect(m, mover.post, semaphores.post_0)
+        connect(m, mover.record, tracer.record_0)
+
+        landed = delivery.landed
+        if kind is TileKind.DRAM:
+            landed = self._dram(m, mover, delivery)
+        self._posts(m, fronts, semaphores, landed)
+        self._memories(m, fronts, delivery, mover, tracer, matrix)
+        if matrix is not None:
+            self._matrix(m, fronts[1], matrix, semaphores, tracer)
+        self._faults(m, units, fronts, mover, delivery, taker, semaphores, matrix)
+
+        m.d.comb += tracer.enable.eq(self.trace)
+        counts = {
+            Counter.MOVER_WAIT: fronts[0].waiting,
+            Counter.MOVER_BLOCKED: fronts[0].blocked,
+            Counter.MOVER_BUSY: mover.busy,
+            Counter.NET_STALL: mover.net_stall,
+            Counter.MEM_STALL: mover.mem_stall,
+        }
+        if matrix is not None:
+            counts |= {
+                Counter.MATRIX_WAIT: fronts[1].waiting,
+                Counter.MATRIX_BLOCKED: fronts[1].blocked,
+                Counter.MATRIX_READING: matrix.reading,
+            }
+        m.d.comb += [tracer.count[int(counter)].eq(source & self.go) for counter, source in counts.items()]
+        if kind is TileKind.HOST:
+            self._host(m, taker, fronts[0], mover, semaphores)
+        return m
+
+    def _dram(self, m: Module, mover: Mover, delivery: Delivery) -> stream.Interface:
+        """The DRAM behind the mover's bursts and the delivered packets; returns who is to be told of what landed."""
+        m.submodules.port = port = DramPort(self.config)
+        connect(m, port.axi, flipped(self.axi))
+        connect(m, mover.run, port.read_run)
+        connect(m, port.read_data, mover.run_data)
+        connect(m, delivery.burst, port.write_head)
+        connect(m, delivery.burst_data, port.write_data)
+        self._port = port
+        # Only DRAM and instruction rings can be written here, and rings never notify.
+        m.d.comb += delivery.landed.ready.eq(1)
+        return port.written
+
+    def _posts(self, m: Module, fronts: list[FrontEnd], semaphores: Semaphores, landed: stream.Interface) -> None:
+        """What leaves over the post plane (faults, landed elsewhere, SYNCs) and what comes in."""
+        first_free = 1 + len(fronts)
+        local, plane = getattr(semaphores, f"post_{first_free}"), getattr(semaphores, f"post_{first_free + 1}")
+        here = Signal()
+        note = landed.payload
+        self._report = report = Signal(PostFlit)
+        self._reporting, self._reported = reporting, reported = Signal(), Signal()
+        m.d.comb += [
+            here.eq(note.notify_tile == self.tile),
+            local.valid.eq(landed.valid & note.notify & here),
+            local.payload.sem.eq(note.notify_sem),
+            local.payload.n.eq(1),
+        ]
+        away = Signal()
+        m.d.comb += away.eq(landed.valid & note.notify & ~here)
+        flit = Signal(PostFlit)
+        note_flit = Signal(PostFlit)
+        m.d.comb += [note_flit.dst_tile.eq(note.notify_tile), note_flit.sem.eq(note.notify_sem), note_flit.n.eq(1)]
+        m.d.comb += [self.post_out.payload.data.eq(flit), self.post_out.payload.last.eq(1)]
+        with m.If(reporting):
+            m.d.comb += [flit.eq(report), self.post_out.valid.eq(1), reported.eq(self.post_out.ready)]
+        with m.Elif(away):
+            m.d.comb += [flit.eq(note_flit), self.post_out.valid.eq(1)]
+        busy = reporting | away
+        for front in fronts:
+            with m.If(~busy & front.send.valid):
+                m.d.comb += [flit.eq(front.send.payload), self.post_out.valid.eq(1)]
+            m.d.comb += front.send.ready.eq(~busy & self.post_out.ready)
+            busy = busy | front.send.valid
+        m.d.comb += landed.ready.eq(
+            Mux(~note.notify, 1, Mux(here, local.ready, self.post_out.ready & ~reporting))
+        )
+        arrived = data.View(PostFlit, self.post_in.payload.data)
+        m.d.comb += [
+            plane.valid.eq(self.post_in.valid & ~arrived.fault),
+            plane.payload.sem.eq(arrived.sem),
+            plane.payload.n.eq(arrived.n),
+            self.post_in.ready.eq(arrived.fault | plane.ready),
+        ]
+
+    def _memories(self, m: Module, fronts, delivery, mover, tracer, matrix) -> None:  # noqa: ANN001
+        """Delivered words to rings and memories, the mover's reads to memories and trace."""
+        word = delivery.write.payload
+        is_ring = Signal()
+        for unit, front in zip(units_of(self.kind), fronts, strict=True):
+            hit = Signal(name=f"ring_hit_{unit.name.lower()}")
+            m.d.comb += [
+                hit.eq(word.region == RING_REGION[unit]),
+                front.ring.valid.eq(delivery.write.valid & hit),
+                front.ring.offset.eq(word.offset),
+                front.ring.data.eq(word.data),
+            ]
+            is_ring = is_ring | hit
+
+        wanted = mover.read.payload
+        of_trace = Signal()
+        m.d.comb += of_trace.eq((wanted.region == Region.TRACE) | (wanted.region == Region.STATS))
+        m.d.comb += [
+            tracer.read.valid.eq(mover.read.valid & of_trace),
+            tracer.read.region.eq(wanted.region),
+            tracer.read.offset.eq(wanted.offset),
+        ]
+        memory = matrix
+        if self.kind is TileKind.SPM:
+            m.submodules.bank = memory = Bank(self.config)
+        if memory is None:
+            m.d.comb += [delivery.write.ready.eq(1), mover.read.ready.eq(1), mover.read_data.eq(tracer.read_data)]
+            return
+        was_trace = Signal()
+        m.d.comb += [
+            memory.write.valid.eq(delivery.write.valid & ~is_ring),
+            memory.write.payload.eq(word),
+            delivery.write.ready.eq(is_ring | memory.write.ready),
+            memory.read.valid.eq(mover.read.valid & ~of_trace),
+            memory.read.payload.eq(wanted),
+            mover.read.ready.eq(of_trace | memory.read.ready),
+            mover.read_data.eq(Mux(was_trace, tracer.read_data, memory.read_data)),
+        ]
+        with m.If(mover.read.valid & mover.read.ready):
+            m.d.sync += was_trace.eq(of_trace)
+
+    def _matrix(self, m: Module, front, matrix, semaphores, tracer) -> None:  # noqa: ANN001
+        """GEMMs into the matrix unit; its completions into semaphores and trace, through a small queue."""
+        waited = data.StructLayout({"waited": 21})
+        # As many GEMMs may be in the unit as its descriptor queue holds; their waits keep them company.
+        m.submodules.waits = waits = fifo.SyncFIFO(width=waited.size, depth=16)
+        done = data.StructLayout({"record": TraceRecord, "post": SemPost})
+        m.submodules.retired = retired = fifo.SyncFIFO(width=done.size, depth=8)
+        m.d.comb += [
+            matrix.now.eq(self.now),
+            matrix.issue.valid.eq(front.issue.valid & waits.w_rdy),
+            matrix.issue.payload.eq(front.issue.payload.code),
+            front.issue.ready.eq(matrix.issue.ready & waits.w_rdy),
+            waits.w_en.eq(matrix.issue.valid & matrix.issue.ready),
+            waits.w_data.eq(front.issue.payload.waited),
+        ]
+        entry = Signal(done)
+        m.d.comb += [
+            entry.record.tag.eq(matrix.retire.tag),
+            entry.record.unit.eq(int(Unit.MATRIX)),
+            entry.record.opcode.eq(int(Opcode.GEMM)),
+            entry.record.wait.eq(waits.r_data),
+            entry.record.start.eq(matrix.retire.start),
+            entry.record.end.eq(matrix.retire.end),
+            entry.post.sem.eq(matrix.retire.post_sem),
+            entry.post.n.eq(matrix.retire.post_n),
+            waits.r_en.eq(matrix.retire.valid),
+            retired.w_en.eq(matrix.retire.valid),
+            retired.w_data.eq(entry),
+        ]
+        post = getattr(semaphores, f"post_{3 + 2}")
+        record = tracer.record_3
+        out = data.View(done, retired.r_data)
+        posted, traced = Signal(), Signal()
+        owes = Signal()
+        m.d.comb += [
+            owes.eq(out.post.n != 0),
+            post.valid.eq(retired.r_rdy & owes & ~posted),
+            post.payload.eq(out.post),
+            record.valid.eq(retired.r_rdy & ~traced),
+            record.payload.eq(out.record),
+        ]
+        all_done = Signal()
+        m.d.comb += all_done.eq((~owes | posted | post.ready) & (traced | record.ready))
+        m.d.comb += retired.r_en.eq(retired.r_rdy & all_done)
+        with m.If(retired.r_rdy):
+            m.d.sync += [posted.eq(~all_done & (posted | post.ready)), traced.eq(~all_done & (traced | record.ready))]
+
+    def _faults(self, m: Module, units, fronts, mover, delivery, taker, semaphores, matrix) -> None:  # noqa: ANN001
+        """Latches the first fault of the tile and reports it to the host tile."""
+        sources = [(Unit.MOVER, mover.fault), (Unit.NONE, delivery.fault), (Unit.NONE, taker.fault)]
+        sources += [(unit, front.fault) for unit, front in zip(units, fronts, strict=True)]
+        sources += [(Unit.NONE, semaphores.fault)]
+        if matrix is not None:
+            sources.append((Unit.MATRIX, matrix.fault))
+        if self.kind is TileKind.DRAM:
+            port = self._port
+            refused = Signal(FaultReport)
+            m.d.comb += [
+                refused.valid.eq(port.fault),
+                refused.cause.eq(Cause.BUS),
+                refused.value.eq(Cat(port.fault_offset, port.fault_write)),
+            ]
+            sources.append((Unit.MOVER, refused))
+        seen = Signal()
+        report = self._report
+        astray = Signal(FaultReport)
+        m.d.comb += [astray.valid.eq(self.astray), astray.cause.eq(Cause.DESTINATION), astray.value.eq(self.astray_tile)]
+        sources.append((Unit.NONE, astray))
+        with m.If(self._reported):
+            m.d.sync += self._reporting.eq(0)
+        raised = Signal()
+        m.d.comb += raised.eq(Cat(fault.valid for _, fault in sources).any())
+        with m.If(raised & ~seen & self.go):
+            m.d.sync += [seen.eq(1), self._reporting.eq(1), report.dst_tile.eq(self.host), report.fault.eq(1)]
+            m.d.sync += report.tile.eq(self.tile)
+            for unit, fault in reversed(sources):
+                with m.If(fault.valid):
+                    m.d.sync += [
+                        report.cause.eq(fault.cause),
+                        report.unit.eq(int(unit)),
+                        report.tag.eq(fault.tag),
+                        report.value.eq(fault.value),
+                    ]
+
+    def _host(self, m: Module, taker, front, mover, semaphores) -> None:  # noqa: ANN001
+        m.submodules.host_port = host = HostPort(self.config)
+        connect(m, flipped(self.bus), host.bus)
+        m.d.comb += [
+            host.tile.eq(self.tile),
+            host.ready.eq(semaphores.ready),
+            host.ended.eq(mover.ended),
+            host.fault.valid.eq(self.post_in.valid),
+            host.fault.payload.eq(self.post_in.payload.data),
+            self.irq.eq(host.irq),
+            self.now_out.eq(host.now),
+            self.go_out.eq(host.go),
+            self.trace_out.eq(host.trace),
+        ]
+        with m.If(host.start.valid):
+            m.d.comb += front.start.eq(host.start)

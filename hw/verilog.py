@@ -1,0 +1,128 @@
+"""A chip as Verilog: optimised RTLIL, one module per kind of tile.
+
+Each kind of tile is elaborated once and instantiated by name; modules that come out identical (array blocks, buffers)
+are merged. Optimising the RTLIL before Verilog is written turns next-state copies into enabled registers, which is what
+makes the simulation fast.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .config import ChipConfig
+
+SCRIPT = (
+    "read_rtlil {source}; hierarchy -top chip; proc; opt_clean; opt; wreduce; opt_clean; "
+    "write_verilog -noattr {target}"
+)
+# In a process of its own: an internal error of the tool ends the process it runs in.
+_YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
+_MODULE = re.compile(r"^module \\(\S+)\n(.*?)^end$", re.MULTILINE | re.DOTALL)
+# Memories start unknown, as they do on a board; one line per word would also make the files ten times as large.
+_INIT = re.compile(r"^  cell \$meminit_v2 .*?^  end\n", re.MULTILINE | re.DOTALL)
+_CELL = re.compile(r"^(\s+cell \\)(\S+)( )", re.MULTILINE)
+
+
+class EmitError(RuntimeError):
+    """The gateware could not be turned into Verilog."""
+
+
+def rtlil(config: ChipConfig) -> str:
+    """The chip as RTLIL text, before optimisation. Top module: `chip`."""
+    from amaranth.back import rtlil as backend
+
+    from .chip import Chip, tile_module, tiles_used
+
+    texts = [backend.convert(Chip(config), name="chip", emit_src=False)]
+    texts += [
+        backend.convert(tile, name=tile_module(kind), emit_src=False) for kind, tile in tiles_used(config).items()
+    ]
+    return _merge("\n".join(texts))
+
+
+def _merge(text: str) -> str:
+    """Gives modules plain names and keeps one of each set of identical ones."""
+    bodies = {match[1].replace(".", "__"): _INIT.sub("", match[2]) for match in _MODULE.finditer(text)}
+    names = set(bodies)
+
+    def plain(match: re.Match[str]) -> str:
+        name = match[2].replace(".", "__")
+        return f"{match[1]}{name if name in names else match[2]}{match[3]}"
+
+    bodies = {name: _CELL.sub(plain, body) for name, body in bodies.items()}
+    while True:
+        first: dict[str, str] = {}
+        same: dict[str, str] = {}
+        for name, body in bodies.items():
+            if first.setdefault(body, name) != name:
+                same[name] = first[body]
+        if not same:
+            break
+        bodies = {
+            name: _CELL.sub(lambda match: f"{match[1]}{same.get(match[2], match[2])}{match[3]}", body)
+            for name, body in bodies.items()
+            if name not in same
+        }
+    return "".join(f"module \\{name}\n{body}end\n" for name, body in bodies.items())
+
+
+def verilog(config: ChipConfig) -> str:
+    """Synthesisable Verilog of the chip. Top module: `chip`. Raises EmitError with the tool's last words."""
+    with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
+        source, target = Path(folder) / "chip.il", Path(folder) / "chip.v"
+        source.write_text(rtlil(config))
+        script = SCRIPT.format(source=source.name, target=target.name)
+        done = subprocess.run(
+            [sys.executable, "-c", _YOSYS, script], cwd=folder, capture_output=True, text=True
+        )
+        if done.returncode or not target.exists():
+            raise EmitError(f"Verilog of {config.name} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
+        return target.read_text()
+
+
+def manifest(config: ChipConfig) -> dict[str, Any]:
+    """What a user of the Verilog needs to know: ports with width and direction, parameters, tiles, registers."""
+    from amaranth.hdl import Shape
+    from amaranth.lib.wiring import Out
+
+    from .chip import chip_ports
+    from .control.host import Register
+
+    signature = chip_ports(config)
+    ports = [{"name": "clk", "direction": "input", "width": 1}, {"name": "rst", "direction": "input", "width": 1}]
+    ports += [
+        {
+            "name": "__".join(str(part) for part in path),
+            "direction": "output" if member.flow is Out else "input",
+            "width": Shape.cast(member.shape).width,
+        }
+        for path, member, _ in signature.flatten(signature.create())
+    ]
+    return {
+        "format": 1,
+        "top": "chip",
+        "digest": config.digest,
+        "ports": ports,
+        "parameters": config.model_dump(mode="json"),
+        "tiles": {str(tile): kind.value for tile, kind in config.tiles.items()},
+        "axi": {f"axi_{index}": tile for index, tile in enumerate(config.drams)},
+        "registers": {register.name: int(register) for register in Register},
+    }
+
+
+def write(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
+    """Writes `<name>.v` and `<name>.json` (the manifest) into `folder`; returns both paths."""
+    text, facts = verilog(config), json.dumps(manifest(config), indent=2) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = folder / f"{config.name}.v", folder / f"{config.name}.json"
+    for path, content in zip(paths, (text, facts), strict=True):
+        partial = path.with_suffix(path.suffix + ".part")
+        partial.write_text(content)
+        partial.replace(path)
+    return paths

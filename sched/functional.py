@@ -1,0 +1,181 @@
+"""Executes a Schedule in NumPy, one operation after the other, bit for bit; no hardware and no time.
+
+This is the meaning of a schedule: whatever the chip does, its memories must end as these do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.isa import SCALE_SHIFT, Addend, Region
+
+from .schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Tensor, memory_words
+
+Bytes = NDArray[np.uint8]
+
+_OFFSET = (1 << OFFSET_BITS) - 1
+
+
+class Memories:
+    """All data memories of a chip as uint8 [words, P], zero until written.
+
+    ACC has four rows of P bytes for each accumulator word of P little-endian int32.
+    """
+
+    def __init__(self, chip: ChipConfig) -> None:
+        self.chip = chip
+        self._held: dict[tuple[int, int], Bytes] = {}
+
+    def region(self, tile: int, region: int) -> Bytes:
+        """The live array of one memory. Raises ScheduleError when the tile has no such memory."""
+        found = self._held.get((tile, region))
+        if found is None:
+            words = memory_words(self.chip, tile, region)
+            if not words:
+                raise ScheduleError(f"tile {tile:#04x} of chip {self.chip.name} has no data memory {region}")
+            found = self._held[tile, region] = np.zeros((words, self.chip.lanes), np.uint8)
+        return found
+
+    def acc(self, tile: int) -> NDArray[np.int32]:
+        """The live accumulators of a core, int32 [acc_words, P]."""
+        return self.region(tile, Region.ACC).view("<i4").reshape(-1, self.chip.lanes)
+
+    def touched(self) -> dict[tuple[int, int], Bytes]:
+        """(tile, region) to array, for the memories that have been asked for so far."""
+        return dict(self._held)
+
+    def write_tensor(self, tensor: Tensor, array: NDArray[Any]) -> None:
+        """Packs an array into the DRAM pieces of a tensor. Raises LayoutError when it does not fit the layout."""
+        packed = tensor.layout.pack(array, self.chip.lanes)
+        for piece in tensor.pieces:
+            start = piece.address & _OFFSET
+            memory = self.region(piece.tile, piece.address >> OFFSET_BITS)
+            memory[start : start + piece.words] = packed[piece.first : piece.first + piece.words]
+
+    def read_tensor(self, tensor: Tensor) -> NDArray[Any]:
+        """Unpacks the array of a tensor from its DRAM pieces."""
+        packed = np.empty((tensor.words, self.chip.lanes), np.uint8)
+        for piece in tensor.pieces:
+            start = piece.address & _OFFSET
+            memory = self.region(piece.tile, piece.address >> OFFSET_BITS)
+            packed[piece.first : piece.first + piece.words] = memory[start : start + piece.words]
+        return tensor.layout.unpack(packed)
+
+
+def run(schedule: Schedule, chip: ChipConfig, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Writes the named input and constant tensors, executes, and returns the output tensors by name.
+
+    Raises ScheduleError when an array is missing or names no input.
+    """
+    wanted = {tensor.name for tensor in schedule.tensors if tensor.role != "output"}
+    if wanted != set(arrays):
+        odd = sorted(wanted ^ set(arrays))[0]
+        raise ScheduleError(
+            f"tensor {odd!r} has no array; give one" if odd in wanted else f"{odd!r} is no input; leave it out"
+        )
+    memories = Memories(chip)
+    for name, array in arrays.items():
+        memories.write_tensor(schedule.tensor(name), array)
+    execute(schedule.operations, memories)
+    return {t.name: memories.read_tensor(t) for t in schedule.tensors if t.role == "output"}
+
+
+def execute(
+    operations: tuple[Operation, ...] | list[Operation],
+    memories: Memories,
+    watch: Callable[[int, Operation], None] | None = None,
+) -> None:
+    """Executes validated operations in list order. `watch` is called with index and operation after each."""
+    for index, op in enumerate(operations):
+        execute_one(op, memories)
+        if watch is not None:
+            watch(index, op)
+
+
+def execute_one(op: Operation, memories: Memories) -> None:
+    """Executes one operation on the memories."""
+    if isinstance(op, Move):
+        _put(memories, op.dst, take(op, memories))
+    else:
+        _gemm(op, memories)
+
+
+def take(op: Move, memories: Memories) -> Bytes:
+    """The words that a move would send now, uint8 [words, P]; a copy."""
+    return memories.region(op.src.tile, op.src.address >> OFFSET_BITS)[_offsets(op.src, op.words)]
+
+
+def land(op: Move, words: Bytes, memories: Memories) -> None:
+    """Writes the words that `take` read."""
+    _put(memories, op.dst, words)
+
+
+def _offsets(span: Span, words: int) -> NDArray[np.intp]:
+    run, rest = np.divmod(np.arange(words), span.run)
+    return (span.address & _OFFSET) + run * span.stride + rest
+
+
+def _put(memories: Memories, span: Span, words: Bytes) -> None:
+    memories.region(span.tile, span.address >> OFFSET_BITS)[_offsets(span, len(words))] = words
+
+
+def _gemm(op: Gemm, memories: Memories) -> None:
+    chip = memories.chip
+    sums = convolve(op, memories.region(op.core, Region.MAIN), memories.region(op.core, Region.B), chip.cols)
+    n_blocks, pixels, _ = sums.shape
+    addend, base = op["addend"], op["addend_base"]
+    acc = memories.acc(op.core)
+    if addend == Addend.BIAS:
+        sums += acc[base : base + n_blocks, None, : chip.cols]
+    elif addend == Addend.PARTIAL:
+        sums += acc[base : base + n_blocks * pixels, : chip.cols].reshape(sums.shape)
+    dest = slice(op["dest_base"], op["dest_base"] + n_blocks * pixels)
+    flat = sums.reshape(n_blocks * pixels, chip.cols)
+    if op["to_acc"]:
+        acc[dest, : chip.cols] = flat
+        acc[dest, chip.cols :] = 0
+    else:
+        out = memories.region(op.core, Region.OUT)
+        out[dest, : chip.cols] = requantise(flat, op["scale"], op["relu"], op["clamp"]).view(np.uint8)
+        out[dest, chip.cols :] = 0
+
+
+def convolve(op: Gemm, a: Bytes, b: Bytes, cols: int) -> NDArray[np.int32]:
+    """The sums of a GEMM, int32 [n_blocks, pixels, cols], wrapping, from A and B memories uint8 [words, P]."""
+    lanes = a.shape[1]
+    n_blocks, pixels, taps, in_w, plane = op["n_blocks"], op["pixels"], op.taps, op["in_w"], op["a_plane"]
+    weights = b[op["b_base"] : op["b_base"] + n_blocks * taps * cols].view(np.int8)
+    weights = weights.reshape(n_blocks, taps, cols, lanes)
+    k = np.arange(taps)
+    kb, within = np.divmod(k, op["kernel_h"] * op["kernel_w"])
+    ky, kx = np.divmod(within, op["kernel_w"])
+    oy, ox = np.divmod(np.arange(pixels)[:, None], op["out_w"])
+    sums = np.zeros((n_blocks, pixels, cols), np.int32)
+    step = max(1, 1024 // lanes)  # 1024 products of int8 sum up exactly in float32, which BLAS is fast at
+    for at in range(0, taps, step):
+        part = slice(at, at + step)
+        iy = oy * op["stride_h"] + ky[part] * op["dilation"] - op["pad_top"]
+        ix = ox * op["stride_w"] + kx[part] * op["dilation"] - op["pad_left"]
+        inside = (ix >= 0) & (ix < in_w) & (iy >= 0) & (iy * in_w < plane)
+        where = op["a_base"] + kb[part] * plane + np.where(inside, iy * in_w + ix, 0)
+        window = a[where].view(np.int8).astype(np.float32)
+        window[~inside] = 0
+        filters = weights[:, part].transpose(0, 2, 1, 3).reshape(n_blocks * cols, -1).astype(np.float32)
+        found = (window.reshape(pixels, -1) @ filters.T).astype(np.int32)
+        sums += found.reshape(pixels, n_blocks, cols).transpose(1, 0, 2)
+    return sums
+
+
+def requantise(sums: NDArray[np.int32], scale: int, relu: int, clamp: int) -> NDArray[np.int8]:
+    """sat8(RNE(sums * scale / 2^17)), then below at 0 if `relu`, above at `clamp`; same shape."""
+    product = sums.astype(np.int64) * scale
+    floor = product >> SCALE_SHIFT
+    rest = product & ((1 << SCALE_SHIFT) - 1)
+    half = 1 << (SCALE_SHIFT - 1)
+    rounded = floor + ((rest > half) | ((rest == half) & (floor & 1 == 1)))
+    return np.clip(rounded, 0 if relu else -128, min(clamp, 127)).astype(np.int8)

@@ -1,0 +1,58 @@
+"""Tiles in a small memory: which slot holds which tile when.
+
+The order in which a static schedule uses its tiles is known, so the best replacement is too: evict what is used again
+last (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+_NEVER = 1 << 60
+
+
+@dataclass
+class Stay:
+    """One stay of a tile in a slot. Uses `first`..`last`; `free_after`: last use of what lay there before (-1: none)."""
+
+    key: Hashable
+    slot: int
+    first: int
+    last: int
+    free_after: int
+
+
+def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Stay]:
+    """Stays that serve `uses` = (time, key) in order of time with `slots` slots, in order of first use.
+
+    A slot used at the time before is given up only if there is no other, so that the next tile can be fetched
+    while the last one is in use. Raises ValueError when one time needs more tiles than there are slots.
+    """
+    following = [_NEVER] * len(uses)
+    seen: dict[Hashable, int] = {}
+    for index in range(len(uses) - 1, -1, -1):
+        time, key = uses[index]
+        following[index] = seen.get(key, _NEVER)
+        seen[key] = time
+    stays: list[Stay] = []
+    where: dict[Hashable, tuple[Stay, int]] = {}  # key -> its present stay, its next use
+    for index, (time, key) in enumerate(uses):
+        held = where.get(key)
+        if held is not None:
+            held[0].last = time
+            where[key] = (held[0], following[index])
+            continue
+        if len(where) < slots:
+            stay = Stay(key, len(where), time, time, -1)
+        else:
+            free = [(stay, nxt) for stay, nxt in where.values() if stay.last < time]
+            if not free:
+                raise ValueError(f"{slots} slots are too few for the tiles used at one time")
+            idle = [entry for entry in free if entry[0].last < time - 1] or free
+            victim, _ = max(idle, key=lambda entry: (entry[1], -entry[0].last))
+            del where[victim.key]
+            stay = Stay(key, victim.slot, time, time, victim.last)
+        where[key] = (stay, following[index])
+        stays.append(stay)
+    return stays

@@ -1,0 +1,244 @@
+"""All candidates of a layer on a chip, costed by the closed form as whole grids of tile sizes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+
+from .estimate import Loads, closed_form
+from .problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, MAX_PIXELS, MAX_PLANE, DoesNotFit, Problem
+from .tiling import ORDERS, Candidate, Order, even, row_shares
+
+Grid = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A candidate and the cycles that the closed form gives it."""
+
+    candidate: Candidate
+    cycles: float
+
+
+def partitions(problem: Problem, cores: int) -> list[tuple[int, int]]:
+    """(parts over rows of all images, parts over output blocks) that use most of the cores there is work for."""
+    rows = problem.images * problem.out_rows
+    found = [
+        (m, n)
+        for n in range(1, min(cores, problem.n_blocks) + 1)
+        for m in {min(cores // n, rows)}
+        if m * n == 1 or (m * n) * 2 > min(cores, rows * problem.n_blocks)
+    ]
+    return found or [(1, 1)]
+
+
+def _sizes(limit: int, unit: int = 1) -> list[int]:
+    """Sizes up to `limit` to try: one for each number of equal tiles, thinned out to about 24, in whole units."""
+    found = {limit}
+    count = 1
+    while ceil(limit / count) > 1:
+        size = ceil(limit / count)
+        found |= {size, min(limit, ceil(size / unit) * unit)}
+        count = max(count + 1, count * 8 // 7)
+    return sorted(found | {1})
+
+
+def _ratio(count: Grid, size: Grid) -> Grid:
+    return np.ceil(count / size)
+
+
+def _fetches(nest: list[tuple[Grid, bool]], slots: Grid) -> Grid:
+    """Tiles fetched in a loop nest (trip count, whether the tile depends on it), innermost first, with `slots` slots.
+
+    Going round once more over more tiles than there are slots fetches them again, but for those that stayed.
+    """
+    distinct = fetched = np.ones_like(slots)
+    for trips, depends in nest:
+        if depends:
+            fetched, distinct = fetched * trips, distinct * trips
+        else:
+            kept = np.clip(slots - 1, 0, distinct)
+            again = np.where(distinct <= slots, 0.0, fetched * (1 - kept / distinct))
+            fetched = fetched + (trips - 1) * again
+    return fetched
+
+
+def explore(problem: Problem, chip: ChipConfig, columns: int) -> Iterator[tuple[Grid, list[Candidate]]]:
+    """Cycles of each candidate with tiles `columns` wide, one grid for each partition, order and route."""
+    core = chip.core
+    total_rows = problem.images * problem.out_rows
+    tile_columns = ceil(problem.out_w / ceil(problem.out_w / columns))
+    column_tiles = ceil(problem.out_w / columns)
+    spans = [problem.input_columns(c0, c1) for c0, c1 in even(0, problem.out_w, column_tiles)]
+    in_w = max(j1 - j0 for j0, j1, _ in spans)
+    if in_w > MAX_IN_WIDTH:
+        return
+    for parts_m, parts_n in partitions(problem, len(chip.cores)):
+        for snap in {False, problem.quantum > 1 and parts_m * problem.quantum <= total_rows}:
+            shares = row_shares(problem, parts_m, snap)
+            tallest = max(r1 - r0 for share in shares for _, r0, r1 in share)
+            blocks = ceil(problem.n_blocks / parts_n)
+            rows_axis = np.array(_sizes(tallest, problem.quantum), float)
+            th, tn, tk = (
+                axis.ravel()
+                for axis in np.meshgrid(
+                    rows_axis,
+                    np.array([v for v in _sizes(blocks) if v <= MAX_N_BLOCKS], float),
+                    np.array([v for v in _sizes(problem.k_blocks) if v <= MAX_K_BLOCKS], float),
+                    indexing="ij",
+                )
+            )
+            reach = (problem.kernel_h - 1) * problem.dilation + 1
+            in_rows = np.minimum((th - 1) * problem.stride_h + reach, problem.in_rows)
+            pixels = th * tile_columns
+            plane = in_rows * in_w
+            a_tile, b_tile, out_tile = tk * plane, tn * tk * problem.taps * problem.cols, tn * pixels
+            k_count = _ratio(np.full_like(tk, problem.k_blocks), tk)
+            sums = np.where(k_count > 1, out_tile, 0)
+            fits = (a_tile <= core.a_words) & (b_tile <= core.b_words) & (out_tile <= core.out_words)
+            fits &= (pixels <= MAX_PIXELS) & (plane <= MAX_PLANE) & (tn + sums <= core.acc_words)
+            if not fits.any():
+                continue
+            th, tn, tk, pixels, plane = th[fits], tn[fits], tk[fits], pixels[fits], plane[fits]
+            a_tile, b_tile, out_tile = a_tile[fits], b_tile[fits], out_tile[fits]
+            k_count, sums, in_rows = k_count[fits], sums[fits], in_rows[fits]
+            n_count = _ratio(np.full_like(tn, blocks), tn)
+            # The share with most groups of pixels decides; tiles end with each segment.
+            m_count, groups = np.zeros_like(th), np.zeros_like(th)
+            for share in shares:
+                tiles, filled = np.zeros_like(th), np.zeros_like(th)
+                for _, r0, r1 in share:
+                    whole, rest = np.divmod(float(r1 - r0), th)
+                    tiles += column_tiles * (whole + (rest > 0))
+                    filled += column_tiles * (
+                        whole * np.ceil(th * tile_columns / problem.rows) + np.ceil(rest * tile_columns / problem.rows)
+                    )
+                m_count, groups = np.maximum(m_count, tiles), np.maximum(groups, filled)
+            depth = problem.k_blocks * problem.taps
+            compute = groups * blocks * depth * problem.lanes
+            sum_slots = np.where(k_count > 1, np.maximum(1, (core.acc_words - tn) // np.maximum(sums, 1)), 1e9)
+            a_slots, b_slots = core.a_words // a_tile, core.b_words // b_tile
+            for order in ORDERS:
+                if order.startswith("output") and not (k_count > 1).any():
+                    continue
+                a_nest, b_nest = _nests(order, m_count, n_count, k_count, sum_slots)
+                a_fetch, b_fetch = _fetches(a_nest, a_slots), _fetches(b_nest, b_slots)
+                for x_spm in (False, True):
+                    for w_spm in (False, True):
+                        if (x_spm or w_spm) and not chip.spms:
+                            continue
+                        loads = Loads(
+                            parts_m=parts_m,
+                            parts_n=parts_n,
+                            compute=compute,
+                            gemms=m_count * n_count * k_count,
+                            gemm_cycles=np.ceil(pixels / problem.rows) * tn * tk * problem.taps * problem.lanes,
+                            a_tile=a_tile,
+                            b_tile=b_tile,
+                            out_tile=out_tile,
+                            a_fetch=a_fetch,
+                            b_fetch=b_fetch,
+                            a_slots=a_slots,
+                            b_slots=b_slots,
+                            out_slots=core.out_words // out_tile,
+                            out_words=blocks * groups * problem.rows,
+                            x_words=np.minimum(m_count * k_count * a_tile, a_fetch * a_tile),
+                            w_words=np.full_like(th, blocks * depth * problem.cols),
+                            x_spm=x_spm,
+                            w_spm=w_spm,
+                            taps=problem.taps,
+                        )
+                        cycles = closed_form(loads, chip)
+                        yield (
+                            cycles,
+                            _Lazy(parts_m, parts_n, snap, tile_columns, order, x_spm, w_spm, th, tn, tk),  # type: ignore[misc]
+                        )
+
+
+class _Lazy:
+    """The candidates of a grid, made when asked for."""
+
+    def __init__(
+        self,
+        parts_m: int,
+        parts_n: int,
+        snap: bool,
+        columns: int,
+        order: Order,
+        x_spm: bool,
+        w_spm: bool,
+        th: Grid,
+        tn: Grid,
+        tk: Grid,
+    ) -> None:
+        self._fixed = (parts_m, parts_n, snap, columns, order, x_spm, w_spm)
+        self._sizes = (th, tn, tk)
+
+    def __getitem__(self, index: int) -> Candidate:
+        parts_m, parts_n, snap, columns, order, x_spm, w_spm = self._fixed
+        th, tn, tk = (int(axis[index]) for axis in self._sizes)
+        return Candidate(parts_m, parts_n, snap, th, columns, tn, tk, order, x_spm, w_spm)
+
+
+def _nests(
+    order: Order, m: Grid, n: Grid, k: Grid, sums: Grid
+) -> tuple[list[tuple[Grid, bool]], list[tuple[Grid, bool]]]:
+    """Loop nests of a core, innermost first, as seen by input tiles and by weight tiles."""
+    if order == "input":
+        group = np.minimum(n, sums)
+        nest = [(group, "n"), (k, "k"), (m, "m"), (n / group, "n")]
+    elif order == "weight":
+        group = np.minimum(m, sums)
+        nest = [(group, "m"), (k, "k"), (n, "n"), (m / group, "m")]
+    else:
+        outer, inner = ((m, "m"), (n, "n")) if order == "output" else ((n, "n"), (m, "m"))
+        nest = [(k, "k"), inner, outer]
+    return [(trips, name in "mk") for trips, name in nest], [(trips, name in "nk") for trips, name in nest]
+
+
+def best(problem: Problem, chip: ChipConfig, count: int, layer: str) -> tuple[list[Found], int]:
+    """The `count` best candidates by the closed form (best first, at most two for the same shape of tiles), and how many
+    there are in all. Raises DoesNotFit, with the memory that is too small for the smallest tile."""
+    pieces = 1
+    while True:
+        columns = ceil(problem.out_w / pieces)
+        grids = list(explore(problem, chip, columns))
+        if grids:
+            break
+        if columns == 1:
+            raise _too_small(problem, chip, layer)
+        pieces = ceil(problem.out_w / (columns - 1)) if columns > 2 else problem.out_w
+    total = sum(len(cycles) for cycles, _ in grids)
+    pool: list[Found] = []
+    for cycles, candidates in grids:
+        some = np.argsort(cycles, kind="stable")[:count]
+        pool += [Found(candidates[int(index)], float(cycles[index])) for index in some]
+    pool.sort(key=lambda found: found.cycles)
+    return pool[:count], total
+
+
+def _too_small(problem: Problem, chip: ChipConfig, layer: str) -> DoesNotFit:
+    reach_h = min((problem.kernel_h - 1) * problem.dilation + 1, problem.in_rows)
+    reach_w = min((problem.kernel_w - 1) * problem.dilation + 1, problem.in_w)
+    sums = 2 if problem.k_blocks > 1 else 1
+    core = chip.core
+    short = [
+        f"{name} needs {need} words, has {have} ({need - have} too few)"
+        for name, need, have in (
+            ("A", reach_h * reach_w, core.a_words),
+            ("B", problem.taps * problem.cols, core.b_words),
+            ("ACC", sums, core.acc_words),
+        )
+        if need > have
+    ]
+    return DoesNotFit(
+        f"layer {layer} fits no tiling on chip {chip.name}: for the smallest tile (1 pixel, 1 input and 1 output block) "
+        + "; ".join(short or ["the memories suffice one by one but not together"])
+        + "; enlarge it in the chip's [core]"
+    )

@@ -1,0 +1,83 @@
+"""How tiles, streams, instructions and words are called in messages and listings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshloom.hw.config import ChipConfig, tile_position
+from meshloom.hw.isa import Opcode, Region, Unit, split_address
+
+from .program import Program, Stream
+
+
+def tile_name(chip: ChipConfig, tile: int) -> str:
+    """`core@(1,0)`; a tile outside the floorplan is `nothing@(9,9)`."""
+    x, y = tile_position(tile)
+    kind = chip.tiles.get(tile)
+    return f"{kind.value if kind is not None else 'nothing'}@({x},{y})"
+
+
+def region_name(region: int) -> str:
+    """Name of a region number; unknown ones are given as `region 7`."""
+    return Region(region).name if region in set(Region) else f"region {region}"
+
+
+def address_name(address: int) -> str:
+    """`B+0x40`: the region and the word offset of a 28-bit word address."""
+    region, offset = split_address(address)
+    return f"{region_name(region)}+{offset:#x}"
+
+
+def unit_name(unit: int) -> str:
+    """`mover`, `matrix`, ...; unknown numbers are given as `unit 9`."""
+    return Unit(unit).name.lower() if unit in set(Unit) else f"unit {unit}"
+
+
+def opcode_name(opcode: int) -> str:
+    """Mnemonic of an opcode; unknown numbers are given as `opcode 9`."""
+    return Opcode(opcode).name if opcode in set(Opcode) else f"opcode {opcode}"
+
+
+def streams_of(program: Program) -> tuple[Stream, ...]:
+    """All streams of a program; the boot stream is number 0."""
+    return (program.boot, *program.streams)
+
+
+class Names:
+    """Names of the parts of one program; `labels[i]` is what the schedule calls operation i."""
+
+    def __init__(self, chip: ChipConfig, program: Program, labels: Sequence[str] = ()) -> None:
+        self.chip, self.labels = chip, labels
+        self.streams = streams_of(program)
+        self.operation_of_tag = program.operation_of_tag
+
+    def tile(self, tile: int) -> str:
+        """See `tile_name`."""
+        return tile_name(self.chip, tile)
+
+    def stream(self, stream: int) -> str:
+        """`core@(1,0) matrix stream`, or `boot stream`."""
+        if stream == 0:
+            return "boot stream"
+        found = self.streams[stream]
+        return f"{self.tile(found.tile)} {unit_name(found.unit)} stream"
+
+    def instruction(self, stream: int, position: int) -> str:
+        """`core@(1,0) matrix stream [17] GEMM tag 42 (operation 41 "conv1 0,0")`."""
+        instruction = self.streams[stream].instructions[position]
+        tag = instruction.fields.get("tag", 0)
+        text = f"{self.stream(stream)} [{position}] {opcode_name(instruction.opcode)} tag {tag}"
+        operation = self.operation_of_tag.get(tag)
+        if operation is None:
+            return text
+        label = f' "{self.labels[operation]}"' if operation < len(self.labels) else ""
+        return f"{text} (operation {operation}{label})"
+
+    def words(self, tile: int, region: int, begin: int, end: int) -> str:
+        """`core@(1,0) B words 16..31` for the words [begin, end)."""
+        what = f"word {begin}" if end - begin == 1 else f"words {begin}..{end - 1}"
+        return f"{self.tile(tile)} {region_name(region)} {what}"
+
+    def semaphore(self, tile: int, semaphore: int) -> str:
+        """`semaphore 3 of core@(1,0)`."""
+        return f"semaphore {semaphore} of {self.tile(tile)}"

@@ -1,0 +1,142 @@
+"""A Program: an instruction stream for each unit that has work, placed in DRAM, and the boot stream that starts all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
+from meshloom.hw.isa import FETCH_TAG, Opcode, Unit, decode, encode
+
+
+class ProgramError(ValueError):
+    """A program that cannot be made or placed; the message names the tile and the mend."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction: opcode and all other fields by name (missing ones are 0)."""
+
+    opcode: Opcode
+    fields: dict[str, int] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Its 32 bytes. Raises hw.isa.IsaError when a value does not fit."""
+        return encode(self.opcode, **self.fields)
+
+    def __str__(self) -> str:
+        return " ".join([self.opcode.name, *(f"{name}={value}" for name, value in self.fields.items() if value)])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The instructions of one unit; their code lies in `dram_tile` from word `address` on."""
+
+    tile: int
+    unit: Unit
+    dram_tile: int
+    address: int
+    instructions: tuple[Instruction, ...]
+
+    def code(self, chip: ChipConfig) -> NDArray[np.uint8]:
+        """The code as memory words, uint8 [words, P]: an instruction takes `chip.instruction_words` words, low bytes
+        first; when P > 32 the upper bytes of its word are zero."""
+        raw = b"".join(instruction.encode() for instruction in self.instructions)
+        return to_words(np.frombuffer(raw, np.uint8), chip)
+
+
+@dataclass(frozen=True)
+class Program:
+    """All streams of a run. `boot` runs on the host tile's mover: the host hands its place to the chip.
+
+    `operation_of_tag` maps tags of instructions that are schedule operations to operation indices (for programs of
+    more than 65534 instructions tags wrap around and name the last operation that has them).
+    """
+
+    chip_digest: str
+    streams: tuple[Stream, ...]
+    boot: Stream
+    operation_of_tag: dict[int, int]
+
+    def image(self, chip: ChipConfig) -> list[tuple[int, int, NDArray[np.uint8]]]:
+        """(DRAM tile, word address, words uint8 [n, P]) of every stream, to be loaded before the run."""
+        return [(s.dram_tile, s.address, s.code(chip)) for s in (*self.streams, self.boot)]
+
+    @property
+    def instructions(self) -> int:
+        """Instructions of all streams, without the boot stream."""
+        return sum(len(stream.instructions) for stream in self.streams)
+
+
+def to_words(code: NDArray[np.uint8], chip: ChipConfig) -> NDArray[np.uint8]:
+    """Machine code, uint8 [32 n], as memory words uint8 [n * instruction_words, P]."""
+    rows = code.reshape(-1, min(INSTRUCTION_BYTES, chip.lanes))
+    words = np.zeros((len(rows), chip.lanes), np.uint8)
+    words[:, : rows.shape[1]] = rows
+    return words
+
+
+def from_words(words: NDArray[np.uint8], chip: ChipConfig) -> tuple[Instruction, ...]:
+    """Disassembles memory words uint8 [n * instruction_words, P]. Raises hw.isa.IsaError on what is no instruction."""
+    raw = np.ascontiguousarray(words[:, :INSTRUCTION_BYTES]).tobytes()
+    codes = (raw[at : at + INSTRUCTION_BYTES] for at in range(0, len(raw), INSTRUCTION_BYTES))
+    return tuple(Instruction(*decode(code)) for code in codes)
+
+
+def next_tag(number: int) -> int:
+    """The tag of the instruction with this number, counted from 0: 1, 2, ... 65534, then 1 again."""
+    return number % (FETCH_TAG - 1) + 1
+
+
+def place(
+    codes: dict[tuple[int, Unit], tuple[Instruction, ...]], used: dict[int, int], chip: ChipConfig
+) -> tuple[tuple[Stream, ...], Stream]:
+    """Puts streams behind what the DRAM tiles hold, each where least code lies so far, and makes the boot stream.
+
+    `used`: DRAM tile to its first free word. Raises ProgramError when the code does not fit, or when so many streams
+    end at once that the host's semaphore would overflow.
+    """
+    if len(codes) > 255:
+        raise ProgramError(
+            f"{len(codes)} streams report their end to one 8-bit semaphore of the host; use at most 255 streams"
+        )
+    free = {tile: -(-used.get(tile, 0) // 64) * 64 for tile in chip.drams}
+    load = dict.fromkeys(chip.drams, 0)
+
+    def put(tile: int, unit: Unit, instructions: tuple[Instruction, ...]) -> Stream:
+        words = len(instructions) * chip.instruction_words
+        dram = min(chip.drams, key=lambda dram: (free[dram] + words > chip.dram.words, load[dram]))
+        if free[dram] + words > chip.dram.words:
+            raise ProgramError(
+                f"{words} words of code for tile {tile:#04x} do not fit behind the tensors: the emptiest DRAM tile has "
+                f"{chip.dram.words - min(free.values())} of {chip.dram.words} words left; raise dram.words"
+            )
+        stream = Stream(tile, unit, dram, free[dram], instructions)
+        free[dram] += -(-words // 64) * 64
+        load[dram] += words
+        return stream
+
+    streams = tuple(put(tile, unit, instructions) for (tile, unit), instructions in codes.items())
+    boot = [
+        Instruction(
+            Opcode.FETCH,
+            {
+                "tag": next_tag(index),
+                "tile": stream.tile,
+                "unit": int(stream.unit),
+                "dram": stream.dram_tile,
+                "addr": stream.address,
+                "count": len(stream.instructions),
+            },
+        )
+        for index, stream in enumerate(streams)
+    ]
+    left = len(streams)
+    while left:
+        wait = min(left, 63)
+        boot.append(Instruction(Opcode.SYNC, {"tag": next_tag(len(boot)), "wait_sem": 0, "wait_n": wait}))
+        left -= wait
+    boot.append(Instruction(Opcode.END, {"tag": next_tag(len(boot))}))
+    return streams, put(chip.host, Unit.MOVER, tuple(boot))

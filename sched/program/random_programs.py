@@ -1,0 +1,236 @@
+"""Random instructions and random programs, from the tables of `hw.isa`: for tests of decoders, checkers and chips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Region, Unit, address
+
+from .program import Instruction, Program, Stream, place
+
+#: Words of each memory that one thread of a random program uses.
+SLICE = 64
+#: Longest side of a random output map; larger ones only cost cycles.
+SIDE = 6
+
+
+def random_instruction(random: Random, opcode: Opcode | None = None) -> Instruction:
+    """An instruction whose every field is anything that fits. It encodes and decodes; no chip need like it.
+
+    Small and extreme values are as likely as all the others together.
+    """
+    opcode = opcode if opcode is not None else random.choice(list(Opcode))
+    fields = {}
+    for field in INSTRUCTIONS[opcode].fields:
+        if field.name == "opcode":
+            continue
+        top = (1 << field.width) - 1
+        fields[field.name] = random.choice((0, 1, top, random.randint(0, top), random.randint(0, top)))
+    return Instruction(opcode, {name: value for name, value in fields.items() if value})
+
+
+def random_move(random: Random, src: tuple[int, int], dst: tuple[int, int], room: int) -> dict[str, int]:
+    """Body of a MOVE between two slices of `room` words each; `src`, `dst` = (tile, word address of the slice)."""
+    words = random.randint(1, room)
+    fields = {"words": words}
+    for name, (tile, start) in (("src", src), ("dst", dst)):
+        run = random.randint(1, words)
+        count = -(-words // run)
+        spare = room - (count * run if count > 1 else words)
+        if spare < 0:
+            run, count, spare = words, 1, room - words
+        gap = random.randint(0, spare // (count - 1)) if count > 1 else random.choice((0, 3))
+        slack = room - ((count - 1) * (run + gap) + (words - (count - 1) * run))
+        fields |= {
+            f"{name}_tile": tile,
+            name: start + random.randint(0, slack),
+            f"{name}_run": run,
+            f"{name}_stride": run + gap,
+        }
+    return fields
+
+
+def random_gemm(random: Random, chip: ChipConfig, slices: dict[Region, int], room: dict[Region, int]) -> dict[str, int]:
+    """Body of a GEMM that stays inside slices of a core's memories (first word and words; ACC in words of P int32)."""
+    while True:
+        kernel_h, kernel_w = random.randint(1, 3), random.randint(1, 3)
+        k_blocks, n_blocks = random.randint(1, 2), random.randint(1, 2)
+        in_w, rows = random.randint(1, SIDE), random.randint(1, SIDE)
+        out_w = random.randint(1, SIDE)
+        pixels = random.randint(1, out_w * SIDE)
+        windows = k_blocks * kernel_h * kernel_w
+        results = n_blocks * pixels
+        to_acc = random.random() < 0.4
+        if (
+            k_blocks * in_w * rows <= room[Region.MAIN]
+            and n_blocks * windows * chip.cols <= room[Region.B]
+            and results <= room[Region.ACC if to_acc else Region.OUT]
+        ):
+            break
+    addend = random.choice((0, 1, 2))
+    limit = {0: 0, 1: n_blocks, 2: results}[addend]
+    if limit > room[Region.ACC] or (to_acc and addend == 1):
+        addend = limit = 0
+    dest = slices[Region.ACC if to_acc else Region.OUT]
+    dest += random.randint(0, room[Region.ACC if to_acc else Region.OUT] - results)
+    addend_base = slices[Region.ACC] + random.randint(0, room[Region.ACC] - limit)
+    return {
+        "a_base": slices[Region.MAIN] + random.randint(0, room[Region.MAIN] - k_blocks * in_w * rows),
+        "a_plane": in_w * rows,
+        "in_w": in_w,
+        "k_blocks": k_blocks,
+        "kernel_h": kernel_h,
+        "kernel_w": kernel_w,
+        "stride_h": random.randint(1, 2),
+        "stride_w": random.randint(1, 2),
+        "dilation": random.randint(1, 2),
+        "pad_top": random.randint(0, 2),
+        "pad_left": random.randint(0, 2),
+        "out_w": out_w,
+        "pixels": pixels,
+        "b_base": slices[Region.B] + random.randint(0, room[Region.B] - n_blocks * windows * chip.cols),
+        "n_blocks": n_blocks,
+        "addend": addend,
+        "addend_base": dest if addend == 2 and to_acc else addend_base if addend else 0,
+        "to_acc": int(to_acc),
+        "dest_base": dest,
+        "scale": random.randint(0, 0xFFFF),
+        "relu": random.randint(0, 1),
+        "clamp": random.choice((127, random.randint(1, 127))),
+    }
+
+
+@dataclass
+class _Thread:
+    """A row of operations, each of which waits for the one before; `token` says which semaphore holds its token."""
+
+    number: int
+    core: int
+    slices: dict[int, dict[Region, int]]
+    token: tuple[int, Unit] | None = None
+
+
+class _Builder:
+    """Instructions per stream, while they grow."""
+
+    def __init__(self, random: Random, chip: ChipConfig) -> None:
+        self.random, self.chip = random, chip
+        self.codes: dict[tuple[int, Unit], list[Instruction]] = {}
+        self.tag = 0
+
+    def add(self, at: int, unit: Unit, opcode: Opcode, /, **fields: int) -> None:
+        """Appends an instruction with the next tag."""
+        self.tag = self.tag % (FETCH_TAG - 1) + 1
+        self.codes.setdefault((at, unit), []).append(Instruction(opcode, {"tag": self.tag, **fields}))
+
+    def semaphore(self, thread: _Thread, unit: Unit) -> int:
+        """The semaphore on which a unit waits for a thread's token; 0 is the host's."""
+        return 1 + 2 * thread.number + int(unit)
+
+    def take(self, thread: _Thread, tile: int, unit: Unit) -> dict[str, int]:
+        """Header fields that wait for the thread's token, having sent it to this tile and unit if need be."""
+        if thread.token is None:
+            return {}
+        if thread.token != (tile, unit):
+            at, holder = thread.token
+            wait = {"wait_sem": self.semaphore(thread, holder), "wait_n": 1}
+            self.add(at, holder, Opcode.SYNC, **wait, tile=tile, sem=self.semaphore(thread, unit), n=1)
+        return {"wait_sem": self.semaphore(thread, unit), "wait_n": 1}
+
+    def move(self, thread: _Thread, issuer: int, body: dict[str, int]) -> None:
+        """A MOVE of the thread; its landing is the new token."""
+        goal, unit = self.random.choice([(issuer, Unit.MOVER), (thread.core, Unit.MATRIX)])
+        wait = self.take(thread, issuer, Unit.MOVER)
+        notify = {"notify": 1, "notify_tile": goal, "notify_sem": self.semaphore(thread, unit)}
+        self.add(issuer, Unit.MOVER, Opcode.MOVE, **wait, **body, **notify)
+        thread.token = (goal, unit)
+
+    def gemm(self, thread: _Thread, body: dict[str, int]) -> None:
+        """A GEMM of the thread; its completion is the new token."""
+        wait = self.take(thread, thread.core, Unit.MATRIX)
+        unit = self.random.choice([Unit.MOVER, Unit.MATRIX])
+        post = {"post_sem": self.semaphore(thread, unit), "post_n": 1}
+        self.add(thread.core, Unit.MATRIX, Opcode.GEMM, **wait, **body, **post)
+        thread.token = (thread.core, unit)
+
+
+def _slices(chip: ChipConfig, thread: int, threads: int) -> tuple[dict[int, dict[Region, int]], dict[Region, int]]:
+    """First word of the thread's slice of each memory of each tile, and the words of a slice (ACC: P int32)."""
+    core = chip.core
+    # B holds one array's worth of weights for 3x3 taps if it can.
+    sizes = {
+        Region.MAIN: min(SLICE, core.a_words // threads),
+        Region.B: min(9 * chip.cols, core.b_words // threads),
+        Region.ACC: min(SLICE // 4, core.acc_words // threads),
+        Region.OUT: min(SLICE, core.out_words // threads),
+    }
+    found = {tile: {region: thread * size for region, size in sizes.items()} for tile in chip.cores}
+    big = max(max(sizes.values()), 4 * sizes[Region.ACC])
+    for tile in (*chip.spms, *chip.drams):
+        found[tile] = {Region.MAIN: thread * big}
+    return found, sizes
+
+
+def random_program(random: Random, chip: ChipConfig, operations: int, threads: int = 2) -> Program:
+    """A program that passes `check`: `threads` rows of `operations` random MOVEs and GEMMs each, every row in order and
+    apart from the others, so that streams interleave but nothing races.
+
+    Uses the low words of every memory; all DRAM below the code counts as loaded. Raises ValueError when the chip has
+    too few semaphores or words for the threads.
+    """
+    if 1 + 2 * threads + 1 >= chip.semaphores:
+        raise ValueError(f"{threads} threads need {2 * threads + 3} semaphores, {chip.name} has {chip.semaphores}")
+    builder = _Builder(random, chip)
+    rows = [_Thread(i, random.choice(chip.cores), _slices(chip, i, threads)[0]) for i in range(threads)]
+    sizes = _slices(chip, 0, threads)[1]
+    if sizes[Region.B] < chip.cols or min(sizes.values()) < 4:
+        raise ValueError(f"{threads} threads leave too few words per memory of {chip.name}: use fewer threads")
+    room = {region: 4 * words if region is Region.ACC else words for region, words in sizes.items()}
+    big = max(room.values())
+    memories = [(tile, Region.MAIN) for tile in (*chip.spms, *chip.drams)]
+
+    def slot(thread: _Thread, tile: int, region: Region) -> tuple[int, int]:
+        start = thread.slices[tile][region]
+        return tile, address(region, 4 * start if region is Region.ACC else start)
+
+    def issuer(thread: _Thread, source: int) -> int:
+        return random.choice([source, thread.core])
+
+    for thread in rows:  # every word is written before anything reads
+        for tile, region in [(thread.core, region) for region in room] + [(tile, Region.MAIN) for tile in chip.spms]:
+            words = room[region] if tile == thread.core else big
+            source = random.choice(chip.drams)
+            body: dict[str, int] = {"words": words}
+            for name, (place_, start) in (
+                ("src", slot(thread, source, Region.MAIN)),
+                ("dst", slot(thread, tile, region)),
+            ):
+                body |= {f"{name}_tile": place_, name: start, f"{name}_run": words}
+            builder.move(thread, issuer(thread, source), body)
+    for _ in range(operations):
+        for thread in random.sample(rows, len(rows)):
+            if random.random() < 0.5:
+                builder.gemm(thread, random_gemm(random, chip, thread.slices[thread.core], sizes))
+                continue
+            core = [(thread.core, Region.ACC), (thread.core, Region.OUT)]
+            src = random.choice(memories + core)
+            goals = [*memories, *((thread.core, region) for region in room)]
+            dst = random.choice([goal for goal in goals if goal != src])
+            space = min(room[r] if t == thread.core else big for t, r in (src, dst))
+            body = random_move(random, slot(thread, *src), slot(thread, *dst), space)
+            builder.move(thread, issuer(thread, src[0]), body)
+    for thread in rows:
+        if thread.token is not None:
+            tile, unit = thread.token
+            builder.add(tile, unit, Opcode.SYNC, **builder.take(thread, tile, unit))
+    for tile, unit in list(builder.codes):
+        builder.add(tile, unit, Opcode.SYNC, tile=chip.host, sem=0, n=1)
+    streams, boot = _placed(builder, chip, threads * big)
+    return Program(chip.digest, streams, boot, {})
+
+
+def _placed(builder: _Builder, chip: ChipConfig, used: int) -> tuple[tuple[Stream, ...], Stream]:
+    codes = {key: tuple(code) for key, code in builder.codes.items()}
+    return place(codes, dict.fromkeys(chip.drams, used), chip)

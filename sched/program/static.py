@@ -1,0 +1,240 @@
+"""Checks that need no notion of time: every field of every instruction, code placement, and who starts whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
+from meshloom.hw.isa import FETCH_TAG, Addend, IsaError, Opcode, Region, Unit, decode, encode
+
+from .accesses import Access, gemm_accesses, move_accesses, region_words
+from .names import Names, opcode_name, region_name, unit_name
+from .problems import Problems
+from .program import Instruction, Program, Stream
+
+#: Which instructions the stream of a unit may hold (END: the boot stream's last one only).
+ACCEPTS = {
+    Unit.MOVER: (Opcode.SYNC, Opcode.MOVE, Opcode.FETCH, Opcode.END),
+    Unit.MATRIX: (Opcode.SYNC, Opcode.GEMM),
+}
+#: Fields of a GEMM and of a MOVE that count things, of which there must be at least one.
+COUNTS = {
+    Opcode.GEMM: (
+        "a_plane", "in_w", "k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels",
+        "n_blocks",
+    ),
+    Opcode.MOVE: ("words", "src_run", "dst_run"),
+    Opcode.FETCH: ("count",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """A decoded instruction: all fields, and what it reads and writes."""
+
+    opcode: Opcode
+    fields: dict[str, int]
+    accesses: tuple[Access, ...] = ()
+
+
+class StaticCheck:
+    """Fills `steps` (per stream, the boot stream first) and `problems`."""
+
+    def __init__(self, program: Program, chip: ChipConfig, names: Names, problems: Problems) -> None:
+        self.program, self.chip, self.names, self.problems = program, chip, names, problems
+        self.steps: list[list[Step]] = []
+        #: Code intervals [begin, end) of each DRAM tile, with the number of the stream.
+        self.code: dict[int, list[tuple[int, int, int]]] = {tile: [] for tile in chip.drams}
+
+    def run(self) -> None:
+        """All static checks."""
+        program, chip = self.program, self.chip
+        if program.chip_digest != chip.digest:
+            self.problems.add("program", f"was lowered for another chip than {chip.name}", "lower the schedule again")
+        for number, stream in enumerate(self.names.streams):
+            self._placement(number, stream)
+        self._code_overlaps()
+        for number, stream in enumerate(self.names.streams):
+            self._stream(number, stream)
+        self._starts()
+
+    # -- streams ----------------------------------------------------------------------------------------------
+
+    def _placement(self, number: int, stream: Stream) -> None:
+        chip, where = self.chip, self.names.stream(number)
+        kind = chip.tiles.get(stream.tile)
+        if kind is None:
+            self.problems.add(where, "no such tile", f"the floorplan of {chip.name} is {chip.width}x{chip.height}")
+            return
+        if stream.unit not in ACCEPTS or (stream.unit == Unit.MATRIX and kind is not TileKind.CORE):
+            self.problems.add(where, f"a {kind} tile has no {unit_name(stream.unit)} unit", "place it elsewhere")
+        if number == 0 and (stream.tile, stream.unit) != (chip.host, Unit.MOVER):
+            mend = f"boot from the mover of {self.names.tile(chip.host)}"
+            self.problems.add(where, f"runs on {self.names.tile(stream.tile)} {unit_name(stream.unit)}", mend)
+        words = len(stream.instructions) * chip.instruction_words
+        if stream.dram_tile not in self.code:
+            what = f"its code lies in {self.names.tile(stream.dram_tile)}"
+            self.problems.add(where, what, "code must lie in a dram tile")
+        elif not 0 <= stream.address <= chip.dram.words - words:
+            what = f"its code, words {stream.address}..{stream.address + words - 1}, ends past the DRAM"
+            self.problems.add(where, what, f"the channel has {chip.dram.words} words")
+        elif words:
+            self.code[stream.dram_tile].append((stream.address, stream.address + words, number))
+        if not words:
+            self.problems.add(where, "holds no instruction", "leave the stream out")
+
+    def _code_overlaps(self) -> None:
+        for tile, pieces in self.code.items():
+            pieces.sort()
+            for (_, end, one), (begin, _, other) in zip(pieces, pieces[1:], strict=False):
+                if begin < end:
+                    what = f"its code overlaps that of the {self.names.stream(one)} in {self.names.tile(tile)}"
+                    self.problems.add(self.names.stream(other), what, "place it behind")
+
+    def _starts(self) -> None:
+        """Each stream is started once, by a FETCH that says where it lies; END is the last word of the boot stream."""
+        units: dict[tuple[int, int], int] = {}
+        for number, stream in enumerate(self.names.streams):
+            key = (int(stream.tile), int(stream.unit))
+            if key in units:
+                what = f"the unit already has another stream ({self.names.stream(units[key])})"
+                self.problems.add(self.names.stream(number), what, "a unit has one stream per run")
+            units.setdefault(key, number)
+        started: dict[int, str] = {}
+        for number, steps in enumerate(self.steps):
+            for position, step in enumerate(steps):
+                if step.opcode is not Opcode.FETCH:
+                    continue
+                where, fields = self.names.instruction(number, position), step.fields
+                target = units.get((fields["tile"], fields["unit"]), 0)
+                if target == 0:
+                    what = f"starts {self.names.tile(fields['tile'])} {unit_name(fields['unit'])}, which has no stream"
+                    self.problems.add(where, what, "drop it, or add the stream")
+                    continue
+                stream = self.names.streams[target]
+                said = (fields["dram"], fields["addr"], fields["count"])
+                meant = (stream.dram_tile, stream.address, len(stream.instructions))
+                if said != meant:
+                    what = "fetches {2} instructions from {0}, word {1}".format(self.names.tile(said[0]), *said[1:])
+                    mend = "the {3} has {2} in {0}, word {1}".format(
+                        self.names.tile(meant[0]), *meant[1:], self.names.stream(target)
+                    )
+                    self.problems.add(where, what, mend)
+                if target in started:
+                    what = f"starts the {self.names.stream(target)} again after {started[target]}"
+                    self.problems.add(where, what, "a stream starts once")
+                started.setdefault(target, where)
+        for number in range(1, len(self.steps)):
+            if number not in started:
+                self.problems.add(self.names.stream(number), "is never started", "the boot stream must FETCH it")
+        boot = self.steps[0]
+        if not boot or boot[-1].opcode is not Opcode.END:
+            self.problems.add("boot stream", "does not finish with END", "END must be its last instruction")
+
+    # -- instructions -----------------------------------------------------------------------------------------
+
+    def _stream(self, number: int, stream: Stream) -> None:
+        steps = []
+        for position, instruction in enumerate(stream.instructions):
+            if self.problems.full:
+                break
+            step = self._decode(number, position, instruction)
+            if step is not None:
+                step = self._instruction(number, position, stream, step)
+            steps.append(step if step is not None else Step(Opcode.SYNC, dict.fromkeys(("wait_n", "post_n", "n"), 0)))
+        self.steps.append(steps)
+
+    def _decode(self, number: int, position: int, instruction: Instruction) -> Step | None:
+        try:
+            opcode = Opcode(instruction.opcode)
+            return Step(*decode(encode(opcode, **instruction.fields)))
+        except (ValueError, TypeError) as error:
+            where = self.names.instruction(number, position)
+            mend = "see the instruction tables" if isinstance(error, IsaError) else "fields are whole numbers"
+            self.problems.add(where, f"does not encode: {error}", mend)
+            return None
+
+    def _instruction(self, number: int, position: int, stream: Stream, step: Step) -> Step | None:
+        """Checks the fields for this chip; returns the step with its accesses, None if they make no sense."""
+        chip, fields, opcode = self.chip, step.fields, step.opcode
+        before = len(self.problems.found)
+
+        def problem(what: str, mend: str) -> None:
+            self.problems.add(self.names.instruction(number, position), what, mend)
+
+        def semaphore(which: str, at: int) -> None:
+            if at not in chip.tiles:
+                problem(f"{which} names tile {self.names.tile(at)}", "the tile must lie on the floorplan")
+            elif fields[which] >= chip.semaphores:
+                problem(f"{which} = {fields[which]}", f"{chip.name} has semaphores 0..{chip.semaphores - 1}")
+
+        if opcode not in ACCEPTS.get(stream.unit, ()):
+            problem(f"the {unit_name(stream.unit)} does not execute {opcode_name(opcode)}", "use the other unit")
+        if opcode is Opcode.END and (number, position) != (0, len(stream.instructions) - 1):
+            problem("END ends the whole run", "only the boot stream's last instruction may be END")
+        if fields["tag"] == FETCH_TAG:
+            problem(f"tag {FETCH_TAG:#x} belongs to instruction fetch", "choose another")
+        for name in COUNTS.get(opcode, ()):
+            if fields[name] == 0:
+                problem(f"{name} = 0", "it must be at least 1")
+        if fields["wait_n"]:
+            semaphore("wait_sem", stream.tile)
+        executing = fields["src_tile"] if opcode is Opcode.MOVE else stream.tile
+        if executing not in chip.tiles:
+            problem(f"src_tile is {self.names.tile(executing)}", "the tile must lie on the floorplan")
+        elif fields["post_n"]:
+            semaphore("post_sem", executing)
+        if opcode is Opcode.SYNC and fields["n"]:
+            semaphore("sem", fields["tile"])
+        if opcode is Opcode.MOVE and fields["notify"]:
+            semaphore("notify_sem", fields["notify_tile"])
+        if len(self.problems.found) > before:
+            return None
+        accesses: tuple[Access, ...] = ()
+        if opcode is Opcode.MOVE:
+            accesses = move_accesses(fields)
+        elif opcode is Opcode.GEMM:
+            if fields["addend"] not in set(Addend):
+                problem(f"addend = {fields['addend']}", "0 = none, 1 = bias, 2 = partial sums")
+                return None
+            accesses = tuple(gemm_accesses(stream.tile, fields, chip.cols))
+            self._own_sums(fields, problem)
+        for access in accesses:
+            self._inside(access, opcode is Opcode.MOVE, problem)
+        return Step(opcode, fields, accesses)
+
+    def _own_sums(self, fields: dict[str, int], problem) -> None:  # noqa: ANN001
+        """A GEMM may accumulate in place, but not overwrite addends that it has yet to read."""
+        if not fields["to_acc"] or fields["addend"] == Addend.NONE:
+            return
+        bias = fields["addend"] == Addend.BIAS
+        results = fields["n_blocks"] * fields["pixels"]
+        begin, dest = fields["addend_base"], fields["dest_base"]
+        end = begin + (fields["n_blocks"] if bias else results)
+        if begin < dest + results and dest < end and (bias or begin != dest):
+            problem(
+                f"its addend ACC {begin}..{end - 1} overlaps its result ACC {dest}..{dest + results - 1}",
+                "partial sums accumulate in the very same words, or apart",
+            )
+
+    def _inside(self, access: Access, move: bool, problem) -> None:  # noqa: ANN001
+        verb = "writes" if access.write else "reads"
+        end = int(access.ends[-1])
+        size = region_words(self.chip, access.tile, access.region, move and not access.write)
+        if access.tile not in self.chip.tiles:
+            problem(f"{verb} {self.names.tile(access.tile)}", "the tile must lie on the floorplan")
+        elif not size:
+            what = f"{verb} {self.names.tile(access.tile)} {region_name(access.region)}"
+            problem(what, "the tile has no such region" + ("" if access.write else " that a MOVE can read"))
+        elif end > min(size, 1 << OFFSET_BITS):
+            last = self.names.words(access.tile, access.region, end - 1, end)
+            problem(f"{verb} up to {last}", f"the memory has {size} words")
+        elif access.write and access.tile in self.code and access.region == Region.MAIN:
+            for begin, finish, number in self.code[access.tile]:
+                hit = (access.begins < finish) & (access.ends > begin)
+                if np.any(hit):
+                    first = max(begin, int(access.begins[np.argmax(hit)]))
+                    word = self.names.words(access.tile, access.region, first, first + 1)
+                    problem(f"overwrites {word}, code of the {self.names.stream(number)}", "place the code elsewhere")

@@ -1,0 +1,169 @@
+"""Can this schedule run on this chip? Tiles, memories, extents, field widths, digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from meshloom.hw.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.isa import INSTRUCTIONS, Addend, IsaError, Opcode, Region, split_address
+
+from .schedule import (
+    GEMM_FIELDS,
+    Access,
+    Gemm,
+    Move,
+    Schedule,
+    ScheduleError,
+    Span,
+    Tensor,
+    memory_words,
+    reads,
+    span_access,
+    writes,
+)
+
+#: Fields of a GEMM that must be at least 1.
+_COUNTS = (
+    "a_plane",
+    "in_w",
+    "k_blocks",
+    "kernel_h",
+    "kernel_w",
+    "stride_h",
+    "stride_w",
+    "dilation",
+    "out_w",
+    "pixels",
+    "n_blocks",
+)
+
+
+def validate(schedule: Schedule, chip: ChipConfig) -> None:
+    """Checks that a schedule can run on a chip: tiles, memories, extents, field widths, digest.
+
+    Raises ScheduleError with the first fault found: operation index, label and mend.
+    """
+    if schedule.chip_digest != chip.digest:
+        raise ScheduleError(
+            f"schedule of {schedule.workload} was made for chip {schedule.chip} ({schedule.chip_digest[:12]}), "
+            f"not for {chip.name} ({chip.digest[:12]}); schedule the workload again for this chip"
+        )
+    for tensor in schedule.tensors:
+        _check_tensor(tensor, chip)
+    _check_disjoint(schedule.tensors)
+    for index, op in enumerate(schedule.operations):
+        try:
+            _check_move(op, chip) if isinstance(op, Move) else _check_gemm(op, chip)
+        except (ScheduleError, IsaError) as error:
+            label = f" ({op.label})" if op.label else ""
+            raise ScheduleError(f"operation {index}{label}: {error}") from error
+
+
+def _name(tile: int) -> str:
+    return "tile ({}, {})".format(*tile_position(tile))
+
+
+def _check_tensor(tensor: Tensor, chip: ChipConfig) -> None:
+    words = tensor.layout.words(chip.lanes)
+    if tensor.words != words:
+        raise ScheduleError(f"tensor {tensor.name!r}: pieces hold {tensor.words} words, its layout takes {words}")
+    for piece in tensor.pieces:
+        if chip.tiles.get(piece.tile) is not TileKind.DRAM:
+            raise ScheduleError(f"tensor {tensor.name!r}: {_name(piece.tile)} is no DRAM tile; tensors live in DRAM")
+        if piece.address + piece.words > chip.dram.words:
+            raise ScheduleError(
+                f"tensor {tensor.name!r}: words {piece.address}..{piece.address + piece.words - 1} end past the "
+                f"{chip.dram.words} words of the DRAM at {_name(piece.tile)}; raise dram.words or spread the tensor"
+            )
+
+
+def _check_disjoint(tensors: Iterable[Tensor]) -> None:
+    # Outputs may reuse the room of inputs that are no longer needed; what the host writes must not collide.
+    for roles in (("input", "constant"), ("output",)):
+        held = sorted((p.tile, p.address, p.words, t.name) for t in tensors if t.role in roles for p in t.pieces)
+        for (tile, address, words, name), (other_tile, other, _, other_name) in pairwise(held):
+            if tile == other_tile and address + words > other:
+                raise ScheduleError(
+                    f"tensors {name!r} and {other_name!r} both claim word {other} of the DRAM at {_name(tile)}; "
+                    "place them apart"
+                )
+
+
+def _check_span(span: Span, words: int, what: str, chip: ChipConfig) -> Access:
+    kind = chip.tiles.get(span.tile)
+    if kind is None:
+        raise ScheduleError(f"{what} {_name(span.tile)} lies outside the floorplan of {chip.name}")
+    region, _ = split_address(span.address)
+    room = memory_words(chip, span.tile, region)
+    if not room:
+        name = next((known.name for known in Region if known == region), f"region {region}")
+        raise ScheduleError(
+            f"{what} is {name} of a {kind} tile; MAIN lies in core, spm and dram tiles, B, ACC and OUT in cores"
+        )
+    access = span_access(span, words)
+    if access.intervals[-1][1] > room:
+        raise ScheduleError(
+            f"{what} words {access.intervals[0][0]}..{access.intervals[-1][1] - 1} end past {access.region.name} of "
+            f"the {kind} at {_name(span.tile)}, which has {room}; use a lower address or smaller tiles"
+        )
+    return access
+
+
+def _check_move(op: Move, chip: ChipConfig) -> None:
+    if op.issuer not in chip.tiles or op.issuer == chip.host:
+        raise ScheduleError(f"issuer {_name(op.issuer)} has no mover stream; let a core, spm or dram tile issue it")
+    src = _check_span(op.src, op.words, "source", chip)
+    dst = _check_span(op.dst, op.words, "destination", chip)
+    if op.words > op.dst.run > op.dst.stride:
+        raise ScheduleError(
+            f"destination runs of {op.dst.run} words overlap at stride {op.dst.stride}; use a stride >= the run"
+        )
+    if src[:2] == dst[:2] and (word := _common(src.intervals, dst.intervals)) is not None:
+        raise ScheduleError(f"source and destination share word {word} of one memory; move through another range")
+    INSTRUCTIONS[Opcode.MOVE].pack(op.body)
+
+
+def _common(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> int | None:
+    """A word in both interval lists, or None."""
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if (word := max(left[i][0], right[j][0])) < min(left[i][1], right[j][1]):
+            return word
+        if left[i][1] <= right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return None
+
+
+def _check_gemm(op: Gemm, chip: ChipConfig) -> None:
+    if chip.tiles.get(op.core) is not TileKind.CORE:
+        raise ScheduleError(f"{_name(op.core)} is no core; a GEMM needs one")
+    if unknown := sorted(set(op.fields) - GEMM_FIELDS):
+        raise ScheduleError(f"GEMM has no body field {unknown[0]!r}; it has {', '.join(sorted(GEMM_FIELDS))}")
+    INSTRUCTIONS[Opcode.GEMM].pack(op.fields)
+    for name in _COUNTS:
+        if op[name] < 1:
+            raise ScheduleError(f"GEMM.{name} = {op[name]} must be at least 1")
+    if op["addend"] not in tuple(Addend):
+        raise ScheduleError(
+            f"GEMM.addend = {op['addend']} is none of {', '.join(f'{a.value} {a.name}' for a in Addend)}"
+        )
+    if op["a_plane"] % op["in_w"]:
+        raise ScheduleError(f"GEMM.a_plane = {op['a_plane']} must be whole rows of in_w = {op['in_w']} words")
+    for access in (*reads(op, chip), *writes(op, chip)):
+        room = memory_words(chip, op.core, access.region)
+        if access.intervals[-1][1] > room:
+            raise ScheduleError(
+                f"GEMM uses words {access.intervals[0][0]}..{access.intervals[-1][1] - 1} of {access.region.name}, "
+                f"which has {room}; use a lower base or smaller tiles"
+            )
+    if op["to_acc"] and op["addend"] != Addend.NONE:
+        addend, dest = reads(op, chip)[-1].intervals, writes(op, chip)[0].intervals
+        word = None if op["addend"] == Addend.PARTIAL and addend == dest else _common(addend, dest)
+        if word is not None:
+            raise ScheduleError(
+                f"GEMM writes ACC word {word // 4}, which is also an addend of another row; only partial sums with "
+                "addend_base = dest_base may be updated in place"
+            )

@@ -1,0 +1,285 @@
+"""How arrays lie in memory: words of `lanes` bytes (P), in the orders of docs/architecture.md.
+
+Each layout turns an array into its *packed* form, uint8 [words, P], one row per memory word in address order, and back.
+Lanes that hold no channel are zero.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Bytes = NDArray[np.uint8]
+Size = Annotated[int, Field(ge=1)]
+
+
+class LayoutError(ValueError):
+    """An array or packed form that does not fit its layout."""
+
+
+class PackedWindow(NamedTuple):
+    """Kernel columns packed into the channels of a few-channel first layer (dilation 1)."""
+
+    kernel_w: Size
+    stride_w: Size
+    pad_left: Annotated[int, Field(ge=0)]
+    pad_right: Annotated[int, Field(ge=0)]
+
+
+class _Layout(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type of the array."""
+        return np.dtype(np.int8)
+
+    def words(self, lanes: int) -> int:
+        """Memory words of the packed form."""
+        raise NotImplementedError
+
+    def pack(self, array: NDArray[Any], lanes: int) -> Bytes:
+        """The packed form, uint8 [words, lanes]. Raises LayoutError when the array is not of `shape` and `dtype`."""
+        raise NotImplementedError
+
+    def unpack(self, packed: Bytes) -> NDArray[Any]:
+        """The array of a packed form; lanes that hold no channel are ignored. Raises LayoutError on a wrong size."""
+        raise NotImplementedError
+
+    def _check(self, lanes: int, widest: int, what: str) -> None:
+        if widest > lanes:
+            raise LayoutError(f"{self._kind} layout: {what} = {widest} exceeds the {lanes} lanes of a word")
+
+    def _take(self, array: NDArray[Any]) -> None:
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise LayoutError(
+                f"{self._kind} layout: array is {array.dtype}{list(array.shape)}, "
+                f"must be {self.dtype}{list(self.shape)}"
+            )
+
+    def _lanes(self, packed: Bytes) -> int:
+        if packed.ndim != 2 or packed.dtype != np.uint8:
+            raise LayoutError(
+                f"{self._kind} layout: packed form is {packed.dtype}, {packed.ndim}-d; must be uint8, 2-d"
+            )
+        words, lanes = packed.shape
+        if words != self.words(lanes):
+            raise LayoutError(f"{self._kind} layout: packed form has {words} words, must have {self.words(lanes)}")
+        return lanes
+
+    @property
+    def _kind(self) -> str:
+        return str(getattr(self, "kind"))  # noqa: B009  (every subclass has it, as its discriminator)
+
+
+class ActivationLayout(_Layout):
+    """int8 [batch, channels, height, width] as `[image][block][row][column][lane]`, `block` channels to a word.
+
+    With `packed_kw` the channels of a word are bytes of a window instead: output column ox of
+    `[image][block][row][out column][lane]` holds the kernel_w * channels bytes under the kernel row, kernel column
+    outermost, zero where padded. The convolution is then kernel_h x 1, with horizontal stride 1 and no horizontal
+    padding.
+    """
+
+    kind: Literal["activation"] = "activation"
+    batch: Size
+    channels: Size
+    height: Size
+    width: Size
+    block: Size
+    packed_kw: PackedWindow | None = None
+
+    @model_validator(mode="after")
+    def _has_columns(self) -> Self:
+        if self.columns < 1:
+            raise ValueError(f"packed_kw: a window of {self.depth // self.channels} columns does not fit {self.width}")
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.batch, self.channels, self.height, self.width
+
+    @property
+    def columns(self) -> int:
+        """Words of one row: the width, or the output columns if kernel columns are packed."""
+        if (window := self.packed_kw) is None:
+            return self.width
+        return (self.width + window.pad_left + window.pad_right - window.kernel_w) // window.stride_w + 1
+
+    @property
+    def depth(self) -> int:
+        """Channels as the array sees them: true ones, or kernel_w * channels if kernel columns are packed."""
+        return self.channels * (self.packed_kw.kernel_w if self.packed_kw else 1)
+
+    @property
+    def blocks(self) -> int:
+        """Channel blocks."""
+        return -(-self.depth // self.block)
+
+    def words(self, lanes: int) -> int:
+        self._check(lanes, self.block, "block")
+        return self.batch * self.blocks * self.height * self.columns
+
+    def pack(self, array: NDArray[Any], lanes: int) -> Bytes:
+        self._take(array)
+        words = self.words(lanes)
+        if self.packed_kw is not None:
+            array = _windows(array, self.packed_kw, self.columns)
+        channels = np.zeros((self.batch, self.blocks * self.block, self.height, self.columns), np.int8)
+        channels[:, : self.depth] = array
+        packed = np.zeros((self.batch, self.blocks, self.height, self.columns, lanes), np.int8)
+        packed[..., : self.block] = channels.reshape(
+            self.batch, self.blocks, self.block, self.height, self.columns
+        ).transpose(0, 1, 3, 4, 2)
+        return packed.reshape(words, lanes).view(np.uint8)
+
+    def unpack(self, packed: Bytes) -> NDArray[np.int8]:
+        """As `_Layout.unpack`. With `packed_kw`, picture columns that no window covers come back as zeros, and
+        LayoutError is raised when two windows disagree about a column or a padded byte is not zero."""
+        lanes = self._lanes(packed)
+        words = np.ascontiguousarray(packed).view(np.int8)
+        words = words.reshape(self.batch, self.blocks, self.height, self.columns, lanes)[..., : self.block]
+        channels = words.transpose(0, 1, 4, 2, 3).reshape(self.batch, -1, self.height, self.columns)
+        channels = np.ascontiguousarray(channels[:, : self.depth])
+        if (window := self.packed_kw) is None:
+            return channels
+        array = np.zeros(self.shape, np.int8)
+        taps = channels.reshape(self.batch, window.kernel_w, self.channels, self.height, self.columns)
+        for kx in range(window.kernel_w):
+            for ox in range(self.columns):
+                ix = ox * window.stride_w + kx - window.pad_left
+                if 0 <= ix < self.width:
+                    array[..., ix] = taps[:, kx, ..., ox]
+        if not np.array_equal(_windows(array, window, self.columns), channels):
+            raise LayoutError("activation layout: packed windows disagree with each other")
+        return array
+
+
+def _windows(array: NDArray[np.int8], window: PackedWindow, columns: int) -> NDArray[np.int8]:
+    """[batch, kernel_w * channels, rows, output columns]: each output column's bytes, kernel column outermost."""
+    batch, channels, height, _ = array.shape
+    padded = np.pad(array, ((0, 0), (0, 0), (0, 0), (window.pad_left, window.pad_right)))
+    reach = (columns - 1) * window.stride_w + 1
+    taps = [padded[..., kx : kx + reach : window.stride_w] for kx in range(window.kernel_w)]
+    return np.stack(taps, axis=1).reshape(batch, window.kernel_w * channels, height, columns)
+
+
+class WeightLayout(_Layout):
+    """int8 [out, in, kernel rows, kernel columns], for operand memory B.
+
+    `[n block][k block][kernel row][kernel column][array column][lane]`: an n block is `cols` output channels, a k block
+    `block` input channels. With `packed_kw` the kernel columns belong to the channels, kernel column outermost:
+    `[n block][k block][kernel row][array column][lane]`.
+    """
+
+    kind: Literal["weights"] = "weights"
+    out_channels: Size
+    in_channels: Size
+    kernel_h: Size
+    kernel_w: Size
+    cols: Size
+    block: Size
+    packed_kw: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.out_channels, self.in_channels, self.kernel_h, self.kernel_w
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of output channels."""
+        return -(-self.out_channels // self.cols)
+
+    @property
+    def k_blocks(self) -> int:
+        """Blocks of input channels."""
+        return -(-self._depth // self.block)
+
+    @property
+    def _depth(self) -> int:
+        return self.in_channels * (self.kernel_w if self.packed_kw else 1)
+
+    @property
+    def _taps_w(self) -> int:
+        return 1 if self.packed_kw else self.kernel_w
+
+    def words(self, lanes: int) -> int:
+        self._check(lanes, self.block, "block")
+        self._check(lanes, self.cols, "cols")
+        return self.n_blocks * self.k_blocks * self.kernel_h * self._taps_w * self.cols
+
+    def pack(self, array: NDArray[Any], lanes: int) -> Bytes:
+        self._take(array)
+        words = self.words(lanes)
+        if self.packed_kw:
+            array = array.transpose(0, 3, 1, 2).reshape(self.out_channels, self._depth, self.kernel_h, 1)
+        blocks = (self.n_blocks, self.cols, self.k_blocks, self.block, self.kernel_h, self._taps_w)
+        full = np.zeros((self.n_blocks * self.cols, self.k_blocks * self.block, self.kernel_h, self._taps_w), np.int8)
+        full[: self.out_channels, : self._depth] = array
+        packed = np.zeros((words, lanes), np.int8)
+        packed[:, : self.block] = full.reshape(blocks).transpose(0, 2, 4, 5, 1, 3).reshape(words, self.block)
+        return packed.view(np.uint8)
+
+    def unpack(self, packed: Bytes) -> NDArray[np.int8]:
+        self._lanes(packed)
+        words = np.ascontiguousarray(packed[:, : self.block]).view(np.int8)
+        words = words.reshape(self.n_blocks, self.k_blocks, self.kernel_h, self._taps_w, self.cols, self.block)
+        full = words.transpose(0, 4, 1, 5, 2, 3).reshape(
+            self.n_blocks * self.cols, self.k_blocks * self.block, self.kernel_h, self._taps_w
+        )
+        found = full[: self.out_channels, : self._depth]
+        if self.packed_kw:
+            found = found.reshape(self.out_channels, self.kernel_w, self.in_channels, self.kernel_h)
+            found = found.transpose(0, 2, 3, 1)
+        return np.ascontiguousarray(found)
+
+
+class BiasLayout(_Layout):
+    """int32 [out] as one accumulator word (P int32, little-endian: four words of P bytes) for each `cols` channels."""
+
+    kind: Literal["bias"] = "bias"
+    out_channels: Size
+    cols: Size
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.out_channels,)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int32)
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of output channels."""
+        return -(-self.out_channels // self.cols)
+
+    def words(self, lanes: int) -> int:
+        self._check(lanes, self.cols, "cols")
+        return 4 * self.n_blocks
+
+    def pack(self, array: NDArray[Any], lanes: int) -> Bytes:
+        self._take(array)
+        words = self.words(lanes)
+        full = np.zeros(self.n_blocks * self.cols, "<i4")
+        full[: self.out_channels] = array
+        packed = np.zeros((self.n_blocks, lanes), "<i4")
+        packed[:, : self.cols] = full.reshape(self.n_blocks, self.cols)
+        return packed.view(np.uint8).reshape(words, lanes)
+
+    def unpack(self, packed: Bytes) -> NDArray[np.int32]:
+        lanes = self._lanes(packed)
+        sums = np.ascontiguousarray(packed).reshape(self.n_blocks, 4 * lanes).view("<i4")
+        return sums[:, : self.cols].reshape(-1)[: self.out_channels].astype(np.int32)
+
+
+#: How the packed word array of a tensor is made from its array.
+Layout = Annotated[ActivationLayout | WeightLayout | BiasLayout, Field(discriminator="kind")]

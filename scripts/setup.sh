@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Makes .venv with everything that Meshloom needs. Idempotent; quick when nothing has changed.
+#
+#   scripts/setup.sh           install what is missing
+#   PYTHON=python3.12 scripts/setup.sh    with a certain interpreter
+#
+# Steps: system packages (apt-get; installs them, or prints the command to run when there is no right to), a virtual
+# environment with a Python >= 3.11, the exact pins of requirements.lock, and the project itself, editable.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=.venv
+stamp=$venv/.setup-stamp
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() {
+    printf 'setup: error: %s\n' "$*" >&2
+    exit 1
+}
+
+# -- system packages ------------------------------------------------------------------------------------------------
+# What is looked for (a command, a header or a Python module) and the Debian package that brings it.
+have() {
+    case $1 in
+        *.h) [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ] ;;
+        ensurepip) python3 -c 'import ensurepip, venv' 2>/dev/null ;; # absent from Debian's python3 without python3-venv
+        *) command -v "$1" >/dev/null ;;
+    esac
+}
+needed=(
+    "make make"              # Verilator's builds and ours
+    "perl perl"              # Verilator's driver
+    "g++ g++"                # the compiler when there is no clang; its C++ library in any case
+    "iverilog iverilog"      # the second simulator
+    "ccache ccache"          # rebuilds a simulator in seconds
+    "lz4.h liblz4-dev"       # FST waveforms
+    "zlib.h zlib1g-dev"      # FST waveforms
+    "python3 python3"        # runs everything
+)
+[ -n "${PYTHON:-}" ] || needed+=("ensurepip python3-venv")
+
+missing=()
+for pair in "${needed[@]}"; do
+    have "${pair%% *}" || missing+=("${pair##* }")
+done
+# clang builds simulators that run 1.7 times as fast as g++'s, but g++ will do where a release has no clang 19.
+wanted=()
+have clang++-19 || wanted+=(clang-19)
+
+if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
+    if ! command -v apt-get >/dev/null; then
+        [ ${#missing[@]} -eq 0 ] || fail "missing: ${missing[*]} (names of Debian packages): install them with your system's package manager, then rerun"
+        say "clang 19 not found; simulators will be built with g++ (slower)"
+        wanted=()
+    fi
+fi
+if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
+    root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+            root=(sudo -n)
+        elif [ ${#missing[@]} -eq 0 ]; then
+            say "clang 19 not found; simulators will be built with g++ (slower). To install it: sudo apt-get install ${wanted[*]}"
+            wanted=()
+        else
+            fail "system packages are missing and there is no right to install them. Run this, then rerun:
+    sudo apt-get update && sudo apt-get install --yes ${missing[*]} ${wanted[*]}"
+        fi
+    fi
+fi
+if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
+    apt() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get --quiet=2 "$@"; }
+    say "apt-get update"
+    apt update || say "apt-get update failed; trying with the package lists that are there"
+    if [ ${#wanted[@]} -gt 0 ] && ! apt-cache show "${wanted[@]}" >/dev/null 2>&1; then
+        say "this release has no ${wanted[*]}; simulators will be built with g++ (slower)"
+        wanted=()
+    fi
+    if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
+        say "apt-get install ${missing[*]} ${wanted[*]}"
+        apt install --yes --no-install-recommends "${missing[@]}" "${wanted[@]}" >/dev/null ||
+            fail "apt-get could not install: ${missing[*]} ${wanted[*]}"
+    fi
+fi
+
+# -- Python ---------------------------------------------------------------------------------------------------------
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+if [ -n "${PYTHON:-}" ]; then
+    new_enough "$PYTHON" || fail "PYTHON=$PYTHON is not a Python >= 3.11"
+    python=$PYTHON
+else
+    python=
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+        if new_enough "$candidate"; then
+            python=$candidate
+            break
+        fi
+    done
+    [ -n "$python" ] || fail "Python >= 3.11 is needed, python3 is $(python3 --version 2>&1 | cut -d' ' -f2). Install one and rerun with PYTHON=/path/to/it"
+fi
+
+# The stamp is the content of all that decides what gets installed; a broken or moved environment is made anew.
+content=$({
+    pwd
+    cat requirements.lock pyproject.toml scripts/setup.sh
+} | sha256sum | cut -d' ' -f1)
+if [ -x $venv/bin/python ] && new_enough $venv/bin/python && [ "$(cat $stamp 2>/dev/null)" = "$content" ]; then
+    say "up to date"
+    exit 0
+fi
+if ! { [ -x $venv/bin/python ] && new_enough $venv/bin/python && $venv/bin/python -m pip --version >/dev/null 2>&1; }; then
+    say "making $venv with $("$python" --version)"
+    "$python" -m venv --clear $venv
+fi
+rm -f $stamp
+pip() { $venv/bin/python -m pip --quiet --quiet --disable-pip-version-check --no-input "$@"; }
+say "installing the pins of requirements.lock"
+# The lock names everything, so nothing is left to resolve; `pip check` proves that it fits together.
+pip install --no-deps --requirement requirements.lock
+pip install --no-deps --no-build-isolation --editable .
+pip check >/dev/null || fail "the pins of requirements.lock contradict each other: run $venv/bin/pip check"
+echo "$content" >$stamp
+say "done: $($venv/bin/python --version), $($venv/bin/python -m pip list --disable-pip-version-check 2>/dev/null | tail -n +3 | wc -l) packages"

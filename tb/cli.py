@@ -1,0 +1,342 @@
+"""The `meshloom` command line. Every make target is one of these commands.
+
+Nothing heavy is imported before a command runs, so that `--help` answers at once. Exit status: 0 all is well, 1 a
+mismatch, a fault or a model error past its bound, 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from meshloom.hw.config import ChipConfig
+    from meshloom.sched.program.program import Program
+    from meshloom.sched.schedule import Schedule
+    from meshloom.tb.results import Results
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+class Simulator(StrEnum):
+    """Simulators that a run can use."""
+
+    VERILATOR = "verilator"
+    ICARUS = "icarus"
+
+
+def _say_error(message: str) -> None:
+    from .report import console
+
+    console(stderr=True).print(f"error: {message}", style="red", markup=False, soft_wrap=True)
+
+
+def _expected(error: Exception) -> str | None:
+    """The message of an error that is the input's fault: one of ours, or a file that is not there. None = a bug."""
+    if type(error).__module__.partition(".")[0] == "meshloom":
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
+class _Group(TyperGroup):
+    """Turns expected errors of any command into one message and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _say_error("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            message = _expected(error)
+            if message is None:
+                raise
+            _say_error(message)
+            raise typer.Exit(BAD_INPUT) from error
+
+
+app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Runs neural-network schedules on a simulated multi-NPU chip, checks every byte, and compares the cycles of "
+    "RTL and model.",
+    epilog="Start with `meshloom run resnet8/conv1`; `meshloom workloads` and `meshloom chips` say what else there is.",
+)
+
+Chip = Annotated[
+    str, typer.Option("--chip", metavar="NAME|TOML", help="A built-in chip (see `meshloom chips`) or a TOML file.")
+]
+Scheduler = Annotated[str, typer.Option("--scheduler", metavar="NAME", help="Who makes the schedule.")]
+
+
+def _examples(*lines: str) -> str:
+    """Examples for the end of a command's help."""
+    return "\n".join(("Examples:\n", *(f"- `{line}`" for line in lines)))
+
+
+@app.command(
+    epilog=_examples(
+        "meshloom run resnet8/conv1",
+        "meshloom run resnet8 --chip quad8 --jobs 2",
+        "meshloom run vgg16/conv4_2 gemm:64x64x64 --chip my_chip.toml --json out.json",
+        "meshloom run conv:14x14x33-33,k3,p1,relu --chip tiny --simulator icarus --waves",
+    )
+)
+def run(
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="WORKLOAD", help="Networks, layers or shapes (see `meshloom workloads`)."),
+    ] = None,
+    chip: Chip = "quad16",
+    scheduler: Scheduler = "loop_order",
+    json: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="Write the results here as well.")] = None,
+    simulator: Annotated[Simulator, typer.Option(help="icarus is a slow second opinion.")] = Simulator.VERILATOR,
+    waves: Annotated[bool, typer.Option("--waves", help="Write FST waveforms below sim_build/ (slower).")] = False,
+    regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Simulators that run at the same time; default: one for each CPU.")
+    ] = len(os.sched_getaffinity(0)),
+) -> None:
+    """Co-simulate workloads on the RTL and print the comparison.
+
+    Each workload is scheduled, lowered to a program, run on the chip's RTL, compared byte by byte with ONNX Runtime
+    and cycle by cycle with the model. Results land in sim_build/results/ as JSON (latest.json is the newest) and
+    JUnit XML. The exit status is 1 on any mismatch, fault or model error past its bound.
+    """
+    if regression == bool(workloads):
+        raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")
+    from meshloom.hw.config import load
+
+    from .report import Reporter, console
+    from .results import Recorder, Row
+
+    name = load(chip).name  # before the engine is imported: a wrong name is told at once
+    from .runner import run as run_workloads
+
+    parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, scheduler, simulator.value))
+    recorder = Recorder("-".join(parts), simulator)
+    names = ["regression"] if regression else workloads or []
+    screen = console()
+    try:
+        with Reporter(screen) as reporter:
+
+            def on_event(event: Any) -> None:
+                if isinstance(event, Row):
+                    recorder.add(event)
+                reporter(event)
+
+            run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event)
+    except BaseException:
+        # Whatever stopped the run, what was finished is kept and shown; if nothing was, nothing is written.
+        if recorder.rows:
+            _publish(recorder.finish(complete=False), recorder.path, json)
+        raise
+    results = recorder.finish(complete=True)
+    _publish(results, recorder.path, json)
+    if not results.summary.ok:
+        raise typer.Exit(1)
+
+
+def _publish(results: Results, path: Path, json: Path | None) -> None:
+    from .report import console, print_results, save_junit
+
+    save_junit(results, path.with_suffix(".xml"))
+    if json is not None:
+        results.save(json)
+    screen = console()
+    print_results(results, screen)
+    screen.print(f"results: {path}", markup=False, soft_wrap=True)
+
+
+@app.command(
+    epilog=_examples(
+        "meshloom schedule resnet50/conv4_2_2 --chip quad16",
+        "meshloom schedule gemm:256x256x256 --show | less",
+        "meshloom schedule resnet8/conv1 --out conv1.json --program conv1.bin",
+    )
+)
+def schedule(
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A network, a layer or a shape.")],
+    chip: Chip = "quad16",
+    scheduler: Scheduler = "loop_order",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; of several layers: a folder of them."),
+    ] = None,
+    program: Annotated[
+        Path | None, typer.Option("--program", metavar="PATH", help="Save the lowered program image; likewise.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="List the operations with their predicted cycles.")] = False,
+) -> None:
+    """Make schedules and predict their cycles, without a simulator."""
+    from meshloom.hw.config import load
+    from meshloom.sched.workload.catalog import find
+
+    config = load(chip)
+    layers = find(workload)
+    from meshloom.sched.program import image
+    from meshloom.sched.program.lower import lower
+    from meshloom.sched.scheduler import schedule as make
+
+    from .report import console
+    from .tables import prediction_table, print_operations
+
+    made = [(layer, make(scheduler, layer.shape, config)) for layer in layers]
+    screen = console()
+    screen.print(prediction_table([(layer.shape, one) for layer, one in made], config))
+    for layer, one in made:
+        if show:
+            print_operations(one, screen)
+        if out is not None:
+            place = _place(out, layer.name, ".json", len(made))
+            one.save(place)
+            screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
+        if program is not None:
+            place = _place(program, layer.name, ".bin", len(made))
+            image.save(lower(one, config), place)
+            screen.print(f"program: {place}", markup=False, soft_wrap=True)
+
+
+def _place(path: Path, name: str, suffix: str, count: int) -> Path:
+    """`path` itself for a single layer, otherwise a file named after the layer in the folder `path`."""
+    target = path if count == 1 else path / (re.sub(r"[^\w.-]+", "_", name) + suffix)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+@app.command(epilog=_examples("meshloom verilog --chip quad16 --out build/quad16", "meshloom verilog --chip my.toml"))
+def verilog(
+    chip: Chip = "quad16",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder to write to.", show_default="sim_build/verilog/<chip>"),
+    ] = None,
+) -> None:
+    """Write the chip as synthesisable Verilog, with a manifest of its ports and parameters."""
+    from meshloom.hw.config import load
+
+    from .build import emit_verilog
+    from .report import console
+
+    config = load(chip)
+    folder = out or Path("sim_build") / "verilog" / config.name
+    for path in emit_verilog(config, folder):
+        console().print(str(path), markup=False, soft_wrap=True)
+
+
+@app.command(epilog=_examples("meshloom chips", "meshloom chips my_chip.toml"))
+def chips(
+    chip: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME|TOML", help="Chips to show; default: all built-in ones.")
+    ] = None,
+) -> None:
+    """List the built-in chips, or check and show a chip of your own."""
+    from meshloom.hw.config import built_in_chips, load
+
+    from .report import console
+    from .tables import chip_table
+
+    console().print(chip_table([load(name) for name in chip or built_in_chips()]))
+
+
+@app.command(epilog=_examples("meshloom workloads", "meshloom workloads vgg16", "meshloom workloads regression"))
+def workloads(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the layers that this name means.")] = None,
+) -> None:
+    """List the built-in networks, the layers that a name means, and the syntax of shapes."""
+    from meshloom.sched.workload.catalog import find, names
+    from meshloom.sched.workload.shapes import SYNTAX
+
+    from .report import console
+    from .tables import workload_table
+
+    if name is not None:
+        console().print(workload_table(find(name)))
+        return
+    networks = [each for each in names() if "/" not in each]
+    console().print(f"networks: {', '.join(networks)}, regression (what `make sim` runs)", markup=False, soft_wrap=True)
+    console().print("layers:   NETWORK/LAYER; `meshloom workloads NETWORK` lists them", markup=False, soft_wrap=True)
+    console().print(f"shapes:\n{SYNTAX}", markup=False, soft_wrap=True)
+
+
+@app.command(epilog=_examples("meshloom check conv1.json --chip quad16", "meshloom check conv1.bin --chip quad16"))
+def check(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A saved schedule (.json) or a program image.")],
+    chip: Chip = "quad16",
+) -> None:
+    """Prove that a schedule or a program can run on a chip: capacity, defined bytes, no deadlock, no race."""
+    from meshloom.hw.config import load
+    from meshloom.sched.program.check import check as check_program
+
+    from .report import console
+
+    config = load(chip)
+    program, saved = _read(path, config)
+    report = check_program(program, config, saved)
+    console().print(
+        f"{path}: good: {report.instructions} instructions in {report.streams} streams, {report.semaphores} semaphores "
+        f"(at most {report.peak} pending), {report.accesses} accesses",
+        markup=False,
+        soft_wrap=True,
+    )
+    for warning in report.warnings:
+        console().print(f"note: {warning}", style="yellow", markup=False, soft_wrap=True)
+
+
+def _read(path: Path, config: ChipConfig) -> tuple[Program, Schedule | None]:
+    """The program of a program image, or the lowered one of a schedule, with the schedule."""
+    from meshloom.sched.schedule import Schedule, validate
+
+    if path.suffix == ".json":
+        saved = Schedule.load(path)
+        validate(saved, config)
+        from meshloom.sched.program.lower import lower
+
+        return lower(saved, config), saved
+    from meshloom.sched.program import image
+
+    return image.load(path, config), None
+
+
+@app.command(epilog=_examples("meshloom disasm conv1.bin --chip quad16 | less", "meshloom disasm conv1.json"))
+def disasm(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A program image, or a schedule (.json) to lower.")],
+    chip: Chip = "quad16",
+) -> None:
+    """Print a program's instructions, stream by stream."""
+    from meshloom.hw.config import load
+    from meshloom.sched.program import disassemble
+
+    config = load(chip)
+    program, _ = _read(path, config)
+    typer.echo(disassemble(program, config))
+
+
+@app.command(epilog=_examples("meshloom bench", "meshloom bench timing"))
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; default: all.", show_default="all")
+    ] = None,
+) -> None:
+    """Measure speed and exactness, side by side with other simulators where they can be installed."""
+    from .benchmarks import main
+
+    if not main(names or []):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app()

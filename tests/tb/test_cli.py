@@ -1,0 +1,303 @@
+"""The command line: help, exit statuses, errors in one line, and what a run leaves behind.
+
+The engine that co-simulates is replaced by one that reports rows at once: what it finds is tested elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from meshloom.hw.config import ConfigError, built_in_chips
+from meshloom.hw.isa import IsaError
+from meshloom.sched.schedule import Gemm, Move, Prediction, Schedule, ScheduleError, Span
+from meshloom.sched.workload.layers import WorkloadError
+from meshloom.tb.cli import app
+from meshloom.tb.results import OnEvent, Plan, Row, Stage, Status, load
+
+COMMANDS = ("run", "schedule", "verilog", "chips", "workloads", "check", "disasm", "bench")
+
+
+def row(workload: str = "gemm:8x8x8", **changes: Any) -> Row:
+    good = {"chip": "tiny", "scheduler": "loop_order", "simulator": "verilator", "cpu_seconds": 0.1}
+    numbers = {"rtl_cycles": 1000, "model_cycles": 1001, "utilisation": 0.5, "bytes_checked": 64, "instructions": 4}
+    return Row.model_validate({"workload": workload} | good | numbers | changes)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the command."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, ...]]]:
+    """Installs an engine that plays a script of rows and exceptions; returns the arguments of its calls."""
+
+    def install(*script: Row | BaseException) -> list[tuple[Any, ...]]:
+        calls: list[tuple[Any, ...]] = []
+
+        def run(
+            workloads: list[str], chip: str, scheduler: str, simulator: str, waves: bool, jobs: int, on_event: OnEvent
+        ) -> list[Row]:
+            calls.append((workloads, chip, scheduler, simulator, waves, jobs))
+            on_event(Plan(len(script)))
+            for step in script:
+                if isinstance(step, BaseException):
+                    raise step
+                on_event(Stage(step.workload, "simulating"))
+                on_event(step)
+            return [step for step in script if isinstance(step, Row)]
+
+        module = ModuleType("meshloom.tb.runner")
+        monkeypatch.setattr(module, "run", run, raising=False)
+        monkeypatch.setitem(sys.modules, "meshloom.tb.runner", module)
+        return calls
+
+    return install
+
+
+def results_in(folder: Path) -> Path:
+    return folder / "sim_build" / "results"
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+def test_help_teaches(command: tuple[str, ...]) -> None:
+    shown = invoke(*command, "--help")
+    assert shown.exit_code == 0
+    if command:
+        assert "Examples:" in shown.output
+        assert f"meshloom {command[0]}" in shown.output
+    else:
+        assert all(name in shown.output for name in COMMANDS)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom meshloom.tb.cli import app\n"
+        "assert CliRunner().invoke(app, ['run', '--help']).exit_code == 0\n"
+        "print(*sorted({'amaranth', 'cocotb', 'numpy', 'onnx', 'onnxruntime'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_run_passes_everything_on(folder: Path, engine: Any) -> None:
+    calls = engine(row())
+    options = ["--chip", "tiny", "--scheduler", "mine", "--simulator", "icarus", "--waves", "--jobs", "3"]
+    shown = invoke("run", "gemm:8x8x8", "resnet8/fc", *options)
+    assert shown.exit_code == 0, shown.output
+    assert calls == [(["gemm:8x8x8", "resnet8/fc"], "tiny", "mine", "icarus", True, 3)]
+
+
+def test_run_defaults_and_regression(folder: Path, engine: Any) -> None:
+    calls = engine(row())
+    assert invoke("run", "--regression").exit_code == 0
+    ((workloads, chip, scheduler, simulator, waves, jobs),) = calls
+    assert (workloads, chip, scheduler, simulator, waves) == (
+        ["regression"],
+        "quad16",
+        "loop_order",
+        "verilator",
+        False,
+    )
+    assert jobs >= 1
+
+
+def test_run_leaves_results(folder: Path, engine: Any) -> None:
+    engine(row(), row("resnet8/fc"))
+    shown = invoke("run", "gemm:8x8x8", "resnet8/fc", "--chip", "tiny", "--json", "copy/out.json")
+    assert shown.exit_code == 0, shown.output
+    latest = load(results_in(folder) / "latest.json")
+    assert [each.workload for each in latest.rows] == ["gemm:8x8x8", "resnet8/fc"]
+    assert latest.complete
+    assert latest.summary.ok
+    assert load(folder / "copy" / "out.json") == latest
+    names = {path.name for path in results_in(folder).iterdir()}
+    assert names == {f"{latest.run}.json", f"{latest.run}.xml", "latest.json"}
+    assert latest.run.endswith("-tiny-loop_order-verilator")
+    assert "2 of 2 passed" in shown.output
+    assert f"results: sim_build/results/{latest.run}.json" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "reason"),
+    [
+        ({"mismatches": 1}, Status.MISMATCH, "1 of 64 bytes"),
+        ({"faults": 1}, Status.FAULT, "1 faults"),
+        ({"model_cycles": 1051}, Status.MODEL, "model error +5.10 % exceeds 5 %"),
+        ({"bytes_checked": 0}, Status.FAILED, "no output byte was compared"),
+    ],
+)
+def test_bad_rows_exit_with_1(folder: Path, engine: Any, changes: dict[str, Any], status: Status, reason: str) -> None:
+    engine(row(), row("bad", **changes))
+    shown = invoke("run", "--regression", "--chip", "tiny")
+    assert shown.exit_code == 1
+    assert f"bad [{status}]" in shown.output
+    assert f"not good: bad: {reason}" in shown.output
+    assert load(results_in(folder) / "latest.json").rows[1].status is status
+
+
+def test_mean_error_over_the_run_exits_with_1(folder: Path, engine: Any) -> None:
+    engine(row(model_cycles=1030), row(model_cycles=970))
+    shown = invoke("run", "--regression", "--chip", "tiny")
+    assert shown.exit_code == 1
+    assert "not good: mean model error 3.00 % exceeds 2 %" in shown.output
+
+
+def test_a_run_without_rows_is_not_good(folder: Path, engine: Any) -> None:
+    engine()
+    shown = invoke("run", "--regression", "--chip", "tiny")
+    assert shown.exit_code == 1
+    assert "no workload ran" in shown.output
+
+
+def test_interrupt_keeps_finished_rows(folder: Path, engine: Any) -> None:
+    engine(row(), KeyboardInterrupt())
+    shown = invoke("run", "--regression", "--chip", "tiny")
+    assert shown.exit_code == 130
+    kept = load(results_in(folder) / "latest.json")
+    assert (len(kept.rows), kept.complete) == (1, False)
+    assert "interrupted" in shown.output
+    assert "Traceback" not in shown.output
+
+
+def test_interrupt_before_the_first_row_writes_nothing(folder: Path, engine: Any) -> None:
+    engine(KeyboardInterrupt())
+    assert invoke("run", "--regression", "--chip", "tiny").exit_code == 130
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("kind", [ConfigError, IsaError, ScheduleError, WorkloadError])
+def test_our_errors_become_one_line(folder: Path, engine: Any, kind: type[Exception]) -> None:
+    engine(kind("tile 3: too large, choose a smaller one"))
+    shown = invoke("run", "--regression", "--chip", "tiny")
+    assert shown.exit_code == 2
+    assert shown.stderr == "error: tile 3: too large, choose a smaller one\n"
+    assert not list(folder.iterdir())
+
+
+def test_an_error_after_rows_keeps_them(folder: Path, engine: Any) -> None:
+    engine(row(), ScheduleError("no room"))
+    assert invoke("run", "--regression", "--chip", "tiny").exit_code == 2
+    kept = load(results_in(folder) / "latest.json")
+    assert (len(kept.rows), kept.complete) == (1, False)
+
+
+def test_a_bug_keeps_its_traceback(folder: Path, engine: Any) -> None:
+    engine(ZeroDivisionError("a bug"))
+    shown = invoke("run", "--regression", "--chip", "tiny")
+    assert isinstance(shown.exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "give workloads or --regression"),
+        (["run", "resnet8", "--regression"], "give workloads or --regression"),
+        (["run", "resnet8", "--chip", "nochip"], "error: unknown chip 'nochip': built in are"),
+        (["run", "resnet8", "--chip", "absent.toml"], "error: absent.toml: cannot be read"),
+        (["run", "resnet8", "--simulator", "spice"], "spice"),
+        (["run", "resnet8", "--jobs", "0"], "--jobs"),
+        (["chips", "broken.toml"], "error: broken.toml: malformed TOML"),
+        (["chips", "no_dram.toml"], 'no_dram.toml: floorplan has no "dram" tile'),
+        (["verilog", "--chip", "no_dram.toml"], 'floorplan has no "dram" tile'),
+        (["workloads", "vgg16/conv4_9"], "error: unknown workload 'vgg16/conv4_9': did you mean"),
+        (["schedule", "lenet", "--chip", "tiny"], "error: unknown workload 'lenet'"),
+        (["check", "absent.json"], "error: absent.json: cannot be read"),
+        (["check", "broken.toml.json"], "error: broken.toml.json"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_bad_input_exits_with_2_and_says_why(folder: Path, arguments: list[str], message: str) -> None:
+    (folder / "broken.toml").write_text("name = ")
+    (folder / "broken.toml.json").write_text('{"version": 1, "chip": "tiny"')
+    (folder / "no_dram.toml").write_text('name = "x"\nlanes = 4\nfloorplan = ["core host"]\n')
+    before = set(folder.rglob("*"))
+    shown = invoke(*arguments)
+    assert shown.exit_code == 2, shown.output
+    assert message in " ".join(shown.stderr.split())
+    assert "Traceback" not in shown.output
+    assert set(folder.rglob("*")) == before, "nothing is written"
+
+
+def test_chips_are_listed_and_shown(folder: Path) -> None:
+    shown = invoke("chips").output
+    assert all(name in shown for name in built_in_chips())
+    text = 'name = "mine"\nlanes = 8\nrows = 5\ncols = 7\nfloorplan = ["core dram host"]\n[dram]\nbytes_per_cycle = 8\n'
+    (folder / "mine.toml").write_text(text)
+    shown = invoke("chips", "mine.toml")
+    assert shown.exit_code == 0
+    assert "core dram host" in shown.output
+    assert "1 x 5x7" in shown.output
+
+
+def test_workloads_are_listed_and_shown() -> None:
+    shown = invoke("workloads").output
+    assert "resnet8" in shown
+    assert "gemm:MxNxK" in shown
+    shown = invoke("workloads", "vgg16/conv4_2").output
+    assert "1x512x28x28" in shown
+    assert "random" in shown
+    assert len(invoke("workloads", "regression").output.splitlines()) > 30
+
+
+def test_verilog_says_what_it_wrote(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, Path]] = []
+
+    def emit(config: Any, out: Path) -> tuple[Path, Path]:
+        seen.append((config.name, out))
+        return out / "chip.v", out / "chip.json"
+
+    monkeypatch.setitem(sys.modules, "meshloom.tb.build", SimpleNamespace(emit_verilog=emit))
+    assert invoke("verilog", "--chip", "tiny", "--out", "there").output.splitlines() == [
+        "there/chip.v",
+        "there/chip.json",
+    ]
+    assert invoke("verilog", "--chip", "tiny").exit_code == 0
+    assert seen == [("tiny", Path("there")), ("tiny", Path("sim_build/verilog/tiny"))]
+
+
+def test_operations_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    from meshloom.tb.report import console
+    from meshloom.tb.tables import print_operations
+
+    move = Move(issuer=1, src=Span(tile=0, address=64, run=8), dst=Span(tile=1, address=(1 << 24) + 5, run=8), words=8)
+    gemm = Gemm(core=1, fields={"pixels": 9, "n_blocks": 1, "k_blocks": 2, "kernel_h": 3, "kernel_w": 1}, label="g 0")
+    schedule = Schedule(
+        chip="tiny",
+        chip_digest="0",
+        workload="w",
+        scheduler="s",
+        operations=(move, gemm),
+        predicted=Prediction(cycles=90, start=(3, 20), end=(19, 90)),
+    )
+    print_operations(schedule, console())
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split()[:3] == ["0", "3", "19"]
+    assert "MOVE by (1,0)" in first
+    assert "8 words (0,0) MAIN[64] -> (1,0) B[5]" in first
+    assert second.split()[:3] == ["1", "20", "90"]
+    assert "GEMM on (1,0)" in second
+    assert "6 taps -> OUT[0]  g 0" in second
+
+
+def test_results_file_is_plain_json(folder: Path, engine: Any) -> None:
+    engine(row())
+    assert invoke("run", "gemm:8x8x8", "--chip", "tiny").exit_code == 0
+    (first,) = json.loads((results_in(folder) / "latest.json").read_text())["rows"]
+    issue = {"workload", "chip", "scheduler", "simulator", "rtl_cycles", "model_cycles", "utilisation", "bytes_checked"}
+    assert issue | {"mismatches", "faults", "cpu_seconds", "cycles_per_second"} <= set(first)

@@ -1,0 +1,271 @@
+"""The results format: what is computed, what is refused, what an interrupted run leaves behind, and its JUnit XML."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from junitparser import Error, Failure, JUnitXml
+
+from meshloom.tb import report
+from meshloom.tb.results import (
+    MEAN_ERROR_PERCENT,
+    SCHEMA_VERSION,
+    WORST_ERROR_PERCENT,
+    Divergence,
+    FaultReport,
+    Plan,
+    Recorder,
+    Results,
+    ResultsError,
+    Row,
+    Stage,
+    Status,
+    load,
+    summarise,
+    write_atomically,
+)
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "results" / "README.md"
+FAULT = FaultReport(cause="ADDRESS", tile=17, unit="mover", tag=9, value=0x1000, label="fetch x")
+DIVERGENCE = Divergence(
+    tile=1,
+    unit="matrix",
+    tag=5,
+    label="gemm 0",
+    predicted_start=10,
+    predicted_end=20,
+    measured_start=10,
+    measured_end=23,
+)
+
+
+def row(**changes: Any) -> Row:
+    """A row that passes, with changes."""
+    good = {
+        "workload": "resnet8/conv1",
+        "chip": "tiny",
+        "scheduler": "loop_order",
+        "simulator": "verilator",
+        "rtl_cycles": 10_000,
+        "model_cycles": 10_100,
+        "utilisation": 0.75,
+        "bytes_checked": 16384,
+        "instructions": 12,
+        "cpu_seconds": 0.5,
+    }
+    return Row.model_validate(good | changes)
+
+
+def recorded(folder: Path, *rows: Row, complete: bool = True) -> tuple[Results, Path]:
+    recorder = Recorder("tiny-loop_order-verilator", "verilator", folder)
+    for each in rows:
+        recorder.add(each)
+    return recorder.finish(complete), recorder.path
+
+
+def test_computed_fields() -> None:
+    assert row().error_percent == pytest.approx(1.0)
+    assert row(model_cycles=9_900).error_percent == pytest.approx(-1.0)
+    assert row().cycles_per_second == pytest.approx(20_000)
+    assert row(rtl_cycles=0).error_percent is None
+    assert row(cpu_seconds=0).cycles_per_second == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "reason"),
+    [
+        ({}, Status.PASSED, ""),
+        ({"model_cycles": 10_000 + int(100 * WORST_ERROR_PERCENT)}, Status.PASSED, ""),
+        ({"model_cycles": 10_501}, Status.MODEL, r"model error \+5.01 % exceeds 5 %"),
+        (
+            {"model_cycles": 9_499, "first_divergence": DIVERGENCE},
+            Status.MODEL,
+            r"tag 5 \(gemm 0\).* 10..20, .* 10..23",
+        ),
+        ({"mismatches": 1}, Status.MISMATCH, "1 of 16384 bytes differ"),
+        ({"faults": 1, "mismatches": 1}, Status.FAULT, "1 faults"),
+        (
+            {"faults": 1, "fault_reports": [FAULT]},
+            Status.FAULT,
+            r"ADDRESS at tile 17, mover, tag 9 \(fetch x\).*0x1000",
+        ),
+        ({"bytes_checked": 0}, Status.FAILED, "no output byte was compared"),
+        ({"rtl_cycles": 0}, Status.FAILED, "no output byte was compared"),
+        ({"failure": "does not fit", "faults": 1}, Status.FAILED, "does not fit"),
+    ],
+)
+def test_status_is_the_worst_that_happened(changes: dict[str, Any], status: Status, reason: str) -> None:
+    found = row(**changes)
+    assert found.status is status
+    assert re.search(reason, found.reason) if reason else not found.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mismatches": 20_000}, "exceed bytes_checked"),
+        ({"fault_reports": [FAULT]}, "faults = 0"),
+        ({"utilisation": 1.01}, "less than or equal to 1"),
+        ({"rtl_cycles": -1}, "greater than or equal to 0"),
+        ({"status": "failed"}, "contradicts"),
+        ({"error_percent": 0.9}, "contradicts"),
+        ({"cycles_per_second": None}, "contradicts"),
+        ({"seconds": 1}, "Extra inputs"),
+    ],
+)
+def test_a_row_cannot_contradict_itself(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        row(**changes)
+
+
+def test_computed_fields_of_other_writers_may_be_rounded() -> None:
+    assert row(error_percent=1.00000001, status="passed") == row()
+
+
+def test_summary_bounds() -> None:
+    assert summarise([row()]).ok
+    # The worst row is within its bound in all of these.
+    assert summarise([row(model_cycles=10_400)]).ok, "the mean of a single row is no sample"
+    assert summarise([row(model_cycles=10_400), row(model_cycles=10_000)]).ok, "just at the bound"
+    over = summarise([row(model_cycles=10_400), row(model_cycles=9_999)])
+    assert not over.ok
+    assert over.reasons == (f"mean model error 2.00 % exceeds {MEAN_ERROR_PERCENT:g} %",)
+    opposite = summarise([row(model_cycles=10_300), row(model_cycles=9_700)])
+    assert opposite.mean_error_percent == pytest.approx(3.0), "errors of opposite sign do not cancel"
+    assert not opposite.ok
+
+
+def test_summary_of_bad_runs() -> None:
+    assert summarise([]).reasons == ("no workload ran",)
+    assert summarise([row()], complete=False).reasons == ("the run was interrupted",)
+    bad = summarise([row(), row(workload="x", mismatches=3)])
+    assert (bad.rows, bad.passed, bad.ok) == (2, 1, False)
+    assert bad.reasons == ("x: 3 of 16384 bytes differ from the golden model",)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    rows = [row(), row(workload="y", faults=1, fault_reports=[FAULT]), row(model_cycles=1, first_divergence=DIVERGENCE)]
+    results, path = recorded(tmp_path, *rows)
+    assert load(path) == results
+    assert load(tmp_path / "latest.json") == results
+    assert results.rows == tuple(rows)
+
+
+def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
+    _, path = recorded(tmp_path, row(faults=1, fault_reports=[FAULT], first_divergence=DIVERGENCE))
+    values = json.loads(path.read_text())
+    assert values["schema_version"] == SCHEMA_VERSION
+    documented = set(re.findall(r"`(\w+)`", DOCUMENTATION.read_text()))
+    first = values["rows"][0]
+    for record in (values, values["summary"], first, first["fault_reports"][0], first["first_divergence"]):
+        assert set(record) <= documented, "docs/results/README.md does not explain a field"
+
+
+def test_environment_names_versions_only(tmp_path: Path) -> None:
+    results, path = recorded(tmp_path, row())
+    assert {"python", "meshloom", "amaranth", "verilator", "compiler"} <= set(results.environment)
+    assert str(Path.home()) not in path.read_text()
+    assert str(tmp_path) not in path.read_text()
+    assert "iverilog" in Recorder("x", "icarus", tmp_path).results(True).environment
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text[: len(text) // 2], "is not JSON"),
+        (lambda text: text.replace('"schema_version": 1', '"schema_version": 7'), "schema_version 7 is not 1"),
+        (lambda text: text.replace('"rtl_cycles": 10000', '"rtl_cycles": "many"'), r"rows\.0.*rtl_cycles"),
+        (lambda text: text.replace('"status": "passed"', '"status": "fault"'), "status = 'fault' contradicts"),
+        (lambda text: text.replace('"ok": true', '"ok": false'), "summary = .* contradicts"),
+        (lambda text: text.replace('"run":', '"walk":'), "run: Field required"),
+        (lambda text: "[]", "valid dictionary"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path: Path, change: Any, message: str) -> None:
+    _, path = recorded(tmp_path, row())
+    text = path.read_text()
+    assert change(text) != text
+    path.write_text(change(text))
+    with pytest.raises(ResultsError, match=message) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_rows_are_kept_while_the_run_goes_on(tmp_path: Path) -> None:
+    recorder = Recorder("a-b-c", "verilator", tmp_path)
+    assert not list(tmp_path.iterdir()), "a run that has finished nothing writes nothing"
+    recorder.add(row())
+    kept = load(recorder.path)
+    assert (len(kept.rows), kept.complete, kept.summary.ok) == (1, False, False)
+    assert not (tmp_path / "latest.json").exists()
+    recorder.finish(complete=True)
+    assert load(recorder.path).complete
+
+
+def test_runs_have_names_of_their_own(tmp_path: Path) -> None:
+    assert len({Recorder("a", "verilator", tmp_path).run for _ in range(3)}) == 3
+
+
+def test_atomic_write_leaves_the_old_file_when_it_fails(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new\ud800")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_junit(tmp_path: Path) -> None:
+    rows = [
+        row(),
+        row(workload="a<b>&c", mismatches=2),
+        row(workload="fault", faults=1, fault_reports=[FAULT]),
+        row(workload="model", model_cycles=20_000),
+        row(workload="none", failure="does not fit"),
+    ]
+    results, path = recorded(tmp_path, *rows)
+    report.save_junit(results, path.with_suffix(".xml"))
+    (suite,) = JUnitXml.fromfile(str(path.with_suffix(".xml")))
+    cases = {case.name: case for case in suite}
+    assert list(cases) == ["resnet8/conv1", "a<b>&c", "fault", "model", "none", "whole run"]
+    assert cases["resnet8/conv1"].is_passed
+    assert cases["resnet8/conv1"].classname == "meshloom.tiny.loop_order.verilator"
+    kinds = {name: type(case.result[0]) for name, case in cases.items() if case.result}
+    assert kinds == {"a<b>&c": Failure, "fault": Error, "model": Failure, "none": Error, "whole run": Failure}
+    assert "2 of 16384 bytes" in cases["a<b>&c"].result[0].message
+    assert cases["whole run"].result[0].message == "mean model error 20.80 % exceeds 2 %"
+    assert (suite.tests, suite.failures, suite.errors) == (6, 3, 2)
+
+
+def test_table_shows_every_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = [row(), row(workload="[odd] name", mismatches=7), row(workload="empty", rtl_cycles=0, failure="no room")]
+    results, _ = recorded(tmp_path, *rows)
+    report.print_results(results, report.console())
+    shown = capsys.readouterr().out
+    for text in (
+        "10,000",
+        "10,100",
+        "+1.00 %",
+        "75.0 %",
+        "16,384",
+        "20,000",
+        "[odd] name [mismatch]",
+        "empty [failed]",
+    ):
+        assert text in shown
+    assert "1 of 3 passed" in shown
+    assert "not good: empty: no room" in shown
+
+
+def test_reporter_prints_rows_as_they_finish(capsys: pytest.CaptureFixture[str]) -> None:
+    with report.Reporter(report.console()) as reporter:
+        for event in (Plan(2), Stage("x", "simulating"), row(), row(workload="x", mismatches=1)):
+            reporter(event)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "x: simulating"
+    assert lines[1].startswith("[1/2] resnet8/conv1: passed, 10,000 cycles, model +1.00 %")
+    assert lines[2] == "[2/2] x: mismatch: 1 of 16384 bytes differ from the golden model"
