@@ -8,9 +8,8 @@ from .config import ChipConfig
 
 #: Cycles from the acceptance of a GEMM by an idle matrix unit to its first operand address.
 GEMM_ISSUE_CYCLES = 2
-#: Cycles from the last operand address of a window to the end of row 0 of a one-column array: memory read (1), word
-#: register (1), operand register (1), accumulate (1), column store (1), addend (1), scale (1) and the write (1), less
-#: the three that the other terms of `gemm_cycles` already count (last address, first row, first column).
+#: Pipeline between the last operand address slot and the end: memory read, word register, operand register, store of
+#: the sum, addend, scale, write = 7 cycles; less 2 because `gemm_tail` counts rows and columns from one.
 _GEMM_PIPELINE = 5
 
 

@@ -114,6 +114,11 @@ def _check_move(op: Move, chip: ChipConfig) -> None:
     if op.issuer not in chip.tiles or op.issuer == chip.host:
         raise ScheduleError(f"issuer {_name(op.issuer)} has no mover stream; let a core, spm or dram tile issue it")
     src = _check_span(op.src, op.words, "source", chip)
+    if chip.tiles[op.src.tile] is TileKind.CORE and src.region in (Region.MAIN, Region.B):
+        raise ScheduleError(
+            f"source is operand memory {'A' if src.region is Region.MAIN else 'B'} of a core, whose only read port "
+            "belongs to the array; keep a copy elsewhere or move from ACC or OUT"
+        )
     dst = _check_span(op.dst, op.words, "destination", chip)
     if op.words > op.dst.run > op.dst.stride:
         raise ScheduleError(

@@ -194,7 +194,7 @@ def schedule(
     from .report import console
     from .tables import prediction_table, print_operations
 
-    made = [(layer, make(scheduler, layer.shape, config)) for layer in layers]
+    made = [(layer, make(scheduler, layer.shape, config, layer.data().scale)) for layer in layers]
     screen = console()
     screen.print(prediction_table([(layer.shape, one) for layer, one in made], config))
     for layer, one in made:
@@ -272,23 +272,27 @@ def workloads(
     console().print(f"shapes:\n{SYNTAX}", markup=False, soft_wrap=True)
 
 
-@app.command(epilog=_examples("meshloom check conv1.json --chip quad16", "meshloom check conv1.bin --chip quad16"))
+SavedChip = Annotated[
+    str | None,
+    typer.Option("--chip", metavar="NAME|TOML", help="Its chip; needed if that is not a built-in one."),
+]
+
+
+@app.command(epilog=_examples("meshloom check conv1.json", "meshloom check conv1.bin --chip my_chip.toml"))
 def check(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A saved schedule (.json) or a program image.")],
-    chip: Chip = "quad16",
+    chip: SavedChip = None,
 ) -> None:
-    """Prove that a schedule or a program can run on a chip: capacity, defined bytes, no deadlock, no race."""
-    from meshloom.hw.config import load
+    """Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race."""
+    config, program, saved = _read(path, chip)
     from meshloom.sched.program.check import check as check_program
 
     from .report import console
 
-    config = load(chip)
-    program, saved = _read(path, config)
     report = check_program(program, config, saved)
     console().print(
-        f"{path}: good: {report.instructions} instructions in {report.streams} streams, {report.semaphores} semaphores "
-        f"(at most {report.peak} pending), {report.accesses} accesses",
+        f"{path}: good on {config.name}: {report.instructions} instructions in {report.streams} streams, "
+        f"{report.semaphores} semaphores (at most {report.peak} pending), {report.accesses} accesses",
         markup=False,
         soft_wrap=True,
     )
@@ -296,33 +300,48 @@ def check(
         console().print(f"note: {warning}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _read(path: Path, config: ChipConfig) -> tuple[Program, Schedule | None]:
-    """The program of a program image, or the lowered one of a schedule, with the schedule."""
+@app.command(epilog=_examples("meshloom disasm conv1.bin | less", "meshloom disasm conv1.json"))
+def disasm(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A program image, or a schedule (.json) to lower.")],
+    chip: SavedChip = None,
+) -> None:
+    """Print a program's instructions, stream by stream, with the schedule's labels if there are any."""
+    config, program, saved = _read(path, chip)
+    from meshloom.sched.program.disasm import listing
+
+    for line in listing(program, config, [op.label for op in saved.operations] if saved else ()):
+        typer.echo(line)
+
+
+def _read(path: Path, chip: str | None) -> tuple[ChipConfig, Program, Schedule | None]:
+    """The chip, the program (that of an image, or a lowered schedule), and the schedule if it is one.
+
+    Without `chip` it is the built-in one whose digest the file holds.
+    """
+    from meshloom.hw.config import load
     from meshloom.sched.schedule import Schedule, validate
 
+    named = None if chip is None else load(chip)
     if path.suffix == ".json":
         saved = Schedule.load(path)
+        config = named or _built_in(saved.chip_digest, path)
         validate(saved, config)
         from meshloom.sched.program.lower import lower
 
-        return lower(saved, config), saved
+        return config, lower(saved, config), saved
     from meshloom.sched.program import image
 
-    return image.load(path, config), None
+    program = image.load(path, named)
+    return named or _built_in(program.chip_digest, path), program, None
 
 
-@app.command(epilog=_examples("meshloom disasm conv1.bin --chip quad16 | less", "meshloom disasm conv1.json"))
-def disasm(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A program image, or a schedule (.json) to lower.")],
-    chip: Chip = "quad16",
-) -> None:
-    """Print a program's instructions, stream by stream."""
-    from meshloom.hw.config import load
-    from meshloom.sched.program import disassemble
+def _built_in(digest: str, path: Path) -> ChipConfig:
+    from meshloom.hw.config import ConfigError, built_in_chips, load
 
-    config = load(chip)
-    program, _ = _read(path, config)
-    typer.echo(disassemble(program, config))
+    for config in map(load, built_in_chips()):
+        if config.digest == digest:
+            return config
+    raise ConfigError(f"{path}: was made for a chip that is not (or no longer) a built-in one; name it with --chip")
 
 
 @app.command(epilog=_examples("meshloom bench", "meshloom bench timing"))

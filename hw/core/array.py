@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, ValueLike, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, ValueLike, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
+from .edge import choose
 
 #: Most rows and columns of one block. A block is converted once and instantiated; larger modules simulate slower.
 BLOCK_SIZE = 16
@@ -76,7 +77,7 @@ class ArrayBlock(wiring.Component):
             }
         )
 
-    def elaborate(self, platform: object) -> Elaboratable:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         rows, cols = self._rows, self._cols
 
@@ -101,37 +102,30 @@ class ArrayBlock(wiring.Component):
         moving = Signal()
         m.d.comb += moving.eq(flags["valid"].any())
 
-        diagonals = [
-            [(y, d - y) for y in range(rows) if 0 <= d - y < cols] for d in range(rows + cols - 1)
-        ]
+        # Named by anti-diagonal and row, for netlists sort by name: what moves in one step then lies side by side in a
+        # simulator's memory, and compilers make vector instructions of it.
         a = {(y, 0): self.a[y] for y in range(rows)}
         b = {(0, x): self.b[x] for x in range(cols)}
         acc: dict[tuple[int, int], Signal] = {}
-        # Named by diagonal and row: what sorts together is laid out together and moves together.
-        for places in diagonals:
-            for y, x in places:
-                a[y, x + 1] = Signal(signed(8), name=f"a_{y + x + 1:02}_{y:02}", reset_less=True)
-                b[y + 1, x] = Signal(signed(8), name=f"b_{y + x + 1:02}_{y + 1:02}", reset_less=True)
-                acc[y, x] = Signal(signed(32), name=f"acc_{y + x:02}_{y:02}", reset_less=True)
-        # Late diagonals first: each operand register is read before it is written, which spares a simulator the copy.
         with m.If(moving):
-            for d, places in reversed(list(enumerate(diagonals))):
-                first = flags["first"][d]
-                for y, x in places:
+            for d in range(rows + cols - 1):
+                for y in range(max(0, d - cols + 1), min(d + 1, rows)):
+                    x = d - y
+                    a[y, x + 1] = Signal(signed(8), name=f"a_{d + 1:02}_{y:02}", reset_less=True)
+                    b[y + 1, x] = Signal(signed(8), name=f"b_{d + 1:02}_{y + 1:02}", reset_less=True)
+                    acc[y, x] = total = Signal(signed(32), name=f"acc_{d:02}_{y:02}", reset_less=True)
                     product: ValueLike = a[y, x] * b[y, x]
                     if self._product_register:
-                        register = Signal(signed(16), name=f"product_{y}_{x}", reset_less=True)
+                        register = Signal(signed(16), name=f"product_{d:02}_{y:02}", reset_less=True)
                         m.d.sync += register.eq(product)
                         product = register
                     m.d.sync += [
-                        acc[y, x].eq(Mux(first, 0, acc[y, x]) + product),
+                        total.eq(Mux(flags["first"][d], 0, total) + product),
                         a[y, x + 1].eq(a[y, x]),
                         b[y + 1, x].eq(b[y, x]),
                     ]
-        for y in range(rows):
-            m.d.comb += self.a_out[y].eq(a[y, cols])
-        for x in range(cols):
-            m.d.comb += self.b_out[x].eq(b[rows, x])
+        m.d.comb += [out.eq(a[y, cols]) for y, out in enumerate(self.a_out)]
+        m.d.comb += [out.eq(b[rows, x]) for x, out in enumerate(self.b_out)]
 
         self._store(m, acc)
         return m
@@ -161,20 +155,11 @@ class ArrayBlock(wiring.Component):
             read = memory.read_port(domain="comb")
             m.d.comb += [
                 write.addr.eq(at),
-                write.data.eq(_choose(at, [acc[y, x] for y in range(rows)])),
+                write.data.eq(choose(at, [acc[y, x] for y in range(rows)])),
                 write.en.eq(storing[x]),
                 read.addr.eq(self.row),
                 self.result[x].eq(read.data),
             ]
-
-
-def _choose(index: Signal, values: list[Signal]) -> ValueLike:
-    """values[index] as a balanced tree of multiplexers."""
-    level: list[ValueLike] = list(values)
-    for bit in index:
-        pairs = [level[at : at + 2] for at in range(0, len(level), 2)]
-        level = [Mux(bit, pair[1], pair[0]) if len(pair) == 2 else pair[0] for pair in pairs]
-    return level[0]
 
 
 class SystolicArray(wiring.Component):
@@ -206,7 +191,7 @@ class SystolicArray(wiring.Component):
             }
         )
 
-    def elaborate(self, platform: object) -> Elaboratable:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         heights, widths = split(self._config.rows), split(self._config.cols)
         tops = [sum(heights[:index]) for index in range(len(heights))]

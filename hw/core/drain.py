@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Const, Elaboratable, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,10 +41,10 @@ class Drain(wiring.Component):
     row: Signal
     sums: list[Signal]
     now: Signal
-    acc_read: wiring.PureInterface
+    acc_read: data.View
     acc_data: Signal
-    acc_write: wiring.PureInterface
-    out_write: wiring.PureInterface
+    acc_write: data.View
+    out_write: data.View
     retire: data.View
     fault: data.View
     busy: Signal
@@ -62,21 +62,17 @@ class Drain(wiring.Component):
                 "row": Out(range(config.rows)),
                 "sums": In(signed(32)).array(config.cols),
                 "now": In(32),
-                "acc_read": Out(wiring.Signature({"en": Out(1), "addr": Out(acc_bits)})),
+                "acc_read": Out(data.StructLayout({"en": 1, "addr": acc_bits})),
                 "acc_data": In(32 * config.lanes),
-                "acc_write": Out(
-                    wiring.Signature({"en": Out(1), "addr": Out(acc_bits), "data": Out(32 * config.lanes)})
-                ),
-                "out_write": Out(
-                    wiring.Signature({"en": Out(1), "addr": Out(out_bits), "data": Out(8 * config.lanes)})
-                ),
+                "acc_write": Out(data.StructLayout({"en": 1, "addr": acc_bits, "data": 32 * config.lanes})),
+                "out_write": Out(data.StructLayout({"en": 1, "addr": out_bits, "data": 8 * config.lanes})),
                 "retire": Out(RETIRE_LAYOUT),
                 "fault": Out(FAULT_LAYOUT),
                 "busy": Out(1),
             }
         )
 
-    def elaborate(self, platform: object) -> Elaboratable:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         core, cols = self._config.core, self._config.cols
         layout = fold_layout(self._config.rows)
@@ -159,7 +155,9 @@ class Drain(wiring.Component):
         m.d.comb += [
             self.out_write.en.eq(writing & fourth.to_out),
             self.out_write.addr.eq(fourth.at),
-            self.out_write.data.eq(Cat(self._requantise(m, product, fourth) for product in products)),
+            self.out_write.data.eq(
+                Cat(self._requantise(m, self.out_write.en, product, fourth) for product in products)
+            ),
             self.retire.valid.eq(writing & fourth.last),
             self.retire.tag.eq(fourth.tag),
             self.retire.post_sem.eq(fourth.post_sem),
@@ -171,12 +169,12 @@ class Drain(wiring.Component):
         return m
 
     @staticmethod
-    def _requantise(m: Module, product: Signal, end: data.View) -> Signal:
+    def _requantise(m: Module, wanted: Signal, product: Signal, end: data.View) -> Signal:
         """`clamp(sat8(RNE(product / 2^17)))`; product 48 bits signed, result 8 bits."""
         rounded = Signal(signed(48 - SCALE_SHIFT + 1), name=f"{product.name}_rounded")
         result = Signal(signed(8), name=f"{product.name}_result")
         half = (1 << (SCALE_SHIFT - 1)) - 1  # with the quotient's lowest bit added, ties go to even
-        with m.If(end.to_out):
+        with m.If(wanted):  # else nothing toggles
             m.d.comb += rounded.eq((product + half + product[SCALE_SHIFT]) >> SCALE_SHIFT)
         low = Mux(end.relu, 0, Mux(rounded < -128, -128, rounded))
         m.d.comb += result.eq(Mux(rounded < 0, low, Mux(rounded > end.clamp, end.clamp, rounded)))

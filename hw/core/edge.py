@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Elaboratable, Module, Signal, signed
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,27 +25,29 @@ class Skew(wiring.Component):
     playing: Signal
 
     def __init__(self, lanes: int, count: int) -> None:
-        self._bits, self._count = (lanes - 1).bit_length(), count
+        self._lanes, self._count = lanes, count
         super().__init__(
             {
                 "active": In(1),
                 "window": In(1),
-                "phase": In(self._bits),
+                "phase": In((lanes - 1).bit_length()),
                 "load": Out(count),
-                "index": Out(self._bits * count),
+                "index": Out(index_bits(lanes) * count),
                 "playing": Out(1),
             }
         )
 
-    def elaborate(self, platform: object) -> Elaboratable:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         load_later = Signal(self._count)
         valid = Signal(self._count)
         m.d.comb += self.load.eq(Cat(self.window, load_later))
         m.d.sync += [load_later.eq(Cat(self.window, load_later)), valid.eq(Cat(self.active, valid))]
         m.d.comb += self.playing.eq(valid.any())
+        phase = Signal(index_bits(self._lanes))
+        m.d.comb += phase.eq(self.phase)
         with m.If(self.active | self.playing):
-            m.d.sync += self.index.eq(Cat(self.phase, self.index))
+            m.d.sync += self.index.eq(Cat(phase, self.index))
         return m
 
 
@@ -61,29 +65,46 @@ class OperandEdge(wiring.Component):
 
     def __init__(self, lanes: int, count: int) -> None:
         self._lanes, self._count = lanes, count
-        self._bits = (lanes - 1).bit_length()
         super().__init__(
             {
                 "word": In(8 * lanes),
                 "zero": In(1),
                 "load": In(count),
-                "index": In(self._bits * count),
+                "index": In(index_bits(lanes) * count),
                 "playing": In(1),
                 "operand": Out(signed(8)).array(count),
             }
         )
 
-    def elaborate(self, platform: object) -> Elaboratable:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         taken = Signal(8 * self._lanes)
         with m.If(~self.zero):
             m.d.comb += taken.eq(self.word)
-        held = [Signal(8 * self._lanes, name=f"held_{lane}", reset_less=True) for lane in range(self._count)]
-        with m.If(self.playing):
-            for lane in range(self._count):
-                index = self.index.word_select(lane, self._bits)
-                m.d.sync += self.operand[lane].eq(held[lane].word_select(index, 8))
+        # A word is held in parts of at most eight bytes: a part is chosen, then a byte of it.
+        width = min(8 * self._lanes, 64)
+        parts = 8 * self._lanes // width
+        low = (width // 8).bit_length() - 1
         for lane in range(self._count):
+            held = [Signal(width, name=f"held_{lane:02}_{part}", reset_less=True) for part in range(parts)]
             with m.If(self.load[lane]):
-                m.d.sync += held[lane].eq(taken)
+                m.d.sync += [part.eq(taken.word_select(at, width)) for at, part in enumerate(held)]
+            index = self.index.word_select(lane, index_bits(self._lanes))
+            part = choose(index[low : (self._lanes - 1).bit_length()], held)
+            with m.If(self.playing):
+                m.d.sync += self.operand[lane].eq(part.word_select(index[:low], 8))
         return m
+
+
+def index_bits(lanes: int) -> int:
+    """Bits that the index of a lane takes in `Skew.index`."""
+    return 4 if lanes <= 16 else 8
+
+
+def choose(index: Value, values: Sequence[Value]) -> Value:
+    """values[index] as a balanced tree of multiplexers; an index past the end gives any of the values."""
+    level = list(values)
+    for bit in index:
+        pairs = [level[at : at + 2] for at in range(0, len(level), 2)]
+        level = [Mux(bit, pair[1], pair[0]) if len(pair) == 2 else pair[0] for pair in pairs]
+    return level[0]

@@ -65,7 +65,7 @@ def accumulate(config: ChipConfig, memories: CoreMemories, gemm: Mapping[str, in
     kb, ky, kx = (index.reshape(-1, 1) for index in np.indices((gemm["k_blocks"], kernel_h, kernel_w)))
     y_offset = (oy * gemm["stride_h"] + ky * gemm["dilation"] - gemm["pad_top"]) * in_w
     ix = ox * gemm["stride_w"] + kx * gemm["dilation"] - gemm["pad_left"]
-    inside = (0 <= ix) & (ix < in_w) & (0 <= y_offset) & (y_offset < plane)
+    inside = (ix >= 0) & (ix < in_w) & (y_offset >= 0) & (y_offset < plane)
     address = np.where(inside, gemm["a_base"] + kb * plane + y_offset + ix, 0)
     words = memories.a[address].astype(np.int32) * inside[..., None]  # (K, pixels, P)
 

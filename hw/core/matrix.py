@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -51,9 +51,7 @@ class MatrixUnit(wiring.Component):
                 "retire": Out(RETIRE_LAYOUT),
                 "now": In(32),
                 "write": In(
-                    stream.Signature(
-                        data.StructLayout({"region": 4, "offset": OFFSET_BITS, "data": config.word_bits})
-                    )
+                    stream.Signature(data.StructLayout({"region": 4, "offset": OFFSET_BITS, "data": config.word_bits}))
                 ),
                 "read": In(stream.Signature(data.StructLayout({"region": 4, "offset": OFFSET_BITS}))),
                 "read_data": Out(config.word_bits),
@@ -63,7 +61,7 @@ class MatrixUnit(wiring.Component):
             }
         )
 
-    def elaborate(self, platform: object) -> Elaboratable:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         config, core = self._config, self._config.core
         m.submodules.reader = reader = OperandReader(config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -58,8 +58,8 @@ class OperandReader(wiring.Component):
 
     issue: stream.Interface
     now: Signal
-    a_read: wiring.PureInterface
-    b_read: wiring.PureInterface
+    a_read: data.View
+    b_read: data.View
     step: data.View
     fold: data.View
     fault: data.View
@@ -83,8 +83,8 @@ class OperandReader(wiring.Component):
             {
                 "issue": In(stream.Signature(GEMM_LAYOUT)),
                 "now": In(32),
-                "a_read": Out(wiring.Signature({"en": Out(1), "addr": Out(self._a_bits)})),
-                "b_read": Out(wiring.Signature({"en": Out(1), "addr": Out(self._b_bits)})),
+                "a_read": Out(data.StructLayout({"en": 1, "addr": self._a_bits})),
+                "b_read": Out(data.StructLayout({"en": 1, "addr": self._b_bits})),
                 "step": Out(self._step),
                 "fold": Out(fold_layout(config.rows)),
                 "fault": Out(FAULT_LAYOUT),
@@ -92,7 +92,7 @@ class OperandReader(wiring.Component):
             }
         )
 
-    def elaborate(self, platform: object) -> Elaboratable:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         core, lanes, rows, cols = self._config.core, self._config.lanes, self._config.rows, self._config.cols
 
@@ -272,4 +272,3 @@ class OperandReader(wiring.Component):
                     self.fault.tag.eq(after.tag),
                     self.fault.value.eq(0),
                 ]
-

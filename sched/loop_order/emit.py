@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import ceil
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Region, address
@@ -13,11 +13,11 @@ from meshloom.sched.workload.layers import NO_CLAMP, ConvShape
 from meshloom.sched.workload.layout import ActivationLayout, BiasLayout, PackedWindow, WeightLayout
 
 from .placement import Dram, Run, Stored, Transfer
-from .plan import Plan, Step, box, gemm_fields, plan, plane_words
-from .problem import DoesNotFit, Problem, pose
+from .plan import Plan, Step, a_key, box, gemm_fields, plan, windows
+from .problem import Problem, pose
 from .slots import Stay
 from .staging import Stage, Staging
-from .tiling import Candidate, Part, Range, k_tiles, m_tiles, parts
+from .tiling import Candidate, Part, Range, even, k_tiles, m_tiles, parts
 
 NAME = "loop_order"
 #: A tile is asked for at least this many cycles before its first use, if its slot is free by then, plus
@@ -25,14 +25,32 @@ AHEAD_CYCLES = 250
 #: this many times its words.
 AHEAD_PER_WORD = 4
 
+#: Order in which the operands of one step are asked for.
+RANK = {"bias": 0, "b": 1, "a": 2}
 
-@dataclass(eq=False)
+_NOWHERE = Run(0, 0, 1, 0)
+
+
+@dataclass(eq=False, slots=True)
 class Node:
-    """An operation on its way into the list, the nodes it waits for, and the DRAM-side words it moves."""
+    """An operation on its way into the list, and the nodes it waits for: a move, or (`fields`) a GEMM of `issuer`."""
 
-    op: Move | Gemm
+    issuer: int
     after: list[Node]
+    label: str
+    source: Run = _NOWHERE
+    target: Run = _NOWHERE
+    words: int = 0
+    fields: dict[str, int] | None = None
     cycles: int = 0
+
+    def operation(self) -> Move | Gemm:
+        """The operation of the schedule."""
+        if self.fields is not None:
+            return Gemm(core=self.issuer, fields=self.fields, label=self.label)
+        return Move(
+            issuer=self.issuer, src=_span(self.source), dst=_span(self.target), words=self.words, label=self.label
+        )
 
 
 @dataclass
@@ -50,12 +68,27 @@ class _Load:
     """One stay on its way in: its pieces (bounds that say which steps need them, and moves)."""
 
     stay: Stay
-    pieces: list[tuple[tuple[Range, ...], int, list[Node]]] = field(default_factory=list)
+    pieces: list[tuple[tuple[Range, ...], list[Node]]] = field(default_factory=list)
 
     def needed(self, bounds: tuple[Range, ...]) -> Iterable[Node]:
-        for have, _, nodes in self.pieces:
+        for have, nodes in self.pieces:
             if all(low < stop and start < high for (low, high), (start, stop) in zip(have, bounds, strict=True)):
                 yield from nodes
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Part of a tile that arrives by itself: what it covers, and which step needs it, counted from the tile's first."""
+
+    bounds: tuple[Range, ...]
+    words: int
+    late: int
+    label: str
+    transfers: tuple[Transfer, ...]
+
+
+#: Before which step, in which order there, which move.
+_Moves = list[tuple[int, float, Node]]
 
 
 class _Tensors:
@@ -156,17 +189,31 @@ class _Tensors:
             Tensor(name="y", role="output", layout=y, pieces=self.y.pieces()),
         )
 
-    def input_box(self, key: tuple, blocks: Range, tile: int, at: int) -> list[Transfer]:
-        """Transfers of channel blocks of an input tile, key = ((rows, columns), image, k range)."""
-        (rows, columns), image, _ = key
+    def input_chunk(self, key: tuple, blocks: Range, some: Range, late: int, tile: int, at: int) -> _Chunk:
+        """Channel blocks and rows (`some`) of an input tile, key = ((rows, columns), image, k range), whose slot is at `at`."""
+        ((i0, i1), columns), image, k = key
         first, step = image * self.problem.k_blocks, self.problem.row_step
-        span = (rows[0] * step, (rows[1] - 1) * step + 1, step)
-        return list(self.x.transfers((first + blocks[0], first + blocks[1]), span, columns, tile, at))
+        wide = columns[1] - columns[0]
+        plane = (i1 - i0) * wide
+        to = at + (blocks[0] - k[0]) * plane + (some[0] - i0) * wide
+        rows = (some[0] * step, (some[1] - 1) * step + 1, step)
+        transfers = tuple(self.x.transfers((first + blocks[0], first + blocks[1]), rows, columns, tile, to, plane))
+        words = (blocks[1] - blocks[0]) * (some[1] - some[0]) * wide
+        return _Chunk((blocks, some), words, late, f"x i{image} y{some[0]} x{columns[0]} k{blocks[0]}", transfers)
 
-    def weight_box(self, k: Range, n: Range, windows: Range, tile: int, at: int) -> list[Transfer]:
-        """Transfers of windows (rows of `w`) of output blocks `n` of a weight tile with input blocks `k`."""
-        plane = (k[1] - k[0]) * self.problem.taps * self.problem.cols
-        return list(self.w.transfers(n, (*windows, 1), (0, self.problem.cols), tile, at, plane))
+    def weight_chunk(self, k: Range, n: Range, span: Range, tile_n: Range, late: int, tile: int, at: int) -> _Chunk:
+        """Windows `span` of output blocks `n` of the weight tile (`tile_n`, `k`) whose slot is at `at`."""
+        taps, cols = self.problem.taps, self.problem.cols
+        plane = (k[1] - k[0]) * taps * cols
+        to = at + (n[0] - tile_n[0]) * plane + (span[0] - k[0] * taps) * cols
+        transfers = tuple(self.w.transfers(n, (*span, 1), (0, cols), tile, to, plane))
+        words = (n[1] - n[0]) * (span[1] - span[0]) * cols
+        return _Chunk((n, span), words, late, f"w n{n[0]} k{span[0] // taps}", transfers)
+
+    def bias_chunk(self, n: Range, tile: int, at: int) -> _Chunk:
+        """Bias words of output blocks `n`."""
+        transfers = tuple(self.bias.transfers((0, 1), (*n, 1), (0, 4), tile, at))
+        return _Chunk((), 4 * (n[1] - n[0]), 0, f"bias n{n[0]}", transfers)
 
 
 def _split(low: int, high: int, count: int) -> list[Range]:
@@ -182,12 +229,13 @@ def _span(run: Run) -> Span:
 class _Core:
     """The operations of one core, sorted into positions: before which of its steps each is listed."""
 
-    def __init__(self, tensors: _Tensors, staging: Staging, the_plan: Plan, chip: ChipConfig, fixed: dict[str, int]):
-        self.t, self.staging, self.plan, self.chip, self.fixed = tensors, staging, the_plan, chip, fixed
+    def __init__(self, tensors: _Tensors, staging: Staging, the_plan: Plan, strip: bool, fixed: dict[str, int]):
+        self.t, self.staging, self.plan, self.strip, self.fixed = tensors, staging, the_plan, strip, fixed
         self.problem = tensors.problem
         self.core = the_plan.part.core
         steps = the_plan.steps
         self.before: list[list[Node]] = [[] for _ in range(len(steps) + 1)]
+        self.fresh: list[list[tuple[float, int, Node]]] = [[] for _ in range(len(steps) + 1)]
         self.gemms: list[Node] = []
         self.starts = [0]
         for step in steps:
@@ -197,14 +245,9 @@ class _Core:
         """(position, first use, rank, operand, stay) of every load, in the order in which the core asks for them."""
         found = []
         loads = [("bias", s) for s in self.plan.bias] + [("b", s) for s in self.plan.b] + [("a", s) for s in self.plan.a]
-        rank = {"b": 0, "a": 1, "bias": 2}
-        for operand, stay in sorted(loads, key=lambda load: (load[1].first, rank[load[0]])):
+        for operand, stay in sorted(loads, key=lambda load: (load[1].first, RANK[load[0]])):
             words = {"a": self.plan.a_slot, "b": self.plan.b_slot, "bias": 4}[operand]
-            need = self.starts[stay.first] - AHEAD_CYCLES - AHEAD_PER_WORD * words
-            at = stay.first
-            while at > 0 and (self.starts[at] > need or at > stay.first - 1):
-                at -= 1
-            found.append((max(at, stay.free_after + 1), stay.first, rank[operand], operand, stay))
+            found.append((max(self.ahead(stay.first, words), stay.free_after + 1), stay.first, RANK[operand], operand, stay))
         latest = 0
         ordered = []
         for at, first, order, operand, stay in found:
@@ -212,10 +255,14 @@ class _Core:
             ordered.append((latest, first, order, operand, stay))
         return ordered
 
+    def ahead(self, step: int, words: int) -> int:
+        """Before which step to ask for `words` that `step` needs, so that they are there in time."""
+        need = self.starts[step] - AHEAD_CYCLES - AHEAD_PER_WORD * words
+        return max(0, min(bisect_right(self.starts, need) - 1, step - 1))
+
     def emit(self, ordered: list[tuple[int, int, int, str, Stay]]) -> None:
         """Fills `before` and `gemms`."""
         steps, plan_ = self.plan.steps, self.plan
-        loads: dict[tuple[str, int], list[_Load]] = {}
         active: dict[str, list[_Load]] = {"a": [], "b": [], "bias": []}
         at_position: dict[int, list[tuple[str, Stay]]] = {}
         for at, _, _, operand, stay in ordered:
@@ -225,22 +272,20 @@ class _Core:
         pushes: dict[int, list[Node]] = {}  # result slot -> pushes out of it
         pending: list[Node] = []
         for index, step in enumerate(steps):
-            fresh: list[tuple[int, int, Node]] = []
             for operand, stay in at_position.get(index, ()):
                 old = held.get((operand, stay.slot))
-                load = self._load(operand, stay, readers.get(id(old), []) if old else [])
+                load, moves = self._load(operand, stay, index, readers.get(id(old), []) if old else [])
                 held[operand, stay.slot] = stay
                 active[operand] = [l for l in active[operand] if l.stay.slot != stay.slot] + [load]
-                loads.setdefault((operand, stay.slot), []).append(load)
-                order = {"b": 0, "a": 1, "bias": 2}[operand]
-                fresh += [(stay.first + late, order, node) for _, late, nodes in load.pieces for node in nodes]
-            self.before[index] += [node for _, _, node in sorted(fresh, key=lambda entry: entry[:2])]
+                for at, order, node in moves:
+                    self.fresh[max(at, index)].append((order, RANK[operand], node))
+            self.before[index] += [node for _, _, node in sorted(self.fresh[index], key=lambda entry: entry[:2])]
             self.before[index] += pending
             after: list[Node] = []
-            a = _at(active["a"], index, self._a_key(step))
+            a = _at(active["a"], index, a_key(self.problem, plan_.held, step))
             b = _at(active["b"], index, (step.item.n, step.item.k))
-            after += a.needed((step.piece.k,))
-            after += b.needed((step.piece.n, self._windows(step)))
+            after += a.needed((step.piece.k, box(self.problem, step.item.m)[0]))
+            after += b.needed((step.piece.n, windows(self.problem, step.piece)))
             bias_at = 0
             if step.first:
                 bias = next(l for l in active["bias"] if l.stay.key[0] <= step.piece.n[0] < l.stay.key[1])
@@ -253,7 +298,7 @@ class _Core:
             fields = gemm_fields(
                 self.problem, plan_, step, a.stay.slot * plan_.a_slot, b.stay.slot * plan_.b_slot, bias_at
             )
-            node = Node(Gemm(core=self.core, fields=fields | self.fixed, label=_label(step)), after, step.cycles)
+            node = Node(self.core, after, _label(step), fields=fields | self.fixed, cycles=step.cycles)
             self.gemms.append(node)
             for load in (a, b):
                 readers.setdefault(id(load.stay), []).append(node)
@@ -266,68 +311,83 @@ class _Core:
     def _bias_slot(self) -> int:
         return max(stay.key[1] - stay.key[0] for stay in self.plan.bias)
 
-    def _a_key(self, step: Step) -> tuple:
-        return (box(self.problem, step.item.m)[:2], step.item.m.image, step.item.k)
-
-    def _windows(self, step: Step) -> Range:
-        piece, taps, wide = step.piece, self.problem.taps, self.problem.kernel_w
-        return piece.k[0] * taps + piece.ky[0] * wide, (piece.k[1] - 1) * taps + piece.ky[1] * wide
-
-    def _load(self, operand: str, stay: Stay, readers: list[Node]) -> _Load:
+    def _load(self, operand: str, stay: Stay, at: int, readers: list[Node]) -> tuple[_Load, _Moves]:
+        """A stay on its way in from step `at` on, and its moves."""
         load = _Load(stay)
-        problem, plan_, core = self.problem, self.plan, self.core
-        ramp = plan_.pieces if stay.first == 0 and len(plan_.pieces) > 1 else []
+        staged = {"a": self.staging.x, "b": self.staging.w, "bias": False}[operand]
+        if staged:
+            nodes = self._staged("x" if operand == "a" else "w", stay.key, self.address(operand, stay), readers)
+            load.pieces.append((self.chunks(operand, stay)[0].bounds, nodes))
+            return load, [(at, stay.first, node) for node in nodes]
+        moves: _Moves = []
+        for chunk in self.chunks(operand, stay):
+            nodes = self._pull(chunk.transfers, readers, chunk.label)
+            load.pieces.append((chunk.bounds, nodes))
+            first = stay.first + chunk.late
+            moves += [(self.ahead(first, chunk.words), first, node) for node in nodes]
+        return load, moves
+
+    def address(self, operand: str, stay: Stay) -> int:
+        """Word address of a stay's slot."""
         if operand == "bias":
-            n = stay.key
-            at = address(Region.ACC, 4 * stay.slot * self._bias_slot())
-            moves = self.t.bias.transfers((0, 1), (n[0], n[1], 1), (0, 4), core, at)
-            load.pieces.append(((), 0, self._pull(moves, readers, f"bias n{n[0]}")))
-        elif operand == "a":
-            at = address(Region.MAIN, stay.slot * plan_.a_slot)
-            (rows, columns), image, k = stay.key
-            label = f"x i{image} y{rows[0]} x{columns[0]} k{k[0]}"
+            return address(Region.ACC, 4 * stay.slot * self._bias_slot())
+        if operand == "a":
+            return address(Region.MAIN, stay.slot * self.plan.a_slot)
+        return address(Region.B, stay.slot * self.plan.b_slot)
+
+    def chunks(self, operand: str, stay: Stay) -> list[_Chunk]:
+        """The pieces in which a tile arrives."""
+        problem, core, at = self.problem, self.core, self.address(operand, stay)
+        ramp = self.plan.pieces if stay.first == 0 and len(self.plan.pieces) > 1 else []
+        if operand == "bias":
+            return [self.t.bias_chunk(stay.key, core, at)]
+        if operand == "a":
+            k, whole = stay.key[2], stay.key[0][0]
             if self.staging.x:
-                load.pieces.append(((k,), 0, self._staged("x", stay.key, at, readers, label)))
-                return load
-            plane = (rows[1] - rows[0]) * (columns[1] - columns[0])
+                return [self.t.input_chunk(stay.key, k, whole, 0, core, at)]
+            if self.strip:
+                rows = self._strip_rows(stay)
+                return [self.t.input_chunk(stay.key, k, some, late, core, at) for late, some in rows]
             blocks = dict.fromkeys(piece.k for piece in ramp if piece.n == ramp[0].n) or {k: None}
-            for some in blocks:
-                late = next((i for i, piece in enumerate(ramp) if piece.k == some), 0)
-                moves = self.t.input_box(stay.key, some, core, at + (some[0] - k[0]) * plane)
-                load.pieces.append(((some,), late, self._pull(moves, readers, label)))
-        else:
-            n, k = stay.key
-            at = address(Region.B, stay.slot * plan_.b_slot)
-            label = f"w n{n[0]} k{k[0]}"
-            taps, wide = problem.taps, problem.kernel_w
-            whole = (k[0] * taps, k[1] * taps)
-            if self.staging.w:
-                load.pieces.append(((n, whole), 0, self._staged("w", stay.key, at, readers, label)))
-                return load
-            chunks = [
-                (p.n, (p.k[0] * taps + p.ky[0] * wide, (p.k[1] - 1) * taps + p.ky[1] * wide)) for p in ramp
-            ] or [(n, whole)]
-            for late, (some, windows) in enumerate(chunks):
-                to = at + ((some[0] - n[0]) * (whole[1] - whole[0]) + windows[0] - whole[0]) * problem.cols
-                moves = self.t.weight_box(k, some, windows, core, to)
-                load.pieces.append(((some, windows), late, self._pull(moves, readers, label)))
-        return load
+            late = {piece.k: index for index, piece in reversed(list(enumerate(ramp)))}
+            return [self.t.input_chunk(stay.key, some, whole, late.get(some, 0), core, at) for some in blocks]
+        n, k = stay.key
+        if self.staging.w or not ramp:
+            return [self.t.weight_chunk(k, n, (k[0] * problem.taps, k[1] * problem.taps), n, 0, core, at)]
+        return [
+            self.t.weight_chunk(k, p.n, windows(problem, p), n, late, core, at) for late, p in enumerate(ramp)
+        ]
+
+    def _strip_rows(self, stay: Stay) -> list[tuple[int, Range]]:
+        """(step after the first that needs them, rows) of a strip, as far as the rows before do not hold them."""
+        found: list[tuple[int, Range]] = []
+        low = high = -1
+        for index in range(stay.first, stay.last + 1):
+            step = self.plan.steps[index]
+            if a_key(self.problem, self.plan.held, step) != stay.key:
+                continue
+            i0, i1 = box(self.problem, step.item.m)[0]
+            if low < 0:
+                low = high = i0
+            found += [(index - stay.first, rows) for rows in ((i0, low), (high, i1)) if rows[0] < rows[1]]
+            low, high = min(low, i0), max(high, i1)
+        return found
 
     def _pull(self, transfers: Iterable[Transfer], after: list[Node], label: str) -> list[Node]:
         found = [
-            Node(Move(issuer=self.core, src=_span(t.dram), dst=_span(t.local), words=t.words, label=label), list(after))
+            Node(self.core, list(after), label, t.dram, t.local, t.words)
             for t in transfers
         ]
         # Cores begin with different channels.
-        turn = self.plan.part.index % len(found)
+        turn = self.plan.part.index % max(len(found), 1)
         return found[turn:] + found[:turn]
 
-    def _staged(self, operand: str, key: tuple, at: int, after: list[Node], label: str) -> list[Node]:
+    def _staged(self, operand: str, key: tuple, at: int, after: list[Node]) -> list[Node]:
         stage = self.staging.of(operand, key, self.core)
+        label = f"{operand} from spm"
         words = stage.words
-        src = Span(tile=stage.tile, address=stage.address, run=words, stride=words)
-        dst = Span(tile=self.core, address=at, run=words, stride=words)
-        node = Node(Move(issuer=self.core, src=src, dst=dst, words=words, label=label), [*after, *stage.nodes])
+        src, dst = Run(stage.tile, stage.address, words, words), Run(self.core, at, words, words)
+        node = Node(self.core, [*after, *stage.nodes], label, src, dst, words)
         stage.readers.append(node)
         return [node]
 
@@ -341,7 +401,7 @@ class _Core:
         )
         label = f"y i{m.image} y{m.r0} x{m.c0} n{n[0]}"
         return [
-            Node(Move(issuer=self.core, src=_span(t.local), dst=_span(t.dram), words=t.words, label=label), [gemm])
+            Node(self.core, [gemm], label, t.local, t.dram, t.words)
             for t in moves
         ]
 
@@ -360,16 +420,11 @@ def emit(shape: ConvShape, chip: ChipConfig, candidate: Candidate, scale: int = 
     problem = pose(shape, chip)
     work = parts(problem, chip, candidate)
     plans = [plan(problem, chip, candidate, part) for part in work]
-    taps, wide = problem.taps, problem.kernel_w
-    ramp = [
-        edge
-        for piece in (plans[0].pieces if len(plans[0].pieces) > 1 else [])
-        for edge in (piece.k[0] * taps + piece.ky[0] * wide, (piece.k[1] - 1) * taps + piece.ky[1] * wide)
-    ]
+    ramp = [edge for piece in plans[0].pieces if len(plans[0].pieces) > 1 for edge in windows(problem, piece)]
     tensors = _Tensors(problem, chip, candidate, work, ramp)
     staging = Staging(chip, candidate.x_spm, candidate.w_spm)
     fixed = {"scale": scale, "relu": int(shape.relu), "clamp": min(shape.clamp, NO_CLAMP)}
-    cores = [_Core(tensors, staging, the_plan, chip, fixed) for the_plan in plans]
+    cores = [_Core(tensors, staging, the_plan, candidate.strip, fixed) for the_plan in plans]
     ordered = [core.positions() for core in cores]
     pulls: list[tuple[int, int, str, tuple]] = []
     for core, loads in zip(cores, ordered, strict=True):
@@ -408,13 +463,15 @@ def _staged_words(problem: Problem, operand: str, key: tuple) -> int:
 
 def _stage_nodes(problem: Problem, tensors: _Tensors, stage: Stage) -> list[Node]:
     if stage.operand == "x":
-        moves = tensors.input_box(stage.key, stage.key[2], stage.tile, stage.address)
+        chunk = tensors.input_chunk(stage.key, stage.key[2], stage.key[0][0], 0, stage.tile, stage.address)
     else:
         n, k = stage.key
-        moves = tensors.weight_box(k, n, (k[0] * problem.taps, k[1] * problem.taps), stage.tile, stage.address)
+        whole = (k[0] * problem.taps, k[1] * problem.taps)
+        chunk = tensors.weight_chunk(k, n, whole, n, 0, stage.tile, stage.address)
+    moves = chunk.transfers
     label = f"stage {stage.operand}"
     return [
-        Node(Move(issuer=stage.tile, src=_span(t.dram), dst=_span(t.local), words=t.words, label=label), [])
+        Node(stage.tile, [], label, t.dram, t.local, t.words)
         for t in moves
     ]
 
@@ -431,6 +488,6 @@ def to_schedule(emission: Emission, shape: ConvShape, chip: ChipConfig) -> Sched
         chip_digest=chip.digest,
         workload=shape.name,
         scheduler=NAME,
-        operations=tuple(node.op for node in emission.nodes),
+        operations=tuple(node.operation() for node in emission.nodes),
         tensors=emission.tensors,
     )

@@ -7,6 +7,7 @@ every operation behind what it waits for, decides. Both stay below what the RTL 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
 from meshloom.hw.isa import REQUEST_FLITS
-from meshloom.sched.schedule import Move, Prediction
+from meshloom.sched.schedule import Prediction
 
 if TYPE_CHECKING:
     from .emit import Node
@@ -97,98 +98,149 @@ def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
             spm = spm + cores * words * flits / len(chip.spms)
         else:
             dram = dram + cores * words
-    rate = dram_word_cycles(chip) / len(chip.drams)
+    # The program comes out of the same channels: moves in, moves out, GEMMs.
+    spread = len(chip.drams)
+    moves = spread * (loads.a_fetch + loads.b_fetch) + loads.out_words / loads.out_tile
+    dram = dram + cores * chip.instruction_words * (moves + loads.gemms)
+    rate = dram_word_cycles(chip) / spread
     bound = np.maximum.reduce([loads.compute, link, push, dram * rate, spm])
+    # A slot is in use or on its way: `slots - 1` fetches at most overlap; likewise results on their way out.
+    hop = FLIGHT_CYCLES + REQUEST_CYCLES + chip.dram.latency
+    for fetched, tile, slots in ((loads.a_fetch, loads.a_tile, loads.a_slots), (loads.b_fetch, loads.b_tile, loads.b_slots)):
+        late = fetched * (hop + tile * flits) / np.maximum(slots - 1, 1)
+        bound = np.maximum(bound, np.where(fetched > slots, late, 0))
+    results = loads.out_words / loads.out_tile
+    bound = np.maximum(bound, results * (hop + pipeline_cycles(chip) + loads.out_tile) / np.maximum(loads.out_slots - 1, 1))
     # With one slot, a fetch waits for the GEMM and the GEMM for the fetch.
     bound = bound + np.where((loads.a_slots < 2) & (loads.a_fetch > 1), loads.a_fetch * (loads.a_tile + 80), 0)
     bound = bound + np.where((loads.b_slots < 2) & (loads.b_fetch > 1), loads.b_fetch * (loads.b_tile + 80), 0)
     bound = bound + np.where((loads.out_slots < 2) & (loads.gemms > 1), loads.out_words, 0)
     # The first tiles come in pieces (see ramps), so that only about a third of them delays the array.
-    hop = FLIGHT_CYCLES + REQUEST_CYCLES + chip.dram.latency
     first = np.maximum(loads.a_tile + loads.b_tile, cores * (loads.a_tile + loads.b_tile) * rate) / 3
     start = START_CYCLES + hop * (1 + 0.5 * (loads.x_spm + loads.w_spm)) + first
     last = np.maximum(loads.out_tile, cores * loads.out_tile * rate) / 3
-    return bound + start + last + pipeline_cycles(chip) + END_CYCLES
+    # Fewer, larger GEMMs if nothing else decides.
+    return bound + 2 * loads.gemms + start + last + pipeline_cycles(chip) + END_CYCLES
 
 
 def replay(nodes: Sequence[Node], chip: ChipConfig) -> Prediction:
-    """Start and end of every operation; resources serve operations in the order in which they ask.
+    """Start and end of every operation; each resource serves operations in the order in which they reach it.
 
     Resources: the stream of each mover and matrix unit, the mover of each tile (one word a cycle), the channel of each
     DRAM tile, the link into each tile. Contention inside the mesh is left out.
     """
-    streams: dict[tuple[int, bool], list[int]] = {}
-    place = {id(node): index for index, node in enumerate(nodes)}
-    waits = [[place[id(other)] for other in node.after] for node in nodes]
-    missing = [len(wait) for wait in waits]
-    wakes: list[list[int]] = [[] for _ in nodes]
-    for index, node in enumerate(nodes):
-        for other in waits[index]:
-            wakes[other].append(index)
-        op = node.op
-        key = (op.issuer, True) if isinstance(op, Move) else (op.core, False)
-        streams.setdefault(key, []).append(index)
-    resources = _Resources(chip)
-    starts, ends = [0.0] * len(nodes), [0.0] * len(nodes)
-    free = dict.fromkeys(streams, float(START_CYCLES))
-    at_head: dict[int, tuple[int, bool]] = {}
-    heads = dict.fromkeys(streams, 0)
-    heap: list[tuple[float, int]] = []
-
-    def offer(key: tuple[int, bool]) -> None:
-        if heads[key] < len(streams[key]):
-            index = streams[key][heads[key]]
-            at_head[index] = key
-            if not missing[index]:
-                heappush(heap, (max([free[key], *(ends[other] for other in waits[index])]), index))
-
-    for key in streams:
-        offer(key)
-    while heap:
-        begin, index = heappop(heap)
-        key = at_head.pop(index)
-        free[key], ends[index] = resources.serve(nodes[index], begin)
-        starts[index] = begin
-        heads[key] += 1
-        offer(key)
-        for other in wakes[index]:
-            missing[other] -= 1
-            if not missing[other] and other in at_head:
-                offer(at_head[other])
-    cycles = int(max(ends) + END_CYCLES)
-    return Prediction(cycles=cycles, start=tuple(map(int, starts)), end=tuple(map(int, ends)))
+    return _Replay(nodes, chip).run()
 
 
-class _Resources:
-    """When movers, channels and links are free again."""
+_ISSUE, _SOURCE, _FREE, _SINK = range(4)
 
-    def __init__(self, chip: ChipConfig) -> None:
-        self.kinds = chip.tiles
+
+class _Replay:
+    """Events in order of time: an operation is issued, reaches the mover of its source, reaches its destination."""
+
+    def __init__(self, nodes: Sequence[Node], chip: ChipConfig) -> None:
+        self.nodes = nodes
+        self.is_dram = {tile: kind is TileKind.DRAM for tile, kind in chip.tiles.items()}
         self.rate, self.drain, self.latency = dram_word_cycles(chip), pipeline_cycles(chip), chip.dram.latency
-        self.mover = dict.fromkeys(chip.tiles, 0.0)
+        self.busy = dict.fromkeys(chip.tiles, False)
+        self.queue: dict[int, deque[int]] = {tile: deque() for tile in chip.tiles}
         self.channel = dict.fromkeys(chip.tiles, 0.0)
         self.sink = dict.fromkeys(chip.tiles, 0.0)
+        place = {id(node): index for index, node in enumerate(nodes)}
+        self.waits = [[place[id(other)] for other in node.after] for node in nodes]
+        self.missing = [len(wait) for wait in self.waits]
+        self.wakes: list[list[int]] = [[] for _ in nodes]
+        self.streams: dict[tuple[int, bool], list[int]] = {}
+        for index, node in enumerate(nodes):
+            for other in self.waits[index]:
+                self.wakes[other].append(index)
+            self.streams.setdefault((node.issuer, node.fields is None), []).append(index)
+        self.free = dict.fromkeys(self.streams, float(START_CYCLES))
+        self.next = dict.fromkeys(self.streams, 0)
+        self.waiting: dict[int, tuple[int, bool]] = {}  # heads of streams that wait for others
+        self.starts, self.ends = [0.0] * len(nodes), [0.0] * len(nodes)
+        self.events: list[tuple[float, int, int]] = []
 
-    def serve(self, node: Node, begin: float) -> tuple[float, float]:
-        """(when the stream goes on, when the results are there) of an operation that begins at `begin`."""
-        op = node.op
-        if not isinstance(op, Move):
-            return begin + node.cycles, begin + node.cycles + self.drain
-        source, target = op.src.tile, op.dst.tile
-        own = op.issuer == source
-        at = max(begin + (2 if own else REQUEST_CYCLES), self.mover[source])
-        words = op.words * (1 + 1 / PACKET_WORDS)
-        busy, flight = words, FLIGHT_CYCLES
-        if self.kinds[source] is TileKind.DRAM:
-            at = max(at, self.channel[source])
-            busy = max(busy, op.words * self.rate)
-            self.channel[source] = at + op.words * self.rate
+    def run(self) -> Prediction:
+        for key in self.streams:
+            self._offer(key)
+        while self.events:
+            time, index, kind = heappop(self.events)
+            if kind == _FREE:  # `index` is the tile
+                self.busy[index] = False
+                self._serve(index, time)
+                continue
+            node = self.nodes[index]
+            key = (node.issuer, node.fields is None)
+            if kind == _ISSUE:
+                self.starts[index] = time
+                if node.fields is not None:
+                    self._go_on(key, time + node.cycles)
+                    self._end(index, time + node.cycles + self.drain)
+                elif node.issuer == node.source.tile:
+                    heappush(self.events, (time + 2, index, _SOURCE))
+                else:
+                    self._go_on(key, time + REQUEST_FLITS + 1)
+                    heappush(self.events, (time + REQUEST_CYCLES, index, _SOURCE))
+            elif kind == _SOURCE:
+                self.queue[node.source.tile].append(index)
+                self._serve(node.source.tile, time)
+            else:
+                self._sink(index, node, time)
+        cycles = int(max(self.ends) + END_CYCLES)
+        return Prediction(cycles=cycles, start=tuple(map(int, self.starts)), end=tuple(map(int, self.ends)))
+
+    def _serve(self, tile: int, time: float) -> None:
+        """The mover of a tile takes up the next operation that has reached it, if it is free."""
+        if self.busy[tile] or not self.queue[tile]:
+            return
+        index = self.queue[tile].popleft()
+        node = self.nodes[index]
+        busy, flight = self._flits(node), FLIGHT_CYCLES
+        if self.is_dram[tile]:
+            time = max(time, self.channel[tile])
+            self.channel[tile] = time + node.words * self.rate
+            busy = max(busy, node.words * self.rate)
             flight += self.latency
-        self.mover[source] = at + busy
-        landing = max(at + flight, self.sink[target])
-        end = max(landing + words, at + flight + busy)
-        self.sink[target] = landing + words
-        if self.kinds[target] is TileKind.DRAM:
-            self.channel[target] = max(self.channel[target], at + flight) + op.words * self.rate
+        self.busy[tile] = True
+        heappush(self.events, (time + busy, tile, _FREE))
+        heappush(self.events, (time + flight, index, _SINK))
+        if node.issuer == tile:
+            self._go_on((tile, True), time + busy)
+
+    def _sink(self, index: int, node: Node, time: float) -> None:
+        target = node.target.tile
+        landing = max(time, self.sink[target])
+        self.sink[target] = end = landing + self._flits(node)
+        if self.is_dram[node.source.tile]:
+            end = max(end, time + node.words * self.rate)
+        if self.is_dram[target]:
+            self.channel[target] = max(self.channel[target], time) + node.words * self.rate
             end = max(end, self.channel[target]) + WRITE_CYCLES
-        return (at + busy if own else begin + REQUEST_FLITS + 1), end
+        self._end(index, end)
+
+    @staticmethod
+    def _flits(node: Node) -> float:
+        return node.words * (1 + 1 / PACKET_WORDS)
+
+    def _go_on(self, key: tuple[int, bool], time: float) -> None:
+        self.free[key] = time
+        self.next[key] += 1
+        self._offer(key)
+
+    def _offer(self, key: tuple[int, bool]) -> None:
+        """Issues the head of a stream as soon as what it waits for is known to end."""
+        if self.next[key] < len(self.streams[key]):
+            index = self.streams[key][self.next[key]]
+            if self.missing[index]:
+                self.waiting[index] = key
+            else:
+                begin = max([self.free[key], *(self.ends[other] for other in self.waits[index])])
+                heappush(self.events, (begin, index, _ISSUE))
+
+    def _end(self, index: int, time: float) -> None:
+        self.ends[index] = time
+        for other in self.wakes[index]:
+            self.missing[other] -= 1
+            if not self.missing[other] and other in self.waiting:
+                self._offer(self.waiting.pop(other))

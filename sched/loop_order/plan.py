@@ -55,6 +55,8 @@ class Plan:
     #: ACC words: bias blocks first, then partial sums.
     sums_base: int
     sums_slot: int
+    #: Input rows that lie in A for each output tile: its own, or those of the strip that it belongs to.
+    held: dict[MTile, Range]
     #: Pieces in which the first weight tile arrives (one if it comes whole).
     pieces: list[Piece]
 
@@ -66,10 +68,42 @@ def box(problem: Problem, m: MTile) -> tuple[Range, Range, int, int]:
     return (i0, i1), (j0, j1), top, left
 
 
-def plane_words(problem: Problem, m: MTile) -> int:
-    """A words of one channel block of the input of an output tile."""
-    (i0, i1), (j0, j1), _, _ = box(problem, m)
-    return (i1 - i0) * (j1 - j0)
+def windows(problem: Problem, piece: Piece) -> Range:
+    """The windows along K that a piece covers, counted in one output block."""
+    taps, wide = problem.taps, problem.kernel_w
+    return piece.k[0] * taps + piece.ky[0] * wide, (piece.k[1] - 1) * taps + piece.ky[1] * wide
+
+
+def _width(problem: Problem, m: MTile) -> int:
+    j0, j1 = box(problem, m)[1]
+    return j1 - j0
+
+
+def a_key(problem: Problem, held: dict[MTile, Range], step: Step) -> tuple:
+    """What identifies the contents of A that a step reads: ((rows, columns), image, input blocks)."""
+    m = step.item.m
+    return (held[m], box(problem, m)[1]), m.image, step.item.k
+
+
+def _strips(
+    problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part, ms: list[MTile]
+) -> dict[MTile, Range]:
+    """Input rows of the whole row segment that each tile belongs to.
+
+    A GEMM can read part of a strip only if it reads one channel block (the next one follows the whole strip).
+    """
+    if min(candidate.tile_k, problem.k_blocks) > 1 or any(m.c1 - m.c0 < problem.out_w for m in ms):
+        raise DoesNotFit("strips need tiles of one input block and whole rows")
+    strips = {
+        (image, row): (problem.input_rows(r0, r0 + 1)[0], problem.input_rows(r1 - 1, r1)[1])
+        for image, r0, r1 in part.segments
+        for row in range(r0, r1)
+    }
+    held = {m: strips[m.image, m.r0] for m in ms}
+    words = max((i1 - i0) * problem.in_w for i0, i1 in held.values())
+    if words > chip.core.a_words:
+        raise _short(chip, "A", words, chip.core.a_words, "one strip")
+    return held
 
 
 def gemm_cycles(problem: Problem, n: int, pixels: int, windows: int) -> int:
@@ -87,7 +121,10 @@ def plan(problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part) -
     core, taps = chip.core, problem.taps
     widest_n, widest_k = max(n1 - n0 for n0, n1 in ns), max(k1 - k0 for k0, k1 in ks)
     pixels = max(m.pixels for m in ms)
-    a_slot = widest_k * max(plane_words(problem, m) for m in ms)
+    held = {m: box(problem, m)[0] for m in ms}
+    if candidate.strip:
+        held = _strips(problem, chip, candidate, part, ms)
+    a_slot = widest_k * max((i1 - i0) * _width(problem, m) for m, (i0, i1) in held.items())
     b_slot = widest_n * widest_k * taps * problem.cols
     out_slot = widest_n * pixels
     for name, need, have in (("A", a_slot, core.a_words), ("B", b_slot, core.b_words), ("OUT", out_slot, core.out_words)):
@@ -105,14 +142,14 @@ def plan(problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part) -
         raise _short(chip, "ACC", widest_n + sums_slot, core.acc_words, "one bias tile with its partial sums")
     sums = max(1, (core.acc_words - bias_slots) // sums_slot) if sums_slot else 1
     items = list(visits(ms, ns, ks, candidate.order, sums))
-    steps = _steps(problem, items, pieces, sums if len(ks) > 1 else 1, core.out_words // out_slot)
+    steps = _steps(problem, items, pieces, sums if len(ks) > 1 else 1)
     whole = bias_slots == blocks
     uses_bias = [(t, (part.n0, part.n1) if whole else s.item.n) for t, s in enumerate(steps) if s.first]
     try:
         return Plan(
             part=part,
             steps=steps,
-            a=assign([(t, (box(problem, s.item.m)[:2], s.item.m.image, s.item.k)) for t, s in enumerate(steps)],
+            a=assign([(t, a_key(problem, held, s)) for t, s in enumerate(steps)],
                      core.a_words // a_slot),
             b=assign([(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)], core.b_words // b_slot),
             bias=assign(uses_bias, 1 if whole else bias_slots // widest_n),
@@ -122,6 +159,7 @@ def plan(problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part) -
             out_slots=min(OUT_SLOTS, core.out_words // out_slot),
             sums_base=bias_slots,
             sums_slot=sums_slot,
+            held=held,
             pieces=pieces,
         )  # fmt: skip
     except ValueError as error:
@@ -152,7 +190,7 @@ def _ramp(problem: Problem, m: MTile, n: Range, k: Range) -> list[Piece]:
     return found
 
 
-def _steps(problem: Problem, items: list[Item], pieces: list[Piece], sums: int, out_slots: int) -> list[Step]:
+def _steps(problem: Problem, items: list[Item], pieces: list[Piece], sums: int) -> list[Step]:
     """Visits as GEMMs: the first in pieces, the last one output block at a time (its stores start earlier)."""
     found: list[Step] = []
     place: dict[tuple[MTile, Range], int] = {}  # partial sums by output tile; freed when complete
@@ -201,7 +239,7 @@ def gemm_fields(problem: Problem, plan: Plan, step: Step, a_at: int, b_at: int, 
     plane = (i1 - i0) * in_w
     if problem.flat:
         in_w = out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
-    a_base = a_at + (piece.k[0] - item.k[0]) * plane
+    a_base = a_at + (piece.k[0] - item.k[0]) * plane + (i0 - plan.held[item.m][0]) * (j1 - j0)
     shift = max(0, piece.ky[0] * problem.dilation - top)
     a_base += shift * in_w
     pad_top = max(0, top - piece.ky[0] * problem.dilation)

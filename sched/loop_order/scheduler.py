@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.schedule import Prediction, Schedule
@@ -19,12 +20,13 @@ from .problem import DoesNotFit, pose
 from .space import Found, best
 from .tiling import Candidate
 
-#: Candidates of the closed form that are replayed.
-SHORTLIST = 24
-#: Of these, how many are tried with other ramps.
-FINALISTS = 3
-#: Replays are for small programs; one with more operations than this is judged by the closed form alone.
-MAX_REPLAY = 20000
+#: Candidates of the closed form that are considered for replay, best first.
+SHORTLIST = 96
+#: Operations that a search may emit and replay in all: a limit on its time that is the same on every machine.
+BUDGET = 40000
+
+#: Switches of a candidate that are tried in all combinations on the leaders.
+VARIANTS = ("ramp_rows", "ramp_k", "tail_rows", "strip")
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,14 @@ class Search:
 def search(shape: ConvShape, chip: ChipConfig, shortlist: int = SHORTLIST) -> Search:
     """The best candidates of a layer, by replay. Deterministic. Raises DoesNotFit when no tiling fits the chip."""
     problem = pose(shape, chip)
-    pool, space = best(problem, chip, 20 * shortlist, shape.name)
+    pool, space = best(problem, chip, 10 * shortlist, shape.name)
     error: DoesNotFit | None = None
     ranked: list[Ranked] = []
     seen: set[Candidate] = set()
-    replays = 0
+    replays = spent = 0
 
     def judge(found: Found) -> None:
-        nonlocal replays, error
+        nonlocal replays, spent, error
         if found.candidate in seen:
             return
         seen.add(found.candidate)
@@ -65,23 +67,25 @@ def search(shape: ConvShape, chip: ChipConfig, shortlist: int = SHORTLIST) -> Se
             error = reason
             return
         replays += 1
+        spent += len(emission.nodes)
         ranked.append(Ranked(found.candidate, found.cycles, replay(emission.nodes, chip)))
 
     for found in _spread(pool, shortlist):
-        judge(replace(found, candidate=replace(found.candidate, ramp_rows=False, ramp_k=True, tail_rows=False)))
-    index = shortlist
-    while not ranked and index < len(pool):
-        judge(pool[index])
-        index += 1
+        if spent > BUDGET // 2:
+            break
+        judge(replace(found, candidate=replace(found.candidate, ramp_k=True)))
+    for found in pool:
+        if ranked:
+            break
+        judge(found)
     if not ranked:
         raise error or DoesNotFit(f"layer {shape.name}: no candidate of {space} could be emitted on {chip.name}")
     ranked.sort(key=_cycles)
-    for leader in ranked[:FINALISTS]:
-        for ramp_rows in (False, True):
-            for ramp_k in (False, True):
-                for tail_rows in (False, True):
-                    ramps = {"ramp_rows": ramp_rows, "ramp_k": ramp_k, "tail_rows": tail_rows}
-                    judge(Found(replace(leader.candidate, **ramps), leader.closed_form))
+    for leader in ranked.copy():
+        for values in product((False, True), repeat=len(VARIANTS)):
+            ramps = dict(zip(VARIANTS, values, strict=True))
+            if spent <= BUDGET:
+                judge(Found(replace(leader.candidate, **ramps), leader.closed_form))
     ranked.sort(key=_cycles)
     return Search(tuple(ranked), space, replays)
 

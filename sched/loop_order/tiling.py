@@ -27,7 +27,7 @@ class Candidate:
     units that fill the array. Tiles are `tile_rows` x `tile_columns` pixels, `tile_n` output and `tile_k` input blocks.
     `x_spm`, `w_spm`: the operand is staged in SPM once and pulled from there. `ramp_rows`, `ramp_k`: the first tiles
     are small (fewer rows; fewer channels and kernel rows), so that the array starts early; `tail_rows`: so are the last,
-    so that the last store is short.
+    so that the last store is short. `strip`: a core's input rows lie in A side by side, so that no tile fetches its halo again.
     """
 
     parts_m: int
@@ -43,6 +43,7 @@ class Candidate:
     ramp_rows: bool = False
     ramp_k: bool = False
     tail_rows: bool = False
+    strip: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ semaphores, a channel that is known to be empty gives its own away.
 - **Knowledge.** Each stream has a vector clock: the latest event of each class it knows to have happened. An event
   brings what its issuer knew when it issued the operation. A wait for something known is left out, and of several waits
   only those remain that no other brings.
-- **For free** come: GEMMs of one core among themselves; a mover's own MOVEs up to their last word read; MOVEs of one
-  issuer in one executing mover (first in, first out), and their data in one target tile.
+- **For free** come: GEMMs of one core among themselves; MOVEs of one issuer in one executing mover (first in, first
+  out), and their data in one target tile. A mover's front end does not hold its stream until an own MOVE has been read.
 - **Relays.** An operation can post each event once, and COMPLETE and READ only on the executing tile. Further waiting
   streams are told by a *home* stream, which waits itself and passes the news on with a SYNC. The SYNC stands where the
   first operation needs it, so that the home is not held up earlier than necessary.
@@ -79,10 +79,7 @@ class _Numbers:
     def __init__(self, operations: Sequence[Operation], chip: ChipConfig) -> None:
         self.streams = [(tile, Unit.MOVER) for tile in chip.tiles] + [(tile, Unit.MATRIX) for tile in chip.cores]
         self.stream_of = {stream: number for number, stream in enumerate(self.streams)}
-        self.tiles = len(chip.tiles)
         numbers: dict[EventClass, int] = {}
-        for tile in chip.tiles:  # reads of a mover's own moves come first: their number is the stream's number
-            numbers[EventClass(Event.READ, tile, tile, -1)] = len(numbers)
         self.early: list[int] = []  # class of READ or COMPLETE of each operation
         self.late: list[int] = []  # class of LANDED or COMPLETE
         self.issuer: list[int] = []  # stream of each operation
@@ -145,7 +142,7 @@ class _Pass:
     def _operation(self, index: int) -> None:
         numbers = self.numbers
         stream = numbers.issuer[index]
-        waits = self._credits(index, stream)
+        self._credits(index, stream)
         wanted: list[_Need] = []
         for on, event, overwrite in self.needs[index]:
             # First in, first out: the executing mover has sent what this issuer asked of it before, and data that goes
@@ -155,7 +152,7 @@ class _Pass:
             if overwrite and numbers.late[index] == numbers.late[on]:
                 continue
             wanted.append(self._need(on, event, stream))
-        waits += self._satisfy(stream, wanted)
+        waits = self._satisfy(stream, wanted)
         self._issued.append(self._known[stream])
         self.items[stream].append(_Item(index, waits, None))
 
@@ -181,14 +178,12 @@ class _Pass:
         return _Need(on, event, numbers.late[on] if event is Event.LANDED else numbers.early[on])
 
     def _after(self, clock: _Clock, op: int, event: Event) -> _Clock:
-        """What is known once an event is: all that its issuer knew, its own moves till then included."""
+        """What is known once an event is: all that its issuer knew, and a MOVE that has landed has been read."""
         numbers = self.numbers
         clock = np.maximum(clock, self._issued[op])
         clock[numbers.early[op]] = max(clock[numbers.early[op]], op)
         if event is Event.LANDED:
             clock[numbers.late[op]] = max(clock[numbers.late[op]], op)
-        if (own := numbers.issuer[op]) < numbers.tiles:
-            clock[own] = max(clock[own], op)
         return clock
 
     def _satisfy(self, stream: int, wanted: Iterable[_Need]) -> list[_Channel]:
@@ -196,8 +191,7 @@ class _Pass:
         clock = self._known[stream]
         kept: list[_Need] = []
         for need in wanted:
-            # A mover's own moves (their class has the number of its stream) are read when its next instruction starts.
-            if clock[need.number] < need.op and not need.number == stream < self.numbers.tiles:
+            if clock[need.number] < need.op:
                 kept.append(need)
                 clock = self._after(clock, need.op, need.event)
         if not kept:
@@ -214,7 +208,10 @@ class _Pass:
                 waits.append((need.op, self._post(need, stream)))
             else:
                 relayed.setdefault(home, []).append(need)
-        waits += [(group[0].op, self._forward(home, stream, group)) for home, group in relayed.items()]
+        for home, group in relayed.items():
+            channel, told = self._forward(home, stream, group)
+            waits.append((group[0].op, channel))
+            clock = np.maximum(clock, told)
         self._known[stream] = np.maximum(clock, self._known[stream])
         waits.sort(key=lambda wait: wait[0])
         return self._taken(stream, [channel for _, channel in waits])
@@ -237,18 +234,19 @@ class _Pass:
             tile = self.numbers.streams[key[1]][0]
             semaphore = self.wanted[tile]
             if semaphore >= self.semaphores:
-                semaphore = self._reuse(tile, poster)
+                semaphore = self._reuse(tile, np.minimum(poster, self._known[key[1]]))
             channel = self.channels[key] = _Channel(tile, key[1], semaphore)
             self.wanted[tile] += semaphore == self.wanted[tile]
         return channel
 
-    def _reuse(self, tile: int, poster: _Clock) -> int:
-        """A semaphore of a channel whose posts are all taken, as the poster knows; a new number if there is none."""
+    def _reuse(self, tile: int, known: _Clock) -> int:
+        """A semaphore of a channel whose posts are all taken, as both poster and new consumer know (or else one could
+        post, the other wait too early); a new number if there is none."""
         for key, channel in self.channels.items():
-            if channel.tile == tile and len(channel.posts) == len(channel.taken):
-                if channel.semaphore < self.semaphores and poster[self.numbers.progress + key[1]] >= channel.taken[-1]:
-                    self.retired.append((key, self.channels.pop(key)))
-                    return channel.semaphore
+            empty = len(channel.posts) == len(channel.taken) and channel.semaphore < self.semaphores
+            if channel.tile == tile and empty and known[self.numbers.progress + key[1]] >= channel.taken[-1]:
+                self.retired.append((key, self.channels.pop(key)))
+                return channel.semaphore
         return self.wanted[tile]
 
     def _post(self, need: _Need, stream: int) -> _Channel:
@@ -270,26 +268,28 @@ class _Pass:
             return wanting[0]
         return wanting[0] if len(wanting) == 1 else numbers.stream_of[op.dst.tile, Unit.MOVER]
 
-    def _forward(self, home: int, stream: int, group: list[_Need]) -> _Channel:
-        """A SYNC in `home` that waits for these events (as far as they are news there) and posts to `stream`."""
-        numbers = self.numbers
-        channel = self._channel((-1 - home, stream), self._known[home])
-        held = len(channel.posts) - self.limit
-        credit: list[_Channel] = []
-        if held >= 0 and self._known[home][numbers.progress + stream] < channel.taken[held]:
-            credit = self._taken(home, [self._forward(stream, home, [])])
-        waits = credit + self._satisfy(home, group)
+    def _forward(self, home: int, stream: int, group: list[_Need]) -> tuple[_Channel, _Clock]:
+        """A SYNC in `home` that waits for these events (as far as they are news there) and posts to `stream`; what
+        `stream` knows once it has taken the post."""
+        key = (-1 - home, stream)
+        full = self.channels.get(key)
+        if full is not None and (held := len(full.posts) - self.limit) >= 0:
+            self._hear(home, stream, full.taken[held])
+        waits = self._satisfy(home, group)
+        channel = self._channel(key, self._known[home])
         channel.posts.append(self._now)
         self.items[home].append(_Item(-1, waits, channel))
-        clock = np.maximum(self._known[stream], self._known[home])
-        if home < numbers.tiles:
-            clock[home] = max(clock[home], self._now - 1)
-        self._known[stream] = clock
-        return channel
+        return channel, self._known[home]
 
-    def _credits(self, index: int, stream: int) -> list[_Channel]:
+    def _hear(self, stream: int, consumer: int, progress: int) -> None:
+        """Lets a stream wait until it knows how far a consumer has come: a credit."""
+        if consumer != stream and self._known[stream][self.numbers.progress + consumer] < progress:
+            channel, clock = self._forward(consumer, stream, [])
+            self._known[stream] = np.maximum(self._known[stream], clock)
+            self.items[stream].append(_Item(-1, self._taken(stream, [channel]), None))
+
+    def _credits(self, index: int, stream: int) -> None:
         """Before an operation posts once more to a channel that might be full, its issuer hears from the consumer."""
-        waits: list[_Channel] = []
         for key, rank in self._ranks.get(index, ()):
             number, consumer = key
             target = self.before[key][rank - self.limit]
@@ -297,11 +297,8 @@ class _Pass:
             if forced:
                 self.items[consumer].append(_Item(-1, forced, None))
             channel = self.channels.get(key)
-            count = bisect_right(channel.posts, target) if channel else 0
-            heard = self._known[stream][self.numbers.progress + consumer]
-            if channel and count and consumer != stream and heard < channel.taken[count - 1]:
-                waits += self._taken(stream, [self._forward(consumer, stream, [])])
-        return waits
+            if channel and (count := bisect_right(channel.posts, target)):
+                self._hear(stream, consumer, channel.taken[count - 1])
 
 
 def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Program:

@@ -37,6 +37,10 @@ from .static import Step
 from .tokens import Poster, Semaphore, posts_of
 
 Clock = npt.NDArray[np.int32]
+#: Whether a mover's front end holds its stream until the last word of an own MOVE has been sent. It does not: a SYNC, a
+#: FETCH or a forwarded MOVE behind an own MOVE goes out while that one may still be reading.
+MOVER_BLOCKS = False
+
 
 class Kind(IntEnum):
     """Kind of a chain; see the module's text."""
@@ -55,9 +59,9 @@ class Posts:
     ticks: list[int] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
 
-    def first_after(self, chain: int, tick: int) -> int:
-        """Index of the first post that is known to come after `tick` of `chain`."""
-        return bisect_left(self.clocks, True, key=lambda clock: clock[chain] >= tick)
+    def first_after(self, chain: int, tick: int, low: int = 0) -> int:
+        """Index, from `low` on, of the first post that is known to come after `tick` of `chain`."""
+        return bisect_left(self.clocks, True, low, key=lambda clock: clock[chain] >= tick)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,10 @@ class Order:
                     yield Event(plan.stream, plan.position, access, land_begin, plan.land, plan.land_tick)
                 else:
                     yield Event(plan.stream, plan.position, access, begin, plan.run, plan.run_tick)
+
+    def _own(self, plan: _Plan) -> bool:
+        tile = int(self.names.streams[plan.stream].tile)
+        return self.steps[plan.stream][plan.position].fields["src_tile"] == tile
 
     # -- the chains -------------------------------------------------------------------------------------------
 
@@ -207,6 +215,8 @@ class Order:
                 run_clock = begin.copy()
                 run_clock[plan.run] = plan.run_tick
                 clocks[plan.run] = run_clock
+                if MOVER_BLOCKS and self.steps[plan.stream][plan.position].opcode is Opcode.MOVE and self._own(plan):
+                    clocks[front] = np.maximum(clock, run_clock)
             if plan.land >= 0:
                 land_begin = np.maximum(begin, clocks[plan.land])
                 land_clock = np.maximum(land_begin, run_clock)
@@ -231,7 +241,7 @@ class Order:
         windows = []
         for chain, posts in self.posts[cast(Semaphore, plan.wait)].items():
             low = bisect_right(posts.ticks, clock[chain])  # these have come before in any case
-            high = posts.first_after(plan.stream, plan.position + 1) if again else len(made[chain])
+            high = posts.first_after(plan.stream, plan.position + 1, low) if again else len(made[chain])
             if low < high:
                 windows.append((posts, made[chain], low, high))
             need -= posts.sums[low - 1] if low else 0

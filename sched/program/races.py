@@ -15,7 +15,7 @@ import numpy.typing as npt
 from meshloom.hw.isa import Opcode, Region
 
 from .names import Names
-from .order import Clock, Event, Order
+from .order import Clock, Event, Kind, Order
 from .problems import Problems
 from .static import Step
 
@@ -24,6 +24,12 @@ Extent = tuple[int, int, int]
 #: Writers before the first access.
 NOBODY, HOST = 0, 1
 Ints = npt.NDArray[np.int64]
+_UNTIL = {
+    Kind.FRONT: "for the stream's end",
+    Kind.UNIT: "until it is complete",
+    Kind.PULL: "until it has been executed",
+    Kind.LANDED: "until its words have landed",
+}
 
 
 @dataclass
@@ -174,9 +180,8 @@ class RaceCheck:
             self.problems.add(one, f"reads and overwrites {words}", "a MOVE's source and destination must be apart")
             return
         other = self.names.instruction(first.stream, first.position)
-        done = {"writes": "written", "reads": "read"}[verbs[1]]
         what = f"races: {verbs[0]} {words}, which {other} {verbs[1]}, and no semaphore orders the two"
-        self.problems.add(one, what, f"wait until the words have been {done}")
+        self.problems.add(one, what, "one must wait until the other is done")
 
     def _seen(self, *key: object) -> bool:
         if key in self._known:
@@ -208,9 +213,8 @@ def not_awaited(order: Order, names: Names, problems: Problems) -> None:
     clock: Clock = order.end
     for (kind, *_), chain in order.chains.items():
         tick, stream, position = order.last[chain]
-        if (kind, stream) == (0, 0) or clock[chain] >= tick:
+        if (kind, stream) == (Kind.FRONT, 0) or clock[chain] >= tick:
             continue
-        what = ("END does not wait for the stream's end", "END does not wait until it is complete",
-                "END does not wait until it has been executed", "END does not wait until its words have landed")[kind]  # fmt: skip
+        what = f"END does not wait {_UNTIL[Kind(kind)]}"
         mend = "the boot stream must wait for a post that follows it (host semaphore 0, one from every stream)"
         problems.add(names.instruction(stream, position), what, mend)

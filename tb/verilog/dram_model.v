@@ -1,7 +1,8 @@
 // One DRAM channel behind an AXI4 subordinate port, for simulation. Works in Verilator 5 and Icarus 11.
 //
-// A word is LANES bytes; the memory is `mem`, word w at byte address w * LANES, lane l in bits 8l+7..8l. It starts as
-// zeros; a bench fills and dumps it by its hierarchical name with $readmemh, $writememh, $fread.
+// A word is LANES bytes; the memory is `mem`, word w at byte address w * LANES, lane l in bits 8l+7..8l. It is filled
+// with zeros at time 0; a bench loads and dumps it by its hierarchical name ($readmemh, $writememh, $fread) at any
+// later time (at time 0 the two would race).
 //
 // Exact timing ("in cycle t" = a transfer at the rising edge that ends cycle t; reads and writes share one rate):
 //

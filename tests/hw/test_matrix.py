@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from amaranth.hdl import Module
-from amaranth.lib import wiring
-from amaranth.sim import Simulator
+from .matrix_bench import FORMAT, Gemm, Outcome, read, run, write
+
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.core import golden
 from meshloom.hw.core.array import split
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.matrix import MatrixUnit
-from meshloom.hw.core.readers import GEMM_LAYOUT
-from meshloom.hw.isa import INSTRUCTIONS, Addend, Cause, Opcode, Region, address
+from meshloom.hw.isa import Addend, Cause, Region, address
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy, gemm_start
 
-Gemm = dict[str, int]
-FORMAT = INSTRUCTIONS[Opcode.GEMM]
-ONE: Gemm = {
-    name: 1
-    for name in ("k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels", "n_blocks")
-} | {"scale": 1 << 15, "clamp": 127, "in_w": 1, "a_plane": 1}
+COUNTS = ("k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels", "n_blocks")
+#: One window, one row; requantised with m / 2^17 = 1/4.
+ONE: Gemm = dict.fromkeys(COUNTS, 1) | {"scale": 1 << 15, "clamp": 127, "in_w": 1, "a_plane": 1}
 
 
 def chip(lanes: int, rows: int = 0, cols: int = 0, product_register: bool = False, **core: int) -> ChipConfig:
@@ -48,7 +42,7 @@ def chip(lanes: int, rows: int = 0, cols: int = 0, product_register: bool = Fals
 
 def complete(gemm: Gemm) -> Gemm:
     """All body fields of a GEMM, those not given 0."""
-    return {name: 0 for name in FORMAT.offsets} | gemm
+    return dict.fromkeys(FORMAT.offsets, 0) | gemm
 
 
 def shape(gemm: Gemm) -> GemmShape:
@@ -60,6 +54,7 @@ def random_memories(config: ChipConfig, rng: np.random.Generator) -> CoreMemorie
     memories.a[:] = rng.integers(-128, 128, memories.a.shape)
     memories.b[:] = rng.integers(-128, 128, memories.b.shape)
     memories.acc[:, : config.cols] = rng.integers(-(1 << 17), 1 << 17, (len(memories.acc), config.cols))
+    memories.acc[::5, : config.cols] = rng.integers(-(1 << 31), 1 << 31, memories.acc[::5, : config.cols].shape)
     memories.out[:, : config.cols] = rng.integers(-128, 128, (len(memories.out), config.cols))
     return memories
 
@@ -105,128 +100,6 @@ def random_gemm(config: ChipConfig, rng: random.Random, windows: int) -> Gemm:
             return gemm | {name: rng.choice((0, rng.randint(0, most), most)) for name, most in room.items()}
 
 
-@dataclass
-class Outcome:
-    """What a run showed."""
-
-    accepted: list[int] = field(default_factory=list)
-    retired: list[dict[str, int]] = field(default_factory=list)
-    faults: list[tuple[int, int, int]] = field(default_factory=list)  #: cause, tag, value
-    images: dict[Region, npt.NDArray[np.int8]] = field(default_factory=dict)
-    reading: int = 0
-
-
-class Bench(wiring.Component):
-    """A matrix unit with a cycle counter."""
-
-    def __init__(self, config: ChipConfig) -> None:
-        self.unit = MatrixUnit(config)
-        super().__init__({})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.unit = self.unit
-        m.d.sync += self.unit.now.eq(self.unit.now + 1)
-        return m
-
-
-def run(
-    config: ChipConfig,
-    memories: CoreMemories,
-    gemms: Sequence[Gemm | int],
-    gaps: Sequence[int] = (),
-    traffic: Callable[[MatrixUnit, Any], Any] | None = None,
-) -> Outcome:
-    """Loads the memories through `write`, issues each GEMM `gaps[i]` cycles after the acceptance of the one before,
-    and reads ACC and OUT (and some of A and B) back through `read`. `traffic(unit, context)` runs beside the GEMMs.
-    """
-    bench = Bench(config)
-    unit = bench.unit
-    simulator = Simulator(bench)
-    simulator.add_clock(1e-6)
-    outcome = Outcome()
-    images = {
-        region: memory.view(np.int8).reshape(-1, config.lanes)
-        for region, memory in (
-            (Region.MAIN, memories.a), (Region.B, memories.b), (Region.ACC, memories.acc), (Region.OUT, memories.out),
-        )
-    }  # fmt: skip
-    loaded = False
-
-    async def monitor(context: Any) -> None:
-        while True:
-            retire, fault = context.get(unit.retire), context.get(unit.fault)
-            if retire.valid:
-                outcome.retired.append({name: int(retire[name]) for name in ("tag", "post_sem", "post_n", "start", "end")})
-                assert retire.end == context.get(unit.now) + 1
-            if fault.valid:
-                outcome.faults.append((int(fault.cause), int(fault.tag), int(fault.value)))
-            outcome.reading += context.get(unit.reading)
-            await context.tick()
-
-    async def main(context: Any) -> None:
-        nonlocal loaded
-        for region, image in images.items():
-            for offset, word in enumerate(image):
-                if word.any():
-                    await write(unit, context, region, offset, word)
-        loaded = True
-        for index, gemm in enumerate(gemms):
-            for _ in range(gaps[index] if index < len(gaps) else 0):
-                await context.tick()
-            word = gemm if isinstance(gemm, int) else FORMAT.pack(gemm)
-            context.set(unit.issue.payload, GEMM_LAYOUT.from_bits(word))
-            context.set(unit.issue.valid, 1)
-            while not context.get(unit.issue.ready):
-                await context.tick()
-            outcome.accepted.append(context.get(unit.now))
-            await context.tick()
-            context.set(unit.issue.valid, 0)
-        for _ in range(100_000):
-            if not context.get(unit.busy):
-                break
-            await context.tick()
-        assert not context.get(unit.busy), "the unit hangs"
-        for region, image in images.items():
-            found = outcome.images[region] = image.copy()
-            some = range(len(image)) if region in (Region.ACC, Region.OUT) else range(0, len(image), 17)
-            for offset in some:
-                found[offset] = await read(unit, context, region, offset, config.lanes)
-
-    async def beside(context: Any) -> None:
-        while not loaded:
-            await context.tick()
-        assert traffic
-        await traffic(unit, context)
-
-    simulator.add_testbench(main)
-    simulator.add_testbench(monitor, background=True)
-    if traffic:
-        simulator.add_testbench(beside)
-    simulator.run()
-    return outcome
-
-
-async def write(unit: MatrixUnit, context: Any, region: int, offset: int, word: npt.NDArray[np.int8]) -> None:
-    data = int.from_bytes(word.tobytes(), "little")
-    context.set(unit.write.payload, {"region": region, "offset": offset, "data": data})
-    context.set(unit.write.valid, 1)
-    while not context.get(unit.write.ready):
-        await context.tick()
-    await context.tick()
-    context.set(unit.write.valid, 0)
-
-
-async def read(unit: MatrixUnit, context: Any, region: int, offset: int, lanes: int) -> npt.NDArray[np.int8]:
-    context.set(unit.read.payload, {"region": region, "offset": offset})
-    context.set(unit.read.valid, 1)
-    while not context.get(unit.read.ready):
-        await context.tick()
-    await context.tick()
-    context.set(unit.read.valid, 0)
-    return np.frombuffer(context.get(unit.read_data).to_bytes(lanes, "little"), np.int8)
-
-
 def check(config: ChipConfig, memories: CoreMemories, gemms: Sequence[Gemm], gaps: Sequence[int] = ()) -> Outcome:
     """Runs the GEMMs and compares every result byte and every start and end cycle."""
     outcome = run(config, memories, gemms, gaps)
@@ -266,6 +139,38 @@ CHIPS = {
 }
 
 
+def test_golden_is_the_written_semantics() -> None:
+    config = chip(4, 3, 2)
+    rng = random.Random(1)
+    memories = random_memories(config, np.random.default_rng(1))
+    for _ in range(10):
+        g = random_gemm(config, rng, 8)
+        sums = golden.accumulate(config, memories, g)
+        for b, p, c in np.ndindex(*sums.shape):
+            total = 0
+            taps = shape(g).taps
+            for k in range(taps):
+                kb, ky, kx = k // g["kernel_w"] // g["kernel_h"], k // g["kernel_w"] % g["kernel_h"], k % g["kernel_w"]
+                iy = p // g["out_w"] * g["stride_h"] + ky * g["dilation"] - g["pad_top"]
+                ix = p % g["out_w"] * g["stride_w"] + kx * g["dilation"] - g["pad_left"]
+                if 0 <= ix < g["in_w"] and 0 <= iy * g["in_w"] < g["a_plane"]:
+                    a = memories.a[g["a_base"] + kb * g["a_plane"] + iy * g["in_w"] + ix]
+                    w = memories.b[g["b_base"] + (b * taps + k) * config.cols + c]
+                    total += sum(int(a[lane]) * int(w[lane]) for lane in range(config.lanes))
+            assert sums[b, p, c] == total
+
+
+def test_golden_requantise() -> None:
+    rng = random.Random(2)
+    for _ in range(2000):
+        scale = rng.choice((rng.randint(0, 65535), 1 << rng.randint(0, 15)))
+        acc = rng.choice((rng.randint(-(1 << 31), (1 << 31) - 1), rng.randint(-2000, 2000)))
+        relu, clamp = rng.randint(0, 1), rng.choice((127, rng.randint(0, 127)))
+        exact = round(Fraction(acc * scale, 1 << 17))  # round() of a Fraction is half to even
+        wanted = min(max(exact, 0 if relu else -128), clamp)
+        assert golden.requantise(np.array([acc], np.int32), scale, bool(relu), clamp)[0] == wanted
+
+
 @pytest.mark.parametrize("name", CHIPS)
 @pytest.mark.parametrize("seed", range(2))
 def test_random_sequences(name: str, seed: int) -> None:
@@ -275,3 +180,173 @@ def test_random_sequences(name: str, seed: int) -> None:
     gemms = [random_gemm(config, rng, rng.choice((2, 6) if big else (2, 10, 60))) for _ in range(6 if big else 16)]
     gaps = [rng.choice((0, 0, 0, rng.randint(1, 2 * config.lanes), 100)) for _ in gemms]
     check(config, random_memories(config, np.random.default_rng(seed)), gemms, gaps)
+
+
+def test_array_of_blocks() -> None:
+    """20 x 17 PEs: four blocks, not all of one size."""
+    assert [split(count) for count in (16, 17, 20, 45)] == [[16], [9, 8], [10, 10], [15, 15, 15]]
+    config = chip(32, 20, 17, a_words=32, b_words=70, acc_words=50, out_words=50)
+    rng = random.Random(3)
+    pixels = {"in_w": 5, "a_plane": 25, "out_w": 5, "pixels": 25, "tag": 1}
+    gemms = [
+        complete(ONE | pixels | {"n_blocks": 2, "scale": 900, "tag": 1}),
+        complete(ONE | pixels | {"kernel_w": 2, "to_acc": 1, "addend": Addend.PARTIAL, "b_base": 7, "tag": 2}),
+        complete(ONE | pixels | {"addend": Addend.PARTIAL, "scale": rng.randint(1, 2000), "b_base": 34, "tag": 3}),
+    ]
+    check(config, random_memories(config, np.random.default_rng(3)), gemms)
+
+
+def test_whole_array_layer() -> None:
+    """A 3x3 convolution with padding on 16 x 16 PEs, back to back with a projection; all rows full, then partial."""
+    config = chip(16, a_words=128, b_words=400, acc_words=64, out_words=64)
+    conv = {
+        "kernel_h": 3,
+        "kernel_w": 3,
+        "pad_top": 1,
+        "pad_left": 1,
+        "in_w": 7,
+        "a_plane": 49,
+        "out_w": 7,
+        "pixels": 49,
+    }
+    bias = {"addend": Addend.BIAS, "scale": 40, "relu": 1, "clamp": 100}
+    gemms = [
+        complete(ONE | conv | bias | {"a_base": 60, "b_base": 111, "tag": 5}),
+        complete(ONE | {"in_w": 7, "a_plane": 49, "out_w": 4, "pixels": 16, "stride_h": 2, "stride_w": 2, "to_acc": 1}),
+    ]
+    check(config, random_memories(config, np.random.default_rng(4)), gemms)
+
+
+@pytest.mark.parametrize("product_register", [False, True])
+def test_shortest_gemms_back_to_back(product_register: bool) -> None:
+    """One window, one row each, all on the same word of ACC; the next row is read when the last one is written."""
+    config = chip(4, 4, 4, product_register)
+    one = ONE | {"to_acc": 1, "addend": Addend.PARTIAL, "dest_base": 7, "addend_base": 7}
+    gemms = [complete(one | {"tag": tag, "a_base": tag, "b_base": 4 * tag}) for tag in range(12)]
+    # Four rows, then one that adds to the last of them: read in the cycle in which it is written.
+    four = one | {"pixels": 4, "out_w": 4, "in_w": 4, "a_plane": 4}
+    gemms += [complete(four), complete(one | {"addend_base": 10, "dest_base": 10}), complete(one | {"addend_base": 10})]
+    # A row that adds what the row before it wrote.
+    gemms += [complete(four | {"addend_base": 20, "dest_base": 21}), complete(four | {"addend_base": 6, "to_acc": 0})]
+    outcome = check(config, random_memories(config, np.random.default_rng(5)), gemms)
+    starts = [retired["start"] for retired in outcome.retired]
+    assert np.diff(starts).tolist() == [4] * (len(gemms) - 1)
+
+
+def test_extreme_sums_are_requantised_exactly() -> None:
+    config = chip(4, acc_words=64)
+    memories = random_memories(config, np.random.default_rng(6))
+    memories.a[:] = 0
+    rng = random.Random(6)
+    edges = (-(1 << 31), (1 << 31) - 1, -1, 0, 1, 3, -3)
+    gemms = []
+    for index, scale in enumerate((65535, 1 << 15, 1 << 14, 1, 0, 3)):
+        for lane in range(4):
+            for row in range(4):
+                wanted = (rng.randint(-260, 260) << 16) // max(scale, 1)  # many ties, many at the limits
+                memories.acc[index * 4 + row, lane] = rng.choice((*edges, wanted, wanted + 1))
+        body = {"pixels": 4, "addend": Addend.PARTIAL, "addend_base": index * 4, "dest_base": index * 8, "scale": scale}
+        gemms += [
+            complete(ONE | body),
+            complete(ONE | body | {"dest_base": index * 8 + 4, "relu": 1, "clamp": index * 25}),
+        ]
+    check(config, memories, gemms)
+
+
+@pytest.mark.parametrize("product_register", [False, True])
+def test_memories_are_usable_while_gemms_run(product_register: bool) -> None:
+    """Every word the network writes arrives, every word the mover reads is right, and no GEMM is disturbed."""
+    config = chip(4, 3, 3, product_register, acc_words=96)
+    gemm_part = chip(4, 3, 3, acc_words=64, out_words=40, a_words=200, b_words=400)
+    rng = random.Random(7)
+    memories = random_memories(config, np.random.default_rng(7))
+    gemms = [random_gemm(gemm_part, rng, 25) for _ in range(25)]
+    expected = memories.copy()
+    for gemm in gemms:
+        golden.gemm(config, expected, gemm)
+    images = {Region.MAIN: expected.a, Region.B: expected.b, Region.ACC: expected.acc, Region.OUT: expected.out}
+    free = {
+        Region.MAIN: (200, len(memories.a)), Region.B: (400, len(memories.b)),
+        Region.ACC: (4 * 64, 4 * 96), Region.OUT: (40, len(memories.out)),
+    }  # fmt: skip
+    transfers = 0
+
+    async def traffic(unit: MatrixUnit, context: Any) -> None:
+        nonlocal transfers
+        while context.get(unit.busy) or not transfers:
+            region = rng.choice(tuple(free))
+            offset = rng.randrange(*free[region])
+            image = images[region].view(np.int8).reshape(-1, 4)
+            if rng.random() < 0.5:
+                image[offset] = [rng.randint(-128, 127) for _ in range(4)]
+                await write(unit, context, region, offset, image[offset])
+            else:
+                assert (await read(unit, context, region, offset, 4) == image[offset]).all(), (region, offset)
+            transfers += 1
+
+    outcome = run(config, memories, gemms, (), traffic)
+    compare(outcome, expected, config)
+    assert transfers > 200
+    windows = sum(gemm_occupancy(config, shape(gemm)) for gemm in gemms)
+    assert outcome.retired[-1]["start"] - outcome.retired[0]["start"] == windows - gemm_occupancy(
+        config, shape(gemms[-1])
+    )
+
+
+FAULTS: dict[str, tuple[Gemm, Cause, int]] = {
+    "reserved": ({"reserved": 1}, Cause.RESERVED_BITS, 0),
+    "last reserved": ({"reserved": 1 << (FORMAT.width - FORMAT.used - 1)}, Cause.RESERVED_BITS, 0),
+    "addend": ({"addend": 3}, Cause.RESERVED_BITS, 0),
+    **{name: ({name: 0}, Cause.SHAPE, 0) for name in COUNTS},
+    "A": ({"in_w": 4, "a_plane": 4, "out_w": 4, "pixels": 4, "a_base": 199}, Cause.ADDRESS, address(Region.MAIN, 201)),
+    "A far": ({"a_base": 65535}, Cause.ADDRESS, address(Region.MAIN, 65535)),
+    "B": ({"b_base": 300}, Cause.ADDRESS, address(Region.B, 301)),
+    "B far": ({"b_base": 65535, "n_blocks": 2}, Cause.ADDRESS, address(Region.B, 65535)),
+    "addend past": ({"addend": Addend.PARTIAL, "addend_base": 45}, Cause.ADDRESS, address(Region.ACC, 4 * 45)),
+    "bias past": (
+        {"addend": Addend.BIAS, "addend_base": 44, "n_blocks": 2},
+        Cause.ADDRESS,
+        address(Region.ACC, 4 * 45),
+    ),
+    "to ACC": ({"to_acc": 1, "dest_base": 43, "pixels": 4}, Cause.ADDRESS, address(Region.ACC, 4 * 45)),
+    "to OUT": ({"dest_base": 16383}, Cause.ADDRESS, address(Region.OUT, 16383)),
+    "to OUT later": ({"dest_base": 30, "n_blocks": 2, "pixels": 2}, Cause.ADDRESS, address(Region.OUT, 33)),
+}
+
+
+def test_faults_name_their_cause_and_never_hang() -> None:
+    """Each bad GEMM between two good ones: one fault each, all retire, and only the good ones' results are there."""
+    config = CHIPS["odd memories"]
+    memories = random_memories(config, np.random.default_rng(8))
+    good = ONE | {"in_w": 4, "a_plane": 16, "out_w": 4, "pixels": 6, "dest_base": 3, "scale": 700}
+    gemms: list[int] = []
+    for tag, (change, _, _) in enumerate(FAULTS.values()):
+        body = ONE | {"dest_base": 25, "tag": tag} | change
+        reserved = body.pop("reserved", 0)
+        gemms += [FORMAT.pack(body) | reserved << FORMAT.used, FORMAT.pack(good | {"tag": 1000 + tag})]
+    outcome = run(config, memories, gemms)
+    assert outcome.faults == [(cause, tag, value) for tag, (_, cause, value) in enumerate(FAULTS.values())]
+    assert [retired["tag"] for retired in outcome.retired] == [
+        n for tag in range(len(FAULTS)) for n in (tag, 1000 + tag)
+    ]
+    expected = memories.copy()
+    golden.gemm(config, expected, complete(good))
+    out = outcome.images[Region.OUT]
+    np.testing.assert_array_equal(out[:25], expected.out[:25])
+    np.testing.assert_array_equal(outcome.images[Region.ACC].view(np.int32).reshape(-1, 4)[:43], expected.acc[:43])
+
+
+def test_void_gemms_write_nothing() -> None:
+    config = CHIPS["odd memories"]
+    memories = random_memories(config, np.random.default_rng(9))
+    wrong = ({"pixels": 0}, {"stride_h": 0}, {"addend": 3})
+    gemms = [FORMAT.pack(ONE | {"to_acc": to_acc} | body) for to_acc in (0, 1) for body in wrong]
+    outcome = run(config, memories, gemms)
+    assert [fault[0] for fault in outcome.faults] == [Cause.SHAPE, Cause.SHAPE, Cause.RESERVED_BITS] * 2
+    assert len(outcome.retired) == len(gemms)
+    compare(outcome, memories, config)
+
+
+def test_shapes_of_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="kernel_w = 0 must be at least 1"):
+        GemmShape(pixels=1, kernel_w=0)

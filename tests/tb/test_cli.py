@@ -17,9 +17,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from meshloom.hw.config import ConfigError, built_in_chips
+from meshloom.hw.config import load as load_chip
 from meshloom.hw.isa import IsaError
-from meshloom.sched.schedule import Gemm, Move, Prediction, Schedule, ScheduleError, Span
+from meshloom.sched.program import image
+from meshloom.sched.program.lower import lower
+from meshloom.sched.schedule import Gemm, Move, Piece, Prediction, Schedule, ScheduleError, Span, Tensor
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.layout import BiasLayout
 from meshloom.tb.cli import app
 from meshloom.tb.results import OnEvent, Plan, Row, Stage, Status, load
 
@@ -269,6 +273,60 @@ def test_verilog_says_what_it_wrote(folder: Path, monkeypatch: pytest.MonkeyPatc
     ]
     assert invoke("verilog", "--chip", "tiny").exit_code == 0
     assert seen == [("tiny", Path("there")), ("tiny", Path("sim_build/verilog/tiny"))]
+
+
+def saved_schedule(path: Path, chip: str = "tiny", digest: str | None = None) -> Schedule:
+    """One move inside the DRAM of a chip, saved; its source counts as loaded because it is a tensor."""
+    config = load_chip(chip)
+    dram = config.drams[0]
+    layout = BiasLayout(out_channels=config.cols, cols=config.cols)
+    x = Tensor(name="x", role="input", layout=layout, pieces=(Piece(tile=dram, address=0, first=0, words=4),))
+    y = Tensor(name="y", role="output", layout=layout, pieces=(Piece(tile=dram, address=64, first=0, words=4),))
+    spm = config.spms[0]
+    there = Move(issuer=dram, src=Span(tile=dram, address=0, run=4), dst=Span(tile=spm, address=0, run=4), words=4)
+    back = Move(
+        issuer=spm, src=Span(tile=spm, address=0, run=4), dst=Span(tile=dram, address=64, run=4), words=4, label="home"
+    )
+    schedule = Schedule(
+        chip=chip,
+        chip_digest=digest or config.digest,
+        workload="copy",
+        scheduler="hand",
+        operations=(there, back),
+        tensors=(x, y),
+    )
+    schedule.save(path)
+    return schedule
+
+
+def test_check_and_disasm_of_schedule_and_image(folder: Path) -> None:
+    schedule = saved_schedule(folder / "copy.json")
+    image.save(lower(schedule, load_chip("tiny")), folder / "copy.bin")
+    for name in ("copy.json", "copy.bin"):
+        shown = invoke("check", name)
+        assert shown.exit_code == 0, shown.output
+        assert f"{name}: good on tiny:" in shown.output
+        listing = invoke("disasm", name)
+        assert listing.exit_code == 0, listing.output
+        assert "MOVE" in listing.output
+        assert ("home" in listing.output) == (name == "copy.json")
+        wrong = invoke("check", name, "--chip", "quad8")
+        assert wrong.exit_code == 2
+        assert wrong.stderr.startswith("error: ")
+
+
+def test_check_of_damaged_files(folder: Path) -> None:
+    schedule = saved_schedule(folder / "copy.json")
+    image.save(lower(schedule, load_chip("tiny")), folder / "copy.bin")
+    whole = (folder / "copy.bin").read_bytes()
+    (folder / "flipped.bin").write_bytes(whole[:90] + bytes([whole[90] ^ 4]) + whole[91:])
+    (folder / "short.bin").write_bytes(whole[:-20])
+    saved_schedule(folder / "foreign.json", digest="0" * 64)
+    for name, message in (("flipped.bin", "flipped.bin"), ("short.bin", "truncated"), ("foreign.json", "--chip")):
+        shown = invoke("check", name)
+        assert shown.exit_code == 2
+        assert message in shown.stderr
+        assert len(shown.stderr.splitlines()) == 1
 
 
 def test_operations_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,84 @@
+"""A DRAM channel with its port: when the words of bursts come, when writes are answered.
+
+Reads and writes share the channel: whoever is alone has its whole rate, two take turns beat by beat. Bursts of reads are
+served in order, the first word at the earliest `latency` cycles after the address, and only as fast as the packetiser
+takes words. The channel is shared packet by packet: a write that begins in the middle of a read packet slows the packets
+after it, not the rest of that one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from meshloom.hw.config import ChipConfig
+
+_READ, _WRITE = 0, 1
+#: Cycles from a run offered by the mover to its address on the bus, and from a beat to the word at the packetiser.
+_TO_ADDRESS = 1
+_FROM_BEAT = 1
+#: Words that the port holds between the bus and the packetiser.
+_AHEAD = 3
+#: Cycles from a word taken by the port to its beat, from a last beat to the response, and on to the notify.
+_TO_BEAT = 1
+_RESPONSE = 4
+_TO_NOTICE = 1
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The bursts of a MOVE: word at which each ends, and first cycle in which the channel can serve each."""
+
+    ends: list[int]
+    ready: list[int]
+
+    def of(self, word: int) -> int:
+        """First cycle in which a word can be on the bus."""
+        return self.ready[bisect_right(self.ends, word)]
+
+
+class Dram:
+    """One channel."""
+
+    def __init__(self, chip: ChipConfig) -> None:
+        self.latency = chip.dram.latency
+        self.word_cycles = chip.lanes / chip.dram.bytes_per_cycle
+        self._until = [-1000.0, -1000.0]  # last beat of reads and of writes, as far as they are known
+
+    def read(self, cycle: int, bursts: list[tuple[int, int]]) -> Reading:
+        """Bursts (offset, words) offered one a cycle from `cycle` on."""
+        ends, ready, words = [], [], 0
+        for index, (_, size) in enumerate(bursts):
+            words += size
+            ends.append(words)
+            ready.append(cycle + index + _TO_ADDRESS + self.latency)
+        return Reading(ends, ready)
+
+    def first(self, reading: Reading, word: int) -> int:
+        """Cycle from which the packetiser can have a word, if it has had all words before it."""
+        return int(max(reading.of(word), self._until[_READ] + self.word_cycles)) + _FROM_BEAT
+
+    def take(self, reading: Reading, word: int, words: int, cycle: int) -> int:
+        """The packetiser takes a packet of `words` from `word` on, its head in `cycle`; returns the cycle from which the
+        last word can be had."""
+        begin = max(reading.of(word), self._until[_READ] + self.word_cycles, cycle - _AHEAD)
+        end = self._share(_READ, begin, words)
+        return int(max(end, reading.of(word + words - 1))) + _FROM_BEAT
+
+    def write(self, head: int, tail: int, words: int) -> tuple[int, int]:
+        """A packet whose head is delivered in cycle `head` and whose last word could be in `tail`; returns the cycle in
+        which its last word is taken, and that in which the notify is offered."""
+        begin = max(head + 1 + _TO_BEAT, self._until[_WRITE] + self.word_cycles)
+        last = max(int(self._share(_WRITE, begin, words)), tail + _TO_BEAT)
+        return last - _TO_BEAT, last + _RESPONSE + _TO_NOTICE
+
+    def _share(self, kind: int, begin: float, words: int) -> float:
+        """Beats of one kind from `begin` on; returns the cycle of the last. The other kind, if busy, is delayed."""
+        other = 1 - kind
+        alone = words * self.word_cycles
+        contested = min(alone, max(0.0, self._until[other] + self.word_cycles - begin))
+        end = begin + alone + contested - self.word_cycles
+        if contested:
+            self._until[other] += contested
+        self._until[kind] = end
+        return end

@@ -1,0 +1,208 @@
+"""The meshes, at the level of packets, with the routers' own arbitration.
+
+A packet's head is followed from router to router; where its flits are is inferred from where heads are. With buffers of
+D flits, flit k cannot leave router i before flit k - D has left router i + 1, so the tail of a packet of L flits leaves
+router i no earlier than `head(j) + L - 1 - (j - i) * (D - 1)` for every router j at most (L - 1) / D further on. A port that a packet holds
+is free when every head that can hold it up has gone. Heads that ask for the same port take turns as the
+round-robin arbiters of `hw/noc/router.py` give it to them.
+
+Left out: the few flits of the packet before that may still fill a buffer which a head enters; they cost at most D
+cycles, and only where that packet was blocked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from meshloom.hw.config import tile_position
+
+#: Directions in the order in which the routers' arbiters look at their inputs.
+_NORTH, _EAST, _SOUTH, _WEST, _LOCAL = range(5)
+_STEP = {_NORTH: -16, _EAST: 1, _SOUTH: 16, _WEST: -1}
+_OPPOSITE = {_NORTH: _SOUTH, _EAST: _WEST, _SOUTH: _NORTH, _WEST: _EAST}
+
+
+class Clock(Protocol):
+    """Where events are put. `late` events of a cycle come after all others of it."""
+
+    def at(self, cycle: int, event: Callable[[int], None], late: bool = False) -> None: ...
+
+
+class Packet:
+    """A packet on its way. `flits` counts the head; `last`: cycle in which the source can offer the last flit.
+
+    `injected` is called in the cycle in which the last flit enters the network; `delivered` with the cycle in which the
+    receiver takes the head, and answers with the cycle in which it can take the last flit.
+    """
+
+    __slots__ = ("buffers", "delivered", "flits", "heads", "injected", "inputs", "last", "ports", "settled", "tail")
+
+    def __init__(
+        self, flits: int, last: int, injected: Callable[[int], None] | None, delivered: Callable[[int], int]
+    ) -> None:
+        self.flits, self.last, self.injected, self.delivered = flits, last, injected, delivered
+        self.ports: list[_Port] = []
+        self.inputs: list[int] = []  # number of the input through which it comes to each router
+        self.buffers: list[_Input] = []
+        self.heads: list[int] = []  # cycle in which the head has left each router
+        self.tail: int | None = None  # cycle in which the receiver takes the last flit
+        self.settled = -1  # the first place (-1: the source) of which it is open when the tail leaves it
+
+
+class _Port:
+    """An output of a router, and its arbiter."""
+
+    __slots__ = ("asking", "free", "owner", "pending")
+
+    def __init__(self, owner: int) -> None:
+        self.owner = owner  # input that had it last
+        self.free = 0  # first cycle in which another head may go; -1 while a packet holds it
+        self.asking: dict[int, Packet] = {}  # input -> packet whose head stands at its front
+        self.pending = False  # an arbitration event is on its way
+
+
+class _Input:
+    """An input buffer: packets in the order in which they came; only the first may ask for a port."""
+
+    __slots__ = ("free", "queue")
+
+    def __init__(self) -> None:
+        self.queue: deque[tuple[Packet, int, int]] = deque()  # packet, hop, arrival of its head
+        self.free = 0  # first cycle in which the next packet stands at the front
+
+
+class Plane:
+    """One mesh of `width` x `height` routers with buffers of `depth` flits."""
+
+    def __init__(self, clock: Clock, width: int, height: int, depth: int) -> None:
+        self.clock, self.width, self.height, self.depth = clock, width, height, depth
+        self._ports: dict[int, _Port] = {}
+        self._inputs: dict[int, _Input] = {}
+        self._paths: dict[tuple[int, int], tuple[list[_Port], list[int], list[_Input]]] = {}
+
+    def _path(self, source: int, target: int) -> tuple[list[_Port], list[int], list[_Input]]:
+        """Ports, input numbers and input buffers of the XY way between two tiles."""
+        key = source, target
+        if (known := self._paths.get(key)) is not None:
+            return known
+        (x, y), (to_x, to_y) = tile_position(source), tile_position(target)
+        here, came = source, _LOCAL
+        ports, numbers, inputs = [], [], []
+        while True:
+            if x != to_x:
+                direction = _EAST if to_x > x else _WEST
+                x += 1 if to_x > x else -1
+            elif y != to_y:
+                direction = _SOUTH if to_y > y else _NORTH
+                y += 1 if to_y > y else -1
+            else:
+                direction = _LOCAL
+            ports.append(self._port(here, direction))
+            numbers.append(came)
+            inputs.append(self._inputs.setdefault(here * 8 + came, _Input()))
+            if direction == _LOCAL:
+                break
+            here += _STEP[direction]
+            came = _OPPOSITE[direction]
+        self._paths[key] = found = ports, numbers, inputs
+        return found
+
+    def _port(self, router: int, direction: int) -> _Port:
+        key = router * 8 + direction
+        if key not in self._ports:
+            x, y = tile_position(router)
+            there = {_NORTH: y > 0, _EAST: x + 1 < self.width, _SOUTH: y + 1 < self.height, _WEST: x > 0, _LOCAL: True}
+            vertical = direction in (_NORTH, _SOUTH)
+            turns = [i for i in range(5) if there[i] and i != direction and (vertical or i not in (_NORTH, _SOUTH))]
+            if direction == _LOCAL:
+                turns = [i for i in range(5) if there[i]]
+            self._ports[key] = _Port(turns[0])
+        return self._ports[key]
+
+    def send(self, source: int, target: int, head: int, packet: Packet) -> None:
+        """Offers the head of a packet in cycle `head` (now or later)."""
+        packet.ports, packet.inputs, packet.buffers = self._path(source, target)
+        self._enter(packet, 0, head)
+
+    def _enter(self, packet: Packet, hop: int, cycle: int) -> None:
+        """The head is taken into the buffer of router `hop` in `cycle`; it may leave from the next cycle on."""
+        buffer = packet.buffers[hop]
+        buffer.queue.append((packet, hop, cycle + 1))
+        if len(buffer.queue) == 1 and buffer.free >= 0:
+            self._front(buffer)
+
+    def _front(self, buffer: _Input) -> None:
+        """The next packet of a buffer asks for its port."""
+        packet, hop, arrival = buffer.queue[0]
+        port, number = packet.ports[hop], packet.inputs[hop]
+        when = max(arrival, buffer.free)
+        buffer.free = -1  # until its tail has left
+
+        def ask(now: int) -> None:
+            port.asking[number] = packet
+            self._arbitrate(port, now)
+
+        self.clock.at(when, ask)
+
+    def _arbitrate(self, port: _Port, now: int) -> None:
+        """Lets the arbiter decide at the end of this cycle, when all heads that come in it are there."""
+        if port.free >= 0 and not port.pending:
+            port.pending = True
+            self.clock.at(max(now, port.free), lambda cycle: self._grant(port, cycle), late=True)
+
+    def _grant(self, port: _Port, cycle: int) -> None:
+        port.pending = False
+        if port.free < 0 or not port.asking:
+            return
+        owner = min(port.asking, key=lambda number: (number - port.owner - 1) % 5)
+        packet = port.asking.pop(owner)
+        port.owner, port.free = owner, -1
+        self._moved(packet, cycle)
+
+    def _moved(self, packet: Packet, cycle: int) -> None:
+        """The head leaves a router in `cycle`."""
+        packet.heads.append(cycle)
+        hop = len(packet.heads)
+        if hop == len(packet.ports):
+            packet.tail = max(packet.delivered(cycle), packet.last + hop)
+        else:
+            self._enter(packet, hop, cycle)
+        self._settle(packet)
+
+    def _settle(self, packet: Packet) -> None:
+        """Frees what the tail is now known to leave."""
+        depth, heads, beyond = self.depth, packet.heads, packet.flits - 1
+        reached = len(heads)  # the next router whose head is still to come
+        while packet.settled < reached:
+            place = packet.settled
+            if packet.tail is None and (reached - place) * depth <= beyond:
+                return  # that head could still hold the tail up
+            leave = packet.last + place + 1
+            for further in range(max(place, 0), min(reached, place + beyond // depth + 1)):
+                leave = max(leave, heads[further] + beyond - (further - place) * (depth - 1))
+            if packet.tail is not None:
+                end = reached - 1
+                pace = (packet.tail - heads[end]) / max(1, beyond)
+                between = end - place
+                leave = max(leave, packet.tail - int(between * (depth * pace - 1)) if between * depth <= beyond else 0)
+            packet.settled += 1
+            if place >= 0:
+                self._release(packet, place, leave)
+            elif packet.injected is not None:
+                self.clock.at(leave, packet.injected)
+
+    def _release(self, packet: Packet, hop: int, leave: int) -> None:
+        """The tail leaves router `hop` in cycle `leave`."""
+        port, buffer = packet.ports[hop], packet.buffers[hop]
+
+        def free(now: int) -> None:
+            port.free = buffer.free = now
+            buffer.queue.popleft()
+            if buffer.queue:
+                self._front(buffer)
+            if port.asking:
+                self._arbitrate(port, now)
+
+        self.clock.at(leave + 1, free)

@@ -1,0 +1,142 @@
+"""Listings of programs for people, and the reference tables of all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from meshloom.hw import isa
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import INSTRUCTIONS, Addend, Format, Opcode
+
+from .names import Names, address_name, opcode_name, streams_of, tile_name, unit_name
+from .program import Instruction, Program
+
+
+def instruction_text(instruction: Instruction, chip: ChipConfig) -> str:
+    """One instruction in one line: header first, then what it does, with tiles as `kind@(x,y)`, addresses by region.
+
+    `MOVE wait s3>=2 | 64 words dram@(0,0) MAIN+0x100 -> core@(1,0) B+0x0 run 8 stride 16 | notify s1 of core@(1,0)`
+    Fields that are 0 and mean nothing are left out. Works for fields out of range, too.
+    """
+    opcode, fields = instruction.opcode, _Zeros(instruction.fields)
+    name = opcode_name(opcode)
+    header = []
+    if fields["wait_n"]:
+        header.append(f"wait s{fields['wait_sem']}>={fields['wait_n']}")
+    if fields["fire_at"]:
+        header.append(f"at cycle {fields['fire_at']}")
+    describe = _BODIES.get(opcode)
+    body = describe(fields, chip) if describe is not None else []
+    if fields["post_n"]:
+        body.append(f"post s{fields['post_sem']}+{fields['post_n']}")
+    return " ".join((name, *header)) + "".join(f" | {part}" for part in body)
+
+
+class _Zeros(dict[str, int]):
+    """Fields; missing ones are 0."""
+
+    def __missing__(self, key: str) -> int:
+        return 0
+
+
+def _sync(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
+    return [f"add {fields['n']} to s{fields['sem']} of {tile_name(chip, fields['tile'])}"] if fields["n"] else []
+
+
+def _move(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
+    ends = []
+    for end in ("src", "dst"):
+        text = f"{tile_name(chip, fields[f'{end}_tile'])} {address_name(fields[end])}"
+        if fields[f"{end}_run"] < fields["words"]:
+            text += f" run {fields[f'{end}_run']} stride {fields[f'{end}_stride']}"
+        ends.append(text)
+    body = [f"{fields['words']} words {ends[0]} -> {ends[1]}"]
+    if fields["notify"]:
+        body.append(f"notify s{fields['notify_sem']} of {tile_name(chip, fields['notify_tile'])}")
+    return body
+
+
+def _gemm(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
+    rows = fields["a_plane"] // fields["in_w"] if fields["in_w"] else 0
+    out_rows = -(-fields["pixels"] // fields["out_w"]) if fields["out_w"] else 0
+    source = f"A+{fields['a_base']:#x} {fields['k_blocks']} x {rows}x{fields['in_w']} words"
+    kernel = f"kernel {fields['kernel_h']}x{fields['kernel_w']} stride {fields['stride_h']}x{fields['stride_w']}"
+    kernel += f" dilation {fields['dilation']} pad top {fields['pad_top']} left {fields['pad_left']}"
+    weights = f"B+{fields['b_base']:#x} {fields['n_blocks']} x {chip.cols} channels"
+    memory = "ACC" if fields["to_acc"] else "OUT"
+    result = f"{memory}+{fields['dest_base']:#x} {fields['pixels']} pixels ({out_rows}x{fields['out_w']})"
+    if not fields["to_acc"]:
+        result += f" scale {fields['scale']}/2^{isa.SCALE_SHIFT}" + (" relu" if fields["relu"] else "")
+        result += f" clamp {fields['clamp']}" if fields["clamp"] != 127 else ""
+    addend = fields["addend"]
+    plus = []
+    if addend:
+        kind = Addend(addend).name.lower() if addend in set(Addend) else f"addend {addend}"
+        plus = [f"+ {kind} ACC+{fields['addend_base']:#x}"]
+    return [source, weights, kernel, *plus, f"-> {result}"]
+
+
+def _fetch(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
+    place = f"{tile_name(chip, fields['dram'])} {address_name(fields['addr'])}"
+    who = f"{tile_name(chip, fields['tile'])} {unit_name(fields['unit'])}"
+    return [f"start {who} with {fields['count']} instructions from {place}"]
+
+
+_BODIES: dict[Opcode, Callable[[Mapping[str, int], ChipConfig], list[str]]] = {
+    Opcode.SYNC: _sync,
+    Opcode.MOVE: _move,
+    Opcode.GEMM: _gemm,
+    Opcode.FETCH: _fetch,
+}
+
+
+def listing(program: Program, chip: ChipConfig, labels: Sequence[str] = ()) -> Iterator[str]:
+    """The program line by line: per stream a heading, then `position tag instruction ; operation n "label"`.
+
+    `labels[i]` is what the schedule calls operation i. Never fails on a bad program: listings are for finding why.
+    """
+    names = Names(chip, program, labels)
+    yield f"program for chip {chip.name} ({program.chip_digest[:12]})"
+    for number, stream in enumerate(streams_of(program)):
+        place = f"{tile_name(chip, stream.dram_tile)} {address_name(stream.address)}"
+        yield ""
+        yield f"{names.stream(number)}: {len(stream.instructions)} instructions in {place}"
+        for position, instruction in enumerate(stream.instructions):
+            tag = instruction.fields.get("tag", 0)
+            operation = program.operation_of_tag.get(tag)
+            note = ""
+            if operation is not None:
+                label = f' "{labels[operation]}"' if operation < len(labels) else ""
+                note = f"  ; operation {operation}{label}"
+            yield f"{position:6d} {tag:5d}  {instruction_text(instruction, chip)}{note}"
+
+
+def format_tables() -> str:
+    """Reference tables (Markdown) of every instruction, packet and record format, straight from `hw.isa`."""
+    parts = ["## Instruction header", _table(isa.HEADER_FORMAT, 0)]
+    header = len(isa.HEADER)
+    for opcode, layout in INSTRUCTIONS.items():
+        parts.append(f"## {opcode.name} (opcode {int(opcode)})")
+        if len(layout.fields) > header:
+            parts.append(f"Behind the header, {isa.INSTRUCTION_BITS} bits in all:")
+            parts.append(_table(layout, header))
+        else:
+            parts.append("The header only.")
+    packets = (isa.DATA_HEAD, isa.REQUEST_HEAD, isa.POST, isa.TRACE)
+    for layout in packets:
+        parts += [f"## {layout.name}", f"{layout.width} bits.", _table(layout, 0)]
+    for enum in (isa.Unit, isa.Region, isa.Addend, isa.Cause):
+        rows = "\n".join(f"| {int(member)} | {member.name} |" for member in enum)
+        parts += [f"## {enum.__name__}", f"| value | name |\n|---|---|\n{rows}"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(layout: Format, skip: int) -> str:
+    rows = ["| bits | field | meaning |", "|---|---|---|"]
+    for field in layout.fields[skip:]:
+        low, width = layout.offsets[field.name]
+        bits = f"{low}" if width == 1 else f"{low + width - 1}:{low}"
+        rows.append(f"| {bits} | `{field.name}` | {field.doc.replace('|', chr(92) + '|')} |")
+    if layout is not isa.HEADER_FORMAT and layout.used < layout.width:
+        rows.append(f"| {layout.width - 1}:{layout.used} | – | must be zero |")
+    return "\n".join(rows)

@@ -1,0 +1,188 @@
+"""The binary program image: what `meshloom` writes to disk and a board's host would read.
+
+All numbers are little-endian.
+
+    0   4  magic "MLPI"
+    4   2  version (1)
+    6   2  number of sections
+    8   8  length of the whole file in bytes
+    16 32  chip digest (SHA-256 of the chip's description)
+    48     sections, one after the other
+    end-4  CRC-32 (zlib) of everything before it
+
+A section is a 4-byte name, its payload's length (8 bytes), and the payload:
+
+    "BOOT"  the boot stream, once, first
+    "STRM"  another stream, as often as there are any
+    "TAGS"  UTF-8 JSON: {"operation_of_tag": [[tag, operation], ...]}, once, last
+
+A stream's payload: tile (1), unit (1), DRAM tile (1), zero (1), word address (4), number of instructions (4), then the
+instructions, 32 bytes each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+import tempfile
+import zlib
+from pathlib import Path
+
+from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
+from meshloom.hw.isa import IsaError, Unit, decode
+
+from .program import Instruction, Program, ProgramError, Stream
+
+MAGIC = b"MLPI"
+VERSION = 1
+_HEAD = struct.Struct("<4sHHQ32s")
+_SECTION = struct.Struct("<4sQ")
+_STREAM = struct.Struct("<BBBBII")
+_CRC = struct.Struct("<I")
+
+
+class ImageError(ProgramError):
+    """A file that is no program image, or not one for this chip; the message names the file and what is wrong."""
+
+
+def to_bytes(program: Program) -> bytes:
+    """The image of a program. Raises IsaError when an instruction does not encode, ImageError on a bad digest."""
+    try:
+        digest = bytes.fromhex(program.chip_digest)
+    except ValueError:
+        digest = b""
+    if len(digest) != 32:
+        raise ImageError(f"chip digest {program.chip_digest!r} is not a SHA-256 in hexadecimal")
+    sections = [(b"BOOT", _stream_bytes(program.boot))]
+    sections += [(b"STRM", _stream_bytes(stream)) for stream in program.streams]
+    tags = {"operation_of_tag": sorted(program.operation_of_tag.items())}
+    sections.append((b"TAGS", json.dumps(tags, separators=(",", ":")).encode()))
+    body = b"".join(_SECTION.pack(name, len(payload)) + payload for name, payload in sections)
+    length = _HEAD.size + len(body) + _CRC.size
+    image = _HEAD.pack(MAGIC, VERSION, len(sections), length, digest) + body
+    return image + _CRC.pack(zlib.crc32(image))
+
+
+def _stream_bytes(stream: Stream) -> bytes:
+    try:
+        head = _STREAM.pack(
+            stream.tile, int(stream.unit), stream.dram_tile, 0, stream.address, len(stream.instructions)
+        )
+    except struct.error as error:
+        place = f"tile {stream.tile}, {stream.unit!r}, DRAM tile {stream.dram_tile}, address {stream.address}"
+        raise ImageError(f"a stream's place does not fit the image ({place}): {error}") from error
+    return head + b"".join(instruction.encode() for instruction in stream.instructions)
+
+
+def from_bytes(image: bytes, chip: ChipConfig | None = None, name: str = "image") -> Program:
+    """The program of an image. Instructions come back with all their fields, zeros included.
+
+    Raises ImageError, with `name` in front, on anything malformed and (if `chip` is given) on an image for another.
+    """
+    try:
+        return _parse(image, chip)
+    except _Malformed as error:
+        raise ImageError(f"{name}: {error}") from error
+
+
+class _Malformed(ValueError):
+    """What is wrong with an image."""
+
+
+def _parse(image: bytes, chip: ChipConfig | None) -> Program:
+    if image[:4] != MAGIC[: len(image)] or not image:
+        raise _Malformed("not a Meshloom program image; write one with `save`")
+    if len(image) < _HEAD.size + _CRC.size:
+        raise _Malformed(f"truncated: {len(image)} bytes are not even a head; write it again")
+    _, version, count, length, digest = _HEAD.unpack_from(image)
+    if version != VERSION:
+        raise _Malformed(f"version {version}; this Meshloom reads version {VERSION}; write it again")
+    if length != len(image):
+        cut = "truncated" if len(image) < length else "too long"
+        raise _Malformed(f"{cut}: {len(image)} bytes, its head says {length}; write it again")
+    (crc,) = _CRC.unpack_from(image, length - _CRC.size)
+    if crc != zlib.crc32(image[: -_CRC.size]):
+        raise _Malformed("corrupt: the CRC does not match; write it again")
+    if chip is not None and digest.hex() != chip.digest:
+        raise _Malformed(
+            f"made for another chip ({digest.hex()[:12]}) than {chip.name} ({chip.digest[:12]}); lower it again"
+        )
+    at, streams, tags = _HEAD.size, [], None
+    for number in range(count):
+        if at + _SECTION.size > length - _CRC.size:
+            raise _Malformed(f"section {number} begins past the end")
+        name, size = _SECTION.unpack_from(image, at)
+        at += _SECTION.size
+        if at + size > length - _CRC.size:
+            raise _Malformed(f"section {number} ({name!r}) ends past the end")
+        expected = b"BOOT" if number == 0 else b"TAGS" if number == count - 1 else b"STRM"
+        if name != expected:
+            raise _Malformed(f"section {number} is {name!r}, expected {expected!r}")
+        payload = image[at : at + size]
+        at += size
+        if name == b"TAGS":
+            tags = _tags(payload)
+        else:
+            streams.append(_stream(payload, number))
+    if at != length - _CRC.size:
+        raise _Malformed(f"{length - _CRC.size - at} bytes follow the last section")
+    if not streams or tags is None:
+        raise _Malformed("the boot stream or the tag map is missing")
+    return Program(digest.hex(), tuple(streams[1:]), streams[0], tags)
+
+
+def _stream(payload: bytes, number: int) -> Stream:
+    if len(payload) < _STREAM.size:
+        raise _Malformed(f"section {number}: {len(payload)} bytes are too few for a stream")
+    tile, unit, dram, zero, address, count = _STREAM.unpack_from(payload)
+    if zero or unit not in set(Unit) or len(payload) != _STREAM.size + count * INSTRUCTION_BYTES:
+        raise _Malformed(f"section {number}: its stream's head makes no sense")
+    instructions = []
+    for position in range(count):
+        begin = _STREAM.size + position * INSTRUCTION_BYTES
+        try:
+            instructions.append(Instruction(*decode(payload[begin : begin + INSTRUCTION_BYTES])))
+        except IsaError as error:
+            raise _Malformed(f"section {number}, instruction {position}: {error}") from error
+    return Stream(tile, Unit(unit), dram, address, tuple(instructions))
+
+
+def _tags(payload: bytes) -> dict[int, int]:
+    try:
+        pairs = json.loads(payload)["operation_of_tag"]
+        if all(type(number) is int and number >= 0 for pair in pairs for number in pair):
+            return dict(pairs)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise _Malformed("the tag map is not a list of [tag, operation] pairs")
+
+
+def save(program: Program, path: str | Path) -> None:
+    """Writes the image, whole or not at all. Raises ImageError when the file cannot be written."""
+    path, image = Path(path), to_bytes(program)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(image)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise ImageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def load(path: str | Path, chip: ChipConfig | None = None) -> Program:
+    """Reads an image; see `from_bytes`. Raises ImageError with the file's name."""
+    try:
+        image = Path(path).read_bytes()
+    except OSError as error:
+        raise ImageError(f"{path}: cannot be read: {error.strerror}") from error
+    return from_bytes(image, chip, str(path))

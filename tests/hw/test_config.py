@@ -1,0 +1,164 @@
+"""Chips: the built-in ones load, and each kind of mistake gives one error that names the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from meshloom.hw.config import (
+    ChipConfig,
+    ConfigError,
+    TileKind,
+    built_in_chips,
+    load,
+    tile_address,
+    tile_position,
+)
+
+GOOD = """
+name = "good"
+lanes = 16
+floorplan = ["dram core", "host spm"]
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "chip.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_chips_that_ship() -> None:
+    assert {"tiny", "quad8", "quad16", "pe12x14"} <= set(built_in_chips())
+    assert "quad16" in built_in_chips()
+
+
+@pytest.mark.parametrize("name", built_in_chips())
+def test_built_in_chip(name: str) -> None:
+    chip = load(name)
+    assert chip.name == name
+    assert chip.tiles == {
+        tile_address(x, y): kind for y, row in enumerate(chip.floorplan) for x, kind in enumerate(row)
+    }
+    assert len(chip.cores) + len(chip.spms) + len(chip.drams) + 1 == chip.width * chip.height
+    assert chip.tiles[chip.host] is TileKind.HOST
+    assert chip.instruction_words * chip.lanes >= 32
+    assert chip.trace_words * chip.lanes >= 16
+    assert 2 * chip.fetch_chunk == chip.ring_instructions
+    assert chip.data_flit_bits == max(64, chip.word_bits)
+    assert 1 <= chip.rows <= chip.lanes
+    assert 1 <= chip.cols <= chip.lanes
+
+
+def test_sizes_of_the_regression_chips() -> None:
+    tiny, quad16, odd = load("tiny"), load("quad16"), load("pe12x14")
+    assert (len(tiny.cores), tiny.rows, tiny.cols) == (1, 4, 4)
+    assert (len(quad16.cores), quad16.rows, len(quad16.drams), len(quad16.spms)) == (4, 16, 2, 2)
+    assert (odd.rows, odd.cols) == (12, 14)
+
+
+def test_defaults_and_overrides(tmp_path: Path) -> None:
+    chip = load(write(tmp_path, GOOD + "cols = 5\n[core]\na_words = 100\n[dram]\nbytes_per_cycle = 8\n"))
+    assert (chip.rows, chip.cols, chip.core.a_words, chip.core.b_words) == (16, 5, 100, 4096)
+    assert chip.tiles == {0: TileKind.DRAM, 1: TileKind.CORE, 16: TileKind.HOST, 17: TileKind.SPM}
+
+
+def test_digest_follows_content(tmp_path: Path) -> None:
+    ending = "[dram]\nbytes_per_cycle = 8\n"
+    one = load(write(tmp_path, GOOD + ending))
+    assert load(write(tmp_path, "# a comment\n" + GOOD + ending)).digest == one.digest
+    assert load(write(tmp_path, GOOD + ending + "latency = 41\n")).digest != one.digest
+    digests = {load(name).digest for name in built_in_chips()}
+    assert len(digests) == len(built_in_chips())
+
+
+def test_a_chip_is_frozen() -> None:
+    chip = load("tiny")
+    with pytest.raises(ValidationError, match="frozen"):
+        chip.lanes = 8
+
+
+def test_tile_addresses() -> None:
+    for y in range(16):
+        for x in range(16):
+            assert tile_position(tile_address(x, y)) == (x, y)
+
+
+MALFORMED = [
+    ("lanes = \n", "malformed TOML: Invalid value (at line 1"),
+    ("lanes = 8\nlanes = 8\n", "malformed TOML: Cannot overwrite a value (at line 2"),
+    ("", "name: Field required"),
+    (GOOD.replace("lanes = 16", ""), "lanes: Field required"),
+    (GOOD.replace("floorplan", "floor_plan"), "floor_plan: Extra inputs are not permitted"),
+    (GOOD + "[core]\nc_words = 3", "core.c_words: Extra inputs are not permitted"),
+    (GOOD.replace('"good"', '"no good"'), "name: String should match pattern"),
+    (GOOD.replace("16", "12"), "lanes = 12 must be a power of two"),
+    (GOOD.replace("16", "2"), "lanes: Input should be greater than or equal to 4"),
+    (GOOD.replace("16", "128"), "lanes: Input should be less than or equal to 64"),
+    (GOOD.replace("16", '"sixteen"'), "lanes: Input should be a valid integer"),
+    (GOOD + "rows = 17", "rows = 17 exceeds lanes = 16"),
+    (GOOD + "cols = 20", "cols = 20 exceeds lanes = 16"),
+    (GOOD + "cols = 0", "cols: Input should be greater than or equal to 1"),
+    (GOOD.replace("dram core", "core core"), 'floorplan has no "dram" tile'),
+    (GOOD.replace("dram core", "dram spm"), 'floorplan has no "core" tile'),
+    (GOOD.replace("host spm", "spm spm"), 'floorplan has 0 "host" tiles; exactly one is needed'),
+    (GOOD.replace("host spm", "host host"), 'floorplan has 2 "host" tiles'),
+    (GOOD.replace("host spm", "host"), "floorplan rows differ in length: [2, 1]"),
+    (GOOD.replace("host spm", "host npu"), "floorplan.1.1: Input should be 'core', 'spm', 'dram' or 'host'"),
+    (GOOD.replace('["dram core", "host spm"]', "[]"), "floorplan: expected a list of text rows"),
+    (GOOD.replace('["dram core", "host spm"]', '"dram core"'), "floorplan: expected a list of text rows"),
+    (GOOD.replace('"dram core"', f'"dram core{" core" * 15}"').replace('"host spm"', f'"host{" spm" * 16}"'),
+     "floorplan is 17x2, tile coordinates reach 16x16"),
+    (GOOD + "ring_instructions = 24", "ring_instructions = 24 must be a power of two"),
+    (GOOD + "trace_records = 1000", "trace_records = 1000 must be a power of two"),
+    (GOOD + "semaphores = 65", "semaphores: Input should be less than or equal to 64"),
+    (GOOD + "semaphores = 7", "semaphores: Input should be greater than or equal to 8"),
+    (GOOD + "spm_words = 0", "spm_words: Input should be greater than or equal to 1"),
+    (GOOD + "[core]\na_words = 65537", "core.a_words: Input should be less than or equal to 65536"),
+    (GOOD + "[core]\nacc_words = 16385", "core.acc_words: Input should be less than or equal to 16384"),
+    (GOOD + "[dram]\nwords = 16777217", "dram.words: Input should be less than or equal to 16777216"),
+    (GOOD + "[dram]\nlatency = 0", "dram.latency: Input should be greater than or equal to 1"),
+    (GOOD + "[dram]\nbytes_per_cycle = 32", "dram.bytes_per_cycle = 32 exceeds one word a cycle (16 bytes)"),
+    (GOOD + "[noc]\ndata_depth = 1", "noc.data_depth: Input should be greater than or equal to 2"),
+    (GOOD + "mover_queue = 0", "mover_queue: Input should be greater than or equal to 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), MALFORMED, ids=[message for _, message in MALFORMED])
+def test_malformed_chip(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as error:
+        load(path)
+    found = str(error.value)
+    assert found.startswith(f"{path}: ")
+    assert message in found
+    assert "\n" not in found
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown chip 'quad17': built in are .*quad16"):
+        load("quad17")
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read: No such file"):
+        load(tmp_path / "nowhere.toml")
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        load(binary)
+
+
+def test_one_error_per_mistake(tmp_path: Path) -> None:
+    """Two mistakes in different fields are both named, in one line."""
+    with pytest.raises(ConfigError) as error:
+        load(write(tmp_path, GOOD + "semaphores = 1\nspm_words = 0"))
+    text = str(error.value)
+    assert "semaphores: " in text
+    assert "spm_words: " in text
+    assert "\n" not in text
+
+
+def test_from_python() -> None:
+    values = {"name": "x", "lanes": 4, "floorplan": [["dram", "core"], ["host", "core"]]}
+    chip = ChipConfig.model_validate(values | {"dram": {"bytes_per_cycle": 4}})
+    assert len(chip.cores) == 2

@@ -1,0 +1,427 @@
+"""The program checker: accepts good programs, names what is wrong with bad ones, and is right in all timings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, address
+from meshloom.sched.program.check import CheckError, check
+from meshloom.sched.program.program import Instruction, Program, ProgramError, place
+from meshloom.sched.program.random_programs import random_program
+
+from .interleave import Hang, Interleaver, Overflow
+
+TINY = load("tiny")
+DRAM, CORE, HOST, SPM = TINY.drams[0], TINY.cores[0], TINY.host, TINY.spms[0]
+MOVER, MATRIX = Unit.MOVER, Unit.MATRIX
+#: A tensor that the host loads, and free words behind it.
+LOADED = (DRAM, 0, 64)
+
+
+def at(region: Region, offset: int = 0) -> int:
+    return address(region, offset)
+
+
+def sync(**fields: int) -> Instruction:
+    return Instruction(Opcode.SYNC, fields)
+
+
+def done() -> Instruction:
+    return sync(tile=HOST, sem=0, n=1)
+
+
+def move(src: int, src_at: int, dst: int, dst_at: int, words: int = 8, **fields: int) -> Instruction:
+    body = {"src_tile": src, "src": src_at, "src_run": words, "dst_tile": dst, "dst": dst_at, "dst_run": words}
+    return Instruction(Opcode.MOVE, body | {"words": words} | fields)
+
+
+def gemm(**fields: int) -> Instruction:
+    ones = dict.fromkeys(("k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "n_blocks"), 1)
+    body = ones | {"a_plane": 4, "in_w": 4, "out_w": 4, "pixels": 4, "scale": 1, "clamp": 127}
+    return Instruction(Opcode.GEMM, body | fields)
+
+
+def program(codes: dict[tuple[int, Unit], list[Instruction]], chip: ChipConfig = TINY) -> Program:
+    """Streams with tags; each gets the SYNC that reports its end."""
+    tag, tagged = 100, {}
+    for key, code in codes.items():
+        tagged[key] = ()
+        for instruction in [*code, done()]:
+            tag += 1
+            tagged[key] += (Instruction(instruction.opcode, {"tag": tag} | instruction.fields),)
+    streams, boot = place(tagged, dict.fromkeys(chip.drams, 1024), chip)
+    return Program(chip.digest, streams, boot, {101: 0})
+
+
+def problems(found: Program, chip: ChipConfig = TINY, **options: object) -> str:
+    with pytest.raises(CheckError) as error:
+        check(found, chip, **options)  # pyright: ignore[reportArgumentType]
+    assert isinstance(error.value, ProgramError)
+    return str(error.value)
+
+
+def fed() -> dict[tuple[int, Unit], list[Instruction]]:
+    """DRAM pushes both operands, the core computes, and its mover brings the result back: no hazards."""
+    landed = {"notify": 1, "notify_tile": CORE}
+    return {
+        (DRAM, MOVER): [
+            move(DRAM, 0, CORE, at(Region.MAIN), **landed, notify_sem=1),
+            move(DRAM, 8, CORE, at(Region.B), **landed, notify_sem=1),
+        ],
+        (CORE, MATRIX): [gemm(wait_sem=1, wait_n=2, post_sem=2, post_n=1)],
+        (CORE, MOVER): [
+            move(CORE, at(Region.OUT), DRAM, 32, 4, wait_sem=2, wait_n=1, **landed, notify_sem=3),
+            sync(wait_sem=3, wait_n=1),
+        ],
+    }
+
+
+def test_good_program() -> None:
+    report = check(program(fed()), TINY, initial=[LOADED], outputs=[(DRAM, 32, 4)])
+    assert (report.instructions, report.streams, report.peak, report.warnings) == (13, 4, 3, ())
+
+
+@pytest.mark.parametrize("chip", ["tiny", "quad8", "quad16", "pe12x14", "mono32"])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_programs_pass(chip: str, seed: int) -> None:
+    config = load(chip)
+    report = check(random_program(Random(seed), config, 12, threads=1 + seed), config)
+    assert report.warnings == ()
+
+
+# -- hangs ----------------------------------------------------------------------------------------------------
+
+
+def test_missing_post() -> None:
+    codes = fed()
+    codes[CORE, MATRIX][0].fields["post_n"] = 0
+    text = problems(program(codes))
+    assert "core@(1,0) mover stream [0] MOVE tag" in text
+    assert "semaphore 2 of core@(1,0) >= 1, which stays at 0 (1 missing)" in text
+    assert "no instruction left posts it" in text
+    assert "boot stream [3] SYNC" in text
+    assert "themselves blocked" in text
+
+
+def test_wait_for_cycle() -> None:
+    codes = {
+        (CORE, MATRIX): [sync(wait_sem=1, wait_n=1), sync(tile=DRAM, sem=1, n=1)],
+        (DRAM, MOVER): [sync(wait_sem=1, wait_n=1), sync(tile=CORE, sem=1, n=1)],
+    }
+    text = problems(program(codes))
+    cycle = next(line for line in text.splitlines() if "wait-for cycle" in line)
+    assert "core@(1,0) matrix stream [0]" in cycle
+    assert "dram@(0,0) mover stream [0]" in cycle
+    assert "boot stream" not in cycle
+
+
+def test_every_lost_post_hangs() -> None:
+    original = random_program(Random(5), load("quad8"), 4, threads=2)
+    lost = 0
+    for number, stream in enumerate(original.streams):
+        for position, instruction in enumerate(stream.instructions):
+            for name in ("n", "notify", "post_n"):
+                if instruction.fields.get(name):
+                    changed = Instruction(instruction.opcode, instruction.fields | {name: 0})
+                    assert "hangs" in problems(_with(original, number, position, changed), load("quad8"))
+                    lost += 1
+    assert lost > 20
+
+
+def test_two_consumers() -> None:
+    codes = fed()
+    codes[CORE, MATRIX].insert(0, sync(wait_sem=3, wait_n=1))
+    assert "ambiguous" in problems(program(codes))
+
+
+def test_label_of_operation() -> None:
+    @dataclass
+    class Operation:
+        label: str
+
+    @dataclass
+    class Schedule:
+        operations: list[Operation]
+        tensors: list[object]
+
+    codes = fed()
+    codes[DRAM, MOVER][0].fields["words"] = 0
+    text = problems(program(codes), schedule=Schedule([Operation("load x")], []))
+    assert 'tag 101 (operation 0 "load x"): words = 0; it must be at least 1' in text
+
+
+# -- hazards --------------------------------------------------------------------------------------------------
+
+
+def _with(found: Program, stream: int, position: int, instruction: Instruction) -> Program:
+    old = found.streams[stream]
+    code = (*old.instructions[:position], instruction, *old.instructions[position + 1 :])
+    streams = (*found.streams[:stream], replace(old, instructions=code), *found.streams[stream + 1 :])
+    return replace(found, streams=streams)
+
+
+def test_reads_too_early() -> None:
+    codes = fed()
+    codes[CORE, MATRIX][0].fields["wait_n"] = 1  # A has surely landed (in order), B perhaps not
+    text = problems(program(codes))
+    assert "races: reads core@(1,0) B words 0..3" in text
+    assert "dram@(0,0) mover stream [1]" in text
+    assert "MAIN" not in text.split("races")[1].split("\n")[0]
+
+
+def test_sync_does_not_wait_for_the_unit() -> None:
+    codes = fed()
+    codes[CORE, MATRIX] = [gemm(wait_sem=1, wait_n=2), sync(post_sem=2, post_n=1)]
+    assert "races: reads core@(1,0) OUT words 0..3" in problems(program(codes))
+
+
+def test_sent_is_not_landed() -> None:
+    codes = fed()
+    for position in (0, 1):  # posts when read, by SYNC to the core, instead of notifying
+        codes[DRAM, MOVER][position].fields.update(notify=0, post_sem=1, post_n=1)
+    codes[DRAM, MOVER].append(sync(wait_sem=1, wait_n=2, tile=CORE, sem=1, n=2))
+    assert "races: reads core@(1,0) MAIN words 0..3" in problems(program(codes))
+
+
+def test_overwrites_too_early() -> None:
+    codes = fed()
+    codes[DRAM, MOVER].append(move(DRAM, 16, CORE, at(Region.MAIN)))
+    text = problems(program(codes))
+    assert "races: reads core@(1,0) MAIN words 0..3, which dram@(0,0) mover stream [2] MOVE" in text
+    assert "END does not wait until its words have landed" in text
+
+
+def test_pull_posts_where_it_executes() -> None:
+    """A forwarded MOVE's header post fires at the source's tile when it has been read; then it may be overwritten."""
+    codes = {
+        (CORE, MOVER): [
+            move(DRAM, 0, CORE, at(Region.MAIN), post_sem=5, post_n=1, notify=1, notify_tile=CORE, notify_sem=1),
+            sync(wait_sem=1, wait_n=1),
+        ],
+        (SPM, MOVER): [move(DRAM, 8, SPM, 0, notify=1, notify_tile=DRAM, notify_sem=6)],
+        (DRAM, MOVER): [
+            sync(wait_sem=6, wait_n=1, tile=SPM, sem=7, n=1),
+        ],
+    }
+    back = move(SPM, 0, DRAM, 0, wait_sem=7, wait_n=1, notify=1, notify_tile=SPM, notify_sem=7)
+    codes[SPM, MOVER] += [back, sync(wait_sem=7, wait_n=1)]
+    text = problems(program(codes), initial=[LOADED])
+    assert "races: reads dram@(0,0) MAIN words 0..7, which spm@(1,1) mover stream [1] MOVE" in text
+    codes[DRAM, MOVER].insert(1, sync())
+    codes[DRAM, MOVER][0].fields["n"] = 0
+    codes[DRAM, MOVER][1].fields.update(wait_sem=5, wait_n=1, tile=SPM, sem=7, n=1)
+    check(program(codes), TINY, initial=[LOADED])
+
+
+def test_in_order_landings_need_no_wait() -> None:
+    codes = fed()
+    codes[DRAM, MOVER].insert(0, move(DRAM, 16, CORE, at(Region.MAIN)))
+    check(program(codes), TINY, initial=[LOADED])
+
+
+def test_unwritten_words() -> None:
+    text = problems(program(fed()), initial=[(DRAM, 0, 15)])
+    assert "reads dram@(0,0) MAIN word 15, which nothing has written" in text
+    codes = fed()
+    codes[CORE, MATRIX][0].fields["addend"] = 1
+    assert "reads core@(1,0) ACC words 0..3, which nothing has written" in problems(program(codes))
+    codes = fed()
+    codes[CORE, MOVER][0].fields.update(words=5, src_run=5, dst_run=5)
+    assert "reads core@(1,0) OUT word 4, which nothing has written" in problems(program(codes))
+
+
+def test_padding_is_not_read() -> None:
+    """Rows of A that no window covers need not be written."""
+    codes = fed()
+    codes[CORE, MATRIX][0].fields.update(a_plane=64, stride_h=2, out_w=4, pixels=4)
+    check(program(codes), TINY, initial=[LOADED])
+    codes[CORE, MATRIX][0].fields.update(pixels=8)  # the second output row begins at word 8
+    assert "reads core@(1,0) MAIN words 8..11, which nothing" in problems(program(codes), initial=[LOADED])
+
+
+def test_missing_output() -> None:
+    text = problems(program(fed()), outputs=[(DRAM, 32, 5)])
+    assert "output dram@(0,0) MAIN word 36 is never written" in text
+
+
+def test_move_onto_itself() -> None:
+    copy = move(DRAM, 0, DRAM, 4, notify=1, notify_tile=DRAM, notify_sem=1)
+    codes = {(DRAM, MOVER): [copy, sync(wait_sem=1, wait_n=1)]}
+    assert "reads and overwrites dram@(0,0) MAIN words 4..7" in problems(program(codes))
+
+
+def test_shared_semaphore_is_ambiguous_in_time() -> None:
+    """Two producers on one semaphore: the second load may overtake the first unless the sum says otherwise."""
+    landed = {"notify": 1, "notify_tile": CORE, "notify_sem": 1}
+    codes = {
+        (DRAM, MOVER): [
+            move(DRAM, 0, CORE, at(Region.MAIN), **landed),
+            move(DRAM, 0, CORE, at(Region.MAIN, 8), **landed),
+        ],
+        (SPM, MOVER): [
+            move(DRAM, 8, CORE, at(Region.B), **landed),
+            move(DRAM, 8, CORE, at(Region.B, 8), **landed),
+        ],
+        (CORE, MATRIX): [
+            gemm(wait_sem=1, wait_n=2),
+            gemm(wait_sem=1, wait_n=2, a_base=8, b_base=8, dest_base=4, post_sem=2, post_n=1),
+            sync(wait_sem=2, wait_n=1),
+        ],
+    }
+    text = problems(program(codes))
+    assert "core@(1,0) matrix stream [0]" in text
+    assert "matrix stream [1]" not in text
+    codes[CORE, MATRIX][0].fields["wait_n"] = 3  # three of four: surely one of each
+    codes[CORE, MATRIX][1].fields["wait_n"] = 1
+    check(program(codes), TINY)
+
+
+def test_semaphore_overflow() -> None:
+    codes = {
+        (DRAM, MOVER): [sync(tile=CORE, sem=1, n=15) for _ in range(18)],
+        (CORE, MATRIX): [sync(wait_sem=1, wait_n=45) for _ in range(6)],
+    }
+    text = problems(program(codes))
+    assert "semaphore 1 of core@(1,0): can reach 270 before core@(1,0) matrix stream [0]" in text
+    ahead = codes[DRAM, MOVER]
+    codes[DRAM, MOVER] = ahead[:9] + [sync(wait_sem=1, wait_n=1)] + ahead[9:]
+    codes[CORE, MATRIX][1].fields.update(tile=DRAM, sem=1, n=1)
+    assert check(program(codes), TINY).peak <= 255
+
+
+def test_leftover_warning() -> None:
+    codes = fed()
+    codes[CORE, MATRIX][0].fields["post_n"] = 2
+    (warning,) = check(program(codes), TINY).warnings
+    assert "semaphore 2 of core@(1,0) ends at 1" in warning
+
+
+# -- fields, code and boot ------------------------------------------------------------------------------------
+
+BAD_FIELDS = [
+    ((DRAM, MOVER), {"dst_tile": 0x99}, "writes nothing@(9,9)"),
+    ((DRAM, MOVER), {"src_tile": 0x99}, "src_tile is nothing@(9,9)"),
+    ((DRAM, MOVER), {"dst": at(Region.MAIN, 4090)}, "writes up to core@(1,0) MAIN word 4097; the memory has 4096"),
+    ((DRAM, MOVER), {"dst": at(Region.RING_MOVER)}, "core@(1,0) RING_MOVER; the tile has no such region"),
+    ((DRAM, MOVER), {"dst": 7 << 24}, "region 7"),
+    ((DRAM, MOVER), {"dst_tile": HOST, "dst": 0}, "host@(0,1) MAIN; the tile has no such region"),
+    ((DRAM, MOVER), {"src": (1 << 20) - 4}, "the memory has 1048576 words"),
+    ((DRAM, MOVER), {"src_tile": CORE, "src": at(Region.B)}, "no such region that a MOVE can read"),
+    ((DRAM, MOVER), {"dst_run": 0}, "dst_run = 0"),
+    ((DRAM, MOVER), {"notify_sem": 40}, "notify_sem = 40; tiny has semaphores 0..31"),
+    ((DRAM, MOVER), {"notify_tile": 0x77}, "notify_sem names tile nothing@(7,7)"),
+    ((DRAM, MOVER), {"wait_sem": 63, "wait_n": 1}, "wait_sem = 63"),
+    ((DRAM, MOVER), {"words": 1 << 16}, "does not encode: MOVE.words = 65536 does not fit 16 bits"),
+    ((DRAM, MOVER), {"colour": 1}, "does not encode: MOVE has no field 'colour'"),
+    ((DRAM, MOVER), {"tag": FETCH_TAG}, "tag 0xffff belongs to instruction fetch"),
+    ((DRAM, MOVER), {"dst_tile": DRAM, "dst": 1030}, "code of the dram@(0,0) mover stream"),
+    ((CORE, MATRIX), {"kernel_h": 0}, "kernel_h = 0"),
+    ((CORE, MATRIX), {"in_w": 0}, "in_w = 0"),
+    ((CORE, MATRIX), {"post_sem": 33}, "post_sem = 33"),
+    ((CORE, MATRIX), {"addend": 3}, "addend = 3"),
+    ((CORE, MATRIX), {"a_base": 4093}, "reads up to core@(1,0) MAIN word 4096"),
+    ((CORE, MATRIX), {"b_base": 4093}, "reads up to core@(1,0) B word 4096"),
+    ((CORE, MATRIX), {"dest_base": 2045}, "writes up to core@(1,0) OUT word 2048"),
+    ((CORE, MATRIX), {"dest_base": 1021, "to_acc": 1}, "writes up to core@(1,0) ACC word 4099"),
+    ((CORE, MATRIX), {"addend": 2, "addend_base": 1021}, "reads up to core@(1,0) ACC word 4099"),
+    ((CORE, MATRIX), {"addend": 2, "addend_base": 1, "to_acc": 1}, "its addend ACC 1..4 overlaps its result ACC 0..3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("unit", "fields", "message"), BAD_FIELDS)
+def test_bad_field(unit: tuple[int, Unit], fields: dict[str, int], message: str) -> None:
+    codes = fed()
+    codes[unit][0].fields.update(fields)
+    text = problems(program(codes))
+    assert message in text
+    assert text.splitlines()[0].endswith("has 1 problem:")
+    assert "stream [0]" in text
+
+
+def test_wrong_unit() -> None:
+    codes = fed()
+    codes[DRAM, MOVER].append(gemm())
+    assert "the mover does not execute GEMM" in problems(program(codes))
+    assert "a spm tile has no matrix unit" in problems(program({(SPM, MATRIX): [gemm()]}))
+    codes = fed()
+    codes[DRAM, MOVER].insert(0, Instruction(Opcode.END))
+    assert "END ends the whole run" in problems(program(codes))
+
+
+def test_boot() -> None:
+    good = program(fed())
+    boot = good.boot
+    without = replace(good, boot=replace(boot, instructions=boot.instructions[1:]))
+    assert "dram@(0,0) mover stream: is never started" in problems(without)
+    fetch = boot.instructions[0]
+    twice = replace(good, boot=replace(boot, instructions=(fetch, *boot.instructions)))
+    assert "again" in problems(twice)
+    short = Instruction(Opcode.FETCH, fetch.fields | {"count": 1})
+    wrong = replace(good, boot=replace(boot, instructions=(short, *boot.instructions[1:])))
+    assert "fetches 1 instructions" in problems(wrong)
+    assert "has 3 in dram@(0,0)" in problems(wrong)
+    no_end = replace(good, boot=replace(boot, instructions=boot.instructions[:-1]))
+    assert "does not finish with END" in problems(no_end)
+    hasty = replace(good, boot=replace(boot, instructions=(*boot.instructions[:3], boot.instructions[-1])))
+    assert "END does not wait for the stream's end" in problems(hasty)
+    nobody = Instruction(Opcode.FETCH, {"tile": SPM, "unit": 0, "dram": DRAM, "count": 1})
+    stray = replace(good, boot=replace(boot, instructions=(nobody, *boot.instructions)))
+    assert "spm@(1,1) mover, which has no stream" in problems(stray)
+
+
+def test_code_placement() -> None:
+    good = program(fed())
+    one, two, three = good.streams
+    overlap = replace(good, streams=(one, replace(two, address=one.address + 8), three))
+    assert "overlaps that of the dram@(0,0) mover stream" in problems(overlap)
+    outside = replace(good, streams=(replace(one, address=TINY.dram.words - 8), two, three))
+    assert "ends past the DRAM" in problems(outside)
+    nowhere = replace(good, streams=(replace(one, dram_tile=SPM), two, three))
+    assert "code must lie in a dram tile" in problems(nowhere)
+    assert "its code overlaps a tensor" in problems(good, initial=[(DRAM, 0, 1025)])
+    assert "another chip" in problems(replace(good, chip_digest=load("quad8").digest))
+
+
+# -- the second opinion ---------------------------------------------------------------------------------------
+
+
+def outcomes(found: Program, chip: ChipConfig, timings: int) -> set[object]:
+    """What happens in some random timings: final memories, hangs, overflows."""
+    seen: set[object] = set()
+    for seed in range(timings):
+        try:
+            seen.add(frozenset(Interleaver(found, chip, Random(seed)).run().items()))
+        except (Hang, Overflow) as error:
+            seen.add(type(error))
+    return seen
+
+
+def test_accepted_programs_are_deterministic() -> None:
+    """Programs with fields changed at random: if two timings differ, or one hangs, the checker must have said so."""
+    random = Random(11)
+    accepted = refused = told_apart = 0
+    for seed in range(60):
+        original = random_program(Random(seed), TINY, 3, threads=1 + seed % 3)
+        number = random.randrange(len(original.streams))
+        stream = original.streams[number]
+        position = random.randrange(len(stream.instructions))
+        instruction = stream.instructions[position]
+        name = random.choice([n for n in ("wait_n", "wait_sem", "notify", "notify_sem", "post_sem", "sem", "src", "dst")
+                              if n in instruction.fields] or ["tag"])  # fmt: skip
+        value = random.choice([0, 1, 2, instruction.fields[name] ^ 1])
+        changed = _with(original, number, position, Instruction(instruction.opcode, instruction.fields | {name: value}))
+        try:
+            check(changed, TINY)
+        except CheckError:
+            refused += 1
+            seen = outcomes(changed, TINY, 4)
+            told_apart += len(seen) > 1 or not isinstance(next(iter(seen)), frozenset)
+            continue
+        accepted += 1
+        (only,) = outcomes(changed, TINY, 4)
+        assert isinstance(only, frozenset)
+    assert min(accepted, refused, told_apart) >= 10

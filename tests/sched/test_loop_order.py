@@ -1,0 +1,279 @@
+"""The loop_order scheduler: every stationarity computes the layer, the winner is valid, errors say what to mend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+
+from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig, load
+from meshloom.sched import functional, scheduler
+from meshloom.sched.loop_order.emit import build, emit
+from meshloom.sched.loop_order.estimate import replay
+from meshloom.sched.loop_order.problem import DoesNotFit, pose
+from meshloom.sched.loop_order.scheduler import schedule, search
+from meshloom.sched.loop_order.slots import assign
+from meshloom.sched.loop_order.tiling import ORDERS, Candidate, even, parts
+from meshloom.sched.program.lower import lower
+from meshloom.sched.schedule import Gemm, Move, Prediction, Schedule, validate
+from meshloom.sched.workload.layers import ConvShape, LayerData, gemm_shape, random_data
+
+CHIPS = ("tiny", "quad8", "quad16", "pe12x14")
+
+SHAPES = {
+    "same_3x3": ConvShape("same_3x3", 1, 33, 7, 7, 20, 3, 3, 1, 1, 1, 1, 1, 1, relu=True),
+    "odd_5x5_s2_b2": ConvShape("odd_5x5_s2_b2", 2, 3, 13, 11, 9, 5, 5, 2, 2, 2, 2, 1, 1),
+    "flat_1x1_b3": ConvShape("flat_1x1_b3", 3, 20, 9, 9, 33),
+    "shortcut_1x1_s2": ConvShape("shortcut_1x1_s2", 1, 40, 11, 10, 18, 1, 1, 2, 2),
+    "dilated_b2": ConvShape("dilated_b2", 2, 5, 12, 9, 17, 3, 3, 1, 1, 2, 2, 2, 2, dilation=2, clamp=50),
+    "first_7x7_s2": ConvShape("first_7x7_s2", 1, 3, 20, 17, 8, 7, 7, 2, 2, 3, 3, 3, 3),
+    "one_pixel": ConvShape("one_pixel", 1, 70, 1, 1, 30),
+    "gemm": gemm_shape("gemm", 37, 50, 100),
+    "one_row": ConvShape("one_row", 1, 17, 1, 6, 40, 3, 3, 1, 1, 1, 1, 1, 1),
+    "asymmetric": ConvShape("asymmetric", 1, 20, 10, 6, 24, 3, 5, 1, 2, 2, 1, 0, 3),
+}
+
+
+@cache
+def data(name: str) -> LayerData:
+    return random_data(SHAPES[name])
+
+
+def convolve(layer: LayerData) -> np.ndarray:
+    """The layer in plain NumPy, exact: float64 holds every product and sum."""
+    s = layer.shape
+    x = np.pad(layer.x.astype(np.int64), ((0, 0), (0, 0), (s.pad_top, s.pad_bottom), (s.pad_left, s.pad_right)))
+    y = np.zeros(s.y_shape, np.int64)
+    for ky, kx in product(range(s.kernel_h), range(s.kernel_w)):
+        taken = x[:, :, ky * s.dilation :, kx * s.dilation :]
+        taken = taken[:, :, : (s.out_h - 1) * s.stride_h + 1 : s.stride_h, : (s.out_w - 1) * s.stride_w + 1 : s.stride_w]
+        y += np.einsum("bchw,oc->bohw", taken, layer.w[:, :, ky, kx].astype(np.int64))
+    y = np.rint((y + layer.bias[None, :, None, None]) * layer.scale / 2**17)
+    return np.clip(y, 0 if s.relu else -128, min(s.clamp, 127)).astype(np.int8)
+
+
+@cache
+def expected(name: str) -> np.ndarray:
+    return convolve(data(name))
+
+
+def check(made: Schedule, chip: ChipConfig, layer: LayerData, wanted: np.ndarray) -> None:
+    validate(made, chip)
+    found = functional.run(made, chip, {"x": layer.x, "w": layer.w, "bias": layer.bias})["y"]
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("chip_name", CHIPS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_winner_computes_the_layer(name: str, chip_name: str) -> None:
+    chip, layer = load(chip_name), data(name)
+    made = schedule(layer.shape, chip, layer.scale)
+    check(made, chip, layer, expected(name))
+    assert made.predicted is not None
+    assert len(made.predicted.start) == len(made.operations)
+    assert made.predicted.cycles >= max(made.predicted.end)
+    macs = chip.rows * chip.cols * len(chip.cores)
+    assert made.predicted.cycles > layer.shape.macs / macs, "faster than the arrays can be"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("chip_name", CHIPS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_order_computes_the_layer(name: str, chip_name: str, order: str) -> None:
+    """Tile sizes, partitions, routes and ramps drawn for each order, until several have fitted."""
+    chip, layer = load(chip_name), data(name)
+    problem = pose(layer.shape, chip)
+    random = np.random.default_rng([ord(letter) for letter in name + chip_name + order])
+    done = 0
+    for _ in range(40):
+        cores = len(chip.cores)
+        parts_n = int(random.integers(1, min(cores, problem.n_blocks) + 1))
+        candidate = Candidate(
+            parts_m=int(random.integers(1, min(cores // parts_n, problem.images * problem.out_rows) + 1)),
+            parts_n=parts_n,
+            snap=bool(random.integers(2)),
+            tile_rows=int(random.integers(1, min(problem.out_rows, 30) + 1)),
+            tile_columns=int(random.choice([problem.out_w, problem.out_w, -(-problem.out_w // 2)])),
+            tile_n=int(random.integers(1, problem.n_blocks + 1)),
+            tile_k=int(random.integers(1, problem.k_blocks + 1)),
+            order=order,  # type: ignore[arg-type]
+            **{
+                flag: bool(random.integers(2))
+                for flag in ("x_spm", "w_spm", "ramp_rows", "ramp_k", "tail_rows", "strip")
+            },
+        )
+        try:
+            made = build(layer.shape, chip, candidate, layer.scale)
+        except DoesNotFit:
+            continue
+        check(made, chip, layer, expected(name))
+        done += 1
+        if done == 2:
+            break
+    assert done == 2
+
+
+def test_small_memories_force_every_tiling() -> None:
+    """A chip whose memories hold a few rows and one weight tile: slots are evicted, sums stay in ACC."""
+    chip = load("quad8").model_copy(update={"core": CoreConfig(a_words=180, b_words=200, acc_words=40, out_words=36)})
+    layer = data("same_3x3")
+    made = schedule(layer.shape, chip, layer.scale)
+    check(made, chip, layer, expected("same_3x3"))
+    for order in ORDERS:
+        made = build(layer.shape, chip, Candidate(2, 2, False, 2, 7, 1, 1, order, ramp_k=True), layer.scale)
+        check(made, chip, layer, expected("same_3x3"))
+        assert any(isinstance(op, Gemm) and op["to_acc"] for op in made.operations)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_orders_keep_still_what_they_promise(order: str) -> None:
+    """Weight-stationary fetches each weight once even if only two tiles fit B, input-stationary each input."""
+    chip = load("mono16").model_copy(
+        update={"core": CoreConfig(a_words=2 * 64, b_words=2 * 144, acc_words=1024, out_words=256)}
+    )
+    shape = ConvShape("still", 1, 64, 8, 8, 64, 3, 3, 1, 1, 1, 1, 1, 1)
+    made = build(shape, chip, Candidate(1, 1, False, 2, 8, 1, 1, order))  # type: ignore[arg-type]
+    fetched = {name: 0 for name in "xw"}
+    for op in made.operations:
+        if isinstance(op, Move) and op.label[0] in "xw":
+            fetched[op.label[0]] += op.words
+    weights, inputs = 4 * 4 * 144, 4 * (24 + 32 + 32 + 24)
+    if order == "weight":
+        assert fetched["w"] == weights < fetched["x"]
+    elif order == "input":
+        assert fetched["x"] == inputs
+        assert fetched["w"] > weights
+    else:
+        assert fetched["w"] > weights
+
+
+def test_staged_operands_leave_dram_once() -> None:
+    chip = load("quad16")
+    shape = ConvShape("staged", 1, 64, 16, 16, 64, 3, 3, 1, 1, 1, 1, 1, 1)
+    made = build(shape, chip, Candidate(4, 1, False, 4, 16, 1, 4, "weight", w_spm=True))
+    words = made.tensor("w").words
+    staged = sum(op.words for op in made.operations if isinstance(op, Move) and op.label == "stage w")
+    assert staged == words
+    assert {op.src.tile for op in made.operations if isinstance(op, Move) and op.label == "w from spm"} <= {*chip.spms}
+
+
+def test_strip_fetches_every_row_once() -> None:
+    chip = load("quad16")
+    shape = ConvShape("strip", 1, 16, 16, 16, 16, 3, 3, 1, 1, 1, 1, 1, 1)
+
+    def inputs(candidate: Candidate) -> int:
+        ops = build(shape, chip, candidate).operations
+        return sum(op.words for op in ops if isinstance(op, Move) and op.label.startswith("x"))
+
+    tiled = Candidate(4, 1, False, 1, 16, 1, 1, "weight")
+    # Four cores of four rows each and a halo row where they meet.
+    assert inputs(replace(tiled, strip=True)) == (5 + 6 + 6 + 5) * 16
+    assert inputs(tiled) == (4 * 3 * 4 - 2) * 16
+
+
+def test_same_search_twice_is_the_same() -> None:
+    chip, shape = load("quad16"), SHAPES["same_3x3"]
+    assert schedule(shape, chip) == schedule(shape, chip)
+
+
+def test_model_decides_among_the_leaders() -> None:
+    """`predict` is asked about the leaders, and its favourite is returned with its prediction."""
+    chip, shape = load("quad16"), SHAPES["same_3x3"]
+    asked: list[Schedule] = []
+
+    def predict(made: Schedule, _: ChipConfig) -> Prediction:
+        asked.append(made)
+        return Prediction(cycles=1000 - len(asked))
+
+    made = schedule(shape, chip, predict=predict, rerank=3)
+    assert len(asked) == 3
+    assert made.operations == asked[-1].operations
+    assert made.predicted == Prediction(cycles=997)
+
+
+def test_compute_bound_layers_keep_the_arrays_busy() -> None:
+    chip = load("quad16")
+    for shape in (
+        ConvShape("res3x3", 1, 128, 28, 28, 128, 3, 3, 1, 1, 1, 1, 1, 1),
+        ConvShape("res1x1", 1, 128, 28, 28, 512),
+        gemm_shape("square", 512, 512, 512),
+    ):
+        best = search(shape, chip).ranked[0]
+        assert shape.macs / (4 * 256 * best.replayed.cycles) > 0.9, shape.name
+
+
+def test_replay_serves_one_operation_at_a_time() -> None:
+    """GEMMs of a core never overlap, and nothing begins before what it waits for has ended."""
+    chip = load("quad16")
+    emission = emit(SHAPES["same_3x3"], chip, Candidate(2, 2, False, 2, 7, 1, 1, "output", ramp_k=True))
+    prediction = replay(emission.nodes, chip)
+    place = {id(node): index for index, node in enumerate(emission.nodes)}
+    for index, node in enumerate(emission.nodes):
+        assert all(prediction.end[place[id(other)]] <= prediction.start[index] + 1 for other in node.after)
+    for core in chip.cores:
+        busy = sorted((prediction.start[i], n.cycles) for i, n in enumerate(emission.nodes) if n.fields and n.issuer == core)
+        assert all(start + cycles <= after for (start, cycles), (after, _) in zip(busy, busy[1:], strict=False))
+
+
+def test_parts_cover_everything_once() -> None:
+    problem = pose(SHAPES["dilated_b2"], load("quad16"))
+    for parts_m, parts_n, snap in ((4, 1, False), (3, 1, True), (2, 2, False), (1, 2, True)):
+        candidate = Candidate(parts_m, parts_n, snap, 2, problem.out_w, 1, 1, "output")
+        covered = [
+            (image, row, n)
+            for part in parts(problem, load("quad16"), candidate)
+            for image, r0, r1 in part.segments
+            for row in range(r0, r1)
+            for n in range(part.n0, part.n1)
+        ]
+        assert sorted(covered) == sorted(product(range(2), range(problem.out_rows), range(problem.n_blocks)))
+    assert even(0, 7, 3) == [(0, 2), (2, 4), (4, 7)]
+
+
+def test_slots_evict_what_is_needed_last() -> None:
+    uses = list(enumerate("abcabdab"))
+    stays = assign(uses, 3)
+    assert [(stay.key, stay.first) for stay in stays] == [("a", 0), ("b", 1), ("c", 2), ("d", 5)]
+    assert stays[3].slot == stays[2].slot
+    assert stays[3].free_after == 2
+    with pytest.raises(ValueError, match="too few"):
+        assign([(0, "a"), (0, "b")], 1)
+
+
+def test_layer_that_fits_no_tiling_names_the_memory() -> None:
+    chip = load("tiny").model_copy(update={"core": CoreConfig(b_words=50)})
+    shape = ConvShape("big", 1, 8, 9, 9, 8, 5, 5, 1, 1)
+    with pytest.raises(DoesNotFit, match=r"layer big .* chip tiny.* B needs 100 words, has 50 \(50 too few\)"):
+        schedule(shape, chip)
+    dry = load("tiny").model_copy(update={"dram": DramConfig(words=100, bytes_per_cycle=4)})
+    with pytest.raises(DoesNotFit, match="DRAM tile 0 is too small"):
+        schedule(shape, dry)
+
+
+def test_wide_pictures_are_cut_into_columns() -> None:
+    chip = load("quad8")
+    layer = random_data(ConvShape("wide", 1, 8, 4, 1500, 8, 3, 3, 1, 1, 1, 1, 1, 1))
+    made = schedule(layer.shape, chip, layer.scale)
+    check(made, chip, layer, convolve(layer))
+
+
+def test_padding_beyond_the_kernel_is_refused() -> None:
+    with pytest.raises(DoesNotFit, match="pad_top = 3"):
+        schedule(ConvShape("far", 1, 8, 9, 9, 8, 3, 3, 1, 1, 3, 1, 1, 1), load("quad16"))
+
+
+@pytest.mark.parametrize("chip_name", CHIPS)
+@pytest.mark.parametrize("name", ["same_3x3", "first_7x7_s2", "gemm"])
+def test_winner_lowers_to_a_program(name: str, chip_name: str) -> None:
+    chip = load(chip_name)
+    program = lower(schedule(SHAPES[name], chip), chip)
+    assert program.streams
+
+
+def test_unknown_scheduler_lists_the_known() -> None:
+    with pytest.raises(scheduler.SchedulerError, match="unknown scheduler 'loop'; known are loop_order"):
+        scheduler.find("loop")
+    assert scheduler.find("loop_order") is schedule
