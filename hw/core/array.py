@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, ValueLike, signed, unsigned
+from amaranth.hdl import (
+    Cat,
+    ClockSignal,
+    Instance,
+    Module,
+    Mux,
+    ResetSignal,
+    Signal,
+    Value,
+    ValueLike,
+    signed,
+    unsigned,
+)
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -57,6 +69,7 @@ class ArrayBlock(wiring.Component):
 
     def __init__(self, rows: int, cols: int, product_register: bool) -> None:
         self._rows, self._cols, self._product_register = rows, cols, product_register
+        self.module_name = f"array_{rows}x{cols}"
         super().__init__(
             {
                 "a": In(signed(8)).array(rows),
@@ -165,6 +178,9 @@ class ArrayBlock(wiring.Component):
 class SystolicArray(wiring.Component):
     """`config.rows` x `config.cols` PEs, one block or a grid of blocks; the ports are those of `ArrayBlock`.
 
+    With `separate_blocks` the blocks are instances of modules that must be converted on their own (`blocks`), each kind
+    once however often it is used.
+
     `row` counts over the whole array. Block corners are so far apart in time as they are in space, so the timing is
     that of one large block.
     """
@@ -177,8 +193,8 @@ class SystolicArray(wiring.Component):
     row: Signal
     result: list[Signal]
 
-    def __init__(self, config: ChipConfig) -> None:
-        self._config = config
+    def __init__(self, config: ChipConfig, separate_blocks: bool = False) -> None:
+        self._config, self._separate_blocks = config, separate_blocks
         super().__init__(
             {
                 "a": In(signed(8)).array(config.rows),
@@ -200,7 +216,7 @@ class SystolicArray(wiring.Component):
         for j, height in enumerate(heights):
             for i, width in enumerate(widths):
                 block = blocks[j, i] = ArrayBlock(height, width, self._config.product_register)
-                m.submodules[f"block_{j}_{i}"] = block
+                m.submodules[f"block_{j}_{i}"] = self._instance(block) if self._separate_blocks else block
                 left, above = blocks.get((j, i - 1)), blocks.get((j - 1, i))
                 for y in range(height):
                     m.d.comb += block.a[y].eq(left.a_out[y] if left else self.a[tops[j] + y])
@@ -221,3 +237,21 @@ class SystolicArray(wiring.Component):
                     value = Mux(self.row >= tops[j], blocks[j, i].result[x], value)
                 m.d.comb += self.result[lefts[i] + x].eq(value)
         return m
+
+    @staticmethod
+    def _instance(block: ArrayBlock) -> Instance:
+        ports: dict[str, Value] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
+        for path, member, value in block.signature.flatten(block):
+            direction = "o" if member.flow is Out else "i"
+            ports[f"{direction}_{'__'.join(map(str, path))}"] = value
+        return Instance(block.module_name, **ports)
+
+
+def blocks(config: ChipConfig) -> dict[str, ArrayBlock]:
+    """Module name to block, one of each kind that the array of this chip instantiates if `separate_blocks`."""
+    kinds = [
+        ArrayBlock(height, width, config.product_register)
+        for height in sorted(set(split(config.rows)))
+        for width in sorted(set(split(config.cols)))
+    ]
+    return {block.module_name: block for block in kinds}

@@ -30,6 +30,7 @@ class MatrixUnit(wiring.Component):
       rows = P the latter means until the GEMM has read its operands.
     - `fault`: strobe, at most one per GEMM and memory pair: ADDRESS (value = the word address), SHAPE, RESERVED_BITS
       (value = 0). See `OperandReader` and `Drain`: a faulted GEMM never leaves the memories and always retires.
+    - `separate_blocks`: see `SystolicArray`; for conversion, not for Amaranth's simulator.
     - `busy`: a GEMM is somewhere in the unit. `reading`: this cycle belongs to a window.
     """
 
@@ -43,8 +44,8 @@ class MatrixUnit(wiring.Component):
     busy: Signal
     reading: Signal
 
-    def __init__(self, config: ChipConfig) -> None:
-        self._config = config
+    def __init__(self, config: ChipConfig, separate_blocks: bool = False) -> None:
+        self._config, self._separate_blocks = config, separate_blocks
         super().__init__(
             {
                 "issue": In(stream.Signature(GEMM_LAYOUT)),
@@ -68,7 +69,7 @@ class MatrixUnit(wiring.Component):
         m.submodules.skew = skew = Skew(config.lanes, max(config.rows, config.cols))
         m.submodules.a_edge = a_edge = OperandEdge(config.lanes, config.rows)
         m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols)
-        m.submodules.array = array = SystolicArray(config)
+        m.submodules.array = array = SystolicArray(config, self._separate_blocks)
         m.submodules.drain = drain = Drain(config)
         m.submodules.a_mem = a_mem = Memory(shape=unsigned(config.word_bits), depth=core.a_words, init=[])
         m.submodules.b_mem = b_mem = Memory(shape=unsigned(config.word_bits), depth=core.b_words, init=[])

@@ -84,7 +84,7 @@ class Delivery(wiring.Component):
             with m.State("HEAD"):
                 is_dram = (head.addr[24:28] == Region.MAIN) if self.dram else 0
                 accept = Signal()
-                m.d.comb += accept.eq(self.flit.valid & ~owed)
+                m.d.comb += accept.eq(self.flit.valid & (~owed | self.landed.ready))
                 if self.dram:
                     m.d.comb += [
                         self.burst.valid.eq(accept & good & is_dram),

@@ -21,7 +21,7 @@ from meshloom.hw.isa import REQUEST_FLITS
 from meshloom.sched.schedule import Prediction
 
 if TYPE_CHECKING:
-    from .emit import Node
+    from .nodes import Node
 
 Grid = NDArray[np.float64]
 

@@ -2,8 +2,7 @@
 
 Every tensor is seen as [plane][row][column] words: activations have a plane for each image and channel block, weights
 a plane for each output block, whose rows are windows of `cols` words. Planes are cut into segments of whole rows;
-each segment of each plane has a home among the DRAM tiles. A tensor may be stored several times (constants may,
-so that every core reads the copy whose DRAM tile has time).
+each segment of each plane has a home among the DRAM tiles.
 """
 
 from __future__ import annotations
@@ -14,20 +13,11 @@ from dataclasses import dataclass
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.schedule import Piece
 
+from .nodes import Run
 from .problem import DoesNotFit
 
 MAX_WORDS = (1 << 16) - 1
 MAX_STRIDE = (1 << 20) - 1
-
-
-@dataclass(frozen=True)
-class Run:
-    """A strided set of words in one tile (address includes the region), before it becomes a Span."""
-
-    tile: int
-    address: int
-    run: int
-    stride: int
 
 
 @dataclass(frozen=True)
@@ -59,7 +49,7 @@ class Dram:
 
 
 class Stored:
-    """One copy of an array of `planes` x `rows` x `width` words.
+    """An array of `planes` x `rows` x `width` words.
 
     `cuts` are the row boundaries of the segments, 0 and `rows` included; `home(plane, segment)` is a DRAM tile.
     Segments of one index and one home lie plane after plane, so that equal steps between planes are one MOVE.

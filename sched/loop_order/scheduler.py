@@ -26,7 +26,7 @@ SHORTLIST = 96
 BUDGET = 40000
 
 #: Switches of a candidate that are tried in all combinations on the leaders.
-VARIANTS = ("ramp_rows", "ramp_k", "tail_rows", "strip")
+VARIANTS = ("ramp_rows", "ramp_k", "tail_rows", "strip", "late")
 
 
 @dataclass(frozen=True)

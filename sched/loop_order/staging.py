@@ -1,133 +1,123 @@
-"""Operands staged in the shared scratchpad: fetched from DRAM once, then pulled by every core that needs them."""
+"""Operands staged in the shared scratchpad: fetched from DRAM once, then pulled by every core that needs them.
+
+A chunk is split among the banks, so that cores that want the same one at the same time have all banks to pull from.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Region, address
 
+from .nodes import Node, Run
 from .problem import DoesNotFit
 from .slots import assign
+from .tensors import Chunk, Tensors
 
-if TYPE_CHECKING:
-    from .emit import Node
-
-#: A tile is staged at most this many steps before its first pull.
+#: A chunk is staged at most this many steps before its first pull.
 AHEAD_STEPS = 6
 
 
 @dataclass(eq=False)
 class Stage:
-    """One stay of a tile in SPM; `position`: before which step it is fetched; `previous`: what lay there before."""
+    """One stay of a chunk in a bank; `position`: before which step it is fetched; `previous`: what lay there before."""
 
-    operand: str
-    key: tuple
+    chunk: Chunk
     tile: int
     address: int
-    words: int
     position: int
     first: int
     last: int
     previous: Stage | None
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[Node]
     readers: list[Node] = field(default_factory=list)
 
-    def fill(self, nodes: list[Node]) -> None:
-        """Its moves from DRAM."""
-        self.nodes = nodes
+    def pull(self, core: int, slot: int, chunk: Chunk, after: list[Node]) -> Node:
+        """The pull of a core that keeps the tile in a slot at address `slot`, where `chunk` says."""
+        words = chunk.words
+        inner, stride = chunk.plane_words, chunk.plane
+        if inner in (words, stride):
+            inner = stride = words
+        target = Run(core, slot + chunk.offset, inner, stride)
+        node = Node(
+            core, [*after, *self.nodes], f"{chunk.label} from spm", Run(self.tile, self.address, words, words), target, words
+        )
+        self.readers.append(node)
+        return node
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A core asks for a chunk before step `position`."""
+
+    position: int
+    core: int
+    chunk: Chunk
 
 
 class Staging:
-    """The stays of staged tiles in the SPM banks. `x`, `w`: which operands are staged."""
+    """The stays of staged chunks in the SPM banks. Raises DoesNotFit when the banks are too small for them.
 
-    def __init__(self, chip: ChipConfig, x: bool, w: bool) -> None:
-        self.x, self.w = x, w
-        self._chip = chip
+    `pulls`: everything that cores will ask for, each core's in the order of asking.
+    """
+
+    def __init__(self, chip: ChipConfig, tensors: Tensors, pulls: list[Pull]) -> None:
         self.stages: list[Stage] = []
-        self._by_pull: dict[tuple[int, str, tuple, int], Stage] = {}
-        self._next: dict[tuple[str, tuple, int], int] = {}
-
-    def place(self, pulls: list[tuple[int, int, str, tuple]], words: Callable[[str, tuple], int]) -> None:
-        """Assigns slots for `pulls` = (position, core, operand, key). Raises DoesNotFit when SPM is too small."""
-        if not pulls:
-            return
-        banks = self._chip.spms
-        if not banks:
-            raise DoesNotFit(f"chip {self._chip.name} has no spm tile to stage operands in")
-        operands = [name for name, staged in (("w", self.w), ("x", self.x)) if staged]
-        for index, operand in enumerate(operands):
-            mine = sorted(pull for pull in pulls if pull[2] == operand)
-            size = max(words(operand, key) for _, _, _, key in mine)
-            # Both operands staged: each has banks of its own if there are enough, otherwise half of every bank.
-            own = banks[index :: len(operands)] if len(banks) >= len(operands) else banks
-            share = self._chip.spm_words // (1 if len(banks) >= len(operands) else len(operands))
-            base = 0 if len(banks) >= len(operands) else index * share
-            bank_of: dict[tuple, int] = {}
-            for _, _, _, key in mine:
-                bank_of.setdefault(key, own[len(bank_of) % len(own)])
-            for bank in own:
-                here = [pull for pull in mine if bank_of[pull[3]] == bank]
-                if here:
-                    self._place_bank(operand, bank, base, share, size, here, words)
+        self._serving: dict[tuple[int, tuple], list[Stage]] = {}
+        names = sorted({pull.chunk.tensor for pull in pulls})
+        if names and not chip.spms:
+            raise DoesNotFit(f"chip {chip.name} has no spm tile to stage operands in")
+        share = chip.spm_words // max(len(names), 1)
+        for index, name in enumerate(names):
+            for number, bank in enumerate(chip.spms):
+                mine = [
+                    Pull(pull.position, pull.core, part)
+                    for pull in pulls
+                    if pull.chunk.tensor == name
+                    for part in pull.chunk.split(len(chip.spms))[number : number + 1]
+                ]
+                if mine:
+                    self._place(tensors, bank, index * share, share, mine)
         self.stages.sort(key=lambda stage: (stage.position, stage.first))
 
-    def _place_bank(
-        self,
-        operand: str,
-        bank: int,
-        base: int,
-        share: int,
-        size: int,
-        pulls: list[tuple[int, int, str, tuple]],
-        words: Callable[[str, tuple], int],
-    ) -> None:
-        if size > share:
-            raise DoesNotFit(f"SPM tile {bank} is too small: a staged tile needs {size} words, it has {share}")
+    def _place(self, tensors: Tensors, bank: int, base: int, room: int, pulls: list[Pull]) -> None:
+        pulls.sort(key=lambda pull: (pull.position, pull.core))
+        size = max(pull.chunk.words for pull in pulls)
+        if size > room:
+            raise DoesNotFit(f"SPM tile {bank} is too small: a staged tile needs {size} words, it has {room}")
         try:
-            stays = assign([(position, key) for position, _, _, key in pulls], share // size)
+            stays = assign([(pull.position, pull.chunk.box) for pull in pulls], room // size)
         except ValueError as error:
             raise DoesNotFit(f"SPM tile {bank}: {error}") from error
+        chunks = {pull.chunk.box: pull.chunk for pull in pulls}
         in_slot: dict[int, Stage] = {}
+        by_box: dict[tuple, list[Stage]] = {}
         latest = 0
-        found = []
         for stay in stays:
             latest = max(latest, stay.free_after + 1, stay.first - AHEAD_STEPS)
-            stage = Stage(
-                operand,
-                stay.key,
-                bank,
-                address(Region.MAIN, base + stay.slot * size),
-                words(operand, stay.key),
-                latest,
-                stay.first,
-                stay.last,
-                in_slot.get(stay.slot),
-            )
+            chunk, at = chunks[stay.key], address(Region.MAIN, base + stay.slot * size)
+            nodes = [
+                Node(bank, [], f"{chunk.label} to spm", t.dram, t.local, t.words)
+                for t in tensors.transfers(chunk, bank, at)
+            ]
+            stage = Stage(chunk, bank, at, latest, stay.first, stay.last, in_slot.get(stay.slot), nodes)
             in_slot[stay.slot] = stage
-            found.append(stage)
-        self.stages += found
-        by_key: dict[tuple, list[Stage]] = {}
-        for stage in found:
-            by_key.setdefault(stage.key, []).append(stage)
-        for position, core, _, key in pulls:
-            stage = next(s for s in by_key[key] if s.first <= position <= s.last)
-            count = self._next.get((operand, key, core), 0)
-            self._next[operand, key, core] = count + 1
-            self._by_pull[core, operand, key, count] = stage
-        self._served: dict[tuple[int, str, tuple], int] = {}
+            by_box.setdefault(stay.key, []).append(stage)
+            self.stages.append(stage)
+        for pull in pulls:
+            stage = next(s for s in by_box[pull.chunk.box] if s.first <= pull.position <= s.last)
+            self._serving.setdefault((pull.core, pull.chunk.box), []).append(stage)
 
-    def of(self, operand: str, key: tuple, core: int) -> Stage:
-        """The stage that serves a core's next pull of `key`."""
-        count = self._served.get((core, operand, key), 0)
-        self._served[core, operand, key] = count + 1
-        return self._by_pull[core, operand, key, count]
+    def of(self, core: int, chunk: Chunk) -> Stage:
+        """The stage that serves a core's next pull of part of a chunk."""
+        return self._serving[core, chunk.box].pop(0)
 
     def by_position(self) -> dict[int, list[Stage]]:
-        """Stages by the position before which they are fetched."""
+        """Stages by the position before which they are fetched; their moves then wait for what lay there before."""
         found: dict[int, list[Stage]] = {}
         for stage in self.stages:
+            for node in stage.nodes:
+                node.after += stage.previous.readers if stage.previous else []
             found.setdefault(stage.position, []).append(stage)
         return found

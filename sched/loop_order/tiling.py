@@ -28,6 +28,7 @@ class Candidate:
     `x_spm`, `w_spm`: the operand is staged in SPM once and pulled from there. `ramp_rows`, `ramp_k`: the first tiles
     are small (fewer rows; fewer channels and kernel rows), so that the array starts early; `tail_rows`: so are the last,
     so that the last store is short. `strip`: a core's input rows lie in A side by side, so that no tile fetches its halo again.
+    `late`: tiles are asked for just in time, not early.
     """
 
     parts_m: int
@@ -44,6 +45,7 @@ class Candidate:
     ramp_k: bool = False
     tail_rows: bool = False
     strip: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 Reads and writes share the channel: whoever is alone has its whole rate, two take turns beat by beat. Bursts of reads are
 served in order, the first word at the earliest `latency` cycles after the address, and only as fast as the packetiser
-takes words. The channel is shared packet by packet: a write that begins in the middle of a read packet slows the packets
-after it, not the rest of that one.
+takes words. A packet that begins while one of the other kind is under way delays that one as much as itself.
 """
 
 from __future__ import annotations
@@ -13,16 +12,18 @@ from dataclasses import dataclass
 
 from meshloom.hw.config import ChipConfig
 
+from .network import Packet
+
 _READ, _WRITE = 0, 1
 #: Cycles from a run offered by the mover to its address on the bus, and from a beat to the word at the packetiser.
 _TO_ADDRESS = 1
 _FROM_BEAT = 1
 #: Words that the port holds between the bus and the packetiser.
 _AHEAD = 3
-#: Cycles from a word taken by the port to its beat, from a last beat to the response, and on to the notify.
+#: Cycles from a word taken by the port to its beat, and from the last word taken to the notify (beat 1, response 4,
+#: notice 1).
 _TO_BEAT = 1
-_RESPONSE = 4
-_TO_NOTICE = 1
+WRITTEN = 6
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Dram:
         self.latency = chip.dram.latency
         self.word_cycles = chip.lanes / chip.dram.bytes_per_cycle
         self._until = [-1000.0, -1000.0]  # last beat of reads and of writes, as far as they are known
+        self._packets: list[Packet | None] = [None, None]  # that those beats belong to
 
     def read(self, cycle: int, bursts: list[tuple[int, int]]) -> Reading:
         """Bursts (offset, words) offered one a cycle from `cycle` on."""
@@ -65,12 +67,16 @@ class Dram:
         end = self._share(_READ, begin, words)
         return int(max(end, reading.of(word + words - 1))) + _FROM_BEAT
 
-    def write(self, head: int, tail: int, words: int) -> tuple[int, int]:
-        """A packet whose head is delivered in cycle `head` and whose last word could be in `tail`; returns the cycle in
-        which its last word is taken, and that in which the notify is offered."""
+    def carried_by(self, packet: Packet) -> None:
+        """The packet that carries the words last taken; it is slowed when a write takes its turns."""
+        self._packets[_READ] = packet
+
+    def write(self, head: int, packet: Packet, words: int) -> int:
+        """A packet whose head is delivered in cycle `head`; returns the cycle in which its last word is taken."""
         begin = max(head + 1 + _TO_BEAT, self._until[_WRITE] + self.word_cycles)
-        last = max(int(self._share(_WRITE, begin, words)), tail + _TO_BEAT)
-        return last - _TO_BEAT, last + _RESPONSE + _TO_NOTICE
+        last = int(self._share(_WRITE, begin, words))
+        self._packets[_WRITE] = packet
+        return last - _TO_BEAT
 
     def _share(self, kind: int, begin: float, words: int) -> float:
         """Beats of one kind from `begin` on; returns the cycle of the last. The other kind, if busy, is delayed."""
@@ -80,5 +86,7 @@ class Dram:
         end = begin + alone + contested - self.word_cycles
         if contested:
             self._until[other] += contested
+            if (packet := self._packets[other]) is not None:
+                packet.delay(int(contested))
         self._until[kind] = end
         return end

@@ -33,22 +33,37 @@ class Clock(Protocol):
 class Packet:
     """A packet on its way. `flits` counts the head; `last`: cycle in which the source can offer the last flit.
 
-    `injected` is called in the cycle in which the last flit enters the network; `delivered` with the cycle in which the
-    receiver takes the head, and answers with the cycle in which it can take the last flit.
+    Called in their cycles: `injected` when the last flit enters the network, `landed` when the receiver takes it.
+    `delivered` is called when the receiver takes the head, and answers with the cycle in which it can take the last flit.
+    `last` and `tail` may grow while the packet is under way (`delay`): whoever was told is told when it is true.
     """
 
-    __slots__ = ("buffers", "delivered", "flits", "heads", "injected", "inputs", "last", "ports", "settled", "tail")
+    __slots__ = (
+        "buffers", "delivered", "flits", "heads", "injected", "inputs", "landed", "last", "ports", "settled", "tail"
+    )  # fmt: skip
 
     def __init__(
-        self, flits: int, last: int, injected: Callable[[int], None] | None, delivered: Callable[[int], int]
+        self,
+        flits: int,
+        last: int,
+        delivered: Callable[[int], int],
+        injected: Callable[[int], None] | None = None,
+        landed: Callable[[int], None] | None = None,
     ) -> None:
-        self.flits, self.last, self.injected, self.delivered = flits, last, injected, delivered
+        self.flits, self.last = flits, last
+        self.delivered, self.injected, self.landed = delivered, injected, landed
         self.ports: list[_Port] = []
         self.inputs: list[int] = []  # number of the input through which it comes to each router
         self.buffers: list[_Input] = []
         self.heads: list[int] = []  # cycle in which the head has left each router
         self.tail: int | None = None  # cycle in which the receiver takes the last flit
         self.settled = -1  # the first place (-1: the source) of which it is open when the tail leaves it
+
+    def delay(self, cycles: int) -> None:
+        """The source, or the receiver if it has the head, is slower by this much than it was thought to be."""
+        self.last += cycles
+        if self.tail is not None:
+            self.tail += cycles
 
 
 class _Port:
@@ -167,31 +182,51 @@ class Plane:
         hop = len(packet.heads)
         if hop == len(packet.ports):
             packet.tail = max(packet.delivered(cycle), packet.last + hop)
+            if packet.landed is not None:
+                self._when(packet, None, packet.landed)
         else:
             self._enter(packet, hop, cycle)
         self._settle(packet)
 
     def _settle(self, packet: Packet) -> None:
         """Frees what the tail is now known to leave."""
-        depth, heads, beyond = self.depth, packet.heads, packet.flits - 1
-        reached = len(heads)  # the next router whose head is still to come
+        reached = len(packet.heads)  # the next router whose head is still to come
         while packet.settled < reached:
             place = packet.settled
-            if packet.tail is None and (reached - place) * depth <= beyond:
+            if packet.tail is None and (reached - place) * self.depth <= packet.flits - 1:
                 return  # that head could still hold the tail up
-            leave = packet.last + place + 1
-            for further in range(max(place, 0), min(reached, place + beyond // depth + 1)):
-                leave = max(leave, heads[further] + beyond - (further - place) * (depth - 1))
-            if packet.tail is not None:
-                end = reached - 1
-                pace = (packet.tail - heads[end]) / max(1, beyond)
-                between = end - place
-                leave = max(leave, packet.tail - int(between * (depth * pace - 1)) if between * depth <= beyond else 0)
             packet.settled += 1
             if place >= 0:
-                self._release(packet, place, leave)
+                self._when(packet, place, lambda now, place=place: self._release(packet, place, now))
             elif packet.injected is not None:
-                self.clock.at(leave, packet.injected)
+                self._when(packet, place, packet.injected)
+
+    def _leave(self, packet: Packet, place: int | None) -> int:
+        """Cycle in which the tail leaves a place (None: is taken by the receiver), as far as is known now."""
+        if place is None:
+            assert packet.tail is not None
+            return packet.tail
+        depth, heads, beyond = self.depth, packet.heads, packet.flits - 1
+        reached = len(heads)
+        leave = packet.last + place + 1
+        for further in range(max(place, 0), min(reached, place + beyond // depth + 1)):
+            leave = max(leave, heads[further] + beyond - (further - place) * (depth - 1))
+        if packet.tail is not None and (between := len(packet.ports) - 1 - place) * depth <= beyond:
+            pace = (packet.tail - heads[-1]) / max(1, beyond)
+            leave = max(leave, packet.tail - int(between * (depth * pace - 1)))
+        return leave
+
+    def _when(self, packet: Packet, place: int | None, event: Callable[[int], None]) -> None:
+        """Calls `event` in the cycle in which the tail leaves a place, however late that turns out to be."""
+
+        def check(now: int) -> None:
+            true = self._leave(packet, place)
+            if true > now:
+                self.clock.at(true, check)
+            else:
+                event(now)
+
+        self.clock.at(self._leave(packet, place), check)
 
     def _release(self, packet: Packet, hop: int, leave: int) -> None:
         """The tail leaves router `hop` in cycle `leave`."""

@@ -18,7 +18,7 @@ from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 from meshloom.hw.timing import GEMM_ISSUE_CYCLES, GemmShape, gemm_cycles, gemm_occupancy
 
 from ..program.program import Program, Stream
-from .dram import Dram, Reading
+from .dram import WRITTEN, Dram, Reading
 from .network import Packet, Plane
 
 #: Flits of a request packet, and cycles from one request taken by a sender to the next.
@@ -131,7 +131,7 @@ class _Machine:
             self.post(target, semaphore, count, now)
             return now
 
-        self.posts.send(source, target, cycle, Packet(1, cycle, None, arrived))
+        self.posts.send(source, target, cycle, Packet(1, cycle, arrived))
 
     def landed(self, tile: int, fields: dict[str, int], cycle: int) -> None:
         """The last word of a MOVE is in memory; `cycle`: the notify is offered."""
@@ -153,27 +153,34 @@ class _Machine:
         last: int,
         final: bool,
         injected: Callable[[int], None],
+        reader: Dram | None,
     ) -> None:
-        """One data packet (address, words): head offered in `head`, last word not before `last`."""
+        """One data packet (address, words): head offered in `head`, last word not before `last`. `reader`: the
+        channel that its words come from."""
         address, words = packet
         target = fields["dst_tile"]
         region, offset = split_address(address)
         to_dram = region == Region.MAIN and self.chip.tiles[target] is TileKind.DRAM
 
-        def delivered(now: int) -> int:
-            tail = max(now + words, last)
-            if to_dram:
-                tail, written = self.drams[target].write(now, tail, words)
-                if final:
-                    self.at(written, lambda cycle: self.landed(target, fields, cycle))
-            elif region >= Region.RING_MOVER:
-                front = self.streams[target, Unit(region - Region.RING_MOVER)]
-                self.at(now + 1, lambda cycle: front.arrived(offset, words, now + 1, tail))
-            elif final:
-                self.at(tail + 1, lambda cycle: self.landed(target, fields, cycle))
-            return tail
+        dram = self.drams[target] if to_dram else None
 
-        self.data.send(source, target, head, Packet(words + 1, last, injected, delivered))
+        def delivered(now: int) -> int:
+            if dram is not None:
+                return dram.write(now, sent, words)
+            if region >= Region.RING_MOVER:
+                front = self.streams[target, Unit(region - Region.RING_MOVER)]
+                tail = max(now + words, sent.last)
+                self.at(now + 1, lambda cycle: front.arrived(offset, words, now + 1, tail))
+            return now + words
+
+        def landed(now: int) -> None:
+            # to DRAM: when the write has been answered; else in the next cycle
+            self.at(now + (WRITTEN if to_dram else 1), lambda cycle: self.landed(target, fields, cycle))
+
+        sent = Packet(words + 1, last, delivered, injected, landed if final else None)
+        if reader is not None:
+            reader.carried_by(sent)
+        self.data.send(source, target, head, sent)
 
 
 class _Sender:
@@ -211,7 +218,7 @@ class _Sender:
             return tail
 
         self.machine.requests.send(
-            self.tile, target, cycle + 1, Packet(_REQUEST_FLITS, last, injected, delivered)
+            self.tile, target, cycle + 1, Packet(_REQUEST_FLITS, last, delivered, injected)
         )
         taken(cycle)
 
@@ -502,8 +509,10 @@ class _Sending:
         self.at += 1
         final = self.at == len(self.packets)
         last = cycle + words
+        reader = None
         if not isinstance(move.source, int):
-            last = max(last, mover.dram.take(move.source, self.words_sent, words, cycle))
+            reader = mover.dram
+            last = max(last, reader.take(move.source, self.words_sent, words, cycle))
         self.words_sent += words
 
         def injected(now: int) -> None:
@@ -515,7 +524,7 @@ class _Sending:
                 machine.at(max(now, mover.source_free), mover.serve)
             mover.finished(move, now)
 
-        machine.deliver(mover.tile, move.fields, packet, cycle, last, final, injected)
+        machine.deliver(mover.tile, move.fields, packet, cycle, last, final, injected, reader)
 
 
 def _packets(fields: dict[str, int]) -> list[tuple[int, int]]:
