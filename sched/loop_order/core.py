@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Region, address
 
 from .nodes import Node
@@ -56,12 +55,9 @@ class Core:
     the GEMM of step i.
     """
 
-    def __init__(
-        self, tensors: Tensors, plan: Plan, chip: ChipConfig, candidate: Candidate, fixed: dict[str, int]
-    ) -> None:
+    def __init__(self, tensors: Tensors, plan: Plan, candidate: Candidate, fixed: dict[str, int]) -> None:
         self.tensors, self.plan, self.candidate, self.fixed = tensors, plan, candidate, fixed
         self.tile = plan.part.core
-        self._banks = len(chip.spms)
         self._problem = tensors.problem
         self._lead = AHEAD_LATE if candidate.late else AHEAD
         self._bias_slot = max(stay.key[1] - stay.key[0] for stay in plan.bias)
@@ -192,9 +188,7 @@ class Core:
         slot = self._address(wish.operand, wish.stay)
         for position, chunk in wish.chunks:
             if self._staged(wish.operand):
-                nodes = [
-                    staging.of(self.tile, part).pull(self.tile, slot, part, after) for part in chunk.split(self._banks)
-                ]
+                nodes = staging.pull(self.tile, slot, chunk, after)
             else:
                 nodes = [
                     Node(self.tile, list(after), chunk.label, t.dram, t.local, t.words)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
 from meshloom.hw.isa import REQUEST_FLITS
-from meshloom.sched.schedule import Prediction
 
 if TYPE_CHECKING:
     from .nodes import Node
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 Grid = NDArray[np.float64]
 
 #: Cycles from the start of a run until the first instructions of the streams execute.
-START_CYCLES = 90
+START_CYCLES = 150
 #: Cycles from an instruction that issues a request until the mover asked for has its first word to send.
 REQUEST_CYCLES = 16
 #: Cycles a word is on its way between two tiles.
@@ -115,16 +114,17 @@ def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
     bound = bound + np.where((loads.a_slots < 2) & (loads.a_fetch > 1), loads.a_fetch * (loads.a_tile + 80), 0)
     bound = bound + np.where((loads.b_slots < 2) & (loads.b_fetch > 1), loads.b_fetch * (loads.b_tile + 80), 0)
     bound = bound + np.where((loads.out_slots < 2) & (loads.gemms > 1), loads.out_words, 0)
-    # The first tiles come in pieces (see ramps), so that only about a third of them delays the array.
-    first = np.maximum(loads.a_tile + loads.b_tile, cores * (loads.a_tile + loads.b_tile) * rate) / 3
+    # The first tiles come in pieces (see ramps): the array starts on an eighth, then waits if it is faster than they.
+    first = np.maximum(loads.a_tile + loads.b_tile, cores * (loads.a_tile + loads.b_tile) * rate)
+    first = first / 8 + np.maximum(0.875 * first - loads.gemm_cycles, 0)
     start = START_CYCLES + hop * (1 + 0.5 * (loads.x_spm + loads.w_spm)) + first
-    last = np.maximum(loads.out_tile, cores * loads.out_tile * rate) / 3
+    last = np.maximum(loads.out_tile, cores * loads.out_tile * rate) / 2
     # Fewer, larger GEMMs if nothing else decides.
     return bound + 2 * loads.gemms + start + last + pipeline_cycles(chip) + END_CYCLES
 
 
-def replay(nodes: Sequence[Node], chip: ChipConfig) -> Prediction:
-    """Start and end of every operation; each resource serves operations in the order in which they reach it.
+def replay(nodes: Sequence[Node], chip: ChipConfig) -> int:
+    """Cycles of a run in which each resource serves operations in the order in which they reach it.
 
     Resources: the stream of each mover and matrix unit, the mover of each tile (one word a cycle), the channel of each
     DRAM tile, the link into each tile. Contention inside the mesh is left out.
@@ -158,10 +158,10 @@ class _Replay:
         self.free = dict.fromkeys(self.streams, float(START_CYCLES))
         self.next = dict.fromkeys(self.streams, 0)
         self.waiting: dict[int, tuple[int, bool]] = {}  # heads of streams that wait for others
-        self.starts, self.ends = [0.0] * len(nodes), [0.0] * len(nodes)
+        self.ends = [0.0] * len(nodes)
         self.events: list[tuple[float, int, int]] = []
 
-    def run(self) -> Prediction:
+    def run(self) -> int:
         for key in self.streams:
             self._offer(key)
         while self.events:
@@ -173,7 +173,6 @@ class _Replay:
             node = self.nodes[index]
             key = (node.issuer, node.fields is None)
             if kind == _ISSUE:
-                self.starts[index] = time
                 if node.fields is not None:
                     self._go_on(key, time + node.cycles)
                     self._end(index, time + node.cycles + self.drain)
@@ -187,8 +186,7 @@ class _Replay:
                 self._serve(node.source.tile, time)
             else:
                 self._sink(index, node, time)
-        cycles = int(max(self.ends) + END_CYCLES)
-        return Prediction(cycles=cycles, start=tuple(map(int, self.starts)), end=tuple(map(int, self.ends)))
+        return int(max(self.ends) + END_CYCLES)
 
     def _serve(self, tile: int, time: float) -> None:
         """The mover of a tile takes up the next operation that has reached it, if it is free."""

@@ -13,6 +13,8 @@ from .tiling import Candidate, Item, MTile, Part, Range, k_tiles, m_tiles, n_til
 
 #: Result tiles that OUT is divided into at most; more than a few only delay nothing.
 OUT_SLOTS = 4
+#: Input tiles that a `tight` candidate keeps.
+TIGHT_SLOTS = 2
 #: The first pieces of a ramp take at least this many cycles each.
 PIECE_CYCLES = 64
 
@@ -150,7 +152,7 @@ def plan(problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part) -
             part=part,
             steps=steps,
             a=assign([(t, a_key(problem, held, s)) for t, s in enumerate(steps)],
-                     core.a_words // a_slot),
+                     min(core.a_words // a_slot, TIGHT_SLOTS if candidate.tight else 1 << 16)),
             b=assign([(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)], core.b_words // b_slot),
             bias=assign(uses_bias, 1 if whole else bias_slots // widest_n),
             a_slot=a_slot,

@@ -64,7 +64,9 @@ class Staging:
 
     def __init__(self, chip: ChipConfig, tensors: Tensors, pulls: list[Pull]) -> None:
         self.stages: list[Stage] = []
-        self._serving: dict[tuple[int, tuple], list[Stage]] = {}
+        self._banks = chip.spms
+        # The same box may lie in several banks, as different parts of different chunks.
+        self._serving: dict[tuple[int, int, tuple], list[Stage]] = {}
         names = sorted({pull.chunk.tensor for pull in pulls})
         if names and not chip.spms:
             raise DoesNotFit(f"chip {chip.name} has no spm tile to stage operands in")
@@ -107,11 +109,14 @@ class Staging:
             self.stages.append(stage)
         for pull in pulls:
             stage = next(s for s in by_box[pull.chunk.box] if s.first <= pull.position <= s.last)
-            self._serving.setdefault((pull.core, pull.chunk.box), []).append(stage)
+            self._serving.setdefault((bank, pull.core, pull.chunk.box), []).append(stage)
 
-    def of(self, core: int, chunk: Chunk) -> Stage:
-        """The stage that serves a core's next pull of part of a chunk."""
-        return self._serving[core, chunk.box].pop(0)
+    def pull(self, core: int, slot: int, chunk: Chunk, after: list[Node]) -> list[Node]:
+        """A core's next pulls of a chunk, part by part, into the tile slot at address `slot`."""
+        return [
+            self._serving[bank, core, part.box].pop(0).pull(core, slot, part, after)
+            for bank, part in zip(self._banks, chunk.split(len(self._banks)), strict=False)
+        ]
 
     def by_position(self) -> dict[int, list[Stage]]:
         """Stages by the position before which they are fetched; their moves then wait for what lay there before."""

@@ -28,7 +28,8 @@ class Candidate:
     `x_spm`, `w_spm`: the operand is staged in SPM once and pulled from there. `ramp_rows`, `ramp_k`: the first tiles
     are small (fewer rows; fewer channels and kernel rows), so that the array starts early; `tail_rows`: so are the last,
     so that the last store is short. `strip`: a core's input rows lie in A side by side, so that no tile fetches its halo again.
-    `late`: tiles are asked for just in time, not early.
+    `late`: tiles are asked for just in time, not early; `tight`: input tiles wait for the last but one to be used up, so
+    that no core asks for much while others have nothing yet.
     """
 
     parts_m: int
@@ -46,6 +47,7 @@ class Candidate:
     tail_rows: bool = False
     strip: bool = False
     late: bool = False
+    tight: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from .matrix_bench import FORMAT, Gemm, Outcome, read, run, write
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.core import golden
@@ -18,6 +17,8 @@ from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.matrix import MatrixUnit
 from meshloom.hw.isa import Addend, Cause, Region, address
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy, gemm_start
+
+from .matrix_bench import FORMAT, Gemm, Outcome, read, run, write
 
 COUNTS = ("k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels", "n_blocks")
 #: One window, one row; requantised with m / 2^17 = 1/4.
