@@ -31,14 +31,18 @@ def chip_ports(config: ChipConfig) -> wiring.Signature:
 
 
 class Chip(wiring.Component):
-    """Ports: `axi_<i>` (AXI4 master of the i-th dram tile of the floorplan), `bus` (AXI4-Lite slave of the host), `irq`.
+    """Ports: `axi_<i>` (AXI4 master of the i-th dram tile of the floorplan), `bus` (AXI4-Lite slave of the host) and
+    `irq` (the run has ended, well or not).
 
     Tiles are instances of modules that are emitted once for each kind (`hw.verilog` does that), because elaborating and
     simulating a core N times costs N times as much.
     """
 
-    def __init__(self, config: ChipConfig) -> None:
-        self.config = config
+    bus: Any  # AXI4Lite
+    irq: Signal
+
+    def __init__(self, config: ChipConfig, gated: bool = False) -> None:
+        self.config, self.gated = config, gated
         super().__init__(chip_ports(config))
 
     def elaborate(self, platform: object) -> Module:
@@ -46,7 +50,7 @@ class Chip(wiring.Component):
         config = self.config
         bits = {"data": config.data_flit_bits, "request": REQUEST_FLIT_BITS, "post": POST.width}
         depth = {"data": config.noc.data_depth, "request": config.noc.request_depth, "post": config.noc.post_depth}
-        meshes = {plane: Mesh(config.width, config.height, bits[plane], depth[plane]) for plane in PLANES}
+        meshes = {plane: Mesh(config.width, config.height, bits[plane], depth[plane], self.gated) for plane in PLANES}
         for plane, mesh in meshes.items():
             m.submodules[f"{plane}_plane"] = mesh
         clock = {"now": Signal(32), "go": Signal(), "trace": Signal()}
@@ -84,14 +88,15 @@ class Chip(wiring.Component):
         return m
 
 
-def _members(prefix: str, signature: wiring.Signature, interface: Any) -> dict[str, Any]:
+def _members(prefix: str, signature: wiring.Signature | wiring.FlippedSignature, interface: Any) -> dict[str, Any]:
     """Instance ports of an interface, named as the gateware library names flattened ports."""
+    members: Any = signature.flatten(interface)  # `Any`: the stubs take members for their flow
     return {
         f"{'o' if member.flow is Out else 'i'}_{prefix}__{'__'.join(str(part) for part in path)}": value
-        for (path, member, value) in signature.flatten(interface)
+        for path, member, value in members
     }
 
 
-def tiles_used(config: ChipConfig) -> dict[TileKind, Tile]:
+def tiles_used(config: ChipConfig, gated: bool = False) -> dict[TileKind, Tile]:
     """One tile of each kind that the floorplan uses."""
-    return {kind: Tile(config, kind) for kind in dict.fromkeys(config.tiles.values())}
+    return {kind: Tile(config, kind, gated) for kind in dict.fromkeys(config.tiles.values())}

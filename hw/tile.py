@@ -14,16 +14,20 @@ Which tile it is comes in over `tile`, so that all tiles of one kind are one mod
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from collections.abc import Sequence
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from .clocking import gated_domain, in_domain
 from .config import ChipConfig, TileKind
 from .control.frontend import RING_REGION, FrontEnd
 from .control.host import HostPort
 from .control.semaphores import Semaphores
 from .control.signatures import FaultReport, PostFlit, SemPost, TraceRecord
-from .control.trace import Counter, Trace, stats_words
+from .control.trace import STROBED, Counter, Trace, stats_words
 from .core.matrix import MatrixUnit
 from .isa import POST, REQUEST_FLIT_BITS, Cause, Opcode, Region, Unit
 from .memory.axi import AXI4, AXI4Lite
@@ -82,8 +86,28 @@ class Tile(wiring.Component):
     all tiles (this one, too) get back over `now`, `go`, `trace`.
     """
 
-    def __init__(self, config: ChipConfig, kind: TileKind) -> None:
-        self.config, self.kind = config, kind
+    tile: Signal
+    host: Signal
+    now: Signal
+    go: Signal
+    trace: Signal
+    astray: Signal
+    astray_tile: Signal
+    data_in: stream.Interface
+    data_out: stream.Interface
+    request_in: stream.Interface
+    request_out: stream.Interface
+    post_in: stream.Interface
+    post_out: stream.Interface
+    axi: Any  # AXI4; dram tiles only
+    bus: Any  # AXI4Lite; this and what follows: host tiles only
+    irq: Signal
+    now_out: Signal
+    go_out: Signal
+    trace_out: Signal
+
+    def __init__(self, config: ChipConfig, kind: TileKind, gated: bool = False) -> None:
+        self.config, self.kind, self.gated = config, kind, gated
         members = {"tile": In(8), "host": In(8), "now": In(32), "go": In(1), "trace": In(1)}
         members |= {"astray": In(1), "astray_tile": In(8)}  # a plane has refused a packet of this tile
         flits = {
@@ -105,22 +129,27 @@ class Tile(wiring.Component):
         m = Module()
         config, kind = self.config, self.kind
         units = units_of(kind)
-        m.submodules.mover = mover = Mover(config, kind, readable_regions(config, kind))
-        m.submodules.delivery = delivery = Delivery(config, writable_regions(config, kind), dram=kind is TileKind.DRAM)
-        m.submodules.taker = taker = RequestTaker(config, len(units))
-        m.submodules.sender = sender = RequestSender(1 + len(units))
-        fronts = [FrontEnd(config, unit) for unit in units]
-        for unit, front in zip(units, fronts, strict=True):
-            m.submodules[f"front_{unit.name.lower()}"] = front
+        # All but the matrix unit and the host's registers stops when there is nothing to do.
+        self._wake: list[Value] = [self.data_in.valid, self.request_in.valid, self.post_in.valid, self.astray]
+        awake = Signal()
+        self._control = gated_domain(m, "control", awake, self.gated)
+        mover = self._add(m, "mover", Mover(config, kind, readable_regions(config, kind)))
+        delivery = self._add(
+            m, "delivery", Delivery(config, writable_regions(config, kind), dram=kind is TileKind.DRAM)
+        )
+        taker = self._add(m, "taker", RequestTaker(config, len(units)))
+        sender = self._add(m, "sender", RequestSender(1 + len(units)))
+        fronts = [self._add(m, f"front_{unit.name.lower()}", FrontEnd(config, unit)) for unit in units]
 
         matrix = None
         if kind is TileKind.CORE:
-            m.submodules.matrix = matrix = MatrixUnit(config)
+            m.submodules.matrix = matrix = MatrixUnit(config, separate_blocks=True)
         # posts: mover, SYNCs, landed, post plane (, matrix); records: mover, SYNCs (, matrix)
-        m.submodules.semaphores = semaphores = Semaphores(
-            config.semaphores, posts=3 + len(units) + (matrix is not None), takers=len(units)
+        extra = int(matrix is not None)
+        semaphores = self._add(
+            m, "semaphores", Semaphores(config.semaphores, posts=3 + len(units) + extra, takers=len(units))
         )
-        m.submodules.tracer = tracer = Trace(config, ports=1 + len(units) + (matrix is not None))
+        tracer = self._add(m, "tracer", Trace(config, ports=1 + len(units) + extra))
 
         # -- planes
         connect(m, flipped(self.data_in), delivery.flit)
@@ -128,20 +157,20 @@ class Tile(wiring.Component):
         connect(m, flipped(self.request_in), taker.flit)
         connect(m, sender.flit, flipped(self.request_out))
         connect(m, taker.move, mover.remote)
-        connect(m, mover.forward, sender.request_0)
+        connect(m, mover.forward, sender.request(0))
 
         # -- streams
         m.d.comb += [mover.tile.eq(self.tile), mover.now.eq(self.now)]
         for i, front in enumerate(fronts):
             m.d.comb += [front.tile.eq(self.tile), front.now.eq(self.now), front.go.eq(self.go)]
-            m.d.comb += front.start.eq(getattr(taker, f"start_{i}"))
-            connect(m, front.fetch, getattr(sender, f"request_{i + 1}"))
-            connect(m, front.take, getattr(semaphores, f"take_{i}"))
-            connect(m, front.post, getattr(semaphores, f"post_{1 + i}"))
-            connect(m, front.record, getattr(tracer, f"record_{1 + i}"))
+            m.d.comb += [front.start.eq(taker.start(i)), front.counting.eq(self.trace)]
+            connect(m, front.fetch, sender.request(i + 1))
+            connect(m, front.take, semaphores.take(i))
+            connect(m, front.post, semaphores.post(1 + i))
+            connect(m, front.record, tracer.record(1 + i))
         connect(m, fronts[0].issue, mover.own)
-        connect(m, mover.post, semaphores.post_0)
-        connect(m, mover.record, tracer.record_0)
+        connect(m, mover.post, semaphores.post(0))
+        connect(m, mover.record, tracer.record(0))
 
         landed = delivery.landed
         if kind is TileKind.DRAM:
@@ -153,27 +182,40 @@ class Tile(wiring.Component):
         self._faults(m, units, fronts, mover, delivery, taker, semaphores, matrix)
 
         m.d.comb += tracer.enable.eq(self.trace)
-        counts = {
-            Counter.MOVER_WAIT: fronts[0].waiting,
-            Counter.MOVER_BLOCKED: fronts[0].blocked,
+        strobes = {
             Counter.MOVER_BUSY: mover.busy,
             Counter.NET_STALL: mover.net_stall,
             Counter.MEM_STALL: mover.mem_stall,
         }
+        m.d.comb += [tracer.count[i].eq(strobes[counter] & self.go) for i, counter in enumerate(STROBED)]
+        totals: dict[Counter, Value] = {
+            Counter.MOVER_WAIT: fronts[0].waited_total,
+            Counter.MOVER_BLOCKED: fronts[0].blocked_total,
+        }
         if matrix is not None:
-            counts |= {
-                Counter.MATRIX_WAIT: fronts[1].waiting,
-                Counter.MATRIX_BLOCKED: fronts[1].blocked,
-                Counter.MATRIX_READING: matrix.reading,
+            reading = Signal(32)
+            with m.If(matrix.reading & self.trace & self.go):
+                m.d.sync += reading.eq(reading + 1)
+            totals |= {
+                Counter.MATRIX_WAIT: fronts[1].waited_total,
+                Counter.MATRIX_BLOCKED: fronts[1].blocked_total,
+                Counter.MATRIX_READING: reading,
             }
-        m.d.comb += [tracer.count[int(counter)].eq(source & self.go) for counter, source in counts.items()]
+        m.d.comb += [tracer.total(counter).eq(total) for counter, total in totals.items()]
         if kind is TileKind.HOST:
-            self._host(m, taker, fronts[0], mover, semaphores)
+            self._host(m, fronts[0], mover, semaphores)
+        m.d.comb += awake.eq(Cat(self._wake).any())
         return m
+
+    def _add(self, m: Module, name: str, block: Any) -> Any:
+        """A submodule whose registers stop with the tile's; its `active` keeps the tile awake."""
+        m.submodules[name] = in_domain(block, self._control)
+        self._wake.append(block.active)
+        return block
 
     def _dram(self, m: Module, mover: Mover, delivery: Delivery) -> stream.Interface:
         """The DRAM behind the mover's bursts and the delivered packets; returns who is to be told of what landed."""
-        m.submodules.port = port = DramPort(self.config)
+        port = self._add(m, "port", DramPort(self.config))
         connect(m, port.axi, flipped(self.axi))
         connect(m, mover.run, port.read_run)
         connect(m, port.read_data, mover.run_data)
@@ -187,7 +229,7 @@ class Tile(wiring.Component):
     def _posts(self, m: Module, fronts: list[FrontEnd], semaphores: Semaphores, landed: stream.Interface) -> None:
         """What leaves over the post plane (faults, landed elsewhere, SYNCs) and what comes in."""
         first_free = 1 + len(fronts)
-        local, plane = getattr(semaphores, f"post_{first_free}"), getattr(semaphores, f"post_{first_free + 1}")
+        local, plane = semaphores.post(first_free), semaphores.post(first_free + 1)
         here = Signal()
         note = landed.payload
         self._report = report = Signal(PostFlit)
@@ -214,9 +256,7 @@ class Tile(wiring.Component):
                 m.d.comb += [flit.eq(front.send.payload), self.post_out.valid.eq(1)]
             m.d.comb += front.send.ready.eq(~busy & self.post_out.ready)
             busy = busy | front.send.valid
-        m.d.comb += landed.ready.eq(
-            Mux(~note.notify, 1, Mux(here, local.ready, self.post_out.ready & ~reporting))
-        )
+        m.d.comb += landed.ready.eq(Mux(~note.notify, 1, Mux(here, local.ready, self.post_out.ready & ~reporting)))
         arrived = data.View(PostFlit, self.post_in.payload.data)
         m.d.comb += [
             plane.valid.eq(self.post_in.valid & ~arrived.fault),
@@ -225,7 +265,15 @@ class Tile(wiring.Component):
             self.post_in.ready.eq(arrived.fault | plane.ready),
         ]
 
-    def _memories(self, m: Module, fronts, delivery, mover, tracer, matrix) -> None:  # noqa: ANN001
+    def _memories(
+        self,
+        m: Module,
+        fronts: Sequence[FrontEnd],
+        delivery: Delivery,
+        mover: Mover,
+        tracer: Trace,
+        matrix: MatrixUnit | None,
+    ) -> None:
         """Delivered words to rings and memories, the mover's reads to memories and trace."""
         word = delivery.write.payload
         is_ring = Signal()
@@ -249,7 +297,8 @@ class Tile(wiring.Component):
         ]
         memory = matrix
         if self.kind is TileKind.SPM:
-            m.submodules.bank = memory = Bank(self.config)
+            memory = Bank(self.config)
+            m.submodules.bank = in_domain(memory, self._control)
         if memory is None:
             m.d.comb += [delivery.write.ready.eq(1), mover.read.ready.eq(1), mover.read_data.eq(tracer.read_data)]
             return
@@ -264,15 +313,18 @@ class Tile(wiring.Component):
             mover.read_data.eq(Mux(was_trace, tracer.read_data, memory.read_data)),
         ]
         with m.If(mover.read.valid & mover.read.ready):
-            m.d.sync += was_trace.eq(of_trace)
+            m.d[self._control] += was_trace.eq(of_trace)
 
-    def _matrix(self, m: Module, front, matrix, semaphores, tracer) -> None:  # noqa: ANN001
+    def _matrix(self, m: Module, front: FrontEnd, matrix: MatrixUnit, semaphores: Semaphores, tracer: Trace) -> None:
         """GEMMs into the matrix unit; its completions into semaphores and trace, through a small queue."""
         waited = data.StructLayout({"waited": 21})
         # As many GEMMs may be in the unit as its descriptor queue holds; their waits keep them company.
-        m.submodules.waits = waits = fifo.SyncFIFO(width=waited.size, depth=16)
+        waits = fifo.SyncFIFO(width=waited.size, depth=16)
+        m.submodules.waits = in_domain(waits, self._control)
         done = data.StructLayout({"record": TraceRecord, "post": SemPost})
-        m.submodules.retired = retired = fifo.SyncFIFO(width=done.size, depth=8)
+        retired = fifo.SyncFIFO(width=done.size, depth=8)
+        m.submodules.retired = in_domain(retired, self._control)
+        self._wake += [matrix.retire.valid, matrix.fault.valid, retired.r_rdy]
         m.d.comb += [
             matrix.now.eq(self.now),
             matrix.issue.valid.eq(front.issue.valid & waits.w_rdy),
@@ -295,8 +347,8 @@ class Tile(wiring.Component):
             retired.w_en.eq(matrix.retire.valid),
             retired.w_data.eq(entry),
         ]
-        post = getattr(semaphores, f"post_{3 + 2}")
-        record = tracer.record_3
+        post = semaphores.post(3 + 2)
+        record = tracer.record(3)
         out = data.View(done, retired.r_data)
         posted, traced = Signal(), Signal()
         owes = Signal()
@@ -311,9 +363,22 @@ class Tile(wiring.Component):
         m.d.comb += all_done.eq((~owes | posted | post.ready) & (traced | record.ready))
         m.d.comb += retired.r_en.eq(retired.r_rdy & all_done)
         with m.If(retired.r_rdy):
-            m.d.sync += [posted.eq(~all_done & (posted | post.ready)), traced.eq(~all_done & (traced | record.ready))]
+            m.d[self._control] += [
+                posted.eq(~all_done & (posted | post.ready)),
+                traced.eq(~all_done & (traced | record.ready)),
+            ]
 
-    def _faults(self, m: Module, units, fronts, mover, delivery, taker, semaphores, matrix) -> None:  # noqa: ANN001
+    def _faults(
+        self,
+        m: Module,
+        units: Sequence[Unit],
+        fronts: Sequence[FrontEnd],
+        mover: Mover,
+        delivery: Delivery,
+        taker: RequestTaker,
+        semaphores: Semaphores,
+        matrix: MatrixUnit | None,
+    ) -> None:
         """Latches the first fault of the tile and reports it to the host tile."""
         sources = [(Unit.MOVER, mover.fault), (Unit.NONE, delivery.fault), (Unit.NONE, taker.fault)]
         sources += [(unit, front.fault) for unit, front in zip(units, fronts, strict=True)]
@@ -332,25 +397,31 @@ class Tile(wiring.Component):
         seen = Signal()
         report = self._report
         astray = Signal(FaultReport)
-        m.d.comb += [astray.valid.eq(self.astray), astray.cause.eq(Cause.DESTINATION), astray.value.eq(self.astray_tile)]
+        m.d.comb += [
+            astray.valid.eq(self.astray),
+            astray.cause.eq(Cause.DESTINATION),
+            astray.value.eq(self.astray_tile),
+        ]
         sources.append((Unit.NONE, astray))
         with m.If(self._reported):
-            m.d.sync += self._reporting.eq(0)
+            m.d[self._control] += self._reporting.eq(0)
         raised = Signal()
+        self._wake += [raised, self._reporting]
         m.d.comb += raised.eq(Cat(fault.valid for _, fault in sources).any())
         with m.If(raised & ~seen & self.go):
-            m.d.sync += [seen.eq(1), self._reporting.eq(1), report.dst_tile.eq(self.host), report.fault.eq(1)]
-            m.d.sync += report.tile.eq(self.tile)
+            m.d[self._control] += [seen.eq(1), self._reporting.eq(1), report.dst_tile.eq(self.host), report.fault.eq(1)]
+            m.d[self._control] += report.tile.eq(self.tile)
             for unit, fault in reversed(sources):
                 with m.If(fault.valid):
-                    m.d.sync += [
+                    m.d[self._control] += [
                         report.cause.eq(fault.cause),
                         report.unit.eq(int(unit)),
                         report.tag.eq(fault.tag),
                         report.value.eq(fault.value),
                     ]
 
-    def _host(self, m: Module, taker, front, mover, semaphores) -> None:  # noqa: ANN001
+    def _host(self, m: Module, front: FrontEnd, mover: Mover, semaphores: Semaphores) -> None:
+        """The host's registers; they may start the mover's stream, as a FETCH does."""
         m.submodules.host_port = host = HostPort(self.config)
         connect(m, flipped(self.bus), host.bus)
         m.d.comb += [

@@ -18,8 +18,7 @@ from typing import Any
 from .config import ChipConfig
 
 SCRIPT = (
-    "read_rtlil {source}; hierarchy -top chip; proc; opt_clean; opt; wreduce; opt_clean; "
-    "write_verilog -noattr {target}"
+    "read_rtlil {source}; hierarchy -top chip; proc; opt_clean; opt; wreduce; opt_clean; write_verilog -noattr {target}"
 )
 # In a process of its own: an internal error of the tool ends the process it runs in.
 _YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
@@ -33,16 +32,19 @@ class EmitError(RuntimeError):
     """The gateware could not be turned into Verilog."""
 
 
-def rtlil(config: ChipConfig) -> str:
+def rtlil(config: ChipConfig, gated: bool = False) -> str:
     """The chip as RTLIL text, before optimisation. Top module: `chip`."""
-    from amaranth.back import rtlil as backend
+    from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
 
     from .chip import Chip, tile_module, tiles_used
+    from .core.array import blocks
 
-    texts = [backend.convert(Chip(config), name="chip", emit_src=False)]
+    texts = [backend.convert(Chip(config, gated), name="chip", emit_src=False)]
     texts += [
-        backend.convert(tile, name=tile_module(kind), emit_src=False) for kind, tile in tiles_used(config).items()
+        backend.convert(tile, name=tile_module(kind), emit_src=False)
+        for kind, tile in tiles_used(config, gated).items()
     ]
+    texts += [backend.convert(block, name=name, emit_src=False) for name, block in blocks(config).items()]
     return _merge("\n".join(texts))
 
 
@@ -55,6 +57,9 @@ def _merge(text: str) -> str:
         name = match[2].replace(".", "__")
         return f"{match[1]}{name if name in names else match[2]}{match[3]}"
 
+    def renamed(body: str, names: dict[str, str]) -> str:
+        return _CELL.sub(lambda match: f"{match[1]}{names.get(match[2], match[2])}{match[3]}", body)
+
     bodies = {name: _CELL.sub(plain, body) for name, body in bodies.items()}
     while True:
         first: dict[str, str] = {}
@@ -64,23 +69,21 @@ def _merge(text: str) -> str:
                 same[name] = first[body]
         if not same:
             break
-        bodies = {
-            name: _CELL.sub(lambda match: f"{match[1]}{same.get(match[2], match[2])}{match[3]}", body)
-            for name, body in bodies.items()
-            if name not in same
-        }
+        bodies = {name: renamed(body, same) for name, body in bodies.items() if name not in same}
     return "".join(f"module \\{name}\n{body}end\n" for name, body in bodies.items())
 
 
-def verilog(config: ChipConfig) -> str:
-    """Synthesisable Verilog of the chip. Top module: `chip`. Raises EmitError with the tool's last words."""
+def verilog(config: ChipConfig, gated: bool = False) -> str:
+    """Synthesisable Verilog of the chip. Top module: `chip`. Raises EmitError with the tool's last words.
+
+    `gated`: idle blocks have their clocks stopped by instances of `clock_gate` (`hw.clocking`), a cell that the user
+    brings.
+    """
     with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
         source, target = Path(folder) / "chip.il", Path(folder) / "chip.v"
-        source.write_text(rtlil(config))
+        source.write_text(rtlil(config, gated))
         script = SCRIPT.format(source=source.name, target=target.name)
-        done = subprocess.run(
-            [sys.executable, "-c", _YOSYS, script], cwd=folder, capture_output=True, text=True
-        )
+        done = subprocess.run([sys.executable, "-c", _YOSYS, script], cwd=folder, capture_output=True, text=True)
         if done.returncode or not target.exists():
             raise EmitError(f"Verilog of {config.name} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
         return target.read_text()
@@ -95,6 +98,7 @@ def manifest(config: ChipConfig) -> dict[str, Any]:
     from .control.host import Register
 
     signature = chip_ports(config)
+    members: Any = signature.flatten(signature.create())  # `Any`: the stubs take members for their flow
     ports = [{"name": "clk", "direction": "input", "width": 1}, {"name": "rst", "direction": "input", "width": 1}]
     ports += [
         {
@@ -102,7 +106,7 @@ def manifest(config: ChipConfig) -> dict[str, Any]:
             "direction": "output" if member.flow is Out else "input",
             "width": Shape.cast(member.shape).width,
         }
-        for path, member, _ in signature.flatten(signature.create())
+        for path, member, _ in members
     ]
     return {
         "format": 1,

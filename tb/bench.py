@@ -60,7 +60,8 @@ def verilog(config: ChipConfig, waves: bool) -> str:
     for i in channels:
         own = [port["name"] for port in axi if port["name"].startswith(f"axi_{i}__")]
         lines.append(f"  wire protocol_error_{i};")
-        pins = [".clk(clk)", ".rst(rst)", f".protocol_error(protocol_error_{i})"] + [f".{name.removeprefix(f'axi_{i}__')}({name})" for name in own]
+        pins = [".clk(clk)", ".rst(rst)", f".protocol_error(protocol_error_{i})"]
+        pins += [f".{name.removeprefix(f'axi_{i}__')}({name})" for name in own]
         lines.append(
             f"  dram_model #(.LANES({config.lanes}), .WORDS({config.dram.words}), .LATENCY({config.dram.latency}), "
             f".RATE_NUM({config.dram.bytes_per_cycle}), .ID({i})) dram_{i} ({', '.join(pins)});"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -103,13 +104,14 @@ def _compile(config: ChipConfig, simulator: str, waves: bool, folder: Path) -> N
     from . import bench
 
     chip, top, control = folder / "chip.v", folder / "bench.v", folder / "public.vlt"
-    chip.write_text(chip_verilog.verilog(config))
+    # Gated clocks make idle blocks nearly free; the second simulator runs the chip without, as it goes to an FPGA.
+    chip.write_text(chip_verilog.verilog(config, gated=simulator == "verilator"))
     top.write_text(bench.verilog(config, waves))
     names = [*bench.INPUTS, *bench.channel_inputs(config), *bench.OUTPUTS]
     control.write_text(
         "`verilator_config\n"
         + "".join(f'public_flat_rw -module "bench" -var "{name}"\n' for name in names)
-        + "".join(f'no_inline -module "{module}"\n' for module in _opaque(chip.read_text()))
+        + "".join(_shared(chip.read_text()))
     )
     sources = [chip, *sorted((Path(__file__).parent / "verilog").glob("*.v")), top]
     log = folder / "build.log"
@@ -135,10 +137,19 @@ def _compile(config: ChipConfig, simulator: str, waves: bool, folder: Path) -> N
             raise BuildError(f"{simulator} did not build {config.name}: {error}; its output is in {log}") from error
 
 
-def _opaque(text: str) -> list[str]:
-    """Modules to keep apart in the simulation: idle ones are then nearly free."""
-    names = [line.split()[1].split("(")[0] for line in text.splitlines() if line.startswith("module ")]
-    return [name for name in names if name == "tile_core" or "array_block" in name]
+def _shared(text: str) -> Iterator[str]:
+    """Verilator settings for the modules that are worth keeping apart: idle ones are then nearly free.
+
+    Their inputs are kept as variables of their own: functions that read their parent's variables instead would differ
+    from instance to instance, and the same code would be in the instruction cache once for each.
+    """
+    for match in re.finditer(r"^module (\w+)\(.*?^endmodule$", text, re.MULTILINE | re.DOTALL):
+        name = match[1]
+        if name == "tile_core" or name.startswith("array_"):
+            yield f'no_inline -module "{name}"\n'
+            for port in re.finditer(r"^  input (?:signed )?(?:\[\d+:0\] )?(\w+);$", match[0], re.MULTILINE):
+                if port[1] not in ("clk", "rst"):
+                    yield f'public_flat_rd -module "{name}" -var "{port[1]}"\n'
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import cocotb
 from cocotb.triggers import Timer
@@ -17,7 +18,7 @@ from meshloom.tb.bench import OUTPUTS
 
 
 @cocotb.test()
-async def run_jobs(dut) -> None:  # noqa: ANN001
+async def run_jobs(dut: Any) -> None:
     """Runs every job of the list; the results are judged outside."""
     jobs = json.loads(Path(str(cocotb.plusargs["jobs"])).read_text())
     await Timer(1, "ns")

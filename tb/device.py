@@ -1,7 +1,7 @@
 """Devices run programs. `SimulatedDevice` is the chip's RTL under Verilator or Icarus.
 
-One simulator process runs many jobs; two processes side by side use both CPUs. A job's result is there as soon as it has
-run, so a batch can be followed, interrupted, and loses nothing that was finished.
+One simulator process runs many jobs; two processes side by side use both CPUs. A job's result is there as soon as it
+has run, so a batch can be followed, interrupted, and loses nothing that was finished.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ..sched.program.check import check
 from ..sched.program.lower import lower
 from ..sched.program.program import Program
 from ..sched.schedule import Schedule
-from ..sched.scheduler import schedule as make_schedule
+from ..sched.scheduler import find as find_scheduler
 from ..sched.workload.catalog import Workload, find, regression
 from ..sched.workload.layers import LayerData
 from . import compare
@@ -48,7 +48,7 @@ class Prepared:
 
 def prepare(workload: Workload, chip: ChipConfig, scheduler: str) -> Prepared:
     """Schedules, lowers, checks and predicts one workload. Raises what those raise on bad input."""
-    made = make_schedule(scheduler, workload.shape, chip, workload.data().scale)
+    made = find_scheduler(scheduler)(workload.shape, chip, workload.data().scale)
     program = lower(made, chip)
     check(program, chip, made)
     timeline = play(program, chip)

@@ -7,11 +7,16 @@ goes to the unit over `issue`, with the cycles that it waited.
 Latency: an instruction that is in the ring and waits for nothing is offered to its unit 2 cycles after the one before
 it was taken. A `fire_at` of f is offered in cycle f + 1; f already past is a LATE fault.
 Throughput: one instruction every 3 cycles.
+
+`waited_total` and `blocked_total` count cycles of instructions that have been taken: waiting for a semaphore or a fire
+time, and ready while the unit was not. In cycles without `active` no register changes.
 """
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,6 +46,23 @@ RING_REGION = {Unit.MOVER: Region.RING_MOVER, Unit.MATRIX: Region.RING_MATRIX, U
 class FrontEnd(wiring.Component):
     """One stream. `ring` takes the words of delivered instructions, `start` a FETCH for this unit."""
 
+    tile: Signal
+    now: Signal
+    go: Signal
+    active: Signal
+    counting: Signal
+    start: data.View
+    ring: data.View
+    fetch: stream.Interface
+    take: Any  # TakeSignature
+    issue: stream.Interface
+    send: stream.Interface
+    post: stream.Interface
+    record: stream.Interface
+    fault: Any  # FaultSignature
+    waited_total: Signal
+    blocked_total: Signal
+
     def __init__(self, config: ChipConfig, unit: Unit) -> None:
         self.config, self.unit = config, unit
         super().__init__(
@@ -48,6 +70,7 @@ class FrontEnd(wiring.Component):
                 "tile": In(8),
                 "now": In(32),
                 "go": In(1),
+                "counting": In(1),
                 "start": In(data.StructLayout({"valid": 1, "fetch": FetchLayout})),
                 "ring": In(data.StructLayout({"valid": 1, "offset": 24, "data": config.word_bits})),
                 "fetch": Out(stream.Signature(Request)),
@@ -57,8 +80,9 @@ class FrontEnd(wiring.Component):
                 "post": Out(stream.Signature(SemPost)),
                 "record": Out(stream.Signature(TraceRecord)),
                 "fault": Out(FaultSignature()),
-                "waiting": Out(1),
-                "blocked": Out(1),
+                "waited_total": Out(32),
+                "blocked_total": Out(32),
+                "active": Out(1),
             }
         )
 
@@ -67,8 +91,9 @@ class FrontEnd(wiring.Component):
         config = self.config
         depth, words = config.ring_instructions, config.instruction_words
         slot_bits = max(INSTRUCTION_BITS, config.word_bits)
-        m.submodules.ring_memory = ring = memory.Memory(shape=data.ArrayLayout(slot_bits // words, words), depth=depth,
-                                                        init=[])
+        m.submodules.ring_memory = ring = memory.Memory(
+            shape=data.ArrayLayout(slot_bits // words, words), depth=depth, init=[]
+        )
         fill = ring.write_port(granularity=1)
         read = ring.read_port()
 
@@ -79,8 +104,10 @@ class FrontEnd(wiring.Component):
         available = Signal()
         m.d.comb += available.eq((landed >> (words.bit_length() - 1))[: len(consumed)] != consumed)
 
-        m.d.comb += [fill.addr.eq(self.ring.offset >> (words.bit_length() - 1)), fill.data.eq(
-            Cat(self.ring.data for _ in range(words)))]
+        m.d.comb += [
+            fill.addr.eq(self.ring.offset >> (words.bit_length() - 1)),
+            fill.data.eq(Cat(self.ring.data for _ in range(words))),
+        ]
         with m.If(self.ring.valid):
             lane = self.ring.offset[: words.bit_length() - 1] if words > 1 else 0
             m.d.comb += fill.en.eq(1 << lane)
@@ -100,7 +127,9 @@ class FrontEnd(wiring.Component):
         self._execute(m, read, available, consumed)
         return m
 
-    def _fetch(self, m: Module, requested, consumed, remaining, address, dram) -> None:  # noqa: ANN001
+    def _fetch(
+        self, m: Module, requested: Signal, consumed: Signal, remaining: Signal, address: Signal, dram: Signal
+    ) -> None:
         """Asks for the next half ring as soon as it is free."""
         config = self.config
         depth, words = config.ring_instructions, config.instruction_words
@@ -132,14 +161,16 @@ class FrontEnd(wiring.Component):
             m.d.sync += [requested.eq(requested + chunk), remaining.eq(remaining - chunk)]
             m.d.sync += address.eq(address + chunk * words)
 
-    def _execute(self, m: Module, read, available, consumed) -> None:  # noqa: ANN001
+    def _execute(self, m: Module, read: memory.ReadPort, available: Signal, consumed: Signal) -> None:
         """Load, wait, issue."""
         code = Signal(INSTRUCTION_BITS)
         m.d.comb += [code.eq(read.data.as_value()), read.addr.eq(consumed)]
         head = data.View(SyncLayout, code)  # the header is the same in every format
-        waited, taken = Signal(21), Signal()
+        since, elapsed, waited, taken = Signal(32), Signal(32), Signal(21), Signal()
         sent, posted, traced = Signal(), Signal(), Signal()
         begun = Signal(32)
+        moving = Signal()
+        m.d.comb += self.active.eq(moving | self.fetch.valid | self.start.valid | self.ring.valid)
 
         illegal, reserved = Signal(), Signal()
         with m.Switch(head.opcode):
@@ -151,15 +182,16 @@ class FrontEnd(wiring.Component):
                 m.d.comb += illegal.eq(1)
 
         def advance() -> None:
-            m.d.sync += [consumed.eq(consumed + 1), taken.eq(0), waited.eq(0)]
+            m.d.sync += [consumed.eq(consumed + 1), taken.eq(0)]
             m.next = "LOAD"
 
         m.d.comb += [self.take.sem.eq(head.wait_sem), self.take.n.eq(head.wait_n)]
         m.d.comb += [self.issue.payload.code.eq(code), self.issue.payload.waited.eq(waited)]
         with m.FSM():
             with m.State("LOAD"):
-                m.d.comb += read.en.eq(available & self.go)
-                with m.If(available & self.go):
+                m.d.comb += [read.en.eq(available & self.go), moving.eq(read.en)]
+                with m.If(read.en):
+                    m.d.sync += since.eq(self.now + 1)
                     m.next = "WAIT"
             with m.State("WAIT"):
                 need = Signal()
@@ -177,11 +209,19 @@ class FrontEnd(wiring.Component):
                         m.d.comb += self.fault.cause.eq(Cause.RESERVED_BITS)
                     with m.Else():
                         m.d.comb += [self.fault.cause.eq(Cause.LATE), self.fault.value.eq(self.now - head.fire_at)]
+                    m.d.comb += moving.eq(1)
                     m.next = "FAULT"
                 with m.Else():
-                    m.d.comb += [self.take.valid.eq(need), self.waiting.eq(1)]
+                    m.d.comb += self.take.valid.eq(need)
+                    m.d.comb += moving.eq(((~need | self.take.grant) & due) | self.take.grant)
                     with m.If((~need | self.take.grant) & due):
-                        m.d.sync += begun.eq(self.now + 1)
+                        m.d.comb += elapsed.eq(self.now - since)
+                        m.d.sync += [
+                            begun.eq(self.now + 1),
+                            waited.eq(Mux(elapsed[21:].any(), (1 << 21) - 1, elapsed)),
+                        ]
+                        with m.If(self.counting):
+                            m.d.sync += self.waited_total.eq(self.waited_total + elapsed)
                         with m.If(head.opcode == Opcode.SYNC):
                             m.d.sync += [sent.eq(0), posted.eq(0), traced.eq(0)]
                             m.next = "SYNC"
@@ -190,13 +230,14 @@ class FrontEnd(wiring.Component):
                     with m.Else():
                         with m.If(need & self.take.grant):
                             m.d.sync += taken.eq(1)
-                        with m.If(~waited.all()):
-                            m.d.sync += waited.eq(waited + 1)
             with m.State("ISSUE"):
-                m.d.comb += [self.issue.valid.eq(1), self.blocked.eq(1)]
+                m.d.comb += [self.issue.valid.eq(1), moving.eq(self.issue.ready)]
                 with m.If(self.issue.ready):
+                    with m.If(self.counting):
+                        m.d.sync += self.blocked_total.eq(self.blocked_total + (self.now - begun)[:32])
                     advance()
             with m.State("SYNC"):
+                m.d.comb += moving.eq(1)
                 sync = data.View(SyncLayout, code)
                 m.d.comb += [
                     self.send.valid.eq((sync.n != 0) & ~sent),

@@ -8,6 +8,7 @@ that every unit stamps its trace with, is 0 in the first cycle of a run.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
@@ -41,6 +42,17 @@ ID_VALUE = 0x4D534C01
 class HostPort(wiring.Component):
     """AXI4-Lite slave. `start` starts the boot stream; `fault` takes reports from the post plane."""
 
+    bus: Any  # AXI4Lite
+    tile: Signal
+    ready: Signal
+    ended: Signal
+    fault: stream.Interface
+    start: data.View
+    now: Signal
+    go: Signal
+    trace: Signal
+    irq: Signal
+
     def __init__(self, config: ChipConfig) -> None:
         self.config = config
         super().__init__(
@@ -62,8 +74,10 @@ class HostPort(wiring.Component):
         m = Module()
         bus = self.bus
         running, done, faulted, trace = Signal(), Signal(), Signal(), Signal()
-        program = {name: Signal(32, name=name.name.lower()) for name in (
-            Register.PROGRAM_TILE, Register.PROGRAM_ADDR, Register.PROGRAM_COUNT, Register.WATCHDOG)}
+        program = {
+            name: Signal(32, name=name.name.lower())
+            for name in (Register.PROGRAM_TILE, Register.PROGRAM_ADDR, Register.PROGRAM_COUNT, Register.WATCHDOG)
+        }
         cycles, who, value = Signal(32), Signal(32), Signal(32)
         m.d.comb += [self.now.eq(cycles), self.go.eq(running), self.trace.eq(trace), self.irq.eq(done | faulted)]
 

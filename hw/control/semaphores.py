@@ -1,12 +1,14 @@
 """Counting semaphores of a tile: posts add, fused waits subtract.
 
 Contract: one update a cycle, posts before takes, lower-numbered ports first, so that nothing is lost and a post is
-never delayed by a wait. A post accepted in cycle t can be taken from cycle t+1 on. After reset the block clears its
-counters for `depth` cycles and accepts nothing meanwhile. A post past 255 or to a semaphore that does not exist is
-dropped and reported as a fault.
+never delayed by a wait. A post accepted in cycle t can be taken from cycle t + 1 on. After reset the block clears its
+counters, one a cycle (`count` rounded up to a power of two), and accepts nothing until `ready`. A post past 255 or to a
+semaphore that does not exist is dropped and reported as a fault.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
@@ -22,13 +24,25 @@ LIMIT = 255
 class Semaphores(wiring.Component):
     """`count` semaphores of 8 bits with `posts` post ports (`post_0`...) and `takers` wait ports (`take_0`...)."""
 
+    fault: Any  # FaultSignature
+    ready: Signal
+    active: Signal
+
     def __init__(self, count: int, posts: int, takers: int) -> None:
         self.count, self.posts, self.takers = count, posts, takers
         super().__init__(
             {f"post_{i}": In(stream.Signature(SemPost)) for i in range(posts)}
             | {f"take_{i}": In(TakeSignature()) for i in range(takers)}
-            | {"fault": Out(FaultSignature()), "ready": Out(1)}
+            | {"fault": Out(FaultSignature()), "ready": Out(1), "active": Out(1)}
         )
+
+    def post(self, port: int) -> Any:
+        """Stream `post_<port>`."""
+        return getattr(self, f"post_{port}")
+
+    def take(self, port: int) -> Any:
+        """The interface `take_<port>`."""
+        return getattr(self, f"take_{port}")
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -41,7 +55,7 @@ class Semaphores(wiring.Component):
         post = Signal(SemPost)
         posting = Signal()
         seen = values.read_port(domain="comb")
-        posts = [getattr(self, f"post_{i}") for i in range(self.posts)]
+        posts = [self.post(i) for i in range(self.posts)]
         earlier = ~self.ready
         for port in posts:
             m.d.comb += port.ready.eq(~earlier)
@@ -63,7 +77,7 @@ class Semaphores(wiring.Component):
 
         taken = earlier
         for i in range(self.takers):
-            take = getattr(self, f"take_{i}")
+            take = self.take(i)
             value = values.read_port(domain="comb")
             m.d.comb += value.addr.eq(take.sem)
             enough = Signal(name=f"enough_{i}")
@@ -73,6 +87,7 @@ class Semaphores(wiring.Component):
                 m.d.comb += [write.addr.eq(take.sem), write.data.eq(value.data - take.n), write.en.eq(1)]
             taken = taken | enough
 
+        m.d.comb += self.active.eq(write.en | ~self.ready | posting)
         with m.If(~self.ready):
             m.d.comb += [write.addr.eq(clearing), write.data.eq(0), write.en.eq(1)]
             m.d.sync += clearing.eq(clearing + 1)

@@ -1,15 +1,16 @@
 """Trace memory and cycle counters of a tile, both read by MOVEs.
 
 A record a cycle is taken, lower-numbered ports first, until the memory is full; what comes later is counted and
-dropped. Records lie oldest first from word 0 of region TRACE. Region STATS holds `Counter`s of 32 bits, packed
-little-endian into words (several to a word, or one over several words when P < 4... never: P >= 4).
+dropped. Records lie oldest first from word 0 of region TRACE. Region STATS holds the `Counter`s as little-endian 32-bit
+numbers, P / 4 to a word (P is at least 4), the first one lowest; the rest of the last word is 0.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -32,8 +33,23 @@ class Counter(IntEnum):
     MATRIX_READING = 8  #: the array is fed
 
 
+#: Counters that the mover drives by strobes; the others are totals that are kept where they arise.
+STROBED = (Counter.MOVER_BUSY, Counter.NET_STALL, Counter.MEM_STALL)
+TOTALS = tuple(counter for counter in Counter if counter is not Counter.RECORDS and counter not in STROBED)
+
+
 class Trace(wiring.Component):
-    """Records come in over `record_0`...; `count` strobes add to the counters; `read` answers one cycle later."""
+    """Records come in over `record_0`...; `read` answers one cycle later.
+
+    `count` has a strobe for each of `STROBED`, `total_<name>` shows each of `TOTALS`. In cycles without `active` no
+    register changes.
+    """
+
+    enable: Signal
+    count: Signal
+    active: Signal
+    read: data.View
+    read_data: Signal
 
     def __init__(self, config: ChipConfig, ports: int) -> None:
         self.config, self.ports = config, ports
@@ -41,11 +57,21 @@ class Trace(wiring.Component):
             {f"record_{i}": In(stream.Signature(TraceRecord)) for i in range(ports)}
             | {
                 "enable": In(1),
-                "count": In(len(Counter)),
+                "count": In(len(STROBED)),
+                "active": Out(1),
                 "read": In(data.StructLayout({"valid": 1, "region": 4, "offset": 24})),
                 "read_data": Out(config.word_bits),
             }
+            | {f"total_{counter.name.lower()}": In(32) for counter in TOTALS}
         )
+
+    def total(self, counter: Counter) -> Signal:
+        """Port `total_<name>` of one of `TOTALS`."""
+        return getattr(self, f"total_{counter.name.lower()}")
+
+    def record(self, port: int) -> Any:
+        """Stream `record_<port>`."""
+        return getattr(self, f"record_{port}")
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -56,14 +82,19 @@ class Trace(wiring.Component):
         write, read = records.write_port(), records.read_port()
         full = Signal(range(depth + 1))
 
-        counters = Array(Signal(32, name=f"counter_{counter.name.lower()}") for counter in Counter)
-        for i in range(1, len(Counter)):
+        counters = [
+            self.total(counter) if counter in TOTALS else Signal(32, name=f"counter_{counter.name.lower()}")
+            for counter in Counter
+        ]
+        for i, counter in enumerate(STROBED):
             with m.If(self.enable & self.count[i]):
-                m.d.sync += counters[i].eq(counters[i] + 1)
+                m.d.sync += counters[counter].eq(counters[counter] + 1)
+        offered = [self.record(i).valid for i in range(self.ports)]
+        m.d.comb += self.active.eq(Cat(offered, self.count, self.read.valid).any())
 
         chosen = 0
         for i in range(self.ports):
-            port = getattr(self, f"record_{i}")
+            port = self.record(i)
             m.d.comb += port.ready.eq(~chosen if i else 1)
             with m.If(port.valid & port.ready & self.enable):
                 m.d.comb += [write.data.eq(port.payload), write.addr.eq(full), write.en.eq(full != depth)]
@@ -79,13 +110,17 @@ class Trace(wiring.Component):
         shift = words.bit_length() - 1
         m.d.comb += [read.addr.eq(self.read.offset >> shift), read.en.eq(self.read.valid)]
         with m.If(self.read.valid):
-            m.d.sync += [is_stat.eq(self.read.region == Region.STATS), lane.eq(self.read.offset[:shift] if shift else 0)]
-            m.d.sync += stat_index.eq(self.read.offset)
+            m.d.sync += [
+                is_stat.eq(self.read.region == Region.STATS),
+                lane.eq(self.read.offset[:shift] if shift else 0),
+                stat_index.eq(self.read.offset),
+            ]
         rows = -(-len(Counter) // per_word)
         with m.Switch(stat_index):
             for row in range(rows):
+                first, after = row * per_word, min((row + 1) * per_word, len(Counter))
                 with m.Case(row):
-                    m.d.comb += stat.eq(Cat(counters[i] for i in range(row * per_word, min((row + 1) * per_word, len(Counter)))))
+                    m.d.comb += stat.eq(Cat(counters[i] for i in range(first, after)))
         with m.If(is_stat):
             m.d.comb += self.read_data.eq(stat)
         with m.Else():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module
-from amaranth.lib import memory, wiring
+from amaranth.hdl import Module, Signal
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
@@ -15,6 +15,10 @@ class Bank(wiring.Component):
 
     A write is taken every cycle and seen by reads from the next cycle on; a read taken in cycle t answers in t + 1.
     """
+
+    write: stream.Interface
+    read: stream.Interface
+    read_data: Signal
 
     def __init__(self, config: ChipConfig) -> None:
         self.config = config

@@ -47,7 +47,7 @@ class DramPort(wiring.Component):
       fail at once the write is reported after the read; a write that fails while another write still waits for
       that is not reported.
 
-    All AXI outputs are functions of registers.
+    All AXI outputs are functions of registers. In cycles without `active` no register changes.
     """
 
     read_run: Any
@@ -58,6 +58,7 @@ class DramPort(wiring.Component):
     fault: Signal
     fault_offset: Signal
     fault_write: Signal
+    active: Signal
     axi: Any
 
     def __init__(self, config: ChipConfig) -> None:
@@ -72,6 +73,7 @@ class DramPort(wiring.Component):
                 "fault": Out(1),
                 "fault_offset": Out(OFFSET_BITS),
                 "fault_write": Out(1),
+                "active": Out(1),
                 "axi": Out(AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)),
             }
         )
@@ -81,6 +83,10 @@ class DramPort(wiring.Component):
         reads = self._read(m)
         writes = self._write(m)
         self._report(m, reads, writes)
+        streams = [self.read_run, self.read_data, self.write_head, self.write_data, self.written]
+        channels = [getattr(self.axi, f"{channel}valid") for channel in ("ar", "r", "aw", "w", "b")]
+        valid = [port.valid for port in streams]
+        m.d.comb += self.active.eq(Cat(valid, channels, reads[0], writes[0], self._late).any())
         return m
 
     def _read(self, m: Module) -> tuple[Signal, Signal]:
@@ -175,6 +181,8 @@ class DramPort(wiring.Component):
     def _report(self, m: Module, reads: tuple[Signal, Signal], writes: tuple[Signal, Signal]) -> None:
         """Puts the faults of both paths on one port, a write's after a read's."""
         waiting = Signal()
+        self._late = Signal()  # a fault is on its way out
+        m.d.comb += self._late.eq(waiting | self.fault)
         waiting_offset = Signal(OFFSET_BITS)
         m.d.sync += [
             self.fault.eq(reads[0] | writes[0] | waiting),

@@ -18,6 +18,8 @@ first word is there, so a packet never holds a path open while DRAM is thinking.
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -64,6 +66,25 @@ Descriptor = data.StructLayout(
 class Mover(wiring.Component):
     """Mover of one tile of kind `kind`; `depths` are the words of each region it can read."""
 
+    tile: Signal
+    now: Signal
+    own: stream.Interface
+    remote: stream.Interface
+    forward: stream.Interface
+    read: stream.Interface
+    read_data: Signal
+    data: stream.Interface
+    post: stream.Interface
+    record: stream.Interface
+    fault: Any  # FaultSignature
+    ended: Signal
+    busy: Signal
+    net_stall: Signal
+    mem_stall: Signal
+    active: Signal
+    run: stream.Interface  # of DRAM tiles only, like `run_data`
+    run_data: stream.Interface
+
     def __init__(self, config: ChipConfig, kind: TileKind, depths: dict[Region, int]) -> None:
         self.config, self.kind, self.depths = config, kind, depths
         self.has_dram = kind is TileKind.DRAM
@@ -81,6 +102,7 @@ class Mover(wiring.Component):
             "record": Out(stream.Signature(TraceRecord)),
             "fault": Out(FaultSignature()),
             "ended": Out(1),
+            "active": Out(1),
             "busy": Out(1),
             "net_stall": Out(1),
             "mem_stall": Out(1),
@@ -106,6 +128,9 @@ class Mover(wiring.Component):
         self._source(m, engine_move, engine_waited, engine_valid, engine_ready, descriptors, words)
         self._packetise(m, descriptors, words, engine_record, engine_traced)
 
+        m.d.comb += self.active.eq(
+            self.own.valid | self.remote.valid | self._reading | words.r_rdy | descriptors.r_rdy | self._sending
+        )
         # Records: the engine's first, both are rare.
         engine_pending, dispatch_pending = self._engine_pending, self._dispatch_pending
         m.d.comb += [
@@ -114,9 +139,13 @@ class Mover(wiring.Component):
             engine_traced.eq(engine_pending & self.record.ready),
             dispatch_traced.eq(dispatch_pending & ~engine_pending & self.record.ready),
         ]
+        with m.If(self.record.valid | self.post.valid):
+            m.d.comb += self.active.eq(1)
         return m
 
-    def _dispatch(self, m: Module, move, waited, valid, ready, record, traced) -> None:  # noqa: ANN001
+    def _dispatch(
+        self, m: Module, move: Any, waited: Signal, valid: Signal, ready: Signal, record: Any, traced: Signal
+    ) -> None:
         """Own instructions to the engine, the network or the end; requests to the engine; fair between the two."""
         code = self.own.payload.code
         own = data.View(MoveLayout, code)
@@ -188,7 +217,16 @@ class Mover(wiring.Component):
         """Whether a tile address lies on the floorplan."""
         return (tile[:4] < self.config.width) & (tile[4:8] < self.config.height)
 
-    def _source(self, m: Module, move, waited, valid, ready, descriptors, words) -> None:  # noqa: ANN001
+    def _source(
+        self,
+        m: Module,
+        move: Any,
+        waited: Signal,
+        valid: Signal,
+        ready: Signal,
+        descriptors: fifo.SyncFIFO,
+        words: fifo.SyncFIFO,
+    ) -> None:
         """Walks the source runs: one local word, or one DRAM burst, a cycle."""
         active = Signal()
         region, offset, base = Signal(4), Signal(24), Signal(24)
@@ -201,9 +239,8 @@ class Mover(wiring.Component):
             load.eq(valid & ready),
         ]
         description = Signal(Descriptor)
-        m.d.comb += [getattr(description, name).eq(getattr(move, name)) for name in (
-            "dst_tile", "dst", "dst_run", "dst_stride", "words", "notify_tile", "notify_sem", "notify", "tag",
-            "post_sem", "post_n")]
+        shared = [name for name in Descriptor.members if name in MoveLayout.members]
+        m.d.comb += [description[name].eq(move[name]) for name in shared]
         is_dram = (move.src[24:28] == Region.MAIN) if self.has_dram else 0
         m.d.comb += [
             description.start.eq(self.now),
@@ -244,6 +281,8 @@ class Mover(wiring.Component):
         m.d.comb += past.eq(~known | (offset + count > limit + 1))
         m.d.comb += [self.read.payload.region.eq(region), self.read.payload.offset.eq(offset)]
         arriving = Signal()
+        self._reading = Signal()
+        m.d.comb += self._reading.eq(active | arriving)
         local_go = Signal()
         m.d.comb += local_go.eq(active & ~past & (words.w_level + arriving < LOCAL_FIFO))
         m.d.sync += arriving.eq(0)
@@ -281,7 +320,9 @@ class Mover(wiring.Component):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ADDRESS), self.fault.tag.eq(tag)]
             m.d.comb += self.fault.value.eq((region << 24) | offset)
 
-    def _packetise(self, m: Module, descriptors, words, record, traced) -> None:  # noqa: ANN001
+    def _packetise(
+        self, m: Module, descriptors: fifo.SyncFIFO, words: fifo.SyncFIFO, record: Any, traced: Signal
+    ) -> None:
         """Cuts the words into packets; posts and records when a MOVE's last word has been handed over."""
         current = Signal(Descriptor)
         incoming = data.View(Descriptor, descriptors.r_data)
@@ -322,8 +363,10 @@ class Mover(wiring.Component):
         m.d.comb += free.eq(~post_owed & ~record_owed)
 
         flit = self.data.payload
+        self._sending = sending = Signal(init=1)  # in every state but IDLE
         with m.FSM():
             with m.State("IDLE"):
+                m.d.comb += sending.eq(0)
                 with m.If(descriptors.r_rdy):
                     m.d.comb += descriptors.r_en.eq(1)
                     m.d.sync += [

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -27,6 +29,14 @@ class Delivery(wiring.Component):
     has been answered.
     """
 
+    flit: stream.Interface
+    write: stream.Interface
+    landed: stream.Interface
+    fault: Any  # FaultSignature
+    active: Signal
+    burst: stream.Interface  # of DRAM tiles only, like `burst_data`
+    burst_data: stream.Interface
+
     def __init__(self, config: ChipConfig, depths: dict[Region, int], dram: bool = False) -> None:
         self.config, self.depths, self.dram = config, depths, dram
         members = {
@@ -34,6 +44,7 @@ class Delivery(wiring.Component):
             "write": Out(word_write(config.lanes)),
             "landed": Out(stream.Signature(notify_layout())),
             "fault": Out(FaultSignature()),
+            "active": Out(1),
         }
         if dram:
             members["burst"] = Out(
@@ -68,6 +79,7 @@ class Delivery(wiring.Component):
             self.landed.payload.notify_sem.eq(packet.notify_sem),
             self.landed.payload.notify.eq(1),
         ]
+        m.d.comb += self.active.eq(self.flit.valid | owed)
         with m.If(self.landed.ready):
             m.d.sync += owed.eq(0)
 
@@ -129,20 +141,32 @@ class Delivery(wiring.Component):
 
 
 class RequestSender(wiring.Component):
-    """Sends requests of `ports` sources, lower-numbered first. One request every 6 cycles; head flit one cycle after."""
+    """Sends the requests of `ports` sources (`request_0`...), lower-numbered first.
+
+    Throughput: one request every 6 cycles. Latency: the head flit is offered in the cycle after acceptance.
+    """
+
+    flit: stream.Interface
+    active: Signal
 
     def __init__(self, ports: int) -> None:
         self.ports = ports
         super().__init__(
             {f"request_{i}": In(stream.Signature(Request)) for i in range(ports)}
-            | {"flit": Out(stream.Signature(Flit(REQUEST_FLIT_BITS)))}
+            | {"flit": Out(stream.Signature(Flit(REQUEST_FLIT_BITS))), "active": Out(1)}
         )
+
+    def request(self, port: int) -> Any:
+        """Stream `request_<port>`."""
+        return getattr(self, f"request_{port}")
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         left = Signal(range(REQUEST_FLITS + 1))
         shift = Signal(INSTRUCTION_BITS + REQUEST_FLIT_BITS)
+        asking = [getattr(self, f"request_{i}").valid for i in range(self.ports)]
         m.d.comb += [
+            self.active.eq(self.flit.valid | Cat(asking).any()),
             self.flit.valid.eq(left != 0),
             self.flit.payload.data.eq(shift[:REQUEST_FLIT_BITS]),
             self.flit.payload.last.eq(left == 1),
@@ -150,7 +174,7 @@ class RequestSender(wiring.Component):
         with m.If(left == 0):
             chosen = 0
             for i in range(self.ports):
-                port = getattr(self, f"request_{i}")
+                port = self.request(i)
                 m.d.comb += port.ready.eq(~chosen if i else 1)
                 with m.If(port.valid & port.ready):
                     head = Signal(REQUEST_HEAD.layout(), name=f"head_{i}")
@@ -172,6 +196,11 @@ class RequestTaker(wiring.Component):
     A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2.
     """
 
+    flit: stream.Interface
+    move: stream.Interface
+    fault: Any  # FaultSignature
+    active: Signal
+
     def __init__(self, config: ChipConfig, units: int) -> None:
         self.config, self.units = config, units
         start = data.StructLayout({"valid": 1, "fetch": FetchLayout})
@@ -180,9 +209,14 @@ class RequestTaker(wiring.Component):
                 "flit": In(stream.Signature(Flit(REQUEST_FLIT_BITS))),
                 "move": Out(stream.Signature(INSTRUCTION_BITS)),
                 "fault": Out(FaultSignature()),
+                "active": Out(1),
             }
             | {f"start_{i}": Out(start) for i in range(units)}
         )
+
+    def start(self, unit: int) -> Any:
+        """The FETCH for unit `unit`: `start_<unit>`."""
+        return getattr(self, f"start_{unit}")
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -192,6 +226,7 @@ class RequestTaker(wiring.Component):
         seen = Signal(range(REQUEST_FLITS))
         full = Signal()  # a whole request stands in `code`
         m.d.comb += [
+            self.active.eq(self.flit.valid | full | queue.r_rdy),
             self.move.valid.eq(queue.r_rdy),
             self.move.payload.eq(queue.r_data),
             queue.r_en.eq(self.move.ready),
@@ -213,7 +248,7 @@ class RequestTaker(wiring.Component):
                     m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.LENGTH), self.fault.value.eq(seen)]
         started = data.View(FetchLayout, code)
         for i in range(self.units):
-            port = getattr(self, f"start_{i}")
+            port = self.start(i)
             m.d.comb += [port.valid.eq(full & head.fetch & (head.unit == i)), port.fetch.eq(started)]
         with m.If(full & head.fetch & (head.unit >= self.units)):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.DESTINATION)]

@@ -8,6 +8,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..clocking import gated_domain, in_domain
 from ..config import tile_address
 from .router import LOCAL, NEIGHBOURS, OPPOSITE, Flit, Router
 
@@ -24,7 +25,8 @@ class Mesh(wiring.Component):
     Ordering, stalls, fairness and faults: see `Router`. Raises ValueError as `Router` does.
     """
 
-    def __init__(self, width: int, height: int, bits: int, depth: int) -> None:
+    def __init__(self, width: int, height: int, bits: int, depth: int, gated: bool = False) -> None:
+        self.gated = gated
         self.width, self.height, self.bits, self.depth = width, height, bits, depth
         #: Tile addresses, row by row.
         self.tiles = tuple(tile_address(x, y) for y in range(height) for x in range(width))
@@ -53,7 +55,8 @@ class Mesh(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         for (x, y), router in self._routers.items():
-            m.submodules[f"router_{x}_{y}"] = router
+            domain = gated_domain(m, f"clk_{x}_{y}", router.active, self.gated)
+            m.submodules[f"router_{x}_{y}"] = in_domain(router, domain)
         for (x, y), router in self._routers.items():
             tile = tile_address(x, y)
             strobe, destination = self.fault(tile)

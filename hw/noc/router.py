@@ -66,11 +66,14 @@ class Router(wiring.Component):
     then. Neighbours only pass on what they have checked in the same way, so other inputs do not check; what they cannot
     route further by the rule goes to the tile. No head can block an input for ever.
 
+    `active`: this router holds a flit or is offered one; in cycles without, none of its registers changes.
+
     Raises ValueError for a position outside the mesh, a mesh beyond 16 x 16, a `depth` below 2 or `bits` below 8.
     """
 
     fault: Signal
     fault_tile: Signal
+    active: Signal
 
     def __init__(self, x: int, y: int, width: int, height: int, bits: int, depth: int) -> None:
         if not (1 <= width <= 16 and 1 <= height <= 16):
@@ -86,7 +89,7 @@ class Router(wiring.Component):
         for port in self.ports:
             members[f"{port}_in"] = In(flits)
             members[f"{port}_out"] = Out(flits)
-        super().__init__({**members, "fault": Out(1), "fault_tile": Out(8)})
+        super().__init__({**members, "fault": Out(1), "fault_tile": Out(8), "active": Out(1)})
 
     def input(self, port: str) -> Any:
         """The stream that enters through `port`."""
@@ -103,6 +106,8 @@ class Router(wiring.Component):
             _arbitrate(m, port, self.output(port), [source for source in inputs.values() if port in source.wants])
         for source in inputs.values():
             m.d.comb += source.pop.eq(Cat(*source.taken).any())
+        arriving = [self.input(port).valid for port in self.ports]
+        m.d.comb += self.active.eq(Cat(arriving, (source.valid for source in inputs.values())).any())
         return m
 
 

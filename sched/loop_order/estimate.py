@@ -105,11 +105,16 @@ def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
     bound = np.maximum.reduce([loads.compute, link, push, dram * rate, spm])
     # A slot is in use or on its way: `slots - 1` fetches at most overlap; likewise results on their way out.
     hop = FLIGHT_CYCLES + REQUEST_CYCLES + chip.dram.latency
-    for fetched, tile, slots in ((loads.a_fetch, loads.a_tile, loads.a_slots), (loads.b_fetch, loads.b_tile, loads.b_slots)):
+    for fetched, tile, slots in (
+        (loads.a_fetch, loads.a_tile, loads.a_slots),
+        (loads.b_fetch, loads.b_tile, loads.b_slots),
+    ):
         late = fetched * (hop + tile * flits) / np.maximum(slots - 1, 1)
         bound = np.maximum(bound, np.where(fetched > slots, late, 0))
     results = loads.out_words / loads.out_tile
-    bound = np.maximum(bound, results * (hop + pipeline_cycles(chip) + loads.out_tile) / np.maximum(loads.out_slots - 1, 1))
+    bound = np.maximum(
+        bound, results * (hop + pipeline_cycles(chip) + loads.out_tile) / np.maximum(loads.out_slots - 1, 1)
+    )
     # With one slot, a fetch waits for the GEMM and the GEMM for the fetch.
     bound = bound + np.where((loads.a_slots < 2) & (loads.a_fetch > 1), loads.a_fetch * (loads.a_tile + 80), 0)
     bound = bound + np.where((loads.b_slots < 2) & (loads.b_fetch > 1), loads.b_fetch * (loads.b_tile + 80), 0)
@@ -120,7 +125,8 @@ def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
     start = START_CYCLES + hop * (1 + 0.5 * (loads.x_spm + loads.w_spm)) + first
     last = np.maximum(loads.out_tile, cores * loads.out_tile * rate) / 2
     # Fewer, larger GEMMs if nothing else decides.
-    return bound + 2 * loads.gemms + start + last + pipeline_cycles(chip) + END_CYCLES
+    small = 3 * loads.gemms + loads.a_fetch + loads.b_fetch
+    return bound + small + start + last + pipeline_cycles(chip) + END_CYCLES
 
 
 def replay(nodes: Sequence[Node], chip: ChipConfig) -> int:

@@ -129,17 +129,21 @@ def plan(problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part) -
     a_slot = widest_k * max((i1 - i0) * _width(problem, m) for m, (i0, i1) in held.items())
     b_slot = widest_n * widest_k * taps * problem.cols
     out_slot = widest_n * pixels
-    for name, need, have in (("A", a_slot, core.a_words), ("B", b_slot, core.b_words), ("OUT", out_slot, core.out_words)):
+    for name, need, have in (
+        ("A", a_slot, core.a_words),
+        ("B", b_slot, core.b_words),
+        ("OUT", out_slot, core.out_words),
+    ):
         if need > have:
             raise _short(chip, name, need, have, "one tile")
-    pieces = _ramp(problem, ms[0], ns[0], ks[0]) if candidate.ramp_k else []
-    ramped = len(pieces) > 1
     # ACC: bias blocks (all of the part's if they fit beside the sums, otherwise two tiles of them), then sums.
-    sums_slot = widest_n * pixels if len(ks) > 1 else ms[0].pixels if ramped else 0
-    blocks = part.n1 - part.n0
-    bias_slots = next(
-        (s for s in (blocks, 2 * widest_n, widest_n) if s <= blocks and s + sums_slot <= core.acc_words), 0
-    )
+    blocks, bias_slots, sums_slot = part.n1 - part.n0, 0, 0
+    for pieces in (_ramp(problem, ms[0], ns[0], ks[0]) if candidate.ramp_k else [], []):
+        sums_slot = widest_n * pixels if len(ks) > 1 else ms[0].pixels if len(pieces) > 1 else 0
+        fitting = [s for s in (blocks, 2 * widest_n, widest_n) if s <= blocks and s + sums_slot <= core.acc_words]
+        if fitting:
+            bias_slots = fitting[0]
+            break
     if not bias_slots:
         raise _short(chip, "ACC", widest_n + sums_slot, core.acc_words, "one bias tile with its partial sums")
     sums = max(1, (core.acc_words - bias_slots) // sums_slot) if sums_slot else 1

@@ -114,7 +114,7 @@ def pose(shape: ConvShape, chip: ChipConfig) -> Problem:
         if pad > (kernel - 1) * shape.dilation:
             raise DoesNotFit(
                 f"layer {shape.name}: pad_{side} = {pad} makes windows of zeros only; "
-                f"a dilated kernel of {(kernel - 1) * shape.dilation + 1} allows at most {(kernel - 1) * shape.dilation}"
+                f"a reach of {(kernel - 1) * shape.dilation + 1} allows {(kernel - 1) * shape.dilation} at most"
             )
     k_blocks = ceil(shape.in_channels / lanes)
     kernel_w, stride_w, dilation, pad_left, in_w = (

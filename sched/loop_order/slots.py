@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 _NEVER = 1 << 60
 
 
 @dataclass
 class Stay:
-    """One stay of a tile in a slot. Uses `first`..`last`; `free_after`: last use of what lay there before (-1: none)."""
+    """A tile in a slot from use `first` to use `last`; `free_after`: last use of what lay there before (-1: none)."""
 
-    key: Hashable
+    key: Any
     slot: int
     first: int
     last: int

@@ -69,7 +69,7 @@ def _fetches(nest: list[tuple[Grid, bool]], slots: Grid) -> Grid:
     return fetched
 
 
-def explore(problem: Problem, chip: ChipConfig, columns: int) -> Iterator[tuple[Grid, list[Candidate]]]:
+def explore(problem: Problem, chip: ChipConfig, columns: int) -> Iterator[tuple[Grid, Sizes]]:
     """Cycles of each candidate with tiles `columns` wide, one grid for each partition, order and route."""
     core = chip.core
     total_rows = problem.images * problem.out_rows
@@ -157,11 +157,11 @@ def explore(problem: Problem, chip: ChipConfig, columns: int) -> Iterator[tuple[
                         cycles = closed_form(loads, chip)
                         yield (
                             cycles,
-                            _Lazy(parts_m, parts_n, snap, tile_columns, order, x_spm, w_spm, th, tn, tk),  # type: ignore[misc]
+                            Sizes(parts_m, parts_n, snap, tile_columns, order, x_spm, w_spm, th, tn, tk),
                         )
 
 
-class _Lazy:
+class Sizes:
     """The candidates of a grid, made when asked for."""
 
     def __init__(
@@ -203,8 +203,10 @@ def _nests(
 
 
 def best(problem: Problem, chip: ChipConfig, count: int, layer: str) -> tuple[list[Found], int]:
-    """The `count` best candidates by the closed form (best first, at most two for the same shape of tiles), and how many
-    there are in all. Raises DoesNotFit, with the memory that is too small for the smallest tile."""
+    """The `count` best candidates by the closed form (best first), and how many there are.
+
+    Raises DoesNotFit, with the memory that is too small for the smallest tile.
+    """
     pieces = 1
     while True:
         columns = ceil(problem.out_w / pieces)
@@ -238,7 +240,7 @@ def _too_small(problem: Problem, chip: ChipConfig, layer: str) -> DoesNotFit:
         if need > have
     ]
     return DoesNotFit(
-        f"layer {layer} fits no tiling on chip {chip.name}: for the smallest tile (1 pixel, 1 input and 1 output block) "
+        f"layer {layer} fits no tiling on chip {chip.name}: for the smallest tile (1 pixel, 1 block in and out) "
         + "; ".join(short or ["the memories suffice one by one but not together"])
         + "; enlarge it in the chip's [core]"
     )

@@ -41,7 +41,12 @@ class Stage:
             inner = stride = words
         target = Run(core, slot + chunk.offset, inner, stride)
         node = Node(
-            core, [*after, *self.nodes], f"{chunk.label} from spm", Run(self.tile, self.address, words, words), target, words
+            core,
+            [*after, *self.nodes],
+            f"{chunk.label} from spm",
+            Run(self.tile, self.address, words, words),
+            target,
+            words,
         )
         self.readers.append(node)
         return node

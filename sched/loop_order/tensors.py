@@ -76,7 +76,9 @@ class Tensors:
     DRAM tile is too small.
     """
 
-    def __init__(self, problem: Problem, chip: ChipConfig, candidate: Candidate, work: list[Part], ramp: list[int]):
+    def __init__(
+        self, problem: Problem, chip: ChipConfig, candidate: Candidate, work: list[Part], ramp: list[int]
+    ) -> None:
         self.problem = problem
         self._homes = chip.drams
         dram, n_parts = Dram(chip), candidate.parts_n

@@ -26,10 +26,10 @@ class Candidate:
     `parts_m` x `parts_n` cores share the output rows (of all images) and output blocks; `snap`: rows are shared out in
     units that fill the array. Tiles are `tile_rows` x `tile_columns` pixels, `tile_n` output and `tile_k` input blocks.
     `x_spm`, `w_spm`: the operand is staged in SPM once and pulled from there. `ramp_rows`, `ramp_k`: the first tiles
-    are small (fewer rows; fewer channels and kernel rows), so that the array starts early; `tail_rows`: so are the last,
-    so that the last store is short. `strip`: a core's input rows lie in A side by side, so that no tile fetches its halo again.
-    `late`: tiles are asked for just in time, not early; `tight`: input tiles wait for the last but one to be used up, so
-    that no core asks for much while others have nothing yet.
+    are small (fewer rows; fewer channels and kernel rows), so that the array starts early; `tail_rows`: so are the
+    last, so that the last store is short. `strip`: a core's input rows lie in A side by side, so that no tile fetches
+    its halo again. `late`: tiles are asked for just in time, not early; `tight`: input tiles wait for the last but one
+    to be used up, so that no core asks for much while others have nothing yet.
     """
 
     parts_m: int
@@ -114,7 +114,8 @@ def parts(problem: Problem, chip: ChipConfig, candidate: Candidate) -> list[Part
 
 
 def _heights(problem: Problem, rows: int, candidate: Candidate, head: bool, tail: bool) -> list[int]:
-    """Heights of the row tiles of one segment; what does not divide comes first, so that the first tile is short."""
+    """Heights of the row tiles of one segment; what does not divide comes last, or first if the first tiles shall be
+    small."""
     full = candidate.tile_rows
     per_row = candidate.tile_columns / problem.rows * problem.taps * problem.k_blocks * problem.lanes
     small = problem.quantum
@@ -135,7 +136,7 @@ def _heights(problem: Problem, rows: int, candidate: Candidate, head: bool, tail
             height *= 2
     middle = [full] * (left // full)
     if left % full:
-        middle.insert(0, left % full)
+        middle.insert(0 if candidate.ramp_rows else len(middle), left % full)
     return first + middle + last[::-1]
 
 

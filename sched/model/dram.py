@@ -1,8 +1,8 @@
 """A DRAM channel with its port: when the words of bursts come, when writes are answered.
 
-Reads and writes share the channel: whoever is alone has its whole rate, two take turns beat by beat. Bursts of reads are
-served in order, the first word at the earliest `latency` cycles after the address, and only as fast as the packetiser
-takes words. A packet that begins while one of the other kind is under way delays that one as much as itself.
+Reads and writes share the channel: whoever is alone has its whole rate, two take turns beat by beat. Bursts of reads
+are served in order, the first word at the earliest `latency` cycles after the address, and only as fast as the
+packetiser takes words. A packet that begins while one of the other kind is under way delays that one as much as itself.
 """
 
 from __future__ import annotations
@@ -61,8 +61,10 @@ class Dram:
         return int(max(reading.of(word), self._until[_READ] + self.word_cycles)) + _FROM_BEAT
 
     def take(self, reading: Reading, word: int, words: int, cycle: int) -> int:
-        """The packetiser takes a packet of `words` from `word` on, its head in `cycle`; returns the cycle from which the
-        last word can be had."""
+        """The packetiser takes a packet of `words` from `word` on, its head in `cycle`.
+
+        Returns the cycle from which the last word can be had.
+        """
         begin = max(reading.of(word), self._until[_READ] + self.word_cycles, cycle - _AHEAD)
         end = self._share(_READ, begin, words)
         return int(max(end, reading.of(word + words - 1))) + _FROM_BEAT

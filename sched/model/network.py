@@ -2,9 +2,9 @@
 
 A packet's head is followed from router to router; where its flits are is inferred from where heads are. With buffers of
 D flits, flit k cannot leave router i before flit k - D has left router i + 1, so the tail of a packet of L flits leaves
-router i no earlier than `head(j) + L - 1 - (j - i) * (D - 1)` for every router j at most (L - 1) / D further on. A port that a packet holds
-is free when every head that can hold it up has gone. Heads that ask for the same port take turns as the
-round-robin arbiters of `hw/noc/router.py` give it to them.
+router i no earlier than `head(j) + L - 1 - (j - i) * (D - 1)` for every router j at most (L - 1) / D further on. A port
+that a packet holds is free when every head that can hold it up has gone. Heads that ask for the same port take turns as
+the round-robin arbiters of `hw/noc/router.py` give it to them.
 
 Left out: the few flits of the packet before that may still fill a buffer which a head enters; they cost at most D
 cycles, and only where that packet was blocked.
@@ -34,8 +34,8 @@ class Packet:
     """A packet on its way. `flits` counts the head; `last`: cycle in which the source can offer the last flit.
 
     Called in their cycles: `injected` when the last flit enters the network, `landed` when the receiver takes it.
-    `delivered` is called when the receiver takes the head, and answers with the cycle in which it can take the last flit.
-    `last` and `tail` may grow while the packet is under way (`delay`): whoever was told is told when it is true.
+    `delivered` is called when the receiver takes the head, and answers with the cycle in which it can take the last
+    flit. `last` and `tail` may grow while the packet is under way (`delay`): whoever was told is told when it is true.
     """
 
     __slots__ = (
@@ -71,8 +71,8 @@ class _Port:
 
     __slots__ = ("asking", "free", "owner", "pending")
 
-    def __init__(self, owner: int) -> None:
-        self.owner = owner  # input that had it last
+    def __init__(self) -> None:
+        self.owner = -1  # input that had it last
         self.free = 0  # first cycle in which another head may go; -1 while a packet holds it
         self.asking: dict[int, Packet] = {}  # input -> packet whose head stands at its front
         self.pending = False  # an arbitration event is on its way
@@ -89,10 +89,10 @@ class _Input:
 
 
 class Plane:
-    """One mesh of `width` x `height` routers with buffers of `depth` flits."""
+    """One mesh with buffers of `depth` flits."""
 
-    def __init__(self, clock: Clock, width: int, height: int, depth: int) -> None:
-        self.clock, self.width, self.height, self.depth = clock, width, height, depth
+    def __init__(self, clock: Clock, depth: int) -> None:
+        self.clock, self.depth = clock, depth
         self._ports: dict[int, _Port] = {}
         self._inputs: dict[int, _Input] = {}
         self._paths: dict[tuple[int, int], tuple[list[_Port], list[int], list[_Input]]] = {}
@@ -127,13 +127,7 @@ class Plane:
     def _port(self, router: int, direction: int) -> _Port:
         key = router * 8 + direction
         if key not in self._ports:
-            x, y = tile_position(router)
-            there = {_NORTH: y > 0, _EAST: x + 1 < self.width, _SOUTH: y + 1 < self.height, _WEST: x > 0, _LOCAL: True}
-            vertical = direction in (_NORTH, _SOUTH)
-            turns = [i for i in range(5) if there[i] and i != direction and (vertical or i not in (_NORTH, _SOUTH))]
-            if direction == _LOCAL:
-                turns = [i for i in range(5) if there[i]]
-            self._ports[key] = _Port(turns[0])
+            self._ports[key] = _Port()
         return self._ports[key]
 
     def send(self, source: int, target: int, head: int, packet: Packet) -> None:

@@ -65,10 +65,9 @@ class _Machine:
     def __init__(self, program: Program, chip: ChipConfig) -> None:
         self.program, self.chip = program, chip
         noc = chip.noc
-        size = chip.width, chip.height
-        self.data = Plane(self, *size, noc.data_depth)
-        self.requests = Plane(self, *size, noc.request_depth)
-        self.posts = Plane(self, *size, noc.post_depth)
+        self.data = Plane(self, noc.data_depth)
+        self.requests = Plane(self, noc.request_depth)
+        self.posts = Plane(self, noc.post_depth)
         self.events: list[tuple[int, bool, int, Callable[[int], None]]] = []
         self.serial = 0
         self.executed: list[Executed] = []
@@ -79,9 +78,7 @@ class _Machine:
         self.senders = {tile: _Sender(self, tile) for tile in chip.tiles}
         self.movers = {tile: _Mover(self, tile) for tile in chip.tiles}
         self.arrays = {tile: _Array(self, tile) for tile in chip.cores}
-        self.streams = {
-            (s.tile, s.unit): _FrontEnd(self, s) for s in (*program.streams, program.boot)
-        }
+        self.streams = {(s.tile, s.unit): _FrontEnd(self, s) for s in (*program.streams, program.boot)}
 
     def at(self, cycle: int, event: Callable[[int], None], late: bool = False) -> None:
         """Calls `event(cycle)` in its turn; `late`: after all others of that cycle."""
@@ -217,9 +214,7 @@ class _Sender:
             self.machine.at(tail + 1, arrived)
             return tail
 
-        self.machine.requests.send(
-            self.tile, target, cycle + 1, Packet(_REQUEST_FLITS, last, delivered, injected)
-        )
+        self.machine.requests.send(self.tile, target, cycle + 1, Packet(_REQUEST_FLITS, last, delivered, injected))
         taken(cycle)
 
 
@@ -293,7 +288,9 @@ class _FrontEnd:
     def wait(self, cycle: int) -> None:
         fields = self.stream.instructions[self.consumed].fields
         if fields.get("wait_n", 0):
-            self.machine.take(self.tile, fields["wait_sem"], fields["wait_n"], cycle, lambda now: self.ready(cycle, now))
+            self.machine.take(
+                self.tile, fields["wait_sem"], fields["wait_n"], cycle, lambda now: self.ready(cycle, now)
+            )
         else:
             self.ready(cycle, cycle)
 
@@ -390,7 +387,9 @@ class _Mover:
         self.sending = False
         self.idle_from = 0
 
-    def own(self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]) -> None:
+    def own(
+        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
+    ) -> None:
         """An instruction of the tile's own stream, offered in `cycle`."""
         machine = self.machine
         if opcode is Opcode.END:
@@ -485,7 +484,7 @@ class _Mover:
 
 
 class _Sending:
-    """A MOVE in the packetiser. `source`: the bursts that bring its words, or the cycle from which a local memory does."""
+    """A MOVE in the packetiser. `source`: the bursts that bring its words, or from when on a local memory does."""
 
     def __init__(self, mover: _Mover, move: _Loaded) -> None:
         self.mover, self.move = mover, move

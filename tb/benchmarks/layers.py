@@ -1,0 +1,89 @@
+"""Layers on a chip's RTL, as `meshloom run` runs them, with what each step of the way costs."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from ...hw.isa import Opcode
+from ..readout import Record
+from ..results import OnEvent, Row, Stage
+
+#: Layers of fewer cycles take milliseconds: they run so many times, and the fastest run counts.
+SHORT_CYCLES, REPEATS = 20_000, 3
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One layer: its row, and CPU-seconds for the schedule (with lowering, checking, predicting) and for the golden
+    model (with comparing). `array_cycles`: from the first start to the last end of all GEMMs."""
+
+    row: Row
+    schedule_seconds: float
+    golden_seconds: float
+    array_cycles: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Layers run in one simulator process. `process_seconds`: that process's CPU time, start and loading included."""
+
+    ran: tuple[Ran, ...]
+    process_seconds: float
+
+
+def run_layers(names: Sequence[str], chip: str, tell: OnEvent, scheduler: str = "loop_order") -> Batch:
+    """Runs layers one after another, nothing beside them, so that CPU times disturb each other as little as can be."""
+    from ...hw.config import load
+    from ...sched.workload.catalog import find
+    from .. import golden, runner  # the golden model's imports are no layer's cost
+    from ..build import build
+    from ..device import SimulatedDevice
+
+    assert golden
+    config = load(chip)
+    tell(Stage(workload=config.name, what="building the simulator, unless it is cached"))
+    device = SimulatedDevice(build(config), keep=False)
+    ready, spent = [], []
+    for name in names:
+        for workload in find(name):
+            tell(Stage(workload=workload.name, what=f"scheduling for {config.name}"))
+            before = time.process_time()
+            ready.append(runner.prepare(workload, config, scheduler))
+            spent.append(time.process_time() - before)
+    tell(Stage(workload=config.name, what=f"simulating {len(ready)} layers"))
+    children = _children()
+    ran = []
+    repeats = [REPEATS if prepared.timeline.cycles < SHORT_CYCLES else 1 for prepared in ready]
+    jobs = [
+        runner._job(prepared, config.lanes)
+        for prepared, times in zip(ready, repeats, strict=True)
+        for _ in range(times)
+    ]
+    runs = device.run(jobs, "bench")
+    for prepared, seconds, times in zip(ready, spent, repeats, strict=True):
+        result = min(islice(runs, times), key=lambda run: run.cpu_seconds)
+        before = time.process_time()
+        row = runner._row(prepared, result, config, scheduler, device)
+        ran.append(Ran(row, seconds, time.process_time() - before, array_span(result.records)))
+        tell(row)
+    for _ in runs:  # lets the process end: only then is its CPU time known
+        raise AssertionError("more runs than jobs")
+    return Batch(tuple(ran), _children() - children)
+
+
+def array_span(records: Sequence[Record]) -> int:
+    """Cycles from the first start to the last end of all GEMMs of a run; 0 when there are none."""
+    gemms = [record for record in records if record.opcode is Opcode.GEMM]
+    if not gemms:
+        return 0
+    return max(record.end for record in gemms) - min(record.start for record in gemms)
+
+
+def _children() -> float:
+    """CPU-seconds of all processes that this one started and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,224 @@
+"""Runs a mover against memories, DRAM and a network that stall as they like; judges packets by what they write."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.control.signatures import Issue, Request, SemPost
+from meshloom.hw.isa import DATA_HEAD, INSTRUCTIONS, TRACE, Opcode, Region, split_address
+from meshloom.hw.memory.mover import Mover
+
+from .unit_bench import Mood, Sink, Source, always, bits, faults_of, fields, simulate
+
+HERE = 0x11
+#: Words of the regions of each kind of tile in these tests.
+REGIONS = {
+    TileKind.CORE: {Region.ACC: 400, Region.OUT: 300, Region.TRACE: 64, Region.STATS: 3},
+    TileKind.SPM: {Region.MAIN: 1000, Region.TRACE: 64},
+    TileKind.DRAM: {Region.MAIN: 2000, Region.TRACE: 64},
+}
+MOVE = INSTRUCTIONS[Opcode.MOVE]
+
+
+def chip(lanes: int = 4) -> ChipConfig:
+    floorplan = ["dram core spm", "host core dram"]
+    return ChipConfig.model_validate(
+        {"name": "t", "lanes": lanes, "floorplan": floorplan, "dram": {"bytes_per_cycle": 4}}
+    )
+
+
+def word_of(address: int) -> int:
+    """What the test's memories hold: a value that names its address."""
+    return (address * 2654435761 + 12345) & 0xFFFFFFFF
+
+
+@dataclass
+class Packet:
+    """A data packet; cycles in which its head was first offered, taken, and its last word taken."""
+
+    head: dict[str, int]
+    words: list[int]
+    shown: int
+    first: int
+    last: int
+
+
+@dataclass
+class Outcome:
+    packets: list[Packet] = field(default_factory=list)
+    own: list[int] = field(default_factory=list)  #: cycles in which own instructions were taken
+    remote: list[int] = field(default_factory=list)
+    forward: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    post: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    record: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    faults: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    reads: list[int] = field(default_factory=list)  #: addresses read, words and bursts alike
+    counts: dict[str, int] = field(default_factory=dict)  #: cycles of busy, net_stall, mem_stall
+
+    def written(self) -> dict[tuple[int, int], int]:
+        """(tile, address) to the word last written there."""
+        return {
+            (packet.head["dst_tile"], packet.head["addr"] + i): word
+            for packet in self.packets
+            for i, word in enumerate(packet.words)
+        }
+
+
+def run(
+    kind: TileKind,
+    own: Sequence[int] = (),
+    remote: Sequence[int] = (),
+    *,
+    cycles: int = 100,
+    until_records: int | None = None,
+    gated: bool = False,
+    starts: Sequence[int] | None = None,
+    waited: int = 0,
+    offer: Mood = always,
+    data: Mood = always,
+    forward: Mood = always,
+    post: Mood = always,
+    record: Mood = always,
+    read: Mood = always,
+    burst: Mood = always,
+    latency: Callable[[], int] = lambda: 10,
+) -> Outcome:
+    """Runs instructions (as integers) of the own stream and requests of other tiles. `starts`: earliest cycle of each
+    own instruction. `read`, `burst`: when the memory takes a word address, and DRAM a burst. `latency`: cycles from a
+    burst to its first word; further words follow one a cycle."""
+    config = chip()
+    unit = Mover(config, kind, REGIONS[kind])
+    starts = starts or [0] * len(own)
+    source = Source(
+        unit.own, [(at, bits(Issue, code=code, waited=waited)) for at, code in zip(starts, own, strict=True)], offer
+    )
+    requests = Source(unit.remote, [(0, code) for code in remote], offer)
+    sinks = {
+        "data": Sink(unit.data, data),
+        "forward": Sink(unit.forward, forward),
+        "post": Sink(unit.post, post),
+        "record": Sink(unit.record, record, fickle=True),  # the engine's records overtake the dispatcher's
+        "read": Sink(unit.read, read, fickle=True),  # an address is offered only while there is room for its word
+    }
+    faults = faults_of(unit.fault)
+    out = Outcome(counts=dict.fromkeys(("busy", "net_stall", "mem_stall"), 0))
+    answered = 0
+    bursts: Sink | None = None
+    answers: Source | None = None
+    if kind is TileKind.DRAM:
+        bursts = sinks["run"] = Sink(unit.run, burst)
+        answers = Source(unit.run_data, [])
+    ready_at = 0
+
+    def before(cycle: int, context: Any) -> None:
+        nonlocal answered, ready_at
+        found = sinks["read"].got
+        if found and found[-1][0] == cycle - 1:
+            region, offset = found[-1][1] & 0xF, found[-1][1] >> 4
+            out.reads.append(region << 24 | offset)
+            context.set(unit.read_data, word_of(region << 24 | offset))
+        else:
+            context.set(unit.read_data, 0xDEADBEEF)  # held for one cycle only
+        if bursts is not None and answers is not None:
+            while answered < len(bursts.got):
+                at, payload = bursts.got[answered]
+                offset, words = payload & 0xFFFFFF, payload >> 24
+                out.reads.append(offset)
+                assert 1 <= words <= PACKET_WORDS, "bursts have 1 to 64 words"
+                assert offset % PACKET_WORDS + words <= PACKET_WORDS, "and never cross a boundary of 64"
+                ready_at = max(ready_at, at + latency())
+                for i in range(words):
+                    answers.add(ready_at, word_of(offset + i))
+                    ready_at += 1
+                answered += 1
+
+    def after(cycle: int, context: Any) -> None:
+        for name in out.counts:
+            out.counts[name] += context.get(getattr(unit, name))
+        if context.get(unit.ended):
+            out.ended.append(cycle)
+
+    simulate(
+        unit, cycles, [source, requests, *([answers] if answers else [])], list(sinks.values()), [faults],
+        before, after, {"tile": HERE},
+        lambda: until_records is not None and len(sinks["record"].got) >= until_records,
+        gated,
+    )  # fmt: skip
+    out.own, out.remote, out.faults = source.taken, requests.taken, faults.seen
+    out.forward = [(cycle, fields(Request, payload)) for cycle, payload in sinks["forward"].got]
+    out.post = [(cycle, fields(SemPost, payload)) for cycle, payload in sinks["post"].got]
+    out.record = [(cycle, fields(TRACE, payload)) for cycle, payload in sinks["record"].got]
+    _packets(sinks["data"], out, config.data_flit_bits)
+    return out
+
+
+def _packets(sink: Sink, out: Outcome, width: int) -> None:
+    flits = [(shown, cycle, payload & ((1 << width) - 1), payload >> width)
+             for shown, (cycle, payload) in zip(sink.shown, sink.got, strict=False)]  # fmt: skip
+    at = 0
+    while at < len(flits):
+        shown, first, bits_of_head, last = flits[at]
+        head = DATA_HEAD.unpack(bits_of_head)
+        assert not last, "a packet has at least one word"
+        body = flits[at + 1 : at + 1 + head["words"]]
+        if len(body) < head["words"]:
+            break  # cut off by the end of the simulation
+        assert [flit[3] for flit in body] == [0] * (head["words"] - 1) + [1], "the tail is where the head says"
+        out.packets.append(Packet(head, [flit[2] & 0xFFFFFFFF for flit in body], shown, first, body[-1][1]))
+        at += 1 + head["words"]
+
+
+def move(**values: int) -> int:
+    """A MOVE from this tile to its left neighbour; runs as long as the move unless said otherwise."""
+    words = values.get("words", 1)
+    given = {"src_tile": HERE, "dst_tile": 0x10, "src_run": words, "dst_run": words, "words": words} | values
+    return MOVE.pack({"opcode": Opcode.MOVE, **given})
+
+
+def expected(code: int) -> list[tuple[tuple[int, int], int]]:
+    """((tile, destination address), word) of every word of a MOVE, in order: the contract in one line."""
+    f = MOVE.unpack(code)
+    return [
+        (
+            (f["dst_tile"], f["dst"] + i // f["dst_run"] * f["dst_stride"] + i % f["dst_run"]),
+            word_of(f["src"] + i // f["src_run"] * f["src_stride"] + i % f["src_run"]),
+        )
+        for i in range(f["words"])
+    ]
+
+
+def packet_sizes(code: int) -> list[int]:
+    """Words of each packet: cut where the run ends and where the address reaches a multiple of 64."""
+    f = MOVE.unpack(code)
+    sizes, at = [], 0
+    while at < f["words"]:
+        inside = at % f["dst_run"]
+        address = f["dst"] + at // f["dst_run"] * f["dst_stride"] + inside
+        sizes.append(min(f["dst_run"] - inside, f["words"] - at, PACKET_WORDS - address % PACKET_WORDS))
+        at += sizes[-1]
+    return sizes
+
+
+def random_move(rng: random.Random, kind: TileKind, tag: int) -> int:
+    """A MOVE whose source lies inside the memories of `kind`."""
+    region, depth = rng.choice(list(REGIONS[kind].items()))
+    words = rng.choice((1, 2, 3, 17, 64, 65, 130))
+    run = rng.choice((1, 3, 20, 64, words))
+    rows = -(-words // run)
+    run = min(run, depth)
+    stride = rng.randrange(max(1, min(40, (depth - run) // max(1, rows)))) if rows > 1 else 0
+    span = (rows - 1) * stride + run
+    if span > depth or split_address((region << 24) + span)[0] != region:
+        words, run, stride, span = 1, 1, 0, 1
+    return move(
+        tag=tag, words=words, src=region << 24 | rng.randrange(depth - span + 1), src_run=run, src_stride=stride,
+        dst=rng.randrange(1 << 10) | rng.randrange(4) << 24, dst_run=rng.choice((1, 5, 64, words, words)),
+        dst_stride=rng.randrange(200), dst_tile=rng.choice((0x00, 0x01, 0x02, 0x10, 0x11, 0x12)),
+        notify=rng.randrange(2), notify_tile=0x02, notify_sem=rng.randrange(64), post_sem=rng.randrange(64),
+        post_n=rng.choice((0, 1, 15)),
+    )  # fmt: skip

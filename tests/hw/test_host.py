@@ -1,0 +1,259 @@
+"""The host's registers over AXI4-Lite: a run's start, end, faults and watchdog, to the cycle."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.control.host import ID_VALUE, HostPort, Register
+from meshloom.hw.isa import INSTRUCTIONS, POST, Cause, Opcode, Unit
+
+from .unit_bench import Mood, always, simulate, sometimes
+
+HERE = 0x31
+RUNNING, DONE, FAULT, READY = 1, 2, 4, 8
+
+
+@dataclass(frozen=True)
+class Access:
+    """A register access at the earliest in cycle `at`; `data` None reads. `skew`: cycles by which the data of a write
+    comes after its address."""
+
+    at: int
+    register: int
+    data: int | None = None
+    skew: int = 0
+
+
+@dataclass
+class Outcome:
+    values: list[int] = field(default_factory=list)  #: of reads, in order
+    accepted: list[int] = field(default_factory=list)  #: cycle in which each access was accepted
+    answered: list[int] = field(default_factory=list)
+    starts: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    now: list[int] = field(default_factory=list)  #: of every cycle, like what follows
+    go: list[int] = field(default_factory=list)
+    irq: list[int] = field(default_factory=list)
+    trace: list[int] = field(default_factory=list)
+
+
+def run(
+    accesses: Sequence[Access],
+    *,
+    cycles: int = 100,
+    ended: Sequence[int] = (),
+    faults: dict[int, dict[str, int]] | None = None,
+    ready_from: int = 0,
+    willing: Mood = always,
+    config: ChipConfig | None = None,
+) -> Outcome:
+    """Performs accesses one after another. `ended`: cycles in which END is executed; `faults`: posts that arrive."""
+    unit = HostPort(config or load("tiny"))
+    bus = unit.bus
+    out = Outcome()
+    phase = "idle"
+
+    def before(cycle: int, context: Any) -> None:
+        nonlocal phase
+        context.set(unit.tile, HERE)
+        context.set(unit.ready, cycle >= ready_from)
+        context.set(unit.ended, cycle in ended)
+        report = (faults or {}).get(cycle)
+        context.set(unit.fault.valid, report is not None)
+        if report is not None:
+            context.set(unit.fault.payload.as_value(), POST.pack(report))
+        number = len(out.answered)
+        access = accesses[number] if number < len(accesses) else None
+        if access is not None and phase == "idle" and cycle >= access.at:
+            phase = "asking"
+        asking = phase == "asking"
+        writing = asking and access is not None and access.data is not None
+        context.set(bus.awvalid, writing)
+        context.set(bus.wvalid, writing and access is not None and cycle >= access.at + access.skew)
+        context.set(bus.arvalid, asking and not writing)
+        if access is not None:
+            context.set(bus.awaddr, access.register)
+            context.set(bus.araddr, access.register)
+            context.set(bus.wdata, access.data or 0)
+            context.set(bus.wstrb, 0xF)
+        patient = phase == "waiting" and willing(cycle)
+        context.set(bus.bready, patient)
+        context.set(bus.rready, patient)
+
+    def after(cycle: int, context: Any) -> None:
+        nonlocal phase
+        for name in ("now", "go", "irq", "trace"):
+            getattr(out, name).append(context.get(getattr(unit, name)))
+        if context.get(unit.start.valid):
+            fetch = INSTRUCTIONS[Opcode.FETCH].unpack(context.get(unit.start.fetch.as_value()))
+            out.starts.append((cycle, fetch))
+        assert context.get(unit.fault.ready)
+        if phase == "asking":
+            taken = context.get(bus.awready), context.get(bus.wready), context.get(bus.arready)
+            writing = context.get(bus.awvalid)
+            if writing:
+                assert taken[0] == taken[1], "address and data are taken together"
+            if (writing and taken[0] and context.get(bus.wvalid)) or (context.get(bus.arvalid) and taken[2]):
+                out.accepted.append(cycle)
+                phase = "waiting"
+        elif phase == "waiting":
+            reading = accesses[len(out.answered)].data is None
+            if context.get(bus.rvalid if reading else bus.bvalid) and context.get(bus.rready):
+                assert context.get(bus.rresp if reading else bus.bresp) == 0
+                if reading:
+                    out.values.append(context.get(bus.rdata))
+                out.answered.append(cycle)
+                phase = "idle"
+
+    simulate(unit, cycles, before=before, after=after)
+    assert len(out.answered) == len(accesses), "an access was never answered"
+    return out
+
+
+def program(at: int = 0, watchdog: int = 0, control: int = 3) -> list[Access]:
+    values = {"PROGRAM_TILE": 0x12, "PROGRAM_ADDR": 3456, "PROGRAM_COUNT": 78, "WATCHDOG": watchdog, "CONTROL": control}
+    return [Access(at, Register[name], value) for name, value in values.items()]
+
+
+#: Cycle in which the start of `program()` is accepted: five writes of two cycles each.
+START = 8
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_registers_keep_what_is_written(seed: int) -> None:
+    rng = random.Random(seed)
+    config = load("quad8")
+    kept = [Register.PROGRAM_TILE, Register.PROGRAM_ADDR, Register.PROGRAM_COUNT, Register.WATCHDOG]
+    known = dict.fromkeys(kept, 0) | {Register.ID: ID_VALUE, Register.CONFIG: int(config.digest[-8:], 16)}
+    known |= {Register.STATUS: READY, Register.CYCLES: 0, Register.FAULT_WHO: 0, Register.FAULT_VALUE: 0}
+    accesses, wanted = [], []
+    for _ in range(60):
+        if rng.random() < 0.5:
+            register, value = rng.choice([*kept, Register.ID, Register.CYCLES, Register.FAULT_WHO]), rng.getrandbits(32)
+            if register in kept:
+                known[register] = value
+            accesses.append(Access(0, register, value, rng.randrange(3)))
+        else:
+            register = rng.choice([*known, 0x2C, 0xFC])
+            wanted.append(known.get(Register(register), 0) if register in known else 0)
+            accesses.append(Access(0, register))
+    out = run(accesses, cycles=600, willing=sometimes(rng, 0.6), config=config)
+    assert out.values == wanted
+    assert out.starts == []
+
+
+def test_an_access_is_answered_in_the_next_cycle() -> None:
+    out = run([Access(5, Register.WATCHDOG, 9), Access(5, Register.WATCHDOG), Access(20, Register.ID)])
+    assert (out.accepted, out.answered) == ([5, 7, 20], [6, 8, 21])
+    assert out.values == [9, ID_VALUE]
+
+
+def test_a_start_hands_the_boot_program_to_the_mover() -> None:
+    out = run([*program(), Access(30, Register.STATUS), Access(30, Register.CYCLES)])
+    ((cycle, fetch),) = out.starts
+    assert (cycle, out.accepted[4]) == (START, START)
+    assert (fetch["dram"], fetch["addr"], fetch["count"]) == (0x12, 3456, 78)
+    # the clock of the run is 0 in its first cycle, and `go` holds from then on
+    assert out.go == [0] * (START + 1) + [1] * (100 - START - 1)
+    assert out.now[START + 1 : START + 4] == [0, 1, 2]
+    assert out.trace[START + 1] == 1
+    assert not any(out.irq)
+    status, cycles = out.values
+    assert status == RUNNING
+    assert cycles == 32 - (START + 1)  # accepted in 32
+
+
+@pytest.mark.parametrize("control", [1, 3])
+def test_traces_are_optional(control: int) -> None:
+    out = run(program(control=control))
+    assert out.trace[-1] == control >> 1
+
+
+def test_the_end_of_a_run() -> None:
+    """END in cycle t: `cycles` counts that one too and then stays; a new run can be started."""
+    end = 40
+    again = Access(60, Register.CONTROL, 1)
+    out = run(
+        [*program(), Access(50, Register.STATUS), Access(52, Register.CYCLES), again, Access(70, Register.STATUS)],
+        ended=[end],
+    )
+    assert out.irq[end : end + 2] == [0, 1]
+    assert out.go[end : end + 2] == [1, 0]
+    assert out.values == [DONE | READY, end - START, RUNNING]
+    assert [cycle for cycle, _ in out.starts] == [START, 60]
+    assert out.irq[60:62] == [1, 0]
+    assert out.now[60:63] == [end - START, 0, 1]
+    assert out.trace[60:62] == [1, 0]
+
+
+@pytest.mark.parametrize("where", ["running", "not ready", "no start bit"])
+def test_starts_that_are_ignored(where: str) -> None:
+    if where == "running":
+        out = run([*program(), Access(30, Register.CONTROL, 1)])
+        assert [cycle for cycle, _ in out.starts] == [START]
+        assert out.trace[-1] == 1  # the run keeps its trace
+    elif where == "not ready":
+        out = run([*program(), Access(30, Register.STATUS), Access(50, Register.CONTROL, 1)], ready_from=40)
+        assert out.values == [0]
+        assert [cycle for cycle, _ in out.starts] == [50]
+    else:
+        assert run(program(control=2)).starts == []
+
+
+REPORT = {
+    "dst_tile": HERE,
+    "fault": 1,
+    "cause": Cause.ADDRESS,
+    "tile": 0x21,
+    "unit": Unit.MATRIX,
+    "tag": 0xBEEF,
+    "value": 0x2ABCDEF,
+}
+
+
+def test_a_fault_ends_the_run_and_says_who() -> None:
+    accesses = [
+        Access(50, register)
+        for register in (Register.STATUS, Register.FAULT_WHO, Register.FAULT_VALUE, Register.CYCLES)
+    ]
+    later = REPORT | {"tag": 1, "value": 2}
+    out = run([*program(), *accesses], faults={40: REPORT, 45: later})
+    assert out.go[40:42] == [1, 0]
+    assert out.irq[40:42] == [0, 1]
+    who = Cause.ADDRESS | Unit.MATRIX << 4 | 0x21 << 8 | 0xBEEF << 16
+    assert out.values == [FAULT, who, 0x2ABCDEF, 40 - START]  # the first one stays
+
+
+def test_after_a_fault_nothing_starts_until_reset() -> None:
+    out = run([*program(), Access(50, Register.CONTROL, 1), Access(60, Register.STATUS)], faults={40: REPORT})
+    assert len(out.starts) == 1
+    assert out.values == [FAULT]
+
+
+def test_posts_that_are_no_faults_and_faults_outside_a_run() -> None:
+    out = run(
+        [Access(5, Register.STATUS), *program(10), Access(60, Register.STATUS)],
+        faults={2: REPORT, 40: REPORT | {"fault": 0}},
+    )
+    assert out.values == [READY, RUNNING]
+
+
+@pytest.mark.parametrize("limit", [1, 5, 30])
+def test_the_watchdog_bites_in_its_cycle(limit: int) -> None:
+    accesses = [Access(60, register) for register in (Register.STATUS, Register.FAULT_WHO, Register.FAULT_VALUE)]
+    out = run([*program(watchdog=limit), *accesses])
+    bite = START + 1 + limit  # `now` equals the limit
+    assert out.now[bite] == limit
+    assert out.go[bite : bite + 2] == [1, 0]
+    assert out.values == [FAULT, Cause.WATCHDOG | Unit.NONE << 4 | HERE << 8, limit]
+
+
+def test_no_watchdog_and_an_end_in_time() -> None:
+    assert run(program(), cycles=400).go[-1] == 1
+    out = run([*program(watchdog=30), Access(60, Register.STATUS)], ended=[START + 1 + 30])
+    assert out.values == [DONE | READY]  # in the very last cycle

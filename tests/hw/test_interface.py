@@ -1,0 +1,322 @@
+"""The network interface: packets into memory words, requests into flits and back; latencies, stalls, faults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.control.signatures import Request
+from meshloom.hw.isa import DATA_HEAD, INSTRUCTIONS, REQUEST_HEAD, Cause, Opcode, Region, address, split_address
+from meshloom.hw.noc.interface import Delivery, RequestSender, RequestTaker
+
+from .unit_bench import Mood, Sink, Source, Strobe, always, back_to_back, bits, faults_of, fields, simulate, sometimes
+
+#: Words of the regions that can be written in these tests; bursts to DRAM go to MAIN.
+DEPTHS = {Region.MAIN: 2000, Region.OUT: 50, Region.RING_MOVER: 64}
+Timed = list[tuple[int, dict[str, int]]]
+
+
+def chip(lanes: int = 8, mover_queue: int = 2) -> ChipConfig:
+    values: dict[str, Any] = {"name": "t", "lanes": lanes, "floorplan": ["dram core host"], "mover_queue": mover_queue}
+    return ChipConfig.model_validate(values | {"dram": {"bytes_per_cycle": 4}})
+
+
+# -- Delivery -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A data packet as it comes. `said`: the length in its head, if that is not the truth."""
+
+    at: int
+    words: tuple[int, ...]
+    notify: tuple[int, int] | None = None  #: tile, semaphore
+    said: int | None = None
+
+    def flits(self, width: int) -> list[int]:
+        tile, semaphore = self.notify or (0, 0)
+        head = {"dst_tile": 1, "addr": self.at, "words": len(self.words) if self.said is None else self.said}
+        notice = {"notify_tile": tile, "notify_sem": semaphore, "notify": int(self.notify is not None)}
+        data = [DATA_HEAD.pack(head | notice), *self.words]
+        return [flit | (i == len(data) - 1) << width for i, flit in enumerate(data)]
+
+
+@dataclass
+class Delivered:
+    """What a `Delivery` did."""
+
+    taken: list[int] = field(default_factory=list)  #: cycle of each flit
+    written: list[tuple[int, int, int]] = field(default_factory=list)  #: cycle, address, word
+    landed: list[tuple[int, int, int]] = field(default_factory=list)  #: cycle, tile, semaphore
+    bursts: Timed = field(default_factory=list)
+    burst_words: list[tuple[int, int]] = field(default_factory=list)
+    faults: Timed = field(default_factory=list)
+
+
+def deliver(
+    packets: Sequence[Packet],
+    *,
+    lanes: int = 8,
+    dram: bool = False,
+    cycles: int = 100,
+    offer: Mood = always,
+    write: Mood = always,
+    landed: Mood = always,
+    burst: Mood = always,
+    burst_data: Mood = always,
+    gated: bool = False,
+) -> Delivered:
+    """Sends packets, one after another; the other arguments say who is willing when."""
+    config = chip(lanes)
+    unit = Delivery(config, DEPTHS, dram)
+    flits = [flit for packet in packets for flit in packet.flits(config.data_flit_bits)]
+    source = back_to_back(unit.flit, flits, offer)
+    writes, notices = Sink(unit.write, write), Sink(unit.landed, landed)
+    sinks = [writes, notices]
+    if dram:
+        heads, words = Sink(unit.burst, burst), Sink(unit.burst_data, burst_data)
+        sinks += [heads, words]
+    faults = faults_of(unit.fault)
+    simulate(unit, cycles, [source], sinks, [faults], gated=gated)
+    out = Delivered(source.taken, faults=faults.seen)
+    for cycle, payload in writes.got:
+        word = fields(unit.write.payload.shape(), payload)
+        out.written.append((cycle, address(Region(word["region"]), word["offset"]), word["data"]))
+    for cycle, payload in notices.got:
+        notice = fields(unit.landed.payload.shape(), payload)
+        assert notice["notify"]
+        out.landed.append((cycle, notice["notify_tile"], notice["notify_sem"]))
+    if dram:
+        out.bursts = [(cycle, fields(unit.burst.payload.shape(), payload)) for cycle, payload in heads.got]
+        out.burst_words = words.got
+    return out
+
+
+def test_a_flit_a_cycle_and_written_in_its_own_cycle() -> None:
+    """No bubble between packets, and the notice in the cycle after the tail."""
+    at = address(Region.OUT, 3)
+    out = deliver([Packet(at, (10, 11, 12), (5, 9)), Packet(at + 9, (20,), (6, 8)), Packet(at + 1, (30, 31))])
+    assert out.taken == list(range(9))
+    assert out.written == [
+        (1, at, 10), (2, at + 1, 11), (3, at + 2, 12), (5, at + 9, 20), (7, at + 1, 30), (8, at + 2, 31),
+    ]  # fmt: skip
+    assert out.landed == [(4, 5, 9), (6, 6, 8)]
+    assert out.faults == []
+
+
+def test_the_next_packet_waits_for_a_notice_that_is_not_taken() -> None:
+    at = address(Region.OUT, 0)
+    out = deliver([Packet(at, (1,), (5, 9)), Packet(at, (2,))], landed=lambda cycle: cycle >= 12)
+    assert out.taken == [0, 1, 12, 13]
+    assert out.landed == [(12, 5, 9)]
+
+
+@pytest.mark.parametrize(("lanes", "dram", "seed"), [(4, False, 1), (8, True, 2), (16, False, 3), (64, True, 4)])
+def test_random_packets_with_random_stalls(lanes: int, dram: bool, seed: int) -> None:
+    """Every word once, in order; every notice; bursts as the heads say. Even seeds: registers stop unless `active`."""
+    rng = random.Random(seed)
+    packets = []
+    for _ in range(30):
+        region = rng.choice(list(DEPTHS))
+        size = rng.choice((1, 2, 7, PACKET_WORDS if region is not Region.OUT else 50))
+        at = address(region, rng.randrange(DEPTHS[region] - size + 1))
+        notify = (rng.randrange(256), rng.randrange(64)) if rng.random() < 0.5 else None
+        packets.append(Packet(at, tuple(rng.randrange(1 << 8 * lanes) for _ in range(size)), notify))
+    moods = {name: sometimes(rng, 0.7) for name in ("offer", "write", "landed", "burst", "burst_data")}
+    out = deliver(packets, lanes=lanes, dram=dram, cycles=4000, gated=seed % 2 == 0, **moods)
+    to_dram = [packet for packet in packets if dram and split_address(packet.at)[0] == Region.MAIN]
+    local = [packet for packet in packets if packet not in to_dram]
+    assert [(at, word) for _, at, word in out.written] == [
+        (packet.at + i, word) for packet in local for i, word in enumerate(packet.words)
+    ]
+    assert [(tile, semaphore) for _, tile, semaphore in out.landed] == [p.notify for p in local if p.notify]
+    assert [word for _, word in out.burst_words] == [word for packet in to_dram for word in packet.words]
+    for packet, (_, burst) in zip(to_dram, out.bursts, strict=True):
+        tile, semaphore = packet.notify or (0, 0)
+        notice = {"notify": int(packet.notify is not None), "notify_tile": tile, "notify_sem": semaphore}
+        assert burst == {"offset": split_address(packet.at)[1], "words": len(packet.words)} | notice
+    assert out.faults == []
+
+
+@pytest.mark.parametrize("dram", [False, True])
+@pytest.mark.parametrize(
+    ("packet", "cause", "value", "written"),
+    [
+        (Packet(address(Region.OUT, 49), (1, 2)), Cause.ADDRESS, address(Region.OUT, 49), 0),
+        (Packet(address(Region.OUT, 50), (1,)), Cause.ADDRESS, address(Region.OUT, 50), 0),
+        (Packet(address(Region.MAIN, 1999), (1, 2)), Cause.ADDRESS, address(Region.MAIN, 1999), 0),
+        (Packet(address(Region.MAIN, (1 << 24) - 1), (1, 2)), Cause.ADDRESS, address(Region.MAIN, (1 << 24) - 1), 0),
+        (Packet(address(Region.B, 0), (1,)), Cause.ADDRESS, address(Region.B, 0), 0),
+        (Packet(address(Region.RING_MATRIX, 0), (1,)), Cause.ADDRESS, address(Region.RING_MATRIX, 0), 0),
+        (Packet(address(Region.OUT, 0), (1, 2), said=0), Cause.LENGTH, address(Region.OUT, 0), 0),
+        (Packet(address(Region.OUT, 4), (), said=1), Cause.LENGTH, address(Region.OUT, 4), 0),
+        (Packet(address(Region.OUT, 4), (1, 2), said=3), Cause.LENGTH, address(Region.OUT, 4), 2),
+        (Packet(address(Region.OUT, 4), (1, 2, 3), said=2), Cause.LENGTH, address(Region.OUT, 4), 2),
+    ],
+)
+def test_a_bad_packet_is_reported_once_and_sinks(
+    packet: Packet, cause: Cause, value: int, written: int, dram: bool
+) -> None:
+    """The packets before and behind it arrive."""
+    good = address(Region.OUT, 20)
+    out = deliver([Packet(good, (7,)), packet, Packet(good + 1, (8, 9))], dram=dram)
+    assert [fault for _, fault in out.faults] == [{"cause": cause, "tag": 0, "value": value}]
+    assert len(out.written) == 1 + written + 2
+    assert [(at, word) for _, at, word in (out.written[0], *out.written[-2:])] == [
+        (good, 7), (good + 1, 8), (good + 2, 9),
+    ]  # fmt: skip
+    assert (out.bursts, out.burst_words) == ([], [])
+
+
+def test_the_last_word_of_each_region_can_be_written() -> None:
+    packets = [Packet(address(region, depth - 2), (1, 2)) for region, depth in DEPTHS.items()]
+    out = deliver(packets)
+    assert out.faults == []
+    assert len(out.written) == 6
+
+
+# -- RequestSender and RequestTaker --------------------------------------------------------------------------------
+
+
+def request(rng: random.Random, port: int) -> int:
+    values = {"dst_tile": rng.randrange(256), "unit": rng.randrange(4), "fetch": rng.randrange(2)}
+    return bits(Request, code=rng.getrandbits(248) << 8 | port, **values)
+
+
+def request_flits(payload: int) -> list[int]:
+    """The packet of a request: head, then the instruction, low bits first; bit 64 is `last`."""
+    wanted = fields(Request, payload)
+    head = REQUEST_HEAD.pack({name: wanted[name] for name in ("dst_tile", "unit", "fetch")})
+    words = [wanted["code"] >> 64 * i & (1 << 64) - 1 for i in range(4)]
+    return [head, *words[:3], words[3] | 1 << 64]
+
+
+def send(
+    items: Sequence[Sequence[int]], cycles: int, flit: Mood = always, offer: Mood = always, gated: bool = False
+) -> tuple[list[Source], Sink]:
+    unit = RequestSender(len(items))
+    sources = [back_to_back(getattr(unit, f"request_{i}"), payloads, offer) for i, payloads in enumerate(items)]
+    sink = Sink(unit.flit, flit)
+    simulate(unit, cycles, sources, [sink], gated=gated)
+    return sources, sink
+
+
+def test_a_request_every_six_cycles_and_its_head_one_cycle_later() -> None:
+    rng = random.Random(1)
+    payloads = [request(rng, 0) for _ in range(3)]
+    (source,), sink = send([payloads], 40)
+    assert source.taken == [0, 6, 12]
+    assert sink.cycles == [*range(1, 6), *range(7, 12), *range(13, 18)]
+    assert sink.payloads == [flit for payload in payloads for flit in request_flits(payload)]
+
+
+def test_the_lower_source_goes_first() -> None:
+    rng = random.Random(2)
+    payloads = [[request(rng, port) for _ in range(2)] for port in range(3)]
+    sources, _ = send(payloads, 60)
+    assert [source.taken for source in sources] == [[0, 6], [12, 18], [24, 30]]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_random_requests_with_random_stalls(gated: bool) -> None:
+    rng = random.Random(3)
+    payloads = [[request(rng, port) for _ in range(10)] for port in range(3)]
+    sources, sink = send(payloads, 700, sometimes(rng, 0.6), sometimes(rng, 0.1), gated)
+    taken = sorted((cycle, payload) for source, own in zip(sources, payloads, strict=True)
+                   for cycle, payload in zip(source.taken, own, strict=True))  # fmt: skip
+    assert sink.payloads == [flit for _, payload in taken for flit in request_flits(payload)]
+
+
+@dataclass
+class Taken:
+    flits: list[int]
+    moves: Sink
+    starts: list[Strobe]
+    faults: Timed
+
+
+def take(
+    packets: Sequence[Sequence[int]],
+    cycles: int = 60,
+    units: int = 2,
+    move: Mood = always,
+    offer: Mood = always,
+    gated: bool = False,
+) -> Taken:
+    unit = RequestTaker(chip(), units)
+    source = back_to_back(unit.flit, [flit for packet in packets for flit in packet], offer)
+    moves = Sink(unit.move, move)
+    faults = faults_of(unit.fault)
+    starts = [Strobe(unit.start(i).valid, {"fetch": unit.start(i).fetch.as_value()}) for i in range(units)]
+    simulate(unit, cycles, [source], [moves], [faults, *starts], gated=gated)
+    return Taken(source.taken, moves, starts, faults.seen)
+
+
+def move_packet(code: int) -> list[int]:
+    return request_flits(bits(Request, dst_tile=1, code=code))
+
+
+def fetch_packet(unit: int, **values: int) -> list[int]:
+    code = INSTRUCTIONS[Opcode.FETCH].pack({"opcode": Opcode.FETCH, "unit": unit, **values})
+    return request_flits(bits(Request, dst_tile=1, unit=unit, fetch=1, code=code))
+
+
+def test_a_move_is_offered_two_cycles_after_its_last_flit() -> None:
+    taken = take([move_packet(111), move_packet(222)])
+    assert taken.flits == list(range(10))
+    assert taken.moves.got == [(6, 111), (11, 222)]
+
+
+@pytest.mark.parametrize("unit", [0, 1])
+def test_a_fetch_starts_its_unit_one_cycle_after_its_last_flit(unit: int) -> None:
+    values = {"tag": 9, "tile": 1, "dram": 3, "addr": 4567, "count": 89}
+    taken = take([fetch_packet(unit, **values)])
+    code = INSTRUCTIONS[Opcode.FETCH].pack({"opcode": Opcode.FETCH, "unit": unit, **values})
+    assert taken.starts[unit].seen == [(5, {"fetch": code})]
+    assert taken.starts[1 - unit].seen == []
+    assert (taken.moves.got, taken.faults) == ([], [])
+
+
+def test_moves_wait_in_a_queue_and_then_hold_up_the_plane() -> None:
+    """A queue of 2, and one that stands whole before it: the fourth request is not taken, nothing is lost."""
+    taken = take([move_packet(number) for number in range(1, 6)], move=lambda cycle: cycle >= 40, cycles=80)
+    assert [cycle for cycle in taken.flits if cycle < 40] == list(range(15))
+    assert taken.moves.payloads == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_random_packets_in_order_with_random_stalls(gated: bool) -> None:
+    rng = random.Random(4)
+    codes = [rng.getrandbits(256) for _ in range(30)]
+    packets, fetches = [], 0
+    for code in codes:
+        packets.append(move_packet(code))
+        if rng.random() < 0.3:
+            packets.append(fetch_packet(rng.randrange(2), tag=fetches, count=1))
+            fetches += 1
+    taken = take(packets, 1200, move=sometimes(rng, 0.2), offer=sometimes(rng, 0.7), gated=gated)
+    assert taken.moves.payloads == codes
+    started = sorted((cycle, found["fetch"] >> 4 & 0xFFFF) for start in taken.starts for cycle, found in start.seen)
+    assert [tag for _, tag in started] == list(range(fetches))
+    assert taken.faults == []
+
+
+def test_a_fetch_for_a_unit_that_is_not_there() -> None:
+    taken = take([fetch_packet(2, tag=77), move_packet(5)])
+    assert taken.faults == [(5, {"cause": Cause.DESTINATION, "tag": 77, "value": 2})]
+    assert all(start.seen == [] for start in taken.starts)
+    assert taken.moves.payloads == [5]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 6, 7])
+def test_a_request_of_the_wrong_length(size: int) -> None:
+    """Reported with the number of flits behind the head; the next request is understood again."""
+    flits = [*(0 for _ in range(size - 1)), 1 << 64]
+    taken = take([flits, move_packet(5)])
+    assert taken.faults == [(size - 1, {"cause": Cause.LENGTH, "tag": 0, "value": size - 1})]
+    assert taken.moves.payloads == [5]

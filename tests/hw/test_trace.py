@@ -1,0 +1,173 @@
+"""Trace memory and counters: what is recorded, what is dropped, what a MOVE reads of them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.control.trace import STROBED, TOTALS, Counter, Trace, stats_words
+from meshloom.hw.isa import TRACE, Region
+
+from .unit_bench import Source, back_to_back, simulate, sometimes
+
+LANES = [4, 8, 16, 32, 64]
+
+
+def chip(lanes: int, records: int = 16) -> ChipConfig:
+    values = {"name": "t", "lanes": lanes, "floorplan": ["dram core host"], "trace_records": records}
+    return ChipConfig.model_validate(values | {"dram": {"bytes_per_cycle": 4}})
+
+
+def record(rng: random.Random, tag: int) -> int:
+    return TRACE.pack({field.name: rng.randrange(1 << field.width) for field in TRACE.fields} | {"tag": tag})
+
+
+class Reader:
+    """Reads words through the port one a cycle, from cycle `start` on; `words` holds the answers."""
+
+    def __init__(self, unit: Trace, reads: list[tuple[Region, int]], start: int) -> None:
+        self.unit, self.reads, self.start = unit, reads, start
+        self.words: list[int] = []
+
+    @property
+    def cycles(self) -> int:
+        return self.start + len(self.reads) + 2
+
+    def before(self, cycle: int, context: Any) -> None:
+        at = cycle - self.start
+        reading = 0 <= at < len(self.reads)
+        context.set(self.unit.read.valid, reading)
+        if reading:
+            region, offset = self.reads[at]
+            context.set(self.unit.read.region, int(region))
+            context.set(self.unit.read.offset, offset)
+
+    def after(self, cycle: int, context: Any) -> None:
+        if 0 <= cycle - 1 - self.start < len(self.reads):  # a read in cycle t answers in t + 1
+            self.words.append(context.get(self.unit.read_data))
+
+
+def join(words: list[int], lanes: int) -> int:
+    """Little-endian words as one number."""
+    return sum(word << 8 * lanes * i for i, word in enumerate(words))
+
+
+def read_back(
+    unit: Trace,
+    sources: list[Source],
+    start: int,
+    lanes: int,
+    records: int,
+    *,
+    enable: bool = True,
+    gated: bool = False,
+    strobes: dict[Counter, set[int]] | None = None,
+    totals: dict[Counter, int] | None = None,
+) -> tuple[list[int], dict[Counter, int]]:
+    """Records and counters, read from cycle `start` on. `strobes`: cycles in which a counter counts."""
+    config = unit.config
+    reads = [(Region.TRACE, i) for i in range(records * config.trace_words)]
+    reads += [(Region.STATS, i) for i in range(stats_words(config))]
+    reader = Reader(unit, reads, start)
+
+    def before(cycle: int, context: Any) -> None:
+        context.set(unit.enable, enable)
+        wanted = [cycle in (strobes or {}).get(counter, set()) for counter in STROBED]
+        context.set(unit.count, sum(on << i for i, on in enumerate(wanted)))
+        if cycle == 0:
+            for counter, value in (totals or {}).items():
+                context.set(unit.total(counter), value)
+        reader.before(cycle, context)
+
+    simulate(unit, reader.cycles, sources, [], [], before, reader.after, gated=gated)
+    per = config.trace_words
+    mask = (1 << 128) - 1
+    found = [join(reader.words[i * per : i * per + per], lanes) & mask for i in range(records)]
+    stats = join(reader.words[records * per :], lanes)
+    return found, {counter: stats >> 32 * counter & 0xFFFFFFFF for counter in Counter}
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_records_are_read_oldest_first(lanes: int) -> None:
+    """One record a cycle, lower ports first; with 8 and 32 lanes the registers stop when the block is not `active`."""
+    rng = random.Random(lanes)
+    unit = Trace(chip(lanes), 3)
+    payloads = [[record(rng, 100 * port + i) for i in range(4)] for port in range(3)]
+    sources = [back_to_back(unit.record(port), payloads[port]) for port in range(3)]
+    found, counters = read_back(unit, sources, 20, lanes, 12, gated=lanes in (8, 32))
+    assert [source.taken for source in sources] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert found == [*payloads[0], *payloads[1], *payloads[2]]
+    assert counters == dict.fromkeys(Counter, 0) | {Counter.RECORDS: 12}
+
+
+@pytest.mark.parametrize("lanes", [4, 64])
+def test_records_that_come_in_at_random(lanes: int) -> None:
+    rng = random.Random(lanes)
+    unit = Trace(chip(lanes, 64), 4)
+    payloads = [[record(rng, i) for i in range(10)] for _ in range(4)]
+    sources = [back_to_back(unit.record(port), payloads[port], sometimes(rng, 0.3)) for port in range(4)]
+    found, counters = read_back(unit, sources, 150, lanes, 40, gated=True)
+    taken = sorted((cycle, payload) for source, own in zip(sources, payloads, strict=True)
+                   for cycle, payload in zip(source.taken, own, strict=True))  # fmt: skip
+    assert len({cycle for cycle, _ in taken}) == 40  # one a cycle
+    assert found == [payload for _, payload in taken]
+    assert counters[Counter.RECORDS] == 40
+
+
+def test_what_comes_after_the_memory_is_full_is_counted_and_dropped() -> None:
+    rng = random.Random(5)
+    unit = Trace(chip(16), 1)
+    payloads = [record(rng, i) for i in range(21)]
+    source = back_to_back(unit.record(0), payloads)
+    found, counters = read_back(unit, [source], 30, 16, 16)
+    assert source.taken == list(range(21))  # nobody is held up by a full memory
+    assert found == payloads[:16]
+    assert counters[Counter.RECORDS] == 21
+
+
+def test_nothing_is_recorded_unless_enabled() -> None:
+    rng = random.Random(6)
+    unit = Trace(chip(16), 1)
+    source = back_to_back(unit.record(0), [record(rng, i) for i in range(3)])
+    strobes = {counter: set(range(10)) for counter in STROBED}
+    _, counters = read_back(unit, [source], 20, 16, 0, enable=False, strobes=strobes)
+    assert source.taken == [0, 1, 2]  # and nobody is held up
+    assert counters == dict.fromkeys(Counter, 0)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("gated", [False, True])
+def test_counters_lie_one_behind_the_other(lanes: int, gated: bool) -> None:
+    rng = random.Random(lanes)
+    unit = Trace(chip(lanes), 1)
+    strobes = {counter: {cycle for cycle in range(60) if rng.random() < 0.5} for counter in STROBED}
+    totals = {counter: rng.randrange(1 << 32) for counter in TOTALS}
+    _, counters = read_back(unit, [], 70, lanes, 0, strobes=strobes, totals=totals, gated=gated)
+    wanted = {Counter.RECORDS: 0} | {counter: len(cycles) for counter, cycles in strobes.items()} | totals
+    assert counters == {counter: wanted[counter] for counter in Counter}
+
+
+def test_every_counter_is_either_strobed_or_a_total() -> None:
+    assert sorted([Counter.RECORDS, *STROBED, *TOTALS]) == list(Counter)
+    assert [stats_words(chip(lanes)) for lanes in LANES] == [9, 5, 3, 2, 1]
+
+
+def test_an_answer_stays_until_the_next_read() -> None:
+    """The mover may take it later than in the next cycle only if nobody reads meanwhile."""
+    unit = Trace(chip(4), 1)
+    seen = []
+
+    def before(cycle: int, context: Any) -> None:
+        if cycle == 0:
+            context.set(unit.total(Counter.MOVER_WAIT), 11)
+            context.set(unit.total(Counter.MOVER_BLOCKED), 22)
+        context.set(unit.read.valid, cycle in (3, 7))
+        context.set(unit.read.region, int(Region.STATS))
+        context.set(unit.read.offset, 1 if cycle < 7 else 2)
+
+    simulate(unit, 12, before=before, after=lambda cycle, context: seen.append(context.get(unit.read_data)))
+    assert seen[4:8] == [11] * 4
+    assert seen[8:] == [22] * 4

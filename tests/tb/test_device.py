@@ -1,0 +1,244 @@
+"""Devices: right bytes, the same run on both simulators to the last cycle, many jobs, faults, and dying simulators."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meshloom.hw.config import DramConfig
+from meshloom.hw.control.trace import Counter
+from meshloom.hw.isa import Cause, Opcode, Unit
+from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.tb import device as device_module
+from meshloom.tb.build import SIMULATORS, Build, build
+from meshloom.tb.device import FILL, DeviceError, Job, Run, SimulatedDevice
+
+from .hand_made import CHIP, CORE, DRAM, HOST, SPM, Case, endless, illegal, nothing_to_do, product, there_and_back
+
+#: One after another in one process of each simulator; a faulted run in the middle must leave nothing behind.
+CASES: dict[str, Case | Job] = {
+    "moves": there_and_back(1),
+    "product": product(2),
+    "fault": illegal(),
+    "product again": product(2),
+    "hang": endless(1500),
+    "moves again": there_and_back(1),
+    "few words": there_and_back(3, words=1),
+    "large product": product(4, pixels=33, k_blocks=5),
+    "nothing": nothing_to_do(),
+}
+GOOD = [name for name, case in CASES.items() if isinstance(case, Case)]
+
+
+@pytest.fixture(scope="module", params=SIMULATORS)
+def simulator(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def all_runs() -> dict[str, dict[str, Run]]:
+    """Simulator -> case -> run."""
+    jobs = [case.job if isinstance(case, Case) else case for case in CASES.values()]
+    return {
+        name: dict(zip(CASES, SimulatedDevice(build(CHIP, name)).run(jobs, "cases"), strict=True)) for name in SIMULATORS
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(all_runs: dict[str, dict[str, Run]], simulator: str) -> dict[str, Run]:
+    return all_runs[simulator]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_every_byte_is_right_and_untouched_words_show_the_fill(name: str, runs: dict[str, Run]) -> None:
+    case, run = CASES[name], runs[name]
+    assert isinstance(case, Case)
+    assert run.fault is None
+    assert [words.shape for words in run.memory] == [words.shape for words in case.expected]
+    for got, wanted in zip(run.memory, case.expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    assert (run.memory[0] == FILL).any()  # each case leaves some words alone
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_simulators_agree_to_the_last_cycle(name: str, all_runs: dict[str, dict[str, Run]]) -> None:
+    """Verilator runs the chip with gated clocks, Icarus without: neither may matter."""
+    first, second = (all_runs[simulator][name] for simulator in SIMULATORS)
+    assert (first.simulator, second.simulator) == SIMULATORS
+    assert first.cycles == second.cycles > 0
+    assert first.records == second.records
+    assert first.counters == second.counters
+    assert first.fault == second.fault
+
+
+@pytest.mark.parametrize("name", ["moves", "product"])
+def test_a_run_after_a_fault_or_a_hang_is_like_the_first(name: str, runs: dict[str, Run]) -> None:
+    first, again = runs[name], runs[f"{name} again"]
+    assert (again.cycles, again.records, again.counters) == (first.cycles, first.records, first.counters)
+
+
+def test_faults_are_those_of_their_own_job(runs: dict[str, Run]) -> None:
+    assert {name for name, run in runs.items() if run.fault} == {"fault", "hang"}
+    fault, hang = runs["fault"].fault, runs["hang"].fault
+    assert fault is not None
+    assert hang is not None
+    assert (fault.cause, hang.cause) == (Cause.ILLEGAL_OPCODE, Cause.WATCHDOG)
+    assert (runs["fault"].memory, runs["fault"].records) == ([], [])
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_every_instruction_leaves_one_record(name: str, runs: dict[str, Run]) -> None:
+    case = CASES[name]
+    assert isinstance(case, Case)
+    wanted: list[tuple[int, Unit, Opcode, int]] = []
+    for stream in (*case.job.program.streams, case.job.program.boot):
+        for instruction in stream.instructions:
+            tag = instruction.fields.get("tag", 0)
+            if instruction.opcode is not Opcode.END:
+                wanted.append((stream.tile, stream.unit, instruction.opcode, tag))
+            if instruction.opcode is Opcode.MOVE and instruction.fields["src_tile"] != stream.tile:
+                wanted.append((instruction.fields["src_tile"], Unit.MOVER, Opcode.MOVE, tag))
+    found = [(record.tile, record.unit, record.opcode, record.tag) for record in runs[name].records]
+    assert sorted(found) == sorted(wanted)
+    for record in runs[name].records:
+        assert 0 < record.start < record.end <= runs[name].cycles
+        assert record.wait <= record.start
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_counters_agree_with_records(name: str, runs: dict[str, Run]) -> None:
+    """Sums over the records of a tile; DRAM's mover also fetches code and the host's also ENDs, without a record."""
+    run, case = runs[name], CASES[name]
+    assert isinstance(case, Case)
+    assert set(run.counters) == set(CHIP.tiles)
+    for tile, counters in run.counters.items():
+        records = [record for record in run.records if record.tile == tile]
+        mover = [record for record in records if record.unit is Unit.MOVER]
+        matrix = [record for record in records if record.unit is Unit.MATRIX]
+        executed = [record for record in mover if record.opcode is Opcode.MOVE and record.end - record.start > 1]
+        assert counters[Counter.RECORDS] == len(records)
+        assert counters[Counter.MOVER_WAIT] == sum(record.wait for record in mover)
+        assert counters[Counter.MATRIX_WAIT] == sum(record.wait for record in matrix)
+        stalls = counters[Counter.NET_STALL] + counters[Counter.MEM_STALL]
+        if tile == DRAM:
+            assert stalls >= sum(record.stall for record in executed)
+            assert counters[Counter.MOVER_BUSY] > stalls > 0
+        else:
+            assert stalls == sum(record.stall for record in executed)
+        assert counters[Counter.MOVER_BUSY] <= run.cycles
+    reading = sum(
+        gemm_occupancy(CHIP, GemmShape(i.fields["pixels"], i.fields["n_blocks"], i.fields["k_blocks"]))
+        for stream in case.job.program.streams
+        for i in stream.instructions
+        if i.opcode is Opcode.GEMM
+    )
+    assert run.counters[CORE][Counter.MATRIX_READING] == reading
+    assert run.counters[SPM][Counter.MATRIX_READING] == 0
+    assert run.counters[HOST][Counter.MOVER_BUSY] == 0
+
+
+def test_two_devices_at_once_do_not_disturb_each_other(all_runs: dict[str, dict[str, Run]]) -> None:
+    """Two processes of each simulator side by side, read in turns."""
+    cases = [CASES["moves"], CASES["product"], CASES["few words"]]
+    jobs = [case.job for case in cases if isinstance(case, Case)]
+    orders = [jobs, jobs[::-1], jobs, jobs[::-1]]
+    devices = [SimulatedDevice(build(CHIP, name)) for name in (*SIMULATORS, *SIMULATORS)]
+    running: list[Iterator[Run]] = [device.run(order) for device, order in zip(devices, orders, strict=True)]
+    results = list(zip(*running, strict=True))
+    cycles = [all_runs["verilator"][name].cycles for name in ("moves", "product", "few words")]
+    for number, row in enumerate(results):
+        assert [run.cycles for run in row] == [cycles[number], cycles[2 - number]] * 2
+    assert len({device.last_folder for device in devices}) == 4
+
+
+def test_a_job_is_there_before_the_next_has_run(simulator: str) -> None:
+    """And whoever stops listening stops the simulator: a run of 50 million cycles goes nowhere."""
+    device = SimulatedDevice(build(CHIP, simulator))
+    case = there_and_back(1)
+    running = device.run([case.job, endless(50_000_000)])
+    assert next(running).fault is None
+    folder = device.last_folder
+    assert folder is not None
+    assert not (folder / "job1.json").exists()
+    begun = time.monotonic()
+    running.close()
+    assert time.monotonic() - begun < 5
+    assert not folder.exists()
+    assert _running_in(folder) == []
+
+
+def test_a_simulator_that_dies_is_an_error_that_names_its_log(simulator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(build(CHIP, simulator))
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(self: SimulatedDevice, folder: Path) -> subprocess.Popen[bytes]:
+        started.append(original(self, folder))
+        return started[-1]
+
+    original = SimulatedDevice._start
+    monkeypatch.setattr(SimulatedDevice, "_start", start)
+    running = device.run([there_and_back(1).job, endless(50_000_000)])
+    next(running)
+    assert device.last_folder is not None
+    for process in _running_in(device.last_folder):
+        if process != started[0].pid:
+            os.kill(process, signal.SIGKILL)  # the simulator itself; its parent notices
+    with pytest.raises(DeviceError, match=rf"{simulator} ended before job 1 was done; see .*sim\.log") as error:
+        next(running)
+    log = Path(str(error.value).split("see ")[1])
+    assert log.is_file()  # the log is kept, though the device was not told to keep anything
+    device_module.shutil.rmtree(log.parent)
+
+
+def test_a_simulator_of_another_chip_is_refused(simulator: str) -> None:
+    built = build(CHIP, simulator)
+    other = CHIP.model_copy(update={"name": "other", "dram": DramConfig(bytes_per_cycle=4, latency=41)})
+    job = there_and_back(1).job
+    device = SimulatedDevice(Build(other, built.simulator, False, built.folder, False))
+    with pytest.raises(DeviceError, match="is another chip than other; rebuild"):
+        list(device.run([job]))
+
+
+def test_no_jobs_start_nothing(simulator: str) -> None:
+    device = SimulatedDevice(build(CHIP, simulator))
+    assert list(device.run([])) == []
+    assert device.last_folder is None
+
+
+def test_a_kept_folder_has_all_that_a_job_was_made_of(simulator: str) -> None:
+    device = SimulatedDevice(build(CHIP, simulator), keep=True)
+    list(device.run([there_and_back(1).job]))
+    folder = device.last_folder
+    assert folder is not None
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"jobs.json", "job0.json", "job0_0.hex", "job0_0_data.out", "job0_0_records.out", "sim.log"}
+    device_module.shutil.rmtree(folder)
+
+
+def test_a_second_build_is_the_first(simulator: str) -> None:
+    first = build(CHIP, simulator)
+    second = build(CHIP, simulator)
+    assert not second.fresh
+    assert first.folder == second.folder
+    assert replace(first, fresh=False) == second
+
+
+def _running_in(folder: Path) -> list[int]:
+    """Processes whose working directory is `folder`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if (entry / "cwd").resolve(strict=True) == folder:
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
