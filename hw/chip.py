@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from .config import ChipConfig, TileKind
 from .isa import POST, REQUEST_FLIT_BITS
 from .memory.axi import AXI4Lite
-from .noc.mesh import Mesh
+from .noc.mesh import Gates, Mesh
 from .tile import Tile, dram_bus
 
 PLANES = ("data", "request", "post")
@@ -50,7 +50,11 @@ class Chip(wiring.Component):
         config = self.config
         bits = {"data": config.data_flit_bits, "request": REQUEST_FLIT_BITS, "post": POST.width}
         depth = {"data": config.noc.data_depth, "request": config.noc.request_depth, "post": config.noc.post_depth}
-        meshes = {plane: Mesh(config.width, config.height, bits[plane], depth[plane], self.gated) for plane in PLANES}
+        # data moves somewhere most of the time, requests and posts are rare
+        gates = dict.fromkeys(PLANES, Gates.WHOLE) | {"data": Gates.EACH}
+        if not self.gated:
+            gates = dict.fromkeys(PLANES, Gates.NONE)
+        meshes = {plane: Mesh(config.width, config.height, bits[plane], depth[plane], gates[plane]) for plane in PLANES}
         for plane, mesh in meshes.items():
             m.submodules[f"{plane}_plane"] = mesh
         clock = {"now": Signal(32), "go": Signal(), "trace": Signal()}

@@ -74,7 +74,7 @@ class DramConfig(_Frozen):
     """
 
     words: Annotated[int, Field(ge=1, le=1 << OFFSET_BITS)] = 1 << 20
-    bytes_per_cycle: Annotated[int, Field(ge=1, le=64)] = 16
+    bytes_per_cycle: Annotated[int, Field(ge=1, le=64)] = 4
     latency: Annotated[int, Field(ge=1, le=1000)] = 40
 
 
@@ -127,7 +127,7 @@ class ChipConfig(_Frozen):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.lanes & (self.lanes - 1):
-            raise ValueError(f"lanes = {self.lanes} must be a power of two (AXI4 data width); rows and cols need not be")
+            raise ValueError(f"lanes = {self.lanes} must be a power of two (AXI4 data width); rows, cols need not be")
         for field in ("rows", "cols"):
             if getattr(self, field) > self.lanes:
                 raise ValueError(f"{field} = {getattr(self, field)} exceeds lanes = {self.lanes}")
@@ -242,7 +242,8 @@ def load(chip: str | Path) -> ChipConfig:
     if path.suffix != ".toml":
         path = CHIP_FOLDER / f"{chip}.toml"
         if not path.is_file():
-            raise ConfigError(f"unknown chip {str(chip)!r}: built in are {', '.join(built_in_chips())}; or give a .toml")
+            known = ", ".join(built_in_chips())
+            raise ConfigError(f"unknown chip {str(chip)!r}: built in are {known}; or give a .toml")
     try:
         text = path.read_text()
     except OSError as error:

@@ -143,7 +143,15 @@ class Tile(wiring.Component):
 
         matrix = None
         if kind is TileKind.CORE:
-            m.submodules.matrix = matrix = MatrixUnit(config, separate_blocks=True)
+            matrix = MatrixUnit(config, separate_blocks=True)
+            working = Signal()
+            self._matrix_clock = gated_domain(m, "array", working, self.gated)
+            # flags and operands travel on through the array when the last row has been drained
+            hold = Signal(range(config.rows + config.cols + 17), init=config.rows + config.cols + 16)
+            used = matrix.busy | matrix.issue.valid | matrix.write.valid | matrix.read.valid
+            m.d[self._matrix_clock] += hold.eq(Mux(used, hold.init, hold - (hold != 0)))
+            m.d.comb += working.eq(used | (hold != 0))
+            m.submodules.matrix = in_domain(matrix, self._matrix_clock)
         # posts: mover, SYNCs, landed, post plane (, matrix); records: mover, SYNCs (, matrix)
         extra = int(matrix is not None)
         semaphores = self._add(
@@ -195,7 +203,7 @@ class Tile(wiring.Component):
         if matrix is not None:
             reading = Signal(32)
             with m.If(matrix.reading & self.trace & self.go):
-                m.d.sync += reading.eq(reading + 1)
+                m.d[self._matrix_clock] += reading.eq(reading + 1)
             totals |= {
                 Counter.MATRIX_WAIT: fronts[1].waited_total,
                 Counter.MATRIX_BLOCKED: fronts[1].blocked_total,

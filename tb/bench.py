@@ -23,7 +23,7 @@ INPUTS = {
     "trace_count": 32,
     "request": 1,
 }
-OUTPUTS = {"finished": 1, "status": 32, "cycles": 32, "fault_who": 32, "fault_value": 32, "chip_id": 32, "protocol": 1}
+OUTPUTS = {"loaded": 1, "finished": 1, "status": 32, "cycles": 32, "fault_who": 32, "fault_value": 32, "chip_id": 32, "protocol": 1}
 #: Cycles from the end of reset until the semaphores are clear, with room to spare.
 SETTLE = 80
 
@@ -123,6 +123,7 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
   always @(request) begin
     if (request != finished) begin
 {load}
+      loaded = request;
       rst <= 1;
       repeat (4) @(posedge clk);
       rst <= 0;

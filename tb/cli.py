@@ -189,12 +189,13 @@ def schedule(
     layers = find(workload)
     from meshloom.sched.program import image
     from meshloom.sched.program.lower import lower
-    from meshloom.sched.scheduler import schedule as make
+    from meshloom.sched.scheduler import find as find_scheduler
 
     from .report import console
     from .tables import prediction_table, print_operations
 
-    made = [(layer, make(scheduler, layer.shape, config, layer.data().scale)) for layer in layers]
+    make = find_scheduler(scheduler)
+    made = [(layer, make(layer.shape, config, layer.data().scale)) for layer in layers]
     screen = console()
     screen.print(prediction_table([(layer.shape, one) for layer, one in made], config))
     for layer, one in made:

@@ -27,8 +27,9 @@ async def run_jobs(dut: Any) -> None:
             getattr(dut, name).value = value
         dut.job.value = job["number"]
         await Timer(1, "ns")
-        before = time.process_time()
         dut.request.value = 1 - number % 2
+        await dut.loaded.value_change
+        before = time.process_time()
         await dut.finished.value_change
         spent = time.process_time() - before
         result = {name: int(getattr(dut, name).value) for name in OUTPUTS} | {"cpu_seconds": spent}

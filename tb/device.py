@@ -6,6 +6,7 @@ has run, so a batch can be followed, interrupted, and loses nothing that was fin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -112,6 +113,7 @@ class SimulatedDevice:
             listing.append({"number": number, "inputs": self._inputs(job, plan)})
         (folder / "jobs.json").write_text(json.dumps(listing))
         process = self._start(folder)
+        finished = False
         try:
             for number, (job, plan) in enumerate(zip(jobs, plans, strict=True)):
                 result = self._await(process, folder, number)
@@ -120,14 +122,10 @@ class SimulatedDevice:
                 if result["protocol"]:
                     self.keep = True
                     raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {folder / 'sim.log'}")
+                finished = number == len(jobs) - 1
                 yield self._collect(number, job, plan, result, folder)
         finally:
-            if process.poll() is None:
-                try:
-                    process.wait(timeout=10)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+            _stop(process, patience=10 if finished else 0)
 
     def _prepare(self, number: int, job: Job, folder: Path) -> readout.Readout:
         """Writes the memory images of a job."""
@@ -179,7 +177,8 @@ class SimulatedDevice:
         if self.build.waves:
             command.append("waves")
         with tool_environment():
-            return subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL)
+            # It ends when its standard input does: with this process, however that ends.
+            return subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, start_new_session=True)
 
     def _await(self, process: subprocess.Popen[bytes], folder: Path, number: int) -> dict[str, float]:
         path = folder / f"job{number}.json"
@@ -223,6 +222,19 @@ class SimulatedDevice:
         return Run(
             int(result["cycles"]), fault, memory, records, counters, float(result["cpu_seconds"]), self.build.simulator
         )
+
+
+def _stop(process: subprocess.Popen[bytes], patience: float) -> None:
+    """Waits for a simulator process that should be ending by itself; then ends it and all that it has started."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=patience)
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _extent(outputs: Sequence[tuple[int, int, int]], tile: int) -> tuple[int, int]:

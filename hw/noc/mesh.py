@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..clocking import gated_domain, in_domain
 from ..config import tile_address
 from .router import LOCAL, NEIGHBOURS, OPPOSITE, Flit, Router
+
+
+class Gates(Enum):
+    """Which clock gates a mesh has: none, one for all of it (seldom used planes), one for each router."""
+
+    NONE = 0
+    WHOLE = 1
+    EACH = 2
 
 
 class Mesh(wiring.Component):
@@ -25,7 +34,7 @@ class Mesh(wiring.Component):
     Ordering, stalls, fairness and faults: see `Router`. Raises ValueError as `Router` does.
     """
 
-    def __init__(self, width: int, height: int, bits: int, depth: int, gated: bool = False) -> None:
+    def __init__(self, width: int, height: int, bits: int, depth: int, gated: Gates = Gates.NONE) -> None:
         self.gated = gated
         self.width, self.height, self.bits, self.depth = width, height, bits, depth
         #: Tile addresses, row by row.
@@ -54,8 +63,13 @@ class Mesh(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        awake = Signal()
+        m.d.comb += awake.eq(Cat([router.active for router in self._routers.values()]).any())
+        whole = gated_domain(m, "plane", awake, self.gated is Gates.WHOLE)
         for (x, y), router in self._routers.items():
-            domain = gated_domain(m, f"clk_{x}_{y}", router.active, self.gated)
+            domain = whole
+            if self.gated is Gates.EACH:
+                domain = gated_domain(m, f"clk_{x}_{y}", router.active, True)
             m.submodules[f"router_{x}_{y}"] = in_domain(router, domain)
         for (x, y), router in self._routers.items():
             tile = tile_address(x, y)

@@ -30,6 +30,8 @@ def main(names: Sequence[str]) -> bool:
 
     Raises BenchmarkError on unknown names, before anything runs. A benchmark that cannot run counts as one that failed.
     """
+    from ..build import BuildError
+    from ..device import DeviceError
     from ..report import Reporter, console
     from .results import print_result, save_result
 
@@ -43,7 +45,7 @@ def main(names: Sequence[str]) -> bool:
         try:
             with Reporter(screen) as tell:
                 result = import_module(f"{__name__}.{_MODULES.get(name, name)}").run(tell)
-        except BenchmarkError as error:
+        except (BenchmarkError, BuildError, DeviceError) as error:
             screen.print(f"{name}: did not run: {error}", style="red", markup=False, soft_wrap=True)
             good = False
             continue

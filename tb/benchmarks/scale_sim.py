@@ -150,14 +150,14 @@ def run(tell: OnEvent) -> Result:
     return Result(
         "scalesim",
         "Side by side with SCALE-Sim v3",
-        "Output stationary, batch 1, true output sizes, traces off. *Its cycles*: from its array's first operand to the "
-        "last result, with memories that always keep up; it computes no value. *Our cycles*: the same on the RTL, from "
-        "the first start to the last end of a GEMM, with every wait for DRAM in between. *Our run*: from the host's "
-        "start to its end, with programs fetched, tensors read from and results written to DRAM; every byte is "
-        "compared. CPU-seconds are measured in the same run, one simulator at a time: ours for simulating, "
-        "then for schedule (with lowering, checking, predicting) and golden model (with comparing); of layers that take "
-        "milliseconds the fastest of three runs counts on both sides. Bars: fewer cycles, "
-        f"at least {SPEED_UP} times fewer seconds for simulating, no mismatch.",
+        "Output stationary, batch 1, true output sizes, traces off. *Its cycles*: from its array's first operand to "
+        "the last result, with memories that always keep up; it computes no value. *Our cycles*: the same on the RTL, "
+        "from the first start to the last end of a GEMM, with every wait for DRAM in between. *Our run*: from the "
+        "host's start to its end, with programs fetched, tensors read from and results written to DRAM; every byte is "
+        "compared. CPU-seconds are measured in the same run, one simulator at a time: ours for simulating, then for "
+        "schedule (with lowering, checking, predicting) and golden model (with comparing); of layers that take "
+        "milliseconds the fastest of three runs counts, on both sides. Bars: fewer cycles, at least "
+        f"{SPEED_UP} times fewer seconds for simulating, no mismatch.",
         tuple(sheets),
         tuple(remarks),
         tuple(failures),

@@ -207,7 +207,7 @@ def test_a_wait_that_holds_at_once_costs_nothing() -> None:
 def test_fire_at_is_honoured_to_the_cycle(opcode: Opcode, early: int) -> None:
     """Offered in cycle `fire_at` + 1, whatever the stream did before."""
     fire = GO + 1 + early  # the earliest that can be met: the instruction is looked at in GO + 1
-    out = run([encode(opcode, tag=5, fire_at=fire)], go=GO)
+    out = run([encode(opcode, tag=5, fire_at=fire)], go=GO, gated=bool(early))
     assert out.faults == []
     if opcode is Opcode.MOVE:
         assert out.shown == [fire + 1]
@@ -338,6 +338,13 @@ def test_every_reserved_bit_is_a_fault(opcode: Opcode) -> None:
         out = run([word.to_bytes(32, "little")], unit=unit, go=GO, cycles=GO + 8)
         assert out.faults == [(GO + 1, {"cause": Cause.RESERVED_BITS, "tag": 12, "value": 0})]
         assert (out.issue, out.record) == ([], [])
+
+
+def test_a_wait_on_a_semaphore_that_is_not_there_is_a_fault() -> None:
+    out = run([move(9, wait_sem=40, wait_n=1)], go=GO)
+    assert out.faults == [(GO + 1, {"cause": Cause.SEMAPHORE_RANGE, "tag": 9, "value": 40})]
+    assert (out.issue, out.taken) == ([], [])
+    assert run([move(9, wait_sem=40)], go=GO).faults == []  # nothing is waited for
 
 
 @pytest.mark.parametrize("late", [1, 40])

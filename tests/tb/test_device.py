@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshloom.hw.config import DramConfig
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.control.trace import Counter
 from meshloom.hw.isa import Cause, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_occupancy
@@ -200,7 +200,8 @@ def test_a_simulator_that_dies_is_an_error_that_names_its_log(simulator: str, mo
 
 def test_a_simulator_of_another_chip_is_refused(simulator: str) -> None:
     built = build(CHIP, simulator)
-    other = CHIP.model_copy(update={"name": "other", "dram": DramConfig(bytes_per_cycle=4, latency=41)})
+    slower = CHIP.model_dump() | {"name": "other", "dram": {"bytes_per_cycle": 4, "latency": 41}}
+    other = ChipConfig.model_validate(slower)
     job = there_and_back(1).job
     device = SimulatedDevice(Build(other, built.simulator, False, built.folder, False))
     with pytest.raises(DeviceError, match="is another chip than other; rebuild"):

@@ -1,0 +1,394 @@
+"""Benchmarks: who is run, what is judged, what is printed and written. No simulator is built or run here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from meshloom.hw.config import built_in_chips, load
+from meshloom.hw.isa import Addend, Opcode, Unit
+from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
+from meshloom.sched.program.check import check
+from meshloom.sched.program.program import ProgramError
+from meshloom.sched.workload.catalog import find
+from meshloom.tb import benchmarks
+from meshloom.tb.benchmarks import BENCHMARKS, BenchmarkError, gemm, layers, regression, scale_sim, speed
+from meshloom.tb.benchmarks import scale_sim_driver as driver
+from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result, save_result
+from meshloom.tb.readout import Record
+from meshloom.tb.results import OnEvent, Row, write_atomically
+
+
+def row(**changes: Any) -> Row:
+    good = {"workload": "gemm:8x8x8", "chip": "quad16", "scheduler": "loop_order", "simulator": "verilator"}
+    numbers = {"rtl_cycles": 1000, "model_cycles": 1001, "utilisation": 0.5, "bytes_checked": 64, "cpu_seconds": 0.001}
+    return Row.model_validate(good | numbers | changes)
+
+
+def ran(array_cycles: int = 900, **changes: Any) -> layers.Ran:
+    return layers.Ran(row(**changes), 0.5, 0.1, array_cycles)
+
+
+def theirs(cycles: int = 1000, cpu_seconds: float = 0.1) -> scale_sim.Theirs:
+    return scale_sim.Theirs("gemm:8x8x8", cycles, 0, 0.5, cpu_seconds)
+
+
+# -- who runs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Replaces every benchmark by one that finds at once; `bad` in its name's place fails. Returns who was run."""
+    calls: list[str] = []
+    for name in BENCHMARKS:
+
+        def run(tell: OnEvent, name: str = name) -> Result:
+            calls.append(name)
+            if name == "speed":
+                raise BenchmarkError("no such tool")
+            return Result(name, name, "", (), failures=("too slow",) if name == "regression" else ())
+
+        module = ModuleType(name)
+        monkeypatch.setattr(module, "run", run, raising=False)
+        monkeypatch.setitem(sys.modules, f"meshloom.tb.benchmarks.{benchmarks._MODULES.get(name, name)}", module)
+    monkeypatch.setattr("meshloom.tb.benchmarks.results.save_result", lambda result: save_result(result, tmp_path))
+    return calls
+
+
+def test_an_unknown_name_runs_nothing(engines: list[str]) -> None:
+    with pytest.raises(BenchmarkError, match=r"unknown benchmark 'scale'.*scalesim"):
+        benchmarks.main(["gemm", "scale"])
+    assert engines == []
+
+
+def test_named_ones_run_once_each_and_are_written(engines: list[str], tmp_path: Path) -> None:
+    assert benchmarks.main(["scalesim", "gemm", "gemm"])
+    assert engines == ["scalesim", "gemm"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gemm.md", "scalesim.md"]
+
+
+def test_all_run_even_if_one_cannot_and_the_verdict_says_so(
+    engines: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not benchmarks.main([])
+    assert engines == list(BENCHMARKS)
+    assert "speed: did not run: no such tool" in capsys.readouterr().out
+    assert not (tmp_path / "speed.md").exists()
+    assert "too slow" in (tmp_path / "regression.md").read_text()
+
+
+def test_a_missed_bar_alone_fails(engines: list[str]) -> None:
+    assert not benchmarks.main(["regression"])
+
+
+def test_every_benchmark_is_a_module_with_run() -> None:
+    modules = {"gemm": gemm, "speed": speed, "regression": regression, "scalesim": scale_sim}
+    assert modules.keys() == BENCHMARKS.keys()
+    for name, module in modules.items():
+        assert module.__name__ == f"meshloom.tb.benchmarks.{benchmarks._MODULES.get(name, name)}"
+        assert callable(module.run)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+RESULT = Result(
+    "speed",
+    "Speed",
+    "How fast.",
+    (Sheet("A chip", ("layer", "cycles>"), [("a|b [x]", "1,000"), ("c", "2")], frozenset({1})),),
+    ("A remark.",),
+    ("c: too slow",),
+    {"other": "1.2"},
+)
+
+
+def test_a_page_holds_tables_command_verdict_and_versions() -> None:
+    page = markdown(RESULT)
+    assert "# Speed" in page
+    assert "`meshloom bench speed`" in page
+    assert "| layer | cycles |\n|---|---:|\n| a\\|b [x] | 1,000 |\n| c | 2 |\n" in page
+    assert "**Verdict: 1 bars missed.**" in page
+    assert "- missed: c: too slow" in page
+    assert re.search(r"^Versions: python \d.*verilator \d.*other 1\.2\.$", page, re.MULTILINE)
+
+
+def test_a_page_names_no_machine_path_or_date(tmp_path: Path) -> None:
+    page = save_result(RESULT, tmp_path / "new").read_text()
+    assert page == markdown(RESULT)
+    for word in (str(Path.home()), os.uname().nodename, str(Path.cwd())):
+        assert word not in page
+    assert not re.search(r"\b20\d\d-\d\d|\d:\d\d:\d\d", page)
+
+
+def test_a_result_prints_its_cells_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(width=100)
+    print_result(RESULT, console)
+    shown = capsys.readouterr().out
+    for word in ("A chip", "a|b [x]", "1,000", "A remark.", "missed: c: too slow", "speed: 1 bars missed"):
+        assert word in shown
+
+
+def test_a_sheet_refuses_a_row_of_another_width() -> None:
+    with pytest.raises(ValueError, match="a row of 1 cells in a table of 2 columns"):
+        Sheet("t", ("a", "b"), [("1",)])
+
+
+# -- gemm -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", built_in_chips())
+def test_random_gemms_fit_and_differ(name: str) -> None:
+    chip = load(name)
+    bodies = gemm.random_gemms(chip)
+    assert len(bodies) == gemm.COUNT
+    assert bodies == gemm.random_gemms(chip)
+    assert bodies != gemm.random_gemms(chip, seed=1)
+    for key in ("to_acc", "addend", "kernel_h", "stride_w", "dilation", "n_blocks", "k_blocks"):
+        assert len({body[key] for body in bodies}) > 1
+    assert {body["addend"] for body in bodies} == set(Addend)
+    assert any(gemm_occupancy(chip, gemm.shape_of(body)) < 5 * chip.lanes for body in bodies)
+    # code comes in time: no half ring runs out before the next has been fetched
+    for first in range(0, gemm.COUNT - chip.fetch_chunk, chip.fetch_chunk):
+        lasts = sum(gemm_occupancy(chip, gemm.shape_of(b)) for b in bodies[first : first + chip.fetch_chunk])
+        assert lasts > 2 * chip.fetch_chunk * chip.instruction_words + 2 * chip.dram.latency
+
+
+@pytest.mark.parametrize("name", ["tiny", "pe12x14", "mono32"])
+def test_the_random_program_is_sound_but_for_its_undefined_operands(name: str) -> None:
+    chip = load(name)
+    bodies = gemm.random_gemms(chip, 60)
+    made = gemm.program(bodies, chip)
+    (stream,) = made.streams
+    assert (stream.tile, stream.unit) == (chip.cores[0], Unit.MATRIX)
+    assert [one.opcode for one in stream.instructions] == [Opcode.GEMM] * 60 + [Opcode.SYNC]
+    with pytest.raises(ProgramError) as found:
+        check(made, chip)
+    problems = [line for line in str(found.value).splitlines() if "core@" in line]
+    assert problems
+    assert [line for line in problems if "which nothing has written" not in line] == []
+
+
+def by_formula(bodies: list[dict[str, int]], name: str) -> list[tuple[int, int]]:
+    """(start, end) as `hw/timing.py` says in words: without a bubble, or four cycles after an end that is waited for."""
+    chip, measured = load(name), []
+    start = 100
+    for number, body in enumerate(bodies):
+        shape = gemm.shape_of(body)
+        if measured:
+            start = measured[-1][1] + 4 if gemm.waits(number) else start
+        measured.append((start, start + gemm_cycles(chip, shape)))
+        start += gemm_occupancy(chip, shape)
+    return measured
+
+
+@pytest.mark.parametrize("name", ["tiny", "quad8", "mono16"])
+def test_deviation_is_zero_by_formula_and_sees_a_cycle(name: str) -> None:
+    chip = load(name)
+    bodies = gemm.random_gemms(chip, 40)
+    measured = by_formula(bodies, name)
+    assert gemm.deviation(measured, bodies, chip) == gemm.Deviation(40, 0, 0)
+    for number in (17, 21):  # one that follows, one that waits
+        start, end = measured[number]
+        late = [*measured[:number], (start + 1, end + 1), *measured[number + 1 :]]
+        assert gemm.deviation(late, bodies, chip) == gemm.Deviation(40, 1, 0)
+        longer = [*measured[:number], (start, end + 2), *measured[number + 1 :]]
+        assert gemm.deviation(longer, bodies, chip).end == 2
+
+
+def test_a_missing_record_is_an_error() -> None:
+    bodies = gemm.random_gemms(load("tiny"), 5)
+    with pytest.raises(BenchmarkError, match="tiny: 5 GEMMs left 4 trace records"):
+        gemm.deviation(by_formula(bodies, "tiny")[:4], bodies, load("tiny"))
+
+
+@pytest.mark.parametrize("name", built_in_chips())
+def test_fold_rich_can_reach_the_bar(name: str) -> None:
+    chip = load(name)
+    body = gemm.fold_rich(chip)
+    shape = gemm.shape_of(body)
+    assert body["pixels"] % chip.rows == 0
+    assert body["k_blocks"] * body["a_plane"] <= chip.core.a_words
+    assert body["n_blocks"] * body["pixels"] <= chip.core.out_words
+    lasts = gemm_cycles(chip, shape)
+    assert gemm.utilisation([(5, 5 + lasts)], [body], chip) >= gemm.BAR
+    assert gemm.utilisation([(5, 5 + 2 * lasts)], [body], chip) < 0.51
+
+
+def test_utilisation_of_a_gemm_counts_multiply_accumulates() -> None:
+    chip = load("tiny")  # 4x4 PEs, 4 lanes: 8 pixels x 4 columns x 3 words x 4 lanes = 384 products
+    body = gemm.fold_rich(chip) | {"pixels": 8, "k_blocks": 3, "n_blocks": 1}
+    assert gemm.shape_of(body) == GemmShape(8, 1, 3)
+    assert gemm.utilisation([(0, 48)], [body], chip) == pytest.approx(384 / (16 * 48))
+
+
+# -- speed, regression ------------------------------------------------------------------------------------------------
+
+
+def test_speed_bar_holds_for_quad16_with_clang() -> None:
+    fast, slow = row(cpu_seconds=1000 / 300_000), row(cpu_seconds=1000 / 299_000)
+    assert speed.missed([fast], clang=True) == []
+    (found,) = speed.missed([fast, slow], clang=True)
+    assert found == "quad16, gemm:8x8x8: 299,000 cycles/s, the bar is 300,000"
+    assert speed.missed([slow], clang=False) == []
+    assert speed.missed([row(chip="mono16", cpu_seconds=1.0)], clang=True) == []
+
+
+def test_speed_of_wrong_bytes_does_not_count() -> None:
+    (found,) = speed.missed([row(chip="mono16", mismatches=3)], clang=False)
+    assert "3 of 64 bytes differ" in found
+    assert speed.missed([row(bytes_checked=0)], clang=True)
+
+
+def test_regression_runs_small_layers_on_the_small_chip() -> None:
+    every, small = regression.layers("quad16"), regression.layers("tiny")
+    assert set(small) < set(every)
+    assert len(small) >= 10
+    assert max(find(name)[0].shape.macs for name in small) <= regression.SMALL_MACS
+
+
+def test_regression_marks_rows_that_did_not_pass() -> None:
+    found = regression.sheet("quad16", [row(), row(model_cycles=1100), row(mismatches=1)])
+    assert found.failed == {1, 2}
+    assert found.title == "quad16: 1 of 3 passed, mean error 3.40 %, worst 10.00 %"
+    assert found.rows[1][:4] == ("gemm:8x8x8 [model]", "1,000", "1,100", "+10.00 %")
+    assert found.rows[2][0] == "gemm:8x8x8 [mismatch]"
+
+
+def test_array_span_is_that_of_gemms() -> None:
+    def record(opcode: Opcode, start: int, end: int) -> Record:
+        return Record(1, Unit.MATRIX, opcode, 1, 0, 0, start, end)
+
+    records = [record(Opcode.MOVE, 0, 999), record(Opcode.GEMM, 300, 340), record(Opcode.GEMM, 100, 350)]
+    assert layers.array_span(records) == 250
+    assert layers.array_span(records[:1]) == 0
+
+
+# -- scalesim ---------------------------------------------------------------------------------------------------------
+
+
+def test_layers_are_those_that_scale_sim_is_given() -> None:
+    shapes = [find(name)[0].shape for name in scale_sim.LAYERS]
+    assert [scale_sim.topology(shape) for shape in shapes] == [
+        [1, 64, 1, 1, 64, 64, 1],
+        [1, 256, 1, 1, 256, 256, 1],
+        [14, 14, 1, 1, 512, 512, 1],
+        [28, 28, 1, 1, 256, 256, 1],
+        [28, 28, 1, 1, 512, 128, 1],
+        [30, 30, 3, 3, 128, 128, 1],
+        [28, 28, 1, 1, 128, 512, 1],
+    ]
+
+
+def test_padding_is_folded_in_for_the_true_output_size() -> None:
+    # 13 rows in, 1 + 13 + 1 with padding; 7 rows out at stride 2 need all 15
+    assert scale_sim.topology(find("conv:13x12x5-33,k3,s2,p1")[0].shape) == [15, 13, 3, 3, 5, 33, 2]
+
+
+@pytest.mark.parametrize("name", ["conv:8x8x4-4,b2", "conv:8x8x4-4,k3,d2,p2", "conv:8x8x4-4,s1x2"])
+def test_what_scale_sim_cannot_express_is_an_error(name: str) -> None:
+    with pytest.raises(BenchmarkError, match="SCALE-Sim has no layer like"):
+        scale_sim.topology(find(name)[0].shape)
+
+
+def test_both_bars_and_every_byte_are_judged() -> None:
+    assert scale_sim.judge(ran(), theirs()) == []
+    assert scale_sim.judge(ran(999, cpu_seconds=0.005), theirs()) == []
+    (found,) = scale_sim.judge(ran(1000), theirs())
+    assert found == "1,000 cycles are not fewer than its 1,000"
+    (found,) = scale_sim.judge(ran(cpu_seconds=0.01), theirs())
+    assert found == "0.010 CPU-s are not 20 times fewer than its 0.10 (10 times)"
+    (found,) = scale_sim.judge(ran(mismatches=2), theirs())
+    assert "2 of 64 bytes differ" in found
+    assert len(scale_sim.judge(ran(0, bytes_checked=0, cpu_seconds=1.0), theirs())) == 3
+    assert len(scale_sim.line(ran(), theirs(), [])) == len(scale_sim._COLUMNS)
+    assert scale_sim.line(ran(), theirs(), ["x"])[-1] == "missed"
+
+
+class FakeSimulator:
+    """SCALE-Sim's interface as far as the driver uses it."""
+
+    def __init__(self, **arguments: Any) -> None:
+        assert arguments["save_disk_space"]
+        assert not arguments["verbose"]
+        lines = Path(arguments["topology"]).read_text().splitlines()
+        self.numbers = [int(cell) for cell in lines[1].split(",")[1:-1]]
+        assert "Dataflow = os" in Path(arguments["config"]).read_text()
+        self.runner = self
+        self.single_layer_sim_object_list = [self]
+
+    def run_scale(self, top_path: str) -> None:
+        sys.stdout.write("noise")
+
+    def get_compute_report_items(self) -> list[float]:
+        return [9999, sum(self.numbers), 0, 50.0, 100.0, 50.0]
+
+
+def test_the_driver_speaks_json_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = ModuleType("scalesim.scale_sim")
+    monkeypatch.setattr(module, "scalesim", FakeSimulator, raising=False)
+    monkeypatch.setattr(driver, "import_module", lambda name: module)
+    monkeypatch.setattr(driver.metadata, "version", lambda name: "9.9")
+    write_atomically(tmp_path / "job", json.dumps({"rows": 4, "cols": 8, "layers": [["a", 1, 64, 1, 1, 64, 32, 1]]}))
+    driver.main(str(tmp_path / "job"), str(tmp_path))
+    versions, layer = map(json.loads, capsys.readouterr().out.splitlines())
+    assert versions == {"versions": {"scalesim": "9.9", "numpy": "9.9"}}
+    found = scale_sim.Theirs(**layer)
+    assert (found.name, found.cycles, found.utilisation) == ("a", 164, 0.5)
+    assert found.cpu_seconds >= 0
+    assert "ArrayHeight = 4\nArrayWidth = 8\n" in (tmp_path / "chip.cfg").read_text()
+
+
+def fake_python(folder: Path, text: str) -> Path:
+    """A program that takes the place of SCALE-Sim's Python: whatever it is asked to run, it does `text`."""
+    path = folder / "python"
+    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_drive_yields_what_it_hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale_sim, "OUTPUT", tmp_path)
+    shapes = [find("gemm:8x8x8")[0].shape]
+    python = fake_python(tmp_path, 'print(\'{"versions": {}}\')\nprint(\'{"name": "x"}\')')
+    assert list(scale_sim.drive(python, 4, 4, shapes)) == [{"versions": {}}, {"name": "x"}]
+    assert [path.name for path in tmp_path.iterdir()] == ["python"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("print('{\"versions\": {}}')", "after 0 of 1 layers: it printed nothing"),
+        ("import sys; sys.exit('numpy has no attribute x')", "after 0 of 1 layers: numpy has no attribute x"),
+    ],
+)
+def test_a_simulator_that_stops_early_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str
+) -> None:
+    monkeypatch.setattr(scale_sim, "OUTPUT", tmp_path)
+    with pytest.raises(BenchmarkError, match=why):
+        list(scale_sim.drive(fake_python(tmp_path, text), 4, 4, [find("gemm:8x8x8")[0].shape]))
+
+
+def test_a_failed_installation_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, "", "noise\nno network")
+
+    monkeypatch.setattr(scale_sim, "OUTPUT", tmp_path)
+    monkeypatch.setattr(scale_sim.subprocess, "run", run)
+    with pytest.raises(
+        BenchmarkError, match=r"could not be installed: no network \(it needs scalesim==3\.0\.0, numpy<2"
+    ):
+        scale_sim.install(lambda event: None)
+    assert not (tmp_path / "scalesim-venv").exists()
