@@ -30,6 +30,10 @@ class Clock(Protocol):
     def at(self, cycle: int, event: Callable[[int], None], late: bool = False) -> None: ...
 
 
+#: A receiver's say: called with the cycle and what to call when it can take another packet.
+Gate = Callable[[int, Callable[[int], None]], None]
+
+
 class Packet:
     """A packet on its way. `flits` counts the head; `last`: cycle in which the source can offer the last flit.
 
@@ -39,7 +43,7 @@ class Packet:
     """
 
     __slots__ = (
-        "buffers", "delivered", "flits", "heads", "injected", "inputs", "landed", "last", "ports", "settled", "tail"
+        "buffers", "delivered", "flits", "gate", "heads", "injected", "inputs", "landed", "last", "ports", "settled", "tail"
     )  # fmt: skip
 
     def __init__(
@@ -49,9 +53,10 @@ class Packet:
         delivered: Callable[[int], int],
         injected: Callable[[int], None] | None = None,
         landed: Callable[[int], None] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.flits, self.last = flits, last
-        self.delivered, self.injected, self.landed = delivered, injected, landed
+        self.delivered, self.injected, self.landed, self.gate = delivered, injected, landed, gate
         self.ports: list[_Port] = []
         self.inputs: list[int] = []  # number of the input through which it comes to each router
         self.buffers: list[_Input] = []
@@ -234,4 +239,8 @@ class Plane:
             if port.asking:
                 self._arbitrate(port, now)
 
-        self.clock.at(leave + 1, free)
+        gate = packet.gate if hop == len(packet.ports) - 1 else None
+        if gate is None:
+            self.clock.at(leave + 1, free)
+        else:  # when the receiver can take another packet
+            self.clock.at(leave + 1, lambda now: gate(now, free), late=True)

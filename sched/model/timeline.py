@@ -19,7 +19,7 @@ from meshloom.hw.timing import GEMM_ISSUE_CYCLES, GemmShape, gemm_cycles, gemm_o
 
 from ..program.program import Program, Stream
 from .dram import WRITTEN, Dram, Reading
-from .network import Packet, Plane
+from .network import Gate, Packet, Plane
 
 #: Flits of a request packet, and cycles from one request taken by a sender to the next.
 _REQUEST_FLITS = 5
@@ -186,21 +186,27 @@ class _Sender:
     def __init__(self, machine: _Machine, tile: int) -> None:
         self.machine, self.tile = machine, tile
         self.free = 0  # first cycle in which it can take a request; -1 while one is under way
-        self.offers: dict[int, tuple[int, Callable[[int], None], Callable[[int], None]]] = {}
+        self.offers: dict[int, tuple[int, Callable[[int], None], Callable[[int], None], Gate | None]] = {}
 
     def offer(
-        self, port: int, cycle: int, target: int, taken: Callable[[int], None], arrived: Callable[[int], None]
+        self,
+        port: int,
+        cycle: int,
+        target: int,
+        taken: Callable[[int], None],
+        arrived: Callable[[int], None],
+        gate: Gate | None,
     ) -> None:
         """A request offered at `port` in `cycle` (now). `taken` is called when the sender takes it, `arrived` in the
-        cycle in which it stands whole in the receiver."""
-        self.offers[port] = target, taken, arrived
+        cycle in which it stands whole in the receiver, whose `gate` says when the next one may come."""
+        self.offers[port] = target, taken, arrived, gate
         if self.free >= 0:
             self.machine.at(max(cycle, self.free), self.choose, late=True)
 
     def choose(self, cycle: int) -> None:
         if self.free < 0 or cycle < self.free or not self.offers:
             return
-        target, taken, arrived = self.offers.pop(min(self.offers))
+        target, taken, arrived, gate = self.offers.pop(min(self.offers))
         self.free = -1
         last = cycle + _REQUEST_FLITS
 
@@ -214,7 +220,7 @@ class _Sender:
             self.machine.at(tail + 1, arrived)
             return tail
 
-        self.machine.requests.send(self.tile, target, cycle + 1, Packet(_REQUEST_FLITS, last, delivered, injected))
+        self.machine.requests.send(self.tile, target, cycle + 1, Packet(_REQUEST_FLITS, last, delivered, injected, gate=gate))
         taken(cycle)
 
 
@@ -265,7 +271,7 @@ class _FrontEnd:
             self.machine.at(now + 1, self.fetch)
 
         port = 1 if self.unit is Unit.MOVER else 2
-        sender.offer(port, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now))
+        sender.offer(port, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now), mover.gate)
 
     def arrived(self, offset: int, words: int, first: int, tail: int) -> None:
         """A packet of code: word i is written in cycle `first + i` (the last in `tail`), readable a cycle later."""
@@ -356,7 +362,7 @@ class _Array:
             if fields.get("post_n", 0):
                 self.machine.post(self.tile, fields["post_sem"], fields["post_n"], now)
 
-        self.machine.at(end + 1, retire)
+        self.machine.at(end, retire)
         self.machine.at(accepted, taken)
 
 
@@ -378,14 +384,18 @@ class _Mover:
         self.is_dram = machine.chip.tiles[tile] is TileKind.DRAM
         if self.is_dram:
             self.dram = machine.drams[tile]
-        self.waiting: deque[dict[str, int]] = deque()  # requests of other tiles
-        self.mine: tuple[dict[str, int], int, Callable[[int], None]] | None = None
+        # requests of other tiles and an instruction of one's own, with the cycle from which they are offered
+        self.waiting: deque[tuple[dict[str, int], int]] = deque()
+        self.mine: tuple[dict[str, int], int, int, Callable[[int], None]] | None = None
+        self.overflow: dict[str, int] | None = None  # a request that the full queue does not take yet
+        self.on_room: Callable[[int], None] | None = None  # lets the next request in
         self.last_own = False
-        self.source_free = 0
+        self.source_free: int | None = 0  # None: until the packetiser has come far enough
         self.loads = 0  # descriptors taken in and not yet taken out
         self.queue: deque[_Loaded] = deque()
         self.sending = False
         self.idle_from = 0
+        self.taken_out = 0  # cycle in which a full descriptor queue had room again
 
     def own(
         self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
@@ -396,18 +406,18 @@ class _Mover:
             machine.cycles = cycle + 1
             return
         if opcode is Opcode.MOVE and fields["src_tile"] == self.tile:
-            self.mine = fields, waited, taken
+            self.mine = fields, waited, cycle, taken
             self.serve(cycle)
             return
         if opcode is Opcode.MOVE:
             target = fields["src_tile"]
-            mover = machine.movers[target]
+            receiver = machine.movers[target]
 
             def arrived(now: int) -> None:
-                mover.request(fields, now)
+                receiver.request(fields, now)
 
         else:
-            target = fields["tile"]
+            target, receiver = fields["tile"], None
             front = machine.streams[target, Unit(fields["unit"])]
 
             def arrived(now: int) -> None:
@@ -419,30 +429,57 @@ class _Mover:
             )
             taken(now)
 
-        machine.senders[self.tile].offer(0, cycle, target, accepted, arrived)
+        machine.senders[self.tile].offer(0, cycle, target, accepted, arrived, receiver and receiver.gate)
 
     def request(self, fields: dict[str, int], cycle: int) -> None:
-        """A MOVE of another tile stands in the taker in `cycle`; the queue offers it a cycle later."""
+        """A MOVE of another tile stands in the taker in `cycle`; the queue offers it a cycle later, if it has room."""
+        if len(self.waiting) >= self.machine.chip.mover_queue:
+            self.overflow = fields
+            return
+        self.waiting.append((fields, cycle + 1))
+        self.machine.at(cycle + 1, self.serve)
 
-        def offer(now: int) -> None:
-            self.waiting.append(fields)
-            self.serve(now)
+    def gate(self, cycle: int, proceed: Callable[[int], None]) -> None:
+        """Calls `proceed` when the taker can take another request, `cycle` (now) at the earliest."""
+        if self.overflow is None:
+            proceed(cycle)
+        else:
+            self.on_room = proceed
 
-        self.machine.at(cycle + 1, offer)
+    def room(self, cycle: int) -> None:
+        """The queue has given a request away in the cycle before."""
+        if self.overflow is not None:
+            self.waiting.append((self.overflow, cycle + 1))
+            self.overflow = None
+            self.machine.at(cycle + 1, self.serve)
+            if self.on_room is not None:
+                proceed, self.on_room = self.on_room, None
+                proceed(cycle)
 
     def serve(self, cycle: int) -> None:
         """The source generator takes a MOVE if it can."""
-        if cycle < self.source_free or self.loads >= _DESCRIPTORS[self.is_dram] or not (self.waiting or self.mine):
+        free = self.source_free
+        if free is None or cycle < free or self.loads >= _DESCRIPTORS[self.is_dram]:
             return
-        pick_own = self.mine is not None and (not self.waiting or not self.last_own)
+        offered = [self.waiting[0][1]] if self.waiting else []
+        if self.mine is not None:
+            offered.append(self.mine[2])
+        if not offered or cycle < min(offered):
+            return
+        there = bool(self.waiting) and self.waiting[0][1] <= cycle
+        pick_own = self.mine is not None and (not there or not self.last_own)
         self.last_own = pick_own
         if pick_own:
             assert self.mine is not None
-            fields, waited, taken = self.mine
+            fields, waited, since, taken = self.mine
             self.mine = None
             taken(cycle)
         else:
-            fields, waited = self.waiting.popleft(), 0
+            fields, since = self.waiting.popleft()
+            waited = 0
+            self.machine.at(cycle + 1, self.room)
+        # of a local memory it is known late when the source was free
+        now, cycle = cycle, max(free, since, self.taken_out)
         region, offset = split_address(fields["src"])
         words = fields["words"]
         self.loads += 1
@@ -451,19 +488,20 @@ class _Mover:
             bursts = _bursts(offset, fields["src_run"], fields.get("src_stride", 0), words)
             source = self.dram.read(cycle + 1, bursts)
             self.source_free = cycle + len(bursts) + 1
+            self.machine.at(max(now, self.source_free), self.serve)
         else:
             source = cycle + 3
-            self.source_free = cycle + words + 1
+            self.source_free = None
         self.queue.append(_Loaded(fields, waited, cycle, source))
-        self.machine.at(self.source_free, self.serve)
         if not self.sending:
             self.sending = True
-            self.machine.at(max(cycle + 1, self.idle_from), self.take)
+            self.machine.at(max(now, cycle + 1, self.idle_from), self.take)
 
     def take(self, cycle: int) -> None:
         """The packetiser takes the next descriptor; its first head can go in the next cycle."""
         sending = _Sending(self, self.queue.popleft())
         self.loads -= 1
+        self.taken_out = cycle + 1 if self.loads + 1 >= _DESCRIPTORS[self.is_dram] else 0
         self.machine.at(cycle + 1, self.serve)
         self.machine.at(sending.ready(cycle + 1), sending.packet)
 
@@ -518,8 +556,9 @@ class _Sending:
             if not final:
                 machine.at(self.ready(now + 1), self.packet)
                 return
-            if not mover.is_dram:
-                mover.source_free = max(mover.source_free, now - _LOCAL_FIFO + 2)
+            if isinstance(move.source, int):
+                # the last words wait in the FIFO when they have been read
+                mover.source_free = max(move.start + move.fields["words"] + 1, now - _LOCAL_FIFO + 2)
                 machine.at(max(now, mover.source_free), mover.serve)
             mover.finished(move, now)
 

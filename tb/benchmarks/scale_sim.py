@@ -100,7 +100,7 @@ def line(ran: Ran, theirs: Theirs, missed: Sequence[str]) -> tuple[str, ...]:
         f"{row.mismatches:,}",
         f"{row.cpu_seconds:.3f}",
         f"{ran.schedule_seconds:.2f}",
-        f"{ran.golden_seconds:.2f}",
+        f"{ran.golden_seconds:.3f}",
         f"{theirs.cpu_seconds:.2f}",
         f"{theirs.cpu_seconds / max(row.cpu_seconds, 1e-9):.0f}",
         "missed" if missed else "pass",

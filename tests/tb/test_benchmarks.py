@@ -179,7 +179,7 @@ def test_the_random_program_is_sound_but_for_its_undefined_operands(name: str) -
 
 
 def by_formula(bodies: list[dict[str, int]], name: str) -> list[tuple[int, int]]:
-    """(start, end) as `hw/timing.py` says in words: without a bubble, or four cycles after an end that is waited for."""
+    """(start, end) as `hw/timing.py` has it in words: without a bubble, or four cycles after an end it waits for."""
     chip, measured = load(name), []
     start = 100
     for number, body in enumerate(bodies):

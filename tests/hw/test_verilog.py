@@ -1,0 +1,146 @@
+"""The emitted Verilog: synthesisable, complete, the same every time, and what the manifest says it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAccessIssue]
+
+from meshloom.hw import verilog as emission
+from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.control.host import Register
+from meshloom.hw.core.array import SystolicArray, blocks
+
+CHIP = load("tiny")
+MODULE = re.compile(r"^module (\S+?)\((.*?)\);\n(.*?)^endmodule$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Verilog and manifest of `tiny`."""
+    return emission.write(CHIP, tmp_path_factory.mktemp("verilog") / "new" / "folder")
+
+
+@pytest.fixture(scope="module")
+def text(written: tuple[Path, Path]) -> str:
+    return written[0].read_text()
+
+
+@pytest.fixture(scope="module")
+def modules(text: str) -> dict[str, str]:
+    """Module name to what stands between its ports and `endmodule`."""
+    return {match[1]: match[3] for match in MODULE.finditer(text)}
+
+
+def without_comments(text: str) -> str:
+    return re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "construct",
+    [
+        r"\$(display|write|monitor|finish|stop|time|readmem\w*|writemem\w*|random|fatal|error)\b",
+        r"\binitial\b",  # memories start unknown, as on a board
+        r"(^|[^\w'$\\])#\s*[\d(]",  # delays; parameters of instances look alike, and there are none
+        r"(?<![\\\w$.])(assert|assume|cover|fork|forever|wait|force|real|event)\b",
+        r"`timescale|\bspecify\b",
+    ],
+)
+def test_nothing_is_for_simulation_only(construct: str, text: str) -> None:
+    found = re.search(construct, without_comments(text), re.MULTILINE)
+    assert found is None, found
+
+
+def test_the_search_for_such_constructs_can_find_them() -> None:
+    sample = "  always #5 a = 1;\n"
+    assert re.search(r"(^|[^\w'$\\])#\s*[\d(]", sample)
+
+
+def test_the_manifest_names_the_ports_of_the_module(written: tuple[Path, Path], text: str) -> None:
+    manifest = json.loads(written[1].read_text())
+    header = next(match for match in MODULE.finditer(text) if match[1] == manifest["top"])
+    listed = [name.strip() for name in header[2].replace("\n", " ").split(",")]
+    declared = {
+        name: (direction, int(high) + 1 if high else 1)
+        for direction, high, name in re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\S+);$", header[3], re.MULTILINE)
+    }
+    assert sorted(listed) == sorted(declared)
+    ports = {port["name"]: (port["direction"], port["width"]) for port in manifest["ports"]}
+    assert len(ports) == len(manifest["ports"])
+    assert ports == declared
+
+
+def test_the_manifest_describes_the_chip(written: tuple[Path, Path]) -> None:
+    manifest = json.loads(written[1].read_text())
+    assert ChipConfig.model_validate(manifest["parameters"]) == CHIP
+    assert manifest["digest"] == CHIP.digest
+    assert manifest["registers"] == {register.name: int(register) for register in Register}
+    assert manifest["axi"] == {"axi_0": CHIP.drams[0]}
+    assert manifest["tiles"] == {str(tile): kind.value for tile, kind in CHIP.tiles.items()}
+    assert {path.name for path in written[0].parent.iterdir()} == {"tiny.v", "tiny.json"}  # nothing half-written
+
+
+def test_every_time_the_same_text(text: str) -> None:
+    """In another process, in which sets and hashes come in another order."""
+    script = (
+        "import hashlib; from meshloom.hw.config import load; from meshloom.hw.verilog import verilog;"
+        "print(hashlib.sha256(verilog(load('tiny')).encode()).hexdigest())"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "77"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_each_module_is_there_once(text: str, modules: dict[str, str]) -> None:
+    """No two modules with the same contents, and one for each kind of tile."""
+    assert len(modules) == len(re.findall(r"^module ", text, re.MULTILINE))
+    bodies = [re.sub(r"\s+", " ", body) for body in modules.values()]
+    assert len(set(bodies)) == len(bodies)
+    assert {name for name in modules if re.fullmatch(r"tile_[a-z]+", name)} == {
+        "tile_core", "tile_dram", "tile_host", "tile_spm",
+    }  # fmt: skip
+    used = set(re.findall(r"^  (\S+) (?:\\?\S+ )?\(\n", text, re.MULTILINE))
+    assert set(modules) - {"chip"} <= used, "modules that nobody instantiates"
+
+
+def test_blocks_of_a_large_array_are_instances_of_few_modules() -> None:
+    """32 x 17 processing elements: 2 x 2 blocks of two kinds."""
+    values = {"name": "big", "lanes": 32, "cols": 17, "floorplan": ["dram core host"], "dram": {"bytes_per_cycle": 4}}
+    config = ChipConfig.model_validate(values)
+    array = backend.convert(SystolicArray(config, separate_blocks=True), name="array", emit_src=False)
+    cells = re.findall(r"cell \\(array_\w+)", array)
+    assert sorted(cells) == sorted(2 * list(blocks(config)))
+    assert len(blocks(config)) == 2
+
+
+def test_identical_modules_are_merged_also_when_only_their_parts_were() -> None:
+    """`b` and `c` differ in the name of what they contain, until that is merged."""
+    leaf = "module \\{}\n  wire width 1 \\x\nend\n"
+    box = "module \\{}\n  cell \\{} \\inner\n  end\nend\n"
+    texts = [leaf.format("b.leaf"), leaf.format("c.leaf"), box.format("b", "b.leaf"), box.format("c", "c.leaf")]
+    top = "module \\top\n  cell \\b \\first\n  end\n  cell \\c \\second\n  end\nend\n"
+    merged = emission._merge("".join(texts) + top)
+    assert re.findall(r"^module \\(\S+)", merged, re.MULTILINE) == ["b__leaf", "b", "top"]
+    assert re.findall(r"cell \\(\S+) \\(\S+)", merged) == [("b__leaf", "inner"), ("b", "first"), ("b", "second")]
+
+
+def test_icarus_accepts_it(written: tuple[Path, Path], tmp_path: Path) -> None:
+    command = ["iverilog", "-g2005", "-Wall", "-t", "null", "-s", "chip", "-o", str(tmp_path / "nothing"), str(written[0])]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "error" not in done.stderr
+    assert "Unknown module" not in done.stderr
+
+
+def test_a_tool_that_fails_is_an_error_with_its_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(emission, "rtlil", lambda config, gated=False: "this is no RTLIL\n")
+    with pytest.raises(emission.EmitError, match=r"Verilog of tiny failed: [\s\S]*error"):
+        emission.write(CHIP, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
