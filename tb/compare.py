@@ -56,7 +56,9 @@ def first_divergence(
     for found in pairs:
         if found.differs:
             record = found.measured
-            index = operation_of_tag.get(record.tag) if record.tile != -1 else None
+            # tags of the boot program and of the SYNCs between operations may come again as those of operations
+            operation = record.opcode in (Opcode.MOVE, Opcode.GEMM)
+            index = operation_of_tag.get(record.tag) if operation else None
             return Divergence(
                 tile=record.tile,
                 unit=record.unit.name.lower(),

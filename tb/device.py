@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from ..hw.config import ChipConfig, TileKind, tile_position
 from ..hw.isa import Cause, Unit
 from ..sched.program.program import Program
 from . import readout
-from .build import OUTPUT, Build, tool_environment
+from .build import OUTPUT, Build, tool_variables
 
 #: What memory holds where nothing was loaded and output is expected: a missing write shows.
 FILL = 0xA5
@@ -86,7 +86,7 @@ class SimulatedDevice:
     keep: bool = False  #: keep the folder of the run (waves, memory images)
     last_folder: Path | None = field(default=None, init=False)
 
-    def run(self, jobs: Sequence[Job], label: str = "run") -> Iterator[Run]:
+    def run(self, jobs: Sequence[Job], label: str = "run") -> Generator[Run, None, None]:
         """Runs jobs one after another in one simulator process; yields each as soon as it is done.
 
         Raises DeviceError when the simulator dies or is not the chip it should be.
@@ -103,7 +103,7 @@ class SimulatedDevice:
             if not self.keep:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _run(self, jobs: Sequence[Job], folder: Path) -> Iterator[Run]:
+    def _run(self, jobs: Sequence[Job], folder: Path) -> Generator[Run, None, None]:
         chip = self.build.config
         plans = []
         listing = []
@@ -176,9 +176,11 @@ class SimulatedDevice:
         ]
         if self.build.waves:
             command.append("waves")
-        with tool_environment():
-            # It ends when its standard input does: with this process, however that ends.
-            return subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, start_new_session=True)
+        # It ends when its standard input does: with this process, however that ends. Devices start in threads side by
+        # side, so the environment is handed over and not changed.
+        return subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.PIPE, start_new_session=True, env=tool_variables()
+        )
 
     def _await(self, process: subprocess.Popen[bytes], folder: Path, number: int) -> dict[str, float]:
         path = folder / f"job{number}.json"

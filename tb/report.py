@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Columns of a console that is no terminal (a CI log, a pipe): the table fits and is not folded.
-LOG_WIDTH = 150
+LOG_WIDTH = 176
 
 _COLOUR = {
     Status.PASSED: "green",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import (
     Cat,
     ClockSignal,
@@ -10,7 +12,6 @@ from amaranth.hdl import (
     Mux,
     ResetSignal,
     Signal,
-    Value,
     ValueLike,
     signed,
     unsigned,
@@ -30,6 +31,32 @@ def split(count: int, limit: int = BLOCK_SIZE) -> list[int]:
     """Sizes, as equal as can be, of the fewest parts of `count` that are no larger than `limit`."""
     parts = -(-count // limit)
     return [count // parts + (index < count % parts) for index in range(parts)]
+
+
+def _block_name(rows: int, cols: int) -> str:
+    return f"array_{rows}x{cols}"
+
+
+def _block_ports(rows: int, cols: int) -> wiring.Signature:
+    return wiring.Signature(
+        {
+            "a": In(signed(8)).array(rows),
+            "b": In(signed(8)).array(cols),
+            "a_out": Out(signed(8)).array(rows),
+            "b_out": Out(signed(8)).array(cols),
+            "valid": In(1),
+            "first": In(1),
+            "done": In(1),
+            "valid_right": Out(1),
+            "first_right": Out(1),
+            "done_right": Out(1),
+            "valid_below": Out(1),
+            "first_below": Out(1),
+            "done_below": Out(1),
+            "row": In(range(rows)),
+            "result": Out(signed(32)).array(cols),
+        }
+    )
 
 
 class ArrayBlock(wiring.Component):
@@ -69,26 +96,8 @@ class ArrayBlock(wiring.Component):
 
     def __init__(self, rows: int, cols: int, product_register: bool) -> None:
         self._rows, self._cols, self._product_register = rows, cols, product_register
-        self.module_name = f"array_{rows}x{cols}"
-        super().__init__(
-            {
-                "a": In(signed(8)).array(rows),
-                "b": In(signed(8)).array(cols),
-                "a_out": Out(signed(8)).array(rows),
-                "b_out": Out(signed(8)).array(cols),
-                "valid": In(1),
-                "first": In(1),
-                "done": In(1),
-                "valid_right": Out(1),
-                "first_right": Out(1),
-                "done_right": Out(1),
-                "valid_below": Out(1),
-                "first_below": Out(1),
-                "done_below": Out(1),
-                "row": In(range(rows)),
-                "result": Out(signed(32)).array(cols),
-            }
-        )
+        self.module_name = _block_name(rows, cols)
+        super().__init__(_block_ports(rows, cols))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -212,11 +221,10 @@ class SystolicArray(wiring.Component):
         heights, widths = split(self._config.rows), split(self._config.cols)
         tops = [sum(heights[:index]) for index in range(len(heights))]
         lefts = [sum(widths[:index]) for index in range(len(widths))]
-        blocks: dict[tuple[int, int], ArrayBlock] = {}
+        blocks: dict[tuple[int, int], Any] = {}
         for j, height in enumerate(heights):
             for i, width in enumerate(widths):
-                block = blocks[j, i] = ArrayBlock(height, width, self._config.product_register)
-                m.submodules[f"block_{j}_{i}"] = self._instance(block) if self._separate_blocks else block
+                block = blocks[j, i] = self._block(m, f"block_{j}_{i}", height, width)
                 left, above = blocks.get((j, i - 1)), blocks.get((j - 1, i))
                 for y in range(height):
                     m.d.comb += block.a[y].eq(left.a_out[y] if left else self.a[tops[j] + y])
@@ -238,13 +246,20 @@ class SystolicArray(wiring.Component):
                 m.d.comb += self.result[lefts[i] + x].eq(value)
         return m
 
-    @staticmethod
-    def _instance(block: ArrayBlock) -> Instance:
-        ports: dict[str, Value] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
-        for path, member, value in block.signature.flatten(block):
+    def _block(self, m: Module, name: str, rows: int, cols: int) -> Any:
+        """Adds a block; returns what has its ports."""
+        if not self._separate_blocks:
+            m.submodules[name] = block = ArrayBlock(rows, cols, self._config.product_register)
+            return block
+        signature = _block_ports(rows, cols)
+        wires = signature.create(path=(name,))
+        ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
+        flat: Any = signature.flatten(wires)  # the stubs take a member for its flow
+        for path, member, value in flat:
             direction = "o" if member.flow is Out else "i"
             ports[f"{direction}_{'__'.join(map(str, path))}"] = value
-        return Instance(block.module_name, **ports)
+        m.submodules[name] = Instance(_block_name(rows, cols), **ports)
+        return wires
 
 
 def blocks(config: ChipConfig) -> dict[str, ArrayBlock]:

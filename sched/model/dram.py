@@ -8,16 +8,19 @@ packetiser takes words. A packet that begins while one of the other kind is unde
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import accumulate
 
 from meshloom.hw.config import ChipConfig
 
-from .network import Packet
+from .network import Clock, Packet
 
 _READ, _WRITE = 0, 1
 #: Cycles from a run offered by the mover to its address on the bus, and from a beat to the word at the packetiser.
 _TO_ADDRESS = 1
 _FROM_BEAT = 1
+#: Bursts that the port keeps under way.
+OUTSTANDING = 16
 #: Words that the port holds between the bus and the packetiser.
 _AHEAD = 3
 #: Cycles from a word taken by the port to its beat, and from the last word taken to the notify (beat 1, response 4,
@@ -26,35 +29,34 @@ _TO_BEAT = 1
 WRITTEN = 6
 
 
-@dataclass(frozen=True)
 class Reading:
-    """The bursts of a MOVE: word at which each ends, and first cycle in which the channel can serve each."""
+    """The bursts of a MOVE: word at which each ends, and first cycle in which the channel can serve those asked for."""
 
-    ends: list[int]
-    ready: list[int]
+    def __init__(self, bursts: list[int]) -> None:
+        self.ends = list(accumulate(bursts))
+        self.ready: list[int] = []
 
     def of(self, word: int) -> int:
-        """First cycle in which a word can be on the bus."""
-        return self.ready[bisect_right(self.ends, word)]
+        """First cycle in which a word can be on the bus (of words not asked for yet: as the last one asked for)."""
+        return self.ready[min(bisect_right(self.ends, word), len(self.ready) - 1)]
 
 
 class Dram:
     """One channel."""
 
-    def __init__(self, chip: ChipConfig) -> None:
+    def __init__(self, clock: Clock, chip: ChipConfig) -> None:
+        self.clock = clock
+        self.outstanding = 0  # bursts asked for that have not come whole
+        self.on_done: Callable[[int], None] = lambda _: None
         self.latency = chip.dram.latency
         self.word_cycles = chip.lanes / chip.dram.bytes_per_cycle
         self._until = [-1000.0, -1000.0]  # last beat of reads and of writes, as far as they are known
         self._packets: list[Packet | None] = [None, None]  # that those beats belong to
 
-    def read(self, cycle: int, bursts: list[tuple[int, int]]) -> Reading:
-        """Bursts (offset, words) offered one a cycle from `cycle` on."""
-        ends, ready, words = [], [], 0
-        for index, (_, size) in enumerate(bursts):
-            words += size
-            ends.append(words)
-            ready.append(cycle + index + _TO_ADDRESS + self.latency)
-        return Reading(ends, ready)
+    def ask(self, reading: Reading, cycle: int) -> None:
+        """The mover offers the next burst in `cycle`."""
+        self.outstanding += 1
+        reading.ready.append(cycle + _TO_ADDRESS + self.latency)
 
     def first(self, reading: Reading, word: int) -> int:
         """Cycle from which the packetiser can have a word, if it has had all words before it."""
@@ -67,11 +69,18 @@ class Dram:
         """
         begin = max(reading.of(word), self._until[_READ] + self.word_cycles, cycle - _AHEAD)
         end = self._share(_READ, begin, words)
+        for done in reading.ends[bisect_right(reading.ends, word) : bisect_right(reading.ends, word + words)]:
+            self.clock.at(max(cycle, int(end - (word + words - done) * self.word_cycles)) + 1, self._done)
         return int(max(end, reading.of(word + words - 1))) + _FROM_BEAT
 
     def carried_by(self, packet: Packet) -> None:
         """The packet that carries the words last taken; it is slowed when a write takes its turns."""
         self._packets[_READ] = packet
+
+    def _done(self, cycle: int) -> None:
+        """A burst has come whole."""
+        self.outstanding -= 1
+        self.on_done(cycle)
 
     def write(self, head: int, packet: Packet, words: int) -> int:
         """A packet whose head is delivered in cycle `head`; returns the cycle in which its last word is taken."""

@@ -43,7 +43,8 @@ class Packet:
     """
 
     __slots__ = (
-        "buffers", "delivered", "flits", "gate", "heads", "injected", "inputs", "landed", "last", "ports", "settled", "tail"
+        "buffers", "delivered", "flits", "gate", "heads", "injected",
+        "inputs", "landed", "last", "ports", "settled", "tail",
     )  # fmt: skip
 
     def __init__(

@@ -18,7 +18,7 @@ from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 from meshloom.hw.timing import GEMM_ISSUE_CYCLES, GemmShape, gemm_cycles, gemm_occupancy
 
 from ..program.program import Program, Stream
-from .dram import WRITTEN, Dram, Reading
+from .dram import OUTSTANDING, WRITTEN, Dram, Reading
 from .network import Gate, Packet, Plane
 
 #: Flits of a request packet, and cycles from one request taken by a sender to the next.
@@ -74,7 +74,7 @@ class _Machine:
         self.cycles: int | None = None
         self.semaphores: dict[tuple[int, int], int] = {}
         self.waiters: dict[tuple[int, int], tuple[int, Callable[[int], None]]] = {}
-        self.drams = {tile: Dram(chip) for tile in chip.drams}
+        self.drams = {tile: Dram(self, chip) for tile in chip.drams}
         self.senders = {tile: _Sender(self, tile) for tile in chip.tiles}
         self.movers = {tile: _Mover(self, tile) for tile in chip.tiles}
         self.arrays = {tile: _Array(self, tile) for tile in chip.cores}
@@ -220,7 +220,9 @@ class _Sender:
             self.machine.at(tail + 1, arrived)
             return tail
 
-        self.machine.requests.send(self.tile, target, cycle + 1, Packet(_REQUEST_FLITS, last, delivered, injected, gate=gate))
+        self.machine.requests.send(
+            self.tile, target, cycle + 1, Packet(_REQUEST_FLITS, last, delivered, injected, gate=gate)
+        )
         taken(cycle)
 
 
@@ -384,6 +386,9 @@ class _Mover:
         self.is_dram = machine.chip.tiles[tile] is TileKind.DRAM
         if self.is_dram:
             self.dram = machine.drams[tile]
+            self.dram.on_done = self.ask
+        self.asking: Reading | None = None  # bursts that the source generator is offering
+        self.asked_in = -1
         # requests of other tiles and an instruction of one's own, with the cycle from which they are offered
         self.waiting: deque[tuple[dict[str, int], int]] = deque()
         self.mine: tuple[dict[str, int], int, int, Callable[[int], None]] | None = None
@@ -485,10 +490,9 @@ class _Mover:
         self.loads += 1
         if self.is_dram and region == Region.MAIN:
             # one burst a cycle, from the next cycle on
-            bursts = _bursts(offset, fields["src_run"], fields.get("src_stride", 0), words)
-            source = self.dram.read(cycle + 1, bursts)
-            self.source_free = cycle + len(bursts) + 1
-            self.machine.at(max(now, self.source_free), self.serve)
+            source = Reading(_bursts(offset, fields["src_run"], fields.get("src_stride", 0), words))
+            self.asking, self.source_free = source, None
+            self.machine.at(max(now, cycle + 1), self.ask)
         else:
             source = cycle + 3
             self.source_free = None
@@ -497,13 +501,28 @@ class _Mover:
             self.sending = True
             self.machine.at(max(now, cycle + 1, self.idle_from), self.take)
 
+    def ask(self, cycle: int) -> None:
+        """Offers the next burst to the DRAM, one a cycle, while the port can keep another under way."""
+        source = self.asking
+        if source is None or self.asked_in == cycle:
+            return
+        if self.dram.outstanding >= OUTSTANDING:
+            return  # goes on when a burst is done
+        self.asked_in = cycle
+        self.dram.ask(source, cycle)
+        if len(source.ready) < len(source.ends):
+            self.machine.at(cycle + 1, self.ask)
+        else:
+            self.asking, self.source_free = None, cycle + 1
+            self.machine.at(cycle + 1, self.serve)
+
     def take(self, cycle: int) -> None:
         """The packetiser takes the next descriptor; its first head can go in the next cycle."""
         sending = _Sending(self, self.queue.popleft())
         self.loads -= 1
         self.taken_out = cycle + 1 if self.loads + 1 >= _DESCRIPTORS[self.is_dram] else 0
         self.machine.at(cycle + 1, self.serve)
-        self.machine.at(sending.ready(cycle + 1), sending.packet)
+        self.machine.at(cycle + 1, sending.begin)
 
     def finished(self, move: _Loaded, last: int) -> None:
         """The last word of a MOVE was injected in cycle `last`."""
@@ -536,6 +555,14 @@ class _Sending:
         if isinstance(source, int):
             return max(cycle, source)
         return max(cycle, self.mover.dram.first(source, self.words_sent))
+
+    def begin(self, cycle: int) -> None:
+        """Sends the next packet as soon as its first word is there."""
+        source = self.move.source
+        if isinstance(source, Reading) and not source.ready:
+            self.mover.machine.at(cycle + 1, self.begin)  # the DRAM has not been asked yet
+            return
+        self.mover.machine.at(self.ready(cycle), self.packet)
 
     def packet(self, cycle: int) -> None:
         """Sends the next packet; its head goes in `cycle`."""
@@ -583,13 +610,13 @@ def _packets(fields: dict[str, int]) -> list[tuple[int, int]]:
     return packets
 
 
-def _bursts(offset: int, run: int, stride: int, words: int) -> list[tuple[int, int]]:
-    """(offset, words) of the bursts of a MOVE's source, cut as the source generator cuts them."""
+def _bursts(offset: int, run: int, stride: int, words: int) -> list[int]:
+    """Words of the bursts of a MOVE's source, cut as the source generator cuts them."""
     bursts = []
     base, run_left, left = offset, run, words
     while left:
         size = min(run_left, left, PACKET_WORDS - offset % PACKET_WORDS)
-        bursts.append((offset, size))
+        bursts.append(size)
         offset += size
         run_left -= size
         left -= size

@@ -132,7 +132,18 @@ def test_identical_modules_are_merged_also_when_only_their_parts_were() -> None:
 
 
 def test_icarus_accepts_it(written: tuple[Path, Path], tmp_path: Path) -> None:
-    command = ["iverilog", "-g2005", "-Wall", "-t", "null", "-s", "chip", "-o", str(tmp_path / "nothing"), str(written[0])]
+    command = [
+        "iverilog",
+        "-g2005",
+        "-Wall",
+        "-t",
+        "null",
+        "-s",
+        "chip",
+        "-o",
+        str(tmp_path / "nothing"),
+        str(written[0]),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "error" not in done.stderr

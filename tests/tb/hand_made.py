@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +30,9 @@ class Raw(Instruction):
         return self.word.to_bytes(INSTRUCTION_BYTES, "little")
 
 
-def move(tag: int, src: tuple[int, Region, int], dst: tuple[int, Region, int], words: int, **fields: int) -> Instruction:
+def move(
+    tag: int, src: tuple[int, Region, int], dst: tuple[int, Region, int], words: int, **fields: int
+) -> Instruction:
     """A MOVE between two (tile, region, offset), contiguous unless `fields` say otherwise."""
     given = {
         "tag": tag, "src_tile": src[0], "src": address(src[1], src[2]), "src_run": max(1, words),
@@ -61,7 +63,7 @@ def gemm(tag: int, pixels: int, k_blocks: int, **fields: int) -> Instruction:
     return Instruction(Opcode.GEMM, {"tag": tag} | shape | fields)
 
 
-def program(streams: dict[tuple[int, Unit], Sequence[Instruction]]) -> Program:
+def program(streams: Mapping[tuple[int, Unit], Sequence[Instruction]]) -> Program:
     """Streams in DRAM from word CODE on, started by a boot stream that waits for `finish` of each."""
     placed, boot = place({key: tuple(code) for key, code in streams.items()}, {DRAM: CODE}, CHIP)
     return Program(CHIP.digest, placed, boot, {})
@@ -122,7 +124,9 @@ def product(seed: int, pixels: int = 10, k_blocks: int = 3) -> Case:
 
 def nothing_to_do() -> Case:
     """The shortest run: one stream that only says that it is done."""
-    return Case(Job(program({(SPM, Unit.MOVER): [finish(1)]}), [], [(DRAM, 64, 2)], 20_000), [np.full((2, 4), FILL, np.uint8)])
+    return Case(
+        Job(program({(SPM, Unit.MOVER): [finish(1)]}), [], [(DRAM, 64, 2)], 20_000), [np.full((2, 4), FILL, np.uint8)]
+    )
 
 
 def illegal() -> Job:

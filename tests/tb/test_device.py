@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -18,7 +19,7 @@ from meshloom.hw.control.trace import Counter
 from meshloom.hw.isa import Cause, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_occupancy
 from meshloom.tb import device as device_module
-from meshloom.tb.build import SIMULATORS, Build, build
+from meshloom.tb.build import ROOT, SIMULATORS, Build, build
 from meshloom.tb.device import FILL, DeviceError, Job, Run, SimulatedDevice
 
 from .hand_made import CHIP, CORE, DRAM, HOST, SPM, Case, endless, illegal, nothing_to_do, product, there_and_back
@@ -48,7 +49,8 @@ def all_runs() -> dict[str, dict[str, Run]]:
     """Simulator -> case -> run."""
     jobs = [case.job if isinstance(case, Case) else case for case in CASES.values()]
     return {
-        name: dict(zip(CASES, SimulatedDevice(build(CHIP, name)).run(jobs, "cases"), strict=True)) for name in SIMULATORS
+        name: dict(zip(CASES, SimulatedDevice(build(CHIP, name)).run(jobs, "cases"), strict=True))
+        for name in SIMULATORS
     }
 
 
@@ -143,6 +145,29 @@ def test_counters_agree_with_records(name: str, runs: dict[str, Run]) -> None:
     assert run.counters[CORE][Counter.MATRIX_READING] == reading
     assert run.counters[SPM][Counter.MATRIX_READING] == 0
     assert run.counters[HOST][Counter.MOVER_BUSY] == 0
+
+
+def test_reset_is_enough(all_runs: dict[str, dict[str, Run]], tmp_path: Path) -> None:
+    """Without initial values in the Verilog every register is unknown until reset; nothing of that may be seen."""
+    built = build(CHIP, "icarus")
+    text, stripped = re.subn(
+        r"^(\s*reg\b[^;=\n]*?) = [^;\n]+;", r"\1;", (built.folder / "chip.v").read_text(), flags=re.MULTILINE
+    )
+    assert stripped > 100
+    (tmp_path / "chip.v").write_text(text)
+    (tmp_path / "model").mkdir()
+    options = ["-s", "bench", "-g2012", "-f", str(built.folder / "model" / "cmds.f")]
+    rest = [*sorted((ROOT / "tb" / "verilog").glob("*.v")), built.folder / "bench.v"]
+    sources = [str(path) for path in (tmp_path / "chip.v", *rest)]
+    subprocess.run(["iverilog", "-o", str(tmp_path / "model" / "sim.vvp"), *options, *sources], check=True)
+    device = SimulatedDevice(replace(built, folder=tmp_path))
+    names = ["moves", "product", "large product"]
+    cases = [CASES[name] for name in names]
+    results = device.run([case.job for case in cases if isinstance(case, Case)])
+    for name, run in zip(names, results, strict=True):
+        wanted = all_runs["icarus"][name]
+        assert (run.cycles, run.records, run.counters) == (wanted.cycles, wanted.records, wanted.counters)
+        np.testing.assert_array_equal(run.memory[0], wanted.memory[0])
 
 
 def test_two_devices_at_once_do_not_disturb_each_other(all_runs: dict[str, dict[str, Run]]) -> None:

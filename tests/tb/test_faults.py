@@ -128,7 +128,9 @@ WRONG = {
         spm(sync(7, tile=NOWHERE, sem=1, n=1)), Fault(Cause.DESTINATION, SPM, Unit.NONE, 0, NOWHERE), "value 0x22"
     ),
     "no words": Wrong(
-        spm(move(7, (SPM, MAIN, 0), (DRAM, MAIN, 0), 0)), Fault(Cause.SHAPE, SPM, Unit.MOVER, 7, 0), "SHAPE in spm@(1,1)"
+        spm(move(7, (SPM, MAIN, 0), (DRAM, MAIN, 0), 0)),
+        Fault(Cause.SHAPE, SPM, Unit.MOVER, 7, 0),
+        "SHAPE in spm@(1,1)",
     ),
     "semaphore overflow": Wrong(
         spm(*(sync(tag, tile=CORE, sem=9, n=1) for tag in range(1, 257)), sync(300, wait_sem=1, wait_n=1)),
@@ -176,7 +178,9 @@ WRONG = {
         core(gemm(7, 8, 1, kernel_w=0)), Fault(Cause.SHAPE, CORE, Unit.MATRIX, 7, 0), "SHAPE in core@(1,0) matrix"
     ),
     "late": Wrong(
-        spm(sync(1, wait_sem=1, wait_n=0), sync(7, fire_at=50)), Fault(Cause.LATE, SPM, Unit.MOVER, 7, -1), "LATE in spm"
+        spm(sync(1, wait_sem=1, wait_n=0), sync(7, fire_at=50)),
+        Fault(Cause.LATE, SPM, Unit.MOVER, 7, -1),
+        "LATE in spm",
     ),
     "a stream that still runs": Wrong(
         {
