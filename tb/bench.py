@@ -23,7 +23,16 @@ INPUTS = {
     "trace_count": 32,
     "request": 1,
 }
-OUTPUTS = {"loaded": 1, "finished": 1, "status": 32, "cycles": 32, "fault_who": 32, "fault_value": 32, "chip_id": 32, "protocol": 1}
+OUTPUTS = {
+    "loaded": 1,
+    "finished": 1,
+    "status": 32,
+    "cycles": 32,
+    "fault_who": 32,
+    "fault_value": 32,
+    "chip_id": 32,
+    "protocol": 1,
+}
 #: Cycles from the end of reset until the semaphores are clear, with room to spare.
 SETTLE = 80
 

@@ -195,18 +195,21 @@ class FrontEnd(wiring.Component):
                     m.next = "WAIT"
             with m.State("WAIT"):
                 need = Signal()
-                late, due = Signal(), Signal()
+                late, due, nowhere = Signal(), Signal(), Signal()
                 m.d.comb += [
                     need.eq((head.wait_n != 0) & ~taken),
                     late.eq((head.fire_at != 0) & (self.now > head.fire_at)),
                     due.eq((head.fire_at == 0) | (self.now == head.fire_at)),
                 ]
-                with m.If(illegal | reserved | late):
+                m.d.comb += nowhere.eq((head.wait_n != 0) & (head.wait_sem >= self.config.semaphores))
+                with m.If(illegal | reserved | late | nowhere):
                     m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(head.tag)]
                     with m.If(illegal):
                         m.d.comb += [self.fault.cause.eq(Cause.ILLEGAL_OPCODE), self.fault.value.eq(head.opcode)]
                     with m.Elif(reserved):
                         m.d.comb += self.fault.cause.eq(Cause.RESERVED_BITS)
+                    with m.Elif(nowhere):
+                        m.d.comb += [self.fault.cause.eq(Cause.SEMAPHORE_RANGE), self.fault.value.eq(head.wait_sem)]
                     with m.Else():
                         m.d.comb += [self.fault.cause.eq(Cause.LATE), self.fault.value.eq(self.now - head.fire_at)]
                     m.d.comb += moving.eq(1)

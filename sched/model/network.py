@@ -140,6 +140,7 @@ class Plane:
         """Offers the head of a packet in cycle `head` (now or later)."""
         packet.ports, packet.inputs, packet.buffers = self._path(source, target)
         self._enter(packet, 0, head)
+        self._settle(packet)  # a short packet fits the first buffer, wherever its head goes from there
 
     def _enter(self, packet: Packet, hop: int, cycle: int) -> None:
         """The head is taken into the buffer of router `hop` in `cycle`; it may leave from the next cycle on."""

@@ -69,7 +69,7 @@ class _Machine:
         self.requests = Plane(self, noc.request_depth)
         self.posts = Plane(self, noc.post_depth)
         self.events: list[tuple[int, bool, int, Callable[[int], None]]] = []
-        self.serial = 0
+        self.serial = self.now = 0
         self.executed: list[Executed] = []
         self.cycles: int | None = None
         self.semaphores: dict[tuple[int, int], int] = {}
@@ -82,6 +82,7 @@ class _Machine:
 
     def at(self, cycle: int, event: Callable[[int], None], late: bool = False) -> None:
         """Calls `event(cycle)` in its turn; `late`: after all others of that cycle."""
+        assert cycle >= self.now, "an event in the past"
         self.serial += 1
         heapq.heappush(self.events, (cycle, late, self.serial, event))
 
@@ -90,8 +91,8 @@ class _Machine:
         boot.start(0)
         events = self.events
         while events and self.cycles is None:
-            cycle, _, _, event = heapq.heappop(events)
-            event(cycle)
+            self.now, _, _, event = heapq.heappop(events)
+            event(self.now)
         if self.cycles is None:
             raise ModelError("the program never ends: some stream waits for a post that nobody makes")
         return Timeline(self.cycles, self.executed)

@@ -47,7 +47,7 @@ def test_ports_exist_only_towards_neighbours() -> None:
     assert set(ports_at(0, 2, 1, 4)) == {"north", "south", LOCAL}
     router = Router(1, 0, 2, 2, BITS, 2)
     here = {f"{port}_{way}" for port in ("west", "south", LOCAL) for way in ("in", "out")}
-    assert set(router.signature.members) == here | {"fault", "fault_tile"}
+    assert set(router.signature.members) == here | {"fault", "fault_tile", "active"}
 
 
 def test_turns_are_those_of_xy_routing() -> None:

@@ -16,7 +16,12 @@ LOCK = (ROOT / "requirements.lock").read_text()
 #: Who may import whom. `sched` knows two modules of `hw`.
 ARROWS = {
     "hw": ("meshloom.hw",),
-    "sched": ("meshloom.sched", "meshloom.hw.config", "meshloom.hw.isa", "meshloom.hw.timing"),  # timing: closed forms, no gateware
+    "sched": (
+        "meshloom.sched",
+        "meshloom.hw.config",
+        "meshloom.hw.isa",
+        "meshloom.hw.timing",
+    ),  # timing: closed forms, no gateware
     "tb": ("meshloom",),
 }
 
