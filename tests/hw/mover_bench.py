@@ -76,6 +76,7 @@ def run(
     *,
     cycles: int = 100,
     until_records: int | None = None,
+    until_posts: int = 0,
     gated: bool = False,
     starts: Sequence[int] | None = None,
     waited: int = 0,
@@ -146,7 +147,9 @@ def run(
     simulate(
         unit, cycles, [source, requests, *([answers] if answers else [])], list(sinks.values()), [faults],
         before, after, {"tile": HERE},
-        lambda: until_records is not None and len(sinks["record"].got) >= until_records,
+        lambda: until_records is not None
+        and len(sinks["record"].got) >= until_records
+        and len(sinks["post"].got) >= until_posts,
         gated,
     )  # fmt: skip
     out.own, out.remote, out.faults = source.taken, requests.taken, faults.seen

@@ -102,9 +102,8 @@ def test_random_moves_with_random_stalls(kind: TileKind, seed: int) -> None:
     moods: dict[str, Any] = {
         name: sometimes(rng, calm) for name in ("offer", "data", "post", "record", "read", "burst")
     }
-    out = run(
-        kind, own, remote, cycles=6000, until_records=10, gated=seed == 2, latency=lambda: rng.randint(1, 30), **moods
-    )
+    moods |= {"until_records": 10, "until_posts": sum(MOVE.unpack(code)["post_n"] > 0 for code in own + remote)}
+    out = run(kind, own, remote, cycles=6000, gated=seed == 2, latency=lambda: rng.randint(1, 30), **moods)
     assert out.faults == []
     # in the order in which they were taken: fair between the two while both have something
     taken = sorted([(cycle, code) for cycle, code in zip(out.own, own, strict=True)]
