@@ -215,7 +215,7 @@ class ChipConfig(_Frozen):
         """Instructions that a stream asks for at once: half its ring."""
         return self.ring_instructions // 2
 
-    @cached_property
+    @property  # not cached: a changed copy of a chip is another chip
     def digest(self) -> str:
         """Content hash of the description, for caches."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()

@@ -146,6 +146,8 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
       if (trace_count != 0 && !status[2]) begin
         boot(trace_tile, trace_addr, trace_count, 32'd50000000, 1);
         csr_read({r["STATUS"]}); status = value;
+        csr_read({r["FAULT_WHO"]}); fault_who = value;
+        csr_read({r["FAULT_VALUE"]}); fault_value = value;
       end
       if (!status[2]) begin
 {chr(10).join(dumps)}

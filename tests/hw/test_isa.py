@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from amaranth.hdl import Const
 from amaranth.lib import data
@@ -176,3 +178,10 @@ def test_addresses_round_trip(region: Region, offset: int) -> None:
 def test_offsets_that_do_not_fit(offset: int) -> None:
     with pytest.raises(IsaError, match=f"offset {offset} does not fit"):
         isa.address(Region.MAIN, offset)
+
+
+def test_the_reference_tables_are_those_of_the_definition() -> None:
+    from meshloom.sched.program.disasm import format_tables
+
+    page = (Path(__file__).parents[2] / "docs" / "isa.md").read_text()
+    assert page.endswith(format_tables().strip() + "\n"), "docs/isa.md: write it anew from format_tables()"
