@@ -138,7 +138,9 @@ def run(
                     recorder.add(event)
                 reporter(event)
 
-            run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event)
+            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event)
+        # rows come as they finish; the table has them in the order asked for
+        recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))
     except BaseException:
         # Whatever stopped the run, what was finished is kept and shown; if nothing was, nothing is written.
         if recorder.rows:

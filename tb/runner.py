@@ -35,6 +35,8 @@ from .results import Event, FaultReport, Plan, Row, Stage
 #: A run is stopped as hung when it takes this much longer than the model says.
 _PATIENCE = 4
 _MARGIN = 20_000
+#: Icarus simulates a few hundred cycles a second of a four-core chip; its regression is of layers up to this size.
+ICARUS_MACS = 500_000
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,12 @@ def run(
     Every row is also handed to `on_event` as soon as it is there. Raises the errors of bad input before anything runs.
     """
     config = load(chip)
+    find_scheduler(scheduler)  # a wrong name is told before anything is built
     layers: list[Workload] = []
     for name in workloads:
-        layers += regression() if name == "regression" else find(name)
+        layers += _regression(simulator, on_event) if name == "regression" else find(name)
     on_event(Plan(rows=len(layers)))
     on_event(Stage(workload=config.name, what=f"building the simulator ({simulator}), unless it is cached"))
-    find_scheduler(scheduler)  # a wrong name is told before anything is built
     with ProcessPoolExecutor(max_workers=jobs, initializer=_leave_interrupts) as pool:
         try:
             futures = [pool.submit(_prepare_named, layer.name, config, scheduler) for layer in layers]
@@ -136,6 +138,17 @@ def run(
     finally:
         stop.set()
     return [row for row in rows if row is not None]
+
+
+def _regression(simulator: str, on_event: Callable[[Event], None]) -> list[Workload]:
+    """The layers of `make sim`; for the slow simulator, those that it can run in minutes."""
+    layers = list(regression())
+    if simulator != "icarus":
+        return layers
+    small = [layer for layer in layers if layer.shape.macs <= ICARUS_MACS]
+    what = f"{simulator} is slow: {len(small)} of {len(layers)} layers, up to {ICARUS_MACS:,} MACs; others by name"
+    on_event(Stage(workload="regression", what=what))
+    return small
 
 
 def _shares(costs: Sequence[int], count: int) -> list[list[int]]:
