@@ -7,6 +7,7 @@ there are jobs, the longest first, and rows come out as they finish.
 from __future__ import annotations
 
 import heapq
+import os
 import queue
 import signal
 import threading
@@ -212,7 +213,7 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig, scheduler: str, device:
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
     waves = None
     if device.build.waves and device.last_folder is not None:
-        waves = str(device.last_folder / "waves.fst")
+        waves = os.path.relpath(device.last_folder / "waves.fst")
     return Row(
         workload=workload.name,
         chip=chip.name,

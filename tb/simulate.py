@@ -34,7 +34,7 @@ def main(simulator: str, build: str, folder: str, *options: str) -> None:
     _end_with_input()
     run = Path(folder)
     runner = get_runner(simulator)
-    arguments = [] if simulator == "verilator" else [f"+dumpfile_path={run / 'waves.fst'}"]
+    waves = "waves" in options
     with (run / "sim.log").open("wb") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -45,8 +45,9 @@ def main(simulator: str, build: str, folder: str, *options: str) -> None:
             build_dir=Path(build) / "model",
             test_dir=run,
             results_xml=str(run / "results.xml"),
-            plusargs=[f"+jobs={run / 'jobs.json'}", *arguments],
-            waves="waves" in options and simulator == "icarus",
+            plusargs=[f"+jobs={run / 'jobs.json'}"],
+            test_args=["--trace-file", str(run / "waves.fst")] if waves and simulator == "verilator" else [],
+            waves=waves,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from meshloom.tb.build import SIMULATORS, BuildError
 from meshloom.tb.compare import first_divergence, pair
 from meshloom.tb.device import Job
 from meshloom.tb.readout import Record
-from meshloom.tb.results import Event, Plan, Row, Stage
+from meshloom.tb.results import Event, Plan, Row, Stage, Status
 
 WORKLOADS = ["conv:7x7x5-6,k3,p1", "gemm:5x6x7", "conv:6x5x9-5,k3x2,s2x1,p1x0,relu,clamp90", "gemm:3x10x20"]
 CHIP = load("tiny")
@@ -240,3 +241,12 @@ def test_bad_names_are_told_before_anything_runs(
     workloads = changes.pop("workloads", ["gemm:5x6x7"])
     with pytest.raises(error, match=words):
         run(workloads, **changes)
+
+
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+def test_waves_are_written_where_the_row_says(simulator: str) -> None:
+    rows = runner.run(["gemm:3x4x4"], "tiny", "loop_order", simulator, True, 1, lambda event: None)
+    assert rows[0].waves is not None and rows[0].status is Status.PASSED
+    path = Path(rows[0].waves)
+    assert not path.is_absolute()
+    assert path.stat().st_size > 10_000, "an FST file of a whole chip"
