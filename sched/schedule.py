@@ -291,10 +291,3 @@ def writes(op: Operation, chip: ChipConfig) -> list[Access]:
     if op["to_acc"]:
         return [Access(op.core, Region.ACC, [(4 * base, 4 * (base + rows))])]
     return [Access(op.core, Region.OUT, [(base, base + rows)])]
-
-
-def validate(schedule: Schedule, chip: ChipConfig) -> None:
-    """Checks that a schedule can run on a chip; see `sched/validation.py`. Raises ScheduleError."""
-    from .validation import validate
-
-    validate(schedule, chip)

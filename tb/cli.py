@@ -322,7 +322,8 @@ def _read(path: Path, chip: str | None) -> tuple[ChipConfig, Program, Schedule |
     Without `chip` it is the built-in one whose digest the file holds.
     """
     from meshloom.hw.config import load
-    from meshloom.sched.schedule import Schedule, validate
+    from meshloom.sched.schedule import Schedule
+    from meshloom.sched.validation import validate
 
     named = None if chip is None else load(chip)
     if path.suffix == ".json":

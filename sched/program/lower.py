@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 from meshloom.hw.config import OFFSET_BITS, ChipConfig
 from meshloom.hw.isa import Opcode, Unit
 
-from ..schedule import Gemm, Move, Operation, Schedule, intervals, validate
+from ..schedule import Gemm, Move, Operation, Schedule, intervals
+from ..validation import validate
 from .hazards import Dependence, Event, EventClass, dependences, event_class
 from .program import Instruction, Program, ProgramError, next_tag, place
 

@@ -18,7 +18,8 @@ from meshloom.sched.loop_order.scheduler import schedule, search
 from meshloom.sched.loop_order.slots import assign
 from meshloom.sched.loop_order.tiling import ORDERS, Candidate, even, parts
 from meshloom.sched.program.lower import lower
-from meshloom.sched.schedule import Gemm, Move, Prediction, Schedule, validate
+from meshloom.sched.schedule import Gemm, Move, Prediction, Schedule
+from meshloom.sched.validation import validate
 from meshloom.sched.workload.layers import ConvShape, LayerData, gemm_shape, random_data
 
 CHIPS = ("tiny", "quad8", "quad16", "pe12x14")

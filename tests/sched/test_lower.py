@@ -25,9 +25,9 @@ from meshloom.sched.schedule import (
     Span,
     memory_words,
     reads,
-    validate,
     writes,
 )
+from meshloom.sched.validation import validate
 
 from .any_order import Failure, Interleaver
 

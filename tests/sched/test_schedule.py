@@ -28,9 +28,9 @@ from meshloom.sched.schedule import (
     intervals,
     memory_words,
     reads,
-    validate,
     writes,
 )
+from meshloom.sched.validation import validate
 from meshloom.sched.workload.layout import BiasLayout
 
 from .test_lower import random_operations, schedule_of, small_chip
