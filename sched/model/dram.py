@@ -69,13 +69,16 @@ class Dram:
         """
         begin = max(reading.of(word), self._until[_READ] + self.word_cycles, cycle - _AHEAD)
         end = self._share(_READ, begin, words)
-        for done in reading.ends[bisect_right(reading.ends, word) : bisect_right(reading.ends, word + words)]:
-            self.clock.at(max(cycle, int(end - (word + words - done) * self.word_cycles)) + 1, self._done)
         return int(max(end, reading.of(word + words - 1))) + _FROM_BEAT
 
     def carried_by(self, packet: Packet) -> None:
         """The packet that carries the words last taken; it is slowed when a write takes its turns."""
         self._packets[_READ] = packet
+
+    def taken(self, reading: Reading, word: int, words: int, cycle: int) -> None:
+        """The packet of `words` from `word` on has been injected in `cycle`; bursts that ended in it have come whole."""
+        for _ in range(bisect_right(reading.ends, word), bisect_right(reading.ends, word + words)):
+            self.clock.at(cycle, self._done)
 
     def _done(self, cycle: int) -> None:
         """A burst has come whole."""

@@ -285,7 +285,11 @@ class _Sending:
             last = max(last, reader.take(move.source, self.words_sent, words, cycle))
         self.words_sent += words
 
+        first = self.words_sent - words
+
         def injected(now: int) -> None:
+            if isinstance(move.source, Reading):
+                mover.dram.taken(move.source, first, words, now)
             if not final:
                 machine.at(self.ready(now + 1), self.packet)
                 return

@@ -175,7 +175,10 @@ class Plane:
         owner = min(port.asking, key=lambda number: (number - port.owner - 1) % 5)
         packet = port.asking.pop(owner)
         port.owner, port.free = owner, -1
-        self._moved(packet, cycle)
+        if packet.gate is not None and len(packet.heads) == len(packet.ports) - 1:
+            packet.gate(cycle, lambda now: self._moved(packet, now))  # it holds the port until the receiver takes it
+        else:
+            self._moved(packet, cycle)
 
     def _moved(self, packet: Packet, cycle: int) -> None:
         """The head leaves a router in `cycle`."""
@@ -241,8 +244,4 @@ class Plane:
             if port.asking:
                 self._arbitrate(port, now)
 
-        gate = packet.gate if hop == len(packet.ports) - 1 else None
-        if gate is None:
-            self.clock.at(leave + 1, free)
-        else:  # when the receiver can take another packet
-            self.clock.at(leave + 1, lambda now: gate(now, free), late=True)
+        self.clock.at(leave + 1, free)
