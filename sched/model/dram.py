@@ -76,7 +76,7 @@ class Dram:
         self._packets[_READ] = packet
 
     def taken(self, reading: Reading, word: int, words: int, cycle: int) -> None:
-        """The packet of `words` from `word` on has been injected in `cycle`; bursts that ended in it have come whole."""
+        """The packet of `words` from `word` on has been injected in `cycle`: bursts that end in it have come whole."""
         for _ in range(bisect_right(reading.ends, word), bisect_right(reading.ends, word + words)):
             self.clock.at(cycle, self._done)
 

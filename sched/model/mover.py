@@ -197,7 +197,7 @@ class Mover:
         if self.is_dram and region == Region.MAIN:
             # one burst a cycle, from the next cycle on
             source = Reading(_bursts(offset, fields["src_run"], fields.get("src_stride", 0), words))
-            self.asking, self.source_free = source, None
+            self.asking, self.asked_in, self.source_free = source, cycle, None  # the first burst in the next cycle
             self.machine.at(max(now, cycle + 1), self.ask)
         else:
             source = cycle + 3
@@ -210,7 +210,7 @@ class Mover:
     def ask(self, cycle: int) -> None:
         """Offers the next burst to the DRAM, one a cycle, while the port can keep another under way."""
         source = self.asking
-        if source is None or self.asked_in == cycle:
+        if source is None or cycle <= self.asked_in:
             return
         if self.dram.outstanding >= OUTSTANDING:
             return  # goes on when a burst is done
