@@ -25,7 +25,6 @@ INPUTS = {
 }
 OUTPUTS = {
     "loaded": 1,
-    "ran": 1,
     "finished": 1,
     "status": 32,
     "cycles": 32,
@@ -144,7 +143,6 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
       csr_read({r["CYCLES"]}); cycles = value;
       csr_read({r["FAULT_WHO"]}); fault_who = value;
       csr_read({r["FAULT_VALUE"]}); fault_value = value;
-      ran = request;
       if (trace_count != 0 && !status[2]) begin
         boot(trace_tile, trace_addr, trace_count, 32'd50000000, 1);
         csr_read({r["STATUS"]}); status = value;
