@@ -149,8 +149,8 @@ def _compile(config: ChipConfig, simulator: str, waves: bool, folder: Path) -> N
 def _shared(text: str) -> Iterator[str]:
     """Verilator settings for the modules that are worth keeping apart: idle ones are then nearly free.
 
-    Their inputs are kept as variables of their own: functions that read their parent's variables instead would differ
-    from instance to instance, and the same code would be in the instruction cache once for each.
+    Their inputs are kept as variables of their own, so that the functions of two instances come out nearly alike. That
+    was meant to let them be one; they still are not (an input of the array is set inside), so it gains nothing yet.
     """
     for match in re.finditer(r"^module (\w+)\(.*?^endmodule$", text, re.MULTILINE | re.DOTALL):
         name = match[1]

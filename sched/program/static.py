@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -205,7 +206,7 @@ class StaticCheck:
             self._inside(access, opcode is Opcode.MOVE, problem)
         return Step(opcode, fields, accesses)
 
-    def _own_sums(self, fields: dict[str, int], problem) -> None:  # noqa: ANN001
+    def _own_sums(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
         """A GEMM may accumulate in place, but not overwrite addends that it has yet to read."""
         if not fields["to_acc"] or fields["addend"] == Addend.NONE:
             return
@@ -219,7 +220,7 @@ class StaticCheck:
                 "partial sums accumulate in the very same words, or apart",
             )
 
-    def _inside(self, access: Access, move: bool, problem) -> None:  # noqa: ANN001
+    def _inside(self, access: Access, move: bool, problem: Callable[[str, str], None]) -> None:
         verb = "writes" if access.write else "reads"
         end = int(access.ends[-1])
         size = region_words(self.chip, access.tile, access.region, move and not access.write)
