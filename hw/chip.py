@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import ChipConfig, TileKind
+from .core_tile import Seen
 from .isa import POST, REQUEST_FLIT_BITS
 from .memory.axi import AXI4Lite
 from .noc.mesh import Gates, Mesh
@@ -22,17 +23,19 @@ def tile_module(kind: TileKind) -> str:
     return f"tile_{kind.value}"
 
 
-def chip_ports(config: ChipConfig) -> wiring.Signature:
+def chip_ports(config: ChipConfig, observed: bool = False) -> wiring.Signature:
     """The chip's ports besides clock and reset."""
     return wiring.Signature(
         {f"axi_{i}": Out(dram_bus(config)) for i in range(len(config.drams))}
         | {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1)}
+        | ({f"seen_{i}": Out(Seen(config)) for i in range(len(config.cores))} if observed else {})
     )
 
 
 class Chip(wiring.Component):
     """Ports: `axi_<i>` (AXI4 master of the i-th dram tile of the floorplan), `bus` (AXI4-Lite slave of the host) and
-    `irq` (the run has ended, well or not).
+    `irq` (the run has ended, well or not). If `observed`, also `seen_<i>` (`Seen`: the result words of the i-th core of
+    the floorplan as they are written), for benches.
 
     Tiles are instances of modules that are emitted once for each kind (`hw.verilog` does that), because elaborating and
     simulating a core N times costs N times as much.
@@ -41,9 +44,9 @@ class Chip(wiring.Component):
     bus: Any  # AXI4Lite
     irq: Signal
 
-    def __init__(self, config: ChipConfig, gated: bool = False) -> None:
-        self.config, self.gated = config, gated
-        super().__init__(chip_ports(config))
+    def __init__(self, config: ChipConfig, gated: bool = False, observed: bool = False) -> None:
+        self.config, self.gated, self.observed = config, gated, observed
+        super().__init__(chip_ports(config, observed))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -59,6 +62,7 @@ class Chip(wiring.Component):
             m.submodules[f"{plane}_plane"] = mesh
         clock = {"now": Signal(32), "go": Signal(), "trace": Signal()}
         drams = {tile: index for index, tile in enumerate(config.drams)}
+        cores = {tile: index for index, tile in enumerate(config.cores)}
         for tile, kind in config.tiles.items():
             ports: dict[str, Any] = {
                 "i_clk": ClockSignal(),
@@ -85,6 +89,8 @@ class Chip(wiring.Component):
             ports |= {"i_astray": bad, "i_astray_tile": where}
             if kind is TileKind.DRAM:
                 ports |= _members("axi", dram_bus(config), getattr(self, f"axi_{drams[tile]}"))
+            if kind is TileKind.CORE and self.observed:
+                ports |= _members("seen", Seen(config), getattr(self, f"seen_{cores[tile]}"))
             if kind is TileKind.HOST:
                 ports |= _members("bus", AXI4Lite(address_bits=8).flip(), self.bus)
                 ports |= {"o_irq": self.irq} | {f"o_{name}_out": signal for name, signal in clock.items()}
@@ -101,6 +107,6 @@ def _members(prefix: str, signature: wiring.Signature | wiring.FlippedSignature,
     }
 
 
-def tiles_used(config: ChipConfig, gated: bool = False) -> dict[TileKind, Tile]:
+def tiles_used(config: ChipConfig, gated: bool = False, observed: bool = False) -> dict[TileKind, Tile]:
     """One tile of each kind that the floorplan uses."""
-    return {kind: Tile(config, kind, gated) for kind in dict.fromkeys(config.tiles.values())}
+    return {kind: Tile(config, kind, gated, observed) for kind in dict.fromkeys(config.tiles.values())}

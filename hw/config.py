@@ -64,6 +64,7 @@ class CoreConfig(_Frozen):
     b_words: Words = 4096
     acc_words: Annotated[int, Field(ge=1, le=1 << 14)] = 1024
     out_words: Annotated[int, Field(ge=1, le=1 << 14)] = 2048
+    vec_words: Annotated[int, Field(ge=1, le=1 << 14)] = 2048
 
 
 class DramConfig(_Frozen):

@@ -36,6 +36,7 @@ class Opcode(IntEnum):
     SYNC = 1
     MOVE = 2
     GEMM = 3
+    VEC = 4
     FETCH = 5
     END = 6
 
@@ -55,7 +56,8 @@ class Region(IntEnum):
     MAIN = 0  #: core: operand memory A; spm: the bank; dram: the channel
     B = 1  #: core: operand memory B
     ACC = 2  #: core: partial sums; four words of P bytes for each word of P int32
-    OUT = 3  #: core: requantised results
+    OUT = 3  #: core: requantised results of the matrix unit
+    VEC = 4  #: core: results of the vector unit
     RING_MOVER = 8  #: instruction ring of the mover's stream
     RING_MATRIX = 9
     RING_VECTOR = 10
@@ -199,6 +201,30 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("relu", 1, "1 = clamp below at 0"),
         Field("clamp", 7, "clamp above at this; 127 = no clamp"),
     ),
+    Opcode.VEC: (
+        Field("op", 3, "what is done (`VectorOp`)"),
+        Field("x_out", 1, "MAC, SUM, MAX, TRANSPOSE: x lies in 0 = A, 1 = OUT; must be 0 otherwise"),
+        Field("x_base", 16, "x: word of block 0, row 0, column 0 (A or OUT; REQUANT: an ACC word of P int32)"),
+        Field("x_plane", 16, "x: words of one block = input rows x input columns"),
+        Field("in_w", 10, "x: words of one input row, >= 1"),
+        Field("blocks", 8, "channel blocks, each for itself, >= 1"),
+        Field("kernel_h", 5, "window rows, >= 1; must be 1 for ADD, REQUANT, TRANSPOSE"),
+        Field("kernel_w", 5, "window columns, >= 1; must be 1 for ADD, REQUANT, TRANSPOSE"),
+        Field("stride_h", 3, "rows between outputs, >= 1"),
+        Field("stride_w", 3, "columns between outputs, >= 1"),
+        Field("dilation", 3, "distance of window taps, >= 1"),
+        Field("pad_top", 4, "rows above the tile; taps there, and in rows past its end, count for nothing"),
+        Field("pad_left", 4, "columns left of the tile; taps there, and in columns past its end, count for nothing"),
+        Field("out_w", 10, "output columns, >= 1"),
+        Field("pixels", 14, "output pixels of a block (rows x columns), >= 1"),
+        Field("y_base", 16, "MAC: B words [block][window row][window column]; ADD: OUT words [block][pixel]"),
+        Field("addend", 1, "MAC, SUM: 1 = add the bias word ACC[addend_base + block]; must be 0 otherwise"),
+        Field("addend_base", 14, "ACC: word of the bias of block 0"),
+        Field("dest_base", 14, "VEC: first word of the result, [block][pixel] (TRANSPOSE: see `VectorOp`)"),
+        Field("scale", 16, "MAC, SUM, REQUANT: m of y = sat8(RNE(acc * m / 2^17))"),
+        Field("relu", 1, "1 = clamp below at 0"),
+        Field("clamp", 7, "clamp above at this; 127 = no clamp"),
+    ),
     Opcode.FETCH: (
         Field("tile", 8, "tile whose stream to start"),
         Field("unit", 2, "unit whose stream to start (`Unit`)"),
@@ -225,6 +251,23 @@ class Addend(IntEnum):
     NONE = 0
     BIAS = 1  #: ACC[addend_base + n block]: the same word for every pixel
     PARTIAL = 2  #: ACC[addend_base + n block * pixels + pixel]: partial sums of an earlier pass
+
+
+class VectorOp(IntEnum):
+    """What a VEC does, lane by lane, for block b and output pixel p = (oy, ox).
+
+    x[b, iy, ix] is the word `x_base + b * x_plane + iy * in_w + ix`, with iy, ix as for a GEMM; taps outside of
+    0 <= ix < in_w, 0 <= iy * in_w < x_plane are left out. relu and clamp apply to every operation's result.
+    """
+
+    MAC = 0  #: depthwise convolution: requantised (sum of x[b, iy, ix] * y[b, ky, kx], y words of B, + bias)
+    SUM = 1  #: average pooling: requantised (sum of x[b, iy, ix] + bias)
+    MAX = 2  #: max pooling; with a 1x1 window a copy, every stride-th word
+    ADD = 3  #: residual addition: sat8(x[b, oy, ox] + y[b, p]), x in A, y in OUT at y_base + b * pixels + p
+    REQUANT = 4  #: requantised x[b, oy, ox], an int32 word of ACC
+    TRANSPOSE = (
+        5  #: [block][pixel][lane] to [pixel block][block * P + lane][pixel]: groups of P pixels, zero past the last
+    )
 
 
 DATA_HEAD = Format(

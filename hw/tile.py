@@ -6,7 +6,8 @@
     post plane ---> semaphores (in the host tile also: fault reports)
 
     front end (mover) ---> mover --+--> data plane
-    front end (matrix) --> matrix  +--> request plane (RequestSender)
+    front ends of a core: see   +--> request plane (RequestSender)
+    `hw.core_tile`
     SYNC, notify, faults --------------> post plane
 
 Which tile it is comes in over `tile`, so that all tiles of one kind are one module.
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .clocking import gated_domain, in_domain
@@ -26,10 +27,10 @@ from .config import ChipConfig, TileKind
 from .control.frontend import RING_REGION, FrontEnd
 from .control.host import HostPort
 from .control.semaphores import Semaphores
-from .control.signatures import FaultReport, PostFlit, SemPost, TraceRecord
+from .control.signatures import FaultReport, PostFlit
 from .control.trace import STROBED, Counter, Trace, stats_words
-from .core.matrix import MatrixUnit
-from .isa import POST, REQUEST_FLIT_BITS, Cause, Opcode, Region, Unit
+from .core_tile import CoreUnits, Seen
+from .isa import POST, REQUEST_FLIT_BITS, Cause, Region, Unit
 from .memory.axi import AXI4, AXI4Lite
 from .memory.bank import Bank
 from .memory.dram_port import ADDRESS_BITS, DramPort
@@ -40,7 +41,7 @@ from .noc.router import Flit
 
 def units_of(kind: TileKind) -> tuple[Unit, ...]:
     """The units of a tile kind, each with a stream of its own."""
-    return (Unit.MOVER, Unit.MATRIX) if kind is TileKind.CORE else (Unit.MOVER,)
+    return (Unit.MOVER, Unit.MATRIX, Unit.VECTOR) if kind is TileKind.CORE else (Unit.MOVER,)
 
 
 def memory_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
@@ -52,6 +53,7 @@ def memory_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
             Region.B: core.b_words,
             Region.ACC: 4 * core.acc_words,
             Region.OUT: core.out_words,
+            Region.VEC: core.vec_words,
         },
         TileKind.SPM: {Region.MAIN: config.spm_words},
         TileKind.DRAM: {Region.MAIN: config.dram.words},
@@ -64,14 +66,16 @@ def readable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
     trace = {Region.TRACE: config.trace_records * config.trace_words, Region.STATS: stats_words(config)}
     regions = memory_regions(config, kind)
     if kind is TileKind.CORE:  # the operand memories have one read port each, and the array needs it
-        regions = {region: words for region, words in regions.items() if region in (Region.ACC, Region.OUT)}
+        regions = {region: regions[region] for region in (Region.ACC, Region.OUT, Region.VEC)}
     return regions | trace
 
 
 def writable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
     """Words of each region that packets can be delivered to."""
     ring = config.ring_instructions * config.instruction_words
-    return memory_regions(config, kind) | {RING_REGION[unit]: ring for unit in units_of(kind)}
+    regions = memory_regions(config, kind)
+    regions.pop(Region.VEC, None)  # only the vector unit writes it
+    return regions | {RING_REGION[unit]: ring for unit in units_of(kind)}
 
 
 def dram_bus(config: ChipConfig) -> AXI4:
@@ -83,7 +87,7 @@ class Tile(wiring.Component):
     """One tile of kind `kind`. Planes: `<plane>_in` (from the mesh) and `<plane>_out` (to the mesh).
 
     dram: `axi` (AXI4 master). host: `bus` (AXI4-Lite slave), `irq`, and the clock `now_out`, `go_out`, `trace_out` that
-    all tiles (this one, too) get back over `now`, `go`, `trace`.
+    all tiles (this one, too) get back over `now`, `go`, `trace`. core, if `observed`: `seen` (`Seen`).
     """
 
     tile: Signal
@@ -100,14 +104,16 @@ class Tile(wiring.Component):
     post_in: stream.Interface
     post_out: stream.Interface
     axi: Any  # AXI4; dram tiles only
+    seen: Any  # Seen; observed core tiles only
     bus: Any  # AXI4Lite; this and what follows: host tiles only
     irq: Signal
     now_out: Signal
     go_out: Signal
     trace_out: Signal
 
-    def __init__(self, config: ChipConfig, kind: TileKind, gated: bool = False) -> None:
+    def __init__(self, config: ChipConfig, kind: TileKind, gated: bool = False, observed: bool = False) -> None:
         self.config, self.kind, self.gated = config, kind, gated
+        self.observed = observed and kind is TileKind.CORE
         members = {"tile": In(8), "host": In(8), "now": In(32), "go": In(1), "trace": In(1)}
         members |= {"astray": In(1), "astray_tile": In(8)}  # a plane has refused a packet of this tile
         flits = {
@@ -120,6 +126,8 @@ class Tile(wiring.Component):
             members[f"{plane}_out"] = Out(stream.Signature(flit))
         if kind is TileKind.DRAM:
             members["axi"] = Out(dram_bus(config))
+        if self.observed:
+            members["seen"] = Out(Seen(config))
         if kind is TileKind.HOST:
             members |= {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1)}
             members |= {"now_out": Out(32), "go_out": Out(1), "trace_out": Out(1)}
@@ -129,7 +137,7 @@ class Tile(wiring.Component):
         m = Module()
         config, kind = self.config, self.kind
         units = units_of(kind)
-        # All but the matrix unit and the host's registers stops when there is nothing to do.
+        # All but the compute units and the host's registers stops when there is nothing to do.
         self._wake: list[Value] = [self.data_in.valid, self.request_in.valid, self.post_in.valid, self.astray]
         awake = Signal()
         self._control = gated_domain(m, "control", awake, self.gated)
@@ -141,23 +149,19 @@ class Tile(wiring.Component):
         sender = self._add(m, "sender", RequestSender(1 + len(units)))
         fronts = [self._add(m, f"front_{unit.name.lower()}", FrontEnd(config, unit)) for unit in units]
 
-        matrix = None
+        core = None
         if kind is TileKind.CORE:
-            matrix = MatrixUnit(config, separate_blocks=True)
-            working = Signal()
-            self._matrix_clock = gated_domain(m, "array", working, self.gated)
-            # flags and operands travel on through the array when the last row has been drained
-            hold = Signal(range(config.rows + config.cols + 17), init=config.rows + config.cols + 16)
-            used = matrix.busy | matrix.issue.valid | matrix.write.valid | matrix.read.valid
-            m.d[self._matrix_clock] += hold.eq(Mux(used, hold.init, hold - (hold != 0)))
-            m.d.comb += working.eq(used | (hold != 0))
-            m.submodules.matrix = in_domain(matrix, self._matrix_clock)
-        # posts: mover, SYNCs, landed, post plane (, matrix); records: mover, SYNCs (, matrix)
-        extra = int(matrix is not None)
+            core = CoreUnits(m, config, self._control, self.gated, self.now)
+            if self.observed:
+                core.observe(m, self.seen)
+        # posts: mover, SYNCs, landed, post plane (, matrix, vector); records: mover, SYNCs (, matrix, vector)
+        computing = units[1:]
         semaphores = self._add(
-            m, "semaphores", Semaphores(config.semaphores, posts=3 + len(units) + extra, takers=len(units))
+            m,
+            "semaphores",
+            Semaphores(config.semaphores, posts=3 + len(units) + len(computing), takers=len(units)),
         )
-        tracer = self._add(m, "tracer", Trace(config, ports=1 + len(units) + extra))
+        tracer = self._add(m, "tracer", Trace(config, ports=1 + len(units) + len(computing)))
 
         # -- planes
         connect(m, flipped(self.data_in), delivery.flit)
@@ -184,10 +188,8 @@ class Tile(wiring.Component):
         if kind is TileKind.DRAM:
             landed = self._dram(m, mover, delivery)
         self._posts(m, fronts, semaphores, landed)
-        self._memories(m, fronts, delivery, mover, tracer, matrix)
-        if matrix is not None:
-            self._matrix(m, fronts[1], matrix, semaphores, tracer)
-        self._faults(m, units, fronts, mover, delivery, taker, semaphores, matrix)
+        self._memories(m, fronts, delivery, mover, tracer, core)
+        self._faults(m, units, fronts, mover, delivery, taker, semaphores, core)
 
         m.d.comb += tracer.enable.eq(self.trace)
         strobes = {
@@ -200,15 +202,16 @@ class Tile(wiring.Component):
             Counter.MOVER_WAIT: fronts[0].waited_total,
             Counter.MOVER_BLOCKED: fronts[0].blocked_total,
         }
-        if matrix is not None:
-            reading = Signal(32)
-            with m.If(matrix.reading & self.trace & self.go):
-                m.d[self._matrix_clock] += reading.eq(reading + 1)
-            totals |= {
-                Counter.MATRIX_WAIT: fronts[1].waited_total,
-                Counter.MATRIX_BLOCKED: fronts[1].blocked_total,
-                Counter.MATRIX_READING: reading,
-            }
+        if core is not None:
+            for i, unit in enumerate(computing):
+                post, record = semaphores.post(3 + len(units) + i), tracer.record(1 + len(units) + i)
+                core.connect(m, unit, fronts[1 + i], post, record)
+                totals |= {
+                    Counter[f"{unit.name}_WAIT"]: fronts[1 + i].waited_total,
+                    Counter[f"{unit.name}_BLOCKED"]: fronts[1 + i].blocked_total,
+                    Counter[f"{unit.name}_READING"]: core.reading(m, unit, self.trace & self.go),
+                }
+            self._wake += core.wake
         m.d.comb += [tracer.total(counter).eq(total) for counter, total in totals.items()]
         if kind is TileKind.HOST:
             self._host(m, fronts[0], mover, semaphores)
@@ -280,7 +283,7 @@ class Tile(wiring.Component):
         delivery: Delivery,
         mover: Mover,
         tracer: Trace,
-        matrix: MatrixUnit | None,
+        core: CoreUnits | None,
     ) -> None:
         """Delivered words to rings and memories, the mover's reads to memories and trace."""
         word = delivery.write.payload
@@ -303,78 +306,39 @@ class Tile(wiring.Component):
             tracer.read.region.eq(wanted.region),
             tracer.read.offset.eq(wanted.offset),
         ]
-        memory = matrix
+        memory: Any = core.matrix if core is not None else None
         if self.kind is TileKind.SPM:
             memory = Bank(self.config)
             m.submodules.bank = in_domain(memory, self._control)
         if memory is None:
             m.d.comb += [delivery.write.ready.eq(1), mover.read.ready.eq(1), mover.read_data.eq(tracer.read_data)]
             return
-        was_trace = Signal()
+        was_trace, found, elsewhere = Signal(), Signal(self.config.word_bits), Signal()
         m.d.comb += [
             memory.write.valid.eq(delivery.write.valid & ~is_ring),
             memory.write.payload.eq(word),
             delivery.write.ready.eq(is_ring | memory.write.ready),
-            memory.read.valid.eq(mover.read.valid & ~of_trace),
+            memory.read.valid.eq(mover.read.valid & ~elsewhere),
             memory.read.payload.eq(wanted),
-            mover.read.ready.eq(of_trace | memory.read.ready),
-            mover.read_data.eq(Mux(was_trace, tracer.read_data, memory.read_data)),
+            mover.read.ready.eq(elsewhere | memory.read.ready),
+            mover.read_data.eq(Mux(was_trace, tracer.read_data, found)),
         ]
         with m.If(mover.read.valid & mover.read.ready):
             m.d[self._control] += was_trace.eq(of_trace)
-
-    def _matrix(self, m: Module, front: FrontEnd, matrix: MatrixUnit, semaphores: Semaphores, tracer: Trace) -> None:
-        """GEMMs into the matrix unit; its completions into semaphores and trace, through a small queue."""
-        waited = data.StructLayout({"waited": 21})
-        # As many GEMMs may be in the unit as its descriptor queue holds; their waits keep them company.
-        waits = fifo.SyncFIFO(width=waited.size, depth=16)
-        m.submodules.waits = in_domain(waits, self._control)
-        done = data.StructLayout({"record": TraceRecord, "post": SemPost})
-        retired = fifo.SyncFIFO(width=done.size, depth=8)
-        m.submodules.retired = in_domain(retired, self._control)
-        self._wake += [matrix.retire.valid, matrix.fault.valid, retired.r_rdy]
+        if core is None:
+            m.d.comb += [elsewhere.eq(of_trace), found.eq(memory.read_data)]
+            return
+        vector = core.vector
+        of_vec, was_vec = Signal(), Signal()
         m.d.comb += [
-            matrix.now.eq(self.now),
-            matrix.issue.valid.eq(front.issue.valid & waits.w_rdy),
-            matrix.issue.payload.eq(front.issue.payload.code),
-            front.issue.ready.eq(matrix.issue.ready & waits.w_rdy),
-            waits.w_en.eq(matrix.issue.valid & matrix.issue.ready),
-            waits.w_data.eq(front.issue.payload.waited),
+            of_vec.eq(wanted.region == Region.VEC),
+            elsewhere.eq(of_trace | of_vec),
+            vector.read.en.eq(mover.read.valid & of_vec),
+            vector.read.offset.eq(wanted.offset),
+            found.eq(Mux(was_vec, vector.read_data, memory.read_data)),
         ]
-        entry = Signal(done)
-        m.d.comb += [
-            entry.record.tag.eq(matrix.retire.tag),
-            entry.record.unit.eq(int(Unit.MATRIX)),
-            entry.record.opcode.eq(int(Opcode.GEMM)),
-            entry.record.wait.eq(waits.r_data),
-            entry.record.start.eq(matrix.retire.start),
-            entry.record.end.eq(matrix.retire.end),
-            entry.post.sem.eq(matrix.retire.post_sem),
-            entry.post.n.eq(matrix.retire.post_n),
-            waits.r_en.eq(matrix.retire.valid),
-            retired.w_en.eq(matrix.retire.valid),
-            retired.w_data.eq(entry),
-        ]
-        post = semaphores.post(3 + 2)
-        record = tracer.record(3)
-        out = data.View(done, retired.r_data)
-        posted, traced = Signal(), Signal()
-        owes = Signal()
-        m.d.comb += [
-            owes.eq(out.post.n != 0),
-            post.valid.eq(retired.r_rdy & owes & ~posted),
-            post.payload.eq(out.post),
-            record.valid.eq(retired.r_rdy & ~traced),
-            record.payload.eq(out.record),
-        ]
-        all_done = Signal()
-        m.d.comb += all_done.eq((~owes | posted | post.ready) & (traced | record.ready))
-        m.d.comb += retired.r_en.eq(retired.r_rdy & all_done)
-        with m.If(retired.r_rdy):
-            m.d[self._control] += [
-                posted.eq(~all_done & (posted | post.ready)),
-                traced.eq(~all_done & (traced | record.ready)),
-            ]
+        with m.If(mover.read.valid & mover.read.ready):
+            m.d[self._control] += was_vec.eq(of_vec)
 
     def _faults(
         self,
@@ -385,14 +349,14 @@ class Tile(wiring.Component):
         delivery: Delivery,
         taker: RequestTaker,
         semaphores: Semaphores,
-        matrix: MatrixUnit | None,
+        core: CoreUnits | None,
     ) -> None:
         """Latches the first fault of the tile and reports it to the host tile."""
         sources = [(Unit.MOVER, mover.fault), (Unit.NONE, delivery.fault), (Unit.NONE, taker.fault)]
         sources += [(unit, front.fault) for unit, front in zip(units, fronts, strict=True)]
         sources += [(Unit.NONE, semaphores.fault)]
-        if matrix is not None:
-            sources.append((Unit.MATRIX, matrix.fault))
+        if core is not None:
+            sources += [(unit, block.fault) for unit, block in core.units.items()]
         if self.kind is TileKind.DRAM:
             port = self._port
             refused = Signal(FaultReport)

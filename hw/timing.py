@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .config import ChipConfig
+from .isa import VectorOp
 
 #: Cycles from the acceptance of a GEMM by an idle matrix unit to its first operand address.
 GEMM_ISSUE_CYCLES = 2
 #: Pipeline between the last operand address slot and the end: memory read, word register, operand register, store of
 #: the sum, addend, scale, write = 7 cycles; less 2 because `gemm_tail` counts rows and columns from one.
 _GEMM_PIPELINE = 5
+#: Cycles from the acceptance of a VEC by an idle vector unit to its first operand address.
+VEC_ISSUE_CYCLES = 2
+#: Cycles from the last address slot of a VEC to its end: memory read, operand register, product, accumulation, scale,
+#: and then the write.
+VEC_PIPELINE = 5
 
 
 @dataclass(frozen=True)
@@ -65,3 +71,72 @@ def gemm_start(config: ChipConfig, accepted: int, previous_start: int | None, pr
     if previous_start is None or previous is None:
         return earliest
     return max(earliest, previous_start + gemm_occupancy(config, previous))
+
+
+@dataclass(frozen=True)
+class VecShape:
+    """What the length of a VEC depends on; the fields are those of the instruction, counts all >= 1.
+
+    Raises ValueError on counts below 1, and on a window of ADD, REQUANT or TRANSPOSE that is not 1x1.
+    """
+
+    op: VectorOp
+    pixels: int
+    blocks: int = 1
+    kernel_h: int = 1
+    kernel_w: int = 1
+
+    def __post_init__(self) -> None:
+        for field, value in vars(self).items():
+            if field != "op" and value < 1:
+                raise ValueError(f"VEC {field} = {value} must be at least 1")
+        if self.op in (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE) and self.taps != 1:
+            raise ValueError(f"VEC {self.op.name} has no window: {self.kernel_h}x{self.kernel_w} must be 1x1")
+
+    @property
+    def taps(self) -> int:
+        """Words of x for one result word."""
+        return self.kernel_h * self.kernel_w
+
+
+def vec_words(config: ChipConfig, shape: VecShape) -> int:
+    """Words of x that a VEC walks over, one a cycle, taps outside of the tile included.
+
+    `blocks * pixels * taps`; TRANSPOSE: `blocks * ceil(pixels / P) * P`, which is also how many words it writes.
+    """
+    pixels = shape.pixels
+    if shape.op is VectorOp.TRANSPOSE:
+        pixels = -(-pixels // config.lanes) * config.lanes
+    return shape.blocks * pixels * shape.taps
+
+
+def vec_occupancy(config: ChipConfig, shape: VecShape) -> int:
+    """Cycles for which a VEC keeps the operand reader: its words, and for TRANSPOSE P more, in which the last group
+    leaves the transposer (the results take the only write port of the memory, so nobody else could use them).
+    """
+    return vec_words(config, shape) + (config.lanes if shape.op is VectorOp.TRANSPOSE else 0)
+
+
+def vec_tail() -> int:
+    """Cycles from the end of a VEC's occupancy to its end; the next VEC's words are read meanwhile."""
+    return VEC_PIPELINE
+
+
+def vec_cycles(config: ChipConfig, shape: VecShape) -> int:
+    """`end - start` of a VEC: first operand address to the cycle after its last result was written.
+
+    words + 5, for TRANSPOSE words + P + 5.
+    """
+    return vec_occupancy(config, shape) + vec_tail()
+
+
+def vec_start(config: ChipConfig, accepted: int, previous_start: int | None, previous: VecShape | None) -> int:
+    """Start of a VEC accepted in cycle `accepted`, after the VEC `previous` that started at `previous_start`.
+
+    It starts `VEC_ISSUE_CYCLES` later, or as soon as the reader is free: like `gemm_start`, without a bubble if
+    `accepted <= previous_start + vec_occupancy(previous) - VEC_ISSUE_CYCLES`.
+    """
+    earliest = accepted + VEC_ISSUE_CYCLES
+    if previous_start is None or previous is None:
+        return earliest
+    return max(earliest, previous_start + vec_occupancy(config, previous))

@@ -32,17 +32,17 @@ class EmitError(RuntimeError):
     """The gateware could not be turned into Verilog."""
 
 
-def rtlil(config: ChipConfig, gated: bool = False) -> str:
+def rtlil(config: ChipConfig, gated: bool = False, observed: bool = False) -> str:
     """The chip as RTLIL text, before optimisation. Top module: `chip`."""
     from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
 
     from .chip import Chip, tile_module, tiles_used
     from .core.array import blocks
 
-    texts = [backend.convert(Chip(config, gated), name="chip", emit_src=False)]
+    texts = [backend.convert(Chip(config, gated, observed), name="chip", emit_src=False)]
     texts += [
         backend.convert(tile, name=tile_module(kind), emit_src=False)
-        for kind, tile in tiles_used(config, gated).items()
+        for kind, tile in tiles_used(config, gated, observed).items()
     ]
     texts += [backend.convert(block, name=name, emit_src=False) for name, block in blocks(config).items()]
     return _merge("\n".join(texts))
@@ -73,15 +73,16 @@ def _merge(text: str) -> str:
     return "".join(f"module \\{name}\n{body}end\n" for name, body in bodies.items())
 
 
-def verilog(config: ChipConfig, gated: bool = False) -> str:
+def verilog(config: ChipConfig, gated: bool = False, observed: bool = False) -> str:
     """Synthesisable Verilog of the chip. Top module: `chip`. Raises EmitError with the tool's last words.
 
     `gated`: idle blocks have their clocks stopped by instances of `clock_gate` (`hw.clocking`), a cell that the user
-    brings.
+    brings. `observed`: with the ports `seen_<i>__*`, one result word of each of the i-th core's memories per cycle
+    (`hw.core_tile.Seen`), for benches.
     """
     with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
         source, target = Path(folder) / "chip.il", Path(folder) / "chip.v"
-        source.write_text(rtlil(config, gated))
+        source.write_text(rtlil(config, gated, observed))
         script = SCRIPT.format(source=source.name, target=target.name)
         done = subprocess.run([sys.executable, "-c", _YOSYS, script], cwd=folder, capture_output=True, text=True)
         if done.returncode or not target.exists():
@@ -89,15 +90,18 @@ def verilog(config: ChipConfig, gated: bool = False) -> str:
         return target.read_text()
 
 
-def manifest(config: ChipConfig) -> dict[str, Any]:
-    """What a user of the Verilog needs to know: ports with width and direction, parameters, tiles, registers."""
+def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:
+    """What a user of the Verilog needs to know: ports with width and direction, parameters, tiles, registers.
+
+    `observed`: of the Verilog that has been written so.
+    """
     from amaranth.hdl import Shape
     from amaranth.lib.wiring import Out
 
     from .chip import chip_ports
     from .control.host import Register
 
-    signature = chip_ports(config)
+    signature = chip_ports(config, observed)
     members: Any = signature.flatten(signature.create())  # `Any`: the stubs take members for their flow
     ports = [{"name": "clk", "direction": "input", "width": 1}, {"name": "rst", "direction": "input", "width": 1}]
     ports += [

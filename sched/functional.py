@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig
-from meshloom.hw.isa import SCALE_SHIFT, Addend, Region
+from meshloom.hw.isa import Addend, Region, VectorOp
 
-from .schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Tensor, memory_words
+from .functional_vec import requantise, vector
+from .schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Tensor, Vec, memory_words
 
 Bytes = NDArray[np.uint8]
 
@@ -101,8 +102,10 @@ def execute_one(op: Operation, memories: Memories) -> None:
     """Executes one operation on the memories."""
     if isinstance(op, Move):
         _put(memories, op.dst, take(op, memories))
-    else:
+    elif isinstance(op, Gemm):
         _gemm(op, memories)
+    else:
+        _vec(op, memories)
 
 
 def take(op: Move, memories: Memories) -> Bytes:
@@ -145,6 +148,19 @@ def _gemm(op: Gemm, memories: Memories) -> None:
         out[dest, chip.cols :] = 0
 
 
+def _vec(op: Vec, memories: Memories) -> None:
+    kind, blocks = op["op"], op["blocks"]
+    x = memories.acc(op.core) if kind == VectorOp.REQUANT else memories.region(op.core, op.x_region).view(np.int8)
+    y, bias = None, None
+    if kind in (VectorOp.MAC, VectorOp.ADD):
+        region, words = (Region.B, op.taps) if kind == VectorOp.MAC else (Region.OUT, op["pixels"])
+        y = memories.region(op.core, region)[op["y_base"] : op["y_base"] + blocks * words].view(np.int8)
+    if op["addend"]:
+        bias = memories.acc(op.core)[op["addend_base"] : op["addend_base"] + blocks]
+    found = vector(op, x, y, bias)
+    memories.region(op.core, Region.VEC)[op["dest_base"] : op["dest_base"] + len(found)] = found.view(np.uint8)
+
+
 def convolve(op: Gemm, a: Bytes, b: Bytes, cols: int) -> NDArray[np.int32]:
     """The sums of a GEMM, int32 [n_blocks, pixels, cols], wrapping, from A and B memories uint8 [words, P]."""
     lanes = a.shape[1]
@@ -169,13 +185,3 @@ def convolve(op: Gemm, a: Bytes, b: Bytes, cols: int) -> NDArray[np.int32]:
         found = (window.reshape(pixels, -1) @ filters.T).astype(np.int32)
         sums += found.reshape(pixels, n_blocks, cols).transpose(1, 0, 2)
     return sums
-
-
-def requantise(sums: NDArray[np.int32], scale: int, relu: int, clamp: int) -> NDArray[np.int8]:
-    """sat8(RNE(sums * scale / 2^17)), then below at 0 if `relu`, above at `clamp`; same shape."""
-    product = sums.astype(np.int64) * scale
-    floor = product >> SCALE_SHIFT
-    rest = product & ((1 << SCALE_SHIFT) - 1)
-    half = 1 << (SCALE_SHIFT - 1)
-    rounded = floor + ((rest > half) | ((rest == half) & (floor & 1 == 1)))
-    return np.clip(rounded, 0 if relu else -128, min(clamp, 127)).astype(np.int8)

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
-from meshloom.hw.isa import INSTRUCTIONS, Addend, Opcode, Region
+from meshloom.hw.isa import INSTRUCTIONS, Addend, Opcode, Region, VectorOp
 
 from .workload.layout import Layout
 
@@ -23,8 +23,9 @@ VERSION = 1
 
 _OFFSET = (1 << OFFSET_BITS) - 1
 _HEADER = frozenset(INSTRUCTIONS[Opcode.END].offsets)
-#: Names of the body fields of a GEMM.
+#: Names of the body fields of a GEMM and of a VEC.
 GEMM_FIELDS = frozenset(INSTRUCTIONS[Opcode.GEMM].offsets) - _HEADER
+VEC_FIELDS = frozenset(INSTRUCTIONS[Opcode.VEC].offsets) - _HEADER
 
 
 class ScheduleError(ValueError):
@@ -81,13 +82,32 @@ class Move(_Frozen):
         }
 
 
+class Box(_Frozen):
+    """Which part of which int8 tensor an operation computes: planes (channel blocks) x rows x columns, in words.
+
+    The words of the result follow each other as [plane][row][column].
+    """
+
+    tensor: str
+    plane: Natural
+    planes: Positive
+    row: Natural
+    rows: Positive
+    column: Natural
+    columns: Positive
+
+
 class Gemm(_Frozen):
-    """One GEMM instruction of a core. `fields` are its body fields as in `hw.isa`; missing ones are 0."""
+    """One GEMM instruction of a core. `fields` are its body fields as in `hw.isa`; missing ones are 0.
+
+    `result`: what the words that it writes to OUT are, if anybody wants to compare them.
+    """
 
     kind: Literal["gemm"] = "gemm"
     core: Natural
     fields: dict[str, int]
     label: str = ""
+    result: Box | None = None
 
     @property
     def body(self) -> dict[str, int]:
@@ -106,7 +126,46 @@ class Gemm(_Frozen):
         return self["k_blocks"] * self["kernel_h"] * self["kernel_w"]
 
 
-Operation = Move | Gemm
+class Vec(_Frozen):
+    """One VEC instruction of a core. `fields` are its body fields as in `hw.isa`; missing ones are 0."""
+
+    kind: Literal["vec"] = "vec"
+    core: Natural
+    fields: dict[str, int]
+    label: str = ""
+    result: Box | None = None
+
+    @property
+    def body(self) -> dict[str, int]:
+        """The body fields of the VEC instruction."""
+        return self.fields
+
+    def __getitem__(self, name: str) -> int:
+        """One body field; KeyError on a name that VEC does not have."""
+        if name not in VEC_FIELDS:
+            raise KeyError(name)
+        return self.fields.get(name, 0)
+
+    @property
+    def taps(self) -> int:
+        """Words that are read for one output word."""
+        return self["kernel_h"] * self["kernel_w"]
+
+    @property
+    def x_region(self) -> Region:
+        """The memory that x lies in."""
+        if self["op"] == VectorOp.REQUANT:
+            return Region.ACC
+        return Region.OUT if self["x_out"] else Region.MAIN
+
+    def results(self, lanes: int) -> int:
+        """Words that are written: [block][pixel], or [pixel block][block * P + lane] of a TRANSPOSE; P = `lanes`."""
+        if self["op"] == VectorOp.TRANSPOSE:
+            return -(-self["pixels"] // lanes) * lanes * self["blocks"]
+        return self["blocks"] * self["pixels"]
+
+
+Operation = Move | Gemm | Vec
 
 
 class Piece(_Frozen):
@@ -163,7 +222,7 @@ class Schedule(_Frozen):
     chip_digest: str
     workload: str
     scheduler: str
-    operations: tuple[Annotated[Move | Gemm, Field(discriminator="kind")], ...]
+    operations: tuple[Annotated[Move | Gemm | Vec, Field(discriminator="kind")], ...]
     tensors: tuple[Tensor, ...] = ()
     predicted: Prediction | None = None
 
@@ -242,6 +301,7 @@ def memory_words(chip: ChipConfig, tile: int, region: int) -> int:
             Region.B: core.b_words,
             Region.ACC: 4 * core.acc_words,
             Region.OUT: core.out_words,
+            Region.VEC: core.vec_words,
         }
         return rooms.get(region, 0)
     if region != Region.MAIN:
@@ -269,9 +329,12 @@ def span_access(span: Span, words: int) -> Access:
 
 
 def reads(op: Operation, chip: ChipConfig) -> list[Access]:
-    """What an operation reads. Exact for moves; a GEMM counts as reading all of its input tile."""
+    """What an operation reads. Exact for moves; a GEMM counts as reading all of its input tile, a VEC that of each
+    block as far as its last window reaches."""
     if isinstance(op, Move):
         return [span_access(op.src, op.words)]
+    if isinstance(op, Vec):
+        return _vec_reads(op)
     a, b = op["a_base"], op["b_base"]
     found = [
         Access(op.core, Region.MAIN, [(a, a + op["a_plane"] * op["k_blocks"])]),
@@ -283,10 +346,41 @@ def reads(op: Operation, chip: ChipConfig) -> list[Access]:
     return found
 
 
+def _vec_reads(op: Vec) -> list[Access]:
+    kind, blocks, found = op["op"], op["blocks"], []
+    if reach := _vec_reach(op):
+        base, plane = op["x_base"], op["x_plane"]
+        unit = 4 if kind == VectorOp.REQUANT else 1
+        if reach == plane:
+            tiles = [(unit * base, unit * (base + blocks * plane))]
+        else:
+            tiles = [(unit * at, unit * (at + reach)) for at in range(base, base + blocks * plane, plane)]
+        found.append(Access(op.core, op.x_region, tiles))
+    if kind == VectorOp.MAC:
+        found.append(Access(op.core, Region.B, [(op["y_base"], op["y_base"] + blocks * op.taps)]))
+    elif kind == VectorOp.ADD:
+        found.append(Access(op.core, Region.OUT, [(op["y_base"], op["y_base"] + blocks * op["pixels"])]))
+    if op["addend"]:
+        found.append(Access(op.core, Region.ACC, [(4 * op["addend_base"], 4 * (op["addend_base"] + blocks))]))
+    return found
+
+
+def _vec_reach(op: Vec) -> int:
+    """Words of each block from its first one to the last that lies under a window; 0 if all windows lie outside."""
+    in_w, columns = op["in_w"], min(op["out_w"], op["pixels"]) - 1
+    down = (op["pixels"] - 1) // op["out_w"] * op["stride_h"] + (op["kernel_h"] - 1) * op["dilation"] - op["pad_top"]
+    right = columns * op["stride_w"] + (op["kernel_w"] - 1) * op["dilation"] - op["pad_left"]
+    if down < 0 or right < 0:
+        return 0
+    return min(op["x_plane"], min(down, (op["x_plane"] - 1) // in_w) * in_w + min(right, in_w - 1) + 1)
+
+
 def writes(op: Operation, chip: ChipConfig) -> list[Access]:
     """What an operation writes, exactly."""
     if isinstance(op, Move):
         return [span_access(op.dst, op.words)]
+    if isinstance(op, Vec):
+        return [Access(op.core, Region.VEC, [(op["dest_base"], op["dest_base"] + op.results(chip.lanes))])]
     base, rows = op["dest_base"], op["n_blocks"] * op["pixels"]
     if op["to_acc"]:
         return [Access(op.core, Region.ACC, [(4 * base, 4 * (base + rows))])]

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from meshloom.hw.config import ChipConfig, TileKind, tile_position
-from meshloom.hw.isa import INSTRUCTIONS, Addend, IsaError, Opcode, Region, split_address
+from meshloom.hw.isa import INSTRUCTIONS, Addend, IsaError, Opcode, Region, VectorOp, split_address
 
 from .schedule import (
     GEMM_FIELDS,
+    VEC_FIELDS,
     Access,
     Gemm,
     Move,
@@ -17,26 +18,19 @@ from .schedule import (
     ScheduleError,
     Span,
     Tensor,
+    Vec,
     memory_words,
     reads,
     span_access,
     writes,
 )
 
-#: Fields of a GEMM that must be at least 1.
-_COUNTS = (
-    "a_plane",
-    "in_w",
-    "k_blocks",
-    "kernel_h",
-    "kernel_w",
-    "stride_h",
-    "stride_w",
-    "dilation",
-    "out_w",
-    "pixels",
-    "n_blocks",
-)
+_WINDOW = ("in_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels")
+#: Fields that must be at least 1.
+_COUNTS = {Opcode.GEMM: ("a_plane", "k_blocks", "n_blocks", *_WINDOW), Opcode.VEC: ("x_plane", "blocks", *_WINDOW)}
+_FIELDS = {Opcode.GEMM: GEMM_FIELDS, Opcode.VEC: VEC_FIELDS}
+#: Vector operations whose window is one word.
+_POINTWISE = (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE)
 
 
 def validate(schedule: Schedule, chip: ChipConfig) -> None:
@@ -54,7 +48,12 @@ def validate(schedule: Schedule, chip: ChipConfig) -> None:
     _check_disjoint(schedule.tensors)
     for index, op in enumerate(schedule.operations):
         try:
-            _check_move(op, chip) if isinstance(op, Move) else _check_gemm(op, chip)
+            if isinstance(op, Move):
+                _check_move(op, chip)
+            elif isinstance(op, Gemm):
+                _check_gemm(op, chip)
+            else:
+                _check_vec(op, chip)
         except (ScheduleError, IsaError) as error:
             label = f" ({op.label})" if op.label else ""
             raise ScheduleError(f"operation {index}{label}: {error}") from error
@@ -99,7 +98,7 @@ def _check_span(span: Span, words: int, what: str, chip: ChipConfig) -> Access:
     if not room:
         name = next((known.name for known in Region if known == region), f"region {region}")
         raise ScheduleError(
-            f"{what} is {name} of a {kind} tile; MAIN lies in core, spm and dram tiles, B, ACC and OUT in cores"
+            f"{what} is {name} of a {kind} tile; MAIN lies in core, spm and dram tiles, B, ACC, OUT and VEC in cores"
         )
     access = span_access(span, words)
     if access.intervals[-1][1] > room:
@@ -117,9 +116,11 @@ def _check_move(op: Move, chip: ChipConfig) -> None:
     if chip.tiles[op.src.tile] is TileKind.CORE and src.region in (Region.MAIN, Region.B):
         raise ScheduleError(
             f"source is operand memory {'A' if src.region is Region.MAIN else 'B'} of a core, whose only read port "
-            "belongs to the array; keep a copy elsewhere or move from ACC or OUT"
+            "belongs to the array; keep a copy elsewhere or move from ACC, OUT or VEC"
         )
     dst = _check_span(op.dst, op.words, "destination", chip)
+    if dst.region is Region.VEC:
+        raise ScheduleError("destination is VEC, which only the vector unit writes; move to A, B, ACC or OUT")
     if op.words > op.dst.run > op.dst.stride:
         raise ScheduleError(
             f"destination runs of {op.dst.run} words overlap at stride {op.dst.stride}; use a stride >= the run"
@@ -142,33 +143,61 @@ def _common(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> int | 
     return None
 
 
-def _check_gemm(op: Gemm, chip: ChipConfig) -> None:
+def _check_compute(op: Gemm | Vec, opcode: Opcode, chip: ChipConfig) -> None:
+    name = opcode.name
     if chip.tiles.get(op.core) is not TileKind.CORE:
-        raise ScheduleError(f"{_name(op.core)} is no core; a GEMM needs one")
-    if unknown := sorted(set(op.fields) - GEMM_FIELDS):
-        raise ScheduleError(f"GEMM has no body field {unknown[0]!r}; it has {', '.join(sorted(GEMM_FIELDS))}")
-    INSTRUCTIONS[Opcode.GEMM].pack(op.fields)
-    for name in _COUNTS:
-        if op[name] < 1:
-            raise ScheduleError(f"GEMM.{name} = {op[name]} must be at least 1")
+        raise ScheduleError(f"{_name(op.core)} is no core; a {name} needs one")
+    if unknown := op.fields.keys() - _FIELDS[opcode]:
+        names = ", ".join(sorted(_FIELDS[opcode]))
+        raise ScheduleError(f"{name} has no body field {min(unknown)!r}; it has {names}")
+    INSTRUCTIONS[opcode].pack(op.fields)
+    for field in _COUNTS[opcode]:
+        if op[field] < 1:
+            raise ScheduleError(f"{name}.{field} = {op[field]} must be at least 1")
+    plane = "a_plane" if opcode is Opcode.GEMM else "x_plane"
+    if op[plane] % op["in_w"]:
+        raise ScheduleError(f"{name}.{plane} = {op[plane]} must be whole rows of in_w = {op['in_w']} words")
+
+
+def _check_extents(op: Gemm | Vec, name: str, accesses: Iterable[Access], chip: ChipConfig) -> None:
+    for access in accesses:
+        room = memory_words(chip, op.core, access.region)
+        if access.intervals[-1][1] > room:
+            raise ScheduleError(
+                f"{name} uses words {access.intervals[0][0]}..{access.intervals[-1][1] - 1} of {access.region.name}, "
+                f"which has {room}; use a lower base or smaller tiles"
+            )
+
+
+def _check_gemm(op: Gemm, chip: ChipConfig) -> None:
+    _check_compute(op, Opcode.GEMM, chip)
     if op["addend"] not in tuple(Addend):
         raise ScheduleError(
             f"GEMM.addend = {op['addend']} is none of {', '.join(f'{a.value} {a.name}' for a in Addend)}"
         )
-    if op["a_plane"] % op["in_w"]:
-        raise ScheduleError(f"GEMM.a_plane = {op['a_plane']} must be whole rows of in_w = {op['in_w']} words")
-    for access in (*reads(op, chip), *writes(op, chip)):
-        room = memory_words(chip, op.core, access.region)
-        if access.intervals[-1][1] > room:
-            raise ScheduleError(
-                f"GEMM uses words {access.intervals[0][0]}..{access.intervals[-1][1] - 1} of {access.region.name}, "
-                f"which has {room}; use a lower base or smaller tiles"
-            )
+    read, written = reads(op, chip), writes(op, chip)
+    _check_extents(op, "GEMM", (*read, *written), chip)
     if op["to_acc"] and op["addend"] != Addend.NONE:
-        addend, dest = reads(op, chip)[-1].intervals, writes(op, chip)[0].intervals
+        addend, dest = read[-1].intervals, written[0].intervals
         word = None if op["addend"] == Addend.PARTIAL and addend == dest else _common(addend, dest)
         if word is not None:
             raise ScheduleError(
                 f"GEMM writes ACC word {word // 4}, which is also an addend of another row; only partial sums with "
                 "addend_base = dest_base may be updated in place"
             )
+
+
+def _check_vec(op: Vec, chip: ChipConfig) -> None:
+    _check_compute(op, Opcode.VEC, chip)
+    kind = op["op"]
+    if kind not in tuple(VectorOp):
+        raise ScheduleError(f"VEC.op = {kind} is none of {', '.join(f'{o.value} {o.name}' for o in VectorOp)}")
+    name = VectorOp(kind).name
+    if kind in _POINTWISE and op.taps != 1:
+        raise ScheduleError(f"VEC {name} has a window of {op['kernel_h']}x{op['kernel_w']}; it must be 1x1")
+    if op["x_out"] and kind in (VectorOp.ADD, VectorOp.REQUANT):
+        place = "A" if kind == VectorOp.ADD else "ACC"
+        raise ScheduleError(f"VEC {name} has x_out = 1, but its x lies in {place}; x_out must be 0")
+    if op["addend"] and kind not in (VectorOp.MAC, VectorOp.SUM):
+        raise ScheduleError(f"VEC {name} has addend = 1; only MAC and SUM add a bias, so addend must be 0")
+    _check_extents(op, f"VEC {name}", (*reads(op, chip), *writes(op, chip)), chip)

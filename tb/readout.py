@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..hw.config import ChipConfig
+from ..hw.config import TRACE_BYTES, ChipConfig, tile_position
 from ..hw.isa import TRACE, Opcode, Region, Unit, address
 from ..sched.program.program import Instruction, Program, ProgramError, Stream
 
@@ -118,19 +119,39 @@ def parse(readout: Readout, words: NDArray[np.uint8], chip: ChipConfig) -> tuple
         if region is Region.STATS:
             counters[tile] = np.ascontiguousarray(part).reshape(-1).view("<u4").tolist()
             continue
-        slots = np.ascontiguousarray(part).reshape(-1, chip.trace_words * chip.lanes)[:, :16]
-        for raw in slots:
-            fields = TRACE.unpack(int.from_bytes(raw.tobytes(), "little"))
-            records.append(
-                Record(
-                    tile=tile,
-                    unit=Unit(fields["unit"]),
-                    opcode=Opcode(fields["opcode"]),
-                    tag=fields["tag"],
-                    wait=fields["wait"],
-                    stall=fields["stall"],
-                    start=fields["start"],
-                    end=fields["end"],
-                )
-            )
+        slots = np.ascontiguousarray(part).reshape(-1, chip.trace_words * chip.lanes)[:, :TRACE_BYTES]
+        fields = _unpack(np.ascontiguousarray(slots).view("<u8"))
+        records += map(
+            Record,
+            repeat(tile),
+            map(Unit, fields["unit"]),
+            map(Opcode, fields["opcode"]),
+            *(fields[name] for name in ("tag", "wait", "stall", "start", "end")),
+        )
     return records, counters
+
+
+def _unpack(slots: NDArray[np.uint64]) -> dict[str, list[int]]:
+    """The fields of trace records, given as [n, 2] little-endian halves."""
+    found = {}
+    for name, (at, width) in TRACE.offsets.items():
+        values = slots[:, at // 64] >> np.uint64(at % 64)
+        if at % 64 + width > 64:
+            values |= slots[:, 1] << np.uint64(64 - at % 64)
+        found[name] = (values & np.uint64((1 << width) - 1)).tolist()
+    return found
+
+
+def shortage(counters: dict[int, list[int]], chip: ChipConfig) -> str:
+    """Why the records of a run are not complete, and the mend; empty if they are."""
+    from ..hw.control.trace import Counter
+
+    tile = max(counters, key=lambda tile: counters[tile][Counter.RECORDS], default=chip.host)
+    needed = counters[tile][Counter.RECORDS] if counters else 0
+    if needed <= chip.trace_records:
+        return ""
+    x, y = tile_position(tile)
+    return (
+        f"{chip.tiles[tile].value}@({x},{y}) made {needed} trace records and keeps {chip.trace_records}, the others "
+        f"are lost; set trace_records = {1 << (needed - 1).bit_length()} in chip {chip.name}"
+    )

@@ -76,6 +76,55 @@ def table(rows: Sequence[Row]) -> Table:
     return made
 
 
+#: Causes for which an array stands still, in the order of the table; `Share` in `attribution` says what they mean.
+CAUSES = ("compute", "edges", "operands", "vector", "network", "dram", "drain", "start", "fetch", "idle")
+
+
+def network_table(rows: Sequence[Row]) -> Table:
+    """What whole networks have besides: their answers, and where the arrays' time went."""
+    made = Table(header_style="bold", pad_edge=False)
+    for name in ("network", "input", "RTL says", "label", "float says"):
+        made.add_column(name, no_wrap=True, max_width=28)
+    for name in ("MMAC", "DRAM MB", "layer error", *(f"{cause} %" for cause in CAUSES)):
+        made.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        if (found := row.network) is None:
+            continue
+        made.add_row(
+            *map(escape, (row.workload, found.picture, found.answer, found.expected or "-", found.float_answer or "-")),
+            f"{found.macs / 1e6:,.1f}",
+            f"{found.dram_bytes / 1e6:,.2f}",
+            percent(found.layer_error_percent),
+            *(f"{found.shares.get(cause, 0):.1f}" for cause in CAUSES),
+        )
+    return made
+
+
+def layer_table(row: Row) -> Table:
+    """The layers of a network."""
+    assert row.network is not None
+    made = Table(
+        title=escape(f"{row.workload} on {row.chip}"), title_justify="left", header_style="bold", pad_edge=False
+    )
+    for name in ("layer", "kind", "limit"):
+        made.add_column(name, no_wrap=True)
+    for name in ("MMAC", "RTL cycles", "model", "error", "core cycles", *(f"{cause} %" for cause in CAUSES)):
+        made.add_column(name, justify="right", no_wrap=True)
+    for layer in row.network.layers:
+        made.add_row(
+            escape(layer.name),
+            layer.kind,
+            layer.limit,
+            f"{layer.macs / 1e6:,.2f}",
+            f"{layer.rtl_cycles:,}",
+            f"{layer.model_cycles:,}",
+            percent(layer.error_percent, sign="+"),
+            f"{layer.core_cycles:,}",
+            *(f"{layer.shares[cause]:.1f}" if layer.shares else "-" for cause in CAUSES),
+        )
+    return made
+
+
 def summary_line(summary: Summary, wall_seconds: float) -> str:
     """Totals of a run in one line."""
     return (
@@ -84,9 +133,15 @@ def summary_line(summary: Summary, wall_seconds: float) -> str:
     )
 
 
-def print_results(results: Results, to: Console) -> None:
-    """The table, the totals, and one red line per reason for which the run is not good."""
+def print_results(results: Results, to: Console, per_layer: bool = False) -> None:
+    """The tables (`per_layer`: also of the layers of networks), the totals, and one red line per reason for which the
+    run is not good."""
     to.print(table(results.rows))
+    networks = [row for row in results.rows if row.network and row.network.layers]
+    if networks:
+        to.print(network_table(networks))
+    for row in networks if per_layer else ():
+        to.print(layer_table(row))
     to.print(summary_line(results.summary, results.wall_seconds))
     for reason in results.summary.reasons:
         to.print(f"not good: {reason}", style="red", markup=False, soft_wrap=True)
@@ -141,6 +196,8 @@ class Reporter:
         count = f"[{self._done}/{self._planned or '?'}] {row.workload}: {row.status}"
         if row.status is not Status.PASSED:
             return f"{count}: {row.reason}"
+        if row.network and row.network.answer:
+            count += f", {row.network.picture} is {row.network.answer}"
         return (
             f"{count}, {row.rtl_cycles:,} cycles, model {percent(row.error_percent, sign='+')}, "
             f"{row.bytes_checked:,} bytes equal, {row.cycles_per_second:,.0f} cycles/s"

@@ -111,6 +111,55 @@ class FaultReport(_Record):
     label: str = ""  #: of the schedule's operation, if the tag names one
 
 
+class LayerFigures(_Record):
+    """One layer of a network. Cycles: from the start of its first GEMM or VEC to the end of its last, on RTL and in the
+    model; layers overlap, so they do not add up.
+
+    `limit`: what bounds it at best: compute (the arrays), vector, dram or network. `utilisation`: useful
+    multiply-accumulates / processing elements x the time that the arrays spent on it or waiting for it. `shares`: where
+    that time went, in percent of the layer's, by name of the cause.
+    """
+
+    name: str
+    kind: str
+    macs: Count
+    limit: str
+    rtl_cycles: Count
+    model_cycles: Count
+    core_cycles: Count
+    utilisation: Annotated[float, Field(ge=0, le=1)]
+    shares: dict[str, float]
+
+    @computed_field
+    @property
+    def error_percent(self) -> float | None:
+        """Signed error of the model, 100 * (model - RTL) / RTL."""
+        return 100.0 * (self.model_cycles - self.rtl_cycles) / self.rtl_cycles if self.rtl_cycles else None
+
+
+class NetworkFigures(_Record):
+    """What only whole networks have. `answer`, `expected`, `float_answer`: names of classes (that of the RTL, the label
+    that the picture came with, that of the float network), if they are known."""
+
+    picture: str = ""
+    answer: str = ""
+    expected: str = ""
+    float_answer: str = ""
+    macs: Count
+    tensors_checked: Count
+    dram_bytes: Count
+    spilled: tuple[str, ...] = ()
+    layers: tuple[LayerFigures, ...]
+    shares: dict[str, float]
+
+    @computed_field
+    @property
+    def layer_error_percent(self) -> float | None:
+        """Mean over the layers of the model's error without its sign."""
+        errors = [abs(layer.error_percent) for layer in self.layers if layer.error_percent is not None]
+        return sum(errors) / len(errors) if errors else None
+
+
 class Row(_Record):
     """One workload on one chip under one scheduler, run once on one simulator.
 
@@ -127,11 +176,13 @@ class Row(_Record):
     utilisation: Annotated[float, Field(ge=0, le=1)] = 0.0
     bytes_checked: Count = 0
     mismatches: Count = 0
+    first_mismatch: str = ""
     faults: Count = 0
     fault_reports: tuple[FaultReport, ...] = ()
     instructions: Count = 0
     cpu_seconds: Annotated[float, Field(ge=0)] = 0.0
     first_divergence: Divergence | None = None
+    network: NetworkFigures | None = None
     failure: str | None = None
     waves: str | None = None  #: waveform file, relative to the working directory
 
@@ -184,7 +235,8 @@ class Row(_Record):
             case Status.FAULT:
                 return f"{self.faults} faults"
             case Status.MISMATCH:
-                return f"{self.mismatches} of {self.bytes_checked} bytes differ from the golden model"
+                where = f", first in {self.first_mismatch}" if self.first_mismatch else ""
+                return f"{self.mismatches} of {self.bytes_checked} bytes differ from the golden model{where}"
             case Status.MODEL:
                 return f"model error {self.error_percent:+.2f} % exceeds {WORST_ERROR_PERCENT:g} %{self._divergence()}"
 

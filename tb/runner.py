@@ -1,4 +1,4 @@
-"""The road from workload names to rows of the table: schedule, lower, check, predict, simulate, compare.
+"""The road from names to rows of the table: schedule, lower, check, predict, simulate, compare.
 
 Schedules are made in worker processes while the simulator is built; programs then run in as many simulator processes as
 there are jobs, the longest first, and rows come out as they finish.
@@ -7,14 +7,17 @@ there are jobs, the longest first, and rows come out as they finish.
 from __future__ import annotations
 
 import heapq
+import multiprocessing
 import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -28,10 +31,12 @@ from ..sched.schedule import Schedule
 from ..sched.scheduler import find as find_scheduler
 from ..sched.workload.catalog import Workload, find, regression
 from ..sched.workload.layers import LayerData
-from . import compare
+from . import compare, network
 from .build import build
 from .device import Job, Run, SimulatedDevice
-from .results import Event, FaultReport, Plan, Row, Stage
+from .results import Event, Plan, Row, Stage
+from .sources import Feed, NetworkSource, feeds, is_network, regression_networks
+from .sources import load as load_network
 
 #: A run is stopped as hung when it takes this much longer than the model says.
 _PATIENCE = 4
@@ -40,14 +45,71 @@ _MARGIN = 20_000
 ICARUS_MACS = 500_000
 
 
+class Item(Protocol):
+    """Something ready to run once: a layer, or a network with its inputs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def cycles(self) -> int:
+        """What the model expects."""
+        ...
+
+    def job(self, chip: ChipConfig) -> Job:
+        """What the device needs."""
+        ...
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        """What came of it, compared with golden model and timeline."""
+        ...
+
+
 @dataclass(frozen=True)
 class Prepared:
-    """A workload ready to run: everything about it but the run."""
+    """A layer ready to run: everything about it but the run."""
 
     workload: Workload
     schedule: Schedule
     program: Program
     timeline: Timeline
+
+    @property
+    def name(self) -> str:
+        return self.workload.name
+
+    @property
+    def cycles(self) -> int:
+        return self.timeline.cycles
+
+    def job(self, chip: ChipConfig) -> Job:
+        return _job(self, chip.lanes)
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        return _row(self, run, chip)
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkItem:
+    """A network ready to run on one input."""
+
+    prepared: network.PreparedNetwork
+    title: str
+    feed: Feed
+
+    @property
+    def name(self) -> str:
+        return self.title
+
+    @property
+    def cycles(self) -> int:
+        return self.prepared.timeline.cycles
+
+    def job(self, chip: ChipConfig) -> Job:
+        return network.job(self.prepared, self.feed.arrays, chip, _PATIENCE, _MARGIN)
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        return network.row(self.prepared, self.title, self.feed, run, chip)
 
 
 def prepare(workload: Workload, chip: ChipConfig, scheduler: str) -> Prepared:
@@ -71,8 +133,29 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+@contextmanager
+def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes. Whatever ends their use early ends them too: a network may take them minutes."""
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(max_workers=count, initializer=_leave_interrupts) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            raise
+
+
+def _prepare_network(source: NetworkSource, chip: ChipConfig) -> tuple[network.PreparedNetwork, list[Feed]]:
+    """A network and its feeds, made in a worker process. Files are read first: a wrong one is told at once."""
+    graph = load_network(source)
+    found = feeds(source, graph)
+    return network.prepare(graph, chip), found
+
+
 def run(
-    workloads: Sequence[str],
+    workloads: Sequence[str | NetworkSource],
     chip: str | Path,
     scheduler: str,
     simulator: str,
@@ -86,32 +169,78 @@ def run(
     """
     config = load(chip)
     find_scheduler(scheduler)  # a wrong name is told before anything is built
-    layers: list[Workload] = []
-    for name in workloads:
-        layers += _regression(simulator, on_event) if name == "regression" else find(name)
-    on_event(Plan(rows=len(layers)))
+    asked: list[Workload | NetworkSource] = []
+    for each in workloads:
+        if isinstance(each, NetworkSource):
+            asked.append(each)
+        elif is_network(each):
+            asked.append(NetworkSource(each))
+        elif each == "regression":
+            asked += _regression(simulator, on_event)
+        else:
+            asked += find(each)
+    on_event(Plan(rows=sum(_runs(each) for each in asked)))
     on_event(Stage(workload=config.name, what=f"building the simulator ({simulator}), unless it is cached"))
-    with ProcessPoolExecutor(max_workers=jobs, initializer=_leave_interrupts) as pool:
-        try:
-            futures = [pool.submit(_prepare_named, layer.name, config, scheduler) for layer in layers]
-            built = build(config, simulator, waves)
-            ready = []
-            for layer, future in zip(layers, futures, strict=True):
-                on_event(Stage(workload=layer.name, what="scheduling"))
-                ready.append(Prepared(layer, *future.result()))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    rows: list[Row | None] = [None] * len(ready)
+    with _workers(jobs) as pool:
+        futures = [
+            (each, pool.submit(_prepare_network, each, config))
+            if isinstance(each, NetworkSource)
+            else (each, pool.submit(_prepare_named, each.name, config, scheduler))
+            for each in asked
+        ]
+        # Networks are long to prepare, and easily given a wrong file: what is wrong is told before the build.
+        for each, future in futures:
+            if isinstance(each, NetworkSource):
+                on_event(Stage(workload=each.title, what="scheduling the network"))
+                future.result()
+        built = build(config, simulator, waves)
+        items: list[Item] = []
+        for each, future in futures:
+            if isinstance(each, Workload):
+                on_event(Stage(workload=each.name, what="scheduling"))
+            items += _items(each, future.result())
+    for item in items:
+        on_event(Stage(workload=item.name, what="simulating"))
+    return simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event)
+
+
+def _items(
+    asked: Workload | NetworkSource,
+    made: tuple[Schedule, Program, Timeline] | tuple[network.PreparedNetwork, list[Feed]],
+) -> Sequence[Item]:
+    """What came back from a worker, ready to run: of a network, once for each of its inputs."""
+    match asked, made:
+        case NetworkSource(), (prepared, found):
+            return [NetworkItem(prepared, asked.title, feed) for feed in found]
+        case Workload(), (schedule, program, timeline):
+            return [Prepared(asked, schedule, program, timeline)]
+        case _:
+            raise AssertionError(f"{asked} came back as something else")
+
+
+def _runs(asked: Workload | NetworkSource) -> int:
+    return max(1, len(asked.inputs)) if isinstance(asked, NetworkSource) else 1
+
+
+def simulate(
+    items: Sequence[Item], device: SimulatedDevice, scheduler: str, jobs: int, on_event: Callable[[Event], None]
+) -> list[Row]:
+    """Runs what is ready in `jobs` simulator processes; rows in the order of the items."""
+    config = device.build.config
+    rows: list[Row | None] = [None] * len(items)
     found: queue.Queue[tuple[int, Row] | BaseException | None] = queue.Queue()
     stop = threading.Event()
 
     def work(share: Sequence[int]) -> None:
         try:
-            device = SimulatedDevice(built, keep=waves)
-            batch = [_job(ready[index], config.lanes) for index in share]
-            for index, result in zip(share, device.run(batch), strict=True):
-                found.put((index, _row(ready[index], result, config, scheduler, device)))
+            own = replace(device)
+            batch = [items[index].job(config) for index in share]
+            for index, result in zip(share, own.run(batch), strict=True):
+                row = items[index].row(result, config)
+                update: dict[str, object] = {} if row.network else {"scheduler": scheduler}
+                if own.build.waves and own.last_folder is not None:
+                    update["waves"] = os.path.relpath(own.last_folder / "waves.fst")
+                found.put((index, row.model_copy(update=update)))
                 if stop.is_set():
                     break
         except BaseException as error:  # handed to the thread that reports it
@@ -119,10 +248,8 @@ def run(
         finally:
             found.put(None)
 
-    shares = _shares([prepared.timeline.cycles for prepared in ready], jobs)
+    shares = _shares([item.cycles for item in items], jobs)
     threads = [threading.Thread(target=work, args=(share,), daemon=True) for share in shares]
-    for layer in layers:
-        on_event(Stage(workload=layer.name, what="simulating"))
     for thread in threads:
         thread.start()
     open_ends = len(threads)
@@ -141,15 +268,15 @@ def run(
     return [row for row in rows if row is not None]
 
 
-def _regression(simulator: str, on_event: Callable[[Event], None]) -> list[Workload]:
-    """The layers of `make sim`; for the slow simulator, those that it can run in minutes."""
+def _regression(simulator: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:
+    """Networks and layers of `make sim`; for the slow simulator, the layers that it can run in minutes."""
     layers = list(regression())
     if simulator != "icarus":
-        return layers
+        return [*map(NetworkSource, regression_networks()), *layers]
     small = [layer for layer in layers if layer.shape.macs <= ICARUS_MACS]
     what = f"{simulator} is slow: {len(small)} of {len(layers)} layers, up to {ICARUS_MACS:,} MACs; others by name"
     on_event(Stage(workload="regression", what=what))
-    return small
+    return list(small)
 
 
 def _shares(costs: Sequence[int], count: int) -> list[list[int]]:
@@ -183,13 +310,13 @@ def _job(prepared: Prepared, lanes: int) -> Job:
     return Job(prepared.program, memory, outputs, _PATIENCE * prepared.timeline.cycles + _MARGIN)
 
 
-def _row(prepared: Prepared, run: Run, chip: ChipConfig, scheduler: str, device: SimulatedDevice) -> Row:
+def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
     """Compares a run with the golden model, byte by byte, and with the timeline, instruction by instruction."""
     from .golden import golden
 
     workload, schedule, program = prepared.workload, prepared.schedule, prepared.program
     shape = workload.shape
-    pairs = compare.pair(run.records, prepared.timeline.executed)
+    pairs = compare.pair(run.records, prepared.timeline.executed, program)
     checked = wrong = 0
     if run.fault is None:
         tensor = schedule.tensor("y")
@@ -197,27 +324,12 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig, scheduler: str, device:
         expected = tensor.layout.pack(golden(workload.data()), chip.lanes)
         got = np.concatenate(run.memory)
         checked, wrong = int(expected.size), int(np.count_nonzero(expected != got))
-    faults = []
-    if run.fault is not None:
-        fault = run.fault
-        faults.append(
-            FaultReport(
-                cause=fault.cause.name,
-                tile=fault.tile,
-                unit=fault.unit.name.lower(),
-                tag=fault.tag,
-                value=fault.value,
-                label=compare.label_of(program, schedule, fault.tag),
-            )
-        )
+    faults = compare.fault_reports(run, program, schedule)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
-    waves = None
-    if device.build.waves and device.last_folder is not None:
-        waves = os.path.relpath(device.last_folder / "waves.fst")
     return Row(
         workload=workload.name,
         chip=chip.name,
-        scheduler=scheduler,
+        scheduler=schedule.scheduler,
         simulator=run.simulator,
         rtl_cycles=run.cycles,
         model_cycles=prepared.timeline.cycles,
@@ -225,9 +337,8 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig, scheduler: str, device:
         bytes_checked=checked,
         mismatches=wrong,
         faults=len(faults),
-        fault_reports=tuple(faults),
+        fault_reports=faults,
         instructions=program.instructions,
         cpu_seconds=run.cpu_seconds,
-        first_divergence=compare.first_divergence(pairs, schedule, program.operation_of_tag),
-        waves=waves,
+        first_divergence=compare.first_divergence(pairs, schedule, program.operation_of_tag, program),
     )

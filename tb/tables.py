@@ -10,12 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.isa import OFFSET_BITS, Region
+from meshloom.hw.isa import OFFSET_BITS, Region, VectorOp
 
 from .report import percent
 
 if TYPE_CHECKING:
-    from meshloom.sched.schedule import Gemm, Move, Schedule, Span
+    from meshloom.sched.schedule import Operation, Schedule, Span
     from meshloom.sched.workload.catalog import Workload
     from meshloom.sched.workload.layers import ConvShape
 
@@ -100,11 +100,17 @@ def _span(span: Span) -> str:
     return f"({x},{y}) {Region(region).name}[{offset}]"
 
 
-def _operation(op: Move | Gemm) -> tuple[str, str]:
+def _operation(op: Operation) -> tuple[str, str]:
     if op.kind == "move":
         x, y = tile_position(op.issuer)
         return f"MOVE by ({x},{y})", f"{op.words} words {_span(op.src)} -> {_span(op.dst)}"
     x, y = tile_position(op.core)
+    if op.kind == "vec":
+        return (
+            f"VEC on ({x},{y})",
+            f"{VectorOp(op['op']).name} {op.x_region.name}[{op['x_base']}], {op['pixels']} pixels, "
+            f"{op['blocks']} blocks, {op.taps} taps -> VEC[{op['dest_base']}]",
+        )
     result = f"{'ACC' if op['to_acc'] else 'OUT'}[{op['dest_base']}]"
     return (
         f"GEMM on ({x},{y})",

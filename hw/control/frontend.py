@@ -39,6 +39,7 @@ from .signatures import (
 ACCEPTS = {
     Unit.MOVER: (Opcode.MOVE, Opcode.FETCH, Opcode.END),
     Unit.MATRIX: (Opcode.GEMM,),
+    Unit.VECTOR: (Opcode.VEC,),
 }
 RING_REGION = {Unit.MOVER: Region.RING_MOVER, Unit.MATRIX: Region.RING_MATRIX, Unit.VECTOR: Region.RING_VECTOR}
 

@@ -31,6 +31,9 @@ class Counter(IntEnum):
     MATRIX_WAIT = 6
     MATRIX_BLOCKED = 7
     MATRIX_READING = 8  #: the array is fed
+    VECTOR_WAIT = 9
+    VECTOR_BLOCKED = 10
+    VECTOR_READING = 11  #: the vector unit walks over its operands
 
 
 #: Counters that the mover drives by strobes; the others are totals that are kept where they arise.

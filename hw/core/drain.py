@@ -7,8 +7,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, ChipConfig
-from ..isa import SCALE_SHIFT, Addend, Cause, Region
+from ..isa import Addend, Cause, Region
 from .readers import FAULT_LAYOUT, fold_layout
+from .requantiser import PRODUCT_BITS, requantise
 
 RETIRE_LAYOUT = data.StructLayout({"valid": 1, "tag": 16, "post_sem": 6, "post_n": 4, "start": 32, "end": 32})
 
@@ -147,7 +148,7 @@ class Drain(wiring.Component):
         # Stage 3: multiplication. Stage 4: rounding; the write to OUT.
         scaling, writing = Signal(), Signal()
         m.d.sync += [scaling.eq(adding), writing.eq(scaling)]
-        products = [Signal(signed(48), name=f"product_{lane}", reset_less=True) for lane in range(cols)]
+        products = [Signal(signed(PRODUCT_BITS), name=f"product_{lane}", reset_less=True) for lane in range(cols)]
         with m.If(scaling):
             m.d.sync += fourth.eq(third)
             with m.If(third.to_out):
@@ -156,7 +157,7 @@ class Drain(wiring.Component):
             self.out_write.en.eq(writing & fourth.to_out),
             self.out_write.addr.eq(fourth.at),
             self.out_write.data.eq(
-                Cat(self._requantise(m, self.out_write.en, product, fourth) for product in products)
+                Cat(requantise(m, self.out_write.en, product, fourth.relu, fourth.clamp) for product in products)
             ),
             self.retire.valid.eq(writing & fourth.last),
             self.retire.tag.eq(fourth.tag),
@@ -167,18 +168,6 @@ class Drain(wiring.Component):
             self.busy.eq(reading | adding | scaling | writing),
         ]
         return m
-
-    @staticmethod
-    def _requantise(m: Module, wanted: Signal, product: Signal, end: data.View) -> Signal:
-        """`clamp(sat8(RNE(product / 2^17)))`; product 48 bits signed, result 8 bits."""
-        rounded = Signal(signed(48 - SCALE_SHIFT + 1), name=f"{product.name}_rounded")
-        result = Signal(signed(8), name=f"{product.name}_result")
-        half = (1 << (SCALE_SHIFT - 1)) - 1  # with the quotient's lowest bit added, ties go to even
-        with m.If(wanted):  # else nothing toggles
-            m.d.comb += rounded.eq((product + half + product[SCALE_SHIFT]) >> SCALE_SHIFT)
-        low = Mux(end.relu, 0, Mux(rounded < -128, -128, rounded))
-        m.d.comb += result.eq(Mux(rounded < 0, low, Mux(rounded > end.clamp, end.clamp, rounded)))
-        return result
 
     def _faults(
         self,

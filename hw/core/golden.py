@@ -15,15 +15,17 @@ from ..isa import SCALE_SHIFT, Addend
 
 @dataclass
 class CoreMemories:
-    """The four memories of a core; one row of each array is one word of `lanes` elements.
+    """The memories of a core; one row of each array is one word of `lanes` elements.
 
-    `a` (a_words, P) int8, `b` (b_words, P) int8, `acc` (acc_words, P) int32, `out` (out_words, P) int8.
+    `a` (a_words, P) int8, `b` (b_words, P) int8, `acc` (acc_words, P) int32, `out` (out_words, P) int8, `vec`
+    (vec_words, P) int8.
     """
 
     a: npt.NDArray[np.int8]
     b: npt.NDArray[np.int8]
     acc: npt.NDArray[np.int32]
     out: npt.NDArray[np.int8]
+    vec: npt.NDArray[np.int8]
 
     @classmethod
     def zeros(cls, config: ChipConfig) -> Self:
@@ -34,10 +36,11 @@ class CoreMemories:
             np.zeros((core.b_words, lanes), np.int8),
             np.zeros((core.acc_words, lanes), np.int32),
             np.zeros((core.out_words, lanes), np.int8),
+            np.zeros((core.vec_words, lanes), np.int8),
         )
 
     def copy(self) -> CoreMemories:
-        return CoreMemories(self.a.copy(), self.b.copy(), self.acc.copy(), self.out.copy())
+        return CoreMemories(self.a.copy(), self.b.copy(), self.acc.copy(), self.out.copy(), self.vec.copy())
 
 
 def requantise(acc: npt.NDArray[np.int32], scale: int, relu: bool = False, clamp: int = 127) -> npt.NDArray[np.int8]:

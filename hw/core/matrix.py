@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -12,6 +14,7 @@ from ..isa import Region
 from .array import SystolicArray
 from .drain import RETIRE_LAYOUT, Drain
 from .edge import OperandEdge, Skew
+from .ports import OperandPorts, write_layout
 from .readers import FAULT_LAYOUT, GEMM_LAYOUT, OperandReader
 
 
@@ -30,6 +33,8 @@ class MatrixUnit(wiring.Component):
       rows = P the latter means until the GEMM has read its operands.
     - `fault`: strobe, at most one per GEMM and memory pair: ADDRESS (value = the word address), SHAPE, RESERVED_BITS
       (value = 0). See `OperandReader` and `Drain`: a faulted GEMM never leaves the memories and always retires.
+    - `operands`: the vector unit's read ports, clocked by `operand_domain`; always served, never in anyone's way.
+    - `out_write`: the result that the drain path writes to OUT in this cycle (for observers).
     - `separate_blocks`: see `SystolicArray`; for conversion, not for Amaranth's simulator.
     - `busy`: a GEMM is somewhere in the unit. `reading`: this cycle belongs to a window.
     """
@@ -40,12 +45,14 @@ class MatrixUnit(wiring.Component):
     write: stream.Interface
     read: stream.Interface
     read_data: Signal
+    operands: Any  # OperandPorts
+    out_write: data.View
     fault: data.View
     busy: Signal
     reading: Signal
 
-    def __init__(self, config: ChipConfig, separate_blocks: bool = False) -> None:
-        self._config, self._separate_blocks = config, separate_blocks
+    def __init__(self, config: ChipConfig, separate_blocks: bool = False, operand_domain: str = "sync") -> None:
+        self._config, self._separate_blocks, self._operand_domain = config, separate_blocks, operand_domain
         super().__init__(
             {
                 "issue": In(stream.Signature(GEMM_LAYOUT)),
@@ -56,6 +63,8 @@ class MatrixUnit(wiring.Component):
                 ),
                 "read": In(stream.Signature(data.StructLayout({"region": 4, "offset": OFFSET_BITS}))),
                 "read_data": Out(config.word_bits),
+                "operands": In(OperandPorts(config)),
+                "out_write": Out(write_layout(config.core.out_words, config.word_bits)),
                 "fault": Out(FAULT_LAYOUT),
                 "busy": Out(1),
                 "reading": Out(1),
@@ -150,6 +159,14 @@ class MatrixUnit(wiring.Component):
         with m.Else():
             m.d.comb += [out_write.addr.eq(offset), out_write.data.eq(to.data)]
         m.d.comb += out_write.en.eq(drain.out_write.en | (allowed & (to.region == Region.OUT)))
+
+        m.d.comb += self.out_write.eq(drain.out_write)
+
+        # The vector unit's reads.
+        for name, memory in (("a", a_mem), ("b", b_mem), ("acc", acc_mem), ("out", out_mem)):
+            wanted, port = getattr(self.operands, name), memory.read_port(domain=self._operand_domain)
+            m.d.comb += [port.en.eq(wanted.en), port.addr.eq(wanted.addr)]
+            m.d.comb += getattr(self.operands, f"{name}_data").eq(port.data)
 
         # Reads: array and drain path go first.
         of = self.read.payload

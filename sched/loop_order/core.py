@@ -7,20 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from meshloom.hw.isa import Region, address
+from meshloom.sched.schedule import Box
 
 from .nodes import Node
-from .plan import Plan, Step, a_key, box, gemm_fields, windows
+from .plan import Plan, Step, a_key, add_fields, box, gemm_fields, pool_fields, windows
 from .slots import Stay
 from .staging import Pull, Staging
 from .tensors import Chunk, Tensors
-from .tiling import Candidate, Range
+from .tiling import Candidate, Pooling, Range
 
 #: A chunk is asked for so many cycles before its first use, plus so many times its words, if its slot is free by then.
 AHEAD = (250, 4)
 #: `late` candidates: while all cores begin at once, what is asked for early delays what others need first.
 AHEAD_LATE = (100, 2)
 #: Order in which the operands of one step are asked for.
-RANK = {"bias": 0, "b": 1, "a": 2}
+RANK = {"bias": 0, "b": 1, "a": 2, "r": 3}
 
 
 @dataclass
@@ -39,6 +40,18 @@ class _Load:
 
 
 @dataclass(frozen=True)
+class Behind:
+    """What the vector unit does behind the layer: a residual addition or (`pooling`) a max pool.
+
+    `name` of its result, and its `relu` and `clamp`.
+    """
+
+    name: str
+    fixed: dict[str, int]
+    pooling: Pooling | None = None
+
+
+@dataclass(frozen=True)
 class _Wish:
     """A stay of an operand, asked for from `position` on; its chunks and before which step to ask for each."""
 
@@ -51,12 +64,14 @@ class _Wish:
 class Core:
     """Sorts the operations of one core into positions: before which of its steps each is listed.
 
-    After `emit`, `before[i]` are the moves listed before step i (one more position for the last stores) and `gemms[i]`
-    the GEMM of step i.
+    After `emit`, `before[i]` are the moves listed before step i (one more position for the last stores), `gemms[i]` is
+    the GEMM of step i and `vecs[i]` the addition behind it, if there is one.
     """
 
-    def __init__(self, tensors: Tensors, plan: Plan, candidate: Candidate, fixed: dict[str, int]) -> None:
-        self.tensors, self.plan, self.candidate, self.fixed = tensors, plan, candidate, fixed
+    def __init__(
+        self, tensors: Tensors, plan: Plan, candidate: Candidate, fixed: dict[str, int], behind: Behind | None = None
+    ) -> None:
+        self.tensors, self.plan, self.candidate, self.fixed, self.behind = tensors, plan, candidate, fixed, behind
         self.tile = plan.part.core
         self._problem = tensors.problem
         self._lead = AHEAD_LATE if candidate.late else AHEAD
@@ -67,6 +82,7 @@ class Core:
         self.wishes = self._wishes()
         self.before: list[list[Node]] = [[] for _ in range(len(plan.steps) + 1)]
         self.gemms: list[Node] = []
+        self.vecs: dict[int, Node] = {}
 
     # -- what to ask for, and when ------------------------------------------------------------------------------
 
@@ -79,6 +95,7 @@ class Core:
         """All stays in the order of their first use; positions never go back."""
         plan = self.plan
         stays = [("bias", s) for s in plan.bias] + [("b", s) for s in plan.b] + [("a", s) for s in plan.a]
+        stays += [("r", s) for s in plan.r]
         found, latest = [], 0
         for operand, stay in sorted(stays, key=lambda entry: (entry[1].first, RANK[entry[0]])):
             chunks = self._chunks(operand, stay)
@@ -88,7 +105,7 @@ class Core:
         return found
 
     def _staged(self, operand: str) -> bool:
-        return {"a": self.candidate.x_spm, "b": self.candidate.w_spm, "bias": False}[operand]
+        return {"a": self.candidate.x_spm, "b": self.candidate.w_spm, "bias": False, "r": False}[operand]
 
     def pulls(self) -> list[Pull]:
         """Everything that is pulled from SPM."""
@@ -106,6 +123,8 @@ class Core:
         ramp = pieces if stay.first == 0 and len(pieces) > 1 else []
         if operand == "bias":
             return [tensors.bias_chunk(stay.key)]
+        if operand == "r":
+            return [tensors.result_chunk(*stay.key)]
         if operand == "b":
             if not ramp:
                 n, k = stay.key
@@ -168,16 +187,33 @@ class Core:
                 bias_at = bias.stay.slot * self._bias_slot + step.piece.n[0] - bias.stay.key[0]
                 readers.append(bias.readers)
             slot = step.result % out_slots
+            vec_slot = -1 - step.result % self.plan.vec_slots
             if step.last and (index == 0 or steps[index - 1].result != step.result or not steps[index - 1].last):
                 after += stores.pop(slot, [])
             at = a.stay.slot * self.plan.a_slot, b.stay.slot * self.plan.b_slot
             fields = gemm_fields(self._problem, self.plan, step, *at, bias_at) | self.fixed
             gemm = Node(self.tile, after, _label(step), fields=fields, cycles=step.cycles)
+            gemm.result = self._box(step, self.tensors.made) if step.last else None
             self.gemms.append(gemm)
             for read in readers:
                 read.append(gemm)
-            pending = self._store(step, gemm) if step.last else []
-            stores.setdefault(slot, []).extend(pending)
+            pending = []
+            if step.last and self.behind:
+                after = [gemm, *stores.pop(vec_slot, [])]
+                r = None
+                if not self.behind.pooling:
+                    held = [slots["r", s] for s in range(len(slots)) if ("r", s) in slots]
+                    r = next(x for x in held if x.stay.key == (step.item.m, step.item.n))
+                    after += r.needed(())
+                vec = self.vecs[index] = self._vec(step, r, after)
+                if r:
+                    r.readers.append(vec)
+                stores.setdefault(slot, []).append(vec)
+                pending = self._store(step, vec, Region.VEC)
+                stores.setdefault(vec_slot, []).extend(pending)
+            elif step.last:
+                pending = self._store(step, gemm, Region.OUT)
+                stores.setdefault(slot, []).extend(pending)
         self.before[len(steps)] += pending
 
     def _load(
@@ -206,18 +242,62 @@ class Core:
             return address(Region.ACC, 4 * stay.slot * self._bias_slot)
         if operand == "a":
             return address(Region.MAIN, stay.slot * self.plan.a_slot)
+        if operand == "r":
+            return address(Region.MAIN, self.plan.r_base + stay.slot * self.plan.out_slot)
         return address(Region.B, stay.slot * self.plan.b_slot)
 
-    def _store(self, step: Step, gemm: Node) -> list[Node]:
-        """The moves of a finished result from OUT to DRAM."""
+    def _vec(self, step: Step, r: _Load | None, after: list[Node]) -> Node:
+        """The VEC behind a finished result; `r`: the other operand of an addition."""
+        assert self.behind is not None
+        if self.behind.pooling:
+            fields, taps = pool_fields(self.plan, step, self.behind.pooling), self.behind.pooling.kernel
+            cycles = fields["blocks"] * fields["pixels"] * taps[0] * taps[1]
+        else:
+            assert r is not None
+            fields = add_fields(self._problem, self.plan, step, self.plan.r_base + r.stay.slot * self.plan.out_slot)
+            cycles = fields["blocks"] * fields["pixels"]
+        label = f"{'pool' if self.behind.pooling else 'add'} {_label(step)}"
+        box = self._box(step, self.behind.name, self.behind.pooling)
+        return Node(self.tile, after, label, fields=fields | self.behind.fixed, cycles=cycles, vec=True, result=box)
+
+    def _extent(self, step: Step, pooling: Pooling | None) -> tuple[Range, Range]:
+        """Rows and columns of what a step makes, before or behind a pool."""
+        m = step.item.m
+        return (self.plan.pooled[m], (0, pooling.width)) if pooling else ((m.r0, m.r1), (m.c0, m.c1))
+
+    def _box(self, step: Step, name: str, pooling: Pooling | None = None) -> Box | None:
+        """What a step that completes its sums computes, if the tensor has a name."""
         m, n = step.item.m, step.piece.n
-        at = (step.result % self.plan.out_slots) * self.plan.out_slot + (n[0] - step.item.n[0]) * m.pixels
+        if not name or m.image:
+            return None
+        (r0, r1), (c0, c1) = self._extent(step, pooling)
+        return Box(
+            tensor=name,
+            plane=n[0],
+            planes=n[1] - n[0],
+            row=r0,
+            rows=r1 - r0,
+            column=c0,
+            columns=c1 - c0,
+        )
+
+    def _store(self, step: Step, done: Node, region: Region) -> list[Node]:
+        """The moves of a finished result to where it is kept."""
+        m, n = step.item.m, step.piece.n
+        pooling = self.behind.pooling if self.behind else None
+        rows, columns = self._extent(step, pooling)
+        pixels = (rows[1] - rows[0]) * (columns[1] - columns[0])
+        if region is Region.VEC:
+            at = (step.result % self.plan.vec_slots) * self.plan.vec_slot
+        else:
+            at = (step.result % self.plan.out_slots) * self.plan.out_slot
+        at += (n[0] - step.item.n[0]) * pixels
         first = m.image * self._problem.n_blocks
-        label = f"y i{m.image} y{m.r0} x{m.c0} n{n[0]}"
+        label = f"y i{m.image} y{rows[0]} x{columns[0]} n{n[0]}"
         return [
-            Node(self.tile, [gemm], label, t.local, t.dram, t.words)
+            Node(self.tile, [done], label, t.local, t.dram, t.words)
             for t in self.tensors.y.transfers(
-                (first + n[0], first + n[1]), (m.r0, m.r1, 1), (m.c0, m.c1), self.tile, address(Region.OUT, at)
+                (first + n[0], first + n[1]), (*rows, 1), columns, self.tile, address(region, at)
             )
         ]
 

@@ -40,6 +40,11 @@ def emit(shape: ConvShape, chip: ChipConfig, candidate: Candidate, scale: int = 
     staging = Staging(chip, tensors, [pull for core in cores for pull in core.pulls()])
     for core in cores:
         core.emit(staging)
+    return Emission(candidate, merge(cores, staging), tensors.tensors(shape, chip))
+
+
+def merge(cores: list[Core], staging: Staging) -> list[Node]:
+    """The operations of all cores, and of the SPM tiles, step by step."""
     nodes: list[Node] = []
     staged = staging.by_position()
     for position in range(max(len(core.before) for core in cores)):
@@ -51,7 +56,8 @@ def emit(shape: ConvShape, chip: ChipConfig, candidate: Candidate, scale: int = 
         for core in cores:
             if position < len(core.gemms):
                 nodes.append(core.gemms[position])
-    return Emission(candidate, nodes, tensors.tensors(shape, chip))
+        nodes += [core.vecs[position] for core in cores if position in core.vecs]
+    return nodes
 
 
 def build(shape: ConvShape, chip: ChipConfig, candidate: Candidate, scale: int = 0) -> Schedule:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
-from meshloom.hw.isa import REQUEST_FLITS
+from meshloom.hw.isa import REQUEST_FLITS, Unit
 
 if TYPE_CHECKING:
     from .nodes import Node
@@ -32,6 +32,8 @@ REQUEST_CYCLES = 16
 FLIGHT_CYCLES = 8
 #: Cycles from the last word of a write to its response.
 WRITE_CYCLES = 10
+#: Cycles from the last word that the vector unit reads to its last written result.
+VECTOR_CYCLES = 12
 #: Cycles from the last landed word to the end of the run.
 END_CYCLES = 20
 
@@ -51,6 +53,7 @@ class Loads:
     """What the busiest core does in a grid of candidates: cycles, tiles and words (arrays), and who shares them.
 
     `*_tile`: words of a tile; `*_fetch`: tiles that a core fetches; `*_slots`: tiles that its memory holds;
+    `x_home`, `y_home`: where input and result lie;
     `out_words`: words that it stores; `x_words`, `w_words`: words of its inputs and weights, each counted once.
     """
 
@@ -73,6 +76,8 @@ class Loads:
     x_spm: bool
     w_spm: bool
     taps: int
+    x_home: TileKind = TileKind.DRAM
+    y_home: TileKind = TileKind.DRAM
 
 
 def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
@@ -83,7 +88,7 @@ def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
     link = (a_words + b_words) * flits
     requests = (REQUEST_FLITS + 1) * (loads.a_fetch + loads.b_fetch + loads.gemms)
     push = loads.out_words * flits + requests
-    dram = cores * loads.out_words
+    dram = cores * loads.out_words if loads.y_home is TileKind.DRAM else np.zeros_like(link)
     spm = np.zeros_like(link)
     room = chip.spm_words * len(chip.spms)
     for staged, words, own, sharers in (
@@ -94,6 +99,8 @@ def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
             # Everything once if it fits; otherwise once for each time that the sharers, side by side, ask for it.
             whole = own * (cores / sharers)
             dram = dram + np.where(whole <= room, whole, words * (cores / sharers))
+            spm = spm + cores * words * flits / len(chip.spms)
+        elif words is a_words and loads.x_home is TileKind.SPM:
             spm = spm + cores * words * flits / len(chip.spms)
         else:
             dram = dram + cores * words
@@ -156,14 +163,14 @@ class _Replay:
         self.waits = [[place[id(other)] for other in node.after] for node in nodes]
         self.missing = [len(wait) for wait in self.waits]
         self.wakes: list[list[int]] = [[] for _ in nodes]
-        self.streams: dict[tuple[int, bool], list[int]] = {}
+        self.streams: dict[tuple[int, Unit], list[int]] = {}
         for index, node in enumerate(nodes):
             for other in self.waits[index]:
                 self.wakes[other].append(index)
-            self.streams.setdefault((node.issuer, node.fields is None), []).append(index)
+            self.streams.setdefault(node.stream, []).append(index)
         self.free = dict.fromkeys(self.streams, float(START_CYCLES))
         self.next = dict.fromkeys(self.streams, 0)
-        self.waiting: dict[int, tuple[int, bool]] = {}  # heads of streams that wait for others
+        self.waiting: dict[int, tuple[int, Unit]] = {}  # heads of streams that wait for others
         self.ends = [0.0] * len(nodes)
         self.events: list[tuple[float, int, int]] = []
 
@@ -177,11 +184,11 @@ class _Replay:
                 self._serve(index, time)
                 continue
             node = self.nodes[index]
-            key = (node.issuer, node.fields is None)
+            key = node.stream
             if kind == _ISSUE:
                 if node.fields is not None:
                     self._go_on(key, time + node.cycles)
-                    self._end(index, time + node.cycles + self.drain)
+                    self._end(index, time + node.cycles + (VECTOR_CYCLES if node.vec else self.drain))
                 elif node.issuer == node.source.tile:
                     heappush(self.events, (time + 2, index, _SOURCE))
                 else:
@@ -210,7 +217,7 @@ class _Replay:
         heappush(self.events, (time + busy, tile, _FREE))
         heappush(self.events, (time + flight, index, _SINK))
         if node.issuer == tile:
-            self._go_on((tile, True), time + busy)
+            self._go_on(node.stream, time + busy)
 
     def _sink(self, index: int, node: Node, time: float) -> None:
         target = node.target.tile
@@ -227,12 +234,12 @@ class _Replay:
     def _flits(node: Node) -> float:
         return node.words * (1 + 1 / PACKET_WORDS)
 
-    def _go_on(self, key: tuple[int, bool], time: float) -> None:
+    def _go_on(self, key: tuple[int, Unit], time: float) -> None:
         self.free[key] = time
         self.next[key] += 1
         self._offer(key)
 
-    def _offer(self, key: tuple[int, bool]) -> None:
+    def _offer(self, key: tuple[int, Unit]) -> None:
         """Issues the head of a stream as soon as what it waits for is known to end."""
         if self.next[key] < len(self.streams[key]):
             index = self.streams[key][self.next[key]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshloom.sched.schedule import Gemm, Move, Span
+from meshloom.hw.isa import Unit
+from meshloom.sched.schedule import Box, Gemm, Move, Operation, Span, Vec
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,10 @@ _NOWHERE = Run(0, 0, 1, 0)
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A move, or (`fields`) a GEMM of core `issuer`; `after`: the nodes it waits for, `cycles`: of the GEMM."""
+    """A move, or (`fields`) a GEMM of core `issuer`, or (`vec` too) a VEC.
+
+    `after`: the nodes it waits for; `cycles`: of the GEMM or VEC; `result`: what it computes.
+    """
 
     issuer: int
     after: list[Node]
@@ -35,11 +39,20 @@ class Node:
     words: int = 0
     fields: dict[str, int] | None = None
     cycles: int = 0
+    vec: bool = False
+    result: Box | None = None
 
-    def operation(self) -> Move | Gemm:
+    @property
+    def stream(self) -> tuple[int, Unit]:
+        """The stream that issues it."""
+        return self.issuer, Unit.MOVER if self.fields is None else Unit.VECTOR if self.vec else Unit.MATRIX
+
+    def operation(self) -> Operation:
         """The operation of the schedule."""
         if self.fields is not None:
-            return Gemm(core=self.issuer, fields=self.fields, label=self.label)
+            return (Vec if self.vec else Gemm)(
+                core=self.issuer, fields=self.fields, label=self.label, result=self.result
+            )
         return Move(
             issuer=self.issuer, src=self.source.span(), dst=self.target.span(), words=self.words, label=self.label
         )

@@ -8,7 +8,9 @@ each segment of each plane has a home among the DRAM tiles.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import Protocol
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.schedule import Piece
@@ -48,6 +50,14 @@ class Dram:
         return at
 
 
+class Allocator(Protocol):
+    """Hands out words of tiles."""
+
+    def take(self, tile: int, words: int) -> int:
+        """Address of `words` fresh words of `tile`."""
+        ...
+
+
 class Stored:
     """An array of `planes` x `rows` x `width` words.
 
@@ -56,7 +66,7 @@ class Stored:
     """
 
     def __init__(
-        self, dram: Dram, planes: int, rows: int, width: int, cuts: Sequence[int], home: Callable[[int, int], int]
+        self, dram: Allocator, planes: int, rows: int, width: int, cuts: Sequence[int], home: Callable[[int, int], int]
     ) -> None:
         self.planes, self.rows, self.width = planes, rows, width
         self.cuts = tuple(sorted({0, rows, *cuts}))
@@ -70,6 +80,29 @@ class Stored:
                 base = dram.take(tile, words * len(homes[tile]))
                 for index, plane in enumerate(homes[tile]):
                     self._place[plane, segment] = (tile, base + index * words)
+
+    @property
+    def homes(self) -> set[int]:
+        """The tiles that it lies in."""
+        return {tile for tile, _ in self._place.values()}
+
+    def flattened(self) -> Stored:
+        """The same words seen as rows of one word each."""
+        view = copy(self)
+        view.rows, view.width = self.rows * self.width, 1
+        view.cuts = tuple(cut * self.width for cut in self.cuts)
+        return view
+
+    def part(self, first: int, planes: int) -> Stored:
+        """The same words, `planes` planes from `first` on alone."""
+        view = copy(self)
+        view.planes = planes
+        view._place = {
+            (plane - first, segment): place
+            for (plane, segment), place in self._place.items()
+            if first <= plane < first + planes
+        }
+        return view
 
     def pieces(self) -> tuple[Piece, ...]:
         """Where each part of the packed word array lies, in order; neighbours are merged."""

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import ceil
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import VectorOp
 
 from .problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit, Problem
 from .slots import Stay, assign
-from .tiling import Candidate, Item, MTile, Part, Range, k_tiles, m_tiles, n_tiles, visits
+from .tiling import (
+    Candidate,
+    Item,
+    MTile,
+    Part,
+    Pooling,
+    Range,
+    k_tiles,
+    m_tiles,
+    n_tiles,
+    pooled_tiles,
+    visits,
+)
 
 #: Result tiles that OUT is divided into at most; more than a few only delay nothing.
 OUT_SLOTS = 4
 #: Input tiles that a `tight` candidate keeps.
 TIGHT_SLOTS = 2
+#: Tiles of the other operand of an addition that A has room for.
+RESIDUAL_SLOTS = 2
+#: Tiles of an operand that a frugal plan leaves room for at least.
+LEAST_SLOTS = 3
 #: The first pieces of a ramp take at least this many cycles each.
 PIECE_CYCLES = 64
 
@@ -61,6 +79,14 @@ class Plan:
     held: dict[MTile, Range]
     #: Pieces in which the first weight tile arrives (one if it comes whole).
     pieces: list[Piece]
+    #: The other operand of a residual addition: its stays, and the word of A where its slots (of `out_slot`) begin.
+    r: list[Stay]
+    r_base: int
+    #: Result tiles that VEC is divided into, and their words.
+    vec_slots: int
+    vec_slot: int
+    #: Rows of a pool behind the layer that each output tile makes.
+    pooled: dict[MTile, Range]
 
 
 def box(problem: Problem, m: MTile) -> tuple[Range, Range, int, int]:
@@ -117,9 +143,35 @@ def _short(chip: ChipConfig, memory: str, need: int, have: int, what: str) -> Do
     return DoesNotFit(f"{memory} of a {chip.name} core is too small: {what} needs {need} words, it has {have}")
 
 
-def plan(problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part) -> Plan:
-    """The plan of one part. Raises DoesNotFit when a tile is too large for its memory."""
-    ms, ns, ks = m_tiles(problem, part, candidate), n_tiles(part, candidate), k_tiles(problem, candidate)
+def _fewest(uses: list[tuple[int, Hashable]], slots: int) -> list[Stay]:
+    """Stays in as few of `slots` slots as do not fetch anything more often (but in three, to fetch ahead)."""
+    most = assign(uses, slots)
+    count = LEAST_SLOTS
+    while count < slots:
+        stays = assign(uses, count)
+        if len(stays) == len(most):
+            return stays
+        count += max(1, count // 3)
+    return most
+
+
+def plan(
+    problem: Problem,
+    chip: ChipConfig,
+    candidate: Candidate,
+    part: Part,
+    frugal: bool = False,
+    residual: bool = False,
+    pooling: Pooling | None = None,
+) -> Plan:
+    """The plan of one part. Raises DoesNotFit when a tile is too large for its memory.
+
+    `frugal`: keeps no tile that is not used again, so that what follows finds room. `residual`: results are added to
+    another tensor, whose tiles lie in A behind those of the input. `pooling`: results go through a max pool.
+    """
+    pooled = pooled_tiles(problem, part, candidate, pooling) if pooling else {}
+    ms = list(pooled) or m_tiles(problem, part, candidate)
+    ns, ks = n_tiles(part, candidate), k_tiles(problem, candidate)
     core, taps = chip.core, problem.taps
     widest_n, widest_k = max(n1 - n0 for n0, n1 in ns), max(k1 - k0 for k0, k1 in ks)
     pixels = max(m.pixels for m in ms)
@@ -129,10 +181,16 @@ def plan(problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part) -
     a_slot = widest_k * max((i1 - i0) * _width(problem, m) for m, (i0, i1) in held.items())
     b_slot = widest_n * widest_k * taps * problem.cols
     out_slot = widest_n * pixels
+    vec_slot = out_slot
+    if pooling:
+        vec_slot = widest_n * pooling.width * max(high - low for low, high in pooled.values())
+    r_slots = min(RESIDUAL_SLOTS, len(ms) * len(ns)) if residual else 0
+    a_words = core.a_words - r_slots * out_slot
     for name, need, have in (
-        ("A", a_slot, core.a_words),
+        ("A", a_slot, a_words),
         ("B", b_slot, core.b_words),
         ("OUT", out_slot, core.out_words),
+        ("VEC", vec_slot if residual or pooling else 0, core.vec_words),
     ):
         if need > have:
             raise _short(chip, name, need, have, "one tile")
@@ -150,14 +208,16 @@ def plan(problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part) -
     items = list(visits(ms, ns, ks, candidate.order, sums))
     steps = _steps(problem, items, pieces, sums if len(ks) > 1 else 1)
     whole = bias_slots == blocks
+    place = _fewest if frugal else assign
+    uses_r = [(t, (s.item.m, s.item.n)) for t, s in enumerate(steps) if s.last] if residual else []
     uses_bias = [(t, (part.n0, part.n1) if whole else s.item.n) for t, s in enumerate(steps) if s.first]
     try:
         return Plan(
             part=part,
             steps=steps,
-            a=assign([(t, a_key(problem, held, s)) for t, s in enumerate(steps)],
-                     min(core.a_words // a_slot, TIGHT_SLOTS if candidate.tight else 1 << 16)),
-            b=assign([(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)], core.b_words // b_slot),
+            a=place([(t, a_key(problem, held, s)) for t, s in enumerate(steps)],
+                    min(a_words // a_slot, TIGHT_SLOTS if candidate.tight else 1 << 16)),
+            b=place([(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)], core.b_words // b_slot),
             bias=assign(uses_bias, 1 if whole else bias_slots // widest_n),
             a_slot=a_slot,
             b_slot=b_slot,
@@ -167,6 +227,11 @@ def plan(problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part) -
             sums_slot=sums_slot,
             held=held,
             pieces=pieces,
+            r=assign(uses_r, r_slots),
+            r_base=a_words,
+            vec_slots=max(1, min(OUT_SLOTS, core.vec_words // vec_slot)),  # without VECs any number does
+            vec_slot=vec_slot,
+            pooled=pooled,
         )  # fmt: skip
     except ValueError as error:
         raise DoesNotFit(str(error)) from error
@@ -232,6 +297,52 @@ def _steps(problem: Problem, items: list[Item], pieces: list[Piece], sums: int) 
             )
         result += item.last
     return found
+
+
+def add_fields(problem: Problem, plan: Plan, step: Step, r_at: int) -> dict[str, int]:
+    """Body fields, but `relu` and `clamp`, of the VEC that adds a step's result to the tile at word `r_at` of A."""
+    item, piece = step.item, step.piece
+    pixels, out_w = item.m.pixels, item.m.c1 - item.m.c0
+    if problem.flat:
+        out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
+    block = piece.n[0] - item.n[0]
+    ones = dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation"), 1)
+    return ones | {
+        "op": int(VectorOp.ADD),
+        "x_base": r_at + block * pixels,
+        "x_plane": pixels,
+        "in_w": out_w,
+        "blocks": piece.n[1] - piece.n[0],
+        "out_w": out_w,
+        "pixels": pixels,
+        "y_base": (step.result % plan.out_slots) * plan.out_slot + block * pixels,
+        "dest_base": (step.result % plan.vec_slots) * plan.vec_slot + block * pixels,
+    }
+
+
+def pool_fields(plan: Plan, step: Step, pooling: Pooling) -> dict[str, int]:
+    """Body fields, but `relu` and `clamp`, of the VEC that pools a step's result."""
+    item, piece = step.item, step.piece
+    low, high = plan.pooled[item.m]
+    block = piece.n[0] - item.n[0]
+    return {
+        "op": int(VectorOp.MAX),
+        "x_out": 1,
+        "x_base": (step.result % plan.out_slots) * plan.out_slot + block * item.m.pixels,
+        "x_plane": item.m.pixels,
+        "in_w": item.m.c1 - item.m.c0,
+        "blocks": piece.n[1] - piece.n[0],
+        "kernel_h": pooling.kernel[0],
+        "kernel_w": pooling.kernel[1],
+        "stride_h": pooling.stride[0],
+        "stride_w": pooling.stride[1],
+        "dilation": 1,
+        "pad_top": item.m.r0 - (low * pooling.stride[0] - pooling.pad[0]),
+        "pad_left": pooling.pad[1],
+        "out_w": pooling.width,
+        "pixels": (high - low) * pooling.width,
+        "dest_base": (step.result % plan.vec_slots) * plan.vec_slot + block * (high - low) * pooling.width,
+    }
 
 
 def gemm_fields(problem: Problem, plan: Plan, step: Step, a_at: int, b_at: int, bias_at: int) -> dict[str, int]:

@@ -91,8 +91,12 @@ def _reach(first: int, last: int, stride: int, pad: int, kernel: int, dilation: 
     return max(begin, 0), min(end, size), max(-begin, 0)
 
 
-def pose(shape: ConvShape, chip: ChipConfig) -> Problem:
-    """The layer on this chip. Raises DoesNotFit when a field of the GEMM instruction is too narrow for it."""
+def pose(shape: ConvShape, chip: ChipConfig, packed: bool | None = None, flatten: bool = True) -> Problem:
+    """The layer on this chip. `packed`: whether the host packs its input (None: if that is cheaper); `flatten`: whether
+    a map without neighbourhood may be flattened.
+
+    Raises DoesNotFit when a field of the GEMM instruction is too narrow for it.
+    """
     lanes = chip.lanes
     for name, value, limit in (
         ("kernel_h", shape.kernel_h, 15),
@@ -125,19 +129,20 @@ def pose(shape: ConvShape, chip: ChipConfig) -> Problem:
         shape.in_w,
     )
     packed_blocks = ceil(shape.kernel_w * shape.in_channels / lanes)
-    packed = (
-        shape.in_channels <= PACKED_CHANNELS
-        and shape.kernel_w > 1
-        and dilation == 1
-        and packed_blocks < k_blocks * shape.kernel_w
-    )
+    if packed is None:
+        packed = (
+            shape.in_channels <= PACKED_CHANNELS
+            and shape.kernel_w > 1
+            and dilation == 1
+            and packed_blocks < k_blocks * shape.kernel_w
+        )
     if packed:
         k_blocks, kernel_w, stride_w, pad_left, in_w = packed_blocks, 1, 1, 0, shape.out_w
     in_rows, out_rows, out_w, stride_h, row_step = shape.in_h, shape.out_h, shape.out_w, shape.stride_h, 1
     if shape.kernel_h == 1 and stride_h > 1:  # pads are 0 by now
         row_step, stride_h, in_rows = stride_h, 1, out_rows
     stored_rows = shape.in_h
-    flat = shape.kernel_h == kernel_w == stride_w == stride_h == row_step == 1 and in_w == out_w
+    flat = flatten and shape.kernel_h == kernel_w == stride_w == stride_h == row_step == 1 and in_w == out_w
     if flat:
         in_rows = stored_rows = out_rows = out_rows * out_w
         in_w = out_w = 1

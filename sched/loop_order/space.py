@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, TileKind
 
 from .estimate import Loads, closed_form
 from .problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, MAX_PIXELS, MAX_PLANE, DoesNotFit, Problem
@@ -69,7 +69,12 @@ def _fetches(nest: list[tuple[Grid, bool]], slots: Grid) -> Grid:
     return fetched
 
 
-def explore(problem: Problem, chip: ChipConfig, columns: int) -> Iterator[tuple[Grid, Sizes]]:
+#: Where input and result of a layer lie.
+Homes = tuple[TileKind, TileKind]
+IN_DRAM: Homes = (TileKind.DRAM, TileKind.DRAM)
+
+
+def explore(problem: Problem, chip: ChipConfig, columns: int, homes: Homes = IN_DRAM) -> Iterator[tuple[Grid, Sizes]]:
     """Cycles of each candidate with tiles `columns` wide, one grid for each partition, order and route."""
     core = chip.core
     total_rows = problem.images * problem.out_rows
@@ -131,7 +136,7 @@ def explore(problem: Problem, chip: ChipConfig, columns: int) -> Iterator[tuple[
                 a_fetch, b_fetch = _fetches(a_nest, a_slots), _fetches(b_nest, b_slots)
                 for x_spm in (False, True):
                     for w_spm in (False, True):
-                        if (x_spm or w_spm) and not chip.spms:
+                        if ((x_spm or w_spm) and not chip.spms) or (x_spm and homes[0] is TileKind.SPM):
                             continue
                         loads = Loads(
                             parts_m=parts_m,
@@ -153,6 +158,8 @@ def explore(problem: Problem, chip: ChipConfig, columns: int) -> Iterator[tuple[
                             x_spm=x_spm,
                             w_spm=w_spm,
                             taps=problem.taps,
+                            x_home=homes[0],
+                            y_home=homes[1],
                         )
                         cycles = closed_form(loads, chip)
                         yield (
@@ -202,7 +209,7 @@ def _nests(
     return [(trips, name in "mk") for trips, name in nest], [(trips, name in "nk") for trips, name in nest]
 
 
-def best(problem: Problem, chip: ChipConfig, count: int, layer: str) -> tuple[list[Found], int]:
+def best(problem: Problem, chip: ChipConfig, count: int, layer: str, homes: Homes = IN_DRAM) -> tuple[list[Found], int]:
     """The `count` best candidates by the closed form (best first), and how many there are.
 
     Raises DoesNotFit, with the memory that is too small for the smallest tile.
@@ -210,7 +217,7 @@ def best(problem: Problem, chip: ChipConfig, count: int, layer: str) -> tuple[li
     pieces = 1
     while True:
         columns = ceil(problem.out_w / pieces)
-        grids = list(explore(problem, chip, columns))
+        grids = list(explore(problem, chip, columns, homes))
         if grids:
             break
         if columns == 1:

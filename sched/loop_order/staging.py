@@ -64,10 +64,11 @@ class Pull:
 class Staging:
     """The stays of staged chunks in the SPM banks. Raises DoesNotFit when the banks are too small for them.
 
-    `pulls`: everything that cores will ask for, each core's in the order of asking.
+    `pulls`: everything that cores will ask for, each core's in the order of asking. `first`: word of each bank from
+    which on its `spm_words` may be used.
     """
 
-    def __init__(self, chip: ChipConfig, tensors: Tensors, pulls: list[Pull]) -> None:
+    def __init__(self, chip: ChipConfig, tensors: Tensors, pulls: list[Pull], first: int = 0) -> None:
         self.stages: list[Stage] = []
         self._banks = chip.spms
         # The same box may lie in several banks, as different parts of different chunks.
@@ -85,7 +86,7 @@ class Staging:
                     for part in pull.chunk.split(len(chip.spms))[number : number + 1]
                 ]
                 if mine:
-                    self._place(tensors, bank, index * share, share, mine)
+                    self._place(tensors, bank, first + index * share, share, mine)
         self.stages.sort(key=lambda stage: (stage.position, stage.first))
 
     def _place(self, tensors: Tensors, bank: int, base: int, room: int, pulls: list[Pull]) -> None:

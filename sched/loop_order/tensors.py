@@ -10,10 +10,10 @@ from meshloom.sched.schedule import Tensor
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.layout import ActivationLayout, BiasLayout, PackedWindow, WeightLayout
 
-from .placement import Dram, Stored, Transfer
+from .placement import Allocator, Dram, Stored, Transfer
 from .plan import box, windows
 from .problem import Problem
-from .tiling import Candidate, Part, Range, even, k_tiles, m_tiles
+from .tiling import Candidate, MTile, Part, Range, even, k_tiles, m_tiles
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,22 @@ class Tensors:
     DRAM tile is too small.
     """
 
+    #: Name of the result in the boxes of a network's operations.
+    made = ""
+
     def __init__(
         self, problem: Problem, chip: ChipConfig, candidate: Candidate, work: list[Part], ramp: list[int]
     ) -> None:
+        dram = Dram(chip)
+        self._share(problem, chip, candidate, work)
+        self.y = self._place_y(dram, candidate.parts_n)
+        self._stored: dict[str, Stored] = {"x": self._place_x(dram, candidate, work)}
+        self._place_constants(dram, candidate, work, ramp)
+
+    def _share(self, problem: Problem, chip: ChipConfig, candidate: Candidate, work: list[Part]) -> None:
         self.problem = problem
         self._homes = chip.drams
-        dram, n_parts = Dram(chip), candidate.parts_n
+        n_parts = candidate.parts_n
         # Rows and output blocks where parts begin, and whose they are.
         self._row_cuts = sorted({row for part in work for _, r0, r1 in part.segments for row in (r0, r1)})
         self._owner_m = {
@@ -92,15 +102,13 @@ class Tensors:
             if r0 <= row < r1
         }
         self._owner_n = {n: part.index % n_parts for part in work[:n_parts] for n in range(part.n0, part.n1)}
-        self.y = self._place_y(dram, n_parts)
-        stored = {
-            "x": self._place_x(dram, candidate, work),
-            "w": self._place_w(dram, candidate, ramp),
-            "bias": Stored(
-                dram, 1, problem.n_blocks, 4, [part.n0 for part in work[:n_parts]], lambda _, cut: self._home(cut)
-            ),
-        }
-        self._stored: dict[str, Stored] = stored
+
+    def _place_constants(self, dram: Allocator, candidate: Candidate, work: list[Part], ramp: list[int]) -> None:
+        problem, n_parts = self.problem, candidate.parts_n
+        self._stored["w"] = self._place_w(dram, candidate, ramp)
+        self._stored["bias"] = Stored(
+            dram, 1, problem.n_blocks, 4, [part.n0 for part in work[:n_parts]], lambda _, cut: self._home(cut)
+        )
 
     def _home(self, index: int) -> int:
         return self._homes[index % len(self._homes)]
@@ -140,7 +148,7 @@ class Tensors:
 
         return Stored(dram, p.images * p.k_blocks, p.stored_rows, p.in_w, cuts, home)
 
-    def _place_w(self, dram: Dram, candidate: Candidate, ramp: list[int]) -> Stored:
+    def _place_w(self, dram: Allocator, candidate: Candidate, ramp: list[int]) -> Stored:
         """By the output blocks of the parts, or each tile (and each piece of the first) cut among the channels."""
         p, count = self.problem, len(self._homes)
         all_windows = p.k_blocks * p.taps
@@ -206,6 +214,21 @@ class Tensors:
             bounds=(blocks, rows),
             late=late,
             label=f"x i{image} y{rows[0]} x{columns[0]} k{blocks[0]}",
+        )
+
+    def result_chunk(self, m: MTile, n: Range) -> Chunk:
+        """Output tile of the other operand of an addition, which has the result's shape."""
+        first = m.image * self.problem.n_blocks
+        return Chunk(
+            tensor="r",
+            planes=(first + n[0], first + n[1]),
+            rows=(m.r0, m.r1, 1),
+            columns=(m.c0, m.c1),
+            offset=0,
+            plane=m.pixels,
+            bounds=(),
+            late=0,
+            label=f"r i{m.image} y{m.r0} x{m.c0} n{n[0]}",
         )
 
     def weight_chunk(self, key: tuple[Range, Range], n: Range, some: Range, late: int) -> Chunk:

@@ -66,6 +66,30 @@ class MTile:
 
 
 @dataclass(frozen=True)
+class Pooling:
+    """A max pool behind the layer: kernel, stride and padding of (rows, columns).
+
+    Tiles are then cut in rows of the pool's result (`rows` x `width`), and neighbouring tiles of the layer overlap by
+    the rows that both windows need. Tiles are as wide as the map.
+    """
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pad: tuple[int, int]
+    rows: int
+    width: int
+
+    def reach(self, first: int, end: int, size: int) -> tuple[int, int]:
+        """Rows of the layer, of `size`, that rows [first, end) of the pool read."""
+        low = first * self.stride[0] - self.pad[0]
+        return max(low, 0), min((end - 1) * self.stride[0] - self.pad[0] + self.kernel[0], size)
+
+    def height(self, rows: int) -> int:
+        """Rows of the pool that `rows` rows of the layer make; at least 1."""
+        return max(1, (rows - self.kernel[0]) // self.stride[0] + 1)
+
+
+@dataclass(frozen=True)
 class Part:
     """What one core computes: row segments (image, r0, r1) x output blocks [n0, n1)."""
 
@@ -104,10 +128,13 @@ def row_shares(problem: Problem, parts_m: int, snap: bool) -> list[tuple[tuple[i
     return shares
 
 
-def parts(problem: Problem, chip: ChipConfig, candidate: Candidate) -> list[Part]:
-    """The parts, one for each core that has work."""
+def parts(problem: Problem, chip: ChipConfig, candidate: Candidate, pooling: Pooling | None = None) -> list[Part]:
+    """The parts, one for each core that has work. With `pooling` (of one image) their rows are those of the pool."""
     found = []
-    for segments in row_shares(problem, candidate.parts_m, candidate.snap):
+    shares = row_shares(problem, candidate.parts_m, candidate.snap)
+    if pooling:
+        shares = [((0, *rows),) for rows in even(0, pooling.rows, min(candidate.parts_m, pooling.rows))]
+    for segments in shares:
         for n0, n1 in even(0, problem.n_blocks, candidate.parts_n):
             found.append(Part(len(found), chip.cores[len(found)], segments, n0, n1))
     return found
@@ -149,6 +176,15 @@ def m_tiles(problem: Problem, part: Part, candidate: Candidate) -> list[MTile]:
         for height in _heights(problem, r1 - r0, candidate, head, tail):
             found += [MTile(image, r0, r0 + height, c0, c1) for c0, c1 in columns]
             r0 += height
+    return found
+
+
+def pooled_tiles(problem: Problem, part: Part, candidate: Candidate, pooling: Pooling) -> dict[MTile, Range]:
+    """The output tiles of a part whose rows are those of a pool, and the rows of the pool that each makes."""
+    found = {}
+    for image, q0, q1 in part.segments:
+        for low, high in even(q0, q1, ceil((q1 - q0) / pooling.height(candidate.tile_rows))):
+            found[MTile(image, *pooling.reach(low, high, problem.out_rows), 0, problem.out_w)] = low, high
     return found
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode
 
 from ..program.lower import lower
-from ..program.program import Program
-from ..schedule import Prediction, Schedule
+from ..program.program import OPERATIONS, Program
+from ..schedule import Move, Prediction, Schedule
 from .timeline import Timeline, play
 
 
@@ -18,14 +17,26 @@ def predict(schedule: Schedule, chip: ChipConfig) -> Prediction:
 
 
 def prediction(schedule: Schedule, program: Program, timeline: Timeline) -> Prediction:
-    """Start and end of each operation in a played program: of a MOVE, where its source is read."""
+    """Start and end of each operation in a played program: of a MOVE, where its source is read.
+
+    An operation is known by tile, unit and tag; where tags wrap around, by its turn among equals.
+    """
+    equals: dict[tuple[int, int, int], list[tuple[int, bool]]] = {}  # operations, and whether they execute there
+    for stream in program.streams:
+        unit = stream.unit
+        for index, instruction in zip(program.operations_of(stream), stream.instructions, strict=True):
+            if index is None:
+                continue
+            op, tag = schedule.operations[index], instruction.fields["tag"]
+            tile = op.src.tile if isinstance(op, Move) else stream.tile
+            equals.setdefault((tile, unit, tag), []).append((index, True))
+            if tile != stream.tile:  # the request
+                equals.setdefault((stream.tile, unit, tag), []).append((index, False))
+    turns = {key: iter(sorted(found)) for key, found in equals.items()}
     start, end = [0] * len(schedule.operations), [0] * len(schedule.operations)
-    for entry in timeline.executed:
-        index = program.operation_of_tag.get(entry.tag)
-        if index is None or entry.opcode not in (Opcode.MOVE, Opcode.GEMM):
-            continue
-        operation = schedule.operations[index]
-        where = operation.src.tile if operation.kind == "move" else operation.core
-        if entry.tile == where:
-            start[index], end[index] = entry.start, entry.end
+    for entry in sorted(timeline.executed, key=lambda entry: entry.start):
+        if entry.opcode in OPERATIONS and (entry.tile, entry.unit, entry.tag) in turns:
+            index, executes = next(turns[entry.tile, entry.unit, entry.tag])
+            if executes:
+                start[index], end[index] = entry.start, entry.end
     return Prediction(cycles=timeline.cycles, start=tuple(start), end=tuple(end))

@@ -14,8 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
-from meshloom.hw.timing import GEMM_ISSUE_CYCLES, GemmShape, gemm_cycles, gemm_occupancy
+from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, VectorOp, split_address
+from meshloom.hw.timing import (
+    GEMM_ISSUE_CYCLES,
+    VEC_ISSUE_CYCLES,
+    GemmShape,
+    VecShape,
+    gemm_cycles,
+    gemm_occupancy,
+    vec_cycles,
+    vec_occupancy,
+)
 
 from ..program.program import Program, Stream
 from .dram import WRITTEN, Dram
@@ -62,7 +71,9 @@ class Machine:
         self.drams = {tile: Dram(self, chip) for tile in chip.drams}
         self.senders = {tile: Sender(self, tile) for tile in chip.tiles}
         self.movers = {tile: Mover(self, tile) for tile in chip.tiles}
-        self.arrays = {tile: _Array(self, tile) for tile in chip.cores}
+        self.arrays = {
+            (tile, unit): _Array(self, tile, unit) for tile in chip.cores for unit in (Unit.MATRIX, Unit.VECTOR)
+        }
         self.streams = {(s.tile, s.unit): _FrontEnd(self, s) for s in (*program.streams, program.boot)}
 
     def at(self, cycle: int, event: Callable[[int], None], late: bool = False) -> None:
@@ -212,8 +223,9 @@ class _FrontEnd:
             self.fetching = False
             self.machine.at(now + 1, self.fetch)
 
-        port = 1 if self.unit is Unit.MOVER else 2
-        sender.offer(port, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now), mover.gate)
+        sender.offer(
+            1 + self.unit, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now), mover.gate
+        )
 
     def arrived(self, offset: int, words: int, first: int, tail: int) -> None:
         """A packet of code: word i is written in cycle `first + i` (the last in `tail`), readable a cycle later."""
@@ -260,8 +272,8 @@ class _FrontEnd:
                 Executed(self.tile, self.unit, Opcode.SYNC, fields.get("tag", 0), waited, cycle, cycle + 1)
             )
             self.done(cycle)
-        elif instruction.opcode is Opcode.GEMM:
-            machine.arrays[self.tile].issue(fields, waited, cycle, self.done)
+        elif instruction.opcode in (Opcode.GEMM, Opcode.VEC):
+            machine.arrays[self.tile, self.unit].issue(instruction.opcode, fields, waited, cycle, self.done)
         else:
             machine.movers[self.tile].own(instruction.opcode, fields, waited, cycle, self.done)
 
@@ -279,30 +291,40 @@ class _FrontEnd:
 
 
 class _Array:
-    """The matrix unit of a core."""
+    """A unit of a core that computes: the matrix or the vector unit."""
 
-    def __init__(self, machine: Machine, tile: int) -> None:
-        self.machine, self.tile = machine, tile
-        self.free = 0  # first cycle in which the readers can start on another GEMM
-        self.staged = 0  # first cycle in which the stage before the readers is empty
+    def __init__(self, machine: Machine, tile: int, unit: Unit) -> None:
+        self.machine, self.tile, self.unit = machine, tile, unit
+        self.free = 0  # first cycle in which the readers can start on another instruction
+        self.staged = 0  # first cycle in which the stage before the readers takes another
 
-    def issue(self, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]) -> None:
-        chip = self.machine.chip
+    def issue(
+        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
+    ) -> None:
+        """An instruction offered in `cycle`; `taken` is called when the unit takes it."""
         accepted = max(cycle, self.staged)
-        shape = GemmShape(
-            fields["pixels"], fields["n_blocks"], fields["k_blocks"], fields["kernel_h"], fields["kernel_w"]
-        )
-        start = max(accepted + GEMM_ISSUE_CYCLES, self.free)
-        self.free = start + gemm_occupancy(chip, shape)
-        self.staged = start  # the stage hands over in the cycle before the first operand address
-        end = start + gemm_cycles(chip, shape)
+        lead, occupied, cycles = _lengths(opcode, fields, self.machine.chip)
+        start = max(accepted + lead, self.free)
+        self.free = start + occupied
+        self.staged = start - 1  # it hands over, and takes the next, in the cycle before the first operand address
+        end = start + cycles
 
         def retire(now: int) -> None:
             self.machine.executed.append(
-                Executed(self.tile, Unit.MATRIX, Opcode.GEMM, fields.get("tag", 0), waited, start, end)
+                Executed(self.tile, self.unit, opcode, fields.get("tag", 0), waited, start, end)
             )
             if fields.get("post_n", 0):
                 self.machine.post(self.tile, fields["post_sem"], fields["post_n"], now)
 
         self.machine.at(end, retire)
         self.machine.at(accepted, taken)
+
+
+def _lengths(opcode: Opcode, fields: dict[str, int], chip: ChipConfig) -> tuple[int, int, int]:
+    """Cycles from acceptance by an idle unit to the start, for which the readers are busy, and from start to end."""
+    kernel = fields["kernel_h"], fields["kernel_w"]
+    if opcode is Opcode.GEMM:
+        gemm = GemmShape(fields["pixels"], fields["n_blocks"], fields["k_blocks"], *kernel)
+        return GEMM_ISSUE_CYCLES, gemm_occupancy(chip, gemm), gemm_cycles(chip, gemm)
+    vec = VecShape(VectorOp(fields.get("op", 0)), fields["pixels"], fields["blocks"], *kernel)
+    return VEC_ISSUE_CYCLES, vec_occupancy(chip, vec), vec_cycles(chip, vec)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.isa import Addend, Region, split_address
+from meshloom.hw.isa import Addend, Region, VectorOp, split_address
 
 Ends = npt.NDArray[np.int64]
 
@@ -29,11 +30,11 @@ class Access:
     write: bool
 
 
-def region_words(chip: ChipConfig, tile: int, region: int, mover_reads: bool) -> int:
+def region_words(chip: ChipConfig, tile: int, region: int, end: Literal["src", "dst"] | None) -> int:
     """Words of a region that a program may use; 0 = the tile has no such memory for that.
 
-    `mover_reads`: as the source of a MOVE. The operand memories A and B of a core have one read port, for its array;
-    traces and counters can only be read.
+    `end`: as the source or destination of a MOVE (None: by a core's own units). No mover reads the operand memories A
+    and B of a core; the results of its vector unit, traces and counters can only be read.
     """
     kind = chip.tiles.get(tile)
     sizes: dict[int, int] = {}
@@ -44,14 +45,15 @@ def region_words(chip: ChipConfig, tile: int, region: int, mover_reads: bool) ->
             Region.B: core.b_words,
             Region.ACC: 4 * core.acc_words,
             Region.OUT: core.out_words,
+            Region.VEC: core.vec_words,
         }
+        for barred in {"src": (Region.MAIN, Region.B), "dst": (Region.VEC,), None: ()}[end]:
+            del sizes[barred]
     elif kind is TileKind.SPM:
         sizes = {Region.MAIN: chip.spm_words}
     elif kind is TileKind.DRAM:
         sizes = {Region.MAIN: chip.dram.words}
-    if mover_reads and kind is not None:
-        if kind is TileKind.CORE:
-            del sizes[Region.MAIN], sizes[Region.B]
+    if end == "src" and kind is not None:
         sizes |= {Region.TRACE: chip.trace_records * chip.trace_words, Region.STATS: -(-STATS_BYTES // chip.lanes)}
     return sizes.get(region, 0)
 
@@ -116,6 +118,23 @@ def _plane_words(
     return edges[0::2].astype(np.int64), edges[1::2].astype(np.int64)
 
 
+def _tiles(core: int, region: Region, base: int, plane: int, blocks: int, words: tuple[Ends, Ends]) -> list[Access]:
+    """Reads of the same `words` of each block, blocks `plane` apart (ACC: in words of P int32)."""
+    begins, ends = words
+    if not len(begins):
+        return []
+    scale = 4 if region is Region.ACC else 1
+    firsts = base + plane * np.arange(blocks, dtype=np.int64)[:, None]
+    begins, ends = merge((firsts + begins).ravel(), (firsts + ends).ravel())
+    return [Access(core, region, begins * scale, ends * scale, False)]
+
+
+def _block(core: int, region: Region, base: int, words: int, write: bool = False) -> Access:
+    """Words that lie side by side (ACC: of P int32)."""
+    scale = 4 if region is Region.ACC else 1
+    return Access(core, region, np.array([base * scale], np.int64), np.array([(base + words) * scale], np.int64), write)
+
+
 def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Access]:
     """Everything that a GEMM with shapes >= 1 reads and writes on tile `core`; ACC counted in words of P bytes.
 
@@ -123,28 +142,42 @@ def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Acces
     the addend; the result.
     """
     f = fields
-    begins, ends = _plane_words(
+    words = _plane_words(
         f["in_w"], f["a_plane"], (f["kernel_h"], f["kernel_w"]), (f["stride_h"], f["stride_w"]), f["dilation"],
         (f["pad_top"], f["pad_left"]), f["out_w"], f["pixels"],
     )  # fmt: skip
-    found = []
-    if len(begins):
-        blocks = f["a_base"] + f["a_plane"] * np.arange(f["k_blocks"], dtype=np.int64)[:, None]
-        begins, ends = merge((blocks + begins).ravel(), (blocks + ends).ravel())
-        found.append(Access(core, Region.MAIN, begins, ends, False))
+    found = _tiles(core, Region.MAIN, f["a_base"], f["a_plane"], f["k_blocks"], words)
     windows = f["k_blocks"] * f["kernel_h"] * f["kernel_w"]
-
-    def one(region: Region, base: int, words: int, write: bool) -> Access:
-        scale = 4 if region is Region.ACC else 1
-        return Access(
-            core, region, np.array([base * scale], np.int64), np.array([(base + words) * scale], np.int64), write
-        )
-
-    found.append(one(Region.B, f["b_base"], f["n_blocks"] * windows * cols, False))
+    found.append(_block(core, Region.B, f["b_base"], f["n_blocks"] * windows * cols))
     results = f["n_blocks"] * f["pixels"]
     if f["addend"] == Addend.BIAS:
-        found.append(one(Region.ACC, f["addend_base"], f["n_blocks"], False))
+        found.append(_block(core, Region.ACC, f["addend_base"], f["n_blocks"]))
     elif f["addend"] == Addend.PARTIAL:
-        found.append(one(Region.ACC, f["addend_base"], results, False))
-    found.append(one(Region.ACC if f["to_acc"] else Region.OUT, f["dest_base"], results, True))
+        found.append(_block(core, Region.ACC, f["addend_base"], results))
+    found.append(_block(core, Region.ACC if f["to_acc"] else Region.OUT, f["dest_base"], results, write=True))
+    return found
+
+
+def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Access]:
+    """Everything that a VEC with shapes >= 1 reads and writes on tile `core`; ACC counted in words of P bytes.
+
+    x: exactly the words under some window; y (filters or the second operand); the bias; the result.
+    """
+    f, op = fields, fields["op"]
+    words = _plane_words(
+        f["in_w"], f["x_plane"], (f["kernel_h"], f["kernel_w"]), (f["stride_h"], f["stride_w"]), f["dilation"],
+        (f["pad_top"], f["pad_left"]), f["out_w"], f["pixels"],
+    )  # fmt: skip
+    x = Region.ACC if op == VectorOp.REQUANT else Region.OUT if f["x_out"] else Region.MAIN
+    found = _tiles(core, x, f["x_base"], f["x_plane"], f["blocks"], words)
+    results = f["blocks"] * f["pixels"]
+    if op == VectorOp.MAC:
+        found.append(_block(core, Region.B, f["y_base"], f["blocks"] * f["kernel_h"] * f["kernel_w"]))
+    elif op == VectorOp.ADD:
+        found.append(_block(core, Region.OUT, f["y_base"], results))
+    elif op == VectorOp.TRANSPOSE:
+        results = f["blocks"] * -(-f["pixels"] // lanes) * lanes
+    if f["addend"]:
+        found.append(_block(core, Region.ACC, f["addend_base"], f["blocks"]))
+    found.append(_block(core, Region.VEC, f["dest_base"], results, write=True))
     return found

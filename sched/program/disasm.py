@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from meshloom.hw import isa
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, Addend, Format, Opcode
+from meshloom.hw.isa import INSTRUCTIONS, Addend, Format, Opcode, VectorOp
 
 from .names import Names, address_name, opcode_name, streams_of, tile_name, unit_name
 from .program import Instruction, Program
@@ -60,20 +60,47 @@ def _gemm(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
     rows = fields["a_plane"] // fields["in_w"] if fields["in_w"] else 0
     out_rows = -(-fields["pixels"] // fields["out_w"]) if fields["out_w"] else 0
     source = f"A+{fields['a_base']:#x} {fields['k_blocks']} x {rows}x{fields['in_w']} words"
-    kernel = f"kernel {fields['kernel_h']}x{fields['kernel_w']} stride {fields['stride_h']}x{fields['stride_w']}"
-    kernel += f" dilation {fields['dilation']} pad top {fields['pad_top']} left {fields['pad_left']}"
+    kernel = _window("kernel", fields)
     weights = f"B+{fields['b_base']:#x} {fields['n_blocks']} x {chip.cols} channels"
     memory = "ACC" if fields["to_acc"] else "OUT"
     result = f"{memory}+{fields['dest_base']:#x} {fields['pixels']} pixels ({out_rows}x{fields['out_w']})"
     if not fields["to_acc"]:
-        result += f" scale {fields['scale']}/2^{isa.SCALE_SHIFT}" + (" relu" if fields["relu"] else "")
-        result += f" clamp {fields['clamp']}" if fields["clamp"] != 127 else ""
+        result += f" scale {fields['scale']}/2^{isa.SCALE_SHIFT}" + _clamps(fields)
     addend = fields["addend"]
     plus = []
     if addend:
         kind = Addend(addend).name.lower() if addend in set(Addend) else f"addend {addend}"
         plus = [f"+ {kind} ACC+{fields['addend_base']:#x}"]
     return [source, weights, kernel, *plus, f"-> {result}"]
+
+
+def _window(name: str, fields: Mapping[str, int]) -> str:
+    text = f"{name} {fields['kernel_h']}x{fields['kernel_w']} stride {fields['stride_h']}x{fields['stride_w']}"
+    return text + f" dilation {fields['dilation']} pad top {fields['pad_top']} left {fields['pad_left']}"
+
+
+def _clamps(fields: Mapping[str, int]) -> str:
+    return (" relu" if fields["relu"] else "") + (f" clamp {fields['clamp']}" if fields["clamp"] != 127 else "")
+
+
+def _vec(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
+    op = fields["op"]
+    rows = fields["x_plane"] // fields["in_w"] if fields["in_w"] else 0
+    out_rows = -(-fields["pixels"] // fields["out_w"]) if fields["out_w"] else 0
+    memory = "ACC" if op == VectorOp.REQUANT else "OUT" if fields["x_out"] else "A"
+    source = f"{memory}+{fields['x_base']:#x} {fields['blocks']} x {rows}x{fields['in_w']} words"
+    name = VectorOp(op).name if op in set(VectorOp) else f"op {op}"
+    more = [_window("window", fields)]
+    if op == VectorOp.MAC:
+        more.append(f"filters B+{fields['y_base']:#x}")
+    elif op == VectorOp.ADD:
+        more.append(f"+ OUT+{fields['y_base']:#x}")
+    if fields["addend"]:
+        more.append(f"+ bias ACC+{fields['addend_base']:#x}")
+    result = f"VEC+{fields['dest_base']:#x} {fields['pixels']} pixels ({out_rows}x{fields['out_w']})"
+    if op in (VectorOp.MAC, VectorOp.SUM, VectorOp.REQUANT):
+        result += f" scale {fields['scale']}/2^{isa.SCALE_SHIFT}"
+    return [f"{name} {source}", *more, f"-> {result}{_clamps(fields)}"]
 
 
 def _fetch(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
@@ -86,6 +113,7 @@ _BODIES: dict[Opcode, Callable[[Mapping[str, int], ChipConfig], list[str]]] = {
     Opcode.SYNC: _sync,
     Opcode.MOVE: _move,
     Opcode.GEMM: _gemm,
+    Opcode.VEC: _vec,
     Opcode.FETCH: _fetch,
 }
 
@@ -103,7 +131,7 @@ def listing(program: Program, chip: ChipConfig, labels: Sequence[str] = ()) -> I
         yield f"{names.stream(number)}: {len(stream.instructions)} instructions in {place}"
         for position, instruction in enumerate(stream.instructions):
             tag = instruction.fields.get("tag", 0)
-            operation = program.operation_of_tag.get(tag)
+            operation = names.operation(number, position)
             note = ""
             if operation is not None:
                 label = f' "{labels[operation]}"' if operation < len(labels) else ""
@@ -125,7 +153,7 @@ def format_tables() -> str:
     packets = (isa.DATA_HEAD, isa.REQUEST_HEAD, isa.POST, isa.TRACE)
     for layout in packets:
         parts += [f"## {layout.name}", f"{layout.width} bits.", _table(layout, 0)]
-    for enum in (isa.Unit, isa.Region, isa.Addend, isa.Cause):
+    for enum in (isa.Unit, isa.Region, isa.Addend, isa.VectorOp, isa.Cause):
         rows = "\n".join(f"| {int(member)} | {member.name} |" for member in enum)
         parts += [f"## {enum.__name__}", f"| value | name |\n|---|---|\n{rows}"]
     return "\n\n".join(parts) + "\n"

@@ -1,7 +1,7 @@
 """What each operation must wait for, derived from the words that operations read and write.
 
-Each operation makes events: a GEMM *completes*, a MOVE has *read* its last word (its source may be overwritten) and
-has *landed* (its destination may be read). Events of one `EventClass` happen in list order on the hardware, so of
+Each operation makes events: a GEMM or VEC *completes*, a MOVE has *read* its last word (its source may be overwritten)
+and has *landed* (its destination may be read). Events of one `EventClass` happen in list order on the hardware, so of
 several dependences on one class only the latest is kept.
 """
 
@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Unit
 
 from ..schedule import Gemm, Move, Operation, reads, writes
 
@@ -23,16 +24,18 @@ _PAGE = 4096
 class Event(IntEnum):
     """Something that an operation makes happen."""
 
-    COMPLETE = 0  #: a GEMM has written its last row
+    COMPLETE = 0  #: a GEMM or VEC has written its last row
     READ = 1  #: a MOVE has read and sent its last word
     LANDED = 2  #: a MOVE's last word is written
 
 
 class EventClass(NamedTuple):
-    """Events that happen in list order: GEMMs of one core (issuer = executor = target); reads of moves that one tile
-    issues and one tile executes (target -1); landings of those in one target tile."""
+    """Events that happen in list order: GEMMs of one core, VECs of one core (issuer = executor = target); reads of
+    moves that one tile issues and one tile executes (target -1); landings of those in one target tile. `unit` issues
+    them."""
 
     event: Event
+    unit: Unit
     issuer: int
     executor: int
     target: int
@@ -49,11 +52,16 @@ class Dependence(NamedTuple):
     overwrite: bool
 
 
+def unit_of(op: Operation) -> Unit:
+    """The unit whose stream an operation belongs to."""
+    return Unit.MOVER if isinstance(op, Move) else Unit.MATRIX if isinstance(op, Gemm) else Unit.VECTOR
+
+
 def event_class(op: Operation, event: Event) -> EventClass:
     """The class of one of an operation's events."""
-    if isinstance(op, Gemm):
-        return EventClass(Event.COMPLETE, op.core, op.core, op.core)
-    return EventClass(event, op.issuer, op.src.tile, op.dst.tile if event is Event.LANDED else -1)
+    if not isinstance(op, Move):
+        return EventClass(Event.COMPLETE, unit_of(op), op.core, op.core, op.core)
+    return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, op.dst.tile if event is Event.LANDED else -1)
 
 
 class _Words(NamedTuple):
@@ -134,8 +142,8 @@ class _Memory:
 def dependences(operations: Sequence[Operation], chip: ChipConfig) -> list[tuple[Dependence, ...]]:
     """For each operation of a validated schedule, what it must wait for, latest first.
 
-    Leaves out what one core's GEMMs owe each other (they are hazard-free in order) and all but the latest of each
-    class.
+    Leaves out what one core's GEMMs owe each other, and its VECs (they are hazard-free in order), and all but the
+    latest of each class.
     """
     memories: dict[tuple[int, int], _Memory] = {}
     numbers: dict[EventClass, int] = {}

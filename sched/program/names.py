@@ -49,7 +49,8 @@ class Names:
     def __init__(self, chip: ChipConfig, program: Program, labels: Sequence[str] = ()) -> None:
         self.chip, self.labels = chip, labels
         self.streams = streams_of(program)
-        self.operation_of_tag = program.operation_of_tag
+        self._program = program
+        self._operations: dict[int, list[int | None]] = {}  # of each instruction of a stream
 
     def tile(self, tile: int) -> str:
         """See `tile_name`."""
@@ -62,12 +63,18 @@ class Names:
         found = self.streams[stream]
         return f"{self.tile(found.tile)} {unit_name(found.unit)} stream"
 
+    def operation(self, stream: int, position: int) -> int | None:
+        """Index of the operation that an instruction is; None if lowering made it."""
+        if stream not in self._operations:
+            self._operations[stream] = self._program.operations_of(self.streams[stream])
+        return self._operations[stream][position]
+
     def instruction(self, stream: int, position: int) -> str:
         """`core@(1,0) matrix stream [17] GEMM tag 42 (operation 41 "conv1 0,0")`."""
         instruction = self.streams[stream].instructions[position]
         tag = instruction.fields.get("tag", 0)
         text = f"{self.stream(stream)} [{position}] {opcode_name(instruction.opcode)} tag {tag}"
-        operation = self.operation_of_tag.get(tag)
+        operation = self.operation(stream, position)
         if operation is None:
             return text
         label = f' "{self.labels[operation]}"' if operation < len(self.labels) else ""

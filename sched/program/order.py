@@ -3,7 +3,7 @@
 Events lie on chains, each totally ordered by the hardware:
 
     FRONT  (stream)                  its instructions leave the front end in order; a SYNC posts there and then
-    UNIT   (stream)                  its own MOVEs read, or its GEMMs compute, in order; completion posts
+    UNIT   (stream)                  its own MOVEs read, or its GEMMs or VECs compute, in order; completion posts
     PULL   (stream, executing tile)  its forwarded MOVEs read there in order; completion posts there
     LANDED (stream, executing tile, receiving tile)  its words arrive there in order; the notify posts
 
@@ -154,7 +154,7 @@ class Order:
         front, front_tick = self._tick((Kind.FRONT, stream), stream, position)
         run = run_tick = land = land_tick = starts = -1
         # the end of a FETCH matters to nobody unless it posts
-        if step.opcode in (Opcode.MOVE, Opcode.GEMM) or (step.opcode is Opcode.FETCH and fields["post_n"]):
+        if step.opcode in (Opcode.MOVE, Opcode.GEMM, Opcode.VEC) or (step.opcode is Opcode.FETCH and fields["post_n"]):
             at = fields["src_tile"] if step.opcode is Opcode.MOVE else tile
             key = (Kind.UNIT, stream) if at == tile else (Kind.PULL, stream, at)
             run, run_tick = self._tick(key, stream, position)

@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
 from meshloom.hw.isa import FETCH_TAG, Opcode, Unit, decode, encode
 
+#: Opcodes of schedule operations; the other instructions are made by lowering.
+OPERATIONS = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC)
+#: How many tags there are; programs of more instructions use them again from the first on.
+TAGS = FETCH_TAG - 1
+
 
 class ProgramError(ValueError):
     """A program that cannot be made or placed; the message names the tile and the mend."""
@@ -51,8 +56,9 @@ class Stream:
 class Program:
     """All streams of a run. `boot` runs on the host tile's mover: the host hands its place to the chip.
 
-    `operation_of_tag` maps tags of instructions that are schedule operations to operation indices (for programs of
-    more than 65534 instructions tags wrap around and name the last operation that has them).
+    `operation_of_tag` maps tags of instructions that are schedule operations (`OPERATIONS`) to operation indices. Tags
+    of other instructions may be the same. For schedules of more than `TAGS` operations tags wrap around and name the
+    last operation that has them; `operations_of` tells them apart.
     """
 
     chip_digest: str
@@ -63,6 +69,22 @@ class Program:
     def image(self, chip: ChipConfig) -> list[tuple[int, int, NDArray[np.uint8]]]:
         """(DRAM tile, word address, words uint8 [n, P]) of every stream, to be loaded before the run."""
         return [(s.dram_tile, s.address, s.code(chip)) for s in (*self.streams, self.boot)]
+
+    def operations_of(self, stream: Stream) -> list[int | None]:
+        """For each instruction of a stream the index of its operation, None if lowering made it.
+
+        Where tags have wrapped around, it is the next one with that tag after the operation before it in the stream.
+        """
+        found: list[int | None] = []
+        at = -1
+        for instruction in stream.instructions:
+            last = self.operation_of_tag.get(instruction.fields.get("tag", 0))
+            if last is None or instruction.opcode not in OPERATIONS:
+                found.append(None)
+                continue
+            at = min(last, at + 1 + (last - at - 1) % TAGS)
+            found.append(at)
+        return found
 
     @property
     def instructions(self) -> int:
@@ -87,7 +109,7 @@ def from_words(words: NDArray[np.uint8], chip: ChipConfig) -> tuple[Instruction,
 
 def next_tag(number: int) -> int:
     """The tag of the instruction with this number, counted from 0: 1, 2, ... 65534, then 1 again."""
-    return number % (FETCH_TAG - 1) + 1
+    return number % TAGS + 1
 
 
 def place(

@@ -127,8 +127,9 @@ class RaceCheck:
         """Whether event number `earlier` is over, in every timing, when `event` begins."""
         first = self.events[earlier]
         if first.stream == event.stream and first.position == event.position:
-            # A GEMM reads each addend before it writes there; a MOVE does not read everything before it writes.
-            return self.steps[event.stream][event.position].opcode is Opcode.GEMM
+            # A GEMM reads each addend before it writes there, a VEC writes where it never reads; a MOVE does not read
+            # everything before it writes.
+            return self.steps[event.stream][event.position].opcode is not Opcode.MOVE
         return int(event.begin[first.chain]) >= first.tick
 
     def _with(self, readers: int, number: int) -> int:

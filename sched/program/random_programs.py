@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Region, Unit, address
+from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Region, Unit, VectorOp, address
 
 from .program import Instruction, Program, Stream, place
 
@@ -14,6 +14,8 @@ from .program import Instruction, Program, Stream, place
 SLICE = 64
 #: Longest side of a random output map; larger ones only cost cycles.
 SIDE = 6
+#: Units of a core.
+_UNITS = 3
 
 
 def random_instruction(random: Random, opcode: Opcode | None = None) -> Instruction:
@@ -102,6 +104,65 @@ def random_gemm(random: Random, chip: ChipConfig, slices: dict[Region, int], roo
     }
 
 
+def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room: dict[Region, int]) -> dict[str, int]:
+    """Body of a VEC of any kind that stays inside slices of a core's memories (as for `random_gemm`)."""
+    while True:
+        op = random.choice(list(VectorOp))
+        windowed = op in (VectorOp.MAC, VectorOp.SUM, VectorOp.MAX)
+        x_out = random.randint(0, 1) if windowed or op is VectorOp.TRANSPOSE else 0
+        x = Region.ACC if op is VectorOp.REQUANT else Region.OUT if x_out else Region.MAIN
+        kernel_h, kernel_w = (random.randint(1, 4), random.randint(1, 4)) if windowed else (1, 1)
+        blocks = random.randint(1, 3)
+        in_w, rows, out_w = (random.randint(1, SIDE) for _ in range(3))
+        pixels = random.randint(1, out_w * SIDE)
+        taps, results = kernel_h * kernel_w, blocks * pixels
+        second = {VectorOp.MAC: (Region.B, blocks * taps), VectorOp.ADD: (Region.OUT, results)}.get(op)
+        if op is VectorOp.TRANSPOSE:
+            results = blocks * -(-pixels // chip.lanes) * chip.lanes
+        if (
+            blocks * in_w * rows <= room[x]
+            and results <= room[Region.VEC]
+            and (second is None or second[1] <= room[second[0]])
+        ):
+            break
+    addend = random.randint(0, 1) if op in (VectorOp.MAC, VectorOp.SUM) and blocks <= room[Region.ACC] else 0
+
+    def base(region: Region, words: int) -> int:
+        return slices[region] + random.randint(0, room[region] - words)
+
+    return {
+        "op": int(op),
+        "x_out": x_out,
+        "x_base": base(x, blocks * in_w * rows),
+        "x_plane": in_w * rows,
+        "in_w": in_w,
+        "blocks": blocks,
+        "kernel_h": kernel_h,
+        "kernel_w": kernel_w,
+        "stride_h": random.randint(1, 3),
+        "stride_w": random.randint(1, 3),
+        "dilation": random.randint(1, 2),
+        "pad_top": random.randint(0, 3),
+        "pad_left": random.randint(0, 3),
+        "out_w": out_w,
+        "pixels": pixels,
+        "y_base": base(*second) if second else 0,
+        "addend": addend,
+        "addend_base": base(Region.ACC, blocks) if addend else 0,
+        "dest_base": base(Region.VEC, results),
+        "scale": random.randint(0, 0xFFFF),
+        "relu": random.randint(0, 1),
+        "clamp": random.choice((127, random.randint(0, 127))),
+    }
+
+
+def _copy(first: int, dest: int, words: int) -> dict[str, int]:
+    """Body of a VEC that copies words of A to VEC."""
+    ones = dict.fromkeys(("in_w", "blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w"), 1)
+    sizes = {"x_base": first, "x_plane": words, "pixels": words, "dest_base": dest}
+    return ones | sizes | {"op": int(VectorOp.MAX), "clamp": 127}
+
+
 @dataclass
 class _Thread:
     """A row of operations, each of which waits for the one before; `token` says which semaphore holds its token."""
@@ -127,7 +188,7 @@ class _Builder:
 
     def semaphore(self, thread: _Thread, unit: Unit) -> int:
         """The semaphore on which a unit waits for a thread's token; 0 is the host's."""
-        return 1 + 2 * thread.number + int(unit)
+        return 1 + _UNITS * thread.number + int(unit)
 
     def take(self, thread: _Thread, tile: int, unit: Unit) -> dict[str, int]:
         """Header fields that wait for the thread's token, having sent it to this tile and unit if need be."""
@@ -141,19 +202,20 @@ class _Builder:
 
     def move(self, thread: _Thread, issuer: int, body: dict[str, int]) -> None:
         """A MOVE of the thread; its landing is the new token."""
-        goal, unit = self.random.choice([(issuer, Unit.MOVER), (thread.core, Unit.MATRIX)])
+        goal, unit = self.random.choice([(issuer, Unit.MOVER), (thread.core, Unit.MATRIX), (thread.core, Unit.VECTOR)])
         wait = self.take(thread, issuer, Unit.MOVER)
         notify = {"notify": 1, "notify_tile": goal, "notify_sem": self.semaphore(thread, unit)}
         self.add(issuer, Unit.MOVER, Opcode.MOVE, **wait, **body, **notify)
         thread.token = (goal, unit)
 
-    def gemm(self, thread: _Thread, body: dict[str, int]) -> None:
-        """A GEMM of the thread; its completion is the new token."""
-        wait = self.take(thread, thread.core, Unit.MATRIX)
-        unit = self.random.choice([Unit.MOVER, Unit.MATRIX])
-        post = {"post_sem": self.semaphore(thread, unit), "post_n": 1}
-        self.add(thread.core, Unit.MATRIX, Opcode.GEMM, **wait, **body, **post)
-        thread.token = (thread.core, unit)
+    def compute(self, thread: _Thread, unit: Unit, body: dict[str, int]) -> None:
+        """A GEMM or VEC of the thread; its completion is the new token."""
+        wait = self.take(thread, thread.core, unit)
+        goal = self.random.choice([Unit.MOVER, Unit.MATRIX, Unit.VECTOR])
+        post = {"post_sem": self.semaphore(thread, goal), "post_n": 1}
+        opcode = Opcode.GEMM if unit is Unit.MATRIX else Opcode.VEC
+        self.add(thread.core, unit, opcode, **wait, **body, **post)
+        thread.token = (thread.core, goal)
 
 
 def _slices(chip: ChipConfig, thread: int, threads: int) -> tuple[dict[int, dict[Region, int]], dict[Region, int]]:
@@ -165,6 +227,7 @@ def _slices(chip: ChipConfig, thread: int, threads: int) -> tuple[dict[int, dict
         Region.B: min(9 * chip.cols, core.b_words // threads),
         Region.ACC: min(SLICE // 4, core.acc_words // threads),
         Region.OUT: min(SLICE, core.out_words // threads),
+        Region.VEC: min(SLICE, core.vec_words // threads),
     }
     found = {tile: {region: thread * size for region, size in sizes.items()} for tile in chip.cores}
     big = max(max(sizes.values()), 4 * sizes[Region.ACC])
@@ -174,18 +237,18 @@ def _slices(chip: ChipConfig, thread: int, threads: int) -> tuple[dict[int, dict
 
 
 def random_program(random: Random, chip: ChipConfig, operations: int, threads: int = 2) -> Program:
-    """A program that passes `check`: `threads` rows of `operations` random MOVEs and GEMMs each, every row in order and
-    apart from the others, so that streams interleave but nothing races.
+    """A program that passes `check`: `threads` rows of `operations` random MOVEs, GEMMs and VECs each, every row in
+    order and apart from the others, so that streams interleave but nothing races.
 
     Uses the low words of every memory; all DRAM below the code counts as loaded. Raises ValueError when the chip has
     too few semaphores or words for the threads.
     """
-    if 1 + 2 * threads + 1 >= chip.semaphores:
-        raise ValueError(f"{threads} threads need {2 * threads + 3} semaphores, {chip.name} has {chip.semaphores}")
+    if _UNITS * threads >= chip.semaphores:
+        raise ValueError(f"{threads} threads need {_UNITS * threads + 1} semaphores, {chip.name} has {chip.semaphores}")
     builder = _Builder(random, chip)
     rows = [_Thread(i, random.choice(chip.cores), _slices(chip, i, threads)[0]) for i in range(threads)]
     sizes = _slices(chip, 0, threads)[1]
-    if sizes[Region.B] < chip.cols or min(sizes.values()) < 4:
+    if min(sizes[Region.B], sizes[Region.VEC]) < chip.lanes or min(sizes.values()) < 4:
         raise ValueError(f"{threads} threads leave too few words per memory of {chip.name}: use fewer threads")
     room = {region: 4 * words if region is Region.ACC else words for region, words in sizes.items()}
     big = max(room.values())
@@ -198,26 +261,33 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
     def issuer(thread: _Thread, source: int) -> int:
         return random.choice([source, thread.core])
 
+    goals = [region for region in room if region is not Region.VEC]
     for thread in rows:  # every word is written before anything reads
-        for tile, region in [(thread.core, region) for region in room] + [(tile, Region.MAIN) for tile in chip.spms]:
+        for tile, region in [(thread.core, region) for region in goals] + [(tile, Region.MAIN) for tile in chip.spms]:
             words = room[region] if tile == thread.core else big
             source = random.choice(chip.drams)
             body: dict[str, int] = {"words": words}
-            for name, (place_, start) in (
+            for name, (at, start) in (
                 ("src", slot(thread, source, Region.MAIN)),
                 ("dst", slot(thread, tile, region)),
             ):
-                body |= {f"{name}_tile": place_, name: start, f"{name}_run": words}
+                body |= {f"{name}_tile": at, name: start, f"{name}_run": words}
             builder.move(thread, issuer(thread, source), body)
+        mine, size = thread.slices[thread.core], room[Region.VEC]
+        for at in range(0, size, room[Region.MAIN]):
+            count = min(size - at, room[Region.MAIN])
+            builder.compute(thread, Unit.VECTOR, _copy(mine[Region.MAIN], mine[Region.VEC] + at, count))
     for _ in range(operations):
         for thread in random.sample(rows, len(rows)):
-            if random.random() < 0.5:
-                builder.gemm(thread, random_gemm(random, chip, thread.slices[thread.core], sizes))
+            unit = random.choice((Unit.MOVER, Unit.MATRIX, Unit.VECTOR))
+            if unit is not Unit.MOVER:
+                make = random_gemm if unit is Unit.MATRIX else random_vec
+                builder.compute(thread, unit, make(random, chip, thread.slices[thread.core], sizes))
                 continue
-            core = [(thread.core, Region.ACC), (thread.core, Region.OUT)]
+            core = [(thread.core, region) for region in (Region.ACC, Region.OUT, Region.VEC)]
             src = random.choice(memories + core)
-            goals = [*memories, *((thread.core, region) for region in room)]
-            dst = random.choice([goal for goal in goals if goal != src])
+            places = [*memories, *((thread.core, region) for region in goals)]
+            dst = random.choice([place for place in places if place != src])
             space = min(room[r] if t == thread.core else big for t, r in (src, dst))
             body = random_move(random, slot(thread, *src), slot(thread, *dst), space)
             builder.move(thread, issuer(thread, src[0]), body)

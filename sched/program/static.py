@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
-from meshloom.hw.isa import FETCH_TAG, Addend, IsaError, Opcode, Region, Unit, decode, encode
+from meshloom.hw.isa import FETCH_TAG, Addend, IsaError, Opcode, Region, Unit, VectorOp, decode, encode
 
-from .accesses import Access, gemm_accesses, move_accesses, region_words
+from .accesses import Access, gemm_accesses, move_accesses, region_words, vec_accesses
 from .names import Names, opcode_name, region_name, unit_name
 from .problems import Problems
 from .program import Instruction, Program, Stream
@@ -19,12 +19,16 @@ from .program import Instruction, Program, Stream
 ACCEPTS = {
     Unit.MOVER: (Opcode.SYNC, Opcode.MOVE, Opcode.FETCH, Opcode.END),
     Unit.MATRIX: (Opcode.SYNC, Opcode.GEMM),
+    Unit.VECTOR: (Opcode.SYNC, Opcode.VEC),
 }
-#: Fields of a GEMM and of a MOVE that count things, of which there must be at least one.
+#: Fields that count things, of which there must be at least one.
 COUNTS = {
     Opcode.GEMM: (
         "a_plane", "in_w", "k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels",
         "n_blocks",
+    ),
+    Opcode.VEC: (
+        "x_plane", "in_w", "blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels",
     ),
     Opcode.MOVE: ("words", "src_run", "dst_run"),
     Opcode.FETCH: ("count",),
@@ -69,7 +73,7 @@ class StaticCheck:
         if kind is None:
             self.problems.add(where, "no such tile", f"the floorplan of {chip.name} is {chip.width}x{chip.height}")
             return
-        if stream.unit not in ACCEPTS or (stream.unit == Unit.MATRIX and kind is not TileKind.CORE):
+        if stream.unit not in ACCEPTS or (stream.unit != Unit.MOVER and kind is not TileKind.CORE):
             self.problems.add(where, f"a {kind} tile has no {unit_name(stream.unit)} unit", "place it elsewhere")
         if number == 0 and (stream.tile, stream.unit) != (chip.host, Unit.MOVER):
             mend = f"boot from the mover of {self.names.tile(chip.host)}"
@@ -202,9 +206,29 @@ class StaticCheck:
                 return None
             accesses = tuple(gemm_accesses(stream.tile, fields, chip.cols))
             self._own_sums(fields, problem)
+        elif opcode is Opcode.VEC:
+            self._vector(fields, problem)
+            if len(self.problems.found) > before:
+                return None
+            accesses = tuple(vec_accesses(stream.tile, fields, chip.lanes))
         for access in accesses:
             self._inside(access, opcode is Opcode.MOVE, problem)
         return Step(opcode, fields, accesses)
+
+    def _vector(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
+        """What a vector operation has no use for must be off."""
+        op = fields["op"]
+        if op not in set(VectorOp):
+            problem(f"op = {op}", ", ".join(f"{int(known)} = {known.name}" for known in VectorOp))
+            return
+        name = VectorOp(op).name
+        window = (fields["kernel_h"], fields["kernel_w"])
+        if op in (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE) and window != (1, 1):
+            problem(f"{name} with a window of {window[0]}x{window[1]}", "its window is 1x1")
+        if op in (VectorOp.ADD, VectorOp.REQUANT) and fields["x_out"]:
+            problem(f"{name} with x_out = 1", "it must be 0: where x lies is fixed")
+        if op not in (VectorOp.MAC, VectorOp.SUM) and fields["addend"]:
+            problem(f"{name} with addend = 1", "only MAC and SUM add a bias")
 
     def _own_sums(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
         """A GEMM may accumulate in place, but not overwrite addends that it has yet to read."""
@@ -223,12 +247,14 @@ class StaticCheck:
     def _inside(self, access: Access, move: bool, problem: Callable[[str, str], None]) -> None:
         verb = "writes" if access.write else "reads"
         end = int(access.ends[-1])
-        size = region_words(self.chip, access.tile, access.region, move and not access.write)
+        end_of_move = ("dst" if access.write else "src") if move else None
+        size = region_words(self.chip, access.tile, access.region, end_of_move)
         if access.tile not in self.chip.tiles:
             problem(f"{verb} {self.names.tile(access.tile)}", "the tile must lie on the floorplan")
         elif not size:
             what = f"{verb} {self.names.tile(access.tile)} {region_name(access.region)}"
-            problem(what, "the tile has no such region" + ("" if access.write else " that a MOVE can read"))
+            can = " that a MOVE can " + ("write" if access.write else "read") if move else ""
+            problem(what, "the tile has no such region" + can)
         elif end > min(size, 1 << OFFSET_BITS):
             last = self.names.words(access.tile, access.region, end - 1, end)
             problem(f"{verb} up to {last}", f"the memory has {size} words")

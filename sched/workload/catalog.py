@@ -37,7 +37,14 @@ def _networks() -> dict[str, dict[str, Workload]]:
             for layer in resnet8.layer_names()
         ]
     }
-    for table in (networks.resnet18, networks.resnet50, networks.vgg16, networks.mobilenet_v1):
+    for table in (
+        networks.resnet18,
+        networks.resnet50,
+        networks.vgg16,
+        networks.googlenet,
+        networks.yolov2,
+        networks.mobilenet_v1,
+    ):
         found[table.__name__] = [Workload(shape) for shape in table()]
     return {network: {layer.name: layer for layer in layers} for network, layers in found.items()}
 
@@ -50,13 +57,14 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> tuple[Workload, ...]:
     """The layers that `name` means.
 
-    A network (`resnet8`: all its layers), a layer (`vgg16/conv4_2`), `regression` (what `make sim` runs), or a shape
-    (`shapes.SYNTAX`). Raises WorkloadError, with the nearest names, when it means none.
+    A network (`resnet8` or `resnet8/*`: all its layers, each by itself), a layer (`vgg16/conv4_2`), `regression` (what
+    `make sim` runs), or a shape (`shapes.SYNTAX`). Raises WorkloadError, with the nearest names, when it means none.
     """
     if name.startswith(("conv:", "gemm:")):
         return (Workload(shapes.parse(name)),)
     if name == "regression":
         return regression()
+    name = name.removesuffix("/*")
     network = _networks().get(name.partition("/")[0], {})
     if name in network:
         return (network[name],)

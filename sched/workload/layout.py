@@ -242,6 +242,48 @@ class WeightLayout(_Layout):
         return np.ascontiguousarray(found)
 
 
+class DepthwiseLayout(_Layout):
+    """int8 [channels, kernel rows, kernel columns], the filters of a depthwise convolution, for operand memory B.
+
+    `[block][kernel row][kernel column][lane]`, lane = channel inside the block of `block` channels.
+    """
+
+    kind: Literal["depthwise"] = "depthwise"
+    channels: Size
+    kernel_h: Size
+    kernel_w: Size
+    block: Size
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.channels, self.kernel_h, self.kernel_w
+
+    @property
+    def blocks(self) -> int:
+        """Channel blocks."""
+        return -(-self.channels // self.block)
+
+    def words(self, lanes: int) -> int:
+        self._check(lanes, self.block, "block")
+        return self.blocks * self.kernel_h * self.kernel_w
+
+    def pack(self, array: NDArray[Any], lanes: int) -> Bytes:
+        self._take(array)
+        words = self.words(lanes)
+        full = np.zeros((self.blocks * self.block, self.kernel_h, self.kernel_w), np.int8)
+        full[: self.channels] = array
+        packed = np.zeros((words, lanes), np.int8)
+        taps = full.reshape(self.blocks, self.block, self.kernel_h, self.kernel_w).transpose(0, 2, 3, 1)
+        packed[:, : self.block] = taps.reshape(words, self.block)
+        return packed.view(np.uint8)
+
+    def unpack(self, packed: Bytes) -> NDArray[np.int8]:
+        self._lanes(packed)
+        words = np.ascontiguousarray(packed[:, : self.block]).view(np.int8)
+        words = words.reshape(self.blocks, self.kernel_h, self.kernel_w, self.block).transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(words.reshape(-1, self.kernel_h, self.kernel_w)[: self.channels])
+
+
 class BiasLayout(_Layout):
     """int32 [out] as one accumulator word (P int32, little-endian: four words of P bytes) for each `cols` channels."""
 
@@ -282,4 +324,4 @@ class BiasLayout(_Layout):
 
 
 #: How the packed word array of a tensor is made from its array.
-Layout = Annotated[ActivationLayout | WeightLayout | BiasLayout, Field(discriminator="kind")]
+Layout = Annotated[ActivationLayout | WeightLayout | DepthwiseLayout | BiasLayout, Field(discriminator="kind")]

@@ -1,22 +1,16 @@
-"""Layer tables of well-known networks (shapes only), at their usual input sizes.
+"""Well-known networks at their usual input sizes: shapes only, with random weights.
 
 Layers are called conv<stage>_<block>_<index>; `shortcut` in place of the index is the 1x1 projection beside a block.
-A layer that a residual addition follows has no ReLU of its own.
+A layer that a residual addition follows has no ReLU of its own; `add<stage>_<block>` has it.
 """
 
 from __future__ import annotations
 
-from .layers import ConvShape
+from collections.abc import Callable
 
-
-def _conv(
-    name: str, inputs: int, size: int, outputs: int, kernel: int = 1, stride: int = 1, relu: bool = True
-) -> ConvShape:
-    """A square convolution padded to keep (or, with a stride, to divide) the size."""
-    pad = kernel // 2
-    return ConvShape(
-        name, 1, inputs, size, size, outputs, kernel, kernel, stride, stride, pad, pad, pad, pad, relu=relu
-    )
+from .graph import Graph
+from .layers import ConvShape, gemm_shape
+from .plan import BRANCH_SPREAD, Plan
 
 
 def resnet50() -> tuple[ConvShape, ...]:
@@ -24,66 +18,184 @@ def resnet50() -> tuple[ConvShape, ...]:
 
     Version 1.5: the stride of stages 3 to 5 is in the 3x3 convolution (in the original it is in the first 1x1).
     """
-    layers = [_conv("resnet50/conv1", 3, 224, 64, 7, 2)]
-    channels, size = 64, 56
-    for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512)), start=2):
-        for block in range(1, blocks + 1):
-            stride = 2 if block == 1 and stage > 2 else 1
-            name = f"resnet50/conv{stage}_{block}_"
-            layers += [
-                _conv(name + "1", channels, size, width),
-                _conv(name + "2", width, size, width, 3, stride),
-                _conv(name + "3", width, size // stride, 4 * width, relu=False),
-            ]
-            if block == 1:
-                layers.append(_conv(name + "shortcut", channels, size, 4 * width, 1, stride, relu=False))
-            channels, size = 4 * width, size // stride
-    return *layers, _conv("resnet50/fc", channels, 1, 1000, relu=False)
+    return _resnet50().table()
 
 
 def resnet18() -> tuple[ConvShape, ...]:
     """ResNet-18, 224x224, 20 convolutions and fc (He et al. 2015, table 1, 18 layers)."""
-    layers = [_conv("resnet18/conv1", 3, 224, 64, 7, 2)]
-    channels, size = 64, 56
-    for stage, width in enumerate((64, 128, 256, 512), start=2):
-        for block in (1, 2):
-            stride = 2 if block == 1 and stage > 2 else 1
-            name = f"resnet18/conv{stage}_{block}_"
-            layers += [
-                _conv(name + "1", channels, size, width, 3, stride),
-                _conv(name + "2", width, size // stride, width, 3, relu=False),
-            ]
-            if stride == 2:
-                layers.append(_conv(name + "shortcut", channels, size, width, 1, stride, relu=False))
-            channels, size = width, size // stride
-    return *layers, _conv("resnet18/fc", channels, 1, 1000, relu=False)
+    return _resnet18().table()
 
 
 def vgg16() -> tuple[ConvShape, ...]:
-    """VGG-16, 224x224, 13 convolutions conv<stage>_<index> and 3 fully connected layers (Simonyan 2014, column D)."""
-    layers, channels, size = [], 3, 224
-    for stage, (count, width) in enumerate(((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)), start=1):
-        for index in range(1, count + 1):
-            layers.append(_conv(f"vgg16/conv{stage}_{index}", channels, size, width, 3))
-            channels = width
-        size //= 2
-    return (
-        *layers,
-        _conv("vgg16/fc6", channels * size * size, 1, 4096),
-        _conv("vgg16/fc7", 4096, 1, 4096),
-        _conv("vgg16/fc8", 4096, 1, 1000, relu=False),
-    )
+    """VGG-16, 224x224, 13 convolutions conv<stage>_<index> and 3 fully connected layers (Simonyan 2014, column D).
+
+    fc6 stands here as the matrix product of a flattened map; in the graph it is a convolution as large as the map.
+    """
+    flat = {"vgg16/fc6": gemm_shape("vgg16/fc6", 1, 4096, 25088, relu=True)}
+    return tuple(flat.get(shape.name, shape) for shape in _vgg16().table())
 
 
 def mobilenet_v1() -> tuple[ConvShape, ...]:
     """MobileNet-v1 1.0, 224x224: conv1, the pointwise layers pw1..pw13 and fc (Howard et al. 2017, table 1).
 
-    The depthwise layers between them are no matrix products and are left out.
+    The depthwise layers dw1..dw13 between them are no matrix products; they are in the graph only.
     """
+    return _mobilenet_v1().table()
+
+
+def googlenet() -> tuple[ConvShape, ...]:
+    """GoogLeNet (Inception v1), 224x224, 57 convolutions and fc (Szegedy et al. 2014, table 1)."""
+    return _googlenet().table()
+
+
+def yolov2() -> tuple[ConvShape, ...]:
+    """YOLOv2, 416x416, 80 classes, 23 convolutions (Redmon, Farhadi 2016; layers of the authors' yolov2.cfg)."""
+    return _yolov2().table()
+
+
+def graph(name: str) -> Graph:
+    """The whole network `name` (one of GRAPHS) with random weights: one picture in, its scores (yolov2: its map) out.
+
+    What differs from the originals: googlenet has neither local response normalisation nor the auxiliary heads of
+    training; yolov2 has ReLU instead of leaky ReLU; batch normalisation is part of weights and biases; dropout and the
+    final softmax are left out.
+    """
+    return GRAPHS[name]().graph()
+
+
+def size(name: str) -> int:
+    """Rows (and columns) of the picture that network `name` takes."""
+    return GRAPHS[name]().size
+
+
+def _resnet50() -> Plan:
+    plan = _resnet_stem("resnet50")
+    for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512)), start=2):
+        for block in range(1, blocks + 1):
+            source, name = plan.last, f"conv{stage}_{block}_"
+            stride = 2 if block == 1 and stage > 2 else 1
+            plan.conv(name + "1", width)
+            plan.conv(name + "2", width, 3, stride)
+            branch = plan.conv(name + "3", 4 * width, relu=False, spread=BRANCH_SPREAD)
+            if block == 1:
+                source = plan.conv(name + "shortcut", 4 * width, 1, stride, source=source, relu=False)
+            plan.add(f"add{stage}_{block}", source, branch)
+    return _classifier(plan)
+
+
+def _resnet18() -> Plan:
+    plan = _resnet_stem("resnet18")
+    for stage, width in enumerate((64, 128, 256, 512), start=2):
+        for block in (1, 2):
+            source, name = plan.last, f"conv{stage}_{block}_"
+            stride = 2 if block == 1 and stage > 2 else 1
+            plan.conv(name + "1", width, 3, stride)
+            branch = plan.conv(name + "2", width, 3, relu=False, spread=BRANCH_SPREAD)
+            if stride == 2:
+                source = plan.conv(name + "shortcut", width, 1, stride, source=source, relu=False)
+            plan.add(f"add{stage}_{block}", source, branch)
+    return _classifier(plan)
+
+
+def _resnet_stem(name: str) -> Plan:
+    plan = Plan(name, 224)
+    plan.conv("conv1", 64, 7, 2)
+    plan.max_pool("pool1", 3, 2, (1, 1))
+    return plan
+
+
+def _classifier(plan: Plan) -> Plan:
+    plan.global_average("pool")
+    plan.conv("fc", 1000, relu=False)
+    return plan
+
+
+def _vgg16() -> Plan:
+    plan = Plan("vgg16", 224)
+    for stage, (count, width) in enumerate(((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)), start=1):
+        for index in range(1, count + 1):
+            plan.conv(f"conv{stage}_{index}", width, 3)
+        plan.max_pool(f"pool{stage}", 2, 2)
+    plan.conv("fc6", 4096, 7, pad=0)
+    plan.conv("fc7", 4096)
+    plan.conv("fc8", 1000, relu=False)
+    return plan
+
+
+def _mobilenet_v1() -> Plan:
+    plan = Plan("mobilenet_v1", 224)
+    plan.conv("conv1", 32, 3, 2)
     outputs = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
-    sizes = (112, 56, 56, 28, 28, 14, 14, 14, 14, 14, 14, 7, 7)
-    layers, channels = [_conv("mobilenet_v1/conv1", 3, 224, 32, 3, 2)], 32
-    for index, (width, size) in enumerate(zip(outputs, sizes, strict=True), start=1):
-        layers.append(_conv(f"mobilenet_v1/pw{index}", channels, size, width))
-        channels = width
-    return *layers, _conv("mobilenet_v1/fc", channels, 1, 1000, relu=False)
+    for index, width in enumerate(outputs, start=1):
+        plan.depthwise(f"dw{index}", 3, 2 if index in (2, 4, 6, 12) else 1)
+        plan.conv(f"pw{index}", width)
+    return _classifier(plan)
+
+
+#: Inception modules: 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection.
+_INCEPTION = {
+    "3_a": (64, 96, 128, 16, 32, 32),
+    "3_b": (128, 128, 192, 32, 96, 64),
+    "4_a": (192, 96, 208, 16, 48, 64),
+    "4_b": (160, 112, 224, 24, 64, 64),
+    "4_c": (128, 128, 256, 24, 64, 64),
+    "4_d": (112, 144, 288, 32, 64, 64),
+    "4_e": (256, 160, 320, 32, 128, 128),
+    "5_a": (256, 160, 320, 32, 128, 128),
+    "5_b": (384, 192, 384, 48, 128, 128),
+}
+
+
+def _googlenet() -> Plan:
+    # Pools of stride 2 count a part of a window at the far edges as a window (112 -> 56, not 55): hence padding there
+    plan = Plan("googlenet", 224)
+    plan.conv("conv1", 64, 7, 2)
+    plan.max_pool("pool1", 3, 2, (0, 1))
+    plan.conv("conv2_1", 64)
+    plan.conv("conv2_2", 192, 3)
+    plan.max_pool("pool2", 3, 2, (0, 1))
+    for name, (one, reduce3, three, reduce5, five, projection) in _INCEPTION.items():
+        source, conv = plan.last, f"conv{name}_"
+        parts = [plan.conv(conv + "1x1", one, source=source)]
+        plan.conv(conv + "3x3_reduce", reduce3, source=source)
+        parts.append(plan.conv(conv + "3x3", three, 3))
+        plan.conv(conv + "5x5_reduce", reduce5, source=source)
+        parts.append(plan.conv(conv + "5x5", five, 5))
+        plan.max_pool(f"pool{name}", 3, 1, (1, 1), source=source)
+        parts.append(plan.conv(conv + "projection", projection))
+        plan.concat(f"concat{name}", *parts)
+        if name in ("3_b", "4_e"):
+            plan.max_pool(f"pool{name[0]}", 3, 2, (0, 1))
+    return _classifier(plan)
+
+
+def _yolov2() -> Plan:
+    plan = Plan("yolov2", 416)
+    # Darknet-19 without its classifier: 3x3 and 1x1 convolutions take turns, the latter with half the channels
+    passthrough = ""
+    for stage, (count, width) in enumerate(((1, 32), (1, 64), (3, 128), (3, 256), (5, 512), (5, 1024)), start=1):
+        for index in range(1, count + 1):
+            plan.conv(f"conv{stage}_{index}", width if index % 2 else width // 2, 3 if index % 2 else 1)
+        if stage == 5:
+            passthrough = plan.last
+        if stage < 6:
+            plan.max_pool(f"pool{stage}", 2, 2)
+    plan.conv("conv7_1", 1024, 3)
+    deep = plan.conv("conv7_2", 1024, 3)
+    shallow = plan.conv("conv8_passthrough", 64, source=passthrough)
+    quarters = [plan.slice(f"slice{y}{x}", y, x, 2, source=shallow) for y in (0, 1) for x in (0, 1)]
+    plan.concat("concat8", *quarters, deep)
+    plan.conv("conv8_1", 1024, 3)
+    plan.conv("detect", 425, relu=False)
+    return plan
+
+
+#: Every network here by name, and what draws it up.
+GRAPHS: dict[str, Callable[[], Plan]] = {
+    "resnet18": _resnet18,
+    "resnet50": _resnet50,
+    "vgg16": _vgg16,
+    "googlenet": _googlenet,
+    "yolov2": _yolov2,
+    "mobilenet_v1": _mobilenet_v1,
+}

@@ -19,6 +19,7 @@ BENCHMARKS = {
     "gemm": "cycles of random GEMMs against the timing formulas; utilisation of a core fed from its own memories",
     "speed": "simulated cycles per CPU-second of whole chips that run real layers",
     "regression": "error of the model, layer by layer, on four chips",
+    "networks": "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes",
     "scalesim": "cycles and CPU-seconds side by side with SCALE-Sim v3",
 }
 #: Modules whose names are not those of their benchmarks.

@@ -58,16 +58,12 @@ def run_layers(names: Sequence[str], chip: str, tell: OnEvent, scheduler: str = 
     children = _children()
     ran = []
     repeats = [REPEATS if prepared.timeline.cycles < SHORT_CYCLES else 1 for prepared in ready]
-    jobs = [
-        runner._job(prepared, config.lanes)
-        for prepared, times in zip(ready, repeats, strict=True)
-        for _ in range(times)
-    ]
+    jobs = [prepared.job(config) for prepared, times in zip(ready, repeats, strict=True) for _ in range(times)]
     runs = device.run(jobs, "bench")
     for prepared, seconds, times in zip(ready, spent, repeats, strict=True):
         result = min(islice(runs, times), key=lambda run: run.cpu_seconds)
         before = time.process_time()
-        row = runner._row(prepared, result, config, scheduler, device)
+        row = prepared.row(result, config)
         ran.append(Ran(row, seconds, time.process_time() - before, array_span(result.records)))
         tell(row)
     for _ in runs:  # lets the process end: only then is its CPU time known

@@ -1,4 +1,6 @@
-"""Runs a matrix unit in Amaranth's simulator: memories and GEMMs in, results and cycles out."""
+"""Runs a matrix unit in Amaranth's simulator: memories and GEMMs in, results and cycles out. A vector unit may read its
+memories meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,8 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.matrix import MatrixUnit
 from meshloom.hw.core.readers import GEMM_LAYOUT
+from meshloom.hw.core.vector import VectorUnit
+from meshloom.hw.core.window import VEC_LAYOUT
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region
 
 Gemm = dict[str, int]
@@ -31,19 +35,28 @@ class Outcome:
     faults: list[tuple[int, int, int]] = field(default_factory=list)  #: cause, tag, value
     images: dict[Region, npt.NDArray[np.int8]] = field(default_factory=dict)
     reading: int = 0
+    seen: dict[int, npt.NDArray[np.int8]] = field(default_factory=dict)  #: `out_write`: the last word of each address
+    seen_writes: int = 0
+    vecs_accepted: list[int] = field(default_factory=list)
+    vecs_retired: list[tuple[int, int]] = field(default_factory=list)  #: start, end
 
 
 class Bench(wiring.Component):
-    """A matrix unit with a cycle counter."""
+    """A matrix unit with a cycle counter, and a vector unit at its second read ports if there is need for one."""
 
-    def __init__(self, config: ChipConfig) -> None:
+    def __init__(self, config: ChipConfig, vector: bool = False) -> None:
         self.unit = MatrixUnit(config)
+        self.vector = VectorUnit(config) if vector else None
         super().__init__({})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.unit = self.unit
         m.d.sync += self.unit.now.eq(self.unit.now + 1)
+        if self.vector is not None:
+            m.submodules.vector = self.vector
+            wiring.connect(m, self.vector.operands, self.unit.operands)
+            m.d.comb += self.vector.now.eq(self.unit.now)
         return m
 
 
@@ -53,11 +66,13 @@ def run(
     gemms: Sequence[Gemm | int],
     gaps: Sequence[int] = (),
     traffic: Callable[[MatrixUnit, Any], Any] | None = None,
+    vecs: Sequence[dict[str, int]] = (),
 ) -> Outcome:
     """Loads the memories through `write`, issues each GEMM `gaps[i]` cycles after the acceptance of the one before,
-    and reads ACC and OUT (and some of A and B) back through `read`. `traffic(unit, context)` runs beside the GEMMs.
+    and reads ACC and OUT (and some of A and B) back through `read`. `traffic(unit, context)` runs beside the GEMMs, and
+    `vecs` one after another in the vector unit; what they wrote is `images[Region.VEC]`.
     """
-    bench = Bench(config)
+    bench = Bench(config, bool(vecs))
     unit = bench.unit
     simulator = Simulator(bench)
     simulator.add_clock(1e-6)
@@ -80,6 +95,11 @@ def run(
                 assert retire.end == context.get(unit.now) + 1
             if fault.valid:
                 outcome.faults.append((int(fault.cause), int(fault.tag), int(fault.value)))
+            write = context.get(unit.out_write)
+            if write.en:
+                word = int(write.data).to_bytes(config.lanes, "little")
+                outcome.seen[int(write.addr)] = np.frombuffer(word, np.int8)
+                outcome.seen_writes += 1
             outcome.reading += context.get(unit.reading)
             await context.tick()
 
@@ -113,6 +133,38 @@ def run(
             for offset in some:
                 found[offset] = await read(unit, context, region, offset, config.lanes)
 
+    async def vectors(context: Any) -> None:
+        vector = bench.vector
+        assert vector is not None
+        while not loaded:
+            await context.tick()
+        for vec in vecs:
+            word = INSTRUCTIONS[Opcode.VEC].pack(vec)
+            context.set(vector.issue.payload, VEC_LAYOUT.from_bits(word))
+            context.set(vector.issue.valid, 1)
+            while not context.get(vector.issue.ready):
+                await context.tick()
+            outcome.vecs_accepted.append(context.get(unit.now))
+            await context.tick()
+            context.set(vector.issue.valid, 0)
+        while context.get(vector.busy):
+            await context.tick()
+        found = outcome.images[Region.VEC] = memories.vec.copy()
+        context.set(vector.read.en, 1)
+        for offset in range(len(found)):
+            context.set(vector.read.offset, offset)
+            await context.tick()
+            found[offset] = np.frombuffer(context.get(vector.read_data).to_bytes(config.lanes, "little"), np.int8)
+
+    async def vector_monitor(context: Any) -> None:
+        assert bench.vector is not None
+        while True:
+            retire, fault = context.get(bench.vector.retire), context.get(bench.vector.fault)
+            assert not fault.valid
+            if retire.valid:
+                outcome.vecs_retired.append((int(retire.start), int(retire.end)))
+            await context.tick()
+
     async def beside(context: Any) -> None:
         nonlocal quiet
         while not loaded:
@@ -125,6 +177,9 @@ def run(
     simulator.add_testbench(monitor, background=True)
     if traffic:
         simulator.add_testbench(beside)
+    if vecs:
+        simulator.add_testbench(vectors)
+        simulator.add_testbench(vector_monitor, background=True)
     simulator.run()
     return outcome
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.control.frontend import RING_REGION, FrontEnd
+from meshloom.hw.control.frontend import ACCEPTS, RING_REGION, FrontEnd
 from meshloom.hw.control.signatures import Issue, Request, SemPost
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, POST, TRACE, Cause, Opcode, Region, Unit, address, encode
 
@@ -258,15 +258,19 @@ def test_sync_without_a_target_sends_nothing() -> None:
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16, 32, 64])
-@pytest.mark.parametrize("unit", [Unit.MOVER, Unit.MATRIX])
+@pytest.mark.parametrize("unit", list(ACCEPTS))
 def test_long_programs_come_in_order_through_the_ring(lanes: int, unit: Unit) -> None:
     """Every neighbour stalls at random; 27 instructions, three and a half times round the ring. Registers may stop
     while the front end is not `active`: half of the cases do that."""
     gated = unit is Unit.MOVER
     rng = random.Random(lanes * 10 + unit)
     config = chip(lanes)
-    opcode = Opcode.MOVE if unit is Unit.MOVER else Opcode.GEMM
-    noise = {"dst": 28, "src_stride": 20} if unit is Unit.MOVER else {"a_base": 16, "scale": 16}
+    opcode = ACCEPTS[unit][0]
+    noise = {
+        Unit.MOVER: {"dst": 28, "src_stride": 20},
+        Unit.MATRIX: {"a_base": 16, "scale": 16},
+        Unit.VECTOR: {"x_base": 16, "scale": 16},
+    }[unit]
     code = [
         encode(opcode, tag=tag, **{name: rng.randrange(1 << width) for name, width in noise.items()})
         for tag in range(1, 28)
@@ -319,7 +323,7 @@ def test_a_stream_can_be_started_again() -> None:
 @pytest.mark.parametrize(
     ("unit", "opcode"),
     [(Unit.MOVER, 0), (Unit.MOVER, 3), (Unit.MOVER, 4), (Unit.MOVER, 15), (Unit.MATRIX, 2), (Unit.MATRIX, 5),
-     (Unit.MATRIX, 6), (Unit.MATRIX, 0)],
+     (Unit.MATRIX, 6), (Unit.MATRIX, 0), (Unit.MATRIX, 4), (Unit.VECTOR, 3), (Unit.VECTOR, 2), (Unit.VECTOR, 0)],
 )  # fmt: skip
 def test_an_illegal_opcode_stops_the_stream(unit: Unit, opcode: int) -> None:
     bad = (opcode | 300 << 4).to_bytes(32, "little")
@@ -331,7 +335,7 @@ def test_an_illegal_opcode_stops_the_stream(unit: Unit, opcode: int) -> None:
 @pytest.mark.parametrize("opcode", list(Opcode))
 def test_every_reserved_bit_is_a_fault(opcode: Opcode) -> None:
     """The lowest and the highest one of each instruction."""
-    unit = Unit.MATRIX if opcode is Opcode.GEMM else Unit.MOVER
+    unit = next((unit for unit, accepts in ACCEPTS.items() if opcode in accepts), Unit.MOVER)
     layout = INSTRUCTIONS[opcode]
     for bit in {layout.used, layout.width - 1}:
         word = layout.pack({"opcode": opcode, "tag": 12}) | 1 << bit

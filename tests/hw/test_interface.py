@@ -243,7 +243,7 @@ class Taken:
 def take(
     packets: Sequence[Sequence[int]],
     cycles: int = 60,
-    units: int = 2,
+    units: int = 3,
     move: Mood = always,
     offer: Mood = always,
     gated: bool = False,
@@ -272,13 +272,13 @@ def test_a_move_is_offered_two_cycles_after_its_last_flit() -> None:
     assert taken.moves.got == [(6, 111), (11, 222)]
 
 
-@pytest.mark.parametrize("unit", [0, 1])
+@pytest.mark.parametrize("unit", [0, 1, 2])
 def test_a_fetch_starts_its_unit_one_cycle_after_its_last_flit(unit: int) -> None:
     values = {"tag": 9, "tile": 1, "dram": 3, "addr": 4567, "count": 89}
     taken = take([fetch_packet(unit, **values)])
     code = INSTRUCTIONS[Opcode.FETCH].pack({"opcode": Opcode.FETCH, "unit": unit, **values})
     assert taken.starts[unit].seen == [(5, {"fetch": code})]
-    assert taken.starts[1 - unit].seen == []
+    assert all(taken.starts[other].seen == [] for other in range(3) if other != unit)
     assert (taken.moves.got, taken.faults) == ([], [])
 
 
@@ -297,7 +297,7 @@ def test_random_packets_in_order_with_random_stalls(gated: bool) -> None:
     for code in codes:
         packets.append(move_packet(code))
         if rng.random() < 0.3:
-            packets.append(fetch_packet(rng.randrange(2), tag=fetches, count=1))
+            packets.append(fetch_packet(rng.randrange(3), tag=fetches, count=1))
             fetches += 1
     taken = take(packets, 1200, move=sometimes(rng, 0.2), offer=sometimes(rng, 0.7), gated=gated)
     assert taken.moves.payloads == codes
@@ -306,9 +306,10 @@ def test_random_packets_in_order_with_random_stalls(gated: bool) -> None:
     assert taken.faults == []
 
 
-def test_a_fetch_for_a_unit_that_is_not_there() -> None:
-    taken = take([fetch_packet(2, tag=77), move_packet(5)])
-    assert taken.faults == [(5, {"cause": Cause.DESTINATION, "tag": 77, "value": 2})]
+@pytest.mark.parametrize("units", [1, 2, 3])
+def test_a_fetch_for_a_unit_that_is_not_there(units: int) -> None:
+    taken = take([fetch_packet(units, tag=77), move_packet(5)], units=units)
+    assert taken.faults == [(5, {"cause": Cause.DESTINATION, "tag": 77, "value": units})]
     assert all(start.seen == [] for start in taken.starts)
     assert taken.moves.payloads == [5]
 

@@ -117,6 +117,9 @@ def check(config: ChipConfig, memories: CoreMemories, gemms: Sequence[Gemm], gap
     assert not outcome.faults
     assert outcome.reading == sum(gemm_occupancy(config, shape(gemm)) for gemm in gemms)
     compare(outcome, expected, config)
+    assert outcome.seen_writes == sum(gemm["n_blocks"] * gemm["pixels"] for gemm in gemms if not gemm["to_acc"])
+    for at, word in outcome.seen.items():
+        np.testing.assert_array_equal(word, expected.out[at])
     return outcome
 
 

@@ -150,7 +150,7 @@ def test_one_update_a_cycle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "posts", "takers", "seed"), [(8, 2, 1, 1), (12, 4, 2, 2), (33, 6, 2, 3), (64, 3, 1, 4)]
+    ("count", "posts", "takers", "seed"), [(8, 2, 1, 1), (12, 4, 2, 2), (33, 6, 2, 3), (64, 3, 1, 4), (32, 8, 3, 6)]
 )
 def test_random_traffic_against_the_contract(count: int, posts: int, takers: int, seed: int) -> None:
     """Every cycle the model says which port is served; ready and grant must agree, and so must values and faults.

@@ -77,6 +77,25 @@ def test_the_manifest_names_the_ports_of_the_module(written: tuple[Path, Path], 
     assert ports == declared
 
 
+def test_an_observed_chip_shows_every_result_of_every_core(text: str) -> None:
+    """Ports `seen_<core>__...`, of the chip as of its manifest; and no others more than usual."""
+    values = CHIP.model_dump() | {"floorplan": ["dram core", "host core"], "lanes": 8, "rows": 2, "cols": 2}
+    config = ChipConfig.model_validate(values)
+    ports = {port["name"]: port for port in emission.manifest(config, observed=True)["ports"]}
+    usual = {port["name"] for port in emission.manifest(config)["ports"]}
+    widths = {"out_en": 1, "out_addr": 16, "out_data": 64, "vec_en": 1, "vec_addr": 16, "vec_data": 64}
+    wanted = {f"seen_{core}__{name}": width for core in (0, 1) for name, width in widths.items()}
+    assert {name: ports[name]["width"] for name in ports.keys() - usual} == wanted
+    assert {ports[name]["direction"] for name in wanted} == {"output"}
+    bodies = {match[1]: match[2] for match in emission._MODULE.finditer(emission.rtlil(config, observed=True))}
+    shown = re.compile(r"^  wire width (\d+) output \d+ +\\(seen_\S+)$", re.MULTILINE)
+    assert {name: int(width) for width, name in shown.findall(bodies["chip"])} == wanted
+    assert {name: int(width) for width, name in shown.findall(bodies["tile_core"])} == {
+        f"seen__{name}": width for name, width in widths.items()
+    }
+    assert "seen_0" not in text
+
+
 def test_the_manifest_describes_the_chip(written: tuple[Path, Path]) -> None:
     manifest = json.loads(written[1].read_text())
     assert ChipConfig.model_validate(manifest["parameters"]) == CHIP
@@ -150,7 +169,7 @@ def test_icarus_accepts_it(written: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_a_tool_that_fails_is_an_error_with_its_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(emission, "rtlil", lambda config, gated=False: "this is no RTLIL\n")
+    monkeypatch.setattr(emission, "rtlil", lambda config, gated=False, observed=False: "this is no RTLIL\n")
     with pytest.raises(emission.EmitError, match=r"Verilog of tiny failed: [\s\S]*error"):
         emission.write(CHIP, tmp_path / "out")
     assert not (tmp_path / "out").exists()

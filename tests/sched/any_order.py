@@ -9,7 +9,7 @@ from collections.abc import Callable
 from meshloom.hw.isa import Opcode, Region
 from meshloom.sched.functional import Memories, execute_one
 from meshloom.sched.program.program import Instruction, Program, from_words
-from meshloom.sched.schedule import GEMM_FIELDS, Gemm, Move, Span
+from meshloom.sched.schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Move, Span, Vec
 
 
 class Failure(AssertionError):
@@ -48,7 +48,8 @@ class _Front:
 
 class Interleaver:
     """Executes a program word by word in random order, bound only by what docs/architecture.md promises: streams in
-    order, requests and posts in order between two tiles, data in order between two tiles, GEMMs of a core in order."""
+    order, requests and posts in order between two tiles, data in order between two tiles, GEMMs of a core in order, and
+    VECs of a core in order."""
 
     def __init__(self, program: Program, memories: Memories, seed: int) -> None:
         self.chip, self.memories, self.rng = memories.chip, memories, random.Random(seed)
@@ -60,7 +61,7 @@ class Interleaver:
         self.transfers: dict[tuple[int, int], deque[_Transfer]] = {}  # (requester, executor)
         self.data: dict[tuple[int, int], deque[Callable[[], None]]] = {}
         self.posts: dict[tuple[int, int], deque[tuple[int, int]]] = {}
-        self.gemms: dict[int, deque[tuple[dict[str, int], Gemm]]] = {}
+        self.units: dict[tuple[int, Opcode], deque[tuple[dict[str, int], Gemm | Vec]]] = {}
         self.fetches: deque[dict[str, int]] = deque()
         self.ended = False
         self.speeds: dict[object, float] = {}
@@ -83,7 +84,7 @@ class Interleaver:
             self.rng.choices(actions, weights)[0][1]()
             if self.rng.random() < 0.01:
                 self.speeds.clear()
-        pending = [*self.transfers.values(), *self.data.values(), *self.posts.values(), *self.gemms.values()]
+        pending = [*self.transfers.values(), *self.data.values(), *self.posts.values(), *self.units.values()]
         if any(pending) or any(front.at < len(front.code) for front in self.fronts.values()):
             raise Failure("END while work is pending")
         if any(any(values) for values in self.semaphores.values()):
@@ -94,6 +95,7 @@ class Interleaver:
         for key, front in self.fronts.items():
             if front.at < len(front.code) and self._ready(front):
                 found.append((("front", key), lambda front=front: self._issue(front)))
+        found += [(("compute", key), lambda key=key: self._compute(key)) for key, queue in self.units.items() if queue]
         queues = (
             ("read", self.transfers, self._read),
             ("land", self.data, self._land),
@@ -101,9 +103,6 @@ class Interleaver:
         )
         for kind, held, act in queues:
             found += [((kind, key), lambda key=key, act=act: act(key)) for key, queue in held.items() if queue]
-        found += [
-            (("gemm", core), lambda core=core: self._compute(core)) for core, queue in self.gemms.items() if queue
-        ]
         if self.fetches:
             found.append(("fetch", self._fetch))
         return found
@@ -127,9 +126,10 @@ class Interleaver:
         elif opcode is Opcode.MOVE:
             key = (front.tile, fields["src_tile"])
             self.transfers.setdefault(key, deque()).append(_Transfer(fields))
-        elif opcode is Opcode.GEMM:
-            body = {name: value for name, value in fields.items() if name in GEMM_FIELDS}
-            self.gemms.setdefault(front.tile, deque()).append((fields, Gemm(core=front.tile, fields=body)))
+        elif opcode in (Opcode.GEMM, Opcode.VEC):
+            kind, names = (Gemm, GEMM_FIELDS) if opcode is Opcode.GEMM else (Vec, VEC_FIELDS)
+            body = {name: value for name, value in fields.items() if name in names}
+            self.units.setdefault((front.tile, opcode), deque()).append((fields, kind(core=front.tile, fields=body)))
         elif opcode is Opcode.FETCH:
             self.fetches.append(fields)
         else:
@@ -164,10 +164,10 @@ class Interleaver:
     def _deliver(self, key: tuple[int, int]) -> None:
         self._add(key[1], *self.posts[key].popleft())
 
-    def _compute(self, core: int) -> None:
-        fields, op = self.gemms[core].popleft()
+    def _compute(self, key: tuple[int, Opcode]) -> None:
+        fields, op = self.units[key].popleft()
         execute_one(op, self.memories)
-        self._add(core, fields["post_sem"], fields["post_n"])
+        self._add(op.core, fields["post_sem"], fields["post_n"])
 
     def _fetch(self) -> None:
         fields = self.fetches.popleft()

@@ -9,8 +9,8 @@ from collections import deque
 from random import Random
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, split_address
-from meshloom.sched.program.accesses import gemm_accesses
+from meshloom.hw.isa import INSTRUCTIONS, Opcode, split_address
+from meshloom.sched.program.accesses import gemm_accesses, vec_accesses
 from meshloom.sched.program.program import Instruction, Program
 
 Word = tuple[int, int, int]  # tile, region, offset
@@ -38,7 +38,7 @@ class Interleaver:
         self.started, self.position = [0], [0] * len(self.streams)
         self.memory: dict[Word, int] = {}
         self.semaphores: dict[tuple[int, int], int] = {}
-        # Own MOVEs and GEMMs per stream; forwarded MOVEs per stream and tile: [instruction, words done].
+        # Own MOVEs, GEMMs and VECs per stream; forwarded MOVEs per stream and tile: [instruction, words done].
         self.units: dict[tuple[int, int], deque[list]] = {}
         # Words on their way per stream, executing and receiving tile: (place, value, notify or None).
         self.landings: dict[tuple[int, int, int], deque[tuple[Word, int, Instruction | None]]] = {}
@@ -100,14 +100,16 @@ class Interleaver:
         return True
 
     def unit(self, key: tuple[int, int]) -> None:
-        """A unit reads one word of its oldest MOVE and sends it; or it executes its oldest GEMM."""
+        """A unit reads one word of its oldest MOVE and sends it; or it executes its oldest GEMM or VEC."""
         stream, tile = key
         instruction, done = self.units[key][0]
-        if instruction.opcode is Opcode.GEMM:
+        if instruction.opcode is not Opcode.MOVE:
             self.units[key].popleft()
-            fields = dict.fromkeys(("addend", "addend_base", "pad_top", "pad_left", "a_base", "b_base"), 0)
-            fields |= {"dest_base": 0, "to_acc": 0} | instruction.fields
-            accesses = gemm_accesses(tile, fields, self.chip.cols)
+            fields = dict.fromkeys(INSTRUCTIONS[instruction.opcode].offsets, 0) | instruction.fields
+            if instruction.opcode is Opcode.GEMM:
+                accesses = gemm_accesses(tile, fields, self.chip.cols)
+            else:
+                accesses = vec_accesses(tile, fields, self.chip.lanes)
             places = [
                 (access.write, (tile, int(access.region), word))
                 for access in accesses

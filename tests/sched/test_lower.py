@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig
+from meshloom.hw.config import ChipConfig, DramConfig
 from meshloom.hw.isa import Opcode, Region, Unit, address
-from meshloom.sched.functional import Memories, execute
+from meshloom.sched.model.predict import predict
+from meshloom.sched.program import program as program_module
 from meshloom.sched.program.check import check
+from meshloom.sched.program.disasm import listing
 from meshloom.sched.program.hazards import Dependence, Event, EventClass, dependences, event_class
 from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Program, ProgramError, from_words, next_tag
@@ -20,112 +21,24 @@ from meshloom.sched.schedule import (
     Gemm,
     Move,
     Operation,
-    Schedule,
-    ScheduleError,
     Span,
+    Vec,
     memory_words,
     reads,
     writes,
 )
-from meshloom.sched.validation import validate
 
 from .any_order import Failure, Interleaver
-
-DATA_WORDS = 48  # of each DRAM tile that random operations use
-
-
-def small_chip(**changes: object) -> ChipConfig:
-    values: dict[str, object] = {
-        "name": "small",
-        "lanes": 4,
-        "cols": 3,
-        "floorplan": ["dram core spm", "host core dram"],
-        "core": CoreConfig(a_words=24, b_words=40, acc_words=10, out_words=16),
-        "spm_words": 40,
-        "dram": DramConfig(words=65536, bytes_per_cycle=4),
-        "semaphores": 64,
-    }
-    return ChipConfig.model_validate(values | changes)
-
-
-def schedule_of(operations: list[Operation], chip: ChipConfig) -> Schedule:
-    return Schedule(
-        chip=chip.name, chip_digest=chip.digest, workload="random", scheduler="test", operations=tuple(operations)
-    )
-
-
-def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[Operation]:
-    """Valid operations between all memories; they overlap a lot."""
-    places = [(t, r) for t in chip.tiles for r in (Region.MAIN, Region.B, Region.ACC, Region.OUT)]
-    places = [place for place in places if memory_words(chip, *place)]
-    issuers = [tile for tile in chip.tiles if tile != chip.host]
-    found: list[Operation] = []
-
-    def span(words: int) -> Span:
-        tile, region = rng.choice(places)
-        room = min(memory_words(chip, tile, region), DATA_WORDS)
-        run = rng.choice((words, words, rng.randint(1, words)))
-        return Span(tile=tile, address=address(region, rng.randrange(room)), run=run, stride=run + rng.randrange(3))
-
-    while len(found) < count:
-        if rng.random() < 0.7:
-            words = rng.randint(1, 10)
-            src, dst = span(words), span(words)
-            issuer = rng.choice((src.tile, dst.tile, rng.choice(issuers)))
-            op: Operation = Move(issuer=issuer, src=src, dst=dst, words=words, label=f"move {len(found)}")
-        else:
-            in_w, rows = rng.randint(1, 3), rng.randint(1, 3)
-            base, addend = rng.randrange(8), rng.randrange(3)
-            fields = {
-                "a_base": rng.randrange(20), "a_plane": in_w * rows, "in_w": in_w, "k_blocks": rng.randint(1, 2),
-                "kernel_h": rng.randint(1, 2), "kernel_w": rng.randint(1, 2), "stride_h": 1, "stride_w": 1,
-                "dilation": 1,
-                "pad_top": rng.randrange(2), "pad_left": rng.randrange(2), "out_w": rng.randint(1, 3),
-                "pixels": rng.randint(1, 4), "b_base": rng.randrange(24), "n_blocks": rng.randint(1, 2),
-                "addend": addend, "addend_base": base, "to_acc": rng.randrange(2),
-                "dest_base": base if addend == 2 else rng.randrange(10), "scale": rng.randrange(1 << 16),
-                "relu": rng.randrange(2), "clamp": rng.randrange(128),
-            }  # fmt: skip
-            op = Gemm(core=rng.choice(chip.cores), fields=fields, label=f"gemm {len(found)}")
-        try:
-            validate(schedule_of([op], chip), chip)
-        except ScheduleError:
-            continue
-        found.append(op)
-    return found
-
-
-def random_memories(seed: int, chip: ChipConfig) -> Memories:
-    memories, rng = Memories(chip), np.random.default_rng(seed)
-    for tile in chip.tiles:
-        for region in (Region.MAIN, Region.B, Region.ACC, Region.OUT):
-            if memory_words(chip, tile, region):
-                held = memories.region(tile, region)[:512]
-                held[:] = rng.integers(0, 256, held.shape, np.uint8)
-    return memories
-
-
-def same(wanted: Memories, found: Memories, program: Program) -> bool:
-    """Equal in all words but those of the code."""
-    code = min(stream.address for stream in (*program.streams, program.boot))
-    stop = dict.fromkeys(wanted.chip.drams, code)
-    return all(
-        np.array_equal(held[: stop.get(tile)], found.region(tile, region)[: stop.get(tile)])
-        for (tile, region), held in wanted.touched().items()
-    )
-
-
-def interleave(program: Program, chip: ChipConfig, data: int, seed: int) -> tuple[Memories, Interleaver]:
-    memories = random_memories(data, chip)
-    interleaver = Interleaver(program, memories, seed)
-    interleaver.run()
-    return memories, interleaver
-
-
-def expected(schedule: Schedule, chip: ChipConfig, data: int) -> Memories:
-    memories = random_memories(data, chip)
-    execute(schedule.operations, memories)
-    return memories
+from .random_schedules import (
+    copy_of_a,
+    expected,
+    interleave,
+    random_memories,
+    random_operations,
+    same,
+    schedule_of,
+    small_chip,
+)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -333,6 +246,7 @@ def test_the_program_checker_agrees(seed: int) -> None:
             if tile not in chip.drams and (words := memory_words(chip, tile, region)):
                 dst = Span(tile=tile, address=address(region, 0), run=words)
                 fills.append(Move(issuer=tile, src=Span(tile=dram, address=0, run=words), dst=dst, words=words))
+    fills += [Vec(core=core, fields=copy_of_a(chip.core.vec_words)) for core in chip.cores]
     schedule = schedule_of([*fills, *random_operations(rng, chip, 40)], chip)
     check(lower(schedule, chip, limit=rng.choice((3, 192))), chip)
 
@@ -377,8 +291,8 @@ def test_dependences_are_those_of_single_words(seed: int) -> None:
             latest: dict[tuple[EventClass, bool], int] = latest,
         ) -> None:
             other, mine = operations[source], operations[index]
-            if isinstance(other, Gemm):
-                if isinstance(mine, Gemm) and other.core == mine.core:
+            if not isinstance(other, Move):
+                if not isinstance(mine, Move) and type(mine) is type(other) and other.core == mine.core:
                     return
                 kind = Event.COMPLETE
             key = event_class(other, kind), overwrite
@@ -398,3 +312,26 @@ def test_dependences_are_those_of_single_words(seed: int) -> None:
             writer[word], readers[word] = index, []
         assert set(found[index]) == {Dependence(on, key[0].event, key[1]) for key, on in latest.items()}
         assert list(found[index]) == sorted(found[index], key=lambda d: -d.on)
+
+
+def test_operations_are_told_apart_when_tags_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 150 tags instead of 65534: each instruction knows its operation, and each prediction finds it."""
+    chip, rng = small_chip(), random.Random(4)
+    schedule = schedule_of(random_operations(rng, chip, 400), chip)
+    wanted = predict(schedule, chip)
+    monkeypatch.setattr(program_module, "TAGS", 150)
+    made = lower(schedule, chip)
+    assert max(instruction.fields["tag"] for stream in made.streams for instruction in stream.instructions) == 150
+    found = {
+        index: instruction
+        for stream in made.streams
+        for index, instruction in zip(made.operations_of(stream), stream.instructions, strict=True)
+        if index is not None
+    }
+    assert sorted(found) == list(range(400))
+    for index, op in enumerate(schedule.operations):
+        body = found[index].fields
+        assert {name: body.get(name, 0) for name in op.body} == op.body
+    assert predict(schedule, chip) == wanted
+    listed = [line.split("; operation ")[1] for line in listing(made, chip) if "; operation " in line]
+    assert sorted(int(line) for line in listed) == list(range(400))

@@ -33,7 +33,7 @@ from meshloom.sched.schedule import (
 from meshloom.sched.validation import validate
 from meshloom.sched.workload.layout import BiasLayout
 
-from .test_lower import random_operations, schedule_of, small_chip
+from .random_schedules import DATA_REGIONS, random_operations, schedule_of, small_chip
 
 CHIP = small_chip()
 CORE, SPM, DRAM, OTHER_DRAM, HOST = 1, 2, 0, 0x12, 0x10
@@ -203,7 +203,7 @@ def test_operations_touch_what_they_say(seed: int) -> None:
     chip: ChipConfig = CHIP
     for number, op in enumerate(random_operations(random.Random(seed), chip, 12)):
         said, read = _rows(writes(op, chip)), _rows(reads(op, chip))
-        places = [(t, r) for t in chip.tiles for r in (0, 1, 2, 3) if memory_words(chip, t, r)]
+        places = [(t, r) for t in chip.tiles for r in DATA_REGIONS if memory_words(chip, t, r)]
         results = []
         for variant in range(2):
             memories, noise = Memories(chip), np.random.default_rng((seed, number, variant))

@@ -19,6 +19,7 @@ from meshloom.sched.workload.layers import ConvShape, LayerData, WorkloadError, 
 from meshloom.sched.workload.layout import (
     ActivationLayout,
     BiasLayout,
+    DepthwiseLayout,
     Layout,
     LayoutError,
     PackedWindow,
@@ -135,12 +136,27 @@ def test_bias_words_are_little_endian_int32(lanes, outputs, data):
         assert int.from_bytes(flat[at : at + 4], "little", signed=True) == array[channel]
 
 
+@given(lanes=LANES, channels=CHANNELS, kernel_h=st.integers(1, 4), kernel_w=st.integers(1, 4), data=st.data())
+def test_depthwise_filters_are_one_word_for_each_tap(lanes, channels, kernel_h, kernel_w, data):
+    block = data.draw(st.integers(1, lanes))
+    layout = DepthwiseLayout(channels=channels, kernel_h=kernel_h, kernel_w=kernel_w, block=block)
+    array = np.random.default_rng(channels).integers(-128, 128, layout.shape).astype(np.int8)
+    packed = layout.pack(array, lanes)
+    assert packed.shape == (layout.words(lanes), lanes)
+    np.testing.assert_array_equal(layout.unpack(packed), array)
+    expected = np.zeros((layout.blocks, kernel_h, kernel_w, lanes), np.int8)
+    for (channel, ky, kx), value in np.ndenumerate(array):
+        expected[channel // block, ky, kx, channel % block] = value
+    np.testing.assert_array_equal(packed.view(np.int8), expected.reshape(-1, lanes))
+
+
 def test_layouts_survive_json():
     adapter = TypeAdapter(Layout)
     window = PackedWindow(7, 2, 3, 3)
     for layout in (
         ActivationLayout(batch=1, channels=3, height=4, width=9, block=16, packed_kw=window),
         WeightLayout(out_channels=5, in_channels=3, kernel_h=7, kernel_w=7, cols=14, block=16, packed_kw=True),
+        DepthwiseLayout(channels=20, kernel_h=3, kernel_w=5, block=14),
         BiasLayout(out_channels=5, cols=14),
     ):
         assert adapter.validate_json(layout.model_dump_json()) == layout
@@ -152,6 +168,8 @@ def test_misfits_are_refused():
     layout = ActivationLayout(batch=1, channels=3, height=2, width=2, block=8)
     with pytest.raises(LayoutError, match=r"block = 8 exceeds the 4 lanes"):
         layout.pack(np.zeros(layout.shape, np.int8), 4)
+    with pytest.raises(LayoutError, match=r"depthwise layout: block = 8 exceeds the 4 lanes"):
+        DepthwiseLayout(channels=3, kernel_h=1, kernel_w=1, block=8).words(4)
     with pytest.raises(LayoutError, match=r"uint8\[1, 3, 2, 2\], must be int8"):
         layout.pack(np.zeros(layout.shape, np.uint8), 8)
     with pytest.raises(LayoutError, match=r"5 words, must have 4"):

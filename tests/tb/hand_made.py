@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import load
-from meshloom.hw.isa import INSTRUCTION_BYTES, Opcode, Region, Unit, address
+from meshloom.hw.isa import INSTRUCTION_BYTES, Opcode, Region, Unit, VectorOp, address
 from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.tb.device import FILL, Job
 
@@ -61,6 +61,15 @@ def gemm(tag: int, pixels: int, k_blocks: int, **fields: int) -> Instruction:
         "stride_w": 1, "dilation": 1, "out_w": pixels, "pixels": pixels, "n_blocks": 1, "scale": 1 << 13, "clamp": 127,
     }  # fmt: skip
     return Instruction(Opcode.GEMM, {"tag": tag} | shape | fields)
+
+
+def vec(tag: int, op: VectorOp, pixels: int, **fields: int) -> Instruction:
+    """A vector operation on one row of `pixels` words, with a window of one word, into VEC from word 0 on."""
+    shape = {
+        "op": op, "x_plane": pixels, "in_w": pixels, "blocks": 1, "kernel_h": 1, "kernel_w": 1, "stride_h": 1,
+        "stride_w": 1, "dilation": 1, "out_w": pixels, "pixels": pixels, "scale": 1 << 13, "clamp": 127,
+    }  # fmt: skip
+    return Instruction(Opcode.VEC, {"tag": tag} | shape | fields)
 
 
 def program(streams: Mapping[tuple[int, Unit], Sequence[Instruction]]) -> Program:

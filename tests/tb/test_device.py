@@ -21,8 +21,25 @@ from meshloom.hw.timing import GemmShape, gemm_occupancy
 from meshloom.tb import device as device_module
 from meshloom.tb.build import ROOT, SIMULATORS, Build, build
 from meshloom.tb.device import FILL, DeviceError, Job, Run, SimulatedDevice
+from meshloom.tb.readout import Readout
 
-from .hand_made import CHIP, CORE, DRAM, HOST, SPM, Case, endless, illegal, nothing_to_do, product, there_and_back
+from .hand_made import (
+    CHIP,
+    CORE,
+    DRAM,
+    HOST,
+    SPM,
+    Case,
+    endless,
+    finish,
+    illegal,
+    nothing_to_do,
+    product,
+    program,
+    random_words,
+    sync,
+    there_and_back,
+)
 
 #: One after another in one process of each simulator; a faulted run in the middle must leave nothing behind.
 CASES: dict[str, Case | Job] = {
@@ -245,8 +262,63 @@ def test_a_kept_folder_has_all_that_a_job_was_made_of(simulator: str) -> None:
     folder = device.last_folder
     assert folder is not None
     names = {path.name for path in folder.iterdir()}
-    assert names >= {"jobs.json", "job0.json", "job0_0.hex", "job0_0_data.out", "job0_0_records.out", "sim.log"}
+    assert names >= {"jobs.json", "job0.json", "job0_0.bin", "job0_0_data.out", "job0_0_records.out", "sim.log"}
     device_module.shutil.rmtree(folder)
+
+
+def test_of_overlapping_loads_the_later_one_wins(simulator: str) -> None:
+    """Outputs are filled before memory is loaded; a load of no words changes nothing."""
+    rng = np.random.default_rng(5)
+    first, second = random_words(rng, 30), random_words(rng, 10)
+    loads = [(DRAM, 100, first), (DRAM, 110, second), (DRAM, 96, second[:0])]
+    job = replace(nothing_to_do().job, memory=loads, outputs=[(DRAM, 95, 40), (DRAM, 112, 3)])
+    (run,) = SimulatedDevice(build(CHIP, simulator)).run([job])
+    expected = np.full((40, CHIP.lanes), FILL, np.uint8)
+    expected[5:35], expected[15:25] = first, second
+    np.testing.assert_array_equal(run.memory[0], expected)
+    np.testing.assert_array_equal(run.memory[1], second[2:5])
+
+
+@pytest.mark.parametrize("bytes_cut", [1, 5, 300])
+def test_an_image_that_is_cut_short_ends_the_simulation(
+    simulator: str, bytes_cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its last word, in its words, in the head of a segment (the last one: 12 words of readout program)."""
+
+    def prepare(self: SimulatedDevice, number: int, job: Job, folder: Path) -> Readout:
+        plan = original(self, number, job, folder)
+        path = folder / f"job{number}_0.bin"
+        last = 8 + CHIP.lanes * len(plan.stream.code(CHIP))
+        whole = path.read_bytes()
+        path.write_bytes(whole[: -(last - 3) if bytes_cut == 300 else -bytes_cut])
+        return plan
+
+    original = SimulatedDevice._prepare
+    monkeypatch.setattr(SimulatedDevice, "_prepare", prepare)
+    device = SimulatedDevice(build(CHIP, simulator))
+    with pytest.raises(DeviceError, match="ended before job 0 was done"):
+        list(device.run([there_and_back(1).job]))
+    assert device.last_folder is not None
+    assert "memory image job0_0.bin is missing or cut short" in (device.last_folder / "sim.log").read_text()
+    device_module.shutil.rmtree(device.last_folder)
+
+
+def test_more_records_than_the_trace_memory_keeps_are_noticed() -> None:
+    count = CHIP.trace_records + 50
+    jobs = [
+        Job(program({(SPM, Unit.MOVER): [*(sync(1 + i) for i in range(syncs)), finish(1)]}), [], [], 500_000)
+        for syncs in (count - 1, 10)
+    ]
+    long, short = SimulatedDevice(build(CHIP, "verilator")).run(jobs)
+    assert long.fault is None
+    assert long.counters[SPM][Counter.RECORDS] == count
+    assert sum(record.tile == SPM for record in long.records) == CHIP.trace_records
+    assert long.trace_shortage == (
+        f"spm@(1,1) made {count} trace records and keeps 4096, the others are lost; set trace_records = 8192 in chip "
+        "tiny"
+    )
+    assert short.trace_shortage == ""
+    assert sum(record.tile == SPM for record in short.records) == 11
 
 
 def test_a_second_build_is_the_first(simulator: str) -> None:

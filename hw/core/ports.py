@@ -1,0 +1,41 @@
+"""Ports of a core's memories."""
+
+from __future__ import annotations
+
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ChipConfig
+
+
+def address_bits(words: int) -> int:
+    """Width of an address of a memory of `words` words."""
+    return max(1, (words - 1).bit_length())
+
+
+def read_layout(words: int) -> data.StructLayout:
+    """A word to be read from a memory of `words` words."""
+    return data.StructLayout({"en": 1, "addr": address_bits(words)})
+
+
+def write_layout(words: int, bits: int) -> data.StructLayout:
+    """A write to a memory of `words` words of `bits` bits."""
+    return data.StructLayout({"en": 1, "addr": address_bits(words), "data": bits})
+
+
+class OperandPorts(wiring.Signature):
+    """The vector unit's read ports of the matrix unit's memories, as the vector unit sees them.
+
+    `<memory>` = {en, addr}; the word stands on `<memory>_data` from the next cycle on until the next one is read.
+    """
+
+    def __init__(self, config: ChipConfig) -> None:
+        core, bits = config.core, config.word_bits
+        sizes = {
+            "a": (core.a_words, bits),
+            "b": (core.b_words, bits),
+            "out": (core.out_words, bits),
+            "acc": (core.acc_words, 4 * bits),
+        }
+        members = {name: Out(read_layout(words)) for name, (words, _) in sizes.items()}
+        super().__init__(members | {f"{name}_data": In(width) for name, (_, width) in sizes.items()})

@@ -1,0 +1,196 @@
+"""The vector unit of a core: pooling, depthwise convolution, residual additions, requantising, transposing.
+
+      A, OUT ----> x ---+--> x * y | x + y | x --+--> accumulator (sum or maximum) --> requantise --> VEC
+      B, OUT ----> y ---+                        |           ^
+                   +--> transposer --------------+    bias or x from ACC
+
+Everything is done lane by lane, P lanes wide, one word of x per cycle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..config import OFFSET_BITS, ChipConfig
+from ..isa import SCALE_SHIFT, VectorOp
+from .drain import RETIRE_LAYOUT
+from .ports import OperandPorts, address_bits, write_layout
+from .readers import FAULT_LAYOUT
+from .requantiser import PRODUCT_BITS, requantise
+from .transposer import Transposer
+from .window import VEC_LAYOUT, WindowReader, result_layout, step_layout
+
+
+class VectorUnit(wiring.Component):
+    """Executes VECs on the memories of the matrix unit; results go to a memory of its own, which the mover reads.
+
+    - `issue`: VECs whose header has been honoured. One is held while another runs.
+    - `retire`: strobe, one per VEC, in order, in the cycle of its last write; `start` = cycle of the first operand
+      address, `end` = the cycle after. Timing is exactly that of `hw.timing`: start = acceptance + 2 when idle,
+      end - start = `vec_cycles`, and the words of an instruction that waits follow without a bubble. Nothing makes a
+      VEC slower: it has all its ports to itself.
+    - `now`: the current cycle.
+    - `operands`: see `OperandPorts`. A, B and OUT are read in the cycle of the walk, ACC one cycle later.
+    - `read`: a word of VEC; asked for in cycle t, it stands on `read_data` in cycle t + 1.
+    - `write`: the word that is written to VEC in this cycle (for observers).
+    - `fault`: strobe, at most one per VEC, see `WindowReader`.
+    - `busy`: a VEC is somewhere in the unit. `reading`: the walk goes on in this cycle.
+    In cycles without `busy`, `issue.valid` and `read.en` no register changes.
+
+    A window without any tap inside the tile is 0, or -128 for MAX, before relu and clamp.
+
+    Pipeline: addresses; words from the memories; product or sum (and ACC's word); accumulator; scaling; rounding and
+    the write. Sums wrap at 32 bits. Costs on an FPGA, besides P x (8x8 and 32x16) multipliers and the P^2 bytes of the
+    transposer: memories with one write and two read ports are two block RAMs with one each, so a vector unit doubles
+    the block RAM of A, B, ACC and OUT.
+    """
+
+    issue: stream.Interface
+    retire: data.View
+    now: Signal
+    operands: Any  # OperandPorts
+    read: data.View
+    read_data: Signal
+    write: data.View
+    fault: data.View
+    busy: Signal
+    reading: Signal
+
+    def __init__(self, config: ChipConfig) -> None:
+        self._config = config
+        self._at = address_bits(config.core.vec_words)
+        super().__init__(
+            {
+                "issue": In(stream.Signature(VEC_LAYOUT)),
+                "retire": Out(RETIRE_LAYOUT),
+                "now": In(32),
+                "operands": Out(OperandPorts(config)),
+                "read": In(data.StructLayout({"en": 1, "offset": OFFSET_BITS})),
+                "read_data": Out(config.word_bits),
+                "write": Out(write_layout(config.core.vec_words, config.word_bits)),
+                "fault": Out(FAULT_LAYOUT),
+                "busy": Out(1),
+                "reading": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, lanes = self._config, self._config.lanes
+        operands = self.operands
+        m.submodules.reader = reader = WindowReader(config)
+        m.submodules.memory = memory = Memory(shape=config.word_bits, depth=config.core.vec_words, init=[])
+        port, write = memory.read_port(), memory.write_port()
+        m.d.comb += [
+            port.en.eq(self.read.en),
+            port.addr.eq(self.read.offset),
+            self.read_data.eq(port.data),
+            write.en.eq(self.write.en),
+            write.addr.eq(self.write.addr),
+            write.data.eq(self.write.data),
+        ]
+        wiring.connect(m, wiring.flipped(self.issue), reader.issue)
+        m.d.comb += [
+            reader.now.eq(self.now),
+            self.fault.eq(reader.fault),
+            self.reading.eq(reader.step.active),
+            operands.a.eq(reader.a_read),
+            operands.b.eq(reader.b_read),
+            operands.out.eq(reader.out_read),
+        ]
+
+        # What goes along with the words; element i is i cycles after the addresses.
+        walk, end = step_layout(self._at), result_layout(self._at)
+        fetched, operand = Signal(walk), Signal(walk)
+        adding, added = Signal(), Signal()
+        m.d.sync += [fetched.active.eq(reader.step.active), operand.active.eq(fetched.active)]
+        with m.If(reader.step.active):
+            m.d.sync += [fetched.eq(reader.step), operands.acc.addr.eq(reader.acc_read.addr)]
+        m.d.sync += [operands.acc.en.eq(reader.acc_read.en), added.eq(operands.acc.en)]
+
+        # Words from the memories.
+        x, y = Signal(config.word_bits), Signal(config.word_bits)
+        with m.If(fetched.active):
+            m.d.sync += operand.eq(fetched)
+            word = Mux(fetched.x_out, operands.out_data, operands.a_data)
+            # What counts for nothing is zero, or for a maximum the least there is.
+            nothing = Mux(fetched.op == VectorOp.MAX, Const(0x80, 8).replicate(lanes), 0)
+            m.d.sync += x.eq(Mux(fetched.x & (fetched.op != VectorOp.REQUANT), word, nothing))
+            with m.If(fetched.op == VectorOp.MAC):
+                m.d.sync += y.eq(Mux(fetched.y, operands.b_data, 0))
+            with m.If(fetched.op == VectorOp.ADD):
+                m.d.sync += y.eq(Mux(fetched.y, operands.out_data, 0))
+
+        # Product, sum or word; the transposer is P steps behind.
+        m.submodules.transposer = transposer = Transposer(lanes)
+        transposing = Signal()
+        m.d.comb += [
+            transposing.eq(operand.active & (operand.op == VectorOp.TRANSPOSE)),
+            transposer.step.eq(transposing),
+            transposer.turn.eq(operand.turn),
+            transposer.word.eq(x),
+        ]
+        terms = [Signal(signed(16), name=f"term_{lane}", reset_less=True) for lane in range(lanes)]
+        addends = [Signal(signed(32), name=f"addend_{lane}", reset_less=True) for lane in range(lanes)]
+        first, largest, finished = Signal(), Signal(), Signal()
+        third, fourth, fifth = Signal(end), Signal(end), Signal(end)
+        m.d.sync += adding.eq(operand.active)
+        with m.If(operand.active):
+            m.d.sync += [first.eq(operand.first), largest.eq(operand.op == VectorOp.MAX), finished.eq(operand.done)]
+            with m.If(operand.done):
+                m.d.sync += third.eq(operand.result)
+            with m.If(operand.addend):
+                for lane, addend in enumerate(addends):
+                    m.d.sync += addend.eq(Mux(added, operands.acc_data.word_select(lane, 32), 0))
+            for lane, term in enumerate(terms):
+                a, b = (Signal(signed(8), name=f"{name}_{lane}") for name in ("x", "y"))
+                m.d.comb += [a.eq(x.word_select(lane, 8)), b.eq(y.word_select(lane, 8))]
+                with m.Switch(operand.op):
+                    with m.Case(VectorOp.MAC):
+                        m.d.sync += term.eq(a * b)
+                    with m.Case(VectorOp.ADD):
+                        m.d.sync += term.eq(a + b)
+                    with m.Case(VectorOp.TRANSPOSE):
+                        m.d.sync += term.eq(transposer.result.word_select(lane, 8).as_signed())
+                    with m.Default():
+                        m.d.sync += term.eq(a)
+
+        # Accumulator.
+        totals = [Signal(signed(32), name=f"total_{lane}", reset_less=True) for lane in range(lanes)]
+        scaling = Signal()
+        m.d.sync += scaling.eq(adding & finished)
+        with m.If(adding):
+            with m.If(finished):
+                m.d.sync += fourth.eq(third)
+            for total, term, addend in zip(totals, terms, addends, strict=True):
+                with m.If(~largest):
+                    m.d.sync += total.eq(Mux(first, addend, total) + term)
+                with m.Elif(first | (term > total)):
+                    m.d.sync += total.eq(term)
+
+        # Scaling; rounding and the write.
+        writing = Signal()
+        m.d.sync += writing.eq(scaling)
+        products = [Signal(signed(PRODUCT_BITS), name=f"product_{lane}", reset_less=True) for lane in range(lanes)]
+        with m.If(scaling):
+            m.d.sync += fifth.eq(fourth)
+            for product, total in zip(products, totals, strict=True):
+                m.d.sync += product.eq(Mux(fourth.exact, total << SCALE_SHIFT, total * fourth.scale))
+        m.d.comb += [
+            self.write.en.eq(writing & fifth.write),
+            self.write.addr.eq(fifth.at),
+            self.write.data.eq(
+                Cat(requantise(m, self.write.en, product, fifth.relu, fifth.clamp) for product in products)
+            ),
+            self.retire.valid.eq(writing & fifth.last),
+            self.retire.end.eq(self.now + 1),
+            self.busy.eq(reader.busy | fetched.active | operand.active | adding | scaling | writing),
+        ]
+        for field in ("tag", "post_sem", "post_n", "start"):
+            m.d.comb += self.retire[field].eq(fifth[field])
+        return m

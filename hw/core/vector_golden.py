@@ -1,0 +1,85 @@
+"""NumPy golden model of a VEC on word memories: the semantics of `hw.isa.VectorOp`, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ..config import ChipConfig
+from ..isa import VectorOp
+from .golden import CoreMemories, requantise
+
+#: Operations whose results are not scaled.
+EXACT = (VectorOp.MAX, VectorOp.ADD, VectorOp.TRANSPOSE)
+
+
+def taken(
+    memory: npt.NDArray[np.generic], address: npt.NDArray[np.int64] | npt.NDArray[np.intp], name: str
+) -> npt.NDArray[np.int32]:
+    """Words of a memory as int32, (..., P). Raises IndexError with the name and the first address past the end."""
+    past = address[address >= len(memory)]
+    if past.size:
+        raise IndexError(f"VEC reaches {name} word {past[0]}, {name} has {len(memory)}")
+    return memory[address].astype(np.int32)
+
+
+def windows(
+    memory: npt.NDArray[np.generic], name: str, vec: Mapping[str, int]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    """The words of x: (blocks, pixels, taps, P) int32, and which of them lie inside the tile: (pixels, taps).
+
+    Words of taps outside are word 0 of the memory. Raises IndexError when one inside lies past the memory.
+    """
+    pixel = np.arange(vec["pixels"]).reshape(-1, 1)
+    ky, kx = (index.reshape(1, -1) for index in np.indices((vec["kernel_h"], vec["kernel_w"])))
+    row = pixel // vec["out_w"] * vec["stride_h"] + ky * vec["dilation"] - vec["pad_top"]
+    column = pixel % vec["out_w"] * vec["stride_w"] + kx * vec["dilation"] - vec["pad_left"]
+    inside = (column >= 0) & (column < vec["in_w"]) & (row >= 0) & (row * vec["in_w"] < vec["x_plane"])
+    block = np.arange(vec["blocks"]).reshape(-1, 1, 1)
+    address = vec["x_base"] + block * vec["x_plane"] + row * vec["in_w"] + column
+    return taken(memory, np.where(inside, address, 0), name), inside
+
+
+def transposed(x: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """(blocks, pixels, P) to (pixel blocks, blocks * P, P): [pixel block][block * P + lane][pixel], filled with 0."""
+    blocks, pixels, lanes = x.shape
+    filled = np.zeros((blocks, -(-pixels // lanes) * lanes, lanes), np.int32)
+    filled[:, :pixels] = x
+    return filled.reshape(blocks, -1, lanes, lanes).transpose(1, 0, 3, 2).reshape(-1, blocks * lanes, lanes)
+
+
+def vec(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) -> None:
+    """Executes one VEC in place.
+
+    `fields`: all fields of the instruction body by name. Raises IndexError when it leaves a memory; ValueError when
+    `op` is none.
+    """
+    op = VectorOp(fields["op"])
+    blocks, pixels = fields["blocks"], fields["pixels"]
+    source, name = (memories.out, "OUT") if fields["x_out"] else (memories.a, "A")
+    if op is VectorOp.REQUANT:
+        source, name = memories.acc, "ACC"
+    x, inside = windows(source, name, fields)
+    x[:, ~inside] = -128 if op is VectorOp.MAX else 0
+    if op is VectorOp.MAC:
+        taps = x.shape[2]
+        y = taken(memories.b, fields["y_base"] + np.arange(blocks * taps), "B")
+        x *= y.reshape(blocks, 1, taps, config.lanes)
+    result = x.max(axis=2) if op is VectorOp.MAX else x.sum(axis=2, dtype=np.int32)
+    if op is VectorOp.ADD:
+        result += taken(memories.out, fields["y_base"] + np.arange(blocks * pixels), "OUT").reshape(result.shape)
+    if fields["addend"]:
+        result += taken(memories.acc, fields["addend_base"] + np.arange(blocks), "ACC")[:, None]
+    if op is VectorOp.TRANSPOSE:
+        result = transposed(result)
+    if op in EXACT:
+        words = np.clip(np.clip(result, -128, 127), 0 if fields["relu"] else -128, fields["clamp"]).astype(np.int8)
+    else:
+        words = requantise(result, fields["scale"], bool(fields["relu"]), fields["clamp"])
+    words = words.reshape(-1, config.lanes)
+    dest = fields["dest_base"]
+    if dest + len(words) > len(memories.vec):
+        raise IndexError(f"VEC writes VEC words up to {dest + len(words)}, VEC has {len(memories.vec)}")
+    memories.vec[dest : dest + len(words)] = words

@@ -1,0 +1,141 @@
+"""What a core tile has besides the parts of every tile: the matrix unit, the vector unit, and how they are wired.
+
+front end (matrix) --> matrix unit --+--> queue of the finished --> semaphores, trace
+front end (vector) --> vector unit --+
+     A, B, ACC, OUT of the matrix unit --> second read ports --> vector unit
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, fifo, wiring
+from amaranth.lib.wiring import Out, connect
+
+from .clocking import gated_domain, in_domain
+from .config import ChipConfig
+from .control.frontend import FrontEnd
+from .control.signatures import SemPost, TraceRecord
+from .core.matrix import MatrixUnit
+from .core.vector import VectorUnit
+from .isa import Opcode, Unit
+
+#: The compute units of a core and the opcode that each one executes.
+EXECUTES = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
+#: Instructions in a unit and finished ones that are still to be reported.
+QUEUE = 8
+
+
+class Seen(wiring.Signature):
+    """Every result word of a core in the cycle in which it is written: `out_*` by the drain path to OUT, `vec_*` by the
+    vector unit to VEC (`en`, word address in the region, P bytes). For benches; packets delivered to OUT do not show.
+    """
+
+    def __init__(self, config: ChipConfig) -> None:
+        super().__init__(
+            {
+                f"{memory}_{name}": Out(width)
+                for memory in ("out", "vec")
+                for name, width in (("en", 1), ("addr", 16), ("data", config.word_bits))
+            }
+        )
+
+
+class CoreUnits:
+    """The units of a core as submodules of the tile's module `m`, each with a clock of its own in a gated chip.
+
+    `control` is the domain of the tile's other parts; `wake` are signals that have to keep it running.
+    """
+
+    def __init__(self, m: Module, config: ChipConfig, control: str, gated: bool, now: Value) -> None:
+        self._control = control
+        self.wake: list[Value] = []
+        working, walking = Signal(), Signal()
+        array = gated_domain(m, "array", working, gated)
+        walk = gated_domain(m, "walk", walking, gated)
+        self.matrix = matrix = MatrixUnit(config, separate_blocks=True, operand_domain=walk)
+        self.vector = vector = VectorUnit(config)
+        # flags and operands travel on through the array when the last row has been drained
+        hold = Signal(range(config.rows + config.cols + 17), init=config.rows + config.cols + 16)
+        used = matrix.busy | matrix.issue.valid | matrix.write.valid | matrix.read.valid
+        m.d[array] += hold.eq(Mux(used, hold.init, hold - (hold != 0)))
+        m.d.comb += [
+            working.eq(used | (hold != 0)),
+            walking.eq(vector.busy | vector.issue.valid | vector.read.en),
+            matrix.now.eq(now),
+            vector.now.eq(now),
+        ]
+        m.submodules.matrix = in_domain(matrix, array)
+        m.submodules.vector = in_domain(vector, walk)
+        connect(m, vector.operands, matrix.operands)
+        self.units: dict[Unit, Any] = {Unit.MATRIX: matrix, Unit.VECTOR: vector}
+        self._domains = {Unit.MATRIX: array, Unit.VECTOR: walk}
+
+    def observe(self, m: Module, seen: Any) -> None:
+        """Drives a port of signature `Seen`."""
+        for name, write in (("out", self.matrix.out_write), ("vec", self.vector.write)):
+            m.d.comb += [
+                getattr(seen, f"{name}_en").eq(write.en),
+                getattr(seen, f"{name}_addr").eq(write.addr),
+                getattr(seen, f"{name}_data").eq(write.data),
+            ]
+
+    def reading(self, m: Module, unit: Unit, counting: Value) -> Signal:
+        """Counts the cycles in which a unit reads operands, while `counting`."""
+        total = Signal(32, name=f"{unit.name.lower()}_reading")
+        with m.If(self.units[unit].reading & counting):
+            m.d[self._domains[unit]] += total.eq(total + 1)
+        return total
+
+    def connect(self, m: Module, unit: Unit, front: FrontEnd, post: Any, record: Any) -> None:
+        """Instructions into a unit; its completions into semaphores and trace, through a small queue."""
+        name, block = unit.name.lower(), self.units[unit]
+        # Cycles that the instructions in the unit waited. They are fewer than `QUEUE` by themselves; who comes last at
+        # the semaphores' ports for long has to be sure of its place among the finished, though.
+        waits = fifo.SyncFIFO(width=21, depth=QUEUE)
+        m.submodules[f"{name}_waits"] = in_domain(waits, self._control)
+        done = data.StructLayout({"record": TraceRecord, "post": SemPost})
+        retired = fifo.SyncFIFO(width=done.size, depth=QUEUE)
+        m.submodules[f"{name}_retired"] = in_domain(retired, self._control)
+        self.wake += [block.retire.valid, block.fault.valid, retired.r_rdy]
+        room = Signal(name=f"{name}_room")
+        m.d.comb += [
+            room.eq(waits.w_level + retired.w_level < QUEUE),
+            block.issue.valid.eq(front.issue.valid & room),
+            block.issue.payload.eq(front.issue.payload.code),
+            front.issue.ready.eq(block.issue.ready & room),
+            waits.w_en.eq(block.issue.valid & block.issue.ready),
+            waits.w_data.eq(front.issue.payload.waited),
+        ]
+        entry = Signal(done, name=f"{name}_done")
+        m.d.comb += [
+            entry.record.tag.eq(block.retire.tag),
+            entry.record.unit.eq(int(unit)),
+            entry.record.opcode.eq(int(EXECUTES[unit])),
+            entry.record.wait.eq(waits.r_data),
+            entry.record.start.eq(block.retire.start),
+            entry.record.end.eq(block.retire.end),
+            entry.post.sem.eq(block.retire.post_sem),
+            entry.post.n.eq(block.retire.post_n),
+            waits.r_en.eq(block.retire.valid),
+            retired.w_en.eq(block.retire.valid),
+            retired.w_data.eq(entry),
+        ]
+        out = data.View(done, retired.r_data)
+        posted, traced = Signal(name=f"{name}_posted"), Signal(name=f"{name}_traced")
+        owes, all_done = Signal(name=f"{name}_owes"), Signal(name=f"{name}_all_done")
+        m.d.comb += [
+            owes.eq(out.post.n != 0),
+            post.valid.eq(retired.r_rdy & owes & ~posted),
+            post.payload.eq(out.post),
+            record.valid.eq(retired.r_rdy & ~traced),
+            record.payload.eq(out.record),
+            all_done.eq((~owes | posted | post.ready) & (traced | record.ready)),
+            retired.r_en.eq(retired.r_rdy & all_done),
+        ]
+        with m.If(retired.r_rdy):
+            m.d[self._control] += [
+                posted.eq(~all_done & (posted | post.ready)),
+                traced.eq(~all_done & (traced | record.ready)),
+            ]

@@ -1,0 +1,91 @@
+"""What a VEC computes, in NumPy, and the requantisation that both units of a core share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.isa import SCALE_SHIFT, VectorOp
+
+from .schedule import Vec
+
+#: Words that are gathered at once.
+_CHUNK = 1 << 15
+
+
+def requantise(sums: NDArray[np.int32], scale: int, relu: int, clamp: int) -> NDArray[np.int8]:
+    """sat8(RNE(sums * scale / 2^17)), then below at 0 if `relu`, above at `clamp`; same shape."""
+    product = sums.astype(np.int64) * scale
+    floor = product >> SCALE_SHIFT
+    rest = product & ((1 << SCALE_SHIFT) - 1)
+    half = 1 << (SCALE_SHIFT - 1)
+    rounded = floor + ((rest > half) | ((rest == half) & (floor & 1 == 1)))
+    return np.clip(rounded, 0 if relu else -128, min(clamp, 127)).astype(np.int8)
+
+
+def vector(
+    op: Vec, x: NDArray[Any], y: NDArray[np.int8] | None = None, bias: NDArray[np.int32] | None = None
+) -> NDArray[np.int8]:
+    """The words that a VEC writes from `dest_base` on, int8 [words, P].
+
+    `x`: the memory that `op.x_region` names, int8 [words, P] (REQUANT: int32 [acc words, P]). `y`: MAC, the filters
+    [block * tap, P]; ADD, the other operand [block * pixel, P]. `bias`: [block, P], if `addend`.
+    """
+    kind, blocks, pixels, lanes = op["op"], op["blocks"], op["pixels"], x.shape[1]
+    where, inside = _windows(op)
+    if kind == VectorOp.TRANSPOSE:
+        groups = -(-pixels // lanes)
+        words = np.zeros((blocks, groups * lanes, lanes), np.int8)
+        words[:, :pixels] = np.where(inside[0, :, None], x[where[:, 0]], np.int8(0))
+        flat = words.reshape(blocks, groups, lanes, lanes).transpose(1, 0, 3, 2).reshape(-1, lanes)
+        return np.clip(flat, 0 if op["relu"] else -128, op["clamp"])
+    if kind == VectorOp.MAX:
+        sums = _folded(np.maximum, -128, x, where, inside, None)
+    else:
+        filters = y.reshape(blocks, op.taps, lanes) if kind == VectorOp.MAC and y is not None else None
+        sums = _folded(np.add, 0, x, where, inside, filters)
+    if kind == VectorOp.ADD and y is not None:
+        sums += y.reshape(blocks, pixels, lanes)
+    if bias is not None:
+        sums += bias[:, None]
+    sums = sums.reshape(blocks * pixels, lanes)
+    if kind in (VectorOp.MAX, VectorOp.ADD):
+        return np.clip(np.clip(sums, -128, 127), 0 if op["relu"] else -128, op["clamp"]).astype(np.int8)
+    return requantise(sums, op["scale"], op["relu"], op["clamp"])
+
+
+def _windows(op: Vec) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Words of x under each tap, [block, tap, pixel], and whether there is one, [tap, pixel]; if not, word 0."""
+    ky, kx = np.divmod(np.arange(op.taps)[:, None], op["kernel_w"])
+    oy, ox = np.divmod(np.arange(op["pixels"]), op["out_w"])
+    iy = oy * op["stride_h"] + ky * op["dilation"] - op["pad_top"]
+    ix = ox * op["stride_w"] + kx * op["dilation"] - op["pad_left"]
+    inside = (ix >= 0) & (ix < op["in_w"]) & (iy >= 0) & (iy * op["in_w"] < op["x_plane"])
+    first = op["x_base"] + op["x_plane"] * np.arange(op["blocks"])[:, None, None]
+    return np.where(inside, first + iy * op["in_w"] + ix, 0), inside
+
+
+def _folded(
+    fold: np.ufunc,
+    nothing: int,
+    x: NDArray[Any],
+    where: NDArray[np.intp],
+    inside: NDArray[np.bool_],
+    filters: NDArray[np.int8] | None,
+) -> NDArray[np.int32]:
+    """The taps of each pixel folded into one word, int32 [block, pixel, P], wrapping; each first multiplied by its
+    filter [block, tap, P] if there are any. Taps outside count as `nothing`."""
+    blocks, taps, pixels = where.shape
+    found = np.full((blocks, pixels, x.shape[1]), nothing, np.int32)
+    step = max(1, _CHUNK // (blocks * pixels))
+    for at in range(0, taps, step):
+        part = slice(at, at + step)
+        words = x[where[:, part]].astype(np.int32)
+        if filters is not None:
+            words *= filters[:, part, None]
+        if not inside[part].all():
+            words[:, ~inside[part]] = nothing
+        fold(found, fold.reduce(words, axis=1), out=found, casting="unsafe")
+    return found

@@ -1,0 +1,152 @@
+"""Where the tensors of a network lie: in the shared scratchpad while they are needed, or else in DRAM.
+
+Each tensor is spread over all banks (or channels), so that a tile of it is fetched from all of them at once. A bank's
+words are given to tensors for the stages from the one that makes them to the last one that reads them. Small and
+short-lived tensors come first; what finds no room is *spilled*: it is made in DRAM and read from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.sched.loop_order.placement import Dram, Stored
+from meshloom.sched.loop_order.tiling import even
+
+from .stages import Stages
+
+#: Part of each bank that is kept for weights on their way to several cores.
+STAGING_SHARE = 4
+
+
+@dataclass(frozen=True)
+class Life:
+    """A root tensor: planes of its members, rows and words of a row; stages that make it first and need it last."""
+
+    name: str
+    members: tuple[int, ...]
+    rows: int
+    width: int
+    first: int
+    last: int
+
+    @property
+    def words(self) -> int:
+        return sum(self.members) * self.rows * self.width
+
+
+class _Cursor:
+    """Hands out words of tiles from given addresses upwards."""
+
+    def __init__(self, at: dict[int, int]) -> None:
+        self.at = at
+
+    def take(self, tile: int, words: int) -> int:
+        found = self.at[tile]
+        self.at[tile] += words
+        return found
+
+
+def staging_words(chip: ChipConfig) -> int:
+    """Words of each bank that are kept for weights."""
+    return chip.spm_words // STAGING_SHARE
+
+
+def lives(cut: Stages) -> list[Life]:
+    """All root tensors that stages make, in order of their making."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for index, stage in enumerate(cut.stages):
+        first.setdefault(cut.roots[stage.y][0], index)
+        for name in (*stage.reads, stage.y):
+            last[cut.roots[name][0]] = index
+    for name in cut.graph.outputs:
+        last[cut.roots[name][0]] = len(cut.stages)
+    found = []
+    for name, begin in first.items():
+        value = cut.values[name]
+        found.append(Life(name, tuple(cut.members[name]), value.height, value.width, begin, last[name]))
+    return found
+
+
+def homes(members: Sequence[int], rows: int, tiles: Sequence[int]) -> tuple[list[int], Callable[[int, int], int]]:
+    """Row cuts of a tensor and the home of each (plane, segment): members' planes in equal runs over all tiles."""
+    count = len(tiles)
+    if sum(members) == 1:
+        cuts = [low for low, _ in even(0, rows, min(count, rows))]
+        return cuts, lambda _, segment: tiles[segment % count]
+    found: list[int] = []
+    single = 0
+    for planes in members:
+        if planes < count:
+            found += [tiles[(single + index) % count] for index in range(planes)]
+            single += planes
+        else:
+            for tile, (low, high) in zip(tiles, even(0, planes, count), strict=True):
+                found += [tile] * (high - low)
+    return [0], lambda plane, _: found[plane]
+
+
+def _stored(life: Life, tiles: Sequence[int], at: dict[int, int]) -> Stored:
+    cuts, home = homes(life.members, life.rows, tiles)
+    return Stored(_Cursor(at), sum(life.members), life.rows, life.width, cuts, home)
+
+
+def place(cut: Stages, chip: ChipConfig, dram: Dram) -> tuple[dict[str, Stored], set[str]]:
+    """Every root tensor that stages make in its place, and the names of those in DRAM.
+
+    Outputs of the network lie in DRAM, and so does what is spilled. Raises DoesNotFit when DRAM is too small.
+    """
+    found: dict[str, Stored] = {}
+    spilled: set[str] = set()
+    taken: dict[int, list[tuple[int, int, int, int]]] = {bank: [] for bank in chip.spms}  # from, to, first, last stage
+    outputs = {cut.roots[name][0] for name in cut.graph.outputs}
+    for life in sorted(lives(cut), key=lambda life: (life.words * (life.last - life.first + 1), life.first)):
+        if life.name in outputs or not chip.spms:
+            spilled.add(life.name)
+            continue
+        need = dict.fromkeys(chip.spms, 0)
+        _stored(life, chip.spms, need)
+        # One stage more than needed, so that what takes its place need not wait for its readers; else to the stage.
+        at = _fit(taken, need, life, chip, 1) or _fit(taken, need, life, chip, 0)
+        if at is None:
+            spilled.add(life.name)
+            continue
+        for bank, words in need.items():
+            if words:
+                taken[bank].append((at[bank], at[bank] + words, life.first, life.last))
+        found[life.name] = _stored(life, chip.spms, dict(at))
+    for life in lives(cut):
+        if life.name in spilled:
+            need = dict.fromkeys(chip.drams, 0)
+            _stored(life, chip.drams, need)
+            found[life.name] = _stored(life, chip.drams, {tile: dram.take(tile, need[tile]) for tile in chip.drams})
+    return found, spilled
+
+
+def _fit(
+    taken: dict[int, list[tuple[int, int, int, int]]], need: dict[int, int], life: Life, chip: ChipConfig, margin: int
+) -> dict[int, int] | None:
+    """Addresses in all banks, the best fit in each; None if some bank has no room."""
+    found: dict[int, int] = {}
+    for bank, words in need.items():
+        busy = sorted(
+            (low, high)
+            for low, high, first, last in taken[bank]
+            if first <= life.last + margin and life.first <= last + margin
+        )
+        at, best = staging_words(chip), None
+        for low, high in [*busy, (chip.spm_words, chip.spm_words)]:
+            if low - at >= words and (best is None or low - at < best[0]):
+                best = low - at, at
+            at = max(at, high)
+        if best is None and words:
+            return None
+        found[bank] = best[1] if best else 0
+    return found
+
+
+def kind_of(stored: Stored, chip: ChipConfig) -> TileKind:
+    """Whether a tensor lies in SPM or in DRAM."""
+    return chip.tiles[next(iter(stored.homes))]

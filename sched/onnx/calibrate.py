@@ -1,0 +1,109 @@
+"""What values the tensors of a float network take over calibration data, and the steps that suit them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import OnnxError
+from .floats import FloatNet, float_model
+from .runtime import run, session
+
+#: Samples that are kept of a tensor and an input, and bins of the histogram that is made of them.
+SAMPLES, BINS = 8192, 4096
+#: Shares of the largest value at which clipping is tried, largest first: the first of equals wins.
+CLIPS = tuple(1 - 0.02 * index for index in range(36))
+
+Feeds = Mapping[str, NDArray[np.float32]]
+
+
+@dataclass
+class Statistics:
+    """Values of one tensor: extremes, mean, mean square and maximum of each channel, and samples of all."""
+
+    low: float
+    high: float
+    mean: NDArray[np.float64]
+    square: NDArray[np.float64]
+    largest: NDArray[np.float64]
+    samples: NDArray[np.float32]
+
+    @property
+    def full_step(self) -> float:
+        """The smallest step with which nothing saturates; 1 for a tensor of zeros."""
+        return max(self.high / 127, -self.low / 128) or 1.0
+
+
+def run_all(net: FloatNet, feeds: Sequence[Feeds]) -> list[dict[str, NDArray[np.float32]]]:
+    """All tensors of the network, inputs included, for each element of `feeds`."""
+    live = session(float_model(net), net.name)
+    return [{**feed, **run(live, dict(feed))} for feed in feeds]
+
+
+def measure(net: FloatNet, feeds: Sequence[Feeds]) -> dict[str, Statistics]:
+    """Statistics of all tensors, inputs included. Raises OnnxError when one is not finite."""
+    live = session(float_model(net), net.name)
+    gathered: dict[str, list[Statistics]] = {}
+    for feed in feeds:
+        for name, array in {**feed, **run(live, dict(feed))}.items():
+            gathered.setdefault(name, []).append(_statistics(net.name, name, array))
+    return {name: _merge(parts) for name, parts in gathered.items()}
+
+
+def _statistics(network: str, name: str, array: NDArray[np.float32]) -> Statistics:
+    if not np.all(np.isfinite(array)):
+        raise OnnxError(f"{network}: tensor {name!r} is not finite for a calibration input; mend weights or data")
+    channels = array[0].reshape(array.shape[1], -1).astype(np.float64)
+    flat = array.ravel()
+    return Statistics(
+        low=min(float(flat.min()), 0.0),
+        high=max(float(flat.max()), 0.0),
+        mean=channels.mean(axis=1),
+        square=(channels**2).mean(axis=1),
+        largest=channels.max(axis=1),
+        samples=flat[:: -(-flat.size // SAMPLES) | 1],  # an odd distance, lest it follow rows
+    )
+
+
+def _merge(parts: list[Statistics]) -> Statistics:
+    return Statistics(
+        low=min(part.low for part in parts),
+        high=max(part.high for part in parts),
+        mean=np.mean([part.mean for part in parts], axis=0),
+        square=np.mean([part.square for part in parts], axis=0),
+        largest=np.max([part.largest for part in parts], axis=0),
+        samples=np.concatenate([part.samples for part in parts]),
+    )
+
+
+def common_step(tensors: Sequence[Statistics], *, clip: bool) -> float:
+    """One step for tensors that share it.
+
+    `clip`: where the sum of their relative squared errors is smallest; otherwise large enough for every value.
+    """
+    full = max((tensor.full_step for tensor in tensors if tensor.high or tensor.low), default=1.0)
+    if not clip:
+        return full
+    bins = [_histogram(tensor) for tensor in tensors]
+    errors = []
+    for share in CLIPS:
+        step = full * share
+        error = 0.0
+        for counts, centres in bins:
+            power = float(counts @ centres**2)
+            if power:
+                rounded = np.clip(np.rint(centres / step), -128, 127) * step
+                error += float(counts @ (rounded - centres) ** 2) / power
+        errors.append(error)
+    return full * CLIPS[int(np.argmin(errors))]
+
+
+def _histogram(tensor: Statistics) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    low, high = float(tensor.samples.min()), float(tensor.samples.max())
+    if low == high:
+        return np.array([tensor.samples.size]), np.array([low])
+    counts, edges = np.histogram(tensor.samples, BINS, (low, high))
+    return counts, (edges[1:].astype(np.float64) + edges[:-1]) / 2

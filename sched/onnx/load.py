@@ -1,0 +1,222 @@
+"""ONNX files as checked models for one picture with all shapes known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import OnnxError, Problem, UnsupportedError, node_name, operator_name
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, ValueInfoProto
+
+#: Operators of older sets mean other things (BatchNormalization, Add with `axis`).
+OLDEST_OPSET = 7
+#: Operators that only integer models have.
+_INTEGER = {"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QLinearAdd"}
+#: Operators that only float models have, whatever the type of their inputs.
+_FLOAT = {"Conv", "Gemm", "MatMul", "BatchNormalization", "Relu", "GlobalAveragePool", "Softmax"}
+
+
+def load_model(path: str | Path) -> ModelProto:
+    """The model in a file, with external weights. Raises OnnxError when it is missing, damaged or no ONNX model."""
+    import onnx
+    from google.protobuf.message import DecodeError
+    from onnx.external_data_helper import load_external_data_for_model
+
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise OnnxError(f"{path}: cannot be read: {error.strerror}; give an ONNX file") from error
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError as error:
+        raise OnnxError(f"{path}: is damaged or no ONNX file ({error}); export or copy it again") from error
+    if not model.ir_version or not model.graph.node:
+        raise OnnxError(f"{path}: is no ONNX model, or one without nodes; export it again")
+    try:
+        load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise OnnxError(f"{path}: its weights lie in another file that cannot be read: {error}") from error
+    return model
+
+
+def is_float_model(model: ModelProto) -> bool:
+    """Whether a model computes in floating point, so that it must be quantised first."""
+    operators = {node.op_type for node in model.graph.node}
+    if operators & _INTEGER:
+        return False
+    known = {item.name for item in model.graph.initializer}
+    bytes_only = all(_element(value) in ("UINT8", "INT8") for value in model.graph.input if value.name not in known)
+    return not bytes_only or bool(operators & _FLOAT)
+
+
+def _element(value: ValueInfoProto) -> str:
+    from onnx import TensorProto
+
+    return TensorProto.DataType.Name(value.type.tensor_type.elem_type)
+
+
+def attributes(node: NodeProto) -> dict[str, Any]:
+    """The attributes of a node as Python values (tensors as TensorProto, strings as str)."""
+    from onnx import helper
+
+    found = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedModel:
+    """A valid ONNX model whose batch is 1. `name` is for messages."""
+
+    name: str
+    model: ModelProto
+
+    @cached_property
+    def nodes(self) -> list[NodeProto]:
+        """The nodes that results depend on, in an order in which every tensor is made before it is used."""
+        needed, found = set(self.outputs), []
+        for node in reversed(self.model.graph.node):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+                found.append(node)
+        return found[::-1]
+
+    @cached_property
+    def constants(self) -> dict[str, NDArray[Any]]:
+        """Initialisers and outputs of Constant nodes, read-only."""
+        from onnx import numpy_helper
+
+        found = {item.name: numpy_helper.to_array(item) for item in self.model.graph.initializer}
+        for node in self.nodes:
+            if node.op_type == "Constant":
+                ((name, value),) = attributes(node).items()
+                if name == "value":
+                    found[node.output[0]] = numpy_helper.to_array(value)
+                elif name in ("value_int", "value_ints"):
+                    found[node.output[0]] = np.array(value, np.int64)
+                elif name in ("value_float", "value_floats"):
+                    found[node.output[0]] = np.array(value, np.float32)
+        return found
+
+    @cached_property
+    def opset(self) -> int:
+        """Version of the standard operators."""
+        return next(item.version for item in self.model.opset_import if item.domain in ("", "ai.onnx"))
+
+    @cached_property
+    def inputs(self) -> list[ValueInfoProto]:
+        """Inputs that are not initialisers."""
+        known = {item.name for item in self.model.graph.initializer}
+        return [value for value in self.model.graph.input if value.name not in known]
+
+    @cached_property
+    def outputs(self) -> list[str]:
+        """Names of the results."""
+        return [value.name for value in self.model.graph.output]
+
+    @cached_property
+    def input_sizes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the inputs."""
+        return {value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in self.inputs}
+
+    @cached_property
+    def inferred(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of all tensors that ONNX's shape inference knows completely; none if it fails.
+
+        Slices are left out, and what depends on them: where sizes have become negative, their inference aborts.
+        """
+        import onnx
+        from onnx import shape_inference
+
+        rest = onnx.ModelProto()
+        rest.CopyFrom(self.model)
+        kept = [node for node in rest.graph.node if node.op_type != "Slice"]
+        del rest.graph.node[:]
+        rest.graph.node.extend(kept)
+        try:
+            graph = shape_inference.infer_shapes(rest).graph
+        except shape_inference.InferenceError:
+            return {}
+        found = {}
+        for value in (*graph.value_info, *graph.output):
+            kind = value.type.tensor_type
+            if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+                found[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
+        return found
+
+    @cached_property
+    def uses(self) -> Counter[str]:
+        """How often each tensor is read, results of the model included."""
+        return Counter([name for node in self.nodes for name in node.input] + self.outputs)
+
+
+def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedModel:
+    """A copy of `model`, checked and with a batch of 1.
+
+    `supported`: operators (with their domain unless standard) that the caller knows. Raises UnsupportedError listing
+    all others when the model is no valid one because of them; OnnxError for what is invalid otherwise, for opsets that
+    are too old or too new, for a batch other than 1 and for sizes that are not fixed.
+    """
+    import onnx
+
+    versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
+    newest = onnx.defs.onnx_opset_version()
+    if len(versions) != 1 or not OLDEST_OPSET <= versions[0] <= newest:
+        given = ", ".join(map(str, versions)) or "none"
+        raise OnnxError(f"{name}: opset {given} must be one of {OLDEST_OPSET}..{newest}; export it with another opset")
+    checked = onnx.ModelProto()
+    checked.CopyFrom(model)
+    del checked.graph.value_info[:]  # shapes are inferred anew, for a batch of 1
+    for value in checked.graph.output:
+        value.type.tensor_type.shape.SetInParent()  # the checker wants some shape
+    try:
+        onnx.checker.check_model(checked)
+    except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
+        unknown = [
+            Problem(node_name(node), operator_name(node), "no layer does that")
+            for node in model.graph.node
+            if operator_name(node) not in supported
+        ]
+        if unknown:
+            raise UnsupportedError(name, unknown) from error
+        raise OnnxError(f"{name}: is no valid ONNX model: {str(error).strip()}; export it again") from error
+    found = CheckedModel(name, checked)
+    try:
+        _ = found.constants
+    except (ValueError, TypeError, KeyError) as error:
+        raise OnnxError(f"{name}: a constant is damaged ({error}); export it again") from error
+    if not found.inputs or not found.outputs:
+        raise OnnxError(f"{name}: has no input or no output; export it again")
+    for value in found.inputs:
+        _fix_batch(name, value)
+    for value in checked.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return found
+
+
+def _fix_batch(name: str, value: ValueInfoProto) -> None:
+    dims = value.type.tensor_type.shape.dim
+    if len(dims) not in (2, 4):
+        raise OnnxError(
+            f"{name}: input {value.name!r} has {len(dims)} dimensions; the chip takes [1, channels, rows, columns] "
+            "or [1, features]"
+        )
+    if dims[0].HasField("dim_value") and dims[0].dim_value > 1:
+        raise OnnxError(f"{name}: input {value.name!r} has a batch of {dims[0].dim_value}; export it with a batch of 1")
+    dims[0].dim_value = 1
+    for index, dim in enumerate(dims):
+        if not dim.HasField("dim_value") or dim.dim_value < 1:
+            raise OnnxError(
+                f"{name}: dimension {index} of input {value.name!r} is not fixed ({dim.dim_param or 'unknown'}); "
+                "export the model with a fixed picture size"
+            )

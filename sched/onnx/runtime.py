@@ -1,0 +1,38 @@
+"""Running models in ONNX Runtime, on one thread, so that results and processor seconds are reproducible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import OnnxError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from onnxruntime import InferenceSession
+
+
+_ERRORS = "onnxruntime.capi.onnxruntime_pybind11_state"
+
+
+def session(model: ModelProto, name: str) -> InferenceSession:
+    """A session on the CPU. Raises OnnxError, naming the model `name`, when ONNX Runtime refuses the model."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        if type(error).__module__ != _ERRORS:  # its exceptions have no base of their own
+            raise
+        raise OnnxError(f"{name}: ONNX Runtime refuses it: {str(error).strip()}") from error
+
+
+def run(live: InferenceSession, feeds: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """All outputs of one run by name."""
+    names = [output.name for output in live.get_outputs()]
+    return {name: np.asarray(array) for name, array in zip(names, live.run(names, feeds), strict=True)}

@@ -1,0 +1,218 @@
+"""A whole network: layers over int8 tensors of one picture, as the chip computes them.
+
+Numbers are those of docs/architecture.md: every tensor is int8 with zero point 0 and has one real value per step
+(`Value.step`); convolutions, depthwise convolutions and average pools are requantised by `scale` / 2^17. The operands
+and the result of an `add`, of a `max_pool`, of a `slice` and of a `concat` share one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
+
+Kind = Literal["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice"]
+#: Kinds that requantise.
+SCALED = ("conv", "depthwise", "average_pool")
+
+
+@dataclass(frozen=True)
+class Value:
+    """An int8 tensor [1, channels, height, width]; `step`: real value of 1 (0: unknown, shape-only networks)."""
+
+    name: str
+    channels: int
+    height: int
+    width: int
+    step: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return 1, self.channels, self.height, self.width
+
+
+@dataclass(frozen=True)
+class Window:
+    """Kernel, stride, padding (in rows and columns) and distance of taps of a layer that slides."""
+
+    kernel_h: int = 1
+    kernel_w: int = 1
+    stride_h: int = 1
+    stride_w: int = 1
+    pad_top: int = 0
+    pad_left: int = 0
+    pad_bottom: int = 0
+    pad_right: int = 0
+    dilation: int = 1
+
+    def output(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of the result."""
+        reach_h, reach_w = (self.kernel_h - 1) * self.dilation + 1, (self.kernel_w - 1) * self.dilation + 1
+        return (
+            (height + self.pad_top + self.pad_bottom - reach_h) // self.stride_h + 1,
+            (width + self.pad_left + self.pad_right - reach_w) // self.stride_w + 1,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One layer. `output` = the name of the value that it makes (also the layer's own name).
+
+    conv: `w` int8 [O, C, KH, KW], `bias` int32 [O]. A fully connected layer is a conv whose kernel is its whole input.
+    depthwise: `w` int8 [C, 1, KH, KW], `bias` int32 [C].
+    average_pool: y = sat8(RNE(sum of the window * scale / 2^17)); padding counts as zeros.
+    max_pool: padding never wins. add: sat8(a + b). concat: along the channels.
+    slice: rows `window.pad_top`.. and columns `window.pad_left`.. in steps of `window.stride_h`, `stride_w`; nothing
+    else of the window counts (a space-to-depth layer is four slices and a concat).
+    After that, for all but concat and slice: clamped below at 0 if `relu`, above at `clamp` (127: not clamped).
+    """
+
+    kind: Kind
+    output: str
+    inputs: tuple[str, ...]
+    window: Window = Window()
+    relu: bool = False
+    clamp: int = NO_CLAMP
+    scale: int = 0
+    w: NDArray[np.int8] | None = None
+    bias: NDArray[np.int32] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """How a picture becomes the network's input: int8 = sat8(RNE((byte - mean) / std / step)), channel by channel.
+
+    `mean`, `std` in units of a byte (0..255), one number for each channel; "RGB" or "L" (grey).
+    """
+
+    mode: Literal["RGB", "L"]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network. `layers` are in an order in which every input is made before it is used.
+
+    Raises WorkloadError, naming the layer, when shapes, numbers of operands or arrays contradict each other.
+    `real`: trained weights (otherwise random ones). `labels`: names of the classes, if it classifies.
+    `picture`: None if the input is no picture. `notes`: sentences for people: where it comes from, what was left out.
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    layers: tuple[Layer, ...]
+    outputs: tuple[str, ...]
+    steps: dict[str, float] = field(default_factory=dict)
+    real: bool = False
+    labels: tuple[str, ...] = ()
+    picture: Picture | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for layer in self.layers:  # the property checks each as it goes
+            self.value(layer.output)
+        for name in self.outputs:
+            self.value(name)
+
+    def value(self, name: str) -> Value:
+        """The tensor of that name. Raises WorkloadError when there is none."""
+        if name not in self.values:
+            raise WorkloadError(f"network {self.name}: nothing makes tensor {name!r}")
+        return self.values[name]
+
+    @cached_property
+    def values(self) -> dict[str, Value]:
+        """All tensors by name, inputs first."""
+        found = {value.name: value for value in self.inputs}
+        for layer in self.layers:
+            if layer.output in found:
+                raise WorkloadError(f"network {self.name}: tensor {layer.output!r} is made twice")
+            for name in layer.inputs:
+                if name not in found:
+                    raise WorkloadError(f"network {self.name}: layer {layer.output} reads {name!r} before it is made")
+            channels, height, width = self._shape(layer, [found[name] for name in layer.inputs])
+            if height < 1 or width < 1:
+                raise WorkloadError(f"network {self.name}: layer {layer.output}: the window does not fit its input")
+            found[layer.output] = Value(layer.output, channels, height, width, self.steps.get(layer.output, 0.0))
+        return found
+
+    def _shape(self, layer: Layer, inputs: list[Value]) -> tuple[int, int, int]:
+        def no(why: str) -> WorkloadError:
+            return WorkloadError(f"network {self.name}: layer {layer.output} ({layer.kind}): {why}")
+
+        count = {"add": 2}.get(layer.kind, 1)
+        if (layer.kind == "concat" and not inputs) or (layer.kind != "concat" and len(inputs) != count):
+            raise no(f"has {len(inputs)} inputs, must have {count}")
+        x = inputs[0]
+        if layer.kind in SCALED and not 0 < layer.scale <= SCALE_LIMIT:
+            raise no(f"scale m = {layer.scale} must be in 1..{SCALE_LIMIT}")
+        if layer.kind in ("conv", "depthwise"):
+            if layer.w is None or layer.bias is None:
+                raise no("has no weights or no bias")
+            outputs = layer.w.shape[0]
+            wanted = (outputs, x.channels if layer.kind == "conv" else 1, layer.window.kernel_h, layer.window.kernel_w)
+            if layer.w.shape != wanted or layer.w.dtype != np.int8:
+                raise no(f"weights are {layer.w.dtype}{list(layer.w.shape)}, must be int8{list(wanted)}")
+            if layer.bias.shape != (outputs,) or layer.bias.dtype != np.int32:
+                raise no(f"bias is {layer.bias.dtype}{list(layer.bias.shape)}, must be int32[{outputs}]")
+            if layer.kind == "depthwise" and outputs != x.channels:
+                raise no(f"{outputs} filters for {x.channels} channels")
+            return outputs, *layer.window.output(x.height, x.width)
+        if layer.kind in ("max_pool", "average_pool"):
+            return x.channels, *layer.window.output(x.height, x.width)
+        if layer.kind == "slice":
+            w = layer.window
+            return x.channels, -(-(x.height - w.pad_top) // w.stride_h), -(-(x.width - w.pad_left) // w.stride_w)
+        if layer.kind == "add":
+            if inputs[0].shape != inputs[1].shape:
+                raise no(f"operands have shapes {inputs[0].shape[1:]} and {inputs[1].shape[1:]}")
+            return x.channels, x.height, x.width
+        if len({(value.height, value.width) for value in inputs}) != 1:
+            raise no("operands differ in rows or columns")
+        return sum(value.channels for value in inputs), x.height, x.width
+
+    def conv_shape(self, layer: Layer) -> ConvShape:
+        """A conv layer as the shape that single-layer schedulers take, named `<network>/<layer>`."""
+        x, y, w = self.value(layer.inputs[0]), self.value(layer.output), layer.window
+        return ConvShape(
+            name=f"{self.name}/{layer.output}",
+            batch=1,
+            in_channels=x.channels,
+            in_h=x.height,
+            in_w=x.width,
+            out_channels=y.channels,
+            kernel_h=w.kernel_h,
+            kernel_w=w.kernel_w,
+            stride_h=w.stride_h,
+            stride_w=w.stride_w,
+            pad_top=w.pad_top,
+            pad_left=w.pad_left,
+            pad_bottom=w.pad_bottom,
+            pad_right=w.pad_right,
+            dilation=w.dilation,
+            relu=layer.relu,
+            clamp=layer.clamp,
+        )
+
+    def macs(self, layer: Layer) -> int:
+        """Multiply-accumulates of a layer, those with padding included; 0 for layers that multiply nothing."""
+        if layer.w is None:
+            return 0
+        y = self.value(layer.output)
+        return int(np.prod(layer.w.shape)) * y.height * y.width
+
+    @property
+    def total_macs(self) -> int:
+        """Multiply-accumulates of the whole network."""
+        return sum(self.macs(layer) for layer in self.layers)
+
+    def users(self, name: str) -> Iterator[Layer]:
+        """The layers that read a tensor."""
+        return (layer for layer in self.layers if name in layer.inputs)

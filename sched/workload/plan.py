@@ -1,0 +1,180 @@
+"""Networks of which only the shapes are known, and the random numbers that make them run.
+
+A `Plan` is drawn up layer by layer, without a single weight, so that tables of shapes cost nothing; `Plan.graph` draws
+the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...hw.isa import SCALE_SHIFT
+from .graph import Graph, Kind, Layer, Picture, Value, Window
+from .layers import ConvShape, random_data
+
+#: Standard deviation of a result before ReLU, a third of the int8 range, so that few saturate.
+SPREAD = 42
+#: The same for the branch of a residual block that is added to a sum: small, so that sums do not grow too fast.
+BRANCH_SPREAD = 21
+#: Mean square of a uniform int8, of which random weights (and the inputs of single random layers) are made.
+_UNIFORM = (256**2 + 2) / 12
+#: Mean square of a picture's bytes minus 128.
+_PICTURE = 64.0**2
+#: By how much an average pool multiplies the mean, because means are small.
+_AVERAGE_GAIN = 2
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A layer to be: all of it but its numbers. `shape` is that of its products, None where nothing is multiplied."""
+
+    kind: Kind
+    output: str
+    inputs: tuple[str, ...]
+    window: Window
+    relu: bool
+    spread: float
+    shape: ConvShape | None
+
+
+class Plan:
+    """Draws up a network over one square RGB picture of `size` rows, whose tensor is called "picture".
+
+    Each method adds a layer behind `source` (default: the layer added last), called `name`, and returns that name.
+    `pad` is on all four sides; default: half the kernel.
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+        self.last = "picture"
+        self._input = Value("picture", 3, size, size, 1.0)
+        self._steps: list[_Step] = []
+        self._shapes = {"picture": (3, size, size)}
+
+    def conv(
+        self,
+        name: str,
+        outputs: int,
+        kernel: int = 1,
+        stride: int = 1,
+        *,
+        source: str | None = None,
+        pad: int | None = None,
+        relu: bool = True,
+        spread: float = SPREAD,
+    ) -> str:
+        """A convolution with a square kernel."""
+        return self._multiply("conv", name, source, outputs, kernel, stride, pad, relu, spread)
+
+    def depthwise(self, name: str, kernel: int, stride: int = 1) -> str:
+        """A depthwise convolution and ReLU."""
+        return self._multiply("depthwise", name, None, 0, kernel, stride, None, True, SPREAD)
+
+    def _multiply(
+        self,
+        kind: Kind,
+        name: str,
+        source: str | None,
+        outputs: int,
+        kernel: int,
+        stride: int,
+        pad: int | None,
+        relu: bool,
+        spread: float,
+    ) -> str:
+        source = source or self.last
+        channels, height, width = self._shapes[source]
+        pad = kernel // 2 if pad is None else pad
+        window = Window(kernel, kernel, stride, stride, pad, pad, pad, pad)
+        inputs, outputs = (1, channels) if kind == "depthwise" else (channels, outputs)
+        size = (1, inputs, height, width, outputs, kernel, kernel, stride, stride, pad, pad, pad, pad)
+        shape = ConvShape(f"{self.name}/{name}", *size, relu=relu)
+        return self._add(_Step(kind, name, (source,), window, relu, spread, shape), outputs)
+
+    def max_pool(
+        self, name: str, kernel: int, stride: int, pads: tuple[int, int] = (0, 0), *, source: str | None = None
+    ) -> str:
+        """A max pool; `pads`: top and left, bottom and right."""
+        before, after = pads
+        window = Window(kernel, kernel, stride, stride, before, before, after, after)
+        return self._slide("max_pool", name, window, source)
+
+    def global_average(self, name: str) -> str:
+        """The average of each channel."""
+        _, height, width = self._shapes[self.last]
+        return self._slide("average_pool", name, Window(height, width), None)
+
+    def slice(self, name: str, row: int, column: int, step: int, *, source: str) -> str:
+        """Every `step`-th row from `row` on and column from `column` on."""
+        return self._slide("slice", name, Window(1, 1, step, step, row, column), source)
+
+    def _slide(self, kind: Kind, name: str, window: Window, source: str | None) -> str:
+        source = source or self.last
+        return self._add(_Step(kind, name, (source,), window, False, SPREAD, None), self._shapes[source][0])
+
+    def add(self, name: str, one: str, other: str) -> str:
+        """A residual sum and ReLU."""
+        return self._add(_Step("add", name, (one, other), Window(), True, SPREAD, None), self._shapes[one][0])
+
+    def concat(self, name: str, *parts: str) -> str:
+        """Tensors side by side in their channels."""
+        channels = sum(self._shapes[part][0] for part in parts)
+        return self._add(_Step("concat", name, parts, Window(), False, SPREAD, None), channels)
+
+    def _add(self, step: _Step, channels: int) -> str:
+        _, height, width = self._shapes[step.inputs[0]]
+        if step.kind == "slice":
+            height, width = (
+                -(-n // step.window.stride_h) for n in (height - step.window.pad_top, width - step.window.pad_left)
+            )
+        elif step.kind not in ("add", "concat"):
+            height, width = step.window.output(height, width)
+        self._shapes[step.output] = channels, height, width
+        self._steps.append(step)
+        self.last = step.output
+        return step.output
+
+    def table(self) -> tuple[ConvShape, ...]:
+        """The convolutions (a fully connected layer is one), without the depthwise ones, `<network>/<layer>` each."""
+        return tuple(step.shape for step in self._steps if step.kind == "conv" and step.shape)
+
+    def graph(self) -> Graph:
+        """The network with the weights of `random_data` for each layer's name, the same on every machine.
+
+        Biases and scales are chosen by the mean squares that inputs should have, so that values spread over int8 in
+        every layer and neither die out nor all saturate. A picture's byte b becomes b - 128.
+        """
+        power = {"picture": _PICTURE}
+        layers = []
+        for step in self._steps:
+            made, power[step.output] = _numbers(step, [power[name] for name in step.inputs])
+            layers.append(made)
+        picture = Picture("RGB", (128.0,) * 3, (1.0,) * 3)
+        return Graph(self.name, (self._input,), tuple(layers), (self.last,), picture=picture)
+
+
+def _numbers(step: _Step, powers: list[float]) -> tuple[Layer, float]:
+    """The layer, and the mean square that its result should have, from those of its inputs."""
+    taps = step.window.kernel_h * step.window.kernel_w
+    if step.shape is not None:
+        data = random_data(step.shape)
+        # random_data's biases and scale are for inputs of another mean square
+        ratio = (powers[0] / _UNIFORM) ** 0.5
+        bias = np.rint(data.bias * ratio).astype(np.int32)
+        deviation = _UNIFORM**0.5 * (step.shape.depth * powers[0] * 4 / 3) ** 0.5
+        scale = max(1, round(step.spread * 2**SCALE_SHIFT / deviation))
+        power = step.spread**2 / (2 if step.relu else 1)
+        layer = Layer(step.kind, step.output, step.inputs, step.window, step.relu, scale=scale, w=data.w, bias=bias)
+        return layer, power
+    scale = round(_AVERAGE_GAIN * 2**SCALE_SHIFT / taps) if step.kind == "average_pool" else 0
+    power = {
+        # a residual sum; ReLU takes what little is below 0
+        "add": sum(powers),
+        # the largest of a few half-normal values
+        "max_pool": 2 * powers[0],
+        # (mean of a half-normal value)^2 = 2 / pi of its mean square
+        "average_pool": _AVERAGE_GAIN**2 * powers[0] * 2 / np.pi,
+    }.get(step.kind, sum(powers) / len(powers))
+    return Layer(step.kind, step.output, step.inputs, step.window, step.relu, scale=scale), float(power)

@@ -1,0 +1,173 @@
+"""Whole networks on the RTL: labels, cycles, CPU-seconds, the model's error, and where the time of the arrays goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..report import CAUSES, percent
+from ..results import Event, OnEvent, Plan, Row, Status
+from ..sources import NetworkSource, pictures
+from .results import Result, Sheet
+
+#: Networks on each chip; `all`: on every stored picture, otherwise on the first.
+RUNS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "quad16",
+        (
+            "resnet8",
+            "ds_cnn",
+            "vww",
+            "squeezenet",
+            "efficientnet_lite0",
+            "minilm_block",
+            "mobilenet_v1",
+            "resnet18",
+            "googlenet",
+        ),
+    ),
+    ("quad32", ("squeezenet", "resnet50", "yolov2", "vgg16")),
+)
+#: Run on every stored picture, on quad16.
+LABELLED = ("resnet8", "squeezenet", "efficientnet_lite0")
+#: CPU-seconds of simulating that a network may take.
+SECONDS = {("quad16", "resnet8"): 3.0, ("quad16", "squeezenet"): 15.0, ("quad32", "resnet50"): 90.0}
+#: Percent by which the model may be off: end to end, and in the mean over the layers.
+ERROR = 2.0
+#: Useful PE cycles, in percent, that layers bounded by the arrays shall reach.
+UTILISATION = 90.0
+
+
+def missed(rows: Sequence[Row]) -> list[str]:
+    """Bars that were missed by runs."""
+    found = []
+    for row in rows:
+        where = f"{row.workload} on {row.chip}"
+        if row.status in (Status.FAILED, Status.FAULT, Status.MISMATCH) or row.network is None:
+            found.append(f"{where}: {row.reason}")
+            continue
+        bar = SECONDS.get((row.chip, row.workload))
+        if bar is not None and row.cpu_seconds > bar:
+            found.append(f"{where}: {row.cpu_seconds:.1f} CPU-seconds, the bar is {bar:g}")
+        for what, error in (("end to end", row.error_percent), ("mean over layers", row.network.layer_error_percent)):
+            if error is not None and abs(error) > ERROR:
+                found.append(f"{where}: model error {what} {percent(error)}, the bar is {ERROR:g} %")
+    return list(dict.fromkeys(found))
+
+
+def _line(row: Row) -> tuple[str, ...]:
+    network = row.network
+    assert network is not None
+    bound = [layer for layer in network.layers if layer.limit == "compute"]
+    cycles = sum(layer.core_cycles for layer in bound)
+    useful = sum(layer.utilisation * layer.core_cycles for layer in bound) / max(1, cycles)
+    fed = sum(layer.core_cycles * (layer.shares["compute"] + layer.shares["edges"]) for layer in bound) / max(1, cycles)
+    return (
+        row.workload,
+        f"{network.macs / 1e6:,.1f}",
+        f"{row.rtl_cycles:,}",
+        percent(row.error_percent, sign="+"),
+        percent(network.layer_error_percent),
+        percent(100 * row.utilisation, digits=1),
+        f"{100 * useful:.1f} %",
+        f"{fed:.1f} %",
+        f"{network.dram_bytes / 1e6:,.2f}",
+        f"{network.tensors_checked}",
+        f"{row.bytes_checked:,}",
+        f"{row.mismatches}",
+        f"{row.cpu_seconds:.2f}",
+        f"{row.cycles_per_second:,.0f}",
+    )
+
+
+_COLUMNS = (
+    "network",
+    "MMAC>",
+    "RTL cycles>",
+    "model error>",
+    "mean over layers>",
+    "PE util.>",
+    "util. compute-bound>",
+    "fed compute-bound>",
+    "DRAM MB>",
+    "tensors>",
+    "bytes compared>",
+    "mismatches>",
+    "CPU s>",
+    "cycles/s>",
+)
+
+
+def _answers(name: str, rows: Sequence[Row]) -> Sheet:
+    """What RTL and float network say about each picture."""
+    found = [row.network for row in rows if row.network]
+    right = sum(one.answer == one.expected for one in found)
+    right_float = sum(one.float_answer == one.expected for one in found)
+    cells = [(one.picture, one.expected, one.answer, one.float_answer) for one in found]
+    bad = frozenset(number for number, one in enumerate(found) if one.answer != one.expected)
+    title = f"{name}: right on {right} of {len(found)} pictures, the float network on {right_float}"
+    return Sheet(title, ("picture", "label", "RTL", "float"), cells, bad)
+
+
+def _layers(row: Row) -> Sheet:
+    assert row.network is not None
+    cells = [
+        (
+            layer.name,
+            layer.limit,
+            f"{layer.macs / 1e6:,.2f}",
+            f"{layer.rtl_cycles:,}",
+            percent(layer.error_percent, sign="+"),
+            f"{layer.core_cycles:,}",
+            *(f"{layer.shares[cause]:.1f}" if layer.shares else "-" for cause in CAUSES),
+        )
+        for layer in row.network.layers
+    ]
+    columns = ("layer", "limit", "MMAC>", "RTL cycles>", "model error>", "core cycles>", *(f"{c} %>" for c in CAUSES))
+    return Sheet(f"{row.workload} on {row.chip}, layer by layer", columns, cells)
+
+
+def run(tell: OnEvent) -> Result:
+    """Runs all networks, one chip after the other."""
+    from .. import runner
+
+    def pass_on(event: Event) -> None:
+        if not isinstance(event, Plan):  # the plan of all chips has been told
+            tell(event)
+
+    sources = [
+        (
+            chip,
+            [NetworkSource(name, pictures(name) if chip == "quad16" and name in LABELLED else ()) for name in names],
+        )
+        for chip, names in RUNS
+    ]
+    tell(Plan(rows=sum(max(1, len(source.inputs)) for _, some in sources for source in some)))
+    sheets, details, failures = [], [], []
+    for chip, some in sources:
+        # one simulator at a time: CPU-seconds are what this measures
+        rows = runner.run(some, chip, "loop_order", "verilator", False, 1, pass_on)
+        failures += missed(rows)
+        first = list({row.workload: row for row in reversed(rows)}.values())[::-1]
+        good = [row for row in first if row.network and row.network.layers]
+        bad = frozenset(number for number, row in enumerate(good) if missed([row]))
+        sheets.append(Sheet(f"{chip}: whole networks", _COLUMNS, [_line(row) for row in good], bad))
+        share_rows = [
+            (row.workload, *(f"{row.network.shares[cause]:.1f}" for cause in CAUSES)) for row in good if row.network
+        ]
+        columns = ("network", *(f"{cause} %>" for cause in CAUSES))
+        sheets.append(Sheet(f"{chip}: where the PE cycles went", columns, share_rows))
+        if chip == "quad16":
+            details += [_answers(name, [row for row in rows if row.workload == name]) for name in LABELLED]
+        details += [_layers(row) for row in good]
+    return Result(
+        "networks",
+        "Whole networks on the RTL",
+        "Every tensor of every network is compared with ONNX Runtime, in the words that the cores computed. CPU s: the "
+        f"simulator alone. Bars: {', '.join(f'{n} on {c} {s:g} s' for (c, n), s in SECONDS.items())}; the model within "
+        f"{ERROR:g} % end to end and in the mean over layers (of the cycles from a layer's first GEMM or VEC to its "
+        f"last); no byte differs. Compute-bound layers shall use {UTILISATION:g} % of the PEs: `util.` counts useful "
+        "multiply-accumulates, `fed` all cycles in which the array has operands; the difference are its edges (7x7 "
+        "maps in 32 rows, few channels in a word). docs/architecture.md says what the causes mean.",
+        (*sheets, *details),
+        failures=tuple(failures),
+    )

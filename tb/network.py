@@ -1,0 +1,250 @@
+"""A whole network on the chip: prepared, run for a picture, compared tensor by tensor and cycle by cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..hw.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
+from ..hw.isa import Opcode, Unit
+from ..sched.model.timeline import Executed, Timeline, play
+from ..sched.network.limits import limits
+from ..sched.network.memory import Memory
+from ..sched.network.scheduler import NetworkSchedule, layer_of, schedule
+from ..sched.network.stages import words
+from ..sched.program.check import check
+from ..sched.program.lower import lower
+from ..sched.program.program import Program
+from ..sched.schedule import Gemm, Move, Schedule, Vec
+from ..sched.workload.graph import Graph
+from . import attribution, compare, observe
+from .build import OUTPUT
+from .device import DeviceError, Job, Run
+from .readout import Record
+from .results import LayerFigures, NetworkFigures, Row
+from .sources import Feed, label_of
+
+Inputs = Mapping[str, NDArray[np.int8]]
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedNetwork:
+    """A network ready to run: everything but the numbers of its inputs."""
+
+    made: NetworkSchedule
+    program: Program
+    timeline: Timeline
+
+    @property
+    def graph(self) -> Graph:
+        return self.made.graph
+
+
+def prepare(graph: Graph, chip: ChipConfig, tell: Callable[[str], None] = lambda what: None) -> PreparedNetwork:
+    """Schedules, lowers, checks and predicts a network. Raises what those raise on what does not fit."""
+    memory = Memory(OUTPUT / "schedules", chip)
+    made = schedule(graph, chip, lambda layer, number, of: tell(f"scheduling {layer} ({number + 1} of {of})"), memory)
+    tell("lowering")
+    program = lower(made.schedule, chip)
+    tell("checking the program")
+    check(program, chip, made.schedule)
+    tell("predicting its cycles")
+    return PreparedNetwork(made, program, play(program, chip))
+
+
+def job(prepared: PreparedNetwork, inputs: Inputs, chip: ChipConfig, patience: int, margin: int) -> Job:
+    """What the device needs to run it once; every computed word is observed."""
+    arrays = prepared.made.arrays(inputs)
+    memory, outputs = [], []
+    for tensor in prepared.made.schedule.tensors:
+        packed = None if tensor.role == "output" else tensor.layout.pack(arrays[tensor.name], chip.lanes)
+        for piece in tensor.pieces:
+            offset = piece.address & ((1 << OFFSET_BITS) - 1)
+            if packed is None:
+                outputs.append((piece.tile, offset, piece.words))
+            else:
+                memory.append((piece.tile, offset, packed[piece.first : piece.first + piece.words]))
+    return Job(prepared.program, memory, outputs, patience * prepared.timeline.cycles + margin, observe=True)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How many bytes of how many tensors were compared, how many differ, and where the first one is."""
+
+    tensors: int
+    checked: int
+    wrong: int
+    first: str
+
+
+def compare_bytes(prepared: PreparedNetwork, run: Run, inputs: Inputs, chip: ChipConfig) -> Compared:
+    """Compares every word that the cores computed, and the outputs in DRAM, with ONNX Runtime's tensors.
+
+    Whole words are compared: lanes without a channel must be zero.
+    """
+    from .golden_graph import golden_values
+
+    made = prepared.made
+    golden = golden_values(prepared.graph, dict(inputs))
+    expected = {name: words(array[0], made.lanes[name], chip.lanes) for name, array in golden.items()}
+    computed = observe.values(made.schedule, run.observed, chip)
+    # A tensor may be seen as one row of pixels after the other, or as one column of them.
+    golden_words = {name: expected[name].reshape(found.words.shape) for name, found in computed.items()}
+    mismatches = observe.compare_values(computed, golden_words)
+    checked = sum(right.size for right in golden_words.values())
+    wrong = sum(mismatch.count for mismatch in mismatches)
+    first = str(mismatches[0]) if mismatches else ""
+    missing = {layer.output for layer in prepared.graph.layers if layer.kind != "concat"} - computed.keys()
+    if missing:  # an operation without a box would go unchecked
+        raise AssertionError(f"network {prepared.graph.name}: nothing was observed of {', '.join(sorted(missing))}")
+    place = 0
+    for tensor in made.schedule.tensors:
+        if tensor.role != "output":
+            continue
+        got = np.concatenate(run.memory[place : place + len(tensor.pieces)])
+        place += len(tensor.pieces)
+        right = expected[tensor.name].reshape(got.shape)
+        differ = int(np.count_nonzero(got != right))
+        checked, wrong = checked + right.size, wrong + differ
+        if differ and not first:
+            first = f"output {tensor.name} in DRAM"
+    return Compared(len(computed), checked, wrong, first)
+
+
+def dram_bytes(prepared: PreparedNetwork, chip: ChipConfig) -> int:
+    """Bytes that DRAM reads and writes during a run, the program's own included."""
+    drams = set(chip.drams)
+    moved = sum(
+        op.words * ((op.src.tile in drams) + (op.dst.tile in drams))
+        for op in prepared.made.schedule.operations
+        if isinstance(op, Move)
+    )
+    return moved * chip.lanes + prepared.program.instructions * max(INSTRUCTION_BYTES, chip.lanes)
+
+
+def spans(
+    records: list[Record] | tuple[Executed, ...] | list[Executed], chip: ChipConfig, made: Schedule
+) -> dict[str, tuple[int, int]]:
+    """For each layer, the start of its first GEMM or VEC and the end of its last."""
+    units = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
+    found: dict[str, tuple[int, int]] = {}
+    for core in chip.cores:
+        for unit, opcode in units.items():
+            kind = opcode.name.lower()
+            labels = [
+                layer_of(op.label)
+                for op in made.operations
+                if isinstance(op, Gemm | Vec) and op.kind == kind and op.core == core
+            ]
+            ran = sorted(
+                (entry.start, entry.end)
+                for entry in records
+                if entry.tile == core and entry.unit is unit and entry.opcode is opcode
+            )
+            for label, (start, end) in zip(labels, ran, strict=True):
+                low, high = found.get(label, (start, end))
+                found[label] = min(low, start), max(high, end)
+    return found
+
+
+def figures(prepared: PreparedNetwork, run: Run, chip: ChipConfig) -> tuple[tuple[LayerFigures, ...], dict[str, float]]:
+    """Each layer's cycles and where the arrays' time went, and the same for the whole run."""
+    graph, made = prepared.graph, prepared.made.schedule
+    measured = spans(run.records, chip, made)
+    predicted = spans(list(prepared.timeline.executed), chip, made)
+    macs = {layer.output: graph.macs(layer) for layer in graph.layers}
+    found = attribution.attribute(
+        prepared.program, made, run.records, run.cycles, chip, lambda op: layer_of(op.label), macs
+    )
+    by_layer = {share.layer: share for share in found.layers}
+    pes = chip.rows * chip.cols
+    bound = limits(prepared.made, chip)
+    rows = []
+    kinds = {layer.output: layer.kind for layer in graph.layers}
+    for name, (start, end) in measured.items():
+        share = by_layer.get(name)
+        rows.append(
+            LayerFigures(
+                name=name,
+                kind=kinds.get(name, "copy"),
+                macs=macs.get(name, 0),
+                limit=bound[name],
+                rtl_cycles=end - start,
+                model_cycles=predicted[name][1] - predicted[name][0],
+                core_cycles=share.total // pes if share else 0,
+                utilisation=share.utilisation if share else 0.0,
+                shares=_percent(share) if share else {},
+            )
+        )
+    order = {layer.output: index for index, layer in enumerate(graph.layers)}
+    rows.sort(key=lambda row: order.get(row.name, len(order)))
+    return tuple(rows), _percent(found.total)
+
+
+def _percent(share: attribution.Share) -> dict[str, float]:
+    """The categories of a share in percent of it."""
+    total = max(1, share.total)
+    return {name: 100.0 * cycles / total for name, cycles in share.cycles.items()}
+
+
+def row(prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipConfig) -> Row:
+    """Everything that came of a run."""
+    made, graph = prepared.made.schedule, prepared.graph
+    pairs = compare.pair(run.records, prepared.timeline.executed, prepared.program)
+    faults = compare.fault_reports(run, prepared.program, made)
+    peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
+    found, layers, shares, answer = Compared(0, 0, 0, ""), (), {}, ""
+    if not faults:
+        if run.trace_shortage:
+            raise DeviceError(f"{title} on {chip.name}: {run.trace_shortage}")
+        found = compare_bytes(prepared, run, feed.arrays, chip)
+        layers, shares = figures(prepared, run, chip)
+        if graph.labels:
+            answer = label_of(graph, _top1(prepared, run, chip))
+    return Row(
+        workload=title,
+        chip=chip.name,
+        scheduler=made.scheduler,
+        simulator=run.simulator,
+        rtl_cycles=run.cycles,
+        model_cycles=prepared.timeline.cycles,
+        utilisation=min(1.0, graph.total_macs / peak),
+        bytes_checked=found.checked,
+        mismatches=found.wrong,
+        first_mismatch=found.first,
+        faults=len(faults),
+        fault_reports=faults,
+        instructions=prepared.program.instructions,
+        cpu_seconds=run.cpu_seconds,
+        first_divergence=compare.first_divergence(pairs, made, prepared.program.operation_of_tag, prepared.program),
+        network=NetworkFigures(
+            picture=feed.name,
+            answer=answer,
+            expected=label_of(graph, feed.label),
+            float_answer=label_of(graph, feed.float_label),
+            macs=graph.total_macs,
+            tensors_checked=found.tensors,
+            dram_bytes=dram_bytes(prepared, chip),
+            spilled=prepared.made.spilled,
+            layers=layers,
+            shares=shares,
+        ),
+    )
+
+
+def _top1(prepared: PreparedNetwork, run: Run, chip: ChipConfig) -> int:
+    """The class that the chip's own result names: the channel of the first output with the largest value."""
+    name = prepared.graph.outputs[0]
+    place = 0
+    for tensor in prepared.made.schedule.tensors:
+        if tensor.role != "output":
+            continue
+        if tensor.name == name:
+            packed = np.concatenate(run.memory[place : place + len(tensor.pieces)])
+            scores = prepared.made.output(name, tensor.layout.unpack(packed).astype(np.int8, copy=False))
+            return int(np.argmax(scores.reshape(-1)))
+        place += len(tensor.pieces)
+    raise AssertionError(f"output {name} has no tensor")

@@ -1,0 +1,97 @@
+"""VECs that must not be: one fault each that names its cause, nothing written, and the next one runs as ever."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshloom.hw.core import vector_golden
+from meshloom.hw.isa import Cause, Region, VectorOp, address
+
+from .vector_bench import CHIPS, COUNTS, FORMAT, ONE, Vec, complete, random_memories, run
+
+LINE = {"in_w": 6, "x_plane": 6, "out_w": 6, "pixels": 6}
+MAC, SUM, MAX, ADD, REQUANT, TRANSPOSE = VectorOp
+WINDOW = {"kernel_h": 2, "kernel_w": 2}
+FAULTS: dict[str, tuple[Vec, Cause, int]] = {
+    "reserved": ({"reserved": 1}, Cause.RESERVED_BITS, 0),
+    "last reserved": ({"reserved": 1 << (FORMAT.width - FORMAT.used - 1)}, Cause.RESERVED_BITS, 0),
+    "op 6": ({"op": 6}, Cause.RESERVED_BITS, 0),
+    "op 7": ({"op": 7}, Cause.RESERVED_BITS, 0),
+    **{f"{op.name} from OUT": ({"op": op, "x_out": 1}, Cause.RESERVED_BITS, 0) for op in (ADD, REQUANT)},
+    **{
+        f"{op.name} with addend": ({"op": op, "addend": 1}, Cause.RESERVED_BITS, 0)
+        for op in (MAX, ADD, REQUANT, TRANSPOSE)
+    },
+    **{f"no {name}": ({"op": MAX, name: 0}, Cause.SHAPE, 0) for name in COUNTS},
+    **{
+        f"{op.name} with {name} {count}": ({"op": op, name: count}, Cause.SHAPE, 0)
+        for op in (ADD, REQUANT, TRANSPOSE) for name, count in (("kernel_h", 2), ("kernel_w", 31), ("kernel_w", 0))
+    },
+    "x in A": (LINE | {"op": MAX, "x_base": 58}, Cause.ADDRESS, address(Region.MAIN, 61)),
+    "x in A far": ({"op": SUM, "x_base": 65535}, Cause.ADDRESS, address(Region.MAIN, 65535)),
+    "x in A, window": (
+        LINE | {"op": MAC, "x_base": 50, "x_plane": 12, "pixels": 5, "out_w": 5} | WINDOW,
+        Cause.ADDRESS,
+        address(Region.MAIN, 61),
+    ),
+    "x in OUT": (LINE | {"op": TRANSPOSE, "x_out": 1, "x_base": 69}, Cause.ADDRESS, address(Region.OUT, 71)),
+    "x in ACC": (LINE | {"op": REQUANT, "x_base": 14}, Cause.ADDRESS, address(Region.ACC, 4 * 19)),
+    "y in B": ({"op": MAC, "y_base": 35, "blocks": 3}, Cause.ADDRESS, address(Region.B, 37)),
+    "y in B far": ({"op": MAC, "y_base": 65535, "blocks": 2}, Cause.ADDRESS, address(Region.B, 65535)),
+    "y in OUT": (LINE | {"op": ADD, "y_base": 70}, Cause.ADDRESS, address(Region.OUT, 71)),
+    "bias": ({"op": SUM, "addend": 1, "addend_base": 18, "blocks": 2}, Cause.ADDRESS, address(Region.ACC, 4 * 19)),
+    "bias far": ({"op": MAC, "addend": 1, "addend_base": 16383}, Cause.ADDRESS, address(Region.ACC, 4 * 16383)),
+    "result": (LINE | {"op": MAX, "dest_base": 79}, Cause.ADDRESS, address(Region.VEC, 83)),
+    "result far": ({"op": ADD, "dest_base": 16383}, Cause.ADDRESS, address(Region.VEC, 16383)),
+    "result of a transposition": (
+        LINE | {"op": TRANSPOSE, "blocks": 2, "x_plane": 6, "dest_base": 73}, Cause.ADDRESS, address(Region.VEC, 83)
+    ),
+}  # fmt: skip
+
+
+def test_faults_name_their_cause_and_never_hang() -> None:
+    """Each bad VEC between two good ones: one fault each, all retire, and the good ones' results are there."""
+    config = CHIPS["odd memories"]
+    memories = random_memories(config, 12)
+    good = complete(ONE | LINE | {"op": SUM, "dest_base": 3, "scale": 60000, "addend": 1})
+    vecs: list[int] = []
+    for tag, (change, _, _) in enumerate(FAULTS.values()):
+        body = ONE | {"dest_base": 40, "tag": tag} | change
+        reserved = body.pop("reserved", 0)
+        vecs += [FORMAT.pack(body) | reserved << FORMAT.used, FORMAT.pack(good | {"tag": 1000 + tag})]
+    outcome = run(config, memories, vecs)
+    found = {tag: (cause, value) for cause, tag, value in outcome.faults}
+    assert {name: found.get(tag) for tag, name in enumerate(FAULTS)} == {
+        name: (cause, value) for name, (_, cause, value) in FAULTS.items()
+    }
+    assert len(outcome.faults) == len(FAULTS)
+    assert not outcome.out_of_range
+    assert all(address < config.core.vec_words for _, address in outcome.written)
+    assert [retired["tag"] for retired in outcome.retired] == [
+        n for tag in range(len(FAULTS)) for n in (tag, 1000 + tag)
+    ]
+    expected = memories.copy()
+    vector_golden.vec(config, expected, good)
+    np.testing.assert_array_equal(outcome.vec[:40], expected.vec[:40])
+
+
+def test_void_vecs_write_nothing() -> None:
+    config = CHIPS["odd memories"]
+    wrong = [change for change, cause, _ in FAULTS.values() if cause is not Cause.ADDRESS]
+    vecs = [
+        FORMAT.pack(ONE | {name: value for name, value in change.items() if name != "reserved"})
+        | change.get("reserved", 0) << FORMAT.used
+        for change in wrong
+    ]
+    outcome = run(config, random_memories(config, 13), vecs)
+    assert len(outcome.faults) == len(outcome.retired) == len(vecs)
+    assert outcome.written == []
+
+
+def test_golden_refuses_what_leaves_a_memory() -> None:
+    config = CHIPS["odd memories"]
+    for change, cause, _ in FAULTS.values():
+        if cause is Cause.ADDRESS:
+            with pytest.raises(IndexError, match=r"^VEC (reaches|writes) "):
+                vector_golden.vec(config, random_memories(config, 14), complete(ONE | change))

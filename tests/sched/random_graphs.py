@@ -1,0 +1,122 @@
+"""Random small networks with every kind of layer, and what their layers mean by definition."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.sched.workload.graph import Graph, Layer, Picture, Value, Window
+
+
+def random_graph(seed: int, layers: int = 9) -> Graph:
+    """A network of one or two inputs; weights over all of int8, scales and biases so that some results saturate."""
+    random = np.random.default_rng(seed)
+    size = (int(random.integers(1, 6)), int(random.integers(4, 10)), int(random.integers(4, 10)))
+    inputs = tuple(Value(f"in{index}", *size, 0.25) for index in range(random.integers(1, 3)))
+    graph = Graph(f"random{seed}", inputs, (), ())
+    for index in range(layers):
+        layer = _layer(random, graph, f"l{index}")
+        graph = Graph(graph.name, inputs, (*graph.layers, layer), ())
+    used = {name for layer in graph.layers for name in layer.inputs}
+    ends = tuple(layer.output for layer in graph.layers if layer.output not in used)
+    return Graph(
+        graph.name,
+        inputs,
+        graph.layers,
+        ends,
+        steps={layer.output: 0.5 + index for index, layer in enumerate(graph.layers)},
+        real=bool(random.integers(2)),
+        labels=("a", "ü"),
+        picture=Picture("RGB", (1.0, 2.5, 3.0), (0.5, 1 / 3, 7.0)),
+        notes=("from nowhere",),
+    )
+
+
+def random_inputs(graph: Graph, seed: int) -> dict[str, NDArray[np.int8]]:
+    """Inputs over all of int8."""
+    random = np.random.default_rng(seed)
+    return {value.name: random.integers(-128, 128, value.shape).astype(np.int8) for value in graph.inputs}
+
+
+def _layer(random: np.random.Generator, graph: Graph, name: str) -> Layer:
+    """A layer that fits the tensors there are, on a recent one."""
+    values = list(graph.values.values())
+    x = values[-int(random.integers(1, min(3, len(values)) + 1))]
+    mates = [value for value in values if value.shape == x.shape]
+    level = [value for value in values if value.shape[2:] == x.shape[2:]]
+    relu, clamp = bool(random.integers(2)), int(random.choice([127, 127, 90]))
+    k = kernel_h, kernel_w = [int(random.integers(1, min(3, side) + 1)) for side in (x.height, x.width)]
+    top, left, bottom, right = [int(random.integers(0, k[index % 2])) for index in range(4)]
+    stride_h, stride_w = random.integers(1, 3, 2).tolist()
+    dilation = 2 if max(k) > 1 and min(x.height, x.width) > 4 and random.integers(4) == 0 else 1
+    window = Window(kernel_h, kernel_w, stride_h, stride_w, top, left, bottom, right, dilation)
+    kind = random.choice(["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice"])
+    match kind:
+        case "conv" | "depthwise":
+            outputs = int(random.integers(1, 7)) if kind == "conv" or x.channels == 1 else x.channels
+            inputs = 1 if kind == "depthwise" and x.channels > 1 else x.channels
+            w = random.integers(-128, 128, (outputs, inputs, *k)).astype(np.int8)
+            bias = random.integers(-30000, 30000, outputs).astype(np.int32)
+            scale = int(2**17 / (100 * w[0].size ** 0.5) * random.uniform(0.5, 2))
+            kind = "conv" if x.channels == 1 else kind  # a depthwise layer of one channel is a convolution
+            return Layer(kind, name, (x.name,), window, relu, clamp, scale, w, bias)
+        case "average_pool":
+            scale = max(1, min(65535, int(2**17 / (k[0] * k[1]) * random.uniform(0.4, 1.5))))
+            return Layer(kind, name, (x.name,), window, relu, clamp, scale)
+        case "max_pool":
+            return Layer(kind, name, (x.name,), window, relu, clamp)
+        case "add":
+            other = mates[random.integers(len(mates))]
+            return Layer(kind, name, (x.name, other.name), relu=relu, clamp=clamp)
+        case "concat":
+            chosen = [level[random.integers(len(level))].name for _ in range(random.integers(1, 4))]
+            return Layer(kind, name, tuple(chosen))
+        case _:
+            top, left = int(random.integers(0, min(2, x.height))), int(random.integers(0, min(2, x.width)))
+            return Layer("slice", name, (x.name,), Window(1, 1, stride_h, stride_w, top, left))
+
+
+def defined_values(graph: Graph, inputs: dict[str, NDArray[np.int8]]) -> dict[str, NDArray[np.int64]]:
+    """All tensors by the definitions in sched/workload/graph.py, in int64, window by window."""
+    found = {name: array.astype(np.int64) for name, array in inputs.items()}
+    for layer in graph.layers:
+        x, window = found[layer.inputs[0]], layer.window
+        if layer.kind == "add":
+            y = np.clip(x + found[layer.inputs[1]], -128, 127)
+        elif layer.kind == "concat":
+            y = np.concatenate([found[name] for name in layer.inputs], axis=1)
+        elif layer.kind == "slice":
+            y = x[:, :, window.pad_top :: window.stride_h, window.pad_left :: window.stride_w]
+        else:
+            y = _windows(graph, layer, x)
+        if layer.kind not in ("concat", "slice"):
+            y = np.clip(y, 0 if layer.relu else -128, layer.clamp)
+        found[layer.output] = y
+    return found
+
+
+def _windows(graph: Graph, layer: Layer, x: NDArray[np.int64]) -> NDArray[np.int64]:
+    y, w = np.zeros(graph.value(layer.output).shape, np.int64), layer.window
+    for oy, ox in np.ndindex(y.shape[2:]):
+        taps = [
+            (ky, kx, oy * w.stride_h + ky * w.dilation - w.pad_top, ox * w.stride_w + kx * w.dilation - w.pad_left)
+            for ky, kx in np.ndindex(w.kernel_h, w.kernel_w)
+        ]
+        taps = [tap for tap in taps if 0 <= tap[2] < x.shape[2] and 0 <= tap[3] < x.shape[3]]
+        if layer.kind == "max_pool":
+            y[0, :, oy, ox] = np.max([x[0, :, iy, ix] for _, _, iy, ix in taps], axis=0)
+            continue
+        sums = np.zeros(y.shape[1], np.int64)
+        for ky, kx, iy, ix in taps:
+            if layer.w is None:
+                sums += x[0, :, iy, ix]
+            elif layer.kind == "depthwise":
+                sums += layer.w[:, 0, ky, kx].astype(np.int64) * x[0, :, iy, ix]
+            else:
+                sums += layer.w[:, :, ky, kx].astype(np.int64) @ x[0, :, iy, ix]
+        sums = sums if layer.bias is None else sums + layer.bias
+        # exact: half to even of an integer over 2^17
+        whole, rest = np.divmod(sums * layer.scale, 1 << 17)
+        up = (rest > 1 << 16) | ((rest == 1 << 16) & (whole % 2 == 1))
+        y[0, :, oy, ox] = np.clip(whole + up, -128, 127)
+    return y

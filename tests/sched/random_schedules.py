@@ -1,0 +1,139 @@
+"""Random schedules on a small chip, and what lowered programs must leave in its memories."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig
+from meshloom.hw.isa import Region, VectorOp, address
+from meshloom.sched.functional import Memories, execute
+from meshloom.sched.program.program import Program
+from meshloom.sched.schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
+from meshloom.sched.validation import validate
+
+from .any_order import Interleaver
+
+DATA_REGIONS = (Region.MAIN, Region.B, Region.ACC, Region.OUT, Region.VEC)
+DATA_WORDS = 48  # of each DRAM tile that random operations use
+
+
+def small_chip(**changes: object) -> ChipConfig:
+    values: dict[str, object] = {
+        "name": "small",
+        "lanes": 4,
+        "cols": 3,
+        "floorplan": ["dram core spm", "host core dram"],
+        "core": CoreConfig(a_words=24, b_words=40, acc_words=10, out_words=16, vec_words=20),
+        "spm_words": 40,
+        "dram": DramConfig(words=65536, bytes_per_cycle=4),
+        "semaphores": 64,
+    }
+    return ChipConfig.model_validate(values | changes)
+
+
+def schedule_of(operations: list[Operation], chip: ChipConfig) -> Schedule:
+    return Schedule(
+        chip=chip.name, chip_digest=chip.digest, workload="random", scheduler="test", operations=tuple(operations)
+    )
+
+
+def random_vec(rng: random.Random) -> dict[str, int]:
+    """Body of a VEC of any kind on small planes; not always one that the small chip takes."""
+    op = rng.choice(list(VectorOp))
+    in_w, rows = rng.randint(1, 3), rng.randint(1, 3)
+    windowed, biased = op in (VectorOp.MAC, VectorOp.SUM, VectorOp.MAX), op in (VectorOp.MAC, VectorOp.SUM)
+    return {
+        "op": op, "x_out": rng.randrange(2) if op not in (VectorOp.ADD, VectorOp.REQUANT) else 0,
+        "x_base": rng.randrange(4 if op == VectorOp.REQUANT else 10), "x_plane": in_w * rows, "in_w": in_w,
+        "blocks": rng.randint(1, 2), "kernel_h": rng.randint(1, 3) if windowed else 1,
+        "kernel_w": rng.randint(1, 3) if windowed else 1, "stride_h": rng.randint(1, 2), "stride_w": rng.randint(1, 2),
+        "dilation": rng.randint(1, 2), "pad_top": rng.randrange(3), "pad_left": rng.randrange(3),
+        "out_w": rng.randint(1, 3), "pixels": rng.randint(1, 5), "y_base": rng.randrange(8),
+        "addend": rng.randrange(2) if biased else 0, "addend_base": rng.randrange(8), "dest_base": rng.randrange(12),
+        "scale": rng.randrange(1 << 16), "relu": rng.randrange(2), "clamp": rng.randrange(128),
+    }  # fmt: skip
+
+
+def copy_of_a(words: int) -> dict[str, int]:
+    """Body of a VEC that copies the first words of A to VEC."""
+    ones = dict.fromkeys(("blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation"), 1)
+    sizes = dict.fromkeys(("x_plane", "in_w", "out_w", "pixels"), words)
+    return ones | sizes | {"op": VectorOp.MAX, "clamp": 127}
+
+
+def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[Operation]:
+    """Valid operations between all memories; they overlap a lot."""
+    places = [(t, r) for t in chip.tiles for r in DATA_REGIONS]
+    places = [place for place in places if memory_words(chip, *place)]
+    issuers = [tile for tile in chip.tiles if tile != chip.host]
+    found: list[Operation] = []
+
+    def span(words: int) -> Span:
+        tile, region = rng.choice(places)
+        room = min(memory_words(chip, tile, region), DATA_WORDS)
+        run = rng.choice((words, words, rng.randint(1, words)))
+        return Span(tile=tile, address=address(region, rng.randrange(room)), run=run, stride=run + rng.randrange(3))
+
+    while len(found) < count:
+        if rng.random() < 0.7:
+            words = rng.randint(1, 10)
+            src, dst = span(words), span(words)
+            issuer = rng.choice((src.tile, dst.tile, rng.choice(issuers)))
+            op: Operation = Move(issuer=issuer, src=src, dst=dst, words=words, label=f"move {len(found)}")
+        elif rng.random() < 0.4:
+            op = Vec(core=rng.choice(chip.cores), fields=random_vec(rng), label=f"vec {len(found)}")
+        else:
+            in_w, rows = rng.randint(1, 3), rng.randint(1, 3)
+            base, addend = rng.randrange(8), rng.randrange(3)
+            fields = {
+                "a_base": rng.randrange(20), "a_plane": in_w * rows, "in_w": in_w, "k_blocks": rng.randint(1, 2),
+                "kernel_h": rng.randint(1, 2), "kernel_w": rng.randint(1, 2), "stride_h": 1, "stride_w": 1,
+                "dilation": 1,
+                "pad_top": rng.randrange(2), "pad_left": rng.randrange(2), "out_w": rng.randint(1, 3),
+                "pixels": rng.randint(1, 4), "b_base": rng.randrange(24), "n_blocks": rng.randint(1, 2),
+                "addend": addend, "addend_base": base, "to_acc": rng.randrange(2),
+                "dest_base": base if addend == 2 else rng.randrange(10), "scale": rng.randrange(1 << 16),
+                "relu": rng.randrange(2), "clamp": rng.randrange(128),
+            }  # fmt: skip
+            op = Gemm(core=rng.choice(chip.cores), fields=fields, label=f"gemm {len(found)}")
+        try:
+            validate(schedule_of([op], chip), chip)
+        except ScheduleError:
+            continue
+        found.append(op)
+    return found
+
+
+def random_memories(seed: int, chip: ChipConfig) -> Memories:
+    memories, rng = Memories(chip), np.random.default_rng(seed)
+    for tile in chip.tiles:
+        for region in DATA_REGIONS:
+            if memory_words(chip, tile, region):
+                held = memories.region(tile, region)[:512]
+                held[:] = rng.integers(0, 256, held.shape, np.uint8)
+    return memories
+
+
+def same(wanted: Memories, found: Memories, program: Program) -> bool:
+    """Equal in all words but those of the code."""
+    code = min(stream.address for stream in (*program.streams, program.boot))
+    stop = dict.fromkeys(wanted.chip.drams, code)
+    return all(
+        np.array_equal(held[: stop.get(tile)], found.region(tile, region)[: stop.get(tile)])
+        for (tile, region), held in wanted.touched().items()
+    )
+
+
+def interleave(program: Program, chip: ChipConfig, data: int, seed: int) -> tuple[Memories, Interleaver]:
+    memories = random_memories(data, chip)
+    interleaver = Interleaver(program, memories, seed)
+    interleaver.run()
+    return memories, interleaver
+
+
+def expected(schedule: Schedule, chip: ChipConfig, data: int) -> Memories:
+    memories = random_memories(data, chip)
+    execute(schedule.operations, memories)
+    return memories

@@ -1,0 +1,286 @@
+"""Float operators, one small model each: quantised, every one keeps its meaning; what cannot run is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from meshloom.sched.onnx.errors import UnsupportedError
+from meshloom.sched.onnx.quantise import quantise, quantise_with_report
+from meshloom.sched.workload.graph import Window
+
+from .float_models import FloatModel, decibels, integer_outputs, run_float
+
+# -- operators -------------------------------------------------------------------------------------------------
+
+OPERATORS: dict[str, tuple[Callable[[], tuple[FloatModel, str]], str]] = {}
+
+
+def operator(kinds: str, **model: Any) -> Callable:
+    """A model that makes its last tensor from `x`; `kinds`: the layers that it becomes."""
+
+    def enter(build: Callable[[FloatModel], str]) -> Callable[[FloatModel], str]:
+        def make() -> tuple[FloatModel, str]:
+            m = FloatModel(**model)
+            return m, build(m)
+
+        OPERATORS[getattr(build, "__name__", "")] = (make, kinds)
+        return build
+
+    return enter
+
+
+@operator("conv")
+def conv_same_lower(m):
+    return m.conv("x", "y", (4, 3, 2, 2), auto_pad="SAME_LOWER", strides=[1, 1])
+
+
+@operator("conv", shape=(1, 3, 9, 8))
+def conv_same_upper(m):
+    return m.conv("x", "y", (4, 3, 3, 2), auto_pad="SAME_UPPER", strides=[2, 3])
+
+
+@operator("conv")
+def conv_all_attributes(m):
+    return m.conv("x", "y", (4, 3, 3, 2), pads=[1, 0, 2, 1], strides=[2, 1], dilations=[2, 2], group=1)
+
+
+@operator("depthwise depthwise", shape=(1, 6, 8, 8))
+def depthwise(m):
+    return m.conv(m.conv("x", "a", (6, 1, 3, 3), group=6), "y", (6, 1, 2, 2), group=6)
+
+
+@operator("conv conv", shape=(1, 6, 8, 8))
+def groups(m):
+    return m.conv(m.conv("x", "a", (4, 3, 3, 3), group=2), "y", (8, 1, 2, 2), group=4)
+
+
+@operator("conv depthwise")
+def batch_normalisation_folded_or_alone(m):
+    def normalisation(source: str, output: str) -> str:
+        numbers = [m.constant(m.random.uniform(0.5, 2, 4)) for _ in range(4)]
+        return m.node("BatchNormalization", [source, *numbers], output, epsilon=1e-3)
+
+    a = m.node("Relu", normalisation(m.conv("x", "a", (4, 3, 3, 3)), "b"), "c")
+    return normalisation(a, "y")
+
+
+@operator("conv")
+def arithmetic_folded(m):
+    a = m.conv("x", "a", (4, 3, 3, 3))
+    a = m.node("Mul", [m.constant(np.array([1, -2, 3, 0.5]).reshape(1, 4, 1, 1)), a], "b")
+    a = m.node("Sub", [m.constant(0.7), a], "c")
+    a = m.node("Div", [a, m.constant(np.array([1, 2, 3, 4]).reshape(4, 1, 1))], "d")
+    a = m.node("Sub", [a, m.constant(np.full((1, 4, 1, 1), 0.1))], "e")
+    return m.node("Add", [m.constant(np.array([1.0])), a], "y")
+
+
+@operator("conv conv add max_pool concat")
+def activations(m):
+    """Fused into a convolution and an addition; a layer of its own where others see the operand."""
+    a = m.node("Clip", [m.conv("x", "a", (4, 3, 1, 1)), m.constant(0.0), m.constant(0.5)], "b")
+    b = m.conv("x", "c", (4, 3, 1, 1))
+    c = m.node("Clip", [m.node("Add", [a, b], "d"), "", m.constant(1.0)], "e")
+    return m.node("Concat", [m.node("Relu", c, "f"), m.node("Identity", m.node("Relu", b, "g"), "h")], "y", axis=1)
+
+
+@operator("conv add add")
+def one_tensor_twice(m):
+    a = m.conv("x", "a", (4, 3, 1, 1))
+    return m.node("Sum", [m.node("Add", [a, a], "b"), a], "y")
+
+
+@operator("conv", opset=6 + 1)
+def old_clip_and_pad(m):
+    a = m.node("Pad", "x", "a", pads=[0, 0, 1, 2, 0, 0, 3, 4])
+    return m.node("Clip", m.conv(a, "b", (4, 3, 3, 3), pads=[1, 1, 0, 0]), "y", min=0.0, max=0.5)
+
+
+@operator("conv max_pool average_pool")
+def padded_pools(m):
+    a = m.node("Relu", m.conv("x", "a", (4, 3, 1, 1)), "b")
+    b = m.node("MaxPool", m.node("Pad", [a, m.integers(0, 0, 1, 1, 0, 0, 1, 1)], "c"), "d", kernel_shape=[3, 3])
+    c = m.node("Pad", [b, m.integers(0, 0, 0, 1, 0, 0, 0, 1), m.constant(0.0)], "e")
+    return m.node("AveragePool", c, "y", kernel_shape=[3, 2], strides=[2, 1])
+
+
+@operator("max_pool max_pool average_pool", shape=(1, 3, 12, 11))
+def pools(m):
+    a = m.node("MaxPool", "x", "a", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    b = m.node("MaxPool", a, "b", kernel_shape=[2, 2], dilations=[2, 2], pads=[1, 1, 0, 0])
+    return m.node("AveragePool", b, "y", kernel_shape=[2, 2], pads=[1, 0, 0, 1], count_include_pad=1)
+
+
+@operator("max_pool max_pool", shape=(1, 2, 6, 7))
+def pools_that_do_not_fit(m):
+    """The last window of a ceil_mode pool never begins in the padding."""
+    a = m.node("MaxPool", "x", "a", kernel_shape=[2, 2], strides=[3, 3], pads=[1, 1, 1, 1], ceil_mode=1)
+    return m.node("MaxPool", a, "y", kernel_shape=[1, 2], strides=[2, 2], pads=[0, 1, 0, 1], ceil_mode=1)
+
+
+@operator("conv average_pool conv")
+def classifier(m):
+    a = m.node("GlobalAveragePool", m.conv("x", "a", (4, 3, 3, 3)), "b")
+    b = m.node("Dropout", m.node("Flatten", a, "c"), "d")
+    return m.node("Gemm", [b, m.normal(4, 5), m.normal(5)], "y", alpha=0.5, beta=2.0)
+
+
+@operator("conv conv")
+def flattened_picture(m):
+    a = m.node("Reshape", [m.conv("x", "a", (4, 3, 3, 3)), m.integers(0, -1)], "b")
+    b = m.node("MatMul", [a, m.normal(4 * 36, 5, scale=0.1)], "c")
+    return m.node("Relu", m.node("Add", [m.normal(5), b], "d"), "y")
+
+
+@operator("conv conv conv", shape=("batch", 3, 8, 8))
+def shape_computed(m):
+    """As exporters write x.view(x.size(0), -1)."""
+    a = m.conv("x", "a", (4, 3, 3, 3))
+    size = m.node("Gather", [m.node("Shape", a, "b"), m.constant(0, np.int64)], "c", axis=0)
+    size = m.node("Unsqueeze", [size, m.integers(0)], "d")
+    shape = m.node("Concat", [size, m.integers(-1)], "e", axis=0)
+    b = m.node("Gemm", [m.node("Reshape", [a, shape], "f"), m.normal(5, 144, scale=0.1)], "g", transB=1)
+    return m.conv(m.node("Unsqueeze", [b, m.integers(2, 3)], "h"), "y", (6, 5, 1, 1))
+
+
+@operator("average_pool conv", opset=11)
+def mean_and_squeeze(m):
+    a = m.node("ReduceMean", "x", "a", axes=[-1, 2], keepdims=0)
+    return m.node("Gemm", [a, m.normal(3, 5), m.normal(1)], "y")
+
+
+@operator("average_pool max_pool conv", opset=18)
+def newer_reduce_mean(m):
+    """And a node that no result depends on."""
+    a = m.node("ReduceMean", ["x", m.integers(2, 3)], "a")
+    b = m.node("Squeeze", [m.node("GlobalMaxPool", a, "b"), m.integers(2, 3)], "c")
+    return m.node("LogSoftmax", m.node("MatMul", [b, m.normal(3, 5)], "d"), "y") and "d"
+
+
+@operator("conv max_pool conv concat conv")
+def branches(m):
+    a = m.node("Relu", m.conv("x", "a", (4, 3, 1, 1)), "b")
+    b = m.node("MaxPool", a, "c", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    c = m.node("Relu", m.conv(a, "d", (2, 4, 3, 3), pads=[1, 1, 1, 1]), "e")
+    return m.conv(m.node("Concat", [b, c, a], "f", axis=1), "y", (3, 10, 1, 1))
+
+
+@operator("slice slice slice slice concat slice conv")
+def space_to_depth(m):
+    a = m.node("SpaceToDepth", "x", "a", blocksize=2)
+    b = m.node("Slice", [a, m.integers(1, 0), m.integers(100, 4), m.integers(-2, 3), m.integers(1, 3)], "b")
+    return m.conv(b, "y", (4, 12, 1, 2))
+
+
+@operator("conv")
+def a_conv_on_flattened_pixels(m):
+    a = m.node("Reshape", ["x", m.integers(1, 192, 1, 1)], "a")
+    return m.conv(a, "y", (5, 192, 1, 1))
+
+
+@operator("conv", opset=15)
+def constants_computed(m):
+    w = m.node("Transpose", m.normal(3, 3, 3, 4), "w", perm=[3, 2, 0, 1])
+    w = m.node("Mul", [w, m.node("Constant", [], "half", value_float=0.5)], "w2")
+    return m.node("Cast", m.node("Conv", ["x", w], "a"), "y", to=onnx.TensorProto.FLOAT)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_keeps_its_meaning(name):
+    make, kinds = OPERATORS[name]
+    m, output = make()
+    model, data = m.build(output), m.data()
+    report = quantise_with_report(model, data)
+    assert [layer.kind for layer in report.graph.layers] == kinds.split()
+    (end,) = report.graph.outputs
+    for x in data:
+        exact = run_float(model, x)[output]
+        found = integer_outputs(report.graph, x)[end]
+        assert found.size == exact.size
+        assert decibels(exact, found) > 22, report.layers
+    assert report.snr_db > 25
+
+
+def test_windows_survive():
+    m = FloatModel()
+    graph = quantise(m.build(conv_all_attributes(m)), m.data())
+    assert graph.layers[0].window == Window(3, 2, 2, 1, 1, 0, 2, 1, 2)
+
+
+# -- what cannot be -----------------------------------------------------------------------------------------------
+
+
+def test_everything_unsupported_is_listed_at_once():
+    m = FloatModel(opset=13)
+    a = m.conv("x", "a", (4, 3, 3, 3))
+    b = m.node("LeakyRelu", a, "b")
+    c = m.node("Sigmoid", m.conv(b, "c", (4, 4, 1, 1), strides=[9, 1]), "d")
+    d = m.node("Mul", [b, a], "e")
+    m.node("Clip", [d, m.constant(-1.0)], "f")
+    m.node("AveragePool", "f", "g", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    m.node("Concat", ["g", "g"], "h", axis=2)
+    m.node("Add", ["h", m.normal(1, 1, 12, 6)], "i")
+    m.node("Softmax", a, "s", axis=1)
+    m.node("Conv", ["s", m.node("Identity", "a", "computed")], "t")
+    m.nodes[-1].name = ""
+    m.node("Reshape", [a, m.integers(1, 6, 6, 4)], "u")
+    m.node("Pad", [a, m.integers(0, 0, 1, 1, 0, 0, 1, 1)], "v", mode="reflect")
+    m.node("Slice", [a, m.integers(0), m.integers(3), m.integers(2)], "w")
+    m.node("Resize", [a, "", m.constant([1, 1, 2, 2])], "z")
+    with pytest.raises(UnsupportedError) as caught:
+        quantise(m.build("i", "t", "u", "v", "w", "z", c), m.data(), name="net")
+    text = str(caught.value)
+    for part in (
+        "net: 14 nodes cannot run on the chip",
+        "n_b (LeakyRelu): no layer does that",
+        "n_c (Conv): stride_h = 9, the GEMM instruction reaches 7",
+        "n_d (Sigmoid): no layer does that",
+        "n_e (Mul): of two tensors; one must be a constant",
+        "n_f (Clip): clips at -1 and inf",
+        "n_g (AveragePool): padding that does not count in the average",
+        "n_h (Concat): axis = 2; channels are axis 1",
+        "n_i (Add): its constant differs from pixel to pixel",
+        "n_s (Softmax): inside of the network; at its end it is left out",
+        "-> t (Conv): its weights ('computed') is computed, must be a constant",
+        "n_u (Reshape): from [1, 4, 6, 6] to [1, 6, 6, 4]",
+        "n_v (Pad): mode = reflect; only zeros are padded with",
+        "n_w (Slice): a slice goes forward and reaches the last row and column",
+        "n_z (Resize): no layer does that",
+    ):
+        assert part in text, part
+
+
+def padded_max_pool(m: FloatModel) -> str:
+    return m.node("MaxPool", m.node("Pad", ["x", m.integers(0, 0, 1, 1, 0, 0, 1, 1)], "p"), "y", kernel_shape=[3, 3])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda m: m.conv("x", "y", (4, 3, 3, 2), dilations=[2, 3]), r"dilations \[2, 3\] must be equal"),
+        (lambda m: m.conv("x", "y", (4, 3, 16, 1), pads=[8, 0, 8, 0]), "kernel_h = 16, the GEMM instruction"),
+        (padded_max_pool,
+         "zeros around an operand that may be negative"),
+        (lambda m: m.node("Relu", m.node("QuantizeLinear", ["x", m.constant(1.0)], "q"), "y"), "is quantised already"),
+        (lambda m: m.node("AveragePool", "x", "y", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1), "ceil_mode"),
+        (lambda m: m.node("Conv", ["x", m.constant(np.full((4, 3, 1, 1), np.nan))], "y"), "weights are not finite"),
+        (lambda m: m.node("ReduceMean", "x", "y", axes=[1]), "over axes .1.; must be over rows and columns"),
+        (lambda m: m.node("Gemm", ["x", m.normal(8, 4)], "y"), "operand has shape"),
+        (lambda m: m.node("Div", [m.constant(1.0), "x"], "y"), "divides by a tensor"),
+        (lambda m: m.node("Div", ["x", m.constant(0.0)], "y"), "divides by zero"),
+        (lambda m: m.node("Clip", ["x", m.constant([])], "y"), "its operands or attributes make no sense"),
+        (lambda m: m.conv("x", "y", (4, 3, 3, 3), pads=[1, 1]), r"pads \[1, 1\] must be top, left, bottom and right"),
+        (lambda m: m.conv("x", "y", (4, 3, 3, 3), strides=[0, 1]), "or are less than 1"),
+        (lambda m: m.conv("x", "y", (4, 3, 3, 3), kernel_shape=[3, 2]), "its kernel_shape, .* contradict its weights"),
+        (lambda m: m.node("Add", ["x", m.node("GlobalAveragePool", "x", "a")], "y"), "must be alike"),
+        (lambda m: m.node("BatchNormalization", ["x", *[m.constant([1.0] * 3)] * 4], "y", training_mode=1), "training"),
+    ],
+)  # fmt: skip
+def test_operators_that_are_refused(build, message):
+    m = FloatModel(opset=13 if "shape" in message or "zeros" in message else 14)
+    with pytest.raises(UnsupportedError, match=message):
+        quantise(m.build(build(m)), m.data())

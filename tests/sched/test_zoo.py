@@ -1,0 +1,232 @@
+"""The built-in networks: that they are what they are called, that their data is whole, and what they decide."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from meshloom.sched.workload import networks, zoo
+from meshloom.sched.workload.layers import WorkloadError, random_data
+from meshloom.tb.golden_graph import golden_values
+from meshloom.tb.pictures import read_picture
+
+#: Multiply-accumulates, layers of each kind, shape of the result. The sums are those of the papers' or the makers'
+#: tables: ResNet-50 4.1 G, VGG-16 15.5 G, GoogLeNet 1.58 G (with 5x5, without auxiliary heads), MobileNet-v1 569 M,
+#: YOLOv2 29.46 billion operations, two for each product (darknet's own count), DS-CNN 2.66 M, MobileNet 0.25 7.49 M.
+FACTS = {
+    "resnet8": (12_501_632, {"conv": 10, "add": 3, "average_pool": 1}, (1, 10, 1, 1)),
+    "ds_cnn": (2_656_768, {"conv": 6, "depthwise": 4, "average_pool": 1}, (1, 12, 1, 1)),
+    "vww": (7_489_664, {"conv": 15, "depthwise": 13, "average_pool": 1}, (1, 2, 1, 1)),
+    "squeezenet": (349_151_936, {"conv": 26, "concat": 8, "max_pool": 3, "average_pool": 1}, (1, 1000, 1, 1)),
+    "efficientnet_lite0": (385_187_552, {"conv": 34, "depthwise": 16, "add": 9, "average_pool": 1}, (1, 1000, 1, 1)),
+    "minilm_block": (32 * (4 * 384 * 384 + 2 * 384 * 1536), {"conv": 6}, (1, 384, 1, 32)),
+    "resnet18": (1_814_073_344, {"conv": 21, "add": 8, "max_pool": 1, "average_pool": 1}, (1, 1000, 1, 1)),
+    "resnet50": (4_089_184_256, {"conv": 54, "add": 16, "max_pool": 1, "average_pool": 1}, (1, 1000, 1, 1)),
+    "vgg16": (15_470_264_320, {"conv": 16, "max_pool": 5}, (1, 1000, 1, 1)),
+    "googlenet": (1_582_671_872, {"conv": 58, "concat": 9, "max_pool": 13, "average_pool": 1}, (1, 1000, 1, 1)),
+    "yolov2": (14_732_084_224, {"conv": 23, "max_pool": 5, "slice": 4, "concat": 1}, (1, 425, 13, 13)),
+    "mobilenet_v1": (568_740_352, {"conv": 15, "depthwise": 13, "average_pool": 1}, (1, 1000, 1, 1)),
+}
+#: How many of the stored pictures the float networks get right.
+RIGHT = {"resnet8": 18, "ds_cnn": 19, "vww": 10, "squeezenet": 15, "efficientnet_lite0": 18}
+
+
+def test_all_networks_are_here():
+    assert set(zoo.names()) == set(FACTS)
+    assert len(zoo.names()) == len(FACTS)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_networks_are_the_published_ones(name: str):
+    macs, kinds, shape = FACTS[name]
+    graph = zoo.load(name)
+    assert graph.name == name
+    assert graph.total_macs == macs
+    assert Counter(layer.kind for layer in graph.layers) == kinds
+    assert graph.value(graph.outputs[-1]).shape == shape
+    assert graph.real == (name in zoo.TRAINED)
+    # nothing is computed in vain, nothing is fed in vain
+    used = {source for layer in graph.layers for source in layer.inputs}
+    made = {layer.output for layer in graph.layers}
+    assert made - used == set(graph.outputs)
+    assert {value.name for value in graph.inputs} <= used
+
+
+@pytest.mark.parametrize("name", networks.GRAPHS)
+def test_tables_and_graphs_are_one(name: str):
+    graph, table = zoo.load(name), getattr(networks, name)()
+    convolutions = [layer for layer in graph.layers if layer.kind == "conv"]
+    for layer, shape in zip(convolutions, table, strict=True):
+        if shape.name == "vgg16/fc6":  # a matrix product in the table
+            assert graph.conv_shape(layer).w_shape == (4096, 512, 7, 7)
+            assert graph.conv_shape(layer).macs == shape.macs
+        else:
+            assert graph.conv_shape(layer) == shape
+        if name != "vgg16":
+            assert layer.w is not None
+            np.testing.assert_array_equal(layer.w, random_data(shape).w)
+
+
+def test_residual_blocks():
+    graph = zoo.load("resnet50")
+    made = {layer.output: layer for layer in graph.layers}
+    assert made["add2_1"].inputs == ("conv2_1_shortcut", "conv2_1_3")
+    assert made["add4_2"].inputs == ("add4_1", "conv4_2_3")
+    assert made["add4_2"].relu
+    assert not made["conv4_2_3"].relu
+    assert [layer.output for layer in graph.users("add4_1")] == ["conv4_2_1", "add4_2"]
+    assert made["conv5_1_2"].window.stride_h == 2
+    assert made["conv5_1_1"].window.stride_h == 1
+    assert graph.value("pool1").shape == (1, 64, 56, 56)
+
+
+def test_inception_modules():
+    graph = zoo.load("googlenet")
+    made = {layer.output: layer for layer in graph.layers}
+    parts = ("conv4_c_1x1", "conv4_c_3x3", "conv4_c_5x5", "conv4_c_projection")
+    assert made["concat4_c"].inputs == parts
+    assert {made[part].inputs[0] for part in parts[1:]} == {"conv4_c_3x3_reduce", "conv4_c_5x5_reduce", "pool4_c"}
+    assert graph.value("concat3_b").shape == (1, 480, 28, 28)
+    assert graph.value("concat5_b").shape == (1, 1024, 7, 7)
+
+
+def test_the_passthrough_of_yolov2_is_space_to_depth():
+    graph = zoo.load("yolov2")
+    made = {layer.output: layer for layer in graph.layers}
+    assert graph.value("slice01").shape == (1, 64, 13, 13)
+    assert graph.value("concat8").shape == (1, 1280, 13, 13)
+    quarters = [made[name].window for name in made["concat8"].inputs[:4]]
+    assert [(window.pad_top, window.pad_left) for window in quarters] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert {(window.stride_h, window.stride_w) for window in quarters} == {(2, 2)}
+
+
+def test_fire_modules_and_inverted_bottlenecks():
+    graph = zoo.load("squeezenet")
+    made = {layer.output: layer for layer in graph.layers}
+    assert made["fire4"].inputs == ("fire4_expand1", "fire4_expand3")
+    assert made["fire4_expand1"].inputs == made["fire4_expand3"].inputs == ("fire4_squeeze",)
+    graph = zoo.load("efficientnet_lite0")
+    made = {layer.output: layer for layer in graph.layers}
+    assert made["add3_2"].inputs == ("conv3_1_project", "conv3_2_project")
+    assert made["conv4_1_depthwise"].window.kernel_h == 5
+    # ReLU6: 6 in steps of the tensor
+    layer = made["conv4_1_depthwise"]
+    assert layer.relu
+    assert layer.clamp * graph.value(layer.output).step == pytest.approx(6, rel=0.05) or layer.clamp == 127
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v1"])
+def test_random_values_spread_and_do_not_die(name: str):
+    graph = zoo.load(name)
+    values = golden_values(graph, {"picture": read_picture(zoo.pictures(name)[3][0], graph)})
+    for layer in graph.layers:
+        value = values[layer.output].astype(int)
+        assert 8 < value.std() < 60
+        assert np.mean(np.abs(value) >= 127) < 0.05
+
+
+def test_random_weights_are_the_same_everywhere():
+    layer = next(layer for layer in zoo.load("resnet18").layers if layer.output == "conv3_1_2")
+    assert layer.w is not None
+    assert layer.bias is not None
+    digest = hashlib.sha256(layer.w.tobytes() + layer.bias.astype("<i4").tobytes() + str(layer.scale).encode())
+    assert digest.hexdigest() == "eb21862e8caa9abf4f45543d490d0954bf20a0213d5e8fa87f74c6cebf20826d"
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.names() if name not in ("minilm_block", "yolov2")])
+def test_pictures_fit_their_networks(name: str):
+    graph, found = zoo.load(name), zoo.pictures(name)
+    assert len(found) >= 10
+    assert zoo.arrays(name) == {}
+    for path, label in found:
+        with Image.open(path) as image:
+            assert image.size == (graph.inputs[0].width, graph.inputs[0].height)
+        assert label is None or 0 <= label < len(graph.labels)
+    assert all((label is None) == (name not in zoo.TRAINED) for _, label in found)
+
+
+@pytest.mark.parametrize("name", ["minilm_block", "yolov2"])
+def test_arrays_fit_their_networks(name: str):
+    graph, found = zoo.load(name), zoo.arrays(name)
+    assert zoo.pictures(name) == []
+    assert zoo.float_top1(name) == zoo.int8_top1(name) == ()
+    assert {value.name: value.shape for value in graph.inputs} == {key: x.shape for key, x in found.items()}
+    for array in found.values():
+        assert array.dtype == np.int8
+        assert array.std() > 1
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_recorded_decisions(name: str):
+    truth = [label for _, label in zoo.pictures(name)]
+    right = [sum(a == b for a, b in zip(top1(name), truth, strict=True)) for top1 in (zoo.float_top1, zoo.int8_top1)]
+    assert right[0] == RIGHT[name]
+    assert right[1] >= right[0] - 1  # quantising costs at most one
+    assert zoo.load(name).labels
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("resnet8", 20), ("ds_cnn", 25), ("vww", 10), ("squeezenet", 3), ("efficientnet_lite0", 2)]
+)
+def test_onnx_runtime_still_decides_as_recorded(name: str, count: int):
+    graph = zoo.load(name)
+    (source,) = (value.name for value in graph.inputs)
+    for (path, _), recorded in list(zip(zoo.pictures(name), zoo.int8_top1(name), strict=True))[:count]:
+        scores = golden_values(graph, {source: read_picture(path, graph)})[graph.outputs[0]]
+        assert scores.argmax() == recorded
+
+
+def test_the_encoder_block_has_real_numbers():
+    graph = zoo.load("minilm_block")
+    assert [layer.inputs[0] for layer in graph.layers] == ["hidden"] * 3 + ["context", "attended", "activated"]
+    values = golden_values(graph, zoo.arrays("minilm_block"))
+    for layer in graph.layers:
+        assert values[layer.output].std() > 1
+        assert np.abs(values[layer.output].astype(int)).max() > 100
+
+
+def test_files_are_the_ones_that_sources_md_lists():
+    page = (zoo.DATA / "SOURCES.md").read_text()
+    listed = page.partition("\n## Files\n")[2].partition("\n## ")[0].splitlines()[3:]
+    files = [path for path in sorted(zoo.DATA.rglob("*")) if path.is_file() and path.name != "SOURCES.md"]
+    assert listed == [
+        f"| {path.relative_to(zoo.DATA).as_posix()} | {hashlib.sha256(path.read_bytes()).hexdigest()} |"
+        for path in files
+    ]
+    assert sum(path.stat().st_size for path in files) < 15_000_000
+    for name, folder in zoo.TRAINED.items():
+        assert f"\n## {name}.onnx\n" in page
+        assert folder == name or f"\n## {folder}/\n" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet5", "unknown network 'resnet5': did you mean .*resnet50"),
+        ("squeezenet1", "did you mean squeezenet"),
+        ("resnet50/conv1", "unknown network"),
+        ("?", "there are resnet8, ds_cnn, .*mobilenet_v1"),
+    ],
+)
+def test_unknown_names_say_what_is_near(name: str, message: str):
+    for ask in (zoo.load, zoo.pictures, zoo.arrays, zoo.file, zoo.float_top1):
+        with pytest.raises(WorkloadError, match=message):
+            ask(name)
+
+
+def test_random_networks_have_no_file():
+    with pytest.raises(WorkloadError, match="'vgg16' has random weights and no file; there are resnet8, "):
+        zoo.file("vgg16")
+    assert zoo.file("vww").is_file()
+    assert zoo.float_top1("vgg16") == ()
+
+
+def test_importing_the_zoo_is_cheap():
+    program = "import sys, meshloom.sched.workload.zoo; assert not {'onnx', 'PIL', 'onnxruntime'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,121 @@
+"""Input files: pictures and arrays become the input tensor as the network says, or a clear error."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from meshloom.sched.workload.graph import Graph, Layer, Picture, Value
+from meshloom.tb.pictures import InputError, read_picture
+
+MEAN, STD, STEP = (120.0, 100.5, 90.0), (60.0, 64.0, 50.0), 1 / 32
+
+
+def net(picture: Picture | None, channels: int = 3, step: float = STEP, inputs: int = 1) -> Graph:
+    values = tuple(Value(f"x{index}", channels, 4, 6, step) for index in range(inputs))
+    return Graph("net", values, (Layer("max_pool", "y", ("x0",)),), ("y",), picture=picture)
+
+
+RGB = net(Picture("RGB", MEAN, STD))
+GREY = net(Picture("L", (128.0,), (128.0,)), 1, 1 / 128)
+
+
+@pytest.fixture
+def pixels():
+    return np.random.default_rng(5).integers(0, 256, (4, 6, 3)).astype(np.uint8)
+
+
+def test_colours(tmp_path, pixels):
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    found = read_picture(tmp_path / "a.png", RGB)
+    assert found.dtype == np.int8
+    assert found.shape == (1, 3, 4, 6)
+    for c, y, x in np.ndindex(3, 4, 6):
+        exact = (int(pixels[y, x, c]) - Fraction(MEAN[c])) / Fraction(STD[c]) / Fraction(STEP)
+        assert found[0, c, y, x] == max(-128, min(127, round(exact)))  # half to even
+
+
+def test_all_bytes_of_a_grey_picture(tmp_path):
+    ramp = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    for first in (0, 100, 232):
+        Image.fromarray(ramp + np.uint8(first)).save(tmp_path / "a.png")
+        found = read_picture(tmp_path / "a.png", GREY)
+        np.testing.assert_array_equal(found[0, 0], (ramp + np.uint8(first)).astype(int) - 128)
+
+
+def test_modes_are_converted(tmp_path, pixels):
+    image = Image.fromarray(pixels)
+    image.save(tmp_path / "rgb.png")
+    wanted = read_picture(tmp_path / "rgb.png", RGB)
+    opaque = image.copy()
+    opaque.putalpha(255)
+    opaque.save(tmp_path / "opaque.png")
+    np.testing.assert_array_equal(read_picture(tmp_path / "opaque.png", RGB), wanted)
+    image.quantize(24).save(tmp_path / "palette.png")
+    np.testing.assert_array_equal(read_picture(tmp_path / "palette.png", RGB), wanted)
+    image.convert("L").save(tmp_path / "grey.png")
+    grey = read_picture(tmp_path / "grey.png", GREY)
+    np.testing.assert_array_equal(read_picture(tmp_path / "rgb.png", GREY), grey)
+    image.convert("1").save(tmp_path / "bits.png")
+    assert set(np.unique(read_picture(tmp_path / "bits.png", GREY))) <= {-128, 127}
+
+
+def test_arrays(tmp_path):
+    graph = net(None)
+    array = np.random.default_rng(1).integers(-128, 128, (1, 3, 4, 6)).astype(np.int8)
+    np.save(tmp_path / "a.npy", array)
+    np.testing.assert_array_equal(read_picture(tmp_path / "a.npy", graph), array)
+    np.save(tmp_path / "a.npy", array[0])
+    np.testing.assert_array_equal(read_picture(tmp_path / "a.npy", graph), array)
+    real = np.linspace(-6, 6, 72, dtype=np.float32).reshape(1, 3, 4, 6)
+    np.save(tmp_path / "a.npy", real)
+    np.testing.assert_array_equal(
+        read_picture(tmp_path / "a.npy", graph), np.clip(np.rint(real.astype(float) * 32), -128, 127)
+    )
+
+
+def refused(path, graph, message):
+    with pytest.raises(InputError, match=message) as caught:
+        read_picture(path, graph)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_pictures(tmp_path, pixels):
+    image, path = Image.fromarray(pixels), tmp_path / "a.png"
+    image.resize((8, 4)).save(path)
+    refused(path, RGB, r"a.png: is 8x4 pixels \(width x height\), network net takes 6x4; crop or resize")
+    image.putalpha(254)
+    image.save(path)
+    refused(path, RGB, "has transparent pixels; put it on a background")
+    refused(
+        path, net(None), r"the input of network net is no picture; give an .npy file, int8 or float32 \[1, 3, 4, 6\]"
+    )
+    refused(path, net(RGB.picture, 1), "another number of channels than input x0")
+    refused(path, net(RGB.picture, inputs=2), "network net has 2 inputs")
+    Image.fromarray(np.zeros((4, 6), np.uint16)).save(path)
+    refused(path, GREY, "more than 8 bits for a channel")
+    refused(tmp_path / "none.png", RGB, "none.png: cannot be read")
+    path.write_bytes(b"not a picture")
+    refused(path, RGB, "is no picture; give PNG or JPEG, or an .npy file")
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (300, 300, 3)).astype(np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:5000])
+    refused(path, RGB, "a.png: cannot be read")
+
+
+def test_wrong_arrays(tmp_path):
+    path = tmp_path / "a.npy"
+    for array in (np.zeros((1, 3, 4, 5), np.int8), np.zeros((1, 3, 4, 6), np.float64), np.zeros((), np.int8)):
+        np.save(path, array)
+        refused(path, RGB, r"a.npy: holds .*; input x0 of network net is int8 or float32 \[1, 3, 4, 6\]")
+    np.save(path, np.full((1, 3, 4, 6), np.nan, np.float32))
+    refused(path, RGB, "values that are no numbers")
+    np.save(path, np.zeros((1, 3, 4, 6), np.float32))
+    refused(path, net(None, step=0.0), "input x0 has no step; give an int8 .npy file")
+    np.save(path, np.array([{}], object), allow_pickle=True)
+    refused(path, RGB, "cannot be read as an .npy file")
+    path.write_bytes(path.read_bytes()[:20])
+    refused(path, RGB, "cannot be read as an .npy file")
+    refused(tmp_path / "none.npy", RGB, "none.npy: cannot be read")
