@@ -12,7 +12,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test lint verilog bench clean
+.PHONY: help setup sim test lint verilog bench prove soak clean
 
 help: ## list every target
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -42,6 +42,12 @@ verilog: $(STAMP) ## write the synthesisable Verilog of a chip and its manifest 
 
 bench: $(STAMP) ## measure speed and exactness, side by side with other simulators
 	$(BIN)/meshloom bench
+
+prove: $(STAMP) ## prove the network on chip: buffers, arbiters, routers, freedom from deadlock (minutes)
+	$(BIN)/python -m meshloom.tb.prove
+
+soak: $(STAMP) ## ten million flits of random traffic through meshes of many kinds, every flit checked (minutes; resumes)
+	$(BIN)/python -m meshloom.tb.noc.soak
 
 clean: ## remove build output and caches; .venv stays
 	rm -rf sim_build .pytest_cache .ruff_cache .hypothesis

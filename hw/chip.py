@@ -60,16 +60,19 @@ class Chip(wiring.Component):
         meshes = {plane: Mesh(config.width, config.height, bits[plane], depth[plane], gates[plane]) for plane in PLANES}
         for plane, mesh in meshes.items():
             m.submodules[f"{plane}_plane"] = mesh
-        clock = {"now": Signal(32), "go": Signal(), "trace": Signal()}
+        clock = {"now": Signal(32), "go": Signal(), "trace": Signal(), "ask": Signal()}
+        progress, moved = Signal(len(config.tiles)), Signal(len(config.tiles))  # a bit for each tile; ... in this cycle
+        m.d.sync += moved.eq(progress)
         drams = {tile: index for index, tile in enumerate(config.drams)}
         cores = {tile: index for index, tile in enumerate(config.cores)}
-        for tile, kind in config.tiles.items():
+        for number, (tile, kind) in enumerate(config.tiles.items()):
             ports: dict[str, Any] = {
                 "i_clk": ClockSignal(),
                 "i_rst": ResetSignal(),
                 "i_tile": tile,
                 "i_host": config.host,
                 **{f"i_{name}": signal for name, signal in clock.items()},
+                "o_progress": progress[number],
             }
             for plane, mesh in meshes.items():
                 into, out = mesh.inject(tile), mesh.eject(tile)
@@ -93,7 +96,8 @@ class Chip(wiring.Component):
                 ports |= _members("seen", Seen(config), getattr(self, f"seen_{cores[tile]}"))
             if kind is TileKind.HOST:
                 ports |= _members("bus", AXI4Lite(address_bits=8).flip(), self.bus)
-                ports |= {"o_irq": self.irq} | {f"o_{name}_out": signal for name, signal in clock.items()}
+                ports |= {"o_irq": self.irq, "i_moved": moved.any()}
+                ports |= {f"o_{name}_out": signal for name, signal in clock.items()}
             m.submodules[f"tile_{tile}"] = Instance(tile_module(kind), **ports)
         return m
 

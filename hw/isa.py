@@ -80,7 +80,40 @@ class Cause(IntEnum):
     WATCHDOG = 9  #: the run exceeded its cycle bound; value = the bound's low bits
     BUS = 10  #: the DRAM answered with an AXI error; value = first word of the burst, bit 24 set for a write
     STREAM_BUSY = 11  #: a FETCH for a stream that is still running; value = its program address
-    LENGTH = 12  #: a data packet whose tail is not where its head said; value = its address
+    LENGTH = 12  #: a packet whose tail is not where it should be; value = a data packet's address
+    STALLED = 13  #: nothing moved anywhere for as long as the host allows; value = that many cycles, low bits
+    PARITY = 14  #: a bit of a head, request or post was flipped on its way; value = what it says (address, semaphore)
+
+
+class Part(IntEnum):
+    """What a `STATE` is about: the parts of a tile that can stand still."""
+
+    STREAM = 0  #: the front end of the unit's stream; tag = the instruction whose turn it is
+    MOVER = 1  #: a MOVE that the mover sends (for whichever stream); tag = its tag
+    QUEUE = 2  #: MOVEs that other tiles have requested; tag = of the first one
+    DELIVERY = 3  #: a packet that is being written; tag = words still to come
+    DRAM = 4  #: bursts written to DRAM and not answered yet; tag = how many
+    FAULT = 5  #: a fault that this tile has raised without the host hearing of it; `waits` is its `Cause`
+
+
+class Waits(IntEnum):
+    """What a part of a tile waits for. In brackets: what fields of `STATE` mean then. Of a STREAM, sem, need and has
+    together are how many instructions it has not taken, low bits, unless said otherwise."""
+
+    NOTHING = 0  #: not reported
+    START = 1  #: a FETCH, which has never come
+    CODE = 2  #: its next instruction, which has been asked for (peer = the DRAM tile)
+    SEMAPHORE = 3  #: a semaphore (sem, need, has as they say; peer = instructions not taken, low bits)
+    TIME = 4  #: its fire time (sem, need, has, peer: its low 28 bits, sem lowest)
+    UNIT = 5  #: a unit that does not take it (QUEUE: has = waiting MOVEs, need = 1 if more stand behind in the network)
+    REQUEST_PLANE = 6  #: the request plane does not take it (peer = where it is to go)
+    DATA_PLANE = 7  #: the data plane does not take its flit (peer = where it is to go)
+    POST_PLANE = 8  #: the post plane does not take it (peer = where it is to go)
+    MEMORY = 9  #: the tile's memory does not give or take a word (DELIVERY: sem, need, has, peer: its address)
+    DRAM = 10  #: DRAM does not give or take a word, or an answer (DELIVERY, DRAM: sem, need, has, peer: its address)
+    FLITS = 11  #: the rest of its packet (DELIVERY: sem, need, has, peer: address of the next word)
+    POSTS = 12  #: the semaphores or the trace memory do not take what the instruction before has left
+    FAULT = 13  #: it has raised a fault
 
 
 @dataclass(frozen=True)
@@ -279,6 +312,7 @@ DATA_HEAD = Format(
         Field("notify_tile", 8, "tile to post to when the tail has landed"),
         Field("notify_sem", 6, "semaphore there"),
         Field("notify", 1, "1 = post"),
+        Field("parity", 1, "makes the number of ones in these fields even"),
     ),
     64,
 )
@@ -288,6 +322,7 @@ REQUEST_HEAD = Format(
         Field("dst_tile", 8, "tile that receives"),
         Field("unit", 2, "for a FETCH: the unit whose stream starts"),
         Field("fetch", 1, "1 = a FETCH for that unit's stream; 0 = a MOVE for the mover"),
+        Field("parity", 1, "makes the number of ones in the whole request even"),
     ),
     64,
 )
@@ -307,8 +342,29 @@ POST = Format(
         Field("unit", 2, "fault: `Unit`"),
         Field("tag", 16, "fault: tag of the instruction"),
         Field("value", OFFSET_BITS + 4, "fault: the offending value"),
+        Field("parity", 1, "makes the number of ones even"),
     ),
-    77,
+    78,
+)
+#: What each part of a tile says when the host asks why nothing goes on: a fault report without a cause.
+STATE = Format(
+    "STATE",
+    (
+        Field("dst_tile", 8, "the host tile"),
+        Field("fault", 1, "1"),
+        Field("part", 4, "who says this (`Part`)"),
+        Field("waits", 6, "what it waits for (`Waits`)"),
+        Field("cause", 4, "0, which tells it from a fault report"),
+        Field("tile", 8, "tile of the part"),
+        Field("unit", 2, "STREAM, FAULT: `Unit`"),
+        Field("tag", 16, "tag of the instruction (see `Part`)"),
+        Field("sem", 6, "semaphore of this tile; this field and the next ones: see `Waits`"),
+        Field("need", 6, "what it has to be at least"),
+        Field("has", 8, "what it is"),
+        Field("peer", 8, "another tile"),
+        Field("parity", 1, "makes the number of ones even"),
+    ),
+    78,
 )
 TRACE = Format(
     "TRACE",
@@ -323,6 +379,11 @@ TRACE = Format(
     ),
     128,
 )
+
+
+def with_parity(layout: Format, word: int) -> int:
+    """A packed record with its field `parity` (given as 0) such that the number of ones is even."""
+    return word | (word.bit_count() & 1) << layout.offsets["parity"][0]
 
 
 def address(region: Region, offset: int) -> int:

@@ -8,7 +8,7 @@
     front end (mover) ---> mover --+--> data plane
     front ends of a core: see   +--> request plane (RequestSender)
     `hw.core_tile`
-    SYNC, notify, faults --------------> post plane
+    SYNC, notify, faults, states ------> post plane
 
 Which tile it is comes in over `tile`, so that all tiles of one kind are one module.
 """
@@ -24,58 +24,21 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .clocking import gated_domain, in_domain
 from .config import ChipConfig, TileKind
-from .control.frontend import RING_REGION, FrontEnd
+from .control.frontend import FrontEnd
 from .control.host import HostPort
+from .control.reporter import Reporter, parts_of, units_of
 from .control.semaphores import Semaphores
 from .control.signatures import FaultReport, PostFlit
-from .control.trace import STROBED, Counter, Trace, stats_words
+from .control.trace import STROBED, Counter, Trace
 from .core_tile import CoreUnits, Seen
-from .isa import POST, REQUEST_FLIT_BITS, Cause, Region, Unit
+from .isa import POST, REQUEST_FLIT_BITS, Cause, Part, Region, Unit, Waits
 from .memory.axi import AXI4, AXI4Lite
 from .memory.bank import Bank
 from .memory.dram_port import ADDRESS_BITS, DramPort
 from .memory.mover import Mover
 from .noc.interface import Delivery, RequestSender, RequestTaker
 from .noc.router import Flit
-
-
-def units_of(kind: TileKind) -> tuple[Unit, ...]:
-    """The units of a tile kind, each with a stream of its own."""
-    return (Unit.MOVER, Unit.MATRIX, Unit.VECTOR) if kind is TileKind.CORE else (Unit.MOVER,)
-
-
-def memory_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
-    """Words of each data memory of a tile kind."""
-    core = config.core
-    return {
-        TileKind.CORE: {
-            Region.MAIN: core.a_words,
-            Region.B: core.b_words,
-            Region.ACC: 4 * core.acc_words,
-            Region.OUT: core.out_words,
-            Region.VEC: core.vec_words,
-        },
-        TileKind.SPM: {Region.MAIN: config.spm_words},
-        TileKind.DRAM: {Region.MAIN: config.dram.words},
-        TileKind.HOST: {},
-    }[kind]
-
-
-def readable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
-    """Words of each region that the tile's mover can read."""
-    trace = {Region.TRACE: config.trace_records * config.trace_words, Region.STATS: stats_words(config)}
-    regions = memory_regions(config, kind)
-    if kind is TileKind.CORE:  # the operand memories have one read port each, and the array needs it
-        regions = {region: regions[region] for region in (Region.ACC, Region.OUT, Region.VEC)}
-    return regions | trace
-
-
-def writable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
-    """Words of each region that packets can be delivered to."""
-    ring = config.ring_instructions * config.instruction_words
-    regions = memory_regions(config, kind)
-    regions.pop(Region.VEC, None)  # only the vector unit writes it
-    return regions | {RING_REGION[unit]: ring for unit in units_of(kind)}
+from .regions import RING_REGION, readable_regions, writable_regions
 
 
 def dram_bus(config: ChipConfig) -> AXI4:
@@ -86,8 +49,11 @@ def dram_bus(config: ChipConfig) -> AXI4:
 class Tile(wiring.Component):
     """One tile of kind `kind`. Planes: `<plane>_in` (from the mesh) and `<plane>_out` (to the mesh).
 
-    dram: `axi` (AXI4 master). host: `bus` (AXI4-Lite slave), `irq`, and the clock `now_out`, `go_out`, `trace_out` that
-    all tiles (this one, too) get back over `now`, `go`, `trace`. core, if `observed`: `seen` (`Seen`).
+    `progress`: something goes on in this cycle: a flit or DRAM beat moves, an instruction is taken, an array works, or
+    a stream waits for its fire time (a function of this cycle's signals: to be registered).
+    dram: `axi` (AXI4 master). host: `bus` (AXI4-Lite slave), `irq`, `moved` (some tile has shown progress), and
+    `now_out`, `go_out`, `trace_out`, `ask_out` that all tiles (this one, too) get back over `now`, `go`, `trace`,
+    `ask`. core, if `observed`: `seen` (`Seen`).
     """
 
     tile: Signal
@@ -95,6 +61,8 @@ class Tile(wiring.Component):
     now: Signal
     go: Signal
     trace: Signal
+    ask: Signal
+    progress: Signal
     astray: Signal
     astray_tile: Signal
     data_in: stream.Interface
@@ -107,14 +75,17 @@ class Tile(wiring.Component):
     seen: Any  # Seen; observed core tiles only
     bus: Any  # AXI4Lite; this and what follows: host tiles only
     irq: Signal
+    moved: Signal
     now_out: Signal
     go_out: Signal
     trace_out: Signal
+    ask_out: Signal
 
     def __init__(self, config: ChipConfig, kind: TileKind, gated: bool = False, observed: bool = False) -> None:
         self.config, self.kind, self.gated = config, kind, gated
         self.observed = observed and kind is TileKind.CORE
         members = {"tile": In(8), "host": In(8), "now": In(32), "go": In(1), "trace": In(1)}
+        members |= {"ask": In(1), "progress": Out(1)}
         members |= {"astray": In(1), "astray_tile": In(8)}  # a plane has refused a packet of this tile
         flits = {
             "data": Flit(config.data_flit_bits),
@@ -129,8 +100,8 @@ class Tile(wiring.Component):
         if self.observed:
             members["seen"] = Out(Seen(config))
         if kind is TileKind.HOST:
-            members |= {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1)}
-            members |= {"now_out": Out(32), "go_out": Out(1), "trace_out": Out(1)}
+            members |= {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1), "moved": In(1)}
+            members |= {"now_out": Out(32), "go_out": Out(1), "trace_out": Out(1), "ask_out": Out(1)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -187,9 +158,10 @@ class Tile(wiring.Component):
         landed = delivery.landed
         if kind is TileKind.DRAM:
             landed = self._dram(m, mover, delivery)
-        self._posts(m, fronts, semaphores, landed)
+        reporter = self._reporter(m, units, fronts, mover, delivery, taker, semaphores, core)
+        self._posts(m, reporter, fronts, semaphores, landed)
         self._memories(m, fronts, delivery, mover, tracer, core)
-        self._faults(m, units, fronts, mover, delivery, taker, semaphores, core)
+        self._progress(m, fronts, core)
 
         m.d.comb += tracer.enable.eq(self.trace)
         strobes = {
@@ -237,14 +209,20 @@ class Tile(wiring.Component):
         m.d.comb += delivery.landed.ready.eq(1)
         return port.written
 
-    def _posts(self, m: Module, fronts: list[FrontEnd], semaphores: Semaphores, landed: stream.Interface) -> None:
-        """What leaves over the post plane (faults, landed elsewhere, SYNCs) and what comes in."""
+    def _posts(
+        self,
+        m: Module,
+        reporter: Reporter,
+        fronts: list[FrontEnd],
+        semaphores: Semaphores,
+        landed: stream.Interface,
+    ) -> None:
+        """What leaves over the post plane (faults and states, landed elsewhere, SYNCs) and what comes in."""
         first_free = 1 + len(fronts)
         local, plane = semaphores.post(first_free), semaphores.post(first_free + 1)
         here = Signal()
         note = landed.payload
-        self._report = report = Signal(PostFlit)
-        self._reporting, self._reported = reporting, reported = Signal(), Signal()
+        reporting = reporter.send.valid
         m.d.comb += [
             here.eq(note.notify_tile == self.tile),
             local.valid.eq(landed.valid & note.notify & here),
@@ -256,9 +234,15 @@ class Tile(wiring.Component):
         flit = Signal(PostFlit)
         note_flit = Signal(PostFlit)
         m.d.comb += [note_flit.dst_tile.eq(note.notify_tile), note_flit.sem.eq(note.notify_sem), note_flit.n.eq(1)]
-        m.d.comb += [self.post_out.payload.data.eq(flit), self.post_out.payload.last.eq(1)]
+        wrong = Signal()
+        m.d.comb += [
+            self.post_out.payload.data.eq(flit),
+            self.post_out.payload.data[POST.offsets["parity"][0]].eq(flit.as_value().xor()),
+            self.post_out.payload.last.eq(1),
+            reporter.send.ready.eq(self.post_out.ready),
+        ]
         with m.If(reporting):
-            m.d.comb += [flit.eq(report), self.post_out.valid.eq(1), reported.eq(self.post_out.ready)]
+            m.d.comb += [flit.eq(reporter.send.payload), self.post_out.valid.eq(1)]
         with m.Elif(away):
             m.d.comb += [flit.eq(note_flit), self.post_out.valid.eq(1)]
         busy = reporting | away
@@ -269,11 +253,20 @@ class Tile(wiring.Component):
             busy = busy | front.send.valid
         m.d.comb += landed.ready.eq(Mux(~note.notify, 1, Mux(here, local.ready, self.post_out.ready & ~reporting)))
         arrived = data.View(PostFlit, self.post_in.payload.data)
+        # nobody but a broken network makes a post wrong: no flit of it may count, or be missing without a word
+        flipped, cut = Signal(), Signal()
+        refused = self._refused
         m.d.comb += [
-            plane.valid.eq(self.post_in.valid & ~arrived.fault),
+            flipped.eq(self.post_in.payload.data.xor()),
+            cut.eq(~self.post_in.payload.last),
+            wrong.eq(flipped | cut | (arrived.dst_tile != self.tile)),
+            plane.valid.eq(self.post_in.valid & ~arrived.fault & ~wrong),
             plane.payload.sem.eq(arrived.sem),
             plane.payload.n.eq(arrived.n),
-            self.post_in.ready.eq(arrived.fault | plane.ready),
+            self.post_in.ready.eq(arrived.fault | wrong | plane.ready),
+            refused.valid.eq(self.post_in.valid & wrong),
+            refused.cause.eq(Mux(flipped, Cause.PARITY, Mux(cut, Cause.LENGTH, Cause.DESTINATION))),
+            refused.value.eq(Mux(flipped | cut, arrived.sem, arrived.dst_tile)),
         ]
 
     def _memories(
@@ -340,7 +333,7 @@ class Tile(wiring.Component):
         with m.If(mover.read.valid & mover.read.ready):
             m.d[self._control] += was_vec.eq(of_vec)
 
-    def _faults(
+    def _reporter(
         self,
         m: Module,
         units: Sequence[Unit],
@@ -350,13 +343,14 @@ class Tile(wiring.Component):
         taker: RequestTaker,
         semaphores: Semaphores,
         core: CoreUnits | None,
-    ) -> None:
-        """Latches the first fault of the tile and reports it to the host tile."""
+    ) -> Reporter:
+        """Faults of all parts, and what each waits for, to the host tile."""
         sources = [(Unit.MOVER, mover.fault), (Unit.NONE, delivery.fault), (Unit.NONE, taker.fault)]
         sources += [(unit, front.fault) for unit, front in zip(units, fronts, strict=True)]
         sources += [(Unit.NONE, semaphores.fault)]
         if core is not None:
             sources += [(unit, block.fault) for unit, block in core.units.items()]
+        standing = [*(front.standing for front in fronts), mover.standing, taker.standing, delivery.standing]
         if self.kind is TileKind.DRAM:
             port = self._port
             refused = Signal(FaultReport)
@@ -366,31 +360,37 @@ class Tile(wiring.Component):
                 refused.value.eq(Cat(port.fault_offset, port.fault_write)),
             ]
             sources.append((Unit.MOVER, refused))
-        seen = Signal()
-        report = self._report
-        astray = Signal(FaultReport)
+            standing.append(port.standing)
+        self._refused, astray = Signal(FaultReport), Signal(FaultReport)
         m.d.comb += [
             astray.valid.eq(self.astray),
             astray.cause.eq(Cause.DESTINATION),
             astray.value.eq(self.astray_tile),
         ]
-        sources.append((Unit.NONE, astray))
-        with m.If(self._reported):
-            m.d[self._control] += self._reporting.eq(0)
-        raised = Signal()
-        self._wake += [raised, self._reporting]
-        m.d.comb += raised.eq(Cat(fault.valid for _, fault in sources).any())
-        with m.If(raised & ~seen & self.go):
-            m.d[self._control] += [seen.eq(1), self._reporting.eq(1), report.dst_tile.eq(self.host), report.fault.eq(1)]
-            m.d[self._control] += report.tile.eq(self.tile)
-            for unit, fault in reversed(sources):
-                with m.If(fault.valid):
-                    m.d[self._control] += [
-                        report.cause.eq(fault.cause),
-                        report.unit.eq(int(unit)),
-                        report.tag.eq(fault.tag),
-                        report.value.eq(fault.value),
-                    ]
+        sources += [(Unit.NONE, self._refused), (Unit.NONE, astray)]
+        reporter = self._add(m, "reporter", Reporter([unit for unit, _ in sources], parts_of(self.kind)))
+        m.d.comb += [reporter.tile.eq(self.tile), reporter.host.eq(self.host)]
+        m.d.comb += [reporter.go.eq(self.go), reporter.ask.eq(self.ask)]
+        for i, (_, fault) in enumerate(sources):
+            m.d.comb += [reporter.fault(i)[name].eq(getattr(fault, name)) for name in FaultReport.members]
+        for i, state in enumerate(standing):
+            m.d.comb += reporter.standing(i).eq(state)
+        # the mover's stream cannot tell that its unit waits for the request plane
+        with m.If(mover.forward.valid & (fronts[0].standing.waits == Waits.UNIT)):
+            state = reporter.standing(parts_of(self.kind).index((Part.STREAM, Unit.MOVER)))
+            m.d.comb += [state.waits.eq(Waits.REQUEST_PLANE), state.peer.eq(mover.forward.payload.dst_tile)]
+        return reporter
+
+    def _progress(self, m: Module, fronts: Sequence[FrontEnd], core: CoreUnits | None) -> None:
+        """Whether anything goes on here."""
+        links = [self.data_in, self.data_out, self.request_in, self.request_out, self.post_in, self.post_out]
+        steps = [link.valid & link.ready for link in links] + [front.progress for front in fronts]
+        if core is not None:
+            steps += [unit.busy for unit in core.units.values()]
+        if self.kind is TileKind.DRAM:
+            names = ("ar", "r", "aw", "w", "b")
+            steps += [getattr(self.axi, f"{name}valid") & getattr(self.axi, f"{name}ready") for name in names]
+        m.d.comb += self.progress.eq(Cat(steps).any())
 
     def _host(self, m: Module, front: FrontEnd, mover: Mover, semaphores: Semaphores) -> None:
         """The host's registers; they may start the mover's stream, as a FETCH does."""
@@ -400,12 +400,14 @@ class Tile(wiring.Component):
             host.tile.eq(self.tile),
             host.ready.eq(semaphores.ready),
             host.ended.eq(mover.ended),
-            host.fault.valid.eq(self.post_in.valid),
+            host.moved.eq(self.moved),
+            host.fault.valid.eq(self.post_in.valid & ~self._refused.valid),
             host.fault.payload.eq(self.post_in.payload.data),
             self.irq.eq(host.irq),
             self.now_out.eq(host.now),
             self.go_out.eq(host.go),
             self.trace_out.eq(host.trace),
+            self.ask_out.eq(host.ask),
         ]
         with m.If(host.start.valid):
             m.d.comb += front.start.eq(host.start)

@@ -140,3 +140,14 @@ def vec_start(config: ChipConfig, accepted: int, previous_start: int | None, pre
     if previous_start is None or previous is None:
         return earliest
     return max(earliest, previous_start + vec_occupancy(config, previous))
+
+
+def noc_arrival(hops: int, flits: int) -> int:
+    """Cycles from the injection of a packet's head to the offer of its last flit for ejection, on an idle mesh.
+
+    `hops + flits`: one cycle per router passed and per flit, so `noc_arrival(hops, 1)` is that of the head. A packet to
+    its own tile has 0 hops. Raises ValueError on negative `hops`, or `flits` below 1.
+    """
+    if hops < 0 or flits < 1:
+        raise ValueError(f"a packet of {flits} flits over {hops} hops: there is at least 1 flit, and no negative way")
+    return hops + flits

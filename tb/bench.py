@@ -8,7 +8,8 @@ traces to DRAM, and dump the ranges that were asked for.
 An image is a list of segments: first word and number of words (two big-endian 32-bit numbers), then the words, highest
 lane first. A job with `observe` logs to `job<n>_observed.bin` what the cores' units write while the program runs, in
 the order of the cycles, a record for each word: 32 bits (number of the core in [31:24], region in [23:20], offset in
-[19:0]), then the word, all little-endian.
+[19:0]), then the word, all little-endian. After a watchdog what the tiles report is read from the host's registers into
+`job<n>_states.out`, a line for each: REPORT_HIGH, then REPORT_LOW, 16 hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import re
 
 from ..hw.config import ChipConfig
 from ..hw.control.host import Register
-from ..hw.isa import Region
+from ..hw.control.reporter import report_cycles
+from ..hw.isa import Cause, Region
 from ..hw.verilog import manifest
 
 #: Registers of the bench that Python sets (name, bits) and reads.
@@ -27,6 +29,7 @@ INPUTS = {
     "program_addr": 32,
     "program_count": 32,
     "watchdog": 32,
+    "stall_limit": 32,
     "trace_tile": 32,
     "trace_addr": 32,
     "trace_count": 32,
@@ -41,6 +44,7 @@ OUTPUTS = {
     "cycles": 32,
     "fault_who": 32,
     "fault_value": 32,
+    "quiet": 32,
     "chip_id": 32,
     "protocol": 1,
 }
@@ -171,12 +175,30 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
       @(posedge clk);
     end
   endtask
+  // What every part of the chip waits for, after a watchdog.
+  reg [31:0] low;
+  integer states, left;
+  task autopsy;
+    begin
+      repeat ({report_cycles(config)}) @(posedge clk);
+      $sformat(path, "job%0d_states.out", job);
+      states = $fopen(path, "wb");
+      csr_read({r["REPORTS"]});
+      for (left = value; left != 0; left = left - 1) begin
+        csr_read({r["REPORT_LOW"]}); low = value;
+        csr_read({r["REPORT_HIGH"]});
+        $fdisplay(states, "%08x%08x", value, low);
+      end
+      $fclose(states);
+    end
+  endtask
   task boot(input [31:0] tile, input [31:0] address, input [31:0] count, input [31:0] limit, input [31:0] control);
     begin
       csr_write({r["PROGRAM_TILE"]}, tile);
       csr_write({r["PROGRAM_ADDR"]}, address);
       csr_write({r["PROGRAM_COUNT"]}, count);
       csr_write({r["WATCHDOG"]}, limit);
+      csr_write({r["STALL_LIMIT"]}, stall_limit);
       csr_write({r["CONTROL"]}, control);
       @(posedge clk);
       while (!irq) @(posedge clk);
@@ -203,6 +225,7 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
       csr_read({r["CYCLES"]}); cycles = value;
       csr_read({r["FAULT_WHO"]}); fault_who = value;
       csr_read({r["FAULT_VALUE"]}); fault_value = value;
+      csr_read({r["QUIET"]}); quiet = value;
       ran = request;
       @(posedge clk);  // whoever waits for `ran` must see it before `finished`
       if (trace_count != 0 && !status[2]) begin
@@ -211,6 +234,7 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
         csr_read({r["FAULT_WHO"]}); fault_who = value;
         csr_read({r["FAULT_VALUE"]}); fault_value = value;
       end
+      if (status[2] && (fault_who[3:0] == {int(Cause.WATCHDOG)} || fault_who[3:0] == {int(Cause.STALLED)})) autopsy;
       if (!status[2]) begin
 {chr(10).join(dumps)}
       end

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -186,9 +187,12 @@ def run(
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:
     try:
-        return tuple(float(number) for number in text.split(","))
+        found = tuple(float(number) for number in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not one number, or numbers with commas", param_hint=option) from None
+    if not all(map(isfinite, found)) or (option == "--std" and 0 in found):
+        raise typer.BadParameter(f"{text!r}: nothing can be normalised with that", param_hint=option)
+    return found
 
 
 def _publish(results: Results, path: Path, json: Path | None, per_layer: bool) -> None:

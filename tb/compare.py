@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
+from ..hw.config import ChipConfig
 from ..hw.isa import FETCH_TAG, Opcode, Unit
 from ..sched.model.timeline import Executed
 from ..sched.program.program import OPERATIONS, TAGS, Program
@@ -206,10 +207,12 @@ def first_divergence(
     )
 
 
-def fault_reports(run: Run, program: Program, schedule: Schedule) -> tuple[FaultReport, ...]:
-    """The fault that stopped a run, if one did, with the schedule's label of its operation."""
+def fault_reports(run: Run, program: Program, schedule: Schedule, chip: ChipConfig) -> tuple[FaultReport, ...]:
+    """The fault that stopped a run, if one did, with its operation's label and, after a watchdog, who waited for what."""
     if run.fault is None:
         return ()
+    from .explain import explain
+
     fault = run.fault
     return (
         FaultReport(
@@ -219,6 +222,7 @@ def fault_reports(run: Run, program: Program, schedule: Schedule) -> tuple[Fault
             tag=fault.tag,
             value=fault.value,
             label=label_of(program, schedule, fault.tag),
+            explanation=explain(run, program, schedule, chip),
         ),
     )
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hw.config import ChipConfig, TileKind, tile_position
-from ..hw.isa import Cause, Unit
+from ..hw.isa import Cause, Part, Unit, Waits
 from ..sched.program.program import Program
 from . import readout
 from .build import OUTPUT, Build, tool_variables
@@ -56,15 +56,41 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """What a part of a tile waited for when a watchdog stopped the run; what the fields mean: `hw.isa.Part`, `Waits`.
+
+    `unit` and `tag` are those of the instruction; `cause` is set, and `waits` is FAULT, for a fault that the host has
+    not heard of. `detail`: sem, need, has and peer as one number, sem lowest.
+    """
+
+    tile: int
+    part: Part
+    unit: Unit
+    waits: Waits
+    tag: int
+    sem: int = 0
+    need: int = 0
+    has: int = 0
+    peer: int = 0
+    cause: Cause = Cause.NONE
+
+    @property
+    def detail(self) -> int:
+        return self.sem | self.need << 6 | self.has << 12 | self.peer << 20
+
+
+@dataclass(frozen=True)
 class Job:
     """A program, what DRAM holds before it (`memory`: tile, word address, words uint8 [n, P]), and which DRAM ranges to
-    bring back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault. `observe`: log
-    every word that the cores compute (`Run.observed`)."""
+    bring back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault. `stall_limit`:
+    cycles in which nothing moves after which it is one (0 = never). `observe`: log every word that the cores compute
+    (`Run.observed`)."""
 
     program: Program
     memory: Sequence[tuple[int, int, NDArray[np.uint8]]]
     outputs: Sequence[tuple[int, int, int]]
     watchdog: int = 50_000_000
+    stall_limit: int = 20_000
     observe: bool = False
 
 
@@ -75,7 +101,8 @@ class Run:
     `memory`: the outputs asked for, in their order, uint8 [n, P] (empty after a fault, like `records` and `counters`).
     `trace_shortage`: why `records` are not complete, and the mend; empty if they are. `observed`: what the cores
     computed, up to the fault if there is one; empty unless asked for. `cpu_seconds`: of the run, without loading DRAM
-    and without reading traces back.
+    and without reading traces back. `standing`: after a watchdog, what every part of the chip waited for, and `quiet`,
+    for how many cycles nothing had moved; `tb.explain` puts it in words.
     """
 
     cycles: int
@@ -87,6 +114,8 @@ class Run:
     simulator: str
     trace_shortage: str = ""
     observed: Observed = field(default_factory=dict)
+    standing: tuple[Standing, ...] = ()
+    quiet: int = 0
 
 
 @dataclass
@@ -164,6 +193,7 @@ class SimulatedDevice:
             "program_addr": boot.address,
             "program_count": len(boot.instructions),
             "watchdog": job.watchdog,
+            "stall_limit": job.stall_limit,
             "trace_tile": stream.dram_tile,
             "trace_addr": stream.address,
             "trace_count": len(stream.instructions),
@@ -232,6 +262,8 @@ class SimulatedDevice:
             traced = _read_hex(folder / f"job{number}_0_records.out", plan.words, chip.lanes)
             records, counters = readout.parse(plan, traced, chip)
             shortage = readout.shortage(counters, chip)
+        states = folder / f"job{number}_states.out"
+        standing = parse_states(states.read_text()) if states.exists() else ()
         observed = read_log(folder / f"job{number}_observed.bin", chip) if job.observe else {}
         for path in folder.glob(f"job{number}_*"):
             if not self.keep:
@@ -246,7 +278,34 @@ class SimulatedDevice:
             self.build.simulator,
             shortage,
             observed,
+            standing,
+            int(result["quiet"]),
         )
+
+
+def parse_states(text: str) -> tuple[Standing, ...]:
+    """What the tiles have reported, from the bench's file: a line of REPORT_HIGH and REPORT_LOW for each."""
+    found = []
+    for line in text.split():
+        word = int(line, 16)
+        low, high = word & 0xFFFFFFFF, word >> 32
+        part, waits = Part(low >> 28), high & 0x3F
+        raised = part is Part.FAULT
+        found.append(
+            Standing(
+                tile=high >> 8 & 0xFF,
+                part=part,
+                unit=Unit(high >> 6 & 3),
+                waits=Waits.FAULT if raised else Waits(waits),
+                tag=high >> 16,
+                sem=low & 0x3F,
+                need=low >> 6 & 0x3F,
+                has=low >> 12 & 0xFF,
+                peer=low >> 20 & 0xFF,
+                cause=Cause(waits) if raised else Cause.NONE,
+            )
+        )
+    return tuple(found)
 
 
 def _stop(process: subprocess.Popen[bytes], patience: float) -> None:

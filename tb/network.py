@@ -91,8 +91,12 @@ def compare_bytes(prepared: PreparedNetwork, run: Run, inputs: Inputs, chip: Chi
     golden = golden_values(prepared.graph, dict(inputs))
     expected = {name: words(array[0], made.lanes[name], chip.lanes) for name, array in golden.items()}
     computed = observe.values(made.schedule, run.observed, chip)
-    # A tensor may be seen as one row of pixels after the other, or as one column of them.
-    golden_words = {name: expected[name].reshape(found.words.shape) for name, found in computed.items()}
+    golden_words = {}
+    for name in expected:  # in the order of the layers: the first that is wrong made the others wrong
+        if name in computed:
+            right, found = expected[name], computed[name].words
+            # A tensor may be seen as one row of pixels after the other, or as one column of them.
+            golden_words[name] = right.reshape(found.shape) if right.size == found.size else right
     mismatches = observe.compare_values(computed, golden_words)
     checked = sum(right.size for right in golden_words.values())
     wrong = sum(mismatch.count for mismatch in mismatches)
@@ -193,13 +197,14 @@ def _percent(share: attribution.Share) -> dict[str, float]:
 def row(prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipConfig) -> Row:
     """Everything that came of a run."""
     made, graph = prepared.made.schedule, prepared.graph
-    pairs = compare.pair(run.records, prepared.timeline.executed, prepared.program)
-    faults = compare.fault_reports(run, prepared.program, made)
+    faults = compare.fault_reports(run, prepared.program, made, chip)
+    if run.trace_shortage and not faults:
+        raise DeviceError(f"{title} on {chip.name}: {run.trace_shortage}")
+    records = [] if run.trace_shortage else run.records
+    pairs = compare.pair(records, prepared.timeline.executed, prepared.program)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
     found, layers, shares, answer = Compared(0, 0, 0, ""), (), {}, ""
     if not faults:
-        if run.trace_shortage:
-            raise DeviceError(f"{title} on {chip.name}: {run.trace_shortage}")
         found = compare_bytes(prepared, run, feed.arrays, chip)
         layers, shares = figures(prepared, run, chip)
         if graph.labels:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -81,35 +82,58 @@ CAUSES = ("compute", "edges", "operands", "vector", "network", "dram", "drain", 
 
 
 def network_table(rows: Sequence[Row]) -> Table:
-    """What whole networks have besides: their answers, and where the arrays' time went."""
+    """What whole networks have besides: their answers, and what they did for them."""
     made = Table(header_style="bold", pad_edge=False)
     for name in ("network", "input", "RTL says", "label", "float says"):
-        made.add_column(name, no_wrap=True, max_width=28)
-    for name in ("MMAC", "DRAM MB", "layer error", *(f"{cause} %" for cause in CAUSES)):
+        made.add_column(name, overflow="fold")
+    for name in ("MMAC", "DRAM MB", "tensors", "in DRAM", "layer error"):
         made.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         if (found := row.network) is None:
             continue
+        names = row.workload, found.picture, found.answer, found.expected, found.float_answer
         made.add_row(
-            *map(escape, (row.workload, found.picture, found.answer, found.expected or "-", found.float_answer or "-")),
+            *(escape(name) or "-" for name in names),
             f"{found.macs / 1e6:,.1f}",
             f"{found.dram_bytes / 1e6:,.2f}",
+            f"{found.tensors_checked:,}",
+            f"{len(found.spilled):,}",
             percent(found.layer_error_percent),
-            *(f"{found.shares.get(cause, 0):.1f}" for cause in CAUSES),
         )
+    return made
+
+
+def _dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+    """A table of many narrow columns; if it is too wide all the same, names in the first one are folded."""
+    made = Table(
+        title=escape(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
+        pad_edge=False, show_edge=False,
+    )  # fmt: skip
+    for index, name in enumerate(left):
+        made.add_column(name, no_wrap=index > 0, overflow="fold")
+    for name in right:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
+
+
+def share_table(rows: Sequence[Row]) -> Table:
+    """Where the arrays' time went in each network."""
+    made = _dense("where the PE cycles went, %", ("network", "input"), CAUSES)
+    for row in rows:
+        if found := row.network:
+            shares = (f"{found.shares.get(cause, 0):.1f}" for cause in CAUSES)
+            made.add_row(escape(row.workload), escape(found.picture), *shares)
     return made
 
 
 def layer_table(row: Row) -> Table:
     """The layers of a network."""
     assert row.network is not None
-    made = Table(
-        title=escape(f"{row.workload} on {row.chip}"), title_justify="left", header_style="bold", pad_edge=False
+    made = _dense(
+        f"{row.workload} on {row.chip}, layer by layer; from compute on: % of the core cycles",
+        ("layer", "kind", "limit"),
+        ("MMAC", "RTL cycles", "error", "core cycles", *CAUSES),
     )
-    for name in ("layer", "kind", "limit"):
-        made.add_column(name, no_wrap=True)
-    for name in ("MMAC", "RTL cycles", "model", "error", "core cycles", *(f"{cause} %" for cause in CAUSES)):
-        made.add_column(name, justify="right", no_wrap=True)
     for layer in row.network.layers:
         made.add_row(
             escape(layer.name),
@@ -117,10 +141,9 @@ def layer_table(row: Row) -> Table:
             layer.limit,
             f"{layer.macs / 1e6:,.2f}",
             f"{layer.rtl_cycles:,}",
-            f"{layer.model_cycles:,}",
             percent(layer.error_percent, sign="+"),
             f"{layer.core_cycles:,}",
-            *(f"{layer.shares[cause]:.1f}" if layer.shares else "-" for cause in CAUSES),
+            *(f"{layer.shares.get(cause, 0):.1f}" if layer.shares else "-" for cause in CAUSES),
         )
     return made
 
@@ -140,6 +163,7 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
     networks = [row for row in results.rows if row.network and row.network.layers]
     if networks:
         to.print(network_table(networks))
+        to.print(share_table(networks))
     for row in networks if per_layer else ():
         to.print(layer_table(row))
     to.print(summary_line(results.summary, results.wall_seconds))

@@ -109,6 +109,7 @@ class FaultReport(_Record):
     tag: Count
     value: Count
     label: str = ""  #: of the schedule's operation, if the tag names one
+    explanation: str = ""  #: after a watchdog: who waited for what, and where the circle closes
 
 
 class LayerFigures(_Record):
@@ -231,7 +232,8 @@ class Row(_Record):
             case Status.FAULT if self.fault_reports:
                 fault = self.fault_reports[0]
                 at = f"tile {fault.tile}, {fault.unit}, tag {fault.tag}" + f" ({fault.label})" * bool(fault.label)
-                return f"fault {fault.cause} at {at}, value {fault.value:#x}"
+                why = f"; {fault.explanation}" if fault.explanation else ""
+                return f"fault {fault.cause} at {at}, value {fault.value:#x}{why}"
             case Status.FAULT:
                 return f"{self.faults} faults"
             case Status.MISMATCH:

@@ -180,7 +180,6 @@ def run(
         else:
             asked += find(each)
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
-    on_event(Stage(workload=config.name, what=f"building the simulator ({simulator}), unless it is cached"))
     with _workers(jobs) as pool:
         futures = [
             (each, pool.submit(_prepare_network, each, config))
@@ -193,6 +192,7 @@ def run(
             if isinstance(each, NetworkSource):
                 on_event(Stage(workload=each.title, what="scheduling the network"))
                 future.result()
+        on_event(Stage(workload=config.name, what=f"building the simulator ({simulator}), unless it is cached"))
         built = build(config, simulator, waves)
         items: list[Item] = []
         for each, future in futures:
@@ -324,7 +324,7 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
         expected = tensor.layout.pack(golden(workload.data()), chip.lanes)
         got = np.concatenate(run.memory)
         checked, wrong = int(expected.size), int(np.count_nonzero(expected != got))
-    faults = compare.fault_reports(run, program, schedule)
+    faults = compare.fault_reports(run, program, schedule, chip)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
     return Row(
         workload=workload.name,

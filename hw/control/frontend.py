@@ -8,6 +8,9 @@ Latency: an instruction that is in the ring and waits for nothing is offered to 
 it was taken. A `fire_at` of f is offered in cycle f + 1; f already past is a LATE fault.
 Throughput: one instruction every 3 cycles.
 
+`standing`: what the stream waits for, for the host when it asks. `progress`: it goes on in this cycle, or waits for its
+fire time only.
+
 `waited_total` and `blocked_total` count cycles of instructions that have been taken: waiting for a semaphore or a fire
 time, and ready while the unit was not. In cycles without `active` no register changes.
 """
@@ -21,7 +24,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..isa import FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit
+from ..isa import FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit, Waits
 from .signatures import (
     FaultSignature,
     FetchLayout,
@@ -30,9 +33,11 @@ from .signatures import (
     PostFlit,
     Request,
     SemPost,
+    Standing,
     SyncLayout,
     TakeSignature,
     TraceRecord,
+    detail,
 )
 
 #: Which instructions a unit understands (SYNC: every unit).
@@ -63,6 +68,8 @@ class FrontEnd(wiring.Component):
     fault: Any  # FaultSignature
     waited_total: Signal
     blocked_total: Signal
+    standing: Any  # Standing
+    progress: Signal
 
     def __init__(self, config: ChipConfig, unit: Unit) -> None:
         self.config, self.unit = config, unit
@@ -83,6 +90,8 @@ class FrontEnd(wiring.Component):
                 "fault": Out(FaultSignature()),
                 "waited_total": Out(32),
                 "blocked_total": Out(32),
+                "standing": Out(Standing),
+                "progress": Out(1),
                 "active": Out(1),
             }
         )
@@ -114,8 +123,8 @@ class FrontEnd(wiring.Component):
             m.d.comb += fill.en.eq(1 << lane)
             m.d.sync += landed.eq(landed + 1)
 
-        self._fetch(m, requested, consumed, remaining, address, dram)
-        idle = Signal()
+        idle, asking = Signal(), Signal()
+        self._fetch(m, requested, consumed, remaining, address, dram, asking)
         m.d.comb += idle.eq((remaining == 0) & (requested == consumed))
         with m.If(self.start.valid):
             fetch = self.start.fetch
@@ -125,13 +134,29 @@ class FrontEnd(wiring.Component):
             with m.Else():
                 m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.STREAM_BUSY)]
                 m.d.comb += [self.fault.tag.eq(fetch.tag), self.fault.value.eq(fetch.addr)]
-        self._execute(m, read, available, consumed)
+        # While nothing is loaded; `_execute` says what an instruction that is loaded waits for.
+        standing, held = self.standing, Signal.like(requested)
+        unread = Signal(24)  # instructions of the stream that have not been taken
+        m.d.comb += [held.eq(requested - consumed), unread.eq(remaining + held)]
+        m.d.comb += Cat(standing.sem, standing.need, standing.has).eq(unread)
+        with m.If(idle):
+            m.d.comb += standing.waits.eq(Mux(address == 0, Waits.START, Waits.NOTHING))
+        with m.Elif(~available):
+            m.d.comb += [standing.waits.eq(Mux(asking, Waits.REQUEST_PLANE, Waits.CODE)), standing.peer.eq(dram)]
+        self._execute(m, read, available, consumed, unread)
         return m
 
     def _fetch(
-        self, m: Module, requested: Signal, consumed: Signal, remaining: Signal, address: Signal, dram: Signal
+        self,
+        m: Module,
+        requested: Signal,
+        consumed: Signal,
+        remaining: Signal,
+        address: Signal,
+        dram: Signal,
+        asking: Signal,
     ) -> None:
-        """Asks for the next half ring as soon as it is free."""
+        """Asks for the next half ring as soon as it is free; `asking` while it does."""
         config = self.config
         depth, words = config.ring_instructions, config.instruction_words
         chunk = Signal(range(config.fetch_chunk + 1))
@@ -156,13 +181,14 @@ class FrontEnd(wiring.Component):
             move.words.eq(chunk * words),
             self.fetch.payload.dst_tile.eq(dram),
             self.fetch.payload.code.eq(move),
-            self.fetch.valid.eq((remaining != 0) & (held <= depth - config.fetch_chunk) & self.go),
+            asking.eq((remaining != 0) & (held <= depth - config.fetch_chunk)),
+            self.fetch.valid.eq(asking & self.go),
         ]
         with m.If(self.fetch.valid & self.fetch.ready):
             m.d.sync += [requested.eq(requested + chunk), remaining.eq(remaining - chunk)]
             m.d.sync += address.eq(address + chunk * words)
 
-    def _execute(self, m: Module, read: memory.ReadPort, available: Signal, consumed: Signal) -> None:
+    def _execute(self, m: Module, read: memory.ReadPort, available: Signal, consumed: Signal, unread: Signal) -> None:
         """Load, wait, issue."""
         code = Signal(INSTRUCTION_BITS)
         m.d.comb += [code.eq(read.data.as_value()), read.addr.eq(consumed)]
@@ -170,8 +196,12 @@ class FrontEnd(wiring.Component):
         since, elapsed, waited, taken = Signal(32), Signal(32), Signal(21), Signal()
         sent, posted, traced = Signal(), Signal(), Signal()
         begun = Signal(32)
-        moving = Signal()
-        m.d.comb += self.active.eq(moving | self.fetch.valid | self.start.valid | self.ring.valid)
+        moving, going = Signal(), Signal()
+        m.d.comb += [
+            self.active.eq(moving | self.fetch.valid | self.start.valid | self.ring.valid),
+            self.progress.eq(going | (self.fetch.valid & self.fetch.ready) | self.start.valid | self.ring.valid),
+        ]
+        standing = self.standing
 
         illegal, reserved = Signal(), Signal()
         with m.Switch(head.opcode):
@@ -190,7 +220,7 @@ class FrontEnd(wiring.Component):
         m.d.comb += [self.issue.payload.code.eq(code), self.issue.payload.waited.eq(waited)]
         with m.FSM():
             with m.State("LOAD"):
-                m.d.comb += [read.en.eq(available & self.go), moving.eq(read.en)]
+                m.d.comb += [read.en.eq(available & self.go), moving.eq(read.en), going.eq(read.en)]
                 with m.If(read.en):
                     m.d.sync += since.eq(self.now + 1)
                     m.next = "WAIT"
@@ -203,6 +233,17 @@ class FrontEnd(wiring.Component):
                     due.eq((head.fire_at == 0) | (self.now == head.fire_at)),
                 ]
                 m.d.comb += nowhere.eq((head.wait_n != 0) & (head.wait_sem >= self.config.semaphores))
+                m.d.comb += [going.eq(moving | ~need), standing.tag.eq(head.tag)]
+                with m.If(need):
+                    m.d.comb += [
+                        standing.waits.eq(Waits.SEMAPHORE),
+                        standing.sem.eq(head.wait_sem),
+                        standing.need.eq(head.wait_n),
+                        standing.has.eq(self.take.value),
+                        standing.peer.eq(unread),
+                    ]
+                with m.Else():
+                    m.d.comb += [standing.waits.eq(Waits.TIME), detail(standing).eq(head.fire_at)]
                 with m.If(illegal | reserved | late | nowhere):
                     m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(head.tag)]
                     with m.If(illegal):
@@ -235,7 +276,8 @@ class FrontEnd(wiring.Component):
                         with m.If(need & self.take.grant):
                             m.d.sync += taken.eq(1)
             with m.State("ISSUE"):
-                m.d.comb += [self.issue.valid.eq(1), moving.eq(self.issue.ready)]
+                m.d.comb += [self.issue.valid.eq(1), moving.eq(self.issue.ready), going.eq(moving)]
+                m.d.comb += [standing.waits.eq(Waits.UNIT), standing.tag.eq(head.tag)]
                 with m.If(self.issue.ready):
                     with m.If(self.counting):
                         m.d.sync += self.blocked_total.eq(self.blocked_total + (self.now - begun)[:32])
@@ -253,6 +295,12 @@ class FrontEnd(wiring.Component):
                     self.post.payload.n.eq(sync.post_n),
                     self.record.valid.eq(~traced),
                 ]
+                m.d.comb += [
+                    standing.waits.eq(Mux(self.send.valid, Waits.POST_PLANE, Waits.POSTS)),
+                    standing.tag.eq(head.tag),
+                    standing.peer.eq(sync.tile),
+                    going.eq(Cat(port.valid & port.ready for port in (self.send, self.post, self.record)).any()),
+                ]
                 done = [~port.valid | port.ready for port in (self.send, self.post, self.record)]
                 for flag, ok in zip((sent, posted, traced), done, strict=True):
                     with m.If(ok):
@@ -260,7 +308,8 @@ class FrontEnd(wiring.Component):
                 with m.If(done[0] & done[1] & done[2]):
                     advance()
             with m.State("FAULT"):
-                pass  # the host halts the chip; only reset leaves this state
+                # the host halts the chip; only reset leaves this state
+                m.d.comb += [standing.waits.eq(Waits.FAULT), standing.tag.eq(head.tag)]
         record = self.record.payload
         m.d.comb += [
             record.tag.eq(head.tag),

@@ -79,7 +79,7 @@ class Semaphores(wiring.Component):
         for i in range(self.takers):
             take = self.take(i)
             value = values.read_port(domain="comb")
-            m.d.comb += value.addr.eq(take.sem)
+            m.d.comb += [value.addr.eq(take.sem), take.value.eq(value.data)]
             enough = Signal(name=f"enough_{i}")
             m.d.comb += enough.eq(take.valid & (value.data >= take.n))
             m.d.comb += take.grant.eq(enough & ~taken)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from amaranth.hdl import Cat
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, TRACE, Opcode
+from ..isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, STATE, TRACE, Opcode
 
 #: A semaphore and how much to add to it.
 SemPost = data.StructLayout({"sem": 6, "n": 4})
@@ -16,6 +19,9 @@ Request = data.StructLayout({"dst_tile": 8, "unit": 2, "fetch": 1, "code": INSTR
 #: A fault, as it is inside a tile.
 FaultReport = data.StructLayout({"valid": 1, "cause": 4, "tag": 16, "value": 28})
 PostFlit = POST.layout()
+StateFlit = STATE.layout()
+#: What a part of a tile waits for (`isa.Waits`; 0 = for nothing), as it is inside a tile: fields of `isa.STATE`.
+Standing = data.StructLayout({"waits": 6, "tag": 16, "sem": 6, "need": 6, "has": 8, "peer": 8})
 TraceRecord = TRACE.layout()
 MoveLayout = INSTRUCTIONS[Opcode.MOVE].layout()
 FetchLayout = INSTRUCTIONS[Opcode.FETCH].layout()
@@ -35,10 +41,16 @@ class FaultSignature(wiring.Signature):
 
 
 class TakeSignature(wiring.Signature):
-    """A wait on a semaphore: `grant` in the same cycle means that `n` has been subtracted."""
+    """A wait on a semaphore: `grant` in the same cycle means that `n` has been subtracted. `value`: of semaphore `sem`,
+    before that."""
 
     def __init__(self) -> None:
-        super().__init__({"valid": Out(1), "sem": Out(6), "n": Out(6), "grant": In(1)})
+        super().__init__({"valid": Out(1), "sem": Out(6), "n": Out(6), "grant": In(1), "value": In(8)})
+
+
+def detail(standing: Any) -> Cat:
+    """The last four fields of a `Standing` as one number."""
+    return Cat(standing.sem, standing.need, standing.has, standing.peer)
 
 
 def word_write(lanes: int) -> stream.Signature:

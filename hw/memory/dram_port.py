@@ -9,6 +9,8 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, PACKET_WORDS, ChipConfig
+from ..control.signatures import Standing, detail
+from ..isa import Waits
 from .axi import AXI4, Burst
 
 #: Bits of an AXI byte address.
@@ -47,6 +49,8 @@ class DramPort(wiring.Component):
       fail at once the write is reported after the read; a write that fails while another write still waits for
       that is not reported.
 
+    - `standing`: whether bursts wait for their response, for the host when it asks.
+
     All AXI outputs are functions of registers. In cycles without `active` no register changes.
     """
 
@@ -58,6 +62,7 @@ class DramPort(wiring.Component):
     fault: Signal
     fault_offset: Signal
     fault_write: Signal
+    standing: Any  # Standing
     active: Signal
     axi: Any
 
@@ -73,6 +78,7 @@ class DramPort(wiring.Component):
                 "fault": Out(1),
                 "fault_offset": Out(OFFSET_BITS),
                 "fault_write": Out(1),
+                "standing": Out(Standing),
                 "active": Out(1),
                 "axi": Out(AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)),
             }
@@ -144,6 +150,12 @@ class DramPort(wiring.Component):
         bad = Signal()
         offset = Signal(OFFSET_BITS)
         answered = Signal()  # the oldest burst has its response
+        with m.If(writes.r_rdy):
+            m.d.comb += [
+                self.standing.waits.eq(Mux(answered, Waits.POSTS, Waits.DRAM)),
+                self.standing.tag.eq(writes.r_level),
+                detail(self.standing).eq(oldest.offset),
+            ]
         m.d.comb += [
             axi.bready.eq(~answered),
             self.written.valid.eq(answered),

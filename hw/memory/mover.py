@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -31,10 +31,11 @@ from ..control.signatures import (
     MoveLayout,
     Request,
     SemPost,
+    Standing,
     TraceRecord,
     word_read,
 )
-from ..isa import DATA_HEAD, FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit
+from ..isa import DATA_HEAD, FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit, Waits
 from ..noc.router import Flit
 
 #: Words that may wait between a local memory and the packetiser.
@@ -64,7 +65,10 @@ Descriptor = data.StructLayout(
 
 
 class Mover(wiring.Component):
-    """Mover of one tile of kind `kind`; `depths` are the words of each region it can read."""
+    """Mover of one tile of kind `kind`; `depths` are the words of each region it can read.
+
+    `standing`: what the MOVE that is being sent waits for, for the host when it asks.
+    """
 
     tile: Signal
     now: Signal
@@ -81,6 +85,7 @@ class Mover(wiring.Component):
     busy: Signal
     net_stall: Signal
     mem_stall: Signal
+    standing: Any  # Standing
     active: Signal
     run: stream.Interface  # of DRAM tiles only, like `run_data`
     run_data: stream.Interface
@@ -106,6 +111,7 @@ class Mover(wiring.Component):
             "busy": Out(1),
             "net_stall": Out(1),
             "mem_stall": Out(1),
+            "standing": Out(Standing),
         }
         if self.has_dram:
             members["run"] = Out(stream.Signature(data.StructLayout({"offset": 24, "words": 7})))
@@ -351,6 +357,7 @@ class Mover(wiring.Component):
             head.notify_tile.eq(current.notify_tile),
             head.notify_sem.eq(current.notify_sem),
             head.notify.eq(current.notify & (left == packet)),
+            head.parity.eq(Cat(head[name] for name in DATA_HEAD.offsets if name != "parity").xor()),
         ]
         # the retire slot: what a finished MOVE still owes
         post_owed = Signal()
@@ -363,6 +370,12 @@ class Mover(wiring.Component):
         free = Signal()
         m.d.comb += free.eq(~post_owed & ~record_owed)
 
+        waits = Signal(6)
+        m.d.comb += [
+            waits.eq(Mux(have, Waits.DATA_PLANE, Mux(current.from_dram, Waits.DRAM, Waits.MEMORY))),
+            self.standing.tag.eq(current.tag),
+            self.standing.peer.eq(current.dst_tile),
+        ]
         flit = self.data.payload
         self._sending = sending = Signal(init=1)  # in every state but IDLE
         with m.FSM():
@@ -382,6 +395,7 @@ class Mover(wiring.Component):
             with m.State("HEAD"):
                 m.d.comb += [
                     self.busy.eq(1),
+                    self.standing.waits.eq(Mux(free, waits, Waits.POSTS)),
                     flit.data.eq(head),
                     self.data.valid.eq(have & free),
                     self.net_stall.eq(have & ~self.data.ready),
@@ -401,6 +415,7 @@ class Mover(wiring.Component):
             with m.State("BODY"):
                 m.d.comb += [
                     self.busy.eq(1),
+                    self.standing.waits.eq(waits),
                     flit.data.eq(word),
                     flit.last.eq(counter == 1),
                     self.data.valid.eq(have),

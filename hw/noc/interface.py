@@ -14,25 +14,35 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..control.signatures import FaultSignature, FetchLayout, Request, notify_layout, word_write
-from ..isa import DATA_HEAD, INSTRUCTION_BITS, REQUEST_FLIT_BITS, REQUEST_FLITS, REQUEST_HEAD, Cause, Region
+from ..control.signatures import (
+    FaultSignature,
+    FetchLayout,
+    MoveLayout,
+    Request,
+    Standing,
+    detail,
+    notify_layout,
+    word_write,
+)
+from ..isa import DATA_HEAD, INSTRUCTION_BITS, REQUEST_FLIT_BITS, REQUEST_FLITS, REQUEST_HEAD, Cause, Region, Waits
 from .router import Flit
 
 
 class Delivery(wiring.Component):
     """Writes arriving packets into the memories of the tile.
 
-    Every packet is checked against `depths` (words of each writable region) before its first word is written, and its
-    tail against the length in its head; a packet that fails is a fault and sinks.
+    Every head is checked for its parity and against `depths` (words of each writable region) before the first word is
+    written, and the tail against the length in the head; a packet that fails is a fault and sinks.
     Throughput: one flit a cycle. Latency: a payload flit taken in cycle t is written at the end of t; `landed` is valid
     from t + 1 on. For DRAM packets (`dram=True`, region MAIN) `landed` comes from the DRAM port instead, when the write
-    has been answered.
+    has been answered. `standing`: what the packet under way waits for, for the host when it asks.
     """
 
     flit: stream.Interface
     write: stream.Interface
     landed: stream.Interface
     fault: Any  # FaultSignature
+    standing: Any  # Standing
     active: Signal
     burst: stream.Interface  # of DRAM tiles only, like `burst_data`
     burst_data: stream.Interface
@@ -44,6 +54,7 @@ class Delivery(wiring.Component):
             "write": Out(word_write(config.lanes)),
             "landed": Out(stream.Signature(notify_layout())),
             "fault": Out(FaultSignature()),
+            "standing": Out(Standing),
             "active": Out(1),
         }
         if dram:
@@ -68,8 +79,9 @@ class Delivery(wiring.Component):
             for number, depth in self.depths.items():
                 with m.Case(int(number)):
                     m.d.comb += [limit.eq(depth), known.eq(1)]
-        good = Signal()
-        m.d.comb += good.eq(known & (head.words != 0) & (head.addr[:24] + head.words <= limit) & ~flit.last)
+        good, flipped = Signal(), Signal()
+        m.d.comb += flipped.eq(flit.data[: DATA_HEAD.used].xor())
+        m.d.comb += good.eq(~flipped & known & (head.words != 0) & (head.addr[:24] + head.words <= limit) & ~flit.last)
 
         word = self.write.payload
         m.d.comb += [word.region.eq(region), word.offset.eq(offset), word.data.eq(flit.data)]
@@ -92,8 +104,13 @@ class Delivery(wiring.Component):
             with m.If(to_dram):
                 m.d.comb += sink_ready.eq(self.burst_data.ready)
 
+        standing = self.standing
+        blocked = Mux(to_dram, Waits.DRAM, Waits.MEMORY)
         with m.FSM():
             with m.State("HEAD"):
+                with m.If(self.flit.valid & ~self.flit.ready):
+                    m.d.comb += standing.waits.eq(Mux(owed, Waits.POSTS, Waits.DRAM))
+                    m.d.comb += [standing.tag.eq(head.words), detail(standing).eq(head.addr)]
                 is_dram = (head.addr[24:28] == Region.MAIN) if self.dram else 0
                 accept = Signal()
                 m.d.comb += accept.eq(self.flit.valid & (~owed | self.landed.ready))
@@ -116,10 +133,14 @@ class Delivery(wiring.Component):
                         m.next = "BODY"
                     with m.Else():
                         m.d.comb += [self.fault.valid.eq(1), self.fault.value.eq(head.addr)]
-                        m.d.comb += self.fault.cause.eq(Mux(flit.last | (head.words == 0), Cause.LENGTH, Cause.ADDRESS))
+                        wrong = Mux(flit.last | (head.words == 0), Cause.LENGTH, Cause.ADDRESS)
+                        m.d.comb += self.fault.cause.eq(Mux(flipped, Cause.PARITY, wrong))
                         with m.If(~flit.last):
                             m.next = "SINK"
             with m.State("BODY"):
+                with m.If(~(self.flit.valid & sink_ready)):
+                    m.d.comb += standing.waits.eq(Mux(self.flit.valid, blocked, Waits.FLITS))
+                    m.d.comb += [standing.tag.eq(left), detail(standing).eq(Cat(offset, region))]
                 if self.dram:
                     m.d.comb += self.burst_data.valid.eq(self.flit.valid & to_dram)
                 m.d.comb += [self.write.valid.eq(self.flit.valid & ~to_dram), self.flit.ready.eq(sink_ready)]
@@ -135,6 +156,8 @@ class Delivery(wiring.Component):
                         m.next = "SINK"
             with m.State("SINK"):
                 m.d.comb += self.flit.ready.eq(1)
+                with m.If(~self.flit.valid):
+                    m.d.comb += [standing.waits.eq(Waits.FLITS), detail(standing).eq(Cat(offset, region))]
                 with m.If(self.flit.valid & flit.last):
                     m.next = "HEAD"
         return m
@@ -171,6 +194,8 @@ class RequestSender(wiring.Component):
             self.flit.payload.data.eq(shift[:REQUEST_FLIT_BITS]),
             self.flit.payload.last.eq(left == 1),
         ]
+        with m.If(left == REQUEST_FLITS):  # the whole request still stands there
+            m.d.comb += self.flit.payload.data[REQUEST_HEAD.offsets["parity"][0]].eq(shift.xor())
         with m.If(left == 0):
             chosen = 0
             for i in range(self.ports):
@@ -193,12 +218,14 @@ class RequestSender(wiring.Component):
 class RequestTaker(wiring.Component):
     """Takes requests apart; MOVEs wait in a queue of `mover_queue`, FETCHes are handed over at once.
 
-    A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2.
+    A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2. A request of the wrong length or
+    parity is a fault and goes no further. `standing`: about the queue, for the host when it asks.
     """
 
     flit: stream.Interface
     move: stream.Interface
     fault: Any  # FaultSignature
+    standing: Any  # Standing
     active: Signal
 
     def __init__(self, config: ChipConfig, units: int) -> None:
@@ -209,6 +236,7 @@ class RequestTaker(wiring.Component):
                 "flit": In(stream.Signature(Flit(REQUEST_FLIT_BITS))),
                 "move": Out(stream.Signature(INSTRUCTION_BITS)),
                 "fault": Out(FaultSignature()),
+                "standing": Out(Standing),
                 "active": Out(1),
             }
             | {f"start_{i}": Out(start) for i in range(units)}
@@ -225,6 +253,8 @@ class RequestTaker(wiring.Component):
         head = Signal(REQUEST_HEAD.layout())
         seen = Signal(range(REQUEST_FLITS))
         full = Signal()  # a whole request stands in `code`
+        odd, flipped = Signal(), Signal()  # the ones in it so far, and with this flit
+        m.d.comb += flipped.eq((odd & (seen != 0)) ^ self.flit.payload.data.xor())
         m.d.comb += [
             self.active.eq(self.flit.valid | full | queue.r_rdy),
             self.move.valid.eq(queue.r_rdy),
@@ -241,11 +271,25 @@ class RequestTaker(wiring.Component):
                 m.d.sync += head.eq(self.flit.payload.data)
             with m.Else():
                 m.d.sync += code.eq(Cat(code[REQUEST_FLIT_BITS:], self.flit.payload.data))
-            m.d.sync += seen.eq(seen + 1)
+            m.d.sync += [seen.eq(seen + 1), odd.eq(flipped)]
             with m.If(self.flit.payload.last):
-                m.d.sync += [seen.eq(0), full.eq(seen == REQUEST_FLITS - 1)]
+                m.d.sync += [seen.eq(0), full.eq((seen == REQUEST_FLITS - 1) & ~flipped)]
                 with m.If(seen != REQUEST_FLITS - 1):
                     m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.LENGTH), self.fault.value.eq(seen)]
+                with m.Elif(flipped):
+                    m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.PARITY)]
+                    m.d.comb += self.fault.value.eq(head.dst_tile)
+        first = data.View(MoveLayout, queue.r_data)
+        with m.If(queue.r_rdy):
+            m.d.comb += [
+                self.standing.waits.eq(Waits.UNIT),
+                self.standing.tag.eq(first.tag),
+                self.standing.need.eq(full),
+                self.standing.has.eq(queue.r_level),
+                self.standing.peer.eq(first.dst_tile),
+            ]
+        with m.Elif(seen != 0):
+            m.d.comb += self.standing.waits.eq(Waits.FLITS)
         started = data.View(FetchLayout, code)
         for i in range(self.units):
             port = self.start(i)

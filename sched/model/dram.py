@@ -1,106 +1,161 @@
-"""A DRAM channel with its port: when the words of bursts come, when writes are answered.
+"""A DRAM channel with its port, to the cycle: `tb/verilog/dram_model.v` and `hw/memory/dram_port.py`.
 
-Reads and writes share the channel: whoever is alone has its whole rate, two take turns beat by beat. Bursts of reads
-are served in order, the first word at the earliest `latency` cycles after the address, and only as fast as the
-packetiser takes words. A packet that begins while one of the other kind is under way delays that one as much as itself.
+Bursts of reads are served in order, the first beat `latency` cycles after the address, into a buffer of two words from
+which the packetiser takes them; words of writes wait in another. At most one beat goes in a cycle: the kind that did
+not go last, if both could. While only one kind is there it flows; two are played beat by beat.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
-from itertools import accumulate
 
 from meshloom.hw.config import ChipConfig
 
-from .network import Clock, Packet
+from .flow import Buffer, Clock
 
-_READ, _WRITE = 0, 1
-#: Cycles from a run offered by the mover to its address on the bus, and from a beat to the word at the packetiser.
+#: Cycles from a run offered by the mover to its address on the bus.
 _TO_ADDRESS = 1
-_FROM_BEAT = 1
-#: Bursts that the port keeps under way.
-OUTSTANDING = 16
-#: Words that the port holds between the bus and the packetiser.
-_AHEAD = 3
-#: Cycles from a word taken by the port to its beat, and from the last word taken to the notify (beat 1, response 4,
-#: notice 1).
-_TO_BEAT = 1
-WRITTEN = 6
-
-
-class Reading:
-    """The bursts of a MOVE: word at which each ends, and first cycle in which the channel can serve those asked for."""
-
-    def __init__(self, bursts: list[int]) -> None:
-        self.ends = list(accumulate(bursts))
-        self.ready: list[int] = []
-
-    def of(self, word: int) -> int:
-        """First cycle in which a word can be on the bus (of words not asked for yet: as the last one asked for)."""
-        return self.ready[min(bisect_right(self.ends, word), len(self.ready) - 1)]
+#: Bursts that the port keeps under way, and words that it holds between the bus and either side.
+OUTSTANDING, _WORDS = 16, 2
+#: Cycles from the beat of a burst's last word to its response, and from that to the notice that it is written.
+_RESPONSE, _NOTICE = 4, 1
+#: Tells that a burst is written, from the cycle given on; to be answered with the cycle in which that was taken.
+Notice = Callable[[int, Callable[[int], None]], None]
 
 
 class Dram:
     """One channel."""
 
     def __init__(self, clock: Clock, chip: ChipConfig) -> None:
-        self.clock = clock
-        self.outstanding = 0  # bursts asked for that have not come whole
-        self.on_done: Callable[[int], None] = lambda _: None
-        self.latency = chip.dram.latency
-        self.word_cycles = chip.lanes / chip.dram.bytes_per_cycle
-        self._until = [-1000.0, -1000.0]  # last beat of reads and of writes, as far as they are known
-        self._packets: list[Packet | None] = [None, None]  # that those beats belong to
+        self.clock, self.latency = clock, chip.dram.latency
+        self.read = Buffer(clock, _WORDS)  # words for the packetiser
+        self.written = Buffer(clock, _WORDS)  # words from the network
+        self.read.feeder = self.written.drainer = self
+        self.outstanding = 0  # bursts of reads asked for that have not come whole
+        self.on_done: Callable[[int], None] = lambda now: None
+        self._reads: deque[list[int]] = deque()  # first cycle, words left
+        self._writes: deque[tuple[list[int], Notice | None]] = deque()  # words left, whom to tell
+        self._responses: deque[tuple[int, Notice | None]] = deque()  # first cycle, whom to tell
+        self._telling = False
+        self._cost, self._gain = chip.lanes, chip.dram.bytes_per_cycle
+        self._slow = self._gain < self._cost
+        self._at, self._next = 0, -1
+        self._read_rate = self._write_rate = 0
+        # at the start of cycle `_at`, and of the next: a read beat that waits for room, whether a write's turn has
+        # come, bytes that may go
+        self._state = self._then = (False, False, 2 * self._cost)
 
-    def ask(self, reading: Reading, cycle: int) -> None:
-        """The mover offers the next burst in `cycle`."""
+    def ask(self, words: int, now: int) -> None:
+        """The mover offers a burst in cycle `now`."""
         self.outstanding += 1
-        reading.ready.append(cycle + _TO_ADDRESS + self.latency)
+        self._reads.append([now + _TO_ADDRESS + self.latency, words])
+        if len(self._reads) == 1:
+            self._schedule(now + _TO_ADDRESS + self.latency)
 
-    def first(self, reading: Reading, word: int) -> int:
-        """Cycle from which the packetiser can have a word, if it has had all words before it."""
-        return int(max(reading.of(word), self._until[_READ] + self.word_cycles)) + _FROM_BEAT
+    def expect(self, words: int, notice: Notice | None) -> None:
+        """The next `words` in `written` are a burst; `notice` tells when they have been written."""
+        self._writes.append(([words], notice))
 
-    def take(self, reading: Reading, word: int, words: int, cycle: int) -> int:
-        """The packetiser takes a packet of `words` from `word` on, its head in `cycle`.
+    def plan(self, now: int) -> None:
+        self._schedule(now)
 
-        Returns the cycle from which the last word can be had.
-        """
-        begin = max(reading.of(word), self._until[_READ] + self.word_cycles, cycle - _AHEAD)
-        end = self._share(_READ, begin, words)
-        return int(max(end, reading.of(word + words - 1))) + _FROM_BEAT
+    def _schedule(self, cycle: int) -> None:
+        if self._next < 0 or cycle < self._next:
+            self._next = cycle
+            self.clock.at(cycle, self._event)
 
-    def carried_by(self, packet: Packet) -> None:
-        """The packet that carries the words last taken; it is slowed when a write takes its turns."""
-        self._packets[_READ] = packet
+    def _event(self, now: int) -> None:
+        if now == self._next:
+            self._next = -1
+            self.evaluate(now)
 
-    def taken(self, reading: Reading, word: int, words: int, cycle: int) -> None:
-        """The packet of `words` from `word` on has been injected in `cycle`: bursts that end in it have come whole."""
-        for _ in range(bisect_right(reading.ends, word), bisect_right(reading.ends, word + words)):
-            self.clock.at(cycle, self._done)
+    def _advance(self, now: int) -> None:
+        """Books the beats up to cycle `now`."""
+        cycles = now - self._at
+        if cycles == 0:
+            return
+        self._at = now
+        held, turn, bucket = self._then
+        self._state = self._then = held, turn, min(2 * self._cost, bucket + (cycles - 1) * self._gain)
+        if self._read_rate:
+            burst = self._reads[0]
+            burst[1] -= cycles
+            if burst[1] == 0:
+                self._reads.popleft()
+                self.outstanding -= 1
+                self.on_done(now)
+        if self._write_rate:
+            left, notice = self._writes[0]
+            left[0] -= cycles
+            if left[0] == 0:
+                self._writes.popleft()
+                self._responses.append((now - 1 + _RESPONSE, notice))
+                self._answer(now)
 
-    def _done(self, cycle: int) -> None:
-        """A burst has come whole."""
-        self.outstanding -= 1
-        self.on_done(cycle)
+    def _answer(self, now: int) -> None:
+        """Takes the next response, from cycle `now` on, and tells whom it concerns; one after the other."""
+        if self._telling or not self._responses:
+            return
+        self._telling = True
+        when, notice = self._responses.popleft()
 
-    def write(self, head: int, packet: Packet, words: int) -> int:
-        """A packet whose head is delivered in cycle `head`; returns the cycle in which its last word is taken."""
-        begin = max(head + 1 + _TO_BEAT, self._until[_WRITE] + self.word_cycles)
-        last = int(self._share(_WRITE, begin, words))
-        self._packets[_WRITE] = packet
-        return last - _TO_BEAT
+        def told(cycle: int) -> None:
+            self.clock.at(cycle + 1, following)
 
-    def _share(self, kind: int, begin: float, words: int) -> float:
-        """Beats of one kind from `begin` on; returns the cycle of the last. The other kind, if busy, is delayed."""
-        other = 1 - kind
-        alone = words * self.word_cycles
-        contested = min(alone, max(0.0, self._until[other] + self.word_cycles - begin))
-        end = begin + alone + contested - self.word_cycles
-        if contested:
-            self._until[other] += contested
-            if (packet := self._packets[other]) is not None:
-                packet.delay(int(contested))
-        self._until[kind] = end
-        return end
+        def following(cycle: int) -> None:
+            self._telling = False
+            self._answer(cycle)
+
+        self.clock.at(max(when, now) + _NOTICE, told if notice is None else lambda cycle: notice(cycle, told))
+
+    def evaluate(self, now: int) -> None:
+        """Decides which kinds go from cycle `now` on."""
+        self._advance(now)
+        held, turn, bucket = self._state
+        token = bucket >= self._cost
+        wanted = bool(self._reads) and self._reads[0][0] <= now
+        offered = self.written.has(now)
+        due = wanted and not held and token
+        fresh = due and not (offered and turn)
+        write = offered and token and not (due and not turn)
+        read = (held or fresh) and self.read.room(now)
+        if fresh:
+            turn = True
+        elif write:
+            turn = False
+        spent = self._cost if fresh or write else 0
+        self._then = (
+            (held or fresh) and not read,
+            turn,
+            min(2 * self._cost, bucket - spent + self._gain),
+        )
+        if int(read) != self._read_rate:
+            self._read_rate = int(read)
+            self.read.set_in(now, int(read))
+        if int(write) != self._write_rate:
+            self._write_rate = int(write)
+            self.written.set_out(now, int(write))
+        takes_turns = wanted and offered and (read or not held)
+        loosens = held and read  # the beat that has waited goes, the ones behind it pay when they come
+        self._look_ahead(now, wanted, takes_turns or loosens or (self._slow and (wanted or offered)))
+
+    def _look_ahead(self, now: int, wanted: bool, changing: bool) -> None:
+        """When to decide next: in the next cycle if things are `changing`."""
+        self._next = -1
+        if changing:
+            self._schedule(now + 1)
+            return
+        ends = []
+        if self._read_rate:
+            ends.append(now + self._reads[0][1])
+            if (cycles := self.read.fills(now)) is not None:
+                ends.append(now + cycles)
+        elif self._reads and not wanted:
+            ends.append(self._reads[0][0])
+        if self._write_rate:
+            ends.append(now + self._writes[0][0][0])
+            if (cycles := self.written.dry(now)) is not None:
+                ends.append(now + cycles)
+        if ends:
+            self._schedule(min(ends))

@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING
 from meshloom.hw.config import PACKET_WORDS, TileKind
 from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
-from .dram import OUTSTANDING, Reading
+from .dram import OUTSTANDING
+from .flow import OPEN, Peek
 from .network import Gate, Packet
+from .posts import MOVER_POST
 from .records import Executed
 
 if TYPE_CHECKING:
     from .timeline import Machine
 
-#: Flits of a request packet, and cycles from one request taken by a sender to the next.
+#: Flits of a request packet.
 _REQUEST_FLITS = 5
-_REQUEST_PERIOD = 6
-#: Words between a local memory and the packetiser; MOVEs whose words may be under way (local, DRAM).
-_LOCAL_FIFO = 4
-_DESCRIPTORS = {False: 2, True: 8}
+#: Words between a local memory and the packetiser, and MOVEs whose words may be under way, by whether it is DRAM.
+_LOCAL_FIFO, _DESCRIPTORS = 4, {False: 2, True: 8}
+#: Cycles from a MOVE taken to the head of its first packet, from a local memory.
+_TO_HEAD = 3
 
 
 class Sender:
@@ -49,28 +51,21 @@ class Sender:
         cycle in which it stands whole in the receiver, whose `gate` says when the next one may come."""
         self.offers[port] = target, taken, arrived, gate
         if self.free >= 0:
-            self.machine.at(max(cycle, self.free), self.choose, late=True)
+            self.machine.at(max(cycle, self.free), self.choose, 1)
 
     def choose(self, cycle: int) -> None:
         if self.free < 0 or cycle < self.free or not self.offers:
             return
         target, taken, arrived, gate = self.offers.pop(min(self.offers))
         self.free = -1
-        last = cycle + _REQUEST_FLITS
 
         def injected(now: int) -> None:
-            self.free = now + 1
+            self.free = now
             if self.offers:
-                self.machine.at(self.free, self.choose, late=True)
+                self.machine.at(now, self.choose, 1)
 
-        def delivered(now: int) -> int:
-            tail = max(now + _REQUEST_FLITS - 1, last)
-            self.machine.at(tail + 1, arrived)
-            return tail
-
-        self.machine.requests.send(
-            self.tile, target, cycle + 1, Packet(_REQUEST_FLITS, last, delivered, injected, gate=gate)
-        )
+        packet = Packet([(_REQUEST_FLITS, OPEN, arrived)], gate)
+        self.machine.at(cycle + 1, lambda now: self.machine.requests.send(now, self.tile, target, packet, injected))
         taken(cycle)
 
 
@@ -81,7 +76,7 @@ class _Loaded:
     fields: dict[str, int]
     waited: int
     start: int
-    source: Reading | int
+    first: int | None  # cycle from which a local memory has its first word; None: the DRAM brings them
 
 
 class Mover:
@@ -93,11 +88,14 @@ class Mover:
         if self.is_dram:
             self.dram = machine.drams[tile]
             self.dram.on_done = self.ask
-        self.asking: Reading | None = None  # bursts that the source generator is offering
+            self.words = Peek(self.dram.read)
+            self.dram.read.drainer = machine.data.source(tile)
+        self.link = machine.data.source(tile)
+        self.asking: deque[int] = deque()  # bursts that the source generator is offering
         self.asked_in = -1
         # requests of other tiles and an instruction of one's own, with the cycle from which they are offered
         self.waiting: deque[tuple[dict[str, int], int]] = deque()
-        self.mine: tuple[dict[str, int], int, int, Callable[[int], None]] | None = None
+        self.mine: tuple[dict[str, int], int, Callable[[int], None]] | None = None
         self.overflow: dict[str, int] | None = None  # a request that the full queue does not take yet
         self.on_room: Callable[[int], None] | None = None  # lets the next request in
         self.last_own = False
@@ -107,6 +105,8 @@ class Mover:
         self.sending = False
         self.idle_from = 0
         self.taken_out = 0  # cycle in which a full descriptor queue had room again
+        # of a local memory: words of all MOVEs taken, of all packets begun, and of the packet under way
+        self.read = self.sent = self.in_packet = 0
 
     def own(
         self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
@@ -117,8 +117,8 @@ class Mover:
             machine.cycles = cycle + 1
             return
         if opcode is Opcode.MOVE and fields["src_tile"] == self.tile:
-            self.mine = fields, waited, cycle, taken
-            self.serve(cycle)
+            self.mine = fields, waited, taken
+            machine.at(cycle, self.serve, 1)
             return
         if opcode is Opcode.MOVE:
             target = fields["src_tile"]
@@ -135,6 +135,7 @@ class Mover:
                 front.start(now + 1)
 
         def accepted(now: int) -> None:
+            machine.traces[self.tile].dispatched(now + 1)
             machine.executed.append(
                 Executed(self.tile, Unit.MOVER, opcode, fields.get("tag", 0), waited, cycle, now + 1)
             )
@@ -148,7 +149,7 @@ class Mover:
             self.overflow = fields
             return
         self.waiting.append((fields, cycle + 1))
-        self.machine.at(cycle + 1, self.serve)
+        self.machine.at(cycle + 1, self.serve, 1)
 
     def gate(self, cycle: int, proceed: Callable[[int], None]) -> None:
         """Calls `proceed` when the taker can take another request, `cycle` (now) at the earliest."""
@@ -162,144 +163,134 @@ class Mover:
         if self.overflow is not None:
             self.waiting.append((self.overflow, cycle + 1))
             self.overflow = None
-            self.machine.at(cycle + 1, self.serve)
+            self.machine.at(cycle + 1, self.serve, 1)
             if self.on_room is not None:
                 proceed, self.on_room = self.on_room, None
                 proceed(cycle)
 
     def serve(self, cycle: int) -> None:
-        """The source generator takes a MOVE if it can."""
+        """The source generator takes a MOVE if it can, of all that are offered in the cycle."""
         free = self.source_free
-        if free is None or cycle < free or self.loads >= _DESCRIPTORS[self.is_dram]:
-            return
-        offered = [self.waiting[0][1]] if self.waiting else []
-        if self.mine is not None:
-            offered.append(self.mine[2])
-        if not offered or cycle < min(offered):
+        if free is None or cycle < max(free, self.taken_out) or self.loads >= _DESCRIPTORS[self.is_dram]:
             return
         there = bool(self.waiting) and self.waiting[0][1] <= cycle
+        if not there and self.mine is None:
+            return
         pick_own = self.mine is not None and (not there or not self.last_own)
         self.last_own = pick_own
         if pick_own:
             assert self.mine is not None
-            fields, waited, since, taken = self.mine
+            fields, waited, taken = self.mine
             self.mine = None
             taken(cycle)
         else:
-            fields, since = self.waiting.popleft()
+            fields, _ = self.waiting.popleft()
             waited = 0
             self.machine.at(cycle + 1, self.room)
-        # of a local memory it is known late when the source was free
-        now, cycle = cycle, max(free, since, self.taken_out)
         region, offset = split_address(fields["src"])
         words = fields["words"]
         self.loads += 1
+        first = None
+        self.source_free = None
         if self.is_dram and region == Region.MAIN:
             # one burst a cycle, from the next cycle on
-            source = Reading(_bursts(offset, fields["src_run"], fields.get("src_stride", 0), words))
-            self.asking, self.asked_in, self.source_free = source, cycle, None  # the first burst in the next cycle
-            self.machine.at(max(now, cycle + 1), self.ask)
+            self.asking.extend(_bursts(offset, fields["src_run"], fields.get("src_stride", 0), words))
+            self.asked_in = cycle
+            self.machine.at(cycle + 1, self.ask)
         else:
-            source = cycle + 3
-            self.source_free = None
-        self.queue.append(_Loaded(fields, waited, cycle, source))
+            first = cycle + _TO_HEAD
+        loaded = _Loaded(fields, waited, cycle, first)
+        self.queue.append(loaded)
+        if first is not None:
+            self.read_on(cycle, loaded)
         if not self.sending:
             self.sending = True
-            self.machine.at(max(now, cycle + 1, self.idle_from), self.take)
+            self.machine.at(max(cycle + 1, self.idle_from), self.take)
 
     def ask(self, cycle: int) -> None:
         """Offers the next burst to the DRAM, one a cycle, while the port can keep another under way."""
-        source = self.asking
-        if source is None or cycle <= self.asked_in:
-            return
-        if self.dram.outstanding >= OUTSTANDING:
+        if not self.asking or cycle <= self.asked_in or self.dram.outstanding >= OUTSTANDING:
             return  # goes on when a burst is done
         self.asked_in = cycle
-        self.dram.ask(source, cycle)
-        if len(source.ready) < len(source.ends):
+        self.dram.ask(self.asking.popleft(), cycle)
+        if self.asking:
             self.machine.at(cycle + 1, self.ask)
         else:
-            self.asking, self.source_free = None, cycle + 1
-            self.machine.at(cycle + 1, self.serve)
+            self.source_free = cycle + 1
+            self.machine.at(cycle + 1, self.serve, 1)
+
+    def read_on(self, now: int, move: _Loaded) -> None:
+        """A MOVE's last word is read from a local memory when all but `_LOCAL_FIFO` of the words have gone."""
+        self.read += move.fields["words"]
+        earliest = move.start + move.fields["words"] + 1
+
+        def has_read(cycle: int) -> None:
+            self.source_free = max(earliest, cycle + 1)
+            self.machine.at(self.source_free, self.serve, 1)
+
+        self.link.marked = has_read
+        gone = self.sent - max(0, min(self.in_packet, self.link.remaining(now)))
+        if gone >= self.read - _LOCAL_FIFO:
+            has_read(now)
+        elif self.sent >= self.read - _LOCAL_FIFO:
+            self.link.mark_at(now, self.sent - self.read + _LOCAL_FIFO)
 
     def take(self, cycle: int) -> None:
         """The packetiser takes the next descriptor; its first head can go in the next cycle."""
         sending = _Sending(self, self.queue.popleft())
+        self.taken_out = cycle + 1 if self.loads >= _DESCRIPTORS[self.is_dram] else 0
         self.loads -= 1
-        self.taken_out = cycle + 1 if self.loads + 1 >= _DESCRIPTORS[self.is_dram] else 0
-        self.machine.at(cycle + 1, self.serve)
-        self.machine.at(cycle + 1, sending.begin)
+        self.machine.at(cycle + 1, self.serve, 1)
+        self.machine.at(max(cycle + 1, sending.move.first or 0), sending.packet)
 
-    def finished(self, move: _Loaded, last: int) -> None:
-        """The last word of a MOVE was injected in cycle `last`."""
+    def finished(self, move: _Loaded, cycle: int) -> None:
+        """The last word of a MOVE was injected in the cycle before."""
         machine, fields = self.machine, move.fields
         if fields.get("post_n", 0):
-            machine.post(self.tile, fields["post_sem"], fields["post_n"], last + 1)
+            machine.semaphores[self.tile].post(cycle, MOVER_POST, fields["post_sem"], fields["post_n"])
         if fields["tag"] != FETCH_TAG:
+            machine.traces[self.tile].sent(cycle)
             machine.executed.append(
-                Executed(self.tile, Unit.MOVER, Opcode.MOVE, fields["tag"], move.waited, move.start, last + 1)
+                Executed(self.tile, Unit.MOVER, Opcode.MOVE, fields["tag"], move.waited, move.start, cycle)
             )
-        self.idle_from = last + 1
+        self.idle_from = cycle
         if self.queue:
-            machine.at(last + 1, self.take)
+            self.take(cycle)
         else:
             self.sending = False
 
 
 class _Sending:
-    """A MOVE in the packetiser. `source`: the bursts that bring its words, or from when on a local memory does."""
+    """A MOVE in the packetiser."""
 
     def __init__(self, mover: Mover, move: _Loaded) -> None:
         self.mover, self.move = mover, move
         self.packets = _packets(move.fields)
         self.at = 0
-        self.words_sent = 0
-
-    def ready(self, cycle: int) -> int:
-        """First cycle not before `cycle` in which the next word is there."""
-        source = self.move.source
-        if isinstance(source, int):
-            return max(cycle, source)
-        return max(cycle, self.mover.dram.first(source, self.words_sent))
-
-    def begin(self, cycle: int) -> None:
-        """Sends the next packet as soon as its first word is there."""
-        source = self.move.source
-        if isinstance(source, Reading) and not source.ready:
-            self.mover.machine.at(cycle + 1, self.begin)  # the DRAM has not been asked yet
-            return
-        self.mover.machine.at(self.ready(cycle), self.packet)
 
     def packet(self, cycle: int) -> None:
-        """Sends the next packet; its head goes in `cycle`."""
-        mover, machine = self.mover, self.mover.machine
-        move = self.move
-        packet = self.packets[self.at]
-        words = packet[1]
+        """Offers the head of the next packet as soon as its first word is there, from `cycle` on."""
+        mover, fields = self.mover, self.move.fields
+        address, words = self.packets[self.at]
         self.at += 1
-        final = self.at == len(self.packets)
-        last = cycle + words
-        reader = None
-        if not isinstance(move.source, int):
-            reader = mover.dram
-            last = max(last, reader.take(move.source, self.words_sent, words, cycle))
-        self.words_sent += words
+        packet = mover.machine.packet(fields, address, words, self.at == len(self.packets))
+        place = mover.machine.data.enter(mover.tile, fields["dst_tile"], packet)
+        link = mover.link
+        if self.move.first is None:
+            dram = mover.dram
+            link.start(cycle, mover.words, place, 1, lambda now: link.start(now, dram.read, place, words, self.gone))
+            return
+        mover.sent += words
+        mover.in_packet = words
+        over = mover.sent - (mover.read - _LOCAL_FIFO)  # words of the packet behind the one that matters to the reader
+        link.start(cycle, OPEN, place, words + 1, self.gone, over if 0 <= over < words else -1)
 
-        first = self.words_sent - words
-
-        def injected(now: int) -> None:
-            if isinstance(move.source, Reading):
-                mover.dram.taken(move.source, first, words, now)
-            if not final:
-                machine.at(self.ready(now + 1), self.packet)
-                return
-            if isinstance(move.source, int):
-                # the last words wait in the FIFO when they have been read
-                mover.source_free = max(move.start + move.fields["words"] + 1, now - _LOCAL_FIFO + 2)
-                machine.at(max(now, mover.source_free), mover.serve)
-            mover.finished(move, now)
-
-        machine.deliver(mover.tile, move.fields, packet, cycle, last, final, injected, reader)
+    def gone(self, cycle: int) -> None:
+        """The packet's last word went in the cycle before."""
+        if self.at < len(self.packets):
+            self.packet(cycle)
+        else:
+            self.mover.finished(self.move, cycle)
 
 
 def _packets(fields: dict[str, int]) -> list[tuple[int, int]]:

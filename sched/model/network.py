@@ -1,97 +1,130 @@
-"""The meshes, at the level of packets, with the routers' own arbitration.
-
-A packet's head is followed from router to router; where its flits are is inferred from where heads are. With buffers of
-D flits, flit k cannot leave router i before flit k - D has left router i + 1, so the tail of a packet of L flits leaves
-router i no earlier than `head(j) + L - 1 - (j - i) * (D - 1)` for every router j at most (L - 1) / D further on. A port
-that a packet holds is free when every head that can hold it up has gone. Heads that ask for the same port take turns as
-the round-robin arbiters of `hw/noc/router.py` give it to them.
-
-Left out: the few flits of the packet before that may still fill a buffer which a head enters; they cost at most D
-cycles, and only where that packet was blocked.
-"""
+"""The meshes: packets through the routers of `hw/noc/router.py`, their buffers and arbiters, to the cycle."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from meshloom.hw.config import tile_position
+
+from .flow import OPEN, Buffer, Clock, Link, Place
 
 #: Directions in the order in which the routers' arbiters look at their inputs.
 _NORTH, _EAST, _SOUTH, _WEST, _LOCAL = range(5)
 _STEP = {_NORTH: -16, _EAST: 1, _SOUTH: 16, _WEST: -1}
 _OPPOSITE = {_NORTH: _SOUTH, _EAST: _WEST, _SOUTH: _NORTH, _WEST: _EAST}
 
-
-class Clock(Protocol):
-    """Where events are put. `late` events of a cycle come after all others of it."""
-
-    def at(self, cycle: int, event: Callable[[int], None], late: bool = False) -> None: ...
-
-
-#: A receiver's say: called with the cycle and what to call when it can take another packet.
+#: What happens to flits at the receiver: how many, where they go, and what is called in the cycle after the last.
+Leg = tuple[int, Place, Callable[[int], None] | None]
+#: A receiver's say before a packet: called with the cycle, and with what to call in the one in which it takes the head.
 Gate = Callable[[int, Callable[[int], None]], None]
 
 
 class Packet:
-    """A packet on its way. `flits` counts the head; `last`: cycle in which the source can offer the last flit.
+    """A packet on its way; its flits are those of `legs` together."""
 
-    Called in their cycles: `injected` when the last flit enters the network, `landed` when the receiver takes it.
-    `delivered` is called when the receiver takes the head, and answers with the cycle in which it can take the last
-    flit. `last` and `tail` may grow while the packet is under way (`delay`): whoever was told is told when it is true.
-    """
+    __slots__ = ("buffers", "flits", "gate", "legs", "numbers", "ports")
 
-    __slots__ = (
-        "buffers", "delivered", "flits", "gate", "heads", "injected",
-        "inputs", "landed", "last", "ports", "settled", "tail",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        flits: int,
-        last: int,
-        delivered: Callable[[int], int],
-        injected: Callable[[int], None] | None = None,
-        landed: Callable[[int], None] | None = None,
-        gate: Gate | None = None,
-    ) -> None:
-        self.flits, self.last = flits, last
-        self.delivered, self.injected, self.landed, self.gate = delivered, injected, landed, gate
+    def __init__(self, legs: list[Leg], gate: Gate | None = None) -> None:
+        self.legs, self.gate = legs, gate
+        self.flits = sum(leg[0] for leg in legs)
         self.ports: list[_Port] = []
-        self.inputs: list[int] = []  # number of the input through which it comes to each router
+        self.numbers: list[int] = []  # of the input through which it comes to each router
         self.buffers: list[_Input] = []
-        self.heads: list[int] = []  # cycle in which the head has left each router
-        self.tail: int | None = None  # cycle in which the receiver takes the last flit
-        self.settled = -1  # the first place (-1: the source) of which it is open when the tail leaves it
-
-    def delay(self, cycles: int) -> None:
-        """The source, or the receiver if it has the head, is slower by this much than it was thought to be."""
-        self.last += cycles
-        if self.tail is not None:
-            self.tail += cycles
 
 
-class _Port:
+class _Input(Buffer):
+    """The buffer of a router's input; the packet at its front asks for its port."""
+
+    __slots__ = ("asked", "queue")
+
+    def __init__(self, clock: Clock, depth: int) -> None:
+        super().__init__(clock, depth)
+        self.queue: deque[tuple[Packet, int]] = deque()  # packets of which flits are here or to come, and their hop
+        self.asked = False  # the packet at the front has asked for its port
+
+    def arrive(self, now: int) -> None:
+        if self.asked:
+            if self.drainer is not None:
+                self.drainer.evaluate(now)
+        elif self.queue and self.level(now) > 0:
+            self.asked = True
+            packet, hop = self.queue[0]
+            packet.ports[hop].ask(now, packet.numbers[hop], self)
+
+
+class _Port(Link):
     """An output of a router, and its arbiter."""
 
-    __slots__ = ("asking", "free", "owner", "pending")
+    __slots__ = ("asking", "leg", "owner", "pending", "source", "to")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.to: _Input | None = None  # the next router's buffer; None: the tile
         self.owner = -1  # input that had it last
-        self.free = 0  # first cycle in which another head may go; -1 while a packet holds it
-        self.asking: dict[int, Packet] = {}  # input -> packet whose head stands at its front
-        self.pending = False  # an arbitration event is on its way
+        self.source: _Input | None = None  # None: free
+        self.asking: dict[int, _Input] = {}  # by number of the input
+        self.pending = False
+        self.leg = 0
 
+    def ask(self, now: int, number: int, buffer: _Input) -> None:
+        self.asking[number] = buffer
+        self._decide(now)
 
-class _Input:
-    """An input buffer: packets in the order in which they came; only the first may ask for a port."""
+    def _decide(self, now: int) -> None:
+        """Lets the arbiter decide when all heads that come in this cycle are there."""
+        if self.source is None and not self.pending:
+            self.pending = True
+            self.clock.at(now, self._arbitrate, 1)
 
-    __slots__ = ("free", "queue")
+    def _arbitrate(self, now: int) -> None:
+        self.pending = False
+        asking = self.asking
+        self.owner = min(asking, key=lambda number: (number - self.owner - 1) % 5)
+        self.source = buffer = asking.pop(self.owner)
+        buffer.drainer = self
+        packet, hop = buffer.queue[0]
+        if self.to is not None:
+            self.to.queue.append((packet, hop + 1))
+            self.start(now, buffer, self.to, packet.flits, self._passed)
+            return
+        self.leg = 0
+        if packet.gate is not None:
+            packet.gate(now, self._carry)
+        else:
+            self._carry(now)
 
-    def __init__(self) -> None:
-        self.queue: deque[tuple[Packet, int, int]] = deque()  # packet, hop, arrival of its head
-        self.free = 0  # first cycle in which the next packet stands at the front
+    def _carry(self, now: int) -> None:
+        """The tile takes the next flits of the packet."""
+        buffer = self.source
+        assert buffer is not None
+        flits, place, _ = buffer.queue[0][0].legs[self.leg]
+        place.feeder = self
+        self.start(now, buffer, place, flits, self._carried)
+
+    def _carried(self, now: int) -> None:
+        buffer = self.source
+        assert buffer is not None
+        legs = buffer.queue[0][0].legs
+        done = legs[self.leg][2]
+        self.leg += 1
+        if self.leg < len(legs):
+            self._carry(now)
+        else:
+            self._passed(now)
+        if done is not None:
+            done(now)
+
+    def _passed(self, now: int) -> None:
+        """The tail went in the cycle before."""
+        buffer = self.source
+        assert buffer is not None
+        self.source = buffer.drainer = None
+        buffer.queue.popleft()
+        buffer.asked = False
+        buffer.arrive(now)
+        if self.asking:
+            self._decide(now)
 
 
 class Plane:
@@ -102,6 +135,32 @@ class Plane:
         self._ports: dict[int, _Port] = {}
         self._inputs: dict[int, _Input] = {}
         self._paths: dict[tuple[int, int], tuple[list[_Port], list[int], list[_Input]]] = {}
+        self._sources: dict[int, Link] = {}
+
+    def source(self, tile: int) -> Link:
+        """The link from a tile to its router."""
+        if tile not in self._sources:
+            link = self._sources[tile] = Link(self.clock)
+            self._input(tile, _LOCAL).feeder = link
+        return self._sources[tile]
+
+    def room(self, tile: int, now: int) -> bool:
+        """Whether the router takes a flit of its tile in cycle `now`."""
+        return self._input(tile, _LOCAL).room(now)
+
+    def enter(self, source: int, target: int, packet: Packet) -> Place:
+        """The packet is the next that `source` sends; returns the place to which its flits go, over `source()`."""
+        packet.ports, packet.numbers, packet.buffers = self._path(source, target)
+        first = packet.buffers[0]
+        first.queue.append((packet, 0))
+        return first
+
+    def send(
+        self, now: int, source: int, target: int, packet: Packet, injected: Callable[[int], None] | None = None
+    ) -> None:
+        """A packet whose flits are there from cycle `now` on; `injected` is called in the cycle after its last."""
+        place = self.enter(source, target, packet)
+        self.source(source).start(now, OPEN, place, packet.flits, injected or _nothing)
 
     def _path(self, source: int, target: int) -> tuple[list[_Port], list[int], list[_Input]]:
         """Ports, input numbers and input buffers of the XY way between two tiles."""
@@ -122,7 +181,7 @@ class Plane:
                 direction = _LOCAL
             ports.append(self._port(here, direction))
             numbers.append(came)
-            inputs.append(self._inputs.setdefault(here * 8 + came, _Input()))
+            inputs.append(self._input(here, came))
             if direction == _LOCAL:
                 break
             here += _STEP[direction]
@@ -130,118 +189,21 @@ class Plane:
         self._paths[key] = found = ports, numbers, inputs
         return found
 
+    def _input(self, router: int, direction: int) -> _Input:
+        key = router * 8 + direction
+        if key not in self._inputs:
+            self._inputs[key] = _Input(self.clock, self.depth)
+        return self._inputs[key]
+
     def _port(self, router: int, direction: int) -> _Port:
         key = router * 8 + direction
         if key not in self._ports:
-            self._ports[key] = _Port()
+            port = self._ports[key] = _Port(self.clock)
+            if direction != _LOCAL:
+                port.to = self._input(router + _STEP[direction], _OPPOSITE[direction])
+                port.to.feeder = port
         return self._ports[key]
 
-    def send(self, source: int, target: int, head: int, packet: Packet) -> None:
-        """Offers the head of a packet in cycle `head` (now or later)."""
-        packet.ports, packet.inputs, packet.buffers = self._path(source, target)
-        self._enter(packet, 0, head)
-        self._settle(packet)  # a short packet fits the first buffer, wherever its head goes from there
 
-    def _enter(self, packet: Packet, hop: int, cycle: int) -> None:
-        """The head is taken into the buffer of router `hop` in `cycle`; it may leave from the next cycle on."""
-        buffer = packet.buffers[hop]
-        buffer.queue.append((packet, hop, cycle + 1))
-        if len(buffer.queue) == 1 and buffer.free >= 0:
-            self._front(buffer)
-
-    def _front(self, buffer: _Input) -> None:
-        """The next packet of a buffer asks for its port."""
-        packet, hop, arrival = buffer.queue[0]
-        port, number = packet.ports[hop], packet.inputs[hop]
-        when = max(arrival, buffer.free)
-        buffer.free = -1  # until its tail has left
-
-        def ask(now: int) -> None:
-            port.asking[number] = packet
-            self._arbitrate(port, now)
-
-        self.clock.at(when, ask)
-
-    def _arbitrate(self, port: _Port, now: int) -> None:
-        """Lets the arbiter decide at the end of this cycle, when all heads that come in it are there."""
-        if port.free >= 0 and not port.pending:
-            port.pending = True
-            self.clock.at(max(now, port.free), lambda cycle: self._grant(port, cycle), late=True)
-
-    def _grant(self, port: _Port, cycle: int) -> None:
-        port.pending = False
-        if port.free < 0 or not port.asking:
-            return
-        owner = min(port.asking, key=lambda number: (number - port.owner - 1) % 5)
-        packet = port.asking.pop(owner)
-        port.owner, port.free = owner, -1
-        if packet.gate is not None and len(packet.heads) == len(packet.ports) - 1:
-            packet.gate(cycle, lambda now: self._moved(packet, now))  # it holds the port until the receiver takes it
-        else:
-            self._moved(packet, cycle)
-
-    def _moved(self, packet: Packet, cycle: int) -> None:
-        """The head leaves a router in `cycle`."""
-        packet.heads.append(cycle)
-        hop = len(packet.heads)
-        if hop == len(packet.ports):
-            packet.tail = max(packet.delivered(cycle), packet.last + hop)
-            if packet.landed is not None:
-                self._when(packet, None, packet.landed)
-        else:
-            self._enter(packet, hop, cycle)
-        self._settle(packet)
-
-    def _settle(self, packet: Packet) -> None:
-        """Frees what the tail is now known to leave."""
-        reached = len(packet.heads)  # the next router whose head is still to come
-        while packet.settled < reached:
-            place = packet.settled
-            if packet.tail is None and (reached - place) * self.depth <= packet.flits - 1:
-                return  # that head could still hold the tail up
-            packet.settled += 1
-            if place >= 0:
-                self._when(packet, place, lambda now, place=place: self._release(packet, place, now))
-            elif packet.injected is not None:
-                self._when(packet, place, packet.injected)
-
-    def _leave(self, packet: Packet, place: int | None) -> int:
-        """Cycle in which the tail leaves a place (None: is taken by the receiver), as far as is known now."""
-        if place is None:
-            assert packet.tail is not None
-            return packet.tail
-        depth, heads, beyond = self.depth, packet.heads, packet.flits - 1
-        reached = len(heads)
-        leave = packet.last + place + 1
-        for further in range(max(place, 0), min(reached, place + beyond // depth + 1)):
-            leave = max(leave, heads[further] + beyond - (further - place) * (depth - 1))
-        if packet.tail is not None and (between := len(packet.ports) - 1 - place) * depth <= beyond:
-            pace = (packet.tail - heads[-1]) / max(1, beyond)
-            leave = max(leave, packet.tail - int(between * (depth * pace - 1)))
-        return leave
-
-    def _when(self, packet: Packet, place: int | None, event: Callable[[int], None]) -> None:
-        """Calls `event` in the cycle in which the tail leaves a place, however late that turns out to be."""
-
-        def check(now: int) -> None:
-            true = self._leave(packet, place)
-            if true > now:
-                self.clock.at(true, check)
-            else:
-                event(now)
-
-        self.clock.at(self._leave(packet, place), check)
-
-    def _release(self, packet: Packet, hop: int, leave: int) -> None:
-        """The tail leaves router `hop` in cycle `leave`."""
-        port, buffer = packet.ports[hop], packet.buffers[hop]
-
-        def free(now: int) -> None:
-            port.free = buffer.free = now
-            buffer.queue.popleft()
-            if buffer.queue:
-                self._front(buffer)
-            if port.asking:
-                self._arbitrate(port, now)
-
-        self.clock.at(leave + 1, free)
+def _nothing(now: int) -> None:
+    pass

@@ -1,9 +1,10 @@
 """The transaction-level model: predicts when every instruction of a program starts and ends.
 
 It plays the streams, requests, packets, posts and DRAM bursts of a program as events, with the cycle counts that the
-gateware's docstrings state (`hw/control/frontend.py`, `hw/memory/mover.py`, `hw/noc/interface.py`, `hw/timing.py`).
-Nothing is fitted to measurements: a mechanism is either modelled by its contract or left out, and what is left out is
-said where it is.
+gateware's docstrings state (`hw/control/frontend.py`, `hw/memory/mover.py`, `hw/noc/interface.py`, `hw/timing.py`),
+down to the flit, but with events only where a flow begins or ends (`flow.py`). Nothing is fitted to measurements: a
+mechanism is either modelled by its contract or left out. Left out are a MOVE that reads ACC while the drain path reads
+addends there, `fire_at`, and faults.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, VectorOp, split_address
 from meshloom.hw.timing import (
     GEMM_ISSUE_CYCLES,
@@ -27,9 +28,12 @@ from meshloom.hw.timing import (
 )
 
 from ..program.program import Program, Stream
-from .dram import WRITTEN, Dram
+from .drain import WritePort, drained
+from .dram import Dram
+from .flow import OPEN, Door
 from .mover import Mover, Sender
-from .network import Packet, Plane
+from .network import Leg, Packet, Plane
+from .posts import LANDED_POST, PLANE_POST, SYNC_POST, UNIT_POST, PostSender, Semaphores, Trace
 from .records import Executed
 
 
@@ -62,13 +66,18 @@ class Machine:
         self.data = Plane(self, noc.data_depth)
         self.requests = Plane(self, noc.request_depth)
         self.posts = Plane(self, noc.post_depth)
-        self.events: list[tuple[int, bool, int, Callable[[int], None]]] = []
+        self.events: list[tuple[int, int, int, Callable[[int], None]]] = []
         self.serial = self.now = 0
         self.executed: list[Executed] = []
         self.cycles: int | None = None
-        self.semaphores: dict[tuple[int, int], int] = {}
-        self.waiters: dict[tuple[int, int], tuple[int, Callable[[int], None]]] = {}
+        self.semaphores = {tile: Semaphores(self) for tile in chip.tiles}
+        self.traces = {tile: Trace(self) for tile in chip.tiles}
+        self.post_senders = {tile: PostSender(self, self.posts, tile) for tile in chip.tiles}
+        self.doors = {tile: Door(True) for tile in chip.tiles}  # into the memories
         self.drams = {tile: Dram(self, chip) for tile in chip.drams}
+        self.ports: dict[tuple[int, int], WritePort] = {
+            (tile, region): WritePort() for tile in chip.cores for region in (Region.ACC, Region.OUT)
+        }
         self.senders = {tile: Sender(self, tile) for tile in chip.tiles}
         self.movers = {tile: Mover(self, tile) for tile in chip.tiles}
         self.arrays = {
@@ -76,11 +85,11 @@ class Machine:
         }
         self.streams = {(s.tile, s.unit): _FrontEnd(self, s) for s in (*program.streams, program.boot)}
 
-    def at(self, cycle: int, event: Callable[[int], None], late: bool = False) -> None:
-        """Calls `event(cycle)` in its turn; `late`: after all others of that cycle."""
+    def at(self, cycle: int, event: Callable[[int], None], phase: int = 0) -> None:
+        """Calls `event(cycle)` in its turn."""
         assert cycle >= self.now, "an event in the past"
         self.serial += 1
-        heapq.heappush(self.events, (cycle, late, self.serial, event))
+        heapq.heappush(self.events, (cycle, phase, self.serial, event))
 
     def run(self) -> Timeline:
         boot = self.streams[self.program.boot.tile, Unit.MOVER]
@@ -93,88 +102,59 @@ class Machine:
             raise ModelError("the program never ends: some stream waits for a post that nobody makes")
         return Timeline(self.cycles, self.executed)
 
-    # -- semaphores -------------------------------------------------------------------------------------------------
+    # -- what arrives -----------------------------------------------------------------------------------------------
 
-    def post(self, tile: int, semaphore: int, count: int, cycle: int) -> None:
-        """A post accepted in `cycle`; it can be taken from the next cycle on."""
+    def send_post(
+        self, source: int, number: int, target: int, semaphore: int, count: int, cycle: int,
+        taken: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        """A post over the post plane, offered in `cycle`; `taken` is called when the network takes it."""
 
-        def arrive(now: int) -> None:
-            key = tile, semaphore
-            self.semaphores[key] = self.semaphores.get(key, 0) + count
-            waiter = self.waiters.get(key)
-            if waiter is not None and self.semaphores[key] >= waiter[0]:
-                del self.waiters[key]
-                self.semaphores[key] -= waiter[0]
-                waiter[1](now)
+        def gate(now: int, proceed: Callable[[int], None]) -> None:
+            self.semaphores[target].post(now, PLANE_POST, semaphore, count, proceed)
 
-        self.at(cycle + 1, arrive)
+        self.post_senders[source].offer(cycle, number, target, Packet([(1, OPEN, None)], gate), taken)
 
-    def take(self, tile: int, semaphore: int, count: int, cycle: int, granted: Callable[[int], None]) -> None:
-        """Waits from `cycle` (now) on; `granted` is called with the cycle of the grant."""
-        key = tile, semaphore
-        if self.semaphores.get(key, 0) >= count:
-            self.semaphores[key] -= count
-            granted(cycle)
-        else:
-            self.waiters[key] = count, granted
-
-    def send_post(self, source: int, target: int, semaphore: int, count: int, cycle: int) -> None:
-        """A post over the post plane, offered in `cycle`."""
-
-        def arrived(now: int) -> int:
-            self.post(target, semaphore, count, now)
-            return now
-
-        self.posts.send(source, target, cycle, Packet(1, cycle, arrived))
-
-    def landed(self, tile: int, fields: dict[str, int], cycle: int) -> None:
+    def landed(self, tile: int, fields: dict[str, int], cycle: int, accepted: Callable[[int], None]) -> None:
         """The last word of a MOVE is in memory; `cycle`: the notify is offered."""
-        if fields.get("notify", 0):
-            target = fields["notify_tile"]
-            if target == tile:
-                self.post(tile, fields["notify_sem"], 1, cycle)
-            else:
-                self.send_post(tile, target, fields["notify_sem"], 1, cycle)
+        target = fields["notify_tile"]
+        if target == tile:
+            self.semaphores[tile].post(cycle, LANDED_POST, fields["notify_sem"], 1, accepted)
+        else:
+            self.send_post(tile, 0, target, fields["notify_sem"], 1, cycle, accepted)
 
-    # -- packets ----------------------------------------------------------------------------------------------------
+    def packet(self, fields: dict[str, int], address: int, words: int, final: bool) -> Packet:
+        """A packet of a MOVE, and what becomes of it where it is received."""
+        tile = fields["dst_tile"]
+        region, _ = split_address(address)
+        door = self.doors[tile]
+        notify = final and bool(fields.get("notify", 0))
+        if region == Region.MAIN and (dram := self.drams.get(tile)) is not None:
 
-    def deliver(
-        self,
-        source: int,
-        fields: dict[str, int],
-        packet: tuple[int, int],
-        head: int,
-        last: int,
-        final: bool,
-        injected: Callable[[int], None],
-        reader: Dram | None,
-    ) -> None:
-        """One data packet (address, words): head offered in `head`, last word not before `last`. `reader`: the
-        channel that its words come from."""
-        address, words = packet
-        target = fields["dst_tile"]
-        region, offset = split_address(address)
-        to_dram = region == Region.MAIN and self.chip.tiles[target] is TileKind.DRAM
+            def written(now: int, told: Callable[[int], None]) -> None:
+                self.landed(tile, fields, now, told)
 
-        dram = self.drams[target] if to_dram else None
+            def begun(now: int) -> None:
+                dram.expect(words, written if notify else None)
 
-        def delivered(now: int) -> int:
-            if dram is not None:
-                return dram.write(now, sent, words)
-            if region >= Region.RING_MOVER:
-                front = self.streams[target, Unit(region - Region.RING_MOVER)]
-                tail = max(now + words, sent.last)
-                self.at(now + 1, lambda cycle: front.arrived(offset, words, now + 1, tail))
-            return now + words
+            return Packet([(1, door, begun), (words, dram.written, None)])
 
         def landed(now: int) -> None:
-            # to DRAM: when the write has been answered; else in the next cycle
-            self.at(now + (WRITTEN if to_dram else 1), lambda cycle: self.landed(target, fields, cycle))
+            door.open = False  # no other packet until that has been told
 
-        sent = Packet(words + 1, last, delivered, injected, landed if final else None)
-        if reader is not None:
-            reader.carried_by(sent)
-        self.data.send(source, target, head, sent)
+            def told(cycle: int) -> None:
+                door.turn(cycle, True)
+
+            self.landed(tile, fields, now, told)
+
+        done = landed if notify else None
+        if region >= Region.RING_MOVER:
+            front, per = self.streams[tile, Unit(region - Region.RING_MOVER)], self.chip.instruction_words
+            legs: list[Leg] = [(per, door, front.arrived)] * (words // per)
+            return Packet([(1, door, None), *legs])
+        if (port := self.ports.get((tile, region))) is not None:
+            return Packet([(1, door, None), (words, port, done)])
+        return Packet([(words + 1, door, done)])
 
 
 class _FrontEnd:
@@ -227,12 +207,9 @@ class _FrontEnd:
             1 + self.unit, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now), mover.gate
         )
 
-    def arrived(self, offset: int, words: int, first: int, tail: int) -> None:
-        """A packet of code: word i is written in cycle `first + i` (the last in `tail`), readable a cycle later."""
-        per = self.machine.chip.instruction_words
-        for word in range(words):
-            if (offset + word) % per == per - 1:
-                self.landed.append(min(first + word, tail) + 1)
+    def arrived(self, cycle: int) -> None:
+        """An instruction is in the ring from `cycle` on."""
+        self.landed.append(cycle)
         if self.loading is not None:
             self.load(self.loading)
 
@@ -248,8 +225,8 @@ class _FrontEnd:
     def wait(self, cycle: int) -> None:
         fields = self.stream.instructions[self.consumed].fields
         if fields.get("wait_n", 0):
-            self.machine.take(
-                self.tile, fields["wait_sem"], fields["wait_n"], cycle, lambda now: self.ready(cycle, now)
+            self.machine.semaphores[self.tile].take(
+                cycle, self.unit, fields["wait_sem"], fields["wait_n"], lambda now: self.ready(cycle, now)
             )
         else:
             self.ready(cycle, cycle)
@@ -264,18 +241,32 @@ class _FrontEnd:
         fields = instruction.fields
         machine = self.machine
         if instruction.opcode is Opcode.SYNC:
-            if fields.get("n", 0):
-                machine.send_post(self.tile, fields["tile"], fields["sem"], fields["n"], cycle)
-            if fields.get("post_n", 0):
-                machine.post(self.tile, fields["post_sem"], fields["post_n"], cycle)
-            machine.executed.append(
-                Executed(self.tile, self.unit, Opcode.SYNC, fields.get("tag", 0), waited, cycle, cycle + 1)
-            )
-            self.done(cycle)
+            self.sync(fields, waited, cycle)
         elif instruction.opcode in (Opcode.GEMM, Opcode.VEC):
             machine.arrays[self.tile, self.unit].issue(instruction.opcode, fields, waited, cycle, self.done)
         else:
             machine.movers[self.tile].own(instruction.opcode, fields, waited, cycle, self.done)
+
+    def sync(self, fields: dict[str, int], waited: int, cycle: int) -> None:
+        """Done when its post, the network and the trace have been served."""
+        machine, tile, unit = self.machine, self.tile, self.unit
+        todo = 1 + bool(fields.get("n", 0)) + bool(fields.get("post_n", 0))
+
+        def served(now: int) -> None:
+            nonlocal todo
+            todo -= 1
+            if todo == 0:
+                self.done(now)
+
+        def traced(now: int) -> None:
+            machine.executed.append(Executed(tile, unit, Opcode.SYNC, fields.get("tag", 0), waited, cycle, now + 1))
+            served(now)
+
+        if fields.get("n", 0):
+            machine.send_post(tile, 1 + unit, fields["tile"], fields["sem"], fields["n"], cycle, served)
+        if fields.get("post_n", 0):
+            machine.semaphores[tile].post(cycle, SYNC_POST + unit, fields["post_sem"], fields["post_n"], served)
+        machine.traces[tile].sync(cycle, unit, traced)
 
     def done(self, cycle: int) -> None:
         """The unit took the instruction in `cycle`."""
@@ -308,13 +299,18 @@ class _Array:
         self.free = start + occupied
         self.staged = start - 1  # it hands over, and takes the next, in the cycle before the first operand address
         end = start + cycles
+        if opcode is Opcode.GEMM:
+            port = self.machine.ports[self.tile, Region.ACC if fields.get("to_acc", 0) else Region.OUT]
+            for first, rows in drained(self.machine.chip, fields, start):
+                port.take(self.machine.now, first, rows)
 
         def retire(now: int) -> None:
             self.machine.executed.append(
                 Executed(self.tile, self.unit, opcode, fields.get("tag", 0), waited, start, end)
             )
             if fields.get("post_n", 0):
-                self.machine.post(self.tile, fields["post_sem"], fields["post_n"], now)
+                post = self.machine.semaphores[self.tile].post
+                post(now, UNIT_POST + self.unit, fields["post_sem"], fields["post_n"])
 
         self.machine.at(end, retire)
         self.machine.at(accepted, taken)

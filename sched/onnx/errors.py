@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..workload.layers import WorkloadError
 
@@ -35,12 +35,15 @@ class UnsupportedError(OnnxError):
     """Nodes that the chip cannot run, all of them; `problems` in the order of the model."""
 
     def __init__(self, model: str, problems: list[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.model, self.problems = model, tuple(problems)
         count = f"{len(problems)} nodes" if len(problems) > 1 else "1 node"
         lines = "\n".join(f"  {problem}" for problem in problems)
         super().__init__(
             f"{model}: {count} cannot run on the chip; change or remove them in the exporting program:\n{lines}"
         )
+
+    def __reduce__(self) -> tuple[type[UnsupportedError], tuple[Any, ...]]:
+        return UnsupportedError, (self.model, list(self.problems))  # as it comes out of a worker process
 
 
 def node_name(node: NodeProto) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .program import ProgramError
 
@@ -32,6 +33,9 @@ class CheckError(ProgramError):
         if len(problems) > SHOWN:
             shown.append(f"  and {len(problems) - SHOWN} more")
         super().__init__(f"the program has {count}:\n" + "\n".join(shown))
+
+    def __reduce__(self) -> tuple[type[CheckError], tuple[Any, ...]]:
+        return CheckError, (self.problems,)  # by itself an exception would come out of a worker process with its text
 
 
 class Problems:

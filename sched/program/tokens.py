@@ -15,6 +15,7 @@ from meshloom.hw.isa import Opcode
 from .names import Names
 from .problems import Problems
 from .static import Step
+from .waitfor import Waiting, cycle_of, in_words
 
 #: (tile, number) of a semaphore.
 Semaphore = tuple[int, int]
@@ -123,7 +124,8 @@ def _report_hang(
     started: list[bool],
     value: dict[Semaphore, int],
 ) -> None:
-    """One problem per stream that is stuck at a wait, and one for a cycle of streams that wait on each other."""
+    """One problem per stream that is stuck at a wait, and one for a cycle of streams that wait on each other: what each
+    waits for, and which instruction, behind the one where the next stream stands, would post it."""
     tiles = [int(stream.tile) for stream in names.streams]
     # The first instruction that would still post each semaphore, per stream that holds one.
     posters: dict[Semaphore, dict[int, int]] = {}
@@ -131,15 +133,31 @@ def _report_hang(
         for at in range(position[stream], len(program)):
             for _, key, _ in posts_of(program[at], tiles[stream]):
                 posters.setdefault(key, {}).setdefault(stream, at)
-    waits_for: dict[int, list[int]] = {}
+    starts = {
+        (step.fields["tile"], step.fields["unit"]): (stream, at)
+        for stream, program in enumerate(steps)
+        for at, step in enumerate(program)
+        if step.opcode is Opcode.FETCH
+    }
+    graph: dict[int, Waiting] = {}
     for stream, program in enumerate(steps):
-        if not started[stream] or position[stream] == len(program):
+        if not started[stream]:
+            by = starts.get((tiles[stream], int(names.streams[stream].unit)))
+            helped = {by[0]: f"which {names.instruction(*by)} would do"} if by is not None else {}
+            graph[stream] = Waiting(f"the {names.stream(stream)}", "waits to be started", helped)
+            continue
+        if position[stream] == len(program):
             continue
         fields = program[position[stream]].fields
         key, need = (tiles[stream], fields["wait_sem"]), fields["wait_n"]
         has = value.get(key, 0)
         held = posters.get(key, {})
-        waits_for[stream] = sorted(held)
+        here = names.instruction(stream, position[stream])
+        graph[stream] = Waiting(
+            here,
+            f"waits for {names.semaphore(*key)} (has {has}, needs {need})",
+            {other: f"which {names.instruction(other, at)} posts" for other, at in sorted(held.items())},
+        )
         what = f"hangs: waits for {names.semaphore(*key)} >= {need}, which stays at {has} ({need - has} missing)"
         if held:
             one = min(held)
@@ -147,37 +165,8 @@ def _report_hang(
             mend = f"next to post it are {names.instruction(one, held[one])}{more}, themselves blocked"
         else:
             mend = "no instruction left posts it: a post is missing, or a wait is too many"
-        problems.add(names.instruction(stream, position[stream]), what, mend)
-    cycle = _cycle(waits_for)
+        problems.add(here, what, mend)
+    cycle = cycle_of(graph)
     if cycle:
-        steps_of_cycle = []
-        for stream in cycle:
-            semaphore = names.semaphore(tiles[stream], steps[stream][position[stream]].fields["wait_sem"])
-            steps_of_cycle.append(f"{names.instruction(stream, position[stream])} waits for {semaphore}, posted by the")
-        text = " ".join(steps_of_cycle + [names.stream(cycle[0])])
+        text = in_words(graph, cycle, closed=True)
         problems.add("wait-for cycle", text, "break it: reorder a stream, or post before waiting")
-
-
-def _cycle(waits_for: dict[int, list[int]]) -> list[int]:
-    """Some cycle of the graph, as its nodes in order; empty when there is none."""
-    done: set[int] = set()
-    for root in waits_for:
-        path: list[int] = []
-        stack = [(root, 0)]
-        while stack:
-            node, index = stack.pop()
-            if index == 0:
-                path.append(node)
-            targets = waits_for.get(node, [])
-            while index < len(targets) and targets[index] in done:
-                index += 1
-            if index == len(targets):
-                done.add(node)
-                path.pop()
-                continue
-            target = targets[index]
-            if target in path:
-                return path[path.index(target) :]
-            stack.append((node, index + 1))
-            stack.append((target, 0))
-    return []

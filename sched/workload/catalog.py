@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
-from . import networks, resnet8, shapes
+from . import networks, resnet8, shapes, zoo
 from .layers import ConvShape, LayerData, WorkloadError, random_data
 
 
@@ -49,8 +49,19 @@ def _networks() -> dict[str, dict[str, Workload]]:
     return {network: {layer.name: layer for layer in layers} for network, layers in found.items()}
 
 
+@cache
+def _layers(network: str) -> dict[str, Workload]:
+    """The layers of a built-in network by name; empty if there is none. Of trained ones but resnet8, which no table
+    lists, the convolutions of the graph, with random data."""
+    if network in zoo.TRAINED and network not in _networks():
+        graph = zoo.load(network)
+        shapes = (graph.conv_shape(layer) for layer in graph.layers if layer.kind == "conv")
+        return {shape.name: Workload(shape) for shape in shapes}
+    return _networks().get(network, {})
+
+
 def names() -> tuple[str, ...]:
-    """All built-in names: each network, followed by its layers."""
+    """The built-in names that tables list: each network, followed by its layers."""
     return tuple(name for network, layers in _networks().items() for name in (network, *layers))
 
 
@@ -65,13 +76,14 @@ def find(name: str) -> tuple[Workload, ...]:
     if name == "regression":
         return regression()
     name = name.removesuffix("/*")
-    network = _networks().get(name.partition("/")[0], {})
+    network = _layers(name.partition("/")[0])
     if name in network:
         return (network[name],)
     if network and "/" not in name:
         return tuple(network.values())
-    choices = list(network) or [*_networks(), "regression"]
-    near = difflib.get_close_matches(name, list(network) or [*names(), "regression"], n=3, cutoff=0.7)
+    choices = list(network) or [*zoo.names(), "regression"]
+    known = list(network) or list(dict.fromkeys((*zoo.names(), *names(), "regression")))
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
     hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(choices)}, conv: and gemm:"
     raise WorkloadError(f"unknown workload {name!r}: {hint}")
 

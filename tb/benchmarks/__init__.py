@@ -20,6 +20,7 @@ BENCHMARKS = {
     "speed": "simulated cycles per CPU-second of whole chips that run real layers",
     "regression": "error of the model, layer by layer, on four chips",
     "networks": "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes",
+    "noc": "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router",
     "scalesim": "cycles and CPU-seconds side by side with SCALE-Sim v3",
 }
 #: Modules whose names are not those of their benchmarks.

@@ -83,14 +83,14 @@ _COLUMNS = (
     "network",
     "MMAC>",
     "RTL cycles>",
-    "model error>",
-    "mean over layers>",
+    "error>",
+    "layer error>",
     "PE util.>",
-    "util. compute-bound>",
-    "fed compute-bound>",
+    "bound util.>",
+    "bound fed>",
     "DRAM MB>",
     "tensors>",
-    "bytes compared>",
+    "bytes>",
     "mismatches>",
     "CPU s>",
     "cycles/s>",
@@ -122,8 +122,8 @@ def _layers(row: Row) -> Sheet:
         )
         for layer in row.network.layers
     ]
-    columns = ("layer", "limit", "MMAC>", "RTL cycles>", "model error>", "core cycles>", *(f"{c} %>" for c in CAUSES))
-    return Sheet(f"{row.workload} on {row.chip}, layer by layer", columns, cells)
+    columns = ("layer", "limit", "MMAC>", "RTL cycles>", "error>", "core cycles>", *(f"{cause}>" for cause in CAUSES))
+    return Sheet(f"{row.workload} on {row.chip}, layer by layer; causes in % of the core cycles", columns, cells)
 
 
 def run(tell: OnEvent) -> Result:
@@ -154,8 +154,8 @@ def run(tell: OnEvent) -> Result:
         share_rows = [
             (row.workload, *(f"{row.network.shares[cause]:.1f}" for cause in CAUSES)) for row in good if row.network
         ]
-        columns = ("network", *(f"{cause} %>" for cause in CAUSES))
-        sheets.append(Sheet(f"{chip}: where the PE cycles went", columns, share_rows))
+        columns = ("network", *(f"{cause}>" for cause in CAUSES))
+        sheets.append(Sheet(f"{chip}: where the PE cycles went, %", columns, share_rows))
         if chip == "quad16":
             details += [_answers(name, [row for row in rows if row.workload == name]) for name in LABELLED]
         details += [_layers(row) for row in good]
@@ -164,10 +164,11 @@ def run(tell: OnEvent) -> Result:
         "Whole networks on the RTL",
         "Every tensor of every network is compared with ONNX Runtime, in the words that the cores computed. CPU s: the "
         f"simulator alone. Bars: {', '.join(f'{n} on {c} {s:g} s' for (c, n), s in SECONDS.items())}; the model within "
-        f"{ERROR:g} % end to end and in the mean over layers (of the cycles from a layer's first GEMM or VEC to its "
-        f"last); no byte differs. Compute-bound layers shall use {UTILISATION:g} % of the PEs: `util.` counts useful "
-        "multiply-accumulates, `fed` all cycles in which the array has operands; the difference are its edges (7x7 "
-        "maps in 32 rows, few channels in a word). docs/architecture.md says what the causes mean.",
+        f"{ERROR:g} % end to end (`error`) and in the mean over layers (`layer error`, of the cycles from a layer's "
+        f"first GEMM or VEC to its last); no byte differs. Compute-bound layers shall use {UTILISATION:g} % of the "
+        "PEs; of theirs `bound util.` counts the useful multiply-accumulates, `bound fed` all cycles in which the "
+        "array has operands; the difference are its edges (7x7 maps in 32 rows, few channels in a word). "
+        "docs/architecture.md says what the causes mean.",
         (*sheets, *details),
         failures=tuple(failures),
     )

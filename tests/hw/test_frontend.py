@@ -12,14 +12,16 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.control.frontend import ACCEPTS, RING_REGION, FrontEnd
-from meshloom.hw.control.signatures import Issue, Request, SemPost
-from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, POST, TRACE, Cause, Opcode, Region, Unit, address, encode
+from meshloom.hw.control.signatures import Issue, Request, SemPost, Standing
+from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, POST, TRACE, Cause, Opcode, Region, Unit, Waits, address, encode
 
-from .unit_bench import Mood, Sink, Strobe, always, faults_of, fields, simulate, sometimes
+from .unit_bench import Mood, Sink, Strobe, always, faults_of, fields, never, simulate, sometimes
 
 HERE, DRAM, PROGRAM = 0x21, 0x10, address(Region.MAIN, 0x123)
 #: Cycle in which the instructions are in the ring and `go` rises, in tests that look at cycles.
 GO = 60
+#: What every semaphore says that it holds.
+VALUE = 3
 
 
 def chip(lanes: int = 16, ring: int = 8) -> ChipConfig:
@@ -48,6 +50,8 @@ class Outcome:
     taken: list[tuple[int, int, int]] = field(default_factory=list)  #: cycle, semaphore, n of granted waits
     waited: int = 0  #: totals at the end
     blocked: int = 0
+    standing: list[dict[str, int]] = field(default_factory=list)  #: of every cycle, like what follows
+    progress: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -129,6 +133,9 @@ def run(
         context.set(front.take.grant, grant)
         if grant:
             out.taken.append((cycle, context.get(front.take.sem), context.get(front.take.n)))
+        context.set(front.take.value, VALUE)
+        out.standing.append(fields(Standing, context.get(front.standing.as_value())))
+        out.progress.append(context.get(front.progress))
         out.waited, out.blocked = context.get(front.waited_total), context.get(front.blocked_total)
 
     simulate(
@@ -229,7 +236,7 @@ def test_a_wait_and_a_fire_time_together(grant: int) -> None:
 
 def test_sync_takes_one_cycle_and_does_all_it_says() -> None:
     out = run([sync(4, tile=0x12, sem=33, n=5, post_sem=7, post_n=3), move(5)], go=GO)
-    target = {"dst_tile": 0x12, "fault": 0, "sem": 33, "n": 5, "cause": 0, "tile": 0, "unit": 0, "tag": 0, "value": 0}
+    target = dict.fromkeys(POST.offsets, 0) | {"dst_tile": 0x12, "sem": 33, "n": 5}  # parity: see the tile
     assert out.send == [(GO + 2, target)]
     assert out.post == [(GO + 2, {"sem": 7, "n": 3})]
     record = {"tag": 4, "unit": 0, "opcode": 1, "wait": 0, "stall": 0, "start": GO + 2, "end": GO + 3}
@@ -373,3 +380,78 @@ def test_a_fetch_to_a_running_stream_is_a_fault(when: int) -> None:
     value = PROGRAM + chip().instruction_words
     assert out.faults == [(when, {"cause": Cause.STREAM_BUSY, "tag": 77, "value": value})]
     assert len(out.issue) == 2  # the stream that runs is left alone
+
+
+# -- what it waits for ------------------------------------------------------------------------------------------
+
+
+def unread(count: int) -> dict[str, int]:
+    """How `standing` says how many instructions have not been taken."""
+    return {"sem": count & 63, "need": count >> 6 & 63, "has": count >> 12 & 255}
+
+
+def test_a_stream_that_was_never_started_says_so() -> None:
+    out = run([move(1)], starts=[])
+    assert {state["waits"] for state in out.standing} == {Waits.START}
+    assert not any(out.progress)
+
+
+def test_a_stream_that_has_ended_says_nothing() -> None:
+    out = run([move(1), sync(2)], go=GO)
+    assert out.standing[-1]["waits"] == Waits.NOTHING
+    assert not any(out.progress[GO + 20 :])
+
+
+def test_a_semaphore_that_stays_too_low() -> None:
+    """Five instructions, the second waits: four are not taken. Nothing goes on from then on."""
+    code = [move(1), move(2, wait_sem=9, wait_n=7), *(move(tag) for tag in (3, 4, 5))]
+    out = run(code, go=GO, stalls=Stalls(grant=never))
+    wanted = {"waits": Waits.SEMAPHORE, "tag": 2, "sem": 9, "need": 7, "has": VALUE, "peer": 4}
+    assert out.standing[-1] == wanted
+    assert not any(out.progress[GO + 10 :])
+
+
+@pytest.mark.parametrize("words", [300, 70_000])
+def test_how_many_instructions_are_left_of_a_long_stream(words: int) -> None:
+    """The program says 300 or 70,000 instructions; its third one finds its unit busy."""
+    out = run(
+        [move(tag) for tag in range(1, 9)], go=GO, starts=[(2, 0, words)],
+        stalls=Stalls(issue=lambda cycle: cycle < GO + 6),
+    )  # fmt: skip
+    assert out.standing[-1] == {"waits": Waits.UNIT, "tag": 3, "peer": 0} | unread(words - 2)
+
+
+def test_a_fire_time_is_progress() -> None:
+    fire = 0x1234567
+    out = run([move(1, wait_sem=1, wait_n=1, fire_at=fire)], go=GO)
+    wanted = {"waits": Waits.TIME, "tag": 1, "sem": fire & 63, "need": fire >> 6 & 63, "has": fire >> 12 & 255}
+    assert out.standing[-1] == wanted | {"peer": fire >> 20}
+    assert all(out.progress[GO:])
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_code_that_does_not_come(asked: bool) -> None:
+    """Either the request is not taken, or DRAM does not send."""
+    stalls = Stalls(delivery=never) if asked else Stalls(fetch=never)
+    out = run([move(tag) for tag in range(1, 7)], stalls=stalls)
+    waits = Waits.CODE if asked else Waits.REQUEST_PLANE
+    assert out.standing[-1] == {"waits": waits, "tag": 0, "peer": DRAM} | unread(6)
+
+
+def test_a_post_that_is_not_taken() -> None:
+    out = run([sync(1), sync(2, tile=0x12, sem=3, n=1), sync(3)], go=GO, stalls=Stalls(send=never))
+    assert out.standing[-1] == {"waits": Waits.POST_PLANE, "tag": 2, "peer": 0x12} | unread(2)
+    assert not any(out.progress[GO + 10 :])
+    out = run([sync(1, post_sem=3, post_n=1)], go=GO, stalls=Stalls(post=never))
+    assert out.standing[-1]["waits"] == Waits.POSTS
+
+
+def test_after_a_fault() -> None:
+    out = run([move(1), encode(Opcode.GEMM, tag=2)], go=GO)
+    assert out.standing[-1] == {"waits": Waits.FAULT, "tag": 2, "peer": 0} | unread(1)
+
+
+def test_every_step_is_progress() -> None:
+    """One instruction every three cycles: load, wait, issue, all of them progress."""
+    out = run([move(tag) for tag in range(1, 5)], go=GO)
+    assert out.progress[GO : GO + 12] == [1] * 12

@@ -11,9 +11,10 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.control.host import ID_VALUE, HostPort, Register
-from meshloom.hw.isa import INSTRUCTIONS, POST, Cause, Opcode, Unit
+from meshloom.hw.control.reporter import most_reports
+from meshloom.hw.isa import INSTRUCTIONS, POST, STATE, Cause, Opcode, Part, Unit, Waits
 
-from .unit_bench import Mood, always, simulate, sometimes
+from .unit_bench import Mood, always, never, simulate, sometimes
 
 HERE = 0x31
 RUNNING, DONE, FAULT, READY = 1, 2, 4, 8
@@ -40,6 +41,7 @@ class Outcome:
     go: list[int] = field(default_factory=list)
     irq: list[int] = field(default_factory=list)
     trace: list[int] = field(default_factory=list)
+    ask: list[int] = field(default_factory=list)
 
 
 def run(
@@ -48,11 +50,13 @@ def run(
     cycles: int = 100,
     ended: Sequence[int] = (),
     faults: dict[int, dict[str, int]] | None = None,
+    moved: Mood = always,
     ready_from: int = 0,
     willing: Mood = always,
     config: ChipConfig | None = None,
 ) -> Outcome:
-    """Performs accesses one after another. `ended`: cycles in which END is executed; `faults`: posts that arrive."""
+    """Performs accesses one after another. `ended`: cycles in which END is executed; `faults`: posts that arrive;
+    `moved`: when some tile shows progress."""
     unit = HostPort(config or load("tiny"))
     bus = unit.bus
     out = Outcome()
@@ -63,6 +67,7 @@ def run(
         context.set(unit.tile, HERE)
         context.set(unit.ready, cycle >= ready_from)
         context.set(unit.ended, cycle in ended)
+        context.set(unit.moved, moved(cycle))
         report = (faults or {}).get(cycle)
         context.set(unit.fault.valid, report is not None)
         if report is not None:
@@ -87,7 +92,7 @@ def run(
 
     def after(cycle: int, context: Any) -> None:
         nonlocal phase
-        for name in ("now", "go", "irq", "trace"):
+        for name in ("now", "go", "irq", "trace", "ask"):
             getattr(out, name).append(context.get(getattr(unit, name)))
         if context.get(unit.start.valid):
             fetch = INSTRUCTIONS[Opcode.FETCH].unpack(context.get(unit.start.fetch.as_value()))
@@ -129,8 +134,10 @@ def test_registers_keep_what_is_written(seed: int) -> None:
     rng = random.Random(seed)
     config = load("quad8")
     kept = [Register.PROGRAM_TILE, Register.PROGRAM_ADDR, Register.PROGRAM_COUNT, Register.WATCHDOG]
+    kept.append(Register.STALL_LIMIT)
     known = dict.fromkeys(kept, 0) | {Register.ID: ID_VALUE, Register.CONFIG: int(config.digest[-8:], 16)}
     known |= {Register.STATUS: READY, Register.CYCLES: 0, Register.FAULT_WHO: 0, Register.FAULT_VALUE: 0}
+    known |= {Register.QUIET: 0, Register.REPORTS: 0}
     accesses, wanted = [], []
     for _ in range(60):
         if rng.random() < 0.5:
@@ -139,7 +146,7 @@ def test_registers_keep_what_is_written(seed: int) -> None:
                 known[register] = value
             accesses.append(Access(0, register, value, rng.randrange(3)))
         else:
-            register = rng.choice([*known, 0x2C, 0xFC])
+            register = rng.choice([*known, 0x40, 0xFC])
             wanted.append(known.get(Register(register), 0) if register in known else 0)
             accesses.append(Access(0, register))
     out = run(accesses, cycles=600, willing=sometimes(rng, 0.6), config=config)
@@ -227,6 +234,7 @@ def test_a_fault_ends_the_run_and_says_who() -> None:
     assert out.irq[40:42] == [0, 1]
     who = Cause.ADDRESS | Unit.MATRIX << 4 | 0x21 << 8 | 0xBEEF << 16
     assert out.values == [FAULT, who, 0x2ABCDEF, 40 - START]  # the first one stays
+    assert not any(out.ask)
 
 
 def test_after_a_fault_nothing_starts_until_reset() -> None:
@@ -257,3 +265,76 @@ def test_no_watchdog_and_an_end_in_time() -> None:
     assert run(program(), cycles=400).go[-1] == 1
     out = run([*program(watchdog=30), Access(60, Register.STATUS)], ended=[START + 1 + 30])
     assert out.values == [DONE | READY]  # in the very last cycle
+    assert not any(out.ask)
+
+
+def stall_limit(limit: int) -> Access:
+    return Access(0, Register.STALL_LIMIT, limit)
+
+
+#: Cycle in which a run with a STALL_LIMIT is started, and its first cycle.
+LATER = START + 2
+
+
+@pytest.mark.parametrize("limit", [1, 4, 20])
+@pytest.mark.parametrize("last", [LATER + 1, 25])
+def test_a_run_in_which_nothing_moves_any_more_is_stopped(limit: int, last: int) -> None:
+    """Something goes on up to cycle `last`; the fault comes `limit` cycles later."""
+    names = (Register.STATUS, Register.FAULT_WHO, Register.FAULT_VALUE, Register.QUIET, Register.CYCLES)
+    accesses = [Access(60, register) for register in names]
+    out = run([stall_limit(limit), *program(watchdog=90), *accesses], moved=lambda cycle: cycle <= last)
+    bite = last + 1 + limit
+    assert out.go[bite : bite + 2] == [1, 0]
+    assert out.ask[bite : bite + 2] == [0, 1]
+    assert out.ask[-1] == 1
+    cause = Cause.STALLED | Unit.NONE << 4 | HERE << 8
+    assert out.values == [FAULT, cause, limit, limit, bite - LATER]
+
+
+def test_what_moves_now_and_then_is_not_stopped() -> None:
+    out = run([stall_limit(6), *program(), Access(80, Register.STATUS)], moved=lambda cycle: cycle % 6 == 0)
+    assert out.values == [RUNNING]
+    assert not any(out.ask)
+
+
+def test_without_a_limit_nothing_need_move() -> None:
+    out = run([*program(), Access(80, Register.STATUS), Access(80, Register.QUIET)], moved=never)
+    assert out.values == [RUNNING, 82 - LATER + 1]
+
+
+def state(number: int) -> dict[str, int]:
+    """Some report: every field is different."""
+    return {
+        "dst_tile": HERE, "fault": 1, "part": number % len(Part), "waits": 1 + number % (len(Waits) - 1),
+        "tile": 0x20 + number, "unit": number % 4, "tag": 0xA000 + number, "sem": number % 64, "need": 63 - number % 64,
+        "has": 200 - number, "peer": 100 + number,
+    }  # fmt: skip
+
+
+def as_post(number: int) -> dict[str, int]:
+    """`state(number)` as a post has it."""
+    return POST.unpack(STATE.pack(state(number)))
+
+
+def test_states_are_kept_until_they_are_read() -> None:
+    """In their order, also while others arrive; `most_reports` of them fit."""
+    most = most_reports(load("tiny"))
+    arriving = {40 + i + i // 5: as_post(i) for i in range(most)}
+    reads = [Register.REPORT_LOW, Register.REPORT_HIGH, Register.REPORTS]
+    accesses = [Access(60, register) for _ in range(most) for register in reads]
+    out = run([*program(watchdog=20), Access(50, Register.REPORTS), *accesses], faults=arriving, cycles=400)
+    assert 0 < out.values[0] < most
+    for i in range(most):
+        low, high, left = out.values[1 + 3 * i : 4 + 3 * i]
+        assert left < most - i
+        said = state(i)
+        assert low == said["sem"] | said["need"] << 6 | said["has"] << 12 | said["peer"] << 20 | said["part"] << 28
+        assert high == said["waits"] | said["unit"] << 6 | said["tile"] << 8 | said["tag"] << 16
+    assert out.values[-1] == 0
+
+
+def test_only_states_are_kept_and_only_after_a_watchdog() -> None:
+    posts = {20: as_post(1), 40: REPORT, 42: POST.unpack(0), 44: as_post(2)}
+    out = run([*program(watchdog=20), Access(60, Register.REPORTS), Access(60, Register.REPORT_HIGH)], faults=posts)
+    assert out.values[0] == 1
+    assert out.values[1] >> 16 == 0xA002

@@ -10,11 +10,35 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
-from meshloom.hw.control.signatures import Request
-from meshloom.hw.isa import DATA_HEAD, INSTRUCTIONS, REQUEST_HEAD, Cause, Opcode, Region, address, split_address
+from meshloom.hw.control.signatures import Request, Standing
+from meshloom.hw.isa import (
+    DATA_HEAD,
+    INSTRUCTIONS,
+    REQUEST_HEAD,
+    Cause,
+    Opcode,
+    Region,
+    Waits,
+    address,
+    split_address,
+    with_parity,
+)
 from meshloom.hw.noc.interface import Delivery, RequestSender, RequestTaker
 
-from .unit_bench import Mood, Sink, Source, Strobe, always, back_to_back, bits, faults_of, fields, simulate, sometimes
+from .unit_bench import (
+    Mood,
+    Sink,
+    Source,
+    Strobe,
+    always,
+    back_to_back,
+    bits,
+    faults_of,
+    fields,
+    never,
+    simulate,
+    sometimes,
+)
 
 #: Words of the regions that can be written in these tests; bursts to DRAM go to MAIN.
 DEPTHS = {Region.MAIN: 2000, Region.OUT: 50, Region.RING_MOVER: 64}
@@ -37,12 +61,13 @@ class Packet:
     words: tuple[int, ...]
     notify: tuple[int, int] | None = None  #: tile, semaphore
     said: int | None = None
+    flip: int = 0  #: bits of the head that are flipped on the way
 
     def flits(self, width: int) -> list[int]:
         tile, semaphore = self.notify or (0, 0)
         head = {"dst_tile": 1, "addr": self.at, "words": len(self.words) if self.said is None else self.said}
         notice = {"notify_tile": tile, "notify_sem": semaphore, "notify": int(self.notify is not None)}
-        data = [DATA_HEAD.pack(head | notice), *self.words]
+        data = [with_parity(DATA_HEAD, DATA_HEAD.pack(head | notice)) ^ self.flip, *self.words]
         return [flit | (i == len(data) - 1) << width for i, flit in enumerate(data)]
 
 
@@ -173,6 +198,21 @@ def test_a_bad_packet_is_reported_once_and_sinks(
     assert (out.bursts, out.burst_words) == ([], [])
 
 
+@pytest.mark.parametrize("dram", [False, True])
+@pytest.mark.parametrize("field", list(DATA_HEAD.offsets))
+def test_no_bit_of_a_head_can_flip_unseen(field: str, dram: bool) -> None:
+    """Whatever the head says then: the packet sinks, the ones around it arrive."""
+    good = address(Region.OUT, 20)
+    first, width = DATA_HEAD.offsets[field]
+    for bit in sorted({first, first + width // 2, first + width - 1}):
+        packet = Packet(address(Region.OUT, 4), (1, 2, 3), (5, 9), flip=1 << bit)
+        out = deliver([Packet(good, (7,)), packet, Packet(good + 1, (8, 9))], dram=dram, cycles=20)
+        value = (packet.flits(64)[0] >> DATA_HEAD.offsets["addr"][0]) & (1 << 28) - 1
+        assert [fault for _, fault in out.faults] == [{"cause": Cause.PARITY, "tag": 0, "value": value}]
+        assert [at for _, at, _ in out.written] == [good, good + 1, good + 2]
+        assert (out.landed, out.bursts) == ([], [])
+
+
 def test_the_last_word_of_each_region_can_be_written() -> None:
     packets = [Packet(address(region, depth - 2), (1, 2)) for region, depth in DEPTHS.items()]
     out = deliver(packets)
@@ -193,6 +233,7 @@ def request_flits(payload: int) -> list[int]:
     wanted = fields(Request, payload)
     head = REQUEST_HEAD.pack({name: wanted[name] for name in ("dst_tile", "unit", "fetch")})
     words = [wanted["code"] >> 64 * i & (1 << 64) - 1 for i in range(4)]
+    head |= (payload.bit_count() & 1) << REQUEST_HEAD.offsets["parity"][0]
     return [head, *words[:3], words[3] | 1 << 64]
 
 
@@ -321,3 +362,46 @@ def test_a_request_of_the_wrong_length(size: int) -> None:
     taken = take([flits, move_packet(5)])
     assert taken.faults == [(size - 1, {"cause": Cause.LENGTH, "tag": 0, "value": size - 1})]
     assert taken.moves.payloads == [5]
+
+
+@pytest.mark.parametrize("flit", range(5))
+def test_no_bit_of_a_request_can_flip_unseen(flit: int) -> None:
+    """Such a request goes nowhere; the next one is understood."""
+    rng = random.Random(flit)
+    for bit in rng.sample(range(REQUEST_HEAD.used if flit == 0 else 64), 8):
+        flipped = move_packet(rng.getrandbits(256))
+        flipped[flit] ^= 1 << bit
+        taken = take([flipped, move_packet(5)])
+        assert [fault["cause"] for _, fault in taken.faults] == [Cause.PARITY]
+        assert all(start.seen == [] for start in taken.starts)
+        assert taken.moves.payloads == [5]
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_packet_that_waits_says_for_what(taken: bool) -> None:
+    """A packet of three words of which one has come; it has been written, or the memory does not take it."""
+    unit = Delivery(chip(), DEPTHS)
+    source = back_to_back(unit.flit, Packet(address(Region.OUT, 4), (1, 2, 3)).flits(64)[:2], always)
+    seen: list[dict[str, int]] = []
+
+    def look(_: int, context: Any) -> None:
+        seen.append(fields(Standing, context.get(unit.standing.as_value())))
+
+    simulate(unit, 8, [source], [Sink(unit.write, always if taken else never)], after=look)
+    at, left = (address(Region.OUT, 5), 2) if taken else (address(Region.OUT, 4), 3)
+    where = {"sem": at & 63, "need": at >> 6 & 63, "has": at >> 12 & 255, "peer": at >> 20}
+    assert seen[-1] == {"waits": Waits.FLITS if taken else Waits.MEMORY, "tag": left} | where
+
+
+def test_the_queue_says_how_much_waits_in_it() -> None:
+    unit = RequestTaker(chip(), 1)
+    codes = [INSTRUCTIONS[Opcode.MOVE].pack({"opcode": Opcode.MOVE, "tag": tag, "dst_tile": 7}) for tag in (30, 31, 32)]
+    source = back_to_back(unit.flit, [flit for code in codes for flit in move_packet(code)], always)
+    seen: list[dict[str, int]] = []
+
+    def look(_: int, context: Any) -> None:
+        seen.append(fields(Standing, context.get(unit.standing.as_value())))
+
+    simulate(unit, 30, [source], after=look)
+    assert seen[3]["waits"] == Waits.FLITS  # the first one is not whole
+    assert seen[-1] == {"waits": Waits.UNIT, "tag": 30, "sem": 0, "need": 1, "has": 2, "peer": 7}

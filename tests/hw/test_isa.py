@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from meshloom.hw.isa import (
     INSTRUCTIONS,
     POST,
     REQUEST_HEAD,
+    STATE,
     TRACE,
     Field,
     Format,
@@ -28,7 +30,7 @@ from meshloom.hw.isa import (
     encode,
 )
 
-FORMATS = [*INSTRUCTIONS.values(), HEADER_FORMAT, DATA_HEAD, REQUEST_HEAD, POST, TRACE]
+FORMATS = [*INSTRUCTIONS.values(), HEADER_FORMAT, DATA_HEAD, REQUEST_HEAD, POST, STATE, TRACE]
 by_format = pytest.mark.parametrize("layout", FORMATS, ids=lambda layout: layout.name)
 by_opcode = pytest.mark.parametrize("opcode", list(Opcode))
 
@@ -158,8 +160,28 @@ def test_the_header_is_the_same_everywhere() -> None:
 def test_flits_hold_their_heads() -> None:
     assert DATA_HEAD.width == REQUEST_HEAD.width == isa.REQUEST_FLIT_BITS == 64
     assert isa.REQUEST_FLITS == 5
-    assert POST.used == POST.width == 77
+    assert POST.used == POST.width == STATE.width == 78
     assert TRACE.used == TRACE.width == 128
+
+
+def test_a_state_is_a_fault_report_without_a_cause() -> None:
+    """What tells who it is from lies where a post has it."""
+    for name in ("dst_tile", "fault", "cause", "tile", "unit", "tag", "parity"):
+        assert STATE.offsets[name] == POST.offsets[name]
+    for layout, name, enum in (
+        (POST, "cause", isa.Cause), (STATE, "waits", isa.Cause), (STATE, "waits", isa.Waits), (STATE, "part", isa.Part),
+    ):  # fmt: skip
+        assert max(enum) < 1 << layout.offsets[name][1]
+
+
+@pytest.mark.parametrize("layout", [DATA_HEAD, REQUEST_HEAD, POST, STATE], ids=lambda layout: layout.name)
+def test_parity_makes_the_ones_even(layout: Format) -> None:
+    rng = random.Random(1)
+    for _ in range(50):
+        values = {name: rng.getrandbits(width) for name, (_, width) in layout.offsets.items() if name != "parity"}
+        word = isa.with_parity(layout, layout.pack(values))
+        assert word.bit_count() % 2 == 0
+        assert {name: value for name, value in layout.unpack(word).items() if name != "parity"} == values
 
 
 def test_a_format_too_small_for_its_fields() -> None:

@@ -25,6 +25,7 @@ class Taker:
     start: int = 0
     granted: list[int] = field(default_factory=list)
     asking: bool = False
+    told: list[int] = field(default_factory=list)  #: value of its semaphore in each cycle in which it asked
 
 
 def run(unit: Semaphores, cycles: int, posts: dict[int, Source], takers: dict[int, Taker]) -> Strobe:
@@ -44,7 +45,12 @@ def run(unit: Semaphores, cycles: int, posts: dict[int, Source], takers: dict[in
 
     def note(cycle: int, context: Any) -> None:
         for port, taker in takers.items():
-            if context.get(getattr(unit, f"take_{port}").grant):
+            take = getattr(unit, f"take_{port}")
+            if taker.asking:
+                told = context.get(take.value)
+                assert bool(context.get(take.grant)) <= (told >= context.get(take.n)), "granted more than there was"
+                taker.told.append(told)
+            if context.get(take.grant):
                 assert taker.asking, "a grant that nobody asked for"
                 taker.granted.append(cycle)
                 taker.asking = False
@@ -251,3 +257,12 @@ def test_nothing_happens_by_itself() -> None:
     taker = Taker([(0, 1)], begin=never)
     assert run(unit, 20, {}, {0: taker}).seen == []
     assert taker.granted == []
+
+
+def test_a_taker_is_told_the_value_before_its_wait() -> None:
+    """Three posts of 2 one after another, and a wait for 5, then one for 1."""
+    unit = Semaphores(8, 1, 1)
+    posts = Source(unit.post(0), [(at, post(3, 2)) for at in (20, 24, 28)])
+    taker = Taker([(3, 5), (3, 1)], start=18)
+    run(unit, 40, {0: posts}, {0: taker})
+    assert taker.told == [0] * 3 + [2] * 4 + [4] * 4 + [6, 1]

@@ -18,6 +18,7 @@ from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.tb.observe import REGIONS, Mismatch, Observed, Words, Written, compare_values, values
 
 Arrays = dict[str, NDArray[np.int8]]
+POINT = Window()
 
 
 class Grower:
@@ -37,7 +38,7 @@ class Grower:
         self.values = Graph("growing", self.inputs, tuple(self.layers), ()).values
         return layer.output
 
-    def conv(self, name: str, x: str, outputs: int, window: Window = Window(), **more: Any) -> str:
+    def conv(self, name: str, x: str, outputs: int, window: Window = POINT, **more: Any) -> str:
         return self._weighted("conv", name, x, (outputs, self.values[x].channels), window, more)
 
     def depthwise(self, name: str, x: str, window: Window, **more: Any) -> str:
@@ -73,12 +74,13 @@ def square(kernel: int, stride: int = 1, pad: int = 0, dilation: int = 1) -> Win
 
 
 def every_kind(size: int = 14, width: int = 20) -> Graph:
-    """Every kind of layer and every way in which the scheduler treats one; two inputs, four outputs.
+    """Every kind of layer and every way in which the scheduler treats one; three inputs, five outputs.
 
     `width`: channels of most layers, none of them a multiple of what lies in a word.
     """
-    g = Grower(7, Value("x", 3, size, size, 0.5), Value("side", 3, size, size, 0.5))
-    g.conv("stem", "x", width, square(3, 2, 1), relu=True)  # packed by the host; with the pool behind it
+    g = Grower(7, *(Value(name, channels, size, size, 0.5) for name, channels in (("x", 3), ("side", 3), ("grey", 1))))
+    g.conv("packed", "grey", 5, square(4, 3, 1))  # by the host, on every chip
+    g.conv("stem", "x", width, square(3, 2, 1), relu=True)  # with the pool behind it
     g.pool("pooled", "stem", square(3, 1, 1))
     g.conv("one", "pooled", width, relu=True, clamp=90)
     g.conv("left", "one", width + 1, Window(1, 3, 1, 1, 0, 1, 0, 1))
@@ -103,7 +105,7 @@ def every_kind(size: int = 14, width: int = 20) -> Graph:
     g.conv("scores", "global", 10)
     g.concat("raw", "side", "x", "side")  # inputs have to be copied
     g.conv("on_raw", "raw", 7, square(5, 4, 2), relu=True)
-    return g.graph("every", "scores", "mix", "entry", "on_raw")
+    return g.graph("every", "scores", "mix", "entry", "on_raw", "packed")
 
 
 def random_network(seed: int, layers: int = 12) -> Graph:

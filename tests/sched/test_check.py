@@ -119,6 +119,37 @@ def test_wait_for_cycle() -> None:
     assert "boot stream" not in cycle
 
 
+def test_the_cycle_names_who_would_post_what() -> None:
+    """The post that is needed comes behind the instruction where its stream stands."""
+    post = {"tile": CORE, "sem": 1, "n": 1}
+    codes = {
+        (CORE, MATRIX): [sync(post_sem=4, post_n=1), sync(wait_sem=1, wait_n=2), sync(tile=DRAM, sem=1, n=1)],
+        (DRAM, MOVER): [sync(**post), sync(wait_sem=1, wait_n=1), sync(**post)],
+    }
+    text = problems(program(codes))
+    (cycle,) = (line for line in text.splitlines() if "wait-for cycle" in line)
+    assert (
+        "core@(1,0) matrix stream [1] SYNC tag 102 waits for semaphore 1 of core@(1,0) (has 1, needs 2), "
+        "which dram@(0,0) mover stream [2] SYNC tag 107 posts; "
+        "dram@(0,0) mover stream [1] SYNC tag 106 waits for semaphore 1 of dram@(0,0) (has 0, needs 1), "
+        "which core@(1,0) matrix stream [2] SYNC tag 103 posts, where the circle closes"
+    ) in cycle
+
+
+def test_a_stream_that_is_started_too_late_is_part_of_the_cycle() -> None:
+    """The boot stream waits for the end of one stream before it starts the one that would let it end."""
+    made = program({(CORE, MATRIX): [sync(wait_sem=1, wait_n=1)], (DRAM, MOVER): [sync(tile=CORE, sem=1, n=1)]})
+    fetch = [i for i, instruction in enumerate(made.boot.instructions) if instruction.opcode is Opcode.FETCH]
+    code = list(made.boot.instructions)
+    late = code.pop(fetch[1])
+    code.insert(-1, late)
+    text = problems(replace(made, boot=replace(made.boot, instructions=tuple(code))))
+    (cycle,) = (line for line in text.splitlines() if "wait-for cycle" in line)
+    assert "waits to be started, which boot stream [2] FETCH" in cycle
+    assert "boot stream [1] SYNC" in cycle
+    assert "core@(1,0) matrix stream [0] SYNC" in cycle
+
+
 def test_every_lost_post_hangs() -> None:
     original = random_program(Random(5), load("quad8"), 4, threads=2)
     lost = 0

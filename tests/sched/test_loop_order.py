@@ -13,10 +13,11 @@ from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig, load
 from meshloom.sched import functional, scheduler
 from meshloom.sched.loop_order.emit import build, emit
 from meshloom.sched.loop_order.estimate import replay
+from meshloom.sched.loop_order.plan import plan
 from meshloom.sched.loop_order.problem import DoesNotFit, pose
 from meshloom.sched.loop_order.scheduler import schedule, search
 from meshloom.sched.loop_order.slots import assign
-from meshloom.sched.loop_order.tiling import ORDERS, Candidate, even, parts
+from meshloom.sched.loop_order.tiling import ORDERS, Candidate, Pooling, even, parts, pooled_tiles
 from meshloom.sched.program.lower import lower
 from meshloom.sched.schedule import Gemm, Move, Prediction, Schedule
 from meshloom.sched.validation import validate
@@ -239,6 +240,55 @@ def test_parts_cover_everything_once() -> None:
         ]
         assert sorted(covered) == sorted(product(range(2), range(problem.out_rows), range(problem.n_blocks)))
     assert even(0, 7, 3) == [(0, 2), (2, 4), (4, 7)]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+@pytest.mark.parametrize("pad", [0, 1])
+def test_tiles_before_a_pool_make_all_its_rows_once(rows: int, pad: int) -> None:
+    """Whatever the height of tiles, each has the rows that its windows read, and no row is left out."""
+    chip = load("quad8")
+    problem = pose(ConvShape("pooled", 1, 8, 13, 9, 20, 3, 3, 1, 1, 1, 1, 1, 1), chip, flatten=False)
+    height = (13 + 2 * pad - 3) // 2 + 1
+    pooling = Pooling((3, 3), (2, 2), (pad, pad), height, (9 + 2 * pad - 3) // 2 + 1)
+    candidate = Candidate(3, 1, False, rows, problem.out_w, 1, 1, "input")
+    work = parts(problem, chip, candidate, pooling)
+    assert len({part.core for part in work}) == 3
+    made = [pooled_tiles(problem, part, candidate, pooling) for part in work]
+    done = [row for tiles in made for low, high in tiles.values() for row in range(low, high)]
+    assert done == list(range(height))
+    seen = set()
+    for tiles in made:
+        for tile, (low, high) in tiles.items():
+            needed = {2 * row - pad + tap for row in range(low, high) for tap in range(3)} & set(range(13))
+            assert set(range(tile.r0, tile.r1)) == needed
+            assert (tile.c0, tile.c1) == (0, 9)
+            assert tile.r1 - tile.r0 <= max(rows, 3)
+            seen |= needed
+    assert seen == set(range(13))
+
+
+def test_a_plan_with_an_addition_keeps_room_for_the_other_operand() -> None:
+    chip = load("quad8")
+    problem = pose(ConvShape("sum", 1, 16, 12, 12, 16, 3, 3, 1, 1, 1, 1, 1, 1), chip)
+    candidate = Candidate(4, 1, False, 1, 12, 2, 2, "output")
+    (one, *_), (other, *_) = (
+        [
+            plan(problem, chip, candidate, part, frugal=True, residual=residual)
+            for part in parts(problem, chip, candidate)
+        ]
+        for residual in (True, False)
+    )
+    assert one.r_base == chip.core.a_words - 2 * one.out_slot
+    assert max(stay.slot + 1 for stay in one.a) * one.a_slot <= one.r_base
+    assert [stay.key for stay in one.r] == [
+        (step.item.m, step.item.n) for step in one.steps if step.last and step.piece.n[0] == 0
+    ]
+    assert other.r == []
+    assert other.r_base == chip.core.a_words
+    small = chip.model_copy(update={"core": chip.core.model_copy(update={"vec_words": one.out_slot - 1})})
+    with pytest.raises(DoesNotFit, match="VEC of a quad8 core is too small: one tile needs 24 words, it has 23"):
+        plan(problem, small, candidate, one.part, residual=True)
+    assert plan(problem, small, candidate, one.part).vec_slots == 1, "which nothing uses"
 
 
 def test_slots_evict_what_is_needed_last() -> None:

@@ -1,49 +1,136 @@
-"""The model's network: closed forms on an idle mesh, and the routers' arbitration when packets compete."""
+"""The model's parts by themselves: closed forms on an idle chip, and who goes first when several want to."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
-from meshloom.hw.config import load, tile_position
-from meshloom.sched.model.dram import Dram, Reading
+from meshloom.hw.config import ChipConfig, DramConfig, load, tile_position
+from meshloom.hw.timing import GemmShape, gemm_cycles
+from meshloom.sched.model.drain import WritePort, drained
+from meshloom.sched.model.dram import Dram
+from meshloom.sched.model.flow import OPEN, Buffer, Door, Link
 from meshloom.sched.model.network import Packet, Plane
+from meshloom.sched.model.posts import Ordered, Semaphores, Trace
 
 
 class Clock:
-    """Events in order; `late` ones of a cycle come last."""
+    """Events in the order of their cycles and phases."""
 
     def __init__(self) -> None:
-        self.events: list[tuple[int, bool, int, Callable[[int], None]]] = []
-        self.serial = 0
+        self.events: list[tuple[int, int, int, Callable[[int], None]]] = []
+        self.serial = self.now = 0
 
-    def at(self, cycle: int, event: Callable[[int], None], late: bool = False) -> None:
+    def at(self, cycle: int, event: Callable[[int], None], phase: int = 0) -> None:
+        assert cycle >= self.now
         self.serial += 1
-        heapq.heappush(self.events, (cycle, late, self.serial, event))
+        heapq.heappush(self.events, (cycle, phase, self.serial, event))
 
     def run(self) -> None:
         while self.events:
-            cycle, _, _, event = heapq.heappop(self.events)
-            event(cycle)
+            self.now, _, _, event = heapq.heappop(self.events)
+            event(self.now)
+
+
+def into(log: list[int] | dict[str, int], name: str = "") -> Callable[[int], None]:
+    """Notes the cycle of a call."""
+    if isinstance(log, list):
+        return log.append
+    return lambda now: log.__setitem__(name, now)
+
+
+# -- flows ----------------------------------------------------------------------------------------------------------
+
+
+def stepped(cap: int, offered: set[int], wanted: set[int], flits: int, cycles: int) -> tuple[list[int], list[int]]:
+    """A queue, cycle by cycle: when flits go in and out if they are offered and wanted in these cycles."""
+    level, went_in, went_out = 0, list[int](), list[int]()
+    for cycle in range(cycles):
+        push = cycle in offered and level < cap and len(went_in) < flits
+        pop = cycle in wanted and level > 0
+        level += push - pop
+        went_in += [cycle] * push
+        went_out += [cycle] * pop
+    return went_in, went_out
+
+
+class Seen(Door):
+    """A door that notes the cycles in which something goes through."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+        self.since, self.rate, self.cycles = 0, 0, list[int]()
+
+    def _set(self, now: int, rate: int) -> None:
+        self.cycles += list(range(self.since, now)) * self.rate
+        self.since, self.rate = now, rate
+
+    def has(self, now: int) -> bool:
+        return self.open
+
+    set_in = set_out = _set
+
+
+def flowing(cap: int, offered: set[int], wanted: set[int], flits: int, cycles: int) -> tuple[list[int], list[int]]:
+    """The same as flows."""
+    clock = Clock()
+    buffer, entry, exit_ = Buffer(clock, cap), Seen(), Seen()
+    feeder, drainer = Link(clock), Link(clock)
+    buffer.feeder, buffer.drainer = feeder, drainer
+    ended = list[int]()
+
+    def turn(now: int) -> None:
+        for door, link, when in ((entry, feeder, offered), (exit_, drainer, wanted)):
+            door.feeder = link
+            door.turn(now, now < cycles and now in when)
+
+    def start(now: int) -> None:
+        feeder.start(now, entry, buffer, flits, ended.append)
+        drainer.start(now, buffer, exit_, flits, ended.append)
+
+    for cycle in range(cycles + 1):
+        clock.at(cycle, turn)
+    clock.at(0, start)
+    clock.run()
+    assert ended == [door.cycles[-1] + 1 for door in (entry, exit_) if len(door.cycles) == flits]
+    return entry.cycles, exit_.cycles
+
+
+@pytest.mark.parametrize("cap", [1, 2, 4])
+def test_a_flow_is_what_a_queue_with_a_registered_ready_does(cap: int) -> None:
+    random, cycles = Random(cap), 120
+    for _ in range(40):
+        flits = random.randint(1, 40)
+        offered, wanted = ({c for c in range(cycles) if random.random() < share} for share in (0.6, 0.7))
+        assert flowing(cap, offered, wanted, flits, cycles) == stepped(cap, offered, wanted, flits, cycles)
+
+
+def test_a_link_says_when_so_many_are_left() -> None:
+    clock, marks, ends = Clock(), list[int](), list[int]()
+    link = Link(clock)
+    link.marked = marks.append
+    clock.at(10, lambda now: link.start(now, OPEN, OPEN, 20, ends.append, mark=4))
+    clock.run()
+    assert (marks, ends) == ([26], [30])
+
+
+# -- network --------------------------------------------------------------------------------------------------------
 
 
 def send(plane: Plane, source: int, target: int, head: int, flits: int, log: dict[str, int], name: str) -> None:
-    """Offers a packet; its times land in `log`: `<name> head`, `<name> in` and `<name> tail`."""
+    """Offers a packet from cycle `head` on; in `log`: the cycles of `<name> head`, `<name> in` and `<name> tail`."""
 
-    def delivered(now: int) -> int:
-        log[f"{name} head"] = now
-        return now + flits - 1
+    def before(what: str) -> Callable[[int], None]:
+        return lambda now: log.__setitem__(f"{name} {what}", now - 1)
 
-    def note(what: str) -> Callable[[int], None]:
-        return lambda now: log.__setitem__(f"{name} {what}", now)
-
-    packet = Packet(flits, head + flits - 1, delivered, note("in"), note("tail"))
-    plane.send(source, target, head, packet)
+    packet = Packet([(1, OPEN, before("head")), (flits - 1, OPEN, before("tail"))])
+    plane.clock.at(head, lambda now: plane.send(now, source, target, packet, before("in")))
 
 
-@pytest.mark.parametrize("flits", [1, 2, 4, 5, 17, 65])
+@pytest.mark.parametrize("flits", [2, 4, 5, 17, 65])
 @pytest.mark.parametrize("depth", [2, 4, 8])
 def test_an_idle_mesh_has_the_closed_form_of_the_gateware(flits: int, depth: int) -> None:
     tiles = [16 * y + x for y in range(3) for x in range(4)]
@@ -68,49 +155,197 @@ def test_a_packet_waits_until_the_tail_before_it_has_left_the_port() -> None:
     assert log["second tail"] == 16
 
 
+def test_a_blocked_packet_leaves_its_source_as_far_as_the_buffers_reach() -> None:
+    clock, log = Clock(), dict[str, int]()
+    plane = Plane(clock, 4)
+    send(plane, 0, 1, 0, 30, log, "first")  # keeps tile 1 until cycle 31
+    send(plane, 2, 1, 10, 8, log, "short")  # eight flits: the buffers of routers 2 and 1
+    send(plane, 2, 1, 40, 9, log, "long")
+    send(plane, 0, 1, 34, 30, log, "again")  # keeps it from cycle 40 to 69
+    clock.run()
+    assert log["first tail"] == 31
+    assert log["short in"] == 17
+    assert log["short tail"] == 39
+    assert log["long head"] == 70
+    assert log["long in"] == 72  # room is seen a cycle later, in one router after the other
+
+
 def test_inputs_take_turns() -> None:
     clock, log = Clock(), dict[str, int]()
     plane = Plane(clock, 4)
-    for number in range(3):  # two sources, packets back to back, one target between them
-        send(plane, 0, 1, 5 * number, 5, log, f"west {number}")
-        send(plane, 2, 1, 5 * number, 5, log, f"east {number}")
+
+    def stream(source: int, side: str, number: int) -> Callable[[int], None]:
+        def offer(now: int) -> None:
+            if number < 3:
+                found = f"{side} {number}"
+                packet = Packet([(5, OPEN, into(log, found))])
+                plane.send(now, source, 1, packet, stream(source, side, number + 1))
+
+        return offer
+
+    clock.at(0, stream(0, "west", 0))  # two sources, packets back to back, one target between them
+    clock.at(0, stream(2, "east", 0))
     clock.run()
-    order = sorted((when, name) for name, when in log.items() if name.endswith("head"))
-    sides = [name.split()[0] for _, name in order]
-    assert all(before != after for before, after in zip(sides, sides[1:], strict=False)), order
+    order = sorted((when, name) for name, when in log.items())
+    assert [name for _, name in order] == ["east 0", "west 0", "east 1", "west 1", "east 2", "west 2"]
+    assert [when for when, _ in order] == list(range(7, 7 + 6 * 5, 5))
 
 
-def test_a_slower_packet_is_told_when_it_is_true() -> None:
+def test_a_gate_holds_a_packet_and_its_port() -> None:
     clock, log = Clock(), dict[str, int]()
     plane = Plane(clock, 4)
-    packet = Packet(10, 9, lambda now: now + 9, lambda now: log.__setitem__("in", now))
-    plane.send(0, 1, 0, packet)
-    clock.at(4, lambda _: packet.delay(7))
+
+    def gate(now: int, proceed: Callable[[int], None]) -> None:
+        log["asked"] = now
+        clock.at(20, proceed)
+
+    plane.send(0, 0, 1, Packet([(5, OPEN, into(log, "done"))], gate))
     clock.run()
-    assert log["in"] == 16
+    assert log == {"asked": 2, "done": 25}
 
 
-def test_reads_alone_have_the_whole_channel_and_share_it_with_writes() -> None:
-    chip = load("quad16")
+# -- memories -------------------------------------------------------------------------------------------------------
+
+
+def reads(dram: Dram, clock: Clock, words: int, out: list[int], at: int = 0) -> None:
+    """Takes `words` from the channel as they come; the cycles go into `out`."""
+    link = Link(clock)
+    dram.read.drainer = link
+
+    def take(now: int) -> None:
+        if len(out) < words:
+            link.start(now, dram.read, OPEN, 1, taken)
+
+    def taken(now: int) -> None:
+        out.append(now - 1)
+        take(now)
+
+    clock.at(at, take)
+
+
+def test_reads_have_the_latency_and_the_whole_rate() -> None:
+    chip, clock = load("quad16"), Clock()
+    dram, out = Dram(clock, chip), list[int]()
+    clock.at(0, lambda now: dram.ask(64, now))
+    clock.at(1, lambda now: dram.ask(64, now))
+    reads(dram, clock, 128, out)
+    clock.run()
+    first = chip.dram.latency + 2
+    assert out == list(range(first, first + 128))
+    assert dram.outstanding == 0
+
+
+@pytest.mark.parametrize(("lanes", "rate"), [(16, 16), (16, 12), (16, 8), (4, 1)])
+def test_a_slower_channel_gives_two_beats_at_once_and_then_its_rate(lanes: int, rate: int) -> None:
+    chip = ChipConfig(name="slow", lanes=lanes, floorplan=load("tiny").floorplan, dram=DramConfig(bytes_per_cycle=rate))
     clock = Clock()
-    dram = Dram(clock, chip)
-    reading = Reading([64, 64])
-    dram.ask(reading, 0)
-    dram.ask(reading, 1)
-    first = dram.first(reading, 0)
-    assert first == 1 + chip.dram.latency + 1
-    assert dram.take(reading, 0, 64, first) == first + 63
-    alone = Dram(Clock(), chip)
-    written = alone.write(100, Packet(33, 132, lambda now: now), 32)
-    assert written == 100 + 32
-    # a write of 32 words in the middle of 64 reads: both at half the rate while both are there
-    busy = Dram(Clock(), chip)
-    both = Reading([64])
-    busy.ask(both, 0)
-    busy.take(both, 0, 64, busy.first(both, 0))
-    packet = Packet(65, 0, lambda now: now)
-    busy.carried_by(packet)
-    start = busy.first(both, 0)
-    shared = busy.write(start - 40, Packet(33, 0, lambda now: now), 32)
-    assert shared == start - 40 + 64
-    assert packet.last == 32
+    dram, out = Dram(clock, chip), list[int]()
+    clock.at(0, lambda now: dram.ask(40, now))
+    reads(dram, clock, 40, out)
+    clock.run()
+    bucket, wanted, cycle = 2 * lanes, list[int](), chip.dram.latency + 1
+    while len(wanted) < 40:
+        goes = bucket >= lanes
+        wanted += [cycle + 1] * goes
+        bucket = min(bucket - lanes * goes + rate, 2 * lanes)
+        cycle += 1
+    assert out == wanted
+
+
+def test_reads_and_writes_take_turns_beat_by_beat() -> None:
+    chip, clock = load("quad16"), Clock()
+    dram, out, told, ends = Dram(clock, chip), list[int](), list[int](), list[int]()
+
+    def notice(now: int, taken: Callable[[int], None]) -> None:
+        told.append(now)
+        taken(now)
+
+    start = chip.dram.latency + 2
+    clock.at(0, lambda now: dram.ask(64, now))
+    reads(dram, clock, 64, out)
+    writer = Link(clock)
+    dram.written.feeder = writer
+    dram.expect(32, notice)
+    clock.at(start + 8, lambda now: writer.start(now, OPEN, dram.written, 32, ends.append))
+    clock.run()
+    # alone until the first word of the write can go, a cycle after it came; the write first, because a read was last
+    assert out[:10] == list(range(start, start + 10))
+    assert out[10:42] == list(range(start + 11, start + 11 + 64, 2))
+    assert out[42:] == list(range(out[41] + 1, out[41] + 1 + 22))
+    last = start + 9 + 2 * 31  # beat of the write's last word
+    assert told == [last + 5]
+
+
+def test_notices_of_written_bursts_come_at_most_every_second_cycle() -> None:
+    chip, clock = load("quad16"), Clock()
+    dram, told = Dram(clock, chip), list[int]()
+
+    def notice(now: int, taken: Callable[[int], None]) -> None:
+        told.append(now)
+        taken(now)
+
+    writer = Link(clock)
+    dram.written.feeder = writer
+    for words in (5, 1, 1):
+        dram.expect(words, notice)
+    clock.at(0, lambda now: writer.start(now, OPEN, dram.written, 7, into(list[int]())))
+    clock.run()
+    assert told == [10, 12, 14]  # words are taken in cycles 0..6, beats go in 1..7
+
+
+def test_a_gemm_writes_its_last_row_in_the_cycle_before_its_end() -> None:
+    chip = load("quad16")
+    for to_acc, before in ((0, 1), (1, 3)):
+        for pixels in (1, 15, 16, 17, 40):
+            fields = {"pixels": pixels, "n_blocks": 2, "k_blocks": 3, "kernel_h": 1, "kernel_w": 2, "to_acc": to_acc}
+            writes = drained(chip, fields, 100)
+            first, rows = writes[-1]
+            assert first + rows - 1 == 100 + gemm_cycles(chip, GemmShape(pixels, 2, 3, 1, 2)) - before
+            assert sum(rows for _, rows in writes) == 2 * pixels
+
+
+def test_delivered_words_wait_for_the_drain_path() -> None:
+    clock, ends = Clock(), list[int]()
+    port, link = WritePort(), Link(clock)
+    port.feeder = link
+    clock.at(0, lambda now: port.take(now, 12, 3))
+    clock.at(0, lambda now: port.take(now, 15, 2))  # side by side
+    clock.at(10, lambda now: link.start(now, OPEN, port, 6, ends.append))
+    clock.at(18, lambda now: port.take(now, 19, 4))  # issued while the packet is on its way
+    clock.run()
+    assert ends == [25]  # 10 11 . . . . . 17 18 . . . . 23 24
+
+
+# -- one taker a cycle ----------------------------------------------------------------------------------------------
+
+
+def test_semaphores_serve_posts_before_takes_and_low_ports_first() -> None:
+    clock, log = Clock(), dict[str, int]()
+    semaphores = Semaphores(clock)
+    for unit in range(2):
+        name = f"take {unit}"
+        clock.at(5, lambda now, unit=unit, name=name: semaphores.take(now, unit, 3, 1, into(log, name)))
+    for port in (5, 0, 4):
+        name = f"post {port}"
+        clock.at(10, lambda now, port=port, name=name: semaphores.post(now, port, 3, 1, into(log, name)))
+    clock.run()
+    assert log == {"post 0": 10, "post 4": 11, "post 5": 12, "take 0": 13, "take 1": 14}
+
+
+def test_those_who_ask_in_a_cycle_are_served_in_order_when_it_is_ready() -> None:
+    clock, log = Clock(), dict[str, int]()
+    order = Ordered(clock, lambda now: now != 11)
+    for number in (2, 0, 1):
+        clock.at(10, lambda now, number=number: order.ask(now, number, into(log, str(number))))
+    clock.run()
+    assert log == {"0": 10, "1": 12, "2": 13}
+
+
+def test_a_record_of_the_mover_goes_before_one_of_a_sync() -> None:
+    clock, log = Clock(), dict[str, int]()
+    trace = Trace(clock)
+    clock.at(9, lambda now: trace.dispatched(now + 1))
+    clock.at(10, trace.sent)  # and so the dispatcher's a cycle later
+    clock.at(10, lambda now: trace.sync(now, 1, into(log, "sync")))
+    clock.run()
+    assert log == {"sync": 12}

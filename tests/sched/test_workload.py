@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from meshloom.sched.workload import catalog, networks, resnet8, shapes
+from meshloom.sched.workload import catalog, networks, resnet8, shapes, zoo
 from meshloom.sched.workload.layers import ConvShape, LayerData, WorkloadError, gemm_shape, random_data
 from meshloom.sched.workload.layout import (
     ActivationLayout,
@@ -277,13 +277,27 @@ def test_every_name_finds_itself():
     assert catalog.find("regression") == catalog.regression()
 
 
+@pytest.mark.parametrize("network", ["ds_cnn", "squeezenet"])
+def test_layers_of_trained_networks(network):
+    found = catalog.find(network)
+    convolutions = [layer.output for layer in zoo.load(network).layers if layer.kind == "conv"]
+    assert [layer.name for layer in found] == [f"{network}/{name}" for name in convolutions]
+    assert catalog.find(f"{network}/*") == found
+    assert catalog.find(found[1].name) == (found[1],)
+    assert not any(layer.real for layer in found), "their inputs are random"
+    assert found[0].data().x.shape == found[0].shape.x_shape
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet5", "did you mean .*resnet50"),
+        ("resnet5", "did you mean resnet50, resnet8, resnet18\\?"),
+        ("squeeznet", "did you mean squeezenet\\?"),
+        ("squeezenet/fire2_squeze", "did you mean squeezenet/fire2_squeeze, "),
+        ("minilm_block/keys", "did you mean minilm_block/key"),
         ("vgg16/conv4_4", "did you mean .*vgg16/conv4_2"),
         ("resnet8/nothing_like_it", "there are resnet8/conv1, "),
-        ("?", "there are resnet8, resnet18, .*regression, conv: and gemm:"),
+        ("?", "there are resnet8, ds_cnn, .*yolov2, .*regression, conv: and gemm:"),
         ("", "unknown workload ''"),
     ],
 )

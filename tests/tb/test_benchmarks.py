@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,11 +22,12 @@ from meshloom.sched.program.check import check
 from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload.catalog import find
 from meshloom.tb import benchmarks
-from meshloom.tb.benchmarks import BENCHMARKS, BenchmarkError, gemm, layers, regression, scale_sim, speed
+from meshloom.tb.benchmarks import BENCHMARKS, BenchmarkError, gemm, layers, networks, regression, scale_sim, speed
 from meshloom.tb.benchmarks import scale_sim_driver as driver
 from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result, save_result
 from meshloom.tb.readout import Record
-from meshloom.tb.results import OnEvent, Row, write_atomically
+from meshloom.tb.report import CAUSES, console
+from meshloom.tb.results import OnEvent, Plan, Row, write_atomically
 
 
 def row(**changes: Any) -> Row:
@@ -91,7 +93,7 @@ def test_a_missed_bar_alone_fails(engines: list[str]) -> None:
 
 
 def test_every_benchmark_is_a_module_with_run() -> None:
-    modules = {"gemm": gemm, "speed": speed, "regression": regression, "scalesim": scale_sim}
+    modules = {"gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "scalesim": scale_sim}
     assert modules.keys() == BENCHMARKS.keys()
     for name, module in modules.items():
         assert module.__name__ == f"meshloom.tb.benchmarks.{benchmarks._MODULES.get(name, name)}"
@@ -271,6 +273,89 @@ def test_array_span_is_that_of_gemms() -> None:
     records = [record(Opcode.MOVE, 0, 999), record(Opcode.GEMM, 300, 340), record(Opcode.GEMM, 100, 350)]
     assert layers.array_span(records) == 250
     assert layers.array_span(records[:1]) == 0
+
+
+# -- networks ---------------------------------------------------------------------------------------------------------
+
+
+def layer(**changes: Any) -> dict[str, Any]:
+    good = {"name": "conv1", "kind": "conv", "macs": 800, "limit": "compute", "rtl_cycles": 1000, "model_cycles": 1000}
+    shares = dict.fromkeys(CAUSES, 0.0) | {"compute": 80.0, "edges": 15.0, "idle": 5.0}
+    return good | {"core_cycles": 100, "utilisation": 0.8, "shares": shares} | changes
+
+
+def network_row(name: str = "resnet8", layers: Sequence[dict[str, Any]] = (), **changes: Any) -> Row:
+    figures = {
+        "picture": "a.png", "answer": "cat", "expected": "cat", "float_answer": "dog", "macs": 1_000_000,
+        "tensors_checked": 3, "dram_bytes": 2_000_000, "layers": layers or [layer()],
+        "shares": dict.fromkeys(CAUSES, 10.0),
+    }  # fmt: skip
+    return row(**{"workload": name, "network": figures} | changes)
+
+
+def test_the_bars_of_networks() -> None:
+    assert networks.missed([network_row()]) == []
+    assert networks.missed([network_row(cpu_seconds=3.1)]) == ["resnet8 on quad16: 3.1 CPU-seconds, the bar is 3"]
+    assert networks.missed([network_row("squeezenet", cpu_seconds=14.9), network_row("vgg16", cpu_seconds=999)]) == []
+    (found,) = networks.missed([network_row(model_cycles=1021)])
+    assert found == "resnet8 on quad16: model error end to end 2.10 %, the bar is 2 %"
+    (found,) = networks.missed([network_row(layers=[layer(), layer(model_cycles=1050)])])
+    assert found == "resnet8 on quad16: model error mean over layers 2.50 %, the bar is 2 %"
+    (found,) = networks.missed([network_row(mismatches=3, first_mismatch="conv1: 3")])
+    assert found == "resnet8 on quad16: 3 of 64 bytes differ from the golden model, first in conv1: 3"
+    assert networks.missed([network_row(faults=1)])
+    assert networks.missed([row(workload="resnet8")]), "a row without figures is none of a network"
+    same = network_row(cpu_seconds=9)
+    assert len(networks.missed([same, same])) == 1
+
+
+def test_the_line_of_a_network_weighs_its_compute_bound_layers() -> None:
+    large = layer(name="conv2", core_cycles=300, utilisation=0.4, shares=layer()["shares"] | {"compute": 40.0})
+    other = layer(name="fc", limit="dram", utilisation=0.0, core_cycles=9999)
+    cells = networks._line(network_row(layers=[layer(), large, other]))
+    assert len(cells) == len(networks._COLUMNS)
+    found = dict(zip((name.rstrip(">") for name in networks._COLUMNS), cells, strict=True))
+    assert (found["bound util."], found["bound fed"]) == ("50.0 %", "65.0 %")
+    assert (found["MMAC"], found["DRAM MB"], found["tensors"], found["mismatches"]) == ("1.0", "2.00", "3", "0")
+
+
+def test_the_networks_benchmark_runs_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, list[str], int]] = []
+
+    def run(
+        sources: Any, chip: str, scheduler: str, simulator: str, waves: bool, jobs: int, tell: OnEvent
+    ) -> list[Row]:
+        asked.append((chip, [source.name for source in sources], jobs))
+        rows = [network_row(source.name, chip=chip) for source in sources for _ in source.inputs or (None,)]
+        for event in (Plan(99), *rows):
+            tell(event)
+        return rows
+
+    monkeypatch.setattr("meshloom.tb.runner.run", run)
+    told: list[Any] = []
+    result = networks.run(told.append)
+    assert [(chip, tuple(names)) for chip, names, _ in asked] == list(networks.RUNS)
+    assert {jobs for *_, jobs in asked} == {1}, "CPU-seconds are measured one at a time"
+    (plan,) = [event for event in told if isinstance(event, Plan)]
+    assert plan.rows == sum(isinstance(event, Row) for event in told)
+    assert result.passed
+    (answers,) = [sheet for sheet in result.sheets if sheet.title.startswith("squeezenet: right on")]
+    assert answers.title == "squeezenet: right on 20 of 20 pictures, the float network on 0"
+    for chip, names in networks.RUNS:
+        (sheet,) = [sheet for sheet in result.sheets if sheet.title == f"{chip}: whole networks"]
+        assert [cells[0] for cells in sheet.rows] == list(names)
+
+
+def test_sheets_of_networks_fit_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    one = network_row(
+        "efficientnet_lite0", [layer(name="conv2_1_depthwise", rtl_cycles=12_345_678, core_cycles=12_345_678)],
+        rtl_cycles=123_456_789, model_cycles=123_456_789, bytes_checked=123_456_789,
+    )  # fmt: skip
+    sheets = (Sheet("s", networks._COLUMNS, [networks._line(one)]), networks._layers(one))
+    print_result(Result("networks", "t", "", sheets), console())
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert "12,345,678" in shown
 
 
 # -- scalesim ---------------------------------------------------------------------------------------------------------

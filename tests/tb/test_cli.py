@@ -13,19 +13,26 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import onnx
 import pytest
+from PIL import Image
 from typer.testing import CliRunner, Result
 
 from meshloom.hw.config import ConfigError, built_in_chips
 from meshloom.hw.config import load as load_chip
-from meshloom.hw.isa import IsaError
+from meshloom.hw.isa import IsaError, VectorOp
 from meshloom.sched.program import image
 from meshloom.sched.program.lower import lower
-from meshloom.sched.schedule import Gemm, Move, Piece, Prediction, Schedule, ScheduleError, Span, Tensor
+from meshloom.sched.schedule import Gemm, Move, Piece, Prediction, Schedule, ScheduleError, Span, Tensor, Vec
+from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import BiasLayout
 from meshloom.tb.cli import app
-from meshloom.tb.results import OnEvent, Plan, Row, Stage, Status, load
+from meshloom.tb.report import CAUSES, LOG_WIDTH
+from meshloom.tb.results import LayerFigures, NetworkFigures, OnEvent, Plan, Row, Stage, Status, load
+from meshloom.tb.sources import NetworkSource
+
+from ..sched.float_models import FloatModel
 
 COMMANDS = ("run", "schedule", "verilog", "chips", "workloads", "check", "disasm", "bench")
 
@@ -219,6 +226,24 @@ def test_a_bug_keeps_its_traceback(folder: Path, engine: Any) -> None:
         (["chips", "broken.toml"], "error: broken.toml: malformed TOML"),
         (["chips", "no_dram.toml"], 'no_dram.toml: floorplan has no "dram" tile'),
         (["verilog", "--chip", "no_dram.toml"], 'floorplan has no "dram" tile'),
+        (["run", "squeeznet"], "error: unknown workload 'squeeznet': did you mean squeezenet?"),
+        (["run", "resnet99/conv1"], "error: unknown workload 'resnet99/conv1': did you mean resnet8/conv1"),
+        (["run", "absent.onnx", "--chip", "tiny"], "error: absent.onnx: cannot be read"),
+        (["run", "resnet8", "--chip", "tiny", "--input", "absent.png"], "error: absent.png: cannot be read"),
+        (["run", "resnet8", "--chip", "tiny", "--input", "wide.png"], "error: wide.png: is 33x32 pixels"),
+        (["run", "odd.onnx", "--chip", "tiny", "--input", "wide.png"], "Sin"),
+        (["run", "float.onnx", "--chip", "tiny"], "error: float.onnx: is a float model; give pictures to calibrate"),
+        (
+            ["run", "vgg16", "--chip", "tiny"],
+            "error: network vgg16 is too big for chip tiny: its weights take 131.9 MiB",
+        ),
+        (["run", "resnet8", "ds_cnn", "--input", "wide.png"], "--input: is for one network; given are 2"),
+        (["run", "gemm:8x8x8", "--input", "wide.png"], "--input: is for one network; given are 0"),
+        (["run", "resnet8", "resnet8/fc", "--calibrate", "x.png", "vww"], "is for one network; given are 2"),
+        (["run", "resnet8", "--mean", "1,two"], "--mean: '1,two' is not one number, or numbers with commas"),
+        (["run", "resnet8", "--std", "1,,2"], "--std: '1,,2' is not one number"),
+        (["run", "resnet8", "--std", "1,0"], "--std: '1,0': nothing can be normalised with that"),
+        (["run", "resnet8", "--mean", "inf"], "--mean: 'inf': nothing can be normalised with that"),
         (["workloads", "vgg16/conv4_9"], "error: unknown workload 'vgg16/conv4_9': did you mean"),
         (["schedule", "lenet", "--chip", "tiny"], "error: unknown workload 'lenet'"),
         (["check", "absent.json"], "error: absent.json: cannot be read"),
@@ -230,12 +255,83 @@ def test_bad_input_exits_with_2_and_says_why(folder: Path, arguments: list[str],
     (folder / "broken.toml").write_text("name = ")
     (folder / "broken.toml.json").write_text('{"version": 1, "chip": "tiny"')
     (folder / "no_dram.toml").write_text('name = "x"\nlanes = 4\nfloorplan = ["core host"]\n')
+    Image.new("RGB", (33, 32)).save(folder / "wide.png")
+    for name, operator in (("odd", "Sin"), ("float", "Relu")):
+        model = FloatModel()
+        model.node(operator, model.conv("x", "c", (4, 3, 1, 1)), "y")
+        onnx.save(model.build("y"), folder / f"{name}.onnx")
     before = set(folder.rglob("*"))
     shown = invoke(*arguments)
     assert shown.exit_code == 2, shown.output
-    assert message in " ".join(shown.stderr.split())
+    assert message in " ".join(shown.stderr.replace("│", " ").split())
     assert "Traceback" not in shown.output
     assert set(folder.rglob("*")) == before, "nothing is written"
+
+
+def test_networks_get_their_files(folder: Path, engine: Any) -> None:
+    calls = engine(row())
+    options = ["--input", "a.png", "--input", "b.png", "--calibrate", "c.npy", "--mean", "1,2,3", "--std", "64"]
+    assert invoke("run", "gemm:8x8x8", "my.onnx", "resnet8/fc", "--chip", "tiny", *options).exit_code == 0
+    ((workloads, *_),) = calls
+    source = NetworkSource("my.onnx", (Path("a.png"), Path("b.png")), (Path("c.npy"),), (1.0, 2.0, 3.0), (64.0,))
+    assert workloads == ["gemm:8x8x8", source, "resnet8/fc"]
+
+
+def test_networks_run_whole_and_their_layers_by_a_star(folder: Path, engine: Any) -> None:
+    calls = engine(row())
+    assert invoke("run", "resnet8", "resnet8/*", "--chip", "tiny").exit_code == 0
+    ((workloads, *_),) = calls
+    assert workloads == [NetworkSource("resnet8"), "resnet8/*"]
+
+
+LAYER = LayerFigures(
+    name="features.12.expand/Conv_output_0", kind="average_pool", macs=123_456_789, limit="compute",
+    rtl_cycles=1_234_567, model_cycles=1_234_569, core_cycles=12_345_678, utilisation=1,
+    shares=dict.fromkeys(CAUSES, 100.0),
+)  # fmt: skip
+
+
+def test_tables_of_networks_are_readable_in_a_log(folder: Path, engine: Any) -> None:
+    """Every number whole and every head whole in a width of 176, with long names and large numbers."""
+    names = {
+        "picture": "imagenet_00_243.png",
+        "answer": "black-and-tan coonhound",
+        "expected": "American Staffordshire",
+    }
+    layers = (LAYER, LAYER.model_copy(update={"name": "pool", "shares": {}, "kind": "max_pool"}))
+    figures = NetworkFigures(
+        **names, float_answer="wire-haired fox terrier", macs=15_470_264_320, tensors_checked=121,
+        dram_bytes=1_234_567_890, spilled=("y",), layers=layers, shares=dict.fromkeys(CAUSES, 100.0),
+    )  # fmt: skip
+    engine(row("efficientnet_lite0", network=figures), row("gemm:8x8x8"))
+    shown = invoke("run", "efficientnet_lite0", "--chip", "tiny", "--layers")
+    assert shown.exit_code == 0, shown.output
+    lines = [line for line in shown.output.splitlines() if not line.startswith(("results:", "[1/2]"))]
+    assert max(map(len, lines)) <= LOG_WIDTH
+    assert "…" not in shown.output
+    for head in ("RTL says", "float says", "DRAM MB", "layer error", "core cycles", "RTL cycles", *CAUSES):
+        assert head in shown.output
+    for cell in (*names.values(), "wire-haired fox terrier", "15,470.3", "1,234.57", "121", "123.46", "1,234,567"):
+        assert cell in shown.output
+    for layer in layers:
+        (line,) = [line for line in lines if line.startswith(layer.name)]
+        assert len(line.split()) == 8 + len(CAUSES)
+    assert (
+        "[1/2] efficientnet_lite0: passed, imagenet_00_243.png is black-and-tan coonhound, 1,000 cycles" in shown.output
+    )
+    assert LAYER.name not in invoke("run", "efficientnet_lite0", "--chip", "tiny").output, "only if asked for"
+
+
+def test_a_very_long_layer_name_is_folded_and_no_number_is(folder: Path, engine: Any) -> None:
+    layer = LAYER.model_copy(update={"name": "a" * 100})
+    figures = NetworkFigures(
+        macs=1, tensors_checked=1, dram_bytes=1, layers=(layer,), shares=dict.fromkeys(CAUSES, 1.0)
+    )
+    engine(row("mine", network=figures))
+    output = invoke("run", "mine.onnx", "--chip", "tiny", "--layers").output
+    assert output.count("a" * 20) >= 2
+    assert "12,345,678" in output
+    assert "…" not in output
 
 
 def test_chips_are_listed_and_shown(folder: Path) -> None:
@@ -251,8 +347,9 @@ def test_chips_are_listed_and_shown(folder: Path) -> None:
 
 def test_workloads_are_listed_and_shown() -> None:
     shown = invoke("workloads").output
-    assert "resnet8" in shown
+    assert all(name in shown for name in zoo.names())
     assert "gemm:MxNxK" in shown
+    assert "squeezenet/fire2_squeeze" in invoke("workloads", "squeezenet").output
     shown = invoke("workloads", "vgg16/conv4_2").output
     assert "1x512x28x28" in shown
     assert "random" in shown
@@ -334,23 +431,28 @@ def test_operations_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> N
     from meshloom.tb.tables import print_operations
 
     move = Move(issuer=1, src=Span(tile=0, address=64, run=8), dst=Span(tile=1, address=(1 << 24) + 5, run=8), words=8)
+    fields = {"op": VectorOp.MAX, "x_out": 1, "pixels": 4, "blocks": 2, "kernel_h": 2, "kernel_w": 2, "dest_base": 7}
+    vec = Vec(core=1, fields=fields, label="v 0")
     gemm = Gemm(core=1, fields={"pixels": 9, "n_blocks": 1, "k_blocks": 2, "kernel_h": 3, "kernel_w": 1}, label="g 0")
     schedule = Schedule(
         chip="tiny",
         chip_digest="0",
         workload="w",
         scheduler="s",
-        operations=(move, gemm),
-        predicted=Prediction(cycles=90, start=(3, 20), end=(19, 90)),
+        operations=(move, gemm, vec),
+        predicted=Prediction(cycles=90, start=(3, 20, 40), end=(19, 90, 48)),
     )
     print_operations(schedule, console())
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, third = capsys.readouterr().out.splitlines()
     assert first.split()[:3] == ["0", "3", "19"]
     assert "MOVE by (1,0)" in first
     assert "8 words (0,0) MAIN[64] -> (1,0) B[5]" in first
     assert second.split()[:3] == ["1", "20", "90"]
     assert "GEMM on (1,0)" in second
     assert "6 taps -> OUT[0]  g 0" in second
+    assert third.split()[:3] == ["2", "40", "48"]
+    assert "VEC on (1,0)" in third
+    assert "MAX OUT[0], 4 pixels, 2 blocks, 4 taps -> VEC[7]  v 0" in third
 
 
 def test_results_file_is_plain_json(folder: Path, engine: Any) -> None:

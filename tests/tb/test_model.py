@@ -1,5 +1,6 @@
 """The timeline against the RTL, 0 cycles off: single moves of every kind, one after the other, and two that compete;
-random vector operations, alone and beside matrix products, whose bytes are those of the functional executor."""
+random vector operations, alone and beside matrix products, whose bytes are those of the functional executor; and
+crossfire, in which all movers of a chip with two DRAM tiles send at once."""
 
 from __future__ import annotations
 
@@ -9,18 +10,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from meshloom.hw.config import ChipConfig, DramConfig, NocConfig, TileKind
 from meshloom.hw.isa import Opcode, Region, Unit, VectorOp, address
 from meshloom.sched.functional import Memories, execute
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.check import check
 from meshloom.sched.program.lower import lower
+from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.sched.program.random_programs import random_gemm, random_vec
 from meshloom.sched.schedule import Gemm, Move, Operation, Schedule, Span, Vec
 from meshloom.tb.build import build
 from meshloom.tb.compare import pair
 from meshloom.tb.device import FILL, Job, SimulatedDevice
 
-from .hand_made import CHIP, CORE, DRAM, SPM, finish, move, notify, program, random_words, sync, vec
+from .hand_made import CHIP, CODE, CORE, DRAM, SPM, finish, gemm, move, notify, program, random_words, sync, vec
 
 
 def jobs(seed: int, count: int) -> list[Job]:
@@ -131,5 +134,75 @@ def test_random_vector_operations_are_right_and_predicted_to_the_cycle(gemms: fl
         pairs = pair(run.records, timeline.executed)
         assert len(pairs) == len(run.records)
         assert sum(found.measured.opcode is Opcode.VEC for found in pairs) > 5
+        assert [found for found in pairs if found.differs] == []
+        assert run.cycles == timeline.cycles
+
+
+#: Two channels, slower than a word a cycle, and one core: everything is short of something.
+PAIR = ChipConfig(
+    name="pair",
+    lanes=4,
+    floorplan=((TileKind.DRAM, TileKind.CORE), (TileKind.HOST, TileKind.DRAM)),
+    dram=DramConfig(bytes_per_cycle=3, latency=13),
+    noc=NocConfig(data_depth=3, request_depth=2),
+    mover_queue=2,
+)
+
+
+def moves(random: Random, owner: int, count: int) -> list[Instruction]:
+    """A stream of random moves between any memories, pushed and pulled, now and then waiting for what it has sent."""
+    code: list[Instruction] = []
+    sent = 0
+    core, drams = PAIR.cores[0], PAIR.drams
+    for _ in range(count):
+        source, target = random.choice((*drams, *drams, core)), random.choice((*drams, core, core))
+        src = Region.OUT if source == core else Region.MAIN
+        dst = random.choice((Region.MAIN, Region.B, Region.ACC, Region.OUT)) if target == core else Region.MAIN
+        words = random.choice((1, 2, 4, 8, 9, 16, 16, 33, 64, 100, random.randint(1, 200)))
+        shape = {}
+        for side in ("src", "dst"):
+            if random.random() < 0.4:
+                run = random.randint(-(-words // 20), 80)
+                shape |= {f"{side}_run": run, f"{side}_stride": run + random.randint(0, 9)}
+        places = (source, src, random.randint(0, 200)), (target, dst, random.randint(0, 200))
+        sent += 1
+        code.append(move(len(code) + 1, *places, words, **shape, **notify(2, owner)))
+        if random.random() < 0.2:
+            code.append(sync(len(code) + 1, wait_sem=2, wait_n=sent))
+            sent = 0
+    if sent:
+        code.append(sync(len(code) + 1, wait_sem=2, wait_n=sent))
+    return [*code, finished(len(code) + 1)]
+
+
+def finished(tag: int) -> Instruction:
+    """The end of a stream: tells the host."""
+    return sync(tag, tile=PAIR.host, sem=0, n=1)
+
+
+def crossfire(seed: int, computing: bool) -> Job:
+    """Every mover at once; `computing`: beside matrix products whose results take the write ports of ACC and OUT."""
+    random = Random(seed)
+    streams = {(tile, Unit.MOVER): moves(random, tile, 14) for tile in (*PAIR.cores, *PAIR.drams)}
+    if computing:
+        shapes = [(random.randint(1, 40), random.randint(1, 3), random.randint(0, 1)) for _ in range(30)]
+        products = [
+            gemm(number + 1, pixels, k_blocks, to_acc=to_acc)
+            for number, (pixels, k_blocks, to_acc) in enumerate(shapes)
+        ]
+        streams[PAIR.cores[0], Unit.MATRIX] = [*products, finished(31)]
+    found = {key: tuple(code) for key, code in streams.items()}
+    placed, boot = place(found, dict.fromkeys(PAIR.drams, CODE), PAIR)
+    return Job(Program(PAIR.digest, placed, boot, {}), [], [], 100_000)
+
+
+def test_crossfire_is_predicted_to_the_cycle() -> None:
+    given = [crossfire(seed, seed % 2 == 1) for seed in range(24)]
+    device = SimulatedDevice(build(PAIR, "verilator"))
+    for job, run in zip(given, device.run(given), strict=True):
+        timeline = play(job.program, PAIR)
+        assert run.fault is None
+        pairs = pair(run.records, timeline.executed)
+        assert len(pairs) == len(run.records) > 40
         assert [found for found in pairs if found.differs] == []
         assert run.cycles == timeline.cycles

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from junitparser import Error, Failure, JUnitXml
+from pydantic import ValidationError
 
 from meshloom.tb import report
 from meshloom.tb.results import (
@@ -41,6 +42,19 @@ DIVERGENCE = Divergence(
     measured_start=10,
     measured_end=23,
 )
+
+
+LAYERS = [
+    {"name": "c", "kind": "conv", "macs": 900, "limit": "dram", "rtl_cycles": 1000, "model_cycles": 1010,
+     "core_cycles": 1500, "utilisation": 0.5, "shares": {"compute": 50.0, "dram": 50.0}},
+    {"name": "p", "kind": "max_pool", "macs": 0, "limit": "vector", "rtl_cycles": 200, "model_cycles": 194,
+     "core_cycles": 0, "utilisation": 0.0, "shares": {}},
+]  # fmt: skip
+NETWORK = {
+    "picture": "cat.png", "answer": "cat", "expected": "dog", "macs": 900, "tensors_checked": 2,
+    "dram_bytes": 5_000_000,
+    "spilled": ["p"], "layers": LAYERS, "shares": {"compute": 25.0, "idle": 75.0},
+}  # fmt: skip
 
 
 def row(**changes: Any) -> Row:
@@ -149,6 +163,7 @@ def test_summary_of_bad_runs() -> None:
 
 def test_round_trip(tmp_path: Path) -> None:
     rows = [row(), row(workload="y", faults=1, fault_reports=[FAULT]), row(model_cycles=1, first_divergence=DIVERGENCE)]
+    rows.append(row(network=NETWORK, mismatches=1, first_mismatch="c: wrong"))
     results, path = recorded(tmp_path, *rows)
     assert load(path) == results
     assert load(tmp_path / "latest.json") == results
@@ -156,12 +171,14 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
-    _, path = recorded(tmp_path, row(faults=1, fault_reports=[FAULT], first_divergence=DIVERGENCE))
+    _, path = recorded(tmp_path, row(faults=1, fault_reports=[FAULT], first_divergence=DIVERGENCE, network=NETWORK))
     values = json.loads(path.read_text())
     assert values["schema_version"] == SCHEMA_VERSION
     documented = set(re.findall(r"`(\w+)`", DOCUMENTATION.read_text()))
     first = values["rows"][0]
-    for record in (values, values["summary"], first, first["fault_reports"][0], first["first_divergence"]):
+    whole = first["network"]
+    parts = (first["fault_reports"][0], first["first_divergence"], whole, whole["layers"][0])
+    for record in (values, values["summary"], first, *parts):
         assert set(record) <= documented, "docs/results/README.md does not explain a field"
 
 
@@ -239,6 +256,53 @@ def test_junit(tmp_path: Path) -> None:
     assert "2 of 16384 bytes" in cases["a<b>&c"].result[0].message
     assert cases["whole run"].result[0].message == "mean model error 20.80 % exceeds 2 %"
     assert (suite.tests, suite.failures, suite.errors) == (6, 3, 2)
+
+
+def test_figures_of_a_network() -> None:
+    found = row(network=NETWORK).network
+    assert found is not None
+    assert [layer.error_percent for layer in found.layers] == [pytest.approx(1), pytest.approx(-3)]
+    assert found.layer_error_percent == pytest.approx(2)
+    assert found.float_answer == ""
+    never = {"rtl_cycles": 0, "model_cycles": 0}
+    idle = row(network=NETWORK | {"layers": [layer | never for layer in LAYERS]}).network
+    assert idle is not None
+    assert idle.layer_error_percent is None
+    for wrong in ({"layer_error_percent": 5.0}, {"extra": 1}, {"layers": [LAYERS[0] | {"utilisation": 1.5}]}):
+        with pytest.raises(ValidationError):
+            row(network=NETWORK | wrong)
+
+
+def test_the_first_mismatch_is_part_of_the_reason() -> None:
+    assert row(mismatches=2, first_mismatch="c: 2 wrong").reason == (
+        "2 of 16384 bytes differ from the golden model, first in c: 2 wrong"
+    )
+
+
+def test_tables_of_networks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    unlike = row(workload="fault", faults=1, network=NETWORK | {"layers": [], "shares": {}})
+    results, _ = recorded(tmp_path, row(workload="[odd]", network=NETWORK), row(), unlike)
+    report.print_results(results, report.console())
+    shown = capsys.readouterr().out
+    (line,) = [line for line in shown.splitlines() if "cat.png" in line and "dog" in line]
+    assert [cell.strip() for cell in re.split("[│]", line)[1:-1]] == [
+        "[odd]", "cat.png", "cat", "dog", "-", "0.0", "5.00", "2", "1", "2.00 %",
+    ]  # fmt: skip
+    (line,) = [line for line in shown.splitlines() if line.startswith("[odd]")]
+    assert line.split() == ["[odd]", "cat.png", "25.0", *["0.0"] * 8, "75.0"]
+    assert "max_pool" not in shown, "layers are shown if asked for"
+    report.print_results(results, report.console(), per_layer=True)
+    shown = capsys.readouterr().out
+    assert shown.count("layer by layer") == 1
+    assert "[odd] on tiny, layer by layer" in shown
+    (line,) = [line for line in shown.splitlines() if line.startswith("p ")]
+    assert line.split() == ["p", "max_pool", "vector", "0.00", "200", "-3.00", "%", "0", *["-"] * 10]
+
+
+def test_the_answer_is_told_as_soon_as_a_network_has_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with report.Reporter(report.console()) as reporter:
+        reporter(row(network=NETWORK))
+    assert capsys.readouterr().out.startswith("[1/?] resnet8/conv1: passed, cat.png is cat, 10,000 cycles")
 
 
 def test_table_shows_every_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +19,17 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, ConfigError, load
 from meshloom.hw.isa import Opcode, Unit
+from meshloom.sched.loop_order.problem import DoesNotFit
 from meshloom.sched.model import timeline as timeline_module
 from meshloom.sched.model.timeline import Executed, Timeline, play
+from meshloom.sched.onnx.errors import Problem as OnnxProblem
+from meshloom.sched.onnx.errors import UnsupportedError
+from meshloom.sched.program.problems import CheckError
+from meshloom.sched.program.problems import Problem as CheckProblem
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedule import Gemm, Schedule
 from meshloom.sched.scheduler import SchedulerError
+from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import LayerData, WorkloadError
 from meshloom.tb import runner
 from meshloom.tb.build import SIMULATORS, BuildError
@@ -24,12 +37,15 @@ from meshloom.tb.compare import first_divergence, pair
 from meshloom.tb.device import Job
 from meshloom.tb.readout import Record
 from meshloom.tb.results import Event, Plan, Row, Stage, Status
+from meshloom.tb.sources import NetworkSource
 
 WORKLOADS = ["conv:7x7x5-6,k3,p1", "gemm:5x6x7", "conv:6x5x9-5,k3x2,s2x1,p1x0,relu,clamp90", "gemm:3x10x20"]
 CHIP = load("tiny")
 
 
-def run(workloads: Sequence[str], simulator: str = "verilator", **changes: Any) -> tuple[list[Row], list[Event]]:
+def run(
+    workloads: Sequence[str | NetworkSource], simulator: str = "verilator", **changes: Any
+) -> tuple[list[Row], list[Event]]:
     events: list[Event] = []
     given: dict[str, Any] = {
         "chip": "tiny", "scheduler": "loop_order", "simulator": simulator, "waves": False, "jobs": 2,
@@ -221,6 +237,113 @@ def test_one_cycle_is_a_divergence_and_the_earliest_is_named(start: int, end: in
     )
 
 
+# -- networks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_network_and_a_layer_side_by_side() -> None:
+    """Rows come in the order asked for, one for each input of a network."""
+    shown = [path for path, _ in zoo.pictures("resnet8")[:2]]
+    rows, events = run(["gemm:5x6x7", NetworkSource("resnet8", tuple(shown))])
+    assert [row.workload for row in rows] == ["gemm:5x6x7", "resnet8", "resnet8"]
+    assert [row.scheduler for row in rows] == ["loop_order", "network", "network"]
+    assert events[0] == Plan(rows=3)
+    assert Stage(workload="resnet8", what="scheduling the network") in events
+    assert rows[0].network is None
+    layers = len([layer for layer in zoo.load("resnet8").layers if layer.kind != "concat"])
+    for row, path, label in zip(rows[1:], shown, zoo.int8_top1("resnet8"), strict=False):
+        assert (row.status, row.mismatches, row.faults) == (Status.PASSED, 0, 0)
+        assert row.network is not None
+        assert (row.network.picture, row.network.tensors_checked) == (path.name, layers)
+        assert row.network.answer == zoo.load("resnet8").labels[label]
+        assert row.utilisation > 0.9, "one small core is easily kept busy"
+        assert abs(row.error_percent or 0) <= 2
+        assert row.network.layer_error_percent is not None
+        assert row.network.layer_error_percent <= 2
+        assert sum(row.network.shares.values()) == pytest.approx(100)
+    assert rows[1].rtl_cycles == rows[2].rtl_cycles, "time does not depend on the picture"
+
+
+def test_a_bare_name_is_the_network_and_a_star_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Enough(Exception):
+        pass
+
+    def stop(*_: Any) -> None:
+        raise Enough
+
+    monkeypatch.setattr(runner, "_workers", stop)
+    for names, count in ((["resnet8"], 1), (["resnet8/*"], 10), (["squeezenet/*"], 26), ([], 0)):
+        events: list[Event] = []
+        with pytest.raises(Enough):
+            run(names, on_event=events.append)
+        assert events == [Plan(rows=count)]
+
+
+def test_nothing_asked_for_is_nothing_done() -> None:
+    assert run([])[0] == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnsupportedError("m.onnx", [OnnxProblem("n", "Sin", "no"), OnnxProblem("o", "Elu", "no")]),
+        CheckError((CheckProblem("tile 1", "waits for ever", "post it"),)),
+        DoesNotFit("too big"),
+        WorkloadError("wrong"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_come_whole_out_of_a_worker(error: Exception) -> None:
+    with runner._workers(1) as pool, pytest.raises(type(error), match=re.escape(str(error))):
+        pool.submit(_raise, error).result()
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_a_failure_ends_the_other_workers() -> None:
+    """One network is wrong while another still is being scheduled: that one is not waited for."""
+    before = set(multiprocessing.active_children())
+    begin = time.monotonic()
+    with pytest.raises(WorkloadError, match=r"absent\.onnx"):
+        run([NetworkSource("absent.onnx"), NetworkSource("resnet50")], chip="quad8")
+    while set(multiprocessing.active_children()) - before and time.monotonic() < begin + 60:
+        time.sleep(0.05)
+    assert set(multiprocessing.active_children()) <= before
+
+
+def test_an_interrupt_while_scheduling_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "meshloom.tb.cli", "run", "resnet50", "vgg16", "--chip", "quad32"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "scheduling the network" in line:
+            break
+    time.sleep(0.3)  # workers ignore the signal from their first instructions on; let them get there
+    assert len(in_session(process.pid)) > 1, "workers are at it"
+    os.killpg(process.pid, signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (error, "Traceback" in out) == ("error: interrupted\n", False)
+    assert in_session(process.pid) == []
+    assert not list(tmp_path.iterdir()), "nothing finished, so nothing is written"
+
+
+def in_session(session: int) -> list[int]:
+    """Processes of a session that are not zombies."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(") ")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
 # -- bad input ----------------------------------------------------------------------------------------------------
 
 
@@ -228,6 +351,8 @@ def test_one_cycle_is_a_divergence_and_the_earliest_is_named(start: int, end: in
     ("changes", "error", "words"),
     [
         ({"workloads": ["resnet88"]}, WorkloadError, "unknown workload 'resnet88': did you mean resnet8"),
+        ({"workloads": ["squeeznet"]}, WorkloadError, r"unknown workload 'squeeznet': did you mean squeezenet\?"),
+        ({"workloads": [NetworkSource("vgg16")]}, DoesNotFit, "network vgg16 is too big for chip tiny"),
         ({"workloads": ["gemm:5x6"]}, WorkloadError, "gemm:5x6"),
         ({"chip": "tiniest"}, ConfigError, "unknown chip 'tiniest': built in are .*tiny"),
         ({"scheduler": "best"}, SchedulerError, "unknown scheduler 'best'; known are .*loop_order"),

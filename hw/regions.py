@@ -1,0 +1,45 @@
+"""The memories of each kind of tile, by region: how many words there are, and who may get at them."""
+
+from __future__ import annotations
+
+from .config import ChipConfig, TileKind
+from .control.frontend import RING_REGION
+from .control.reporter import units_of
+from .control.trace import stats_words
+from .isa import Region
+
+__all__ = ["RING_REGION", "memory_regions", "readable_regions", "writable_regions"]
+
+
+def memory_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
+    """Words of each data memory of a tile kind."""
+    core = config.core
+    return {
+        TileKind.CORE: {
+            Region.MAIN: core.a_words,
+            Region.B: core.b_words,
+            Region.ACC: 4 * core.acc_words,
+            Region.OUT: core.out_words,
+            Region.VEC: core.vec_words,
+        },
+        TileKind.SPM: {Region.MAIN: config.spm_words},
+        TileKind.DRAM: {Region.MAIN: config.dram.words},
+        TileKind.HOST: {},
+    }[kind]
+
+
+def readable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
+    """Words of each region that the tile's mover can read."""
+    trace = {Region.TRACE: config.trace_records * config.trace_words, Region.STATS: stats_words(config)}
+    regions = memory_regions(config, kind)
+    if kind is TileKind.CORE:  # the operand memories have one read port each, and the array needs it
+        regions = {region: regions[region] for region in (Region.ACC, Region.OUT, Region.VEC)}
+    return regions | trace
+
+
+def writable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
+    """Words of each region that packets can be delivered to."""
+    ring = config.ring_instructions * config.instruction_words
+    regions = memory_regions(config, kind)
+    regions.pop(Region.VEC, None)  # only the vector unit writes it
+    return regions | {RING_REGION[unit]: ring for unit in units_of(kind)}

@@ -1,0 +1,66 @@
+"""The drain path of a core: in which cycles it has the write ports of ACC and OUT, which delivered words then wait for.
+
+The drain path goes first (`hw/core/matrix.py`). Each row of a fold is a word, so a GEMM whose folds are as short as
+they are high keeps a memory from the network for as long as it lasts. A word that has to wait holds its packet, and
+with it the path through the mesh.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.timing import GemmShape, gemm_folds, gemm_tail
+
+from .flow import Open
+
+#: Cycles from the write of a GEMM's last row to OUT to the GEMM's end, and from a row's write to ACC to one to OUT.
+_OUT_TO_END, _ACC_TO_OUT = 1, 2
+
+
+class WritePort(Open):
+    """The write port of ACC or OUT, as packets find it."""
+
+    def __init__(self) -> None:
+        # cycles that the drain path takes, as far as GEMMs have been issued: first and the one after the last
+        self._taken: deque[tuple[int, int]] = deque()
+
+    def take(self, now: int, first: int, cycles: int) -> None:
+        """The drain path writes in `cycles` cycles from `first` on, which are to come and later than all before."""
+        taken = self._taken
+        if taken and taken[-1][1] == first:
+            taken[-1] = taken[-1][0], first + cycles
+        else:
+            taken.append((first, first + cycles))
+        if self.feeder is not None:
+            self.feeder.plan(now)
+
+    def _next(self, now: int) -> tuple[int, int] | None:
+        """The cycles that it takes now or next."""
+        while self._taken and self._taken[0][1] <= now:
+            self._taken.popleft()
+        return self._taken[0] if self._taken else None
+
+    def room(self, now: int) -> bool:
+        following = self._next(now)
+        return following is None or now < following[0]
+
+    def fills(self, now: int) -> int | None:
+        following = self._next(now)
+        return None if following is None else max(0, following[0] - now)
+
+    def opens(self, now: int) -> int | None:
+        following = self._next(now)
+        return following[1] if following is not None and following[0] <= now else None
+
+
+def drained(chip: ChipConfig, fields: Mapping[str, int], start: int) -> list[tuple[int, int]]:
+    """First cycle and number of the writes of each fold of a GEMM that starts in `start`, to ACC or OUT."""
+    pixels, to_acc = fields["pixels"], bool(fields.get("to_acc", 0))
+    shape = GemmShape(pixels, fields["n_blocks"], fields["k_blocks"], fields["kernel_h"], fields["kernel_w"])
+    window, groups = shape.taps * chip.lanes, -(-pixels // chip.rows)
+    # a fold of one row is written in the cycle before its end
+    first = start + gemm_tail(chip, 1) - _OUT_TO_END - (_ACC_TO_OUT if to_acc else 0)
+    folds = range(gemm_folds(chip, shape))
+    return [(first + (f + 1) * window, min(chip.rows, pixels - f % groups * chip.rows)) for f in folds]

@@ -1,0 +1,1 @@
+"""One plane of the network by itself under traffic: simulators, soak, load curves, area."""

@@ -1,0 +1,90 @@
+"""Looks inside gateware: its registers by name, and the words of its memories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from amaranth.hdl import Fragment, Module, Signal, Value
+from amaranth.lib.memory import Memory
+
+from .engine import ProveError
+
+
+def elaborated(component: Any) -> Module:
+    """The module of a component, elaborated now; used as a submodule later, the component is just this module."""
+    module = component.elaborate(None)
+    component.elaborate = lambda platform: module
+    return module
+
+
+class Inside:
+    """The inner signals of `component`, which is elaborated now; it can then be used as a submodule once.
+
+    `memories`: names of the submodules whose words (all of them) are asked for; each gets read ports of its own, which
+    leave what it does as it is. Raises ProveError, here and in the methods, for a name that does not exist.
+    """
+
+    def __init__(self, component: Any, memories: Sequence[str] = ()) -> None:
+        self._name = type(component).__name__
+        module: Module = component.elaborate(None)
+        self._rows: dict[str, list[Value]] = {}
+        missing = []
+        for name in memories:
+            memory = getattr(module.submodules, name, None)
+            if isinstance(memory, Memory):
+                self._rows[name] = [_row(module, memory, row) for row in range(memory.depth)]
+            else:
+                missing.append(name)
+        fragment: Any = Fragment.get(module, None)
+        if missing:
+            raise ProveError(f"{self._name} has no memory {missing[0]!r}")
+        self._signals: dict[str, list[Signal]] = {}
+        driven = {id(signal): signal for part in fragment.statements.values() for signal in _driven(part)}
+        for signal in driven.values():
+            self._signals.setdefault(signal.name, []).append(signal)
+        clocked = [part for domain, part in fragment.statements.items() if domain != "comb"]
+        #: All registers, without the memories.
+        self.registers = list({id(signal): signal for part in clocked for signal in _driven(part)}.values())
+        component.elaborate = lambda platform: fragment
+
+    def __getitem__(self, name: str) -> Signal:
+        """The signal of this name."""
+        found = self._signals.get(name, [])
+        if len(found) != 1:
+            near = ", ".join(sorted(self._signals)[:20])
+            raise ProveError(f"{self._name} has {len(found)} signals {name!r}; it has {near}, ...")
+        return found[0]
+
+    def has(self, name: str) -> bool:
+        """Whether there is a signal of this name."""
+        return name in self._signals
+
+    def rows(self, name: str) -> list[Value]:
+        """The words of a memory."""
+        return self._rows[name]
+
+
+def _row(module: Module, memory: Memory, row: int) -> Value:
+    port = memory.read_port(domain="comb")
+    module.d.comb += port.addr.eq(row)
+    return Value.cast(port.data)
+
+
+def _driven(statements: Sequence[Any]) -> Iterator[Signal]:
+    """The signals that statements assign to."""
+    for statement in statements:
+        if hasattr(statement, "lhs"):
+            yield from _signals(statement.lhs)
+        for case in getattr(statement, "cases", ()):
+            yield from _driven(case[1])
+
+
+def _signals(target: Any) -> Iterator[Signal]:
+    if isinstance(target, Signal):
+        yield target
+    elif hasattr(target, "parts"):
+        for part in target.parts:
+            yield from _signals(part)
+    elif hasattr(target, "value"):
+        yield from _signals(target.value)

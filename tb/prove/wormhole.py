@@ -1,0 +1,49 @@
+"""What is true in every router at all times: who has which channel. Invariants of the proofs of routers and meshes.
+
+`count`   a queue holds no more than `depth` flits;
+`owns`    a queue whose packet's head has left has exactly one channel of an output; one whose head is at the front has
+          at most one, of the output that the head wants; one that is empty or drops a packet has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amaranth.hdl import Cat, Mux, Value
+
+from .opened import Channel, Queue
+
+
+def one_hot(vector: Value) -> Value:
+    """Exactly one bit is set."""
+    return vector.any() & one_hot_or_none(vector)
+
+
+def one_hot_or_none(vector: Value) -> Value:
+    """At most one bit is set."""
+    return (vector & (vector - 1)) == 0
+
+
+def ownership(depth: int, queues: Iterable[Queue], channels: Iterable[Channel]) -> dict[str, Value]:
+    """`count` and `owns` of the given queues, and of the channels that they can have, by name."""
+    found: dict[str, Value] = {}
+    ways: dict[Queue, list[Channel]] = {queue: [] for queue in queues}
+    for channel in channels:
+        found[f"owns {channel.title}"] = one_hot_or_none(channel.owner) & (~channel.held | channel.owner.any())
+        for queue in channel.sources:
+            ways[queue].append(channel)
+    for queue, to in ways.items():
+        found[f"count {queue.title}"] = queue.count <= depth
+        mine = Cat(*(channel.owned(queue) for channel in to))
+        unasked = Cat(*(channel.owned(queue) & ~queue.wants[channel.port] for channel in to))
+        found[f"owns {queue.title}"] = Mux(
+            queue.inside,
+            Mux(queue.dropping, ~mine.any(), one_hot(mine)),
+            ~queue.dropping & one_hot_or_none(mine) & ~unasked.any(),
+        )
+    return found
+
+
+def under_way(channel: Channel) -> Value:
+    """The channel is in the middle of a packet: its head has left."""
+    return Cat(*(channel.owned(queue) & queue.inside for queue in channel.sources)).any()

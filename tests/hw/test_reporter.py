@@ -1,0 +1,130 @@
+"""What a tile tells the host by itself: its first fault, and where its parts stand when the host asks."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from meshloom.hw.config import TileKind, load
+from meshloom.hw.control.reporter import Reporter, most_reports, parts_of, report_cycles
+from meshloom.hw.control.signatures import FaultReport, Standing
+from meshloom.hw.isa import POST, STATE, Cause, Part, Unit, Waits
+
+from .unit_bench import Mood, Sink, always, bits, never, simulate, sometimes
+
+HERE, HOST = 0x21, 0x10
+SOURCES = (Unit.MOVER, Unit.NONE, Unit.MATRIX)
+PARTS = parts_of(TileKind.CORE)
+
+
+@dataclass
+class Outcome:
+    sent: list[tuple[int, int]] = field(default_factory=list)  #: cycle, flit
+
+    @property
+    def faults(self) -> list[tuple[int, dict[str, int]]]:
+        return [(cycle, POST.unpack(flit)) for cycle, flit in self.sent]
+
+    @property
+    def states(self) -> list[tuple[int, dict[str, int]]]:
+        return [(cycle, STATE.unpack(flit)) for cycle, flit in self.sent]
+
+
+def run(
+    faults: dict[int, dict[int, dict[str, int]]] | None = None,
+    standing: dict[int, dict[str, int]] | None = None,
+    *,
+    ask: int = 1000,
+    stop: int = 1000,
+    send: Mood = always,
+    cycles: int = 60,
+    gated: bool = False,
+) -> Outcome:
+    """`faults`: cycle to port to what is raised there; `standing`: part to what it waits for; `ask`, `stop`: cycles
+    from which the host asks, and in which `go` falls."""
+    unit = Reporter(SOURCES, PARTS)
+    sink = Sink(unit.send, send)
+
+    def before(cycle: int, context: Any) -> None:
+        context.set(unit.go, cycle < stop)
+        context.set(unit.ask, cycle >= ask)
+        raised = (faults or {}).get(cycle, {})
+        for port in range(len(SOURCES)):
+            values = {"valid": int(port in raised), **raised.get(port, {})}
+            context.set(unit.fault(port).as_value(), bits(FaultReport, **values))
+        for i in range(len(PARTS)):
+            context.set(unit.standing(i).as_value(), bits(Standing, **(standing or {}).get(i, {})))
+
+    constant = {"tile": HERE, "host": HOST}
+    simulate(unit, cycles, [], [sink], before=before, constant=constant, gated=gated)
+    return Outcome(sink.got)
+
+
+def fault(cause: Cause, number: int) -> dict[str, int]:
+    return {"cause": int(cause), "tag": 0x100 + number, "value": 0x2000000 + number}
+
+
+def test_the_first_fault_is_sent_in_the_next_cycle_and_no_other() -> None:
+    """Of two in one cycle that of the lower port."""
+    first = {2: fault(Cause.SHAPE, 2), 1: fault(Cause.ADDRESS, 1)}
+    out = run({7: first, 8: {0: fault(Cause.LATE, 0)}, 30: {1: fault(Cause.BUS, 3)}})
+    ((cycle, sent),) = out.faults
+    said = {"dst_tile": HOST, "fault": 1, "tile": HERE, "unit": Unit.NONE} | fault(Cause.ADDRESS, 1)
+    assert (cycle, sent) == (8, dict.fromkeys(POST.offsets, 0) | said)
+
+
+def test_a_fault_outside_of_a_run_is_not_heard() -> None:
+    assert run({7: {0: fault(Cause.SHAPE, 1)}}, stop=7).sent == []
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_states_of_all_parts_that_wait(seed: int, gated: bool) -> None:
+    rng = random.Random(seed)
+    standing = {
+        i: {"waits": rng.randrange(1, len(Waits)), "tag": rng.getrandbits(16), "sem": rng.getrandbits(6),
+            "need": rng.getrandbits(6), "has": rng.getrandbits(8), "peer": rng.getrandbits(8)}
+        for i in range(len(PARTS)) if rng.random() < 0.7
+    }  # fmt: skip
+    idle = {i: {"tag": 7, "peer": 9} for i in range(len(PARTS)) if i not in standing}
+    out = run(standing=standing | idle, ask=5, stop=5, send=sometimes(rng, 0.5), gated=gated, cycles=150)
+    common = {"dst_tile": HOST, "fault": 1, "cause": 0, "tile": HERE, "parity": 0}
+    assert [state for _, state in out.states] == [
+        common | {"part": PARTS[i][0], "unit": PARTS[i][1]} | said for i, said in sorted(standing.items())
+    ]
+
+
+def test_one_state_every_two_cycles() -> None:
+    standing = {i: {"waits": int(Waits.UNIT)} for i in (0, 1, 3)}
+    out = run(standing=standing, ask=5, stop=5)
+    # cycle 5 is the fault's turn, then a part each; part 2 has nothing to say
+    assert [cycle for cycle, _ in out.sent] == [7, 9, 12]
+
+
+def test_a_fault_that_may_be_lost_is_told_again() -> None:
+    """As a state, before all others; a fault whose report has not even left is sent first."""
+    standing = {0: {"waits": int(Waits.FAULT), "tag": 3}}
+    out = run({7: {2: fault(Cause.SHAPE, 5)}}, standing, ask=20, stop=20)
+    (_, report), (_, again), (_, stream) = out.states
+    assert (report["cause"], again["cause"]) == (Cause.SHAPE, 0)
+    assert (again["part"], again["waits"], again["unit"], again["tag"]) == (Part.FAULT, Cause.SHAPE, Unit.MATRIX, 0x105)
+    assert POST.unpack(out.sent[1][1])["value"] == 0x2000005
+    assert (stream["part"], stream["waits"], stream["tag"]) == (Part.STREAM, Waits.FAULT, 3)
+    late = run({7: {2: fault(Cause.SHAPE, 5)}}, ask=8, stop=8, send=lambda cycle: cycle > 20)
+    assert [state["cause"] for _, state in late.states] == [Cause.SHAPE, 0]
+
+
+def test_nothing_is_said_unless_asked() -> None:
+    assert run(standing={i: {"waits": int(Waits.UNIT)} for i in range(len(PARTS))}).sent == []
+    assert run(ask=5, stop=5, send=never).sent == []
+
+
+@pytest.mark.parametrize("chip", ["tiny", "quad16", "pe12x14"])
+def test_as_many_reports_as_the_chip_has_parts(chip: str) -> None:
+    config = load(chip)
+    parts = {TileKind.CORE: 7, TileKind.SPM: 5, TileKind.HOST: 5, TileKind.DRAM: 6}  # a fault, streams, ...
+    assert most_reports(config) == sum(parts[kind] for kind in config.tiles.values())
+    assert report_cycles(config) > 2 * most_reports(config)

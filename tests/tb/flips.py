@@ -1,0 +1,160 @@
+"""A chip whose network flips bits: one of a flit, chosen for each job. The gateware that ships knows nothing of it.
+
+Behind every output of every router (and before its tile's input) stands a `flipper`, a module of this file. It reads
+`flips.hex`, a line for each job: which flipper, which packet, which flit of it, which bit.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
+from amaranth.lib import wiring
+from filelock import FileLock
+
+from meshloom.hw import chip as chip_module
+from meshloom.hw import verilog as verilog_module
+from meshloom.hw.chip import PLANES
+from meshloom.hw.config import ChipConfig, tile_address
+from meshloom.hw.noc import mesh as mesh_module
+from meshloom.hw.noc.mesh import Mesh
+from meshloom.hw.noc.router import LOCAL, NEIGHBOURS, Router
+from meshloom.tb import build as build_module
+from meshloom.tb.build import Build
+from meshloom.tb.device import SimulatedDevice
+
+#: Where a bit can flip at a router: on the way in from its tile, or on the way out.
+PLACES = ("inject", *NEIGHBOURS, LOCAL)
+#: Number of the bit that says that a flit is the last of its packet.
+LAST = 0xFFFF
+
+FLIPPER = """
+module flipper #(parameter PLANE = 0, parameter PLACE = 0, parameter WIDTH = 65) (
+  input clk, input rst, input valid, input ready, input [WIDTH-1:0] from, output [WIDTH-1:0] to
+);
+  reg [63:0] flips [0:1023];
+  initial $readmemh("flips.hex", flips);
+  wire [63:0] wanted = flips[bench.job];
+  reg [15:0] packet; reg [7:0] flit; integer file;
+  wire here = wanted[63:56] == PLANE && wanted[55:40] == PLACE && wanted[39:24] == packet && wanted[23:16] == flit;
+  wire [15:0] bit_ = wanted[15:0] == 16'hffff ? WIDTH - 1 : wanted[15:0];
+  assign to = here ? from ^ ({{(WIDTH-1){1'b0}}, 1'b1} << bit_) : from;
+  always @(posedge clk) begin
+    if (rst) begin packet <= 0; flit <= 0; end
+    else if (valid && ready) begin
+      flit <= from[WIDTH-1] ? 0 : flit + 1;
+      packet <= packet + from[WIDTH-1];
+      if (here) begin
+        file = $fopen("flipped.txt", "a");
+        $fdisplay(file, "%0d", bench.job);
+        $fclose(file);
+      end
+    end
+  end
+endmodule
+"""
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Bit `bit` of flit `flit` (0 = the head) of packet number `packet` (from 0) at a place of a tile's router."""
+
+    plane: str
+    tile: int
+    place: str
+    packet: int
+    flit: int
+    bit: int
+
+    def code(self) -> str:
+        """A line of `flips.hex`."""
+        place = self.tile * 8 + PLACES.index(self.place)
+        return f"{PLANES.index(self.plane):02x}{place:04x}{self.packet:04x}{self.flit:02x}{self.bit:04x}"
+
+
+class _FlippingRouter(Router):
+    """A router with flippers around it."""
+
+    def __init__(self, plane: int, *arguments: int) -> None:
+        super().__init__(*arguments)
+        self._plane, self._arguments = plane, arguments
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.inner = inner = Router(*self._arguments)
+        m.d.comb += [self.fault.eq(inner.fault), self.fault_tile.eq(inner.fault_tile), self.active.eq(inner.active)]
+        for port in self.ports:
+            if port == LOCAL:
+                self._flip(m, "inject", self.input(port), inner.input(port))
+            else:
+                wiring.connect(m, wiring.flipped(self.input(port)), inner.input(port))
+            self._flip(m, port, inner.output(port), self.output(port))
+        return m
+
+    def _flip(self, m: Module, place: str, source: Any, target: Any) -> None:
+        m.d.comb += [target.valid.eq(source.valid), source.ready.eq(target.ready)]
+        m.submodules[f"flip_{place}"] = Instance(
+            "flipper",
+            p_PLANE=self._plane,
+            p_PLACE=tile_address(self.x, self.y) * 8 + PLACES.index(place),
+            p_WIDTH=self.bits + 1,
+            i_clk=ClockSignal(),
+            i_rst=ResetSignal(),
+            i_valid=source.valid,
+            i_ready=target.ready,
+            i_from=source.payload.as_value(),
+            o_to=target.payload.as_value(),
+        )
+
+
+class _FlippingMesh(Mesh):
+    def __init__(self, plane: int, width: int, height: int, bits: int, depth: int, *gates: Any) -> None:
+        with mock.patch.object(mesh_module, "Router", functools.partial(_FlippingRouter, plane)):
+            super().__init__(width, height, bits, depth, *gates)
+
+
+def build(config: ChipConfig) -> Build:
+    """The chip with flippers for Icarus, from the cache if it is there."""
+    key = f"{build_module.sources_digest(config, 'icarus', False)} {Path(__file__).read_text()}"
+    name = f"{config.name}-flips-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
+    folder = build_module.OUTPUT / "cache" / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    emit = verilog_module.verilog
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "built").exists():
+            folder.mkdir(exist_ok=True)
+            numbers = itertools.count()
+            with (
+                mock.patch.object(chip_module, "Mesh", lambda *args: _FlippingMesh(next(numbers) % len(PLANES), *args)),
+                mock.patch.object(verilog_module, "verilog", lambda *args, **named: emit(*args, **named) + FLIPPER),
+            ):
+                build_module._compile(config, "icarus", False, folder)
+            (folder / "built").touch()
+    return Build(config, "icarus", False, folder, False)
+
+
+@dataclass
+class FlippingDevice(SimulatedDevice):
+    """Flips `flips[n]` in job n (None: nothing). `flipped`: jobs in which it has happened."""
+
+    flips: Sequence[Flip | None] = ()
+    flipped: set[int] = field(default_factory=set)
+
+    def _start(self, folder: Path) -> subprocess.Popen[bytes]:
+        nothing = "f" * 16
+        (folder / "flips.hex").write_text("\n".join(flip.code() if flip else nothing for flip in self.flips) + "\n")
+        return super()._start(folder)
+
+    def _collect(self, number: int, job: Any, plan: Any, result: dict[str, float], folder: Path) -> Any:
+        happened = folder / "flipped.txt"
+        if happened.exists():
+            self.flipped |= {int(line) for line in happened.read_text().split()}
+        return super()._collect(number, job, plan, result, folder)

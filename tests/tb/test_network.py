@@ -1,0 +1,292 @@
+"""A whole network on the RTL, from inputs to the row of the table; and that each comparison can fail."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
+from meshloom.hw.isa import Opcode, Region, Unit
+from meshloom.sched.network.scheduler import schedule
+from meshloom.sched.network.stages import cut
+from meshloom.sched.schedule import Move, Schedule
+from meshloom.sched.workload.graph import Graph
+from meshloom.tb import attribution, network, runner
+from meshloom.tb.build import build
+from meshloom.tb.device import DeviceError, Job, Run, SimulatedDevice
+from meshloom.tb.golden_graph import golden_values
+from meshloom.tb.network import PreparedNetwork
+from meshloom.tb.observe import ObserveError
+from meshloom.tb.report import CAUSES
+from meshloom.tb.results import Row, Status
+from meshloom.tb.sources import Feed
+
+from ..sched.network_graphs import Grower, Value, every_kind, inputs_of, square
+
+CHIP = load("tiny")
+LABELS = tuple(f"class {number}" for number in range(10))
+
+
+def graph() -> Graph:
+    return replace(every_kind(14, 9), labels=LABELS)
+
+
+@pytest.fixture(scope="module")
+def prepared() -> PreparedNetwork:
+    return network.prepare(graph(), CHIP)
+
+
+@pytest.fixture(scope="module")
+def feed() -> Feed:
+    return Feed("noise.png", inputs_of(graph(), 3), 4, 7)
+
+
+def wrong_word(job: Job, made: Schedule, name: str) -> Job:
+    """The job with a wrong bit in the first lane of each word of a tensor's first piece in DRAM."""
+    piece = made.tensor(name).pieces[0]
+    at = piece.tile, piece.address & ((1 << OFFSET_BITS) - 1)
+    memory = []
+    for tile, offset, words in job.memory:
+        changed = words.copy()
+        if (tile, offset) == at:
+            changed[:, 0] ^= 0x40
+        memory.append((tile, offset, changed))
+    return replace(job, memory=memory)
+
+
+@pytest.fixture(scope="module")
+def runs(prepared: PreparedNetwork, feed: Feed) -> dict[str, Run]:
+    """The network as it is, with one wrong weight, one wrong bias and one wrong input, and with too little time."""
+    job = network.job(prepared, feed.arrays, CHIP, 4, 20_000)
+    made = prepared.made.schedule
+    jobs = {"good": job, "hang": replace(job, watchdog=3000)}
+    jobs |= {name: wrong_word(job, made, name) for name in ("dw/w", "wide/bias", "grey@packed")}
+    device = SimulatedDevice(build(CHIP, "verilator"))
+    return dict(zip(jobs, device.run(list(jobs.values())), strict=True))
+
+
+@pytest.fixture(scope="module")
+def row(prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run]) -> Row:
+    return network.row(prepared, "every", feed, runs["good"], CHIP)
+
+
+def bytes_of(name: str, prepared: PreparedNetwork) -> int:
+    value = prepared.graph.value(name)
+    return len(prepared.made.lanes[name]) * value.height * value.width
+
+
+def test_every_tensor_is_compared_and_right(row: Row, prepared: PreparedNetwork) -> None:
+    assert (row.status, row.reason, row.mismatches, row.faults) == (Status.PASSED, "", 0, 0)
+    layers = [layer.output for layer in prepared.graph.layers if layer.kind != "concat"]
+    assert row.network is not None
+    assert row.network.tensors_checked == len(layers)
+    # as computed, and outputs once more in DRAM
+    assert row.bytes_checked == sum(bytes_of(name, prepared) for name in (*layers, *prepared.graph.outputs))
+    assert (row.workload, row.chip, row.scheduler, row.simulator) == ("every", "tiny", "network", "verilator")
+    assert row.instructions == prepared.program.instructions
+
+
+def test_the_answer_is_that_of_the_chip(row: Row, feed: Feed) -> None:
+    scores = golden_values(graph(), feed.arrays)["scores"].reshape(-1)
+    assert row.network is not None
+    assert row.network.answer == LABELS[int(np.argmax(scores))]
+    assert (row.network.picture, row.network.expected, row.network.float_answer) == ("noise.png", "class 4", "class 7")
+
+
+def test_the_model_knows_the_cycles(row: Row) -> None:
+    assert abs(row.error_percent or 100) <= 2 or row.model_cycles == row.rtl_cycles
+    assert row.network is not None
+    assert row.network.layer_error_percent is not None
+    assert row.network.layer_error_percent <= 2
+
+
+def test_all_pe_cycles_are_accounted_for(prepared: PreparedNetwork, runs: dict[str, Run], row: Row) -> None:
+    run, pes = runs["good"], CHIP.rows * CHIP.cols
+    macs = {layer.output: prepared.graph.macs(layer) for layer in prepared.graph.layers}
+    found = attribution.attribute(
+        prepared.program, prepared.made.schedule, run.records, run.cycles, CHIP,
+        lambda op: network.layer_of(op.label), macs,
+    )  # fmt: skip
+    assert found.total.total == len(CHIP.cores) * run.cycles * pes
+    assert row.network is not None
+    assert set(row.network.shares) == set(CAUSES)
+    assert sum(row.network.shares.values()) == pytest.approx(100)
+    assert sum(layer.core_cycles for layer in row.network.layers) == len(CHIP.cores) * run.cycles
+    arrays = sum(macs[layer.name] for layer in row.network.layers if layer.kind == "conv")
+    assert row.network.shares["compute"] == pytest.approx(100 * arrays / (pes * run.cycles))
+
+
+def test_every_layer_has_its_figures(row: Row, prepared: PreparedNetwork, runs: dict[str, Run]) -> None:
+    assert row.network is not None
+    found = {layer.name: layer for layer in row.network.layers}
+    stages = [stage.layer.output for stage in cut(prepared.graph, CHIP).stages]
+    assert set(found) == set(stages)
+    in_order = [layer.output for layer in prepared.graph.layers if layer.output in found]
+    assert [layer.name for layer in row.network.layers][: len(in_order)] == in_order
+    for name, layer in found.items():
+        assert 0 < layer.rtl_cycles <= runs["good"].cycles
+        assert layer.kind == ("copy" if "/copy" in name else prepared.graph.layers[_index(name, prepared)].kind)
+        assert layer.limit in ("compute", "vector", "dram", "network")
+        if layer.kind == "conv":
+            assert sum(layer.shares.values()) == pytest.approx(100)
+            assert layer.utilisation == pytest.approx(layer.shares["compute"] / 100)
+            assert layer.utilisation == pytest.approx(layer.macs / (16 * layer.core_cycles))
+        else:
+            assert (layer.shares, layer.core_cycles, layer.utilisation) == ({}, 0, 0)
+
+
+def _index(name: str, prepared: PreparedNetwork) -> int:
+    return [layer.output for layer in prepared.graph.layers].index(name)
+
+
+def test_spans_are_those_of_the_records(prepared: PreparedNetwork, runs: dict[str, Run]) -> None:
+    run, made = runs["good"], prepared.made.schedule
+    found = network.spans(run.records, CHIP, made)
+    computing = [r for r in run.records if r.opcode in (Opcode.GEMM, Opcode.VEC)]
+    assert min(start for start, _ in found.values()) == min(r.start for r in computing)
+    assert max(end for _, end in found.values()) == max(r.end for r in computing)
+    scores = next(op for op in made.operations if op.label.startswith("scores: y"))
+    assert isinstance(scores, Move), "the last layer's store: its GEMM ends the network's chain"
+    assert min(found["packed"][0], found["stem"][0]) == min(
+        r.start for r in run.records if r.unit is Unit.MATRIX and r.opcode is Opcode.GEMM
+    )
+
+
+def test_bytes_of_dram_are_those_of_its_moves(prepared: PreparedNetwork, row: Row) -> None:
+    tiles: Counter[int] = Counter()
+    for op in prepared.made.schedule.operations:
+        if isinstance(op, Move):
+            tiles.update({op.src.tile: op.words})
+            tiles.update({op.dst.tile: op.words})
+    moved = sum(tiles[tile] for tile in CHIP.drams) * CHIP.lanes
+    assert row.network is not None
+    assert row.network.dram_bytes == moved + 32 * prepared.program.instructions
+    assert row.network.dram_bytes > sum(layer.w.size for layer in prepared.graph.layers if layer.w is not None)
+
+
+# -- checks that can fail -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "first"), [("dw/w", "dw: "), ("wide/bias", "wide: "), ("grey@packed", "packed: ")], ids=lambda name: name
+)
+def test_what_is_wrong_in_dram_is_found_and_named(
+    name: str, first: str, prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run]
+) -> None:
+    found = network.row(prepared, "every", feed, runs[name], CHIP)
+    assert found.status is Status.MISMATCH
+    assert 0 < found.mismatches < found.bytes_checked
+    assert found.first_mismatch.startswith(first), "the layer that made the others wrong"
+    assert re.match(r"[a-z]+: \d+ wrong bytes, first in plane \d, row \d", found.first_mismatch)
+    assert f"first in {first}" in found.reason
+    assert found.network is not None
+    assert sum(found.network.shares.values()) == pytest.approx(100), "cycles are explained all the same"
+
+
+def test_an_output_that_is_wrong_in_dram_alone_is_found(
+    prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run]
+) -> None:
+    memory = [words.copy() for words in runs["good"].memory]
+    memory[-1][-1, 0] ^= 1
+    found = network.compare_bytes(prepared, replace(runs["good"], memory=memory), feed.arrays, CHIP)
+    last = [tensor.name for tensor in prepared.made.schedule.tensors if tensor.role == "output"][-1]
+    assert (found.wrong, found.first) == (1, f"output {last} in DRAM")
+
+
+def test_padding_lanes_count(prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run]) -> None:
+    """9 channels in words of 4: the last word of each pixel has three lanes without a channel."""
+    run = runs["good"]
+    place = CHIP.cores[0], Region.OUT
+    written = run.observed[place]
+    bad = written.words.copy()
+    rows = np.flatnonzero((bad[:, 1:] == 0).all(axis=1) & (bad[:, 0] != 0))
+    bad[rows[0], 3] = 1
+    changed = replace(run, observed={**run.observed, place: written._replace(words=bad)})
+    found = network.compare_bytes(prepared, changed, feed.arrays, CHIP)
+    assert found.wrong == 1
+    assert "lane 3: is 1, must be 0" in found.first
+
+
+def test_an_operation_without_a_box_does_not_go_unchecked(
+    prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run]
+) -> None:
+    made = prepared.made.schedule
+    blind = [op.model_copy(update={"result": None}) if op.label.startswith("dw2: d") else op for op in made.operations]
+    changed = replace(
+        prepared, made=replace(prepared.made, schedule=made.model_copy(update={"operations": tuple(blind)}))
+    )
+    with pytest.raises(AssertionError, match="network every: nothing was observed of dw2"):
+        network.compare_bytes(changed, runs["good"], feed.arrays, CHIP)
+
+
+def test_a_run_that_was_not_observed_is_an_error(prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run]) -> None:
+    with pytest.raises(ObserveError):
+        network.compare_bytes(prepared, replace(runs["good"], observed={}), feed.arrays, CHIP)
+
+
+def test_a_fault_is_a_row_without_figures(prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run]) -> None:
+    found = network.row(prepared, "every", feed, runs["hang"], CHIP)
+    assert (found.status, found.bytes_checked) == (Status.FAULT, 0)
+    assert found.reason.startswith("fault WATCHDOG")
+    assert found.network is not None
+    assert (found.network.layers, found.network.shares, found.network.answer) == ((), {}, "")
+
+
+# -- the road to it -----------------------------------------------------------------------------------------------
+
+
+def test_prepare_tells_its_steps() -> None:
+    told: list[str] = []
+    network.prepare(every_kind(10, 5), CHIP, told.append)
+    assert told[0].startswith("scheduling packed (1 of ")
+    assert told[-3:] == ["lowering", "checking the program", "predicting its cycles"]
+
+
+def test_a_network_that_only_pools_has_no_compute(prepared: PreparedNetwork) -> None:
+    g = Grower(1, Value("x", 5, 9, 9))
+    g.pool("p", "x", square(2, 2))
+    g.average("y", "p", square(4))
+    only = network.prepare(g.graph("pools", "y"), CHIP)
+    feed = Feed("noise", inputs_of(only.graph))
+    (run,) = SimulatedDevice(build(CHIP, "verilator")).run([network.job(only, feed.arrays, CHIP, 4, 20_000)])
+    row = network.row(only, "pools", feed, run, CHIP)
+    assert row.status is Status.PASSED
+    assert row.utilisation == 0
+    assert row.network is not None
+    assert row.network.shares["compute"] == row.network.shares["edges"] == 0
+    assert sum(row.network.shares.values()) == pytest.approx(100)
+
+
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+def test_both_simulators_agree_on_a_small_network(simulator: str) -> None:
+    """A convolution with its pool, and a residual addition: cycles are the model's on either."""
+    g = Grower(5, Value("x", 3, 8, 8))
+    g.conv("c", "x", 6, square(3, 1, 1), relu=True)
+    g.pool("p", "c", square(2, 2))
+    g.conv("d", "p", 6, square(3, 1, 1))
+    g.add("y", "d", "p", relu=True)
+    made = network.prepare(g.graph("small", "y"), CHIP)
+    item = runner.NetworkItem(made, "small", Feed("noise", inputs_of(made.graph)))
+    (row,) = runner.simulate([item], SimulatedDevice(build(CHIP, simulator)), "loop_order", 1, lambda event: None)
+    assert (row.status, row.simulator, row.mismatches) == (Status.PASSED, simulator, 0)
+    assert row.scheduler == "network"
+    assert row.rtl_cycles == pytest.approx(made.timeline.cycles, rel=0.02)
+
+
+def test_a_trace_that_is_too_small_says_so(prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run]) -> None:
+    """Records are lost: the figures cannot be made, and the error says which number to raise."""
+    short: dict[str, Any] = {"records": runs["good"].records[40:], "trace_shortage": "set trace_records = 8192"}
+    with pytest.raises(DeviceError, match=r"^every on tiny: set trace_records = 8192$"):
+        network.row(prepared, "every", feed, replace(runs["good"], **short), CHIP)
+    faulted = network.row(prepared, "every", feed, replace(runs["hang"], **short), CHIP)
+    assert faulted.status is Status.FAULT, "which counts for more"
+
+
+def test_other_chips_schedule_it_too() -> None:
+    chip: ChipConfig = load("quad8")
+    assert schedule(graph(), chip).schedule.chip == "quad8"

@@ -1,0 +1,251 @@
+"""What names mean, what networks are fed, and what is said of files that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from PIL import Image
+
+from meshloom.sched.onnx.errors import OnnxError
+from meshloom.sched.onnx.writer import to_onnx
+from meshloom.sched.workload import zoo
+from meshloom.sched.workload.graph import Graph
+from meshloom.sched.workload.layers import WorkloadError
+from meshloom.tb.golden_graph import golden_values
+from meshloom.tb.pictures import InputError
+from meshloom.tb.sources import Feed, NetworkSource, feeds, is_network, label_of, load, pictures, regression_networks
+
+from ..sched.float_models import FloatModel
+from ..sched.network_graphs import every_kind
+from ..sched.random_graphs import random_graph
+
+
+def picture(path: Path, size: tuple[int, int] = (8, 8), mode: str = "RGB", seed: int = 0) -> Path:
+    """A picture of noise; `size`: width, height."""
+    shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)).save(path)
+    return path
+
+
+def float_file(folder: Path) -> Path:
+    model = FloatModel()
+    model.node("Relu", model.conv("x", "c", (6, 3, 3, 3), pads=[1, 1, 1, 1]), "r")
+    model.node("GlobalAveragePool", "r", "pooled")
+    path = folder / "small.onnx"
+    onnx.save(model.build("pooled"), path)
+    return path
+
+
+# -- names --------------------------------------------------------------------------------------------------------
+
+
+def test_networks_are_told_from_layers_and_shapes() -> None:
+    for name in (*zoo.names(), "cat.onnx", "folder/resnet8.onnx"):
+        assert is_network(name)
+    for name in ("resnet8/conv1", "resnet8/*", "conv:5x5x3-4", "regression", "resnet9", "onnx"):
+        assert not is_network(name)
+
+
+def test_titles() -> None:
+    assert NetworkSource("resnet8").title == "resnet8"
+    assert NetworkSource("/some/where/my.model.onnx").title == "my.model"
+
+
+def test_networks_of_the_regression_have_labels() -> None:
+    for name in regression_networks():
+        assert feeds(NetworkSource(name), zoo.load(name))[0].label >= 0
+
+
+def test_labels_have_names() -> None:
+    graph = zoo.load("resnet8")
+    assert label_of(graph, 3) == "cat"
+    assert label_of(graph, -1) == ""
+    assert label_of(graph, 99) == "99", "a class without a name"
+    assert label_of(every_kind(10, 5), 2) == "2"
+
+
+def said(graph: Graph) -> tuple[str, tuple[float, ...], tuple[float, ...]]:
+    """How pictures become a network's input."""
+    assert graph.picture is not None
+    return graph.picture.mode, graph.picture.mean, graph.picture.std
+
+
+# -- networks -----------------------------------------------------------------------------------------------------
+
+
+def test_built_in_networks_and_integer_files_are_read_as_they_are(tmp_path: Path) -> None:
+    assert load(NetworkSource("resnet8")) is zoo.load("resnet8")
+    graph = random_graph(4)
+    path = tmp_path / "mine.onnx"
+    onnx.save(to_onnx(graph), path)
+    found = load(NetworkSource(str(path)))
+    assert [layer.output for layer in found.layers] == [layer.output for layer in graph.layers]
+    inputs = {value.name: np.ones(value.shape, np.int8) for value in graph.inputs}
+    expected = golden_values(graph, inputs)
+    for name, array in golden_values(found, inputs).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_a_float_model_is_quantised_with_its_inputs(tmp_path: Path) -> None:
+    """What the chip is given for a picture is that picture, normalised as was said."""
+    path, shown = float_file(tmp_path), picture(tmp_path / "shown.png")
+    source = NetworkSource(str(path), (shown,), mean=(127.5,), std=(64.0,))
+    graph = load(source)
+    assert said(graph) == ("RGB", (127.5,) * 3, (64.0,) * 3)
+    (feed,) = feeds(source, graph)
+    real = (np.asarray(Image.open(shown), np.float64).transpose(2, 0, 1)[None] - 127.5) / 64
+    (value,) = graph.inputs
+    assert value.step == pytest.approx(127.5 / 64 / 127), "all bytes fit, whatever pictures calibrate"
+    np.testing.assert_array_equal(feed.arrays[value.name], np.clip(np.rint(real / value.step), -128, 127))
+    assert (feed.name, feed.label, feed.float_label) == ("shown.png", -1, -1)
+
+
+def test_calibration_may_have_files_of_its_own(tmp_path: Path) -> None:
+    path, shown = float_file(tmp_path), picture(tmp_path / "shown.png")
+    dark = tmp_path / "dark.png"
+    Image.fromarray(np.full((8, 8, 3), 20, np.uint8)).save(dark)
+    by_dark = load(NetworkSource(str(path), (shown,), (dark,)))
+    by_shown = load(NetworkSource(str(path), (shown,)))
+    assert by_dark.inputs[0].step == by_shown.inputs[0].step
+    assert by_dark.value(by_dark.outputs[0]).step < by_shown.value(by_shown.outputs[0]).step
+
+
+def test_arrays_calibrate_as_they_are(tmp_path: Path) -> None:
+    path, array = float_file(tmp_path), np.random.default_rng(0).normal(0, 3, (1, 3, 8, 8)).astype(np.float32)
+    np.save(tmp_path / "real.npy", array)
+    source = NetworkSource(str(path), (tmp_path / "real.npy",), mean=(99.0,))
+    graph = load(source)
+    assert graph.picture is None
+    (feed,) = feeds(source, graph)
+    (value,) = graph.inputs
+    np.testing.assert_array_equal(feed.arrays[value.name], np.clip(np.rint(array / value.step), -128, 127))
+
+
+def test_grey_pictures_have_one_channel(tmp_path: Path) -> None:
+    model = FloatModel((1, 1, 8, 8))
+    model.conv("x", "c", (4, 1, 3, 3))
+    path = tmp_path / "grey.onnx"
+    onnx.save(model.build("c"), path)
+    source = NetworkSource(str(path), (picture(tmp_path / "grey.png", mode="L"),))
+    graph = load(source)
+    assert said(graph) == ("L", (0.0,), (255.0,))
+    assert feeds(source, graph)[0].arrays["x"].shape == (1, 1, 8, 8)
+
+
+# -- feeds --------------------------------------------------------------------------------------------------------
+
+
+def only(source: NetworkSource) -> Feed:
+    (feed,) = feeds(source, load(source))
+    return feed
+
+
+def test_by_default_the_first_stored_picture_is_shown() -> None:
+    feed = only(NetworkSource("resnet8"))
+    path, label = zoo.pictures("resnet8")[0]
+    assert (feed.name, feed.label) == (path.name, label)
+    assert feed.float_label == zoo.float_top1("resnet8")[0]
+
+
+def test_stored_pictures_keep_their_labels_by_whatever_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    (path, label), *_ = zoo.pictures("resnet8")[3:]
+    monkeypatch.chdir(path.parent)
+    source = NetworkSource("resnet8", (Path(path.name), path.parent / ".." / path.parent.name / path.name))
+    found = feeds(source, load(source))
+    assert [(feed.name, feed.label) for feed in found] == [(path.name, label)] * 2
+    one, other = (feed.arrays[load(source).inputs[0].name] for feed in found)
+    np.testing.assert_array_equal(one, other)
+
+
+def test_all_stored_pictures_can_be_asked_for() -> None:
+    found = feeds(NetworkSource("ds_cnn", pictures("ds_cnn")), zoo.load("ds_cnn"))
+    assert [feed.label for feed in found] == [label for _, label in zoo.pictures("ds_cnn")]
+    assert len({feed.arrays[zoo.load("ds_cnn").inputs[0].name].tobytes() for feed in found}) == len(found)
+
+
+def test_networks_without_pictures_are_fed_arrays() -> None:
+    feed = only(NetworkSource("minilm_block"))
+    assert feed.name == "stored arrays"
+    assert {name: array.shape for name, array in feed.arrays.items()} == {
+        value.name: value.shape for value in zoo.load("minilm_block").inputs
+    }
+
+
+# -- errors -------------------------------------------------------------------------------------------------------
+
+
+def unsupported(folder: Path) -> Path:
+    model = FloatModel()
+    model.node("Sin", model.conv("x", "c", (4, 3, 1, 1)), "s")
+    model.node("Softplus", "s", "p")
+    model.node("Elu", "p", "e")
+    path = folder / "odd.onnx"
+    onnx.save(model.build("e"), path)
+    return path
+
+
+def test_all_unsupported_operators_are_listed_with_their_names(tmp_path: Path) -> None:
+    path = unsupported(tmp_path)
+    with pytest.raises(OnnxError) as raised:
+        load(NetworkSource(str(path), (picture(tmp_path / "x.png"),)))
+    for operator, node in (("Sin", "n_s"), ("Softplus", "n_p"), ("Elu", "n_e")):
+        assert operator in str(raised.value)
+        assert node in str(raised.value)
+    assert "Conv" not in str(raised.value)
+
+
+def test_a_float_model_needs_something_to_calibrate_with(tmp_path: Path) -> None:
+    path = float_file(tmp_path)
+    with pytest.raises(WorkloadError, match=r"small.onnx: is a float model; give pictures to calibrate it with"):
+        load(NetworkSource(str(path)))
+
+
+@pytest.mark.parametrize(("mean", "std"), [((1.0, 2.0), (255.0,)), ((0.0,), (1.0, 1.0, 1.0, 1.0))])
+def test_mean_and_std_are_for_all_channels_or_each(mean: Any, std: Any, tmp_path: Path) -> None:
+    path = float_file(tmp_path)
+    with pytest.raises(WorkloadError, match=r"--mean and --std take 1 or 3 numbers, not [24]"):
+        load(NetworkSource(str(path), (picture(tmp_path / "x.png"),), mean=mean, std=std))
+
+
+@pytest.mark.parametrize("name", ["broken.png", "broken.npy", "absent.png", "absent.npy"])
+def test_unreadable_calibration_files_are_named(name: str, tmp_path: Path) -> None:
+    path = float_file(tmp_path)
+    if not name.startswith("absent"):
+        (tmp_path / name).write_bytes(b"this is neither")
+    with pytest.raises(WorkloadError, match=f"{name}: cannot be read as a"):
+        load(NetworkSource(str(path), (tmp_path / name,)))
+
+
+def test_a_picture_of_another_size_is_refused(tmp_path: Path) -> None:
+    source = NetworkSource("resnet8", (picture(tmp_path / "large.png", (40, 32)),))
+    with pytest.raises(InputError, match=r"large.png: is 40x32 pixels \(width x height\), network resnet8 takes 32x32"):
+        feeds(source, load(source))
+
+
+def test_calibration_pictures_of_another_size_are_refused(tmp_path: Path) -> None:
+    source = NetworkSource(str(float_file(tmp_path)), (picture(tmp_path / "large.png", (9, 8)),))
+    with pytest.raises(WorkloadError, match="8"):
+        load(source)
+
+
+def test_a_network_that_stores_nothing_must_be_given_something() -> None:
+    graph: Graph = every_kind(10, 5)
+    with pytest.raises(WorkloadError, match="network every: give it something to work on with --input"):
+        feeds(NetworkSource("mine.onnx"), graph)
+
+
+def test_a_file_can_feed_one_input_only(tmp_path: Path) -> None:
+    source = NetworkSource("mine.onnx", (picture(tmp_path / "x.png"),))
+    with pytest.raises(InputError, match="network every has 3 inputs; a file can be the input of one"):
+        feeds(source, every_kind(10, 5))
+
+
+def test_unknown_and_missing_networks() -> None:
+    with pytest.raises(WorkloadError, match=r"unknown network 'resnet9': did you mean resnet8"):
+        load(NetworkSource("resnet9"))
+    with pytest.raises(OnnxError, match=r"absent.onnx: cannot be read"):
+        load(NetworkSource("absent.onnx"))
