@@ -208,7 +208,7 @@ def first_divergence(
 
 
 def fault_reports(run: Run, program: Program, schedule: Schedule, chip: ChipConfig) -> tuple[FaultReport, ...]:
-    """The fault that stopped a run, if one did, with its operation's label and, after a watchdog, who waited for what."""
+    """The fault that stopped a run, if any, with its operation's label; after a watchdog, who waited for what."""
     if run.fault is None:
         return ()
     from .explain import explain

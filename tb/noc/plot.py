@@ -29,7 +29,8 @@ def draw(panels: Mapping[str, Sequence[Curve]], path: Path) -> None:
     settings: Any = {"svg.hashsalt": "meshloom", "font.size": 8, "svg.fonttype": "none"}
     with mpl.rc_context(settings):
         columns = 2
-        figure, axes = plt.subplots(-(-len(panels) // columns), columns, figsize=(9, 2.9 * -(-len(panels) // columns)))
+        rows = -(-len(panels) // columns)
+        figure, axes = plt.subplots(rows, columns, figsize=(9, 2.9 * rows), squeeze=False)
         for axis, (title, curves) in zip(axes.flat, panels.items(), strict=True):
             peer = curves[0].peer
             top = 1.15 * FACTOR * peer.four.zero_load

@@ -96,7 +96,9 @@ def job(observe: bool, made: Schedule | None = None) -> Job:
     # [n block][k block][array column][lane]
     weights = w.reshape(BLOCKS, LANES, BLOCKS, LANES).transpose(0, 2, 1, 3).reshape(-1, LANES).view(np.uint8)
     memory = [(DRAM, X_AT, packed), (DRAM, W_AT, np.ascontiguousarray(weights))]
-    return Job(lower(made or schedule(), CHIP), memory, [(DRAM, Y_AT, BLOCKS * ROWS * COLUMNS)], 20_000, observe)
+    return Job(
+        lower(made or schedule(), CHIP), memory, [(DRAM, Y_AT, BLOCKS * ROWS * COLUMNS)], 20_000, observe=observe
+    )
 
 
 @pytest.fixture(scope="module", params=SIMULATORS)
