@@ -51,16 +51,31 @@ def missed(rows: Sequence[Row]) -> list[str]:
         for what, error in (("end to end", row.error_percent), ("mean over layers", row.network.layer_error_percent)):
             if error is not None and abs(error) > ERROR:
                 found.append(f"{where}: model error {what} {percent(error)}, the bar is {ERROR:g} %")
+        bound = _bound(row)
+        if bound and bound[0] < UTILISATION:
+            found.append(
+                f"{where}: layers bounded by the arrays use {bound[0]:.1f} % of the PEs ({bound[1]:.1f} % have "
+                f"operands), the bar is {UTILISATION:g} %"
+            )
     return list(dict.fromkeys(found))
+
+
+def _bound(row: Row) -> tuple[float, float] | None:
+    """Of the layers that the arrays bound: PE cycles with a useful product, and with operands, in percent."""
+    assert row.network is not None
+    bound = [layer for layer in row.network.layers if layer.limit == "compute" and layer.shares]
+    cycles = sum(layer.core_cycles for layer in bound)
+    if not cycles:
+        return None
+    useful = sum(100 * layer.utilisation * layer.core_cycles for layer in bound) / cycles
+    fed = sum(layer.core_cycles * (layer.shares["compute"] + layer.shares["edges"]) for layer in bound) / cycles
+    return useful, fed
 
 
 def _line(row: Row) -> tuple[str, ...]:
     network = row.network
     assert network is not None
-    bound = [layer for layer in network.layers if layer.limit == "compute"]
-    cycles = sum(layer.core_cycles for layer in bound)
-    useful = sum(layer.utilisation * layer.core_cycles for layer in bound) / max(1, cycles)
-    fed = sum(layer.core_cycles * (layer.shares["compute"] + layer.shares["edges"]) for layer in bound) / max(1, cycles)
+    useful, fed = _bound(row) or (0.0, 0.0)
     return (
         row.workload,
         f"{network.macs / 1e6:,.1f}",
@@ -68,7 +83,7 @@ def _line(row: Row) -> tuple[str, ...]:
         percent(row.error_percent, sign="+"),
         percent(network.layer_error_percent),
         percent(100 * row.utilisation, digits=1),
-        f"{100 * useful:.1f} %",
+        f"{useful:.1f} %",
         f"{fed:.1f} %",
         f"{network.dram_bytes / 1e6:,.2f}",
         f"{network.tensors_checked}",

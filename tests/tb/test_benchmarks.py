@@ -281,8 +281,8 @@ def test_array_span_is_that_of_gemms() -> None:
 
 def layer(**changes: Any) -> dict[str, Any]:
     good = {"name": "conv1", "kind": "conv", "macs": 800, "limit": "compute", "rtl_cycles": 1000, "model_cycles": 1000}
-    shares = dict.fromkeys(CAUSES, 0.0) | {"compute": 80.0, "edges": 15.0, "idle": 5.0}
-    return good | {"core_cycles": 100, "utilisation": 0.8, "shares": shares} | changes
+    shares = dict.fromkeys(CAUSES, 0.0) | {"compute": 90.0, "edges": 5.0, "idle": 5.0}
+    return good | {"core_cycles": 100, "utilisation": 0.9, "shares": shares} | changes
 
 
 def network_row(name: str = "resnet8", layers: Sequence[dict[str, Any]] = (), **changes: Any) -> Row:
@@ -304,6 +304,12 @@ def test_the_bars_of_networks() -> None:
     assert found == "resnet8 on quad16: model error mean over layers 2.50 %, the bar is 2 %"
     (found,) = networks.missed([network_row(mismatches=3, first_mismatch="conv1: 3")])
     assert found == "resnet8 on quad16: 3 of 64 bytes differ from the golden model, first in conv1: 3"
+    idle = layer(utilisation=0.5, shares=layer()["shares"] | {"compute": 50.0, "edges": 15.0})
+    (found,) = networks.missed([network_row(layers=[layer(), idle])])
+    assert found.startswith(
+        "resnet8 on quad16: layers bounded by the arrays use 70.0 % of the PEs (80.0 % have operands)"
+    )
+    assert networks.missed([network_row(layers=[idle | {"limit": "dram"}])]) == []
     assert networks.missed([network_row(faults=1)])
     assert networks.missed([row(workload="resnet8")]), "a row without figures is none of a network"
     same = network_row(cpu_seconds=9)
@@ -316,7 +322,7 @@ def test_the_line_of_a_network_weighs_its_compute_bound_layers() -> None:
     cells = networks._line(network_row(layers=[layer(), large, other]))
     assert len(cells) == len(networks._COLUMNS)
     found = dict(zip((name.rstrip(">") for name in networks._COLUMNS), cells, strict=True))
-    assert (found["bound util."], found["bound fed"]) == ("50.0 %", "65.0 %")
+    assert (found["bound util."], found["bound fed"]) == ("52.5 %", "57.5 %")
     assert (found["MMAC"], found["DRAM MB"], found["tensors"], found["mismatches"]) == ("1.0", "2.00", "3", "0")
 
 
