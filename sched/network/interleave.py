@@ -56,9 +56,11 @@ class Interleaver:
         self.on_end: list[list[int]] = [[] for _ in range(count)]  # who waits for what it writes
         self.on_read: list[list[int]] = [[] for _ in range(count)]  # who waits for what it has read
         self.missing = [0] * count
+        users: list[list[int]] = [[] for _ in range(count)]  # who reads what it writes
         for index in range(count):
             for other in depends.data[index]:
                 self.on_end[other].append(index)
+                users[other].append(index)
             for other in depends.room[index]:
                 # Moves into the same words land in order only if they go the same way; waiting is always right.
                 written = nodes[other].fields is None and _overlap(nodes[other], nodes[index])
@@ -76,7 +78,7 @@ class Interleaver:
             if nodes[index].fields is not None:
                 self.use[index] = nodes[index].stream, self.before[index]
             elif chip.tiles[nodes[index].target.tile] is TileKind.CORE or not self._made(depends, index):
-                uses = [use for other in self.on_end[index] if (use := self.use[other])]
+                uses = [use for other in users[index] if (use := self.use[other])]
                 self.use[index] = min(uses, key=lambda use: use[1], default=None)
         self.longest = max((node.cycles for node in nodes), default=0)
 
@@ -124,7 +126,7 @@ class _Play:
             if not missing:
                 self._offer(index)
         self._dispatch_all()
-        while self.events:
+        while self.events or self._unhold():
             self.now, _, kind, index = heappop(self.events)
             self._event(kind, index)
             while self.events and self.events[0][0] == self.now:
@@ -133,6 +135,25 @@ class _Play:
             self._dispatch_all()
         assert len(self.order) == len(self.nodes), "a dependence that points forward"
         return Interleaved(self.order, int(self.end))
+
+    def _unhold(self) -> bool:
+        """Lets the first MOVE go that is held back, when everything stands still; False if none is held.
+
+        Streams that share what it brings can be so far apart that the one by which it is held waits for the other."""
+        held = [(index, stream) for stream, some in self.held.items() for _, index in some]
+        if not held:
+            return False
+        first, stream = min(held)
+        self.held[stream] = sorted(entry for entry in self.held[stream] if entry[1] != first)
+        self._ready(first)
+        self._dispatch_all()
+        return True
+
+    def _ready(self, index: int) -> None:
+        """A MOVE that its source may be asked for."""
+        source = self.nodes[index].source.tile
+        heappush(self.asking[source], index)
+        self.sources.add(source)
 
     def _at(self, time: float, kind: int, index: int) -> None:
         self.number += 1
@@ -180,8 +201,7 @@ class _Play:
             if position > self.progress.get(stream, 0) + self.horizon:
                 heappush(self.held.setdefault(stream, []), (position, index))
                 return
-        heappush(self.asking[node.source.tile], index)
-        self.sources.add(node.source.tile)
+        self._ready(index)
 
     def _dispatch_all(self) -> None:
         while self.touched or self.sources:
@@ -204,10 +224,7 @@ class _Play:
         self.progress[stream] = progress
         held = self.held.get(stream, [])
         while held and held[0][0] <= progress + self.horizon:
-            _, index = heappop(held)
-            source = self.nodes[index].source.tile
-            heappush(self.asking[source], index)
-            self.sources.add(source)
+            self._ready(heappop(held)[1])
 
     def _ask(self, source: int) -> None:
         heap = self.asking[source]

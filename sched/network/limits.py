@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
 from meshloom.hw.isa import VectorOp
@@ -18,11 +18,11 @@ RESOURCES = ("compute", "vector", "dram", "network")
 
 def busy(made: NetworkSchedule, chip: ChipConfig) -> dict[str, dict[str, float]]:
     """For each layer, the cycles for which its operations keep the busiest of each kind of resource."""
-    loads: dict[tuple[str, str], Counter[tuple[int, bool]]] = {}
+    loads: defaultdict[tuple[str, str], defaultdict[tuple[int, bool], float]]
+    loads = defaultdict(lambda: defaultdict(float))
 
     def add(layer: str, resource: str, tile: int, cycles: float, inwards: bool = False) -> None:
-        counter = loads.setdefault((layer, resource), Counter())
-        counter[tile, inwards] += cycles  # type: ignore[assignment]  # a Counter of fractions of cycles
+        loads[layer, resource][tile, inwards] += cycles
 
     rate, drams = dram_word_cycles(chip), set(chip.drams)
     for op in made.schedule.operations:
@@ -41,8 +41,8 @@ def busy(made: NetworkSchedule, chip: ChipConfig) -> dict[str, dict[str, float]]
                 for tile in {op.src.tile, op.dst.tile} & drams:
                     add(layer, "dram", tile, op.words * rate)
     found: dict[str, dict[str, float]] = {}
-    for (layer, resource), counter in loads.items():
-        found.setdefault(layer, dict.fromkeys(RESOURCES, 0.0))[resource] = max(counter.values())
+    for (layer, resource), tiles in loads.items():
+        found.setdefault(layer, dict.fromkeys(RESOURCES, 0.0))[resource] = max(tiles.values())
     return found
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.loop_order.tiling import Candidate
@@ -23,34 +23,38 @@ def _code() -> str:
     return digest.hexdigest()
 
 
+_FILE = TypeAdapter(dict[str, Candidate])
+
+
 class Memory:
     """Candidates by what was asked for, in one file for each chip and version of the searching code below `folder`.
 
-    A damaged file counts as an empty one: everything in it can be found again.
+    A damaged file counts as an empty one: everything in it can be found again. So does what two processes that write at
+    the same time lose.
     """
 
     def __init__(self, folder: Path, chip: ChipConfig) -> None:
         name = hashlib.sha256(f"{chip.digest} {_code()}".encode()).hexdigest()[:16]
         self._path = folder / f"{chip.name}-{name}.json"
-        self._found: dict[str, dict[str, object]] = {}
+        self._found = self._read()
+
+    def _read(self) -> dict[str, Candidate]:
         try:
-            read = json.loads(self._path.read_text(encoding="utf-8"))
-            self._found = {key: asdict(Candidate(**value)) for key, value in read.items()}
-        except (OSError, ValueError, TypeError, AttributeError):
-            self._found = {}
+            return _FILE.validate_json(self._path.read_bytes())
+        except (OSError, ValidationError):
+            return {}
 
     def get(self, asked: object) -> Candidate | None:
         """What was found for `asked`, which is known by its repr."""
-        found = self._found.get(repr(asked))
-        return None if found is None else Candidate(**found)  # type: ignore[arg-type]
+        return self._found.get(repr(asked))
 
     def put(self, asked: object, candidate: Candidate) -> None:
-        """Keeps a candidate; the file is replaced at once or not at all."""
-        self._found[repr(asked)] = asdict(candidate)
+        """Keeps a candidate beside what others have kept by now; the file is replaced at once or not at all."""
+        self._found = self._read() | self._found | {repr(asked): candidate}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
         try:
-            part.write_text(json.dumps(self._found), encoding="utf-8")
+            part.write_bytes(_FILE.dump_json(self._found))
             part.replace(self._path)
         finally:
             part.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ inference, so that the nodes behind it are looked at too.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,7 +25,7 @@ V = TypeVar("V")
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError)
 
 
-class Lowering(Generic[V]):
+class Lowering(ABC, Generic[V]):
     """Base of both directions. `views`: what each ONNX tensor is; a tensor whose maker was refused may have none."""
 
     def __init__(self, model: CheckedModel) -> None:
@@ -33,13 +34,13 @@ class Lowering(Generic[V]):
         self.views: dict[str, V] = {}
         self.problems: list[Problem] = []
 
+    @abstractmethod
     def handlers(self) -> Mapping[str, Callable[[NodeProto, dict[str, Any]], None]]:
         """Operator to what lowers it; takes the node and its attributes, raises Refused."""
-        raise NotImplementedError
 
+    @abstractmethod
     def guess(self, name: str) -> V | None:
         """A stand-in for a tensor whose maker was refused."""
-        raise NotImplementedError
 
     def fold(self, node: NodeProto) -> bool:
         """Whether the results of a node are constants, known from now on."""

@@ -97,8 +97,8 @@ class _Page:
         return index + 1
 
 
-class _Memory:
-    """Interval map of one memory."""
+class WordMap:
+    """Who wrote and read the words of one memory, as an interval map."""
 
     def __init__(self) -> None:
         self._pages: dict[int, _Page] = {}
@@ -145,7 +145,7 @@ def dependences(operations: Sequence[Operation], chip: ChipConfig) -> list[tuple
     Leaves out what one core's GEMMs owe each other, and its VECs (they are hazard-free in order), and all but the
     latest of each class.
     """
-    memories: dict[tuple[int, int], _Memory] = {}
+    memories: dict[tuple[int, int], WordMap] = {}
     numbers: dict[EventClass, int] = {}
     classes: list[tuple[EventClass, EventClass]] = []  # of each operation: when it has read, when it has written
     found: list[tuple[Dependence, ...]] = []
@@ -160,10 +160,10 @@ def dependences(operations: Sequence[Operation], chip: ChipConfig) -> list[tuple
         waw: set[int] = set()
         war: dict[int, int] = {}
         for access in reads(op, chip):
-            memory = memories.setdefault((access.tile, access.region), _Memory())
+            memory = memories.setdefault((access.tile, access.region), WordMap())
             memory.read(access.intervals, index, number, raw)
         for access in writes(op, chip):
-            memory = memories.setdefault((access.tile, access.region), _Memory())
+            memory = memories.setdefault((access.tile, access.region), WordMap())
             memory.write(access.intervals, index, waw, war)
         latest: dict[tuple[EventClass, bool], int] = {}
         for sources, which, overwrite in ((raw, 1, False), (waw, 1, True), (war.values(), 0, False)):

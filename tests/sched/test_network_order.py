@@ -34,7 +34,7 @@ def words(accesses: list[Access]) -> set[Word]:
 
 
 def defined(operations: list[Operation], chip: ChipConfig) -> tuple[list[set[int]], list[set[int]]]:
-    """For each operation, by words: who wrote what it reads; who read (or, if none did, wrote) what it overwrites."""
+    """For each operation, by words: who wrote what it reads; who wrote or has read what it overwrites."""
     writer: dict[Word, int] = {}
     readers: dict[Word, set[int]] = {}
     data, room = [], []
@@ -45,7 +45,7 @@ def defined(operations: list[Operation], chip: ChipConfig) -> tuple[list[set[int
             readers.setdefault(word, set()).add(index)
         before: set[int] = set()
         for word in written:
-            before |= readers.get(word) or ({writer[word]} if word in writer else set())
+            before |= readers.get(word, set()) | ({writer[word]} if word in writer else set())
             writer[word], readers[word] = index, set()
         room.append(before - {index} - data[-1])
     return data, room

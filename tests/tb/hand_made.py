@@ -144,5 +144,6 @@ def illegal() -> Job:
 
 
 def endless(watchdog: int) -> Job:
-    """A job that waits for a post that nobody makes."""
-    return Job(program({(SPM, Unit.MOVER): [sync(1, wait_sem=5, wait_n=1), finish(2)]}), [], [], watchdog)
+    """A job that waits for a post that nobody makes, until `watchdog` cycles are over: nobody looks for standstill."""
+    stream = [sync(1, wait_sem=5, wait_n=1), finish(2)]
+    return Job(program({(SPM, Unit.MOVER): stream}), [], [], watchdog, stall_limit=0)

@@ -294,7 +294,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> list[soak.Dose]:
     return soak.doses((FREE, MUTABLE), 6000, 1)
 
 
-def taker(ran: list[str], bad: Callable[[soak.Dose], Exception | None] = lambda dose: None) -> Any:
+def taker(ran: list[str], bad: Callable[[soak.Dose], BaseException | None] = lambda dose: None) -> Any:
     def take(dose: soak.Dose) -> Counters:
         if (error := bad(dose)) is not None:
             raise error
@@ -306,7 +306,7 @@ def taker(ran: list[str], bad: Callable[[soak.Dose], Exception | None] = lambda 
 
 def test_an_interrupted_soak_goes_on(plan: list[soak.Dose], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[str] = []
-    stop = taker(ran, lambda dose: KeyboardInterrupt() if dose.mesh == MUTABLE else None)  # type: ignore[return-value]
+    stop = taker(ran, lambda dose: KeyboardInterrupt() if dose.mesh == MUTABLE else None)
     monkeypatch.setattr(soak, "take", stop)
     with pytest.raises(KeyboardInterrupt):
         soak.run(plan, soak.Record(plan, tmp_path), 1, lambda words: None)

@@ -1,0 +1,73 @@
+"""What searches have found is found again: by the next run, after an interruption, and beside other processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshloom.hw.config import load
+from meshloom.sched.loop_order.tiling import Candidate
+from meshloom.sched.network import conv
+from meshloom.sched.network.memory import Memory
+from meshloom.sched.network.scheduler import schedule
+
+from .network_graphs import every_kind
+
+CHIP = load("tiny")
+SOME = Candidate(1, 1, False, 4, 4, 1, 1, "input")
+OTHER = Candidate(1, 1, True, 2, 4, 1, 2, "weight", w_spm=True)
+
+
+def test_a_second_run_searches_nothing_and_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = every_kind(10, 6)
+    first = schedule(graph, CHIP, memory=Memory(tmp_path, CHIP))
+    monkeypatch.setattr(conv, "choose", None)  # a search would fail
+    assert schedule(graph, CHIP, memory=Memory(tmp_path, CHIP)).schedule == first.schedule
+
+
+def test_an_interrupted_run_keeps_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    choose = conv.choose
+
+    def interrupted(task: conv.ConvTask, chip: object) -> Candidate:
+        if len(searched) == 2:
+            raise KeyboardInterrupt
+        searched.append(task.shape.name)
+        return choose(task, CHIP)
+
+    def counted(task: conv.ConvTask, chip: object) -> Candidate:
+        searched.append(task.shape.name)
+        return choose(task, CHIP)
+
+    monkeypatch.setattr(conv, "choose", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        schedule(every_kind(10, 6), CHIP, memory=Memory(tmp_path, CHIP))
+    monkeypatch.setattr(conv, "choose", counted)
+    schedule(every_kind(10, 6), CHIP, memory=Memory(tmp_path, CHIP))
+    assert len(searched) > 2
+    assert len(set(searched)) == len(searched), "nothing is searched twice"
+
+
+def test_two_that_write_keep_what_the_other_found(tmp_path: Path) -> None:
+    one, two = Memory(tmp_path, CHIP), Memory(tmp_path, CHIP)
+    one.put(("a", 1), SOME)
+    two.put(("b", 2), OTHER)
+    found = Memory(tmp_path, CHIP)
+    assert (found.get(("a", 1)), found.get(("b", 2)), found.get("c")) == (SOME, OTHER, None)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"a": 1}', b'{"a": {"parts_m": "many"}}', b"\xff\xfe"])
+def test_a_damaged_file_counts_as_empty(tmp_path: Path, content: bytes) -> None:
+    Memory(tmp_path, CHIP).put("a", SOME)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(content)
+    memory = Memory(tmp_path, CHIP)
+    assert memory.get("a") is None
+    memory.put("b", OTHER)
+    assert Memory(tmp_path, CHIP).get("b") == OTHER
+
+
+def test_chips_do_not_share(tmp_path: Path) -> None:
+    Memory(tmp_path, CHIP).put("a", SOME)
+    assert Memory(tmp_path, load("quad8")).get("a") is None
