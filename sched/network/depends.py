@@ -1,6 +1,6 @@
 """What each operation of a list depends on, whole.
 
-Unlike in `program.hazards.dependences`, nothing is left out that the order of the list implies: the list may be reordered."""
+Unlike in `program.hazards.dependences`, nothing is left out that the order of the list implies: it may be reordered."""
 
 from __future__ import annotations
 
