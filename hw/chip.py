@@ -10,9 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from .config import ChipConfig, TileKind
 from .core_tile import Seen
-from .isa import POST, REQUEST_FLIT_BITS
+from .isa import POST, REQUEST_FLIT_BITS, data_flit_bits, route_field
 from .memory.axi import AXI4Lite
-from .noc.mesh import Gates, Mesh
+from .noc.vc_link import Plane
+from .noc.vc_mesh import Gates, VcMesh
 from .tile import Tile, dram_bus
 
 PLANES = ("data", "request", "post")
@@ -51,16 +52,22 @@ class Chip(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
-        bits = {"data": config.data_flit_bits, "request": REQUEST_FLIT_BITS, "post": POST.width}
-        depth = {"data": config.noc.data_depth, "request": config.noc.request_depth, "post": config.noc.post_depth}
+        noc, size = config.noc, (config.width, config.height)
+        routing, routes = noc.data_routing.value, route_field(config)
+        planes = {
+            "data": Plane(*size, data_flit_bits(config), noc.data_depth, noc.data_vcs, routing, routes=routes),
+            "request": Plane(*size, REQUEST_FLIT_BITS, noc.request_depth),
+            "post": Plane(*size, POST.width, noc.post_depth),
+        }
         # data moves somewhere most of the time, requests and posts are rare
         gates = dict.fromkeys(PLANES, Gates.WHOLE) | {"data": Gates.EACH}
         if not self.gated:
             gates = dict.fromkeys(PLANES, Gates.NONE)
-        meshes = {plane: Mesh(config.width, config.height, bits[plane], depth[plane], gates[plane]) for plane in PLANES}
+        meshes = {name: VcMesh(plane, gates[name], counted=name == "data") for name, plane in planes.items()}
         for plane, mesh in meshes.items():
             m.submodules[f"{plane}_plane"] = mesh
         clock = {"now": Signal(32), "go": Signal(), "trace": Signal(), "ask": Signal()}
+        m.d.comb += meshes["data"].count.eq(clock["trace"] & clock["go"])
         progress, moved = Signal(len(config.tiles)), Signal(len(config.tiles))  # a bit for each tile; ... in this cycle
         m.d.sync += moved.eq(progress)
         drams = {tile: index for index, tile in enumerate(config.drams)}
@@ -89,7 +96,7 @@ class Chip(wiring.Component):
             for strobe, destination in strobes:
                 with m.If(strobe):
                     m.d.comb += [bad.eq(1), where.eq(destination)]
-            ports |= {"i_astray": bad, "i_astray_tile": where}
+            ports |= {"i_astray": bad, "i_astray_tile": where, "i_links": meshes["data"].counts(tile).as_value()}
             if kind is TileKind.DRAM:
                 ports |= _members("axi", dram_bus(config), getattr(self, f"axi_{drams[tile]}"))
             if kind is TileKind.CORE and self.observed:

@@ -31,6 +31,8 @@ OFFSET_BITS = 24
 #: Payload words of the longest data packet. Packets never cross a destination address that is a multiple of it,
 #: so that each one is at most one AXI4 burst inside a 4 KiB page (for lanes <= 64).
 PACKET_WORDS = 64
+#: Hops of the longest source route that an instruction can name.
+MOST_HOPS = 23
 #: Bytes of one instruction.
 INSTRUCTION_BYTES = 32
 #: Bytes of one trace record.
@@ -79,12 +81,29 @@ class DramConfig(_Frozen):
     latency: Annotated[int, Field(ge=1, le=1000)] = 40
 
 
+class Routing(StrEnum):
+    """Dimension order of data packets without a source route. Requests and posts go XY."""
+
+    XY = "xy"
+    YX = "yx"
+
+
 class NocConfig(_Frozen):
-    """Depth in flits of each router input buffer, per plane. The post plane's packets are one flit long."""
+    """The network.
+
+    `<plane>_depth`: flits that each router input buffers, of the data plane for each virtual channel. `data_vcs`:
+    virtual channels of the data plane. `data_routing`: its dimension order. `route_hops`: hops of the longest source
+    route that a MOVE may take; 0 = there are none. `arrivals`: heads carry tag and time of birth, and every data packet
+    leaves a trace record where it arrives.
+    """
 
     data_depth: Annotated[int, Field(ge=2, le=64)] = 4
     request_depth: Annotated[int, Field(ge=2, le=64)] = 4
     post_depth: Annotated[int, Field(ge=2, le=64)] = 2
+    data_vcs: Annotated[int, Field(ge=1, le=4)] = 1
+    data_routing: Routing = Routing.XY
+    route_hops: Annotated[int, Field(ge=0, le=MOST_HOPS)] = 0
+    arrivals: bool = False
 
 
 class ChipConfig(_Frozen):
@@ -196,10 +215,13 @@ class ChipConfig(_Frozen):
     def word_bits(self) -> int:
         return 8 * self.lanes
 
-    @property
-    def data_flit_bits(self) -> int:
-        """Payload of a data flit; a head flit needs 64 bits whatever the word is."""
-        return max(64, self.word_bits)
+    def channel_of(self, tile: int) -> int:
+        """Virtual channel of the data packets to `tile` that no ROUTE sends elsewhere: by floorplan place, in turns.
+
+        It depends on nothing else, so that packets between two tiles stay in order.
+        """
+        x, y = tile_position(tile)
+        return (x + y * self.width) % self.noc.data_vcs
 
     @property
     def instruction_words(self) -> int:

@@ -15,7 +15,8 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .config import INSTRUCTION_BYTES, OFFSET_BITS
+from .config import INSTRUCTION_BYTES, MOST_HOPS, OFFSET_BITS, ChipConfig
+from .noc.routes import TURN_BITS, RouteField
 
 if TYPE_CHECKING:  # the gateware library is slow to import and only the gateware needs it
     from amaranth.lib import data
@@ -39,6 +40,7 @@ class Opcode(IntEnum):
     VEC = 4
     FETCH = 5
     END = 6
+    ROUTE = 7
 
 
 class Unit(IntEnum):
@@ -83,6 +85,7 @@ class Cause(IntEnum):
     LENGTH = 12  #: a packet whose tail is not where it should be; value = a data packet's address
     STALLED = 13  #: nothing moved anywhere for as long as the host allows; value = that many cycles, low bits
     PARITY = 14  #: a bit of a head, request or post was flipped on its way; value = what it says (address, semaphore)
+    ROUTE = 15  #: a source route or virtual channel that this chip does not have; value = `channel` of the ROUTE
 
 
 class Part(IntEnum):
@@ -266,6 +269,11 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("count", 24, "instructions"),
     ),
     Opcode.END: (),
+    Opcode.ROUTE: (
+        Field("channel", 3, "0: the virtual channel of the destination (`noc.channels`); n: virtual channel n - 1"),
+        Field("routed", 1, "1 = the data goes by `turns`, 0 = by dimension order"),
+        Field("turns", TURN_BITS * (MOST_HOPS + 1), "source route (`noc.routes`), first entry lowest"),
+    ),
 }
 
 INSTRUCTION_BITS = 8 * INSTRUCTION_BYTES
@@ -316,6 +324,18 @@ DATA_HEAD = Format(
     ),
     64,
 )
+#: How a MOVE's data goes, as a ROUTE says it.
+WAY = Format("WAY", _BODIES[Opcode.ROUTE], 52)
+#: What follows in heads of chips with `noc.arrivals`. Behind that, in chips with `noc.route_hops`: `route_field`.
+ARRIVAL = Format(
+    "ARRIVAL",
+    (
+        Field("tag", 16, "tag of the MOVE"),
+        Field("born", 16, "low bits of the cycle from which the head was offered to the network"),
+        Field("parity", 1, "makes the number of ones in these fields even"),
+    ),
+    33,
+)
 REQUEST_HEAD = Format(
     "REQUEST_HEAD",
     (
@@ -323,6 +343,7 @@ REQUEST_HEAD = Format(
         Field("unit", 2, "for a FETCH: the unit whose stream starts"),
         Field("fetch", 1, "1 = a FETCH for that unit's stream; 0 = a MOVE for the mover"),
         Field("parity", 1, "makes the number of ones in the whole request even"),
+        *_BODIES[Opcode.ROUTE],
     ),
     64,
 )
@@ -379,6 +400,22 @@ TRACE = Format(
     ),
     128,
 )
+
+
+def route_field(config: ChipConfig) -> RouteField | None:
+    """Where heads of data packets hold a source route; None if the chip has none. Routers change it on the way, so it
+    has no parity: whoever is led astray ends as a fault."""
+    if not config.noc.route_hops:
+        return None
+    flag = DATA_HEAD.used + (ARRIVAL.used if config.noc.arrivals else 0)
+    return RouteField(flag_bit=flag, first_bit=flag + 1, turns=config.noc.route_hops + 1)
+
+
+def data_flit_bits(config: ChipConfig) -> int:
+    """Data bits of a flit of the data plane: a word or, if that is larger, a head."""
+    route = route_field(config)
+    used = DATA_HEAD.used + (ARRIVAL.used if config.noc.arrivals else 0)
+    return max(DATA_HEAD.width, config.word_bits, used if route is None else route.end)
 
 
 def with_parity(layout: Format, word: int) -> int:

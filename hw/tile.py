@@ -29,15 +29,17 @@ from .control.host import HostPort
 from .control.reporter import Reporter, parts_of, units_of
 from .control.semaphores import Semaphores
 from .control.signatures import FaultReport, PostFlit
-from .control.trace import STROBED, Counter, Trace
+from .control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
 from .core_tile import CoreUnits, Seen
-from .isa import POST, REQUEST_FLIT_BITS, Cause, Part, Region, Unit, Waits
+from .isa import POST, REQUEST_FLIT_BITS, Cause, Part, Region, Unit, Waits, data_flit_bits
 from .memory.axi import AXI4, AXI4Lite
 from .memory.bank import Bank
 from .memory.dram_port import ADDRESS_BITS, DramPort
 from .memory.mover import Mover
-from .noc.interface import Delivery, RequestSender, RequestTaker
-from .noc.router import Flit
+from .noc.delivery import Delivery
+from .noc.interface import RequestSender, RequestTaker
+from .noc.link_counters import link_counts
+from .noc.vc_link import Flit, Link
 from .regions import RING_REGION, readable_regions, writable_regions
 
 
@@ -65,8 +67,9 @@ class Tile(wiring.Component):
     progress: Signal
     astray: Signal
     astray_tile: Signal
-    data_in: stream.Interface
-    data_out: stream.Interface
+    links: Any  # link_counts()
+    data_in: Any  # Link
+    data_out: Any  # Link
     request_in: stream.Interface
     request_out: stream.Interface
     post_in: stream.Interface
@@ -87,14 +90,15 @@ class Tile(wiring.Component):
         members = {"tile": In(8), "host": In(8), "now": In(32), "go": In(1), "trace": In(1)}
         members |= {"ask": In(1), "progress": Out(1)}
         members |= {"astray": In(1), "astray_tile": In(8)}  # a plane has refused a packet of this tile
+        members["links"] = In(link_counts())  # of the data plane's router here
         flits = {
-            "data": Flit(config.data_flit_bits),
-            "request": Flit(REQUEST_FLIT_BITS),
-            "post": Flit(POST.width),
+            "data": Link(data_flit_bits(config), config.noc.data_vcs),
+            "request": stream.Signature(Flit(REQUEST_FLIT_BITS)),
+            "post": stream.Signature(Flit(POST.width)),
         }
         for plane, flit in flits.items():
-            members[f"{plane}_in"] = In(stream.Signature(flit))
-            members[f"{plane}_out"] = Out(stream.Signature(flit))
+            members[f"{plane}_in"] = In(flit)
+            members[f"{plane}_out"] = Out(flit)
         if kind is TileKind.DRAM:
             members["axi"] = Out(dram_bus(config))
         if self.observed:
@@ -132,9 +136,11 @@ class Tile(wiring.Component):
             "semaphores",
             Semaphores(config.semaphores, posts=3 + len(units) + len(computing), takers=len(units)),
         )
-        tracer = self._add(m, "tracer", Trace(config, ports=1 + len(units) + len(computing)))
+        arrivals = int(config.noc.arrivals)
+        tracer = self._add(m, "tracer", Trace(config, ports=1 + len(units) + len(computing) + arrivals))
 
         # -- planes
+        m.d.comb += [delivery.now.eq(self.now), taker.now.eq(self.now)]
         connect(m, flipped(self.data_in), delivery.flit)
         connect(m, mover.data, flipped(self.data_out))
         connect(m, flipped(self.request_in), taker.flit)
@@ -154,6 +160,8 @@ class Tile(wiring.Component):
         connect(m, fronts[0].issue, mover.own)
         connect(m, mover.post, semaphores.post(0))
         connect(m, mover.record, tracer.record(0))
+        if arrivals:  # the last: they have a queue
+            connect(m, delivery.record, tracer.record(len(units) + len(computing) + arrivals))
 
         landed = delivery.landed
         if kind is TileKind.DRAM:
@@ -161,7 +169,7 @@ class Tile(wiring.Component):
         reporter = self._reporter(m, units, fronts, mover, delivery, taker, semaphores, core)
         self._posts(m, reporter, fronts, semaphores, landed)
         self._memories(m, fronts, delivery, mover, tracer, core)
-        self._progress(m, fronts, core)
+        self._progress(m, fronts, taker, core)
 
         m.d.comb += tracer.enable.eq(self.trace)
         strobes = {
@@ -174,6 +182,8 @@ class Tile(wiring.Component):
             Counter.MOVER_WAIT: fronts[0].waited_total,
             Counter.MOVER_BLOCKED: fronts[0].blocked_total,
         }
+        totals |= dict(zip(LINK_BUSY, self.links.busy, strict=True))
+        totals |= dict(zip(LINK_BLOCKED, self.links.blocked, strict=True))
         if core is not None:
             for i, unit in enumerate(computing):
                 post, record = semaphores.post(3 + len(units) + i), tracer.record(1 + len(units) + i)
@@ -381,10 +391,14 @@ class Tile(wiring.Component):
             m.d.comb += [state.waits.eq(Waits.REQUEST_PLANE), state.peer.eq(mover.forward.payload.dst_tile)]
         return reporter
 
-    def _progress(self, m: Module, fronts: Sequence[FrontEnd], core: CoreUnits | None) -> None:
+    def _progress(self, m: Module, fronts: Sequence[FrontEnd], taker: RequestTaker, core: CoreUnits | None) -> None:
         """Whether anything goes on here."""
-        links = [self.data_in, self.data_out, self.request_in, self.request_out, self.post_in, self.post_out]
-        steps = [link.valid & link.ready for link in links] + [front.progress for front in fronts]
+        planes = [self.request_in, self.request_out, self.post_in, self.post_out]
+        steps = [link.valid & link.ready for link in planes] + [front.progress for front in fronts]
+        for link in (self.data_in, self.data_out):
+            vc = link.payload.vc
+            steps.append(link.valid & (link.ready.bit_select(vc, 1) if len(vc) else link.ready))
+        steps.append(taker.timed)
         if core is not None:
             steps += [unit.busy for unit in core.units.values()]
         if self.kind is TileKind.DRAM:

@@ -38,11 +38,12 @@ from .signatures import (
     TakeSignature,
     TraceRecord,
     detail,
+    steered,
 )
 
 #: Which instructions a unit understands (SYNC: every unit).
 ACCEPTS = {
-    Unit.MOVER: (Opcode.MOVE, Opcode.FETCH, Opcode.END),
+    Unit.MOVER: (Opcode.MOVE, Opcode.FETCH, Opcode.ROUTE, Opcode.END),
     Unit.MATRIX: (Opcode.GEMM,),
     Unit.VECTOR: (Opcode.VEC,),
 }
@@ -206,6 +207,8 @@ class FrontEnd(wiring.Component):
         illegal, reserved = Signal(), Signal()
         with m.Switch(head.opcode):
             for opcode in (Opcode.SYNC, *ACCEPTS[self.unit]):
+                if opcode is Opcode.ROUTE and not steered(self.config):
+                    continue
                 with m.Case(int(opcode)):
                     layout = INSTRUCTIONS[opcode]
                     m.d.comb += reserved.eq(code[layout.used :].any())

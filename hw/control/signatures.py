@@ -8,14 +8,17 @@ from amaranth.hdl import Cat
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, STATE, TRACE, Opcode
+from ..config import ChipConfig
+from ..isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, STATE, TRACE, WAY, Opcode
 
 #: A semaphore and how much to add to it.
 SemPost = data.StructLayout({"sem": 6, "n": 4})
 #: An instruction on its way from a stream to its unit, with the cycles that it waited.
 Issue = data.StructLayout({"code": INSTRUCTION_BITS, "waited": 21})
+#: How a MOVE's data goes: what a ROUTE says. All zero: as the chip sends it by itself.
+Way = data.StructLayout({name: width for name, (_, width) in WAY.offsets.items()})
 #: An instruction on its way to another tile over the request plane.
-Request = data.StructLayout({"dst_tile": 8, "unit": 2, "fetch": 1, "code": INSTRUCTION_BITS})
+Request = data.StructLayout({"dst_tile": 8, "unit": 2, "fetch": 1, "way": Way, "code": INSTRUCTION_BITS})
 #: A fault, as it is inside a tile.
 FaultReport = data.StructLayout({"valid": 1, "cause": 4, "tag": 16, "value": 28})
 PostFlit = POST.layout()
@@ -26,6 +29,16 @@ TraceRecord = TRACE.layout()
 MoveLayout = INSTRUCTIONS[Opcode.MOVE].layout()
 FetchLayout = INSTRUCTIONS[Opcode.FETCH].layout()
 SyncLayout = INSTRUCTIONS[Opcode.SYNC].layout()
+
+
+def steered(config: ChipConfig) -> bool:
+    """Whether the chip has ways to choose from: whether it knows ROUTEs."""
+    return config.noc.data_vcs > 1 or config.noc.route_hops > 0
+
+
+def requested_move(config: ChipConfig) -> data.StructLayout:
+    """A MOVE that another tile has asked for, with its way if the chip is `steered`."""
+    return data.StructLayout({"code": INSTRUCTION_BITS, "way": Way if steered(config) else 0})
 
 
 def notify_layout() -> data.StructLayout:

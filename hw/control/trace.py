@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import TRACE_BYTES, ChipConfig
 from ..isa import Region
+from ..noc.link_counters import OUTPUTS
 from .signatures import TraceRecord
 
 
@@ -34,11 +35,24 @@ class Counter(IntEnum):
     VECTOR_WAIT = 9
     VECTOR_BLOCKED = 10
     VECTOR_READING = 11  #: the vector unit walks over its operands
+    BUSY_NORTH = 12  #: a flit of the data plane leaves the tile's router northwards
+    BUSY_EAST = 13
+    BUSY_SOUTH = 14
+    BUSY_WEST = 15
+    BUSY_LOCAL = 16  #: ... into the tile
+    BLOCKED_NORTH = 17  #: a flit of the data plane would leave northwards, and none does
+    BLOCKED_EAST = 18
+    BLOCKED_SOUTH = 19
+    BLOCKED_WEST = 20
+    BLOCKED_LOCAL = 21
 
 
 #: Counters that the mover drives by strobes; the others are totals that are kept where they arise.
 STROBED = (Counter.MOVER_BUSY, Counter.NET_STALL, Counter.MEM_STALL)
 TOTALS = tuple(counter for counter in Counter if counter is not Counter.RECORDS and counter not in STROBED)
+#: Those of links, as `noc.link_counters.OUTPUTS` orders the outputs.
+LINK_BUSY = tuple(Counter[f"BUSY_{port.upper()}"] for port in OUTPUTS)
+LINK_BLOCKED = tuple(Counter[f"BLOCKED_{port.upper()}"] for port in OUTPUTS)
 
 
 class Trace(wiring.Component):

@@ -23,6 +23,7 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from ..config import PACKET_WORDS, ChipConfig, TileKind
 from ..control.signatures import (
@@ -33,10 +34,26 @@ from ..control.signatures import (
     SemPost,
     Standing,
     TraceRecord,
+    Way,
+    requested_move,
+    steered,
     word_read,
 )
-from ..isa import DATA_HEAD, FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit, Waits
-from ..noc.router import Flit
+from ..isa import (
+    ARRIVAL,
+    DATA_HEAD,
+    FETCH_TAG,
+    INSTRUCTIONS,
+    WAY,
+    Cause,
+    Opcode,
+    Region,
+    Unit,
+    Waits,
+    data_flit_bits,
+)
+from ..noc.routes import TURN_BITS
+from ..noc.vc_link import Link
 
 #: Words that may wait between a local memory and the packetiser.
 LOCAL_FIFO = 4
@@ -44,24 +61,34 @@ LOCAL_FIFO = 4
 LOCAL_DESCRIPTORS = 2
 DRAM_DESCRIPTORS = 8
 
-Descriptor = data.StructLayout(
-    {
-        "dst_tile": 8,
-        "dst": 28,
-        "dst_run": 16,
-        "dst_stride": 20,
-        "words": 16,
-        "notify_tile": 8,
-        "notify_sem": 6,
-        "notify": 1,
-        "tag": 16,
-        "post_sem": 6,
-        "post_n": 4,
-        "start": 32,
-        "waited": 21,
-        "from_dram": 1,
-    }
-)
+
+def _descriptor(config: ChipConfig) -> data.StructLayout:
+    """What the packetiser has to know of a MOVE; `turns`: a source route as heads hold it."""
+    return data.StructLayout(
+        {
+            "dst_tile": 8,
+            "dst": 28,
+            "dst_run": 16,
+            "dst_stride": 20,
+            "words": 16,
+            "notify_tile": 8,
+            "notify_sem": 6,
+            "notify": 1,
+            "tag": 16,
+            "post_sem": 6,
+            "post_n": 4,
+            "start": 32,
+            "waited": 21,
+            "from_dram": 1,
+            "vc": ceil_log2(config.noc.data_vcs),
+            "routed": 1 if config.noc.route_hops else 0,
+            "turns": _turn_bits(config),
+        }
+    )
+
+
+def _turn_bits(config: ChipConfig) -> int:
+    return TURN_BITS * (config.noc.route_hops + 1) if config.noc.route_hops else 0
 
 
 class Mover(wiring.Component):
@@ -77,7 +104,7 @@ class Mover(wiring.Component):
     forward: stream.Interface
     read: stream.Interface
     read_data: Signal
-    data: stream.Interface
+    data: Any  # Link
     post: stream.Interface
     record: stream.Interface
     fault: Any  # FaultSignature
@@ -98,11 +125,11 @@ class Mover(wiring.Component):
             "tile": In(8),
             "now": In(32),
             "own": In(stream.Signature(Issue)),
-            "remote": In(stream.Signature(INSTRUCTION_BITS)),
+            "remote": In(stream.Signature(requested_move(config))),
             "forward": Out(stream.Signature(Request)),
             "read": Out(word_read()),
             "read_data": In(word),
-            "data": Out(stream.Signature(Flit(config.data_flit_bits))),
+            "data": Out(Link(data_flit_bits(config), config.noc.data_vcs)),
             "post": Out(stream.Signature(SemPost)),
             "record": Out(stream.Signature(TraceRecord)),
             "fault": Out(FaultSignature()),
@@ -122,16 +149,19 @@ class Mover(wiring.Component):
         m = Module()
         word = self.config.word_bits
         m.submodules.descriptors = descriptors = fifo.SyncFIFO(
-            width=Descriptor.size, depth=DRAM_DESCRIPTORS if self.has_dram else LOCAL_DESCRIPTORS
+            width=_descriptor(self.config).size, depth=DRAM_DESCRIPTORS if self.has_dram else LOCAL_DESCRIPTORS
         )
         m.submodules.words = words = fifo.SyncFIFO(width=word, depth=LOCAL_FIFO)
         dispatch_record, engine_record = Signal(TraceRecord), Signal(TraceRecord)
         dispatch_traced, engine_traced = Signal(), Signal()  # strobes: the record has been taken
 
         engine_move, engine_waited = Signal(MoveLayout), Signal(21)
+        engine_way = Signal(Way)
         engine_valid, engine_ready = Signal(), Signal()
-        self._dispatch(m, engine_move, engine_waited, engine_valid, engine_ready, dispatch_record, dispatch_traced)
-        self._source(m, engine_move, engine_waited, engine_valid, engine_ready, descriptors, words)
+        self._dispatch(
+            m, engine_move, engine_way, engine_waited, engine_valid, engine_ready, dispatch_record, dispatch_traced
+        )
+        self._source(m, engine_move, engine_way, engine_waited, engine_valid, engine_ready, descriptors, words)
         self._packetise(m, descriptors, words, engine_record, engine_traced)
 
         m.d.comb += self.active.eq(
@@ -150,7 +180,7 @@ class Mover(wiring.Component):
         return m
 
     def _dispatch(
-        self, m: Module, move: Any, waited: Signal, valid: Signal, ready: Signal, record: Any, traced: Signal
+        self, m: Module, move: Any, way: Any, waited: Signal, valid: Signal, ready: Signal, record: Any, traced: Signal
     ) -> None:
         """Own instructions to the engine, the network or the end; requests to the engine; fair between the two."""
         code = self.own.payload.code
@@ -160,12 +190,15 @@ class Mover(wiring.Component):
         started = Signal()
         begun, start = Signal(32), Signal(32)
         is_move, to_engine, to_net = Signal(), Signal(), Signal()
+        with m.If(traced):
+            m.d.sync += pending.eq(0)
         m.d.comb += [
             is_move.eq(own.opcode == Opcode.MOVE),
             to_engine.eq(self.own.valid & is_move & (own.src_tile == self.tile)),
             to_net.eq(self.own.valid & ((is_move & (own.src_tile != self.tile)) | (own.opcode == Opcode.FETCH))),
             start.eq(Mux(started, begun, self.now)),
         ]
+        own_way = self._own_way(m, is_move, record)
         # a request carries no wait and no fire time: both have been honoured here
         forwarded = Signal(MoveLayout)
         m.d.comb += [forwarded.eq(code), forwarded.wait_n.eq(0), forwarded.fire_at.eq(0)]
@@ -176,6 +209,7 @@ class Mover(wiring.Component):
             request.dst_tile.eq(target),
             request.unit.eq(fetch.unit),
             request.fetch.eq(~is_move),
+            request.way.eq(Mux(is_move, own_way, 0)),
             request.code.eq(Mux(is_move, forwarded, code)),
         ]
         bad = Signal()
@@ -187,17 +221,7 @@ class Mover(wiring.Component):
             m.d.sync += started.eq(0)
         with m.If(self.forward.valid & self.forward.ready):
             m.d.comb += self.own.ready.eq(1)
-            m.d.sync += [
-                pending.eq(1),
-                record.tag.eq(own.tag),
-                record.unit.eq(int(Unit.MOVER)),
-                record.opcode.eq(own.opcode),
-                record.wait.eq(self.own.payload.waited),
-                record.start.eq(start),
-                record.end.eq(self.now + 1),
-            ]
-        with m.If(traced):
-            m.d.sync += pending.eq(0)
+            self._keep(m, record, own, start)
         with m.If(bad):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.DESTINATION)]
             m.d.comb += [self.fault.tag.eq(own.tag), self.fault.value.eq(target)]
@@ -209,7 +233,8 @@ class Mover(wiring.Component):
         m.d.comb += [
             pick_own.eq(to_engine & (~self.remote.valid | ~last_own)),
             valid.eq(to_engine | self.remote.valid),
-            move.eq(Mux(pick_own, code, self.remote.payload)),
+            move.eq(Mux(pick_own, code, self.remote.payload.code)),
+            way.eq(Mux(pick_own, own_way, self.remote.payload.way if steered(self.config) else 0)),
             waited.eq(Mux(pick_own, self.own.payload.waited, 0)),
         ]
         with m.If(valid & ready):
@@ -219,6 +244,41 @@ class Mover(wiring.Component):
             with m.Else():
                 m.d.comb += self.remote.ready.eq(1)
 
+    def _own_way(self, m: Module, is_move: Signal, record: Any) -> Any:
+        """Takes ROUTEs; returns the way of the own stream's next MOVE."""
+        way = Signal(Way, name="own_way")
+        if not steered(self.config):
+            return way
+        code, pending = self.own.payload.code, self._dispatch_pending
+        named = data.View(INSTRUCTIONS[Opcode.ROUTE].layout(), code)
+        is_route, bad = Signal(), Signal(name="bad_route")
+        m.d.comb += [
+            is_route.eq(self.own.valid & (named.opcode == Opcode.ROUTE)),
+            bad.eq((named.channel > self.config.noc.data_vcs) | (named.routed & (not self.config.noc.route_hops))),
+        ]
+        with m.If(self.own.valid & self.own.ready & is_move):
+            m.d.sync += way.eq(0)
+        with m.If(is_route & bad):
+            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ROUTE)]
+            m.d.comb += [self.fault.tag.eq(named.tag), self.fault.value.eq(named.channel)]
+        with m.Elif(is_route & ~pending):
+            m.d.comb += self.own.ready.eq(1)
+            m.d.sync += [way[name].eq(named[name]) for name in WAY.offsets]
+            self._keep(m, record, named, self.now)
+        return way
+
+    def _keep(self, m: Module, record: Any, instruction: Any, start: Value) -> None:
+        """The record of an own instruction that is done in this cycle."""
+        m.d.sync += [
+            self._dispatch_pending.eq(1),
+            record.tag.eq(instruction.tag),
+            record.unit.eq(int(Unit.MOVER)),
+            record.opcode.eq(instruction.opcode),
+            record.wait.eq(self.own.payload.waited),
+            record.start.eq(start),
+            record.end.eq(self.now + 1),
+        ]
+
     def _exists(self, tile: Value) -> Value:
         """Whether a tile address lies on the floorplan."""
         return (tile[:4] < self.config.width) & (tile[4:8] < self.config.height)
@@ -227,6 +287,7 @@ class Mover(wiring.Component):
         self,
         m: Module,
         move: Any,
+        way: Any,
         waited: Signal,
         valid: Signal,
         ready: Signal,
@@ -244,9 +305,18 @@ class Mover(wiring.Component):
             ready.eq(~active & descriptors.w_rdy),
             load.eq(valid & ready),
         ]
-        description = Signal(Descriptor)
-        shared = [name for name in Descriptor.members if name in MoveLayout.members]
+        description = Signal(_descriptor(self.config))
+        shared = [name for name in description.shape().members if name in MoveLayout.members]
         m.d.comb += [description[name].eq(move[name]) for name in shared]
+        if self.config.noc.route_hops:
+            m.d.comb += [description.routed.eq(way.routed), description.turns.eq(way.turns)]
+        if self.config.noc.data_vcs > 1:
+            with m.If(way.channel != 0):
+                m.d.comb += description.vc.eq(way.channel - 1)
+            with m.Else(), m.Switch(move.dst_tile):
+                for tile in self.config.tiles:
+                    with m.Case(tile):
+                        m.d.comb += description.vc.eq(self.config.channel_of(tile))
         is_dram = (move.src[24:28] == Region.MAIN) if self.has_dram else 0
         m.d.comb += [
             description.start.eq(self.now),
@@ -331,8 +401,8 @@ class Mover(wiring.Component):
         self, m: Module, descriptors: fifo.SyncFIFO, words: fifo.SyncFIFO, record: Any, traced: Signal
     ) -> None:
         """Cuts the words into packets; posts and records when a MOVE's last word has been handed over."""
-        current = Signal(Descriptor)
-        incoming = data.View(Descriptor, descriptors.r_data)
+        current = Signal(_descriptor(self.config))
+        incoming = data.View(_descriptor(self.config), descriptors.r_data)
         address, base = Signal(28), Signal(28)
         run_left, left = Signal(16), Signal(16)
         stall = Signal(21)
@@ -377,6 +447,9 @@ class Mover(wiring.Component):
             self.standing.peer.eq(current.dst_tile),
         ]
         flit = self.data.payload
+        ready = Signal(name="data_ready")  # the network takes a flit of this packet
+        m.d.comb += ready.eq(self.data.ready.bit_select(current.vc, 1) if len(current.vc) else self.data.ready)
+        m.d.comb += flit.vc.eq(current.vc)
         self._sending = sending = Signal(init=1)  # in every state but IDLE
         with m.FSM():
             with m.State("IDLE"):
@@ -396,12 +469,12 @@ class Mover(wiring.Component):
                 m.d.comb += [
                     self.busy.eq(1),
                     self.standing.waits.eq(Mux(free, waits, Waits.POSTS)),
-                    flit.data.eq(head),
+                    flit.data.eq(self._head(m, current, head)),
                     self.data.valid.eq(have & free),
-                    self.net_stall.eq(have & ~self.data.ready),
+                    self.net_stall.eq(have & ~ready),
                     self.mem_stall.eq(~have),
                 ]
-                with m.If(self.data.valid & self.data.ready):
+                with m.If(self.data.valid & ready):
                     m.d.sync += [
                         counter.eq(packet),
                         address.eq(address + packet),
@@ -419,8 +492,8 @@ class Mover(wiring.Component):
                     flit.data.eq(word),
                     flit.last.eq(counter == 1),
                     self.data.valid.eq(have),
-                    take.eq(have & self.data.ready),
-                    self.net_stall.eq(have & ~self.data.ready),
+                    take.eq(have & ready),
+                    self.net_stall.eq(have & ~ready),
                     self.mem_stall.eq(~have),
                 ]
                 with m.If(take):
@@ -445,3 +518,18 @@ class Mover(wiring.Component):
                             m.next = "HEAD"
         with m.If((self.net_stall | self.mem_stall) & ~stall.all()):
             m.d.sync += stall.eq(stall + 1)
+
+    def _head(self, m: Module, current: Any, head: Any) -> Value:
+        """A head flit: what every chip's says, when it was born, and its route."""
+        parts: list[Value] = [head.as_value()[: DATA_HEAD.used]]
+        if self.config.noc.arrivals:
+            arrival = Signal(ARRIVAL.layout())
+            offered, born = Signal(), Signal.like(arrival.born)  # it has been offered before, since then
+            m.d.comb += [
+                arrival.tag.eq(current.tag),
+                arrival.born.eq(Mux(offered, born, self.now)),
+                arrival.parity.eq(Cat(arrival.tag, arrival.born).xor()),
+            ]
+            m.d.sync += [offered.eq(self.data.valid & self.net_stall), born.eq(arrival.born)]
+            parts.append(arrival.as_value())
+        return Cat(*parts, current.routed, current.turns)

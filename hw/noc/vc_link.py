@@ -66,6 +66,13 @@ class VcFlit(data.StructLayout):
         super().__init__({"data": bits, "last": 1, "vc": ceil_log2(vcs)})
 
 
+class Flit(VcFlit):
+    """A flit of a plane with one virtual channel."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__(bits, 1)
+
+
 class Link(wiring.Signature):
     """A link, seen from its sender: `valid` and `payload` (`VcFlit`) forward, `ready` back, a bit for each channel.
 

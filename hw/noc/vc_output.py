@@ -60,7 +60,7 @@ class Output:
         else:
             turn = Signal(self.vcs, name=f"{port}_turn")  # the channel of the flit before
             m.d.comb += [
-                self.go.eq(_after(m, f"{port}_sendable", self.offers & link.ready, turn)),
+                self.go.eq(next_in_turn(m, f"{port}_sendable", self.offers & link.ready, turn)),
                 link.valid.eq(self.go.any()),
                 link.payload.vc.eq(Cat(*_encoded(self.go))),
             ]
@@ -79,7 +79,7 @@ class Output:
         """A channel that the packets which came on the same channel take in turns."""
         channel = _Channel.of(f"{self.port}_{vc}", sources)
         wanted = Cat(*(queue.wants[self.port] for queue in sources))
-        next_ = _after(self.m, f"{self.port}_{vc}_wanted", wanted, channel.owner)
+        next_ = next_in_turn(self.m, f"{self.port}_{vc}_wanted", wanted, channel.owner)
         self.m.d.comb += channel.chosen.eq(Mux(channel.held, channel.owner, next_))
         return channel
 
@@ -95,8 +95,8 @@ class Output:
         m.d.comb += served.eq(reduce(or_, (Mux(channel.held, channel.owner, 0) for channel in channels)))
         waiting = Cat(*(queue.wants[port] for queue in sources)) & ~served
         free = ready & ~Cat(*(channel.held for channel in channels))
-        head = _after(m, f"{port}_waiting", waiting, before)
-        slot = _after(m, f"{port}_free", free, slot_before)
+        head = next_in_turn(m, f"{port}_waiting", waiting, before)
+        slot = next_in_turn(m, f"{port}_free", free, slot_before)
         for vc, channel in enumerate(channels):
             m.d.comb += channel.chosen.eq(Mux(channel.held, channel.owner, Mux(slot[vc], head, 0)))
         with m.If(head.any() & slot.any()):
@@ -144,7 +144,7 @@ class Output:
         ]
 
 
-def _after(m: Module, name: str, asking: Value, before: Value) -> Signal:
+def next_in_turn(m: Module, name: str, asking: Value, before: Value) -> Signal:
     """One-hot: the next of those `asking` after the one-hot `before`, round and round; 0 if none asks."""
     count = len(asking)
     asks, later = Signal(count, name=name), Signal(count, name=f"{name}_later")

@@ -23,6 +23,7 @@ _CLOCK_GATE = Path(__file__).parents[1] / "verilog" / "clock_gate.v"
 _SCRIPT = "read_rtlil {top}.il; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; "
 #: In a process of its own: an internal error of the tool ends the process it runs in.
 _YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
+_INTERFACE = ("interface.py", "delivery.py")
 _FLAGS = (
     *("--binary", "--timing", "-j", "1", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert"),
     *("--unroll-count", "1", "--output-split", "20000", "-CFLAGS", "-std=c++20 -march=native"),
@@ -75,7 +76,7 @@ def digest(mesh: Mesh) -> str:
     found.update(top(mesh).encode())
     hardware = ROOT / "hw"
     # the network interface is no part of a mesh
-    gateware = [path for path in sorted((hardware / "noc").glob("*.py")) if path.name != "interface.py"]
+    gateware = [path for path in sorted((hardware / "noc").glob("*.py")) if path.name not in _INTERFACE]
     for path in (*gateware, *(hardware / name for name in ("clocking.py", "config.py")), *_verilog()):
         found.update(path.name.encode() + b"\0" + path.read_bytes())
     return found.hexdigest()[:20]
@@ -105,9 +106,8 @@ def simulator(mesh: Mesh) -> Path:
 def _compile(mesh: Mesh, program: Path) -> None:
     from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
 
-    from ...hw.noc.mesh import Gates
     from ...hw.noc.vc_link import Plane
-    from ...hw.noc.vc_mesh import VcMesh
+    from ...hw.noc.vc_mesh import Gates, VcMesh
 
     plane = Plane(
         mesh.width,

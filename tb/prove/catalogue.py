@@ -9,7 +9,7 @@ from types import ModuleType
 
 from ...hw.noc.vc_link import Plane
 from ...hw.noc.vc_router import VcRouter
-from . import arbiter, buffer, mesh, mutants, router, same
+from . import arbiter, buffer, mesh, mutants, router
 from .engine import Bench, Netlist
 from .mutants import Mutant, mutated
 from .surroundings import plane
@@ -159,14 +159,6 @@ def _meshes() -> Iterator[Proof]:
         yield Proof(name, partial(mesh.bench, of), layered=True, quick=quick, depth=depth)
 
 
-def _same() -> Iterator[Proof]:
-    """The routers of the control planes, at all nine kinds of place."""
-    for y in range(3):
-        for x in range(3):
-            make = partial(same.bench, x, y, plane(3, 3))
-            yield Proof(f"router-control-planes-at-{x}{y}", make, quick=(x, y) == (1, 1), depth=4)
-
-
 def _refutations() -> Iterator[Refutation]:
     one, two, small = plane(3, 3), plane(3, 3, 2), plane(2, 2)
 
@@ -209,7 +201,7 @@ def _refutations() -> Iterator[Refutation]:
 
 #: All proofs and refutations, by name.
 PROOFS: Mapping[str, Proof | Refutation] = {
-    item.name: item for item in (*_buffers(), *_arbiters(), *_routers(), *_same(), *_meshes(), *_refutations())
+    item.name: item for item in (*_buffers(), *_arbiters(), *_routers(), *_meshes(), *_refutations())
 }
 
 

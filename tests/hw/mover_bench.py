@@ -9,7 +9,7 @@ from typing import Any
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
 from meshloom.hw.control.signatures import Issue, Request, SemPost
-from meshloom.hw.isa import DATA_HEAD, INSTRUCTIONS, TRACE, Opcode, Region, split_address
+from meshloom.hw.isa import DATA_HEAD, INSTRUCTIONS, TRACE, Opcode, Region, data_flit_bits, split_address
 from meshloom.hw.memory.mover import Mover
 
 from .unit_bench import Mood, Sink, Source, always, bits, faults_of, fields, simulate
@@ -156,7 +156,7 @@ def run(
     out.forward = [(cycle, fields(Request, payload)) for cycle, payload in sinks["forward"].got]
     out.post = [(cycle, fields(SemPost, payload)) for cycle, payload in sinks["post"].got]
     out.record = [(cycle, fields(TRACE, payload)) for cycle, payload in sinks["record"].got]
-    _packets(sinks["data"], out, config.data_flit_bits)
+    _packets(sinks["data"], out, data_flit_bits(config))
     return out
 
 

@@ -16,6 +16,7 @@ from meshloom.hw.config import (
     tile_address,
     tile_position,
 )
+from meshloom.hw.isa import data_flit_bits
 
 GOOD = """
 name = "good"
@@ -47,7 +48,7 @@ def test_built_in_chip(name: str) -> None:
     assert chip.instruction_words * chip.lanes >= 32
     assert chip.trace_words * chip.lanes >= 16
     assert 2 * chip.fetch_chunk == chip.ring_instructions
-    assert chip.data_flit_bits == max(64, chip.word_bits)
+    assert data_flit_bits(chip) == max(64, chip.word_bits)
     assert 1 <= chip.rows <= chip.lanes
     assert 1 <= chip.cols <= chip.lanes
 

@@ -24,7 +24,7 @@ GO = 60
 VALUE = 3
 
 
-def chip(lanes: int = 16, ring: int = 8) -> ChipConfig:
+def chip(lanes: int = 16, ring: int = 8, vcs: int = 1) -> ChipConfig:
     return ChipConfig.model_validate(
         {
             "name": "t",
@@ -32,6 +32,7 @@ def chip(lanes: int = 16, ring: int = 8) -> ChipConfig:
             "floorplan": ["dram core host"],
             "dram": {"bytes_per_cycle": 4},
             "ring_instructions": ring,
+            "noc": {"data_vcs": vcs},
         }
     )
 
@@ -329,8 +330,9 @@ def test_a_stream_can_be_started_again() -> None:
 
 @pytest.mark.parametrize(
     ("unit", "opcode"),
-    [(Unit.MOVER, 0), (Unit.MOVER, 3), (Unit.MOVER, 4), (Unit.MOVER, 15), (Unit.MATRIX, 2), (Unit.MATRIX, 5),
-     (Unit.MATRIX, 6), (Unit.MATRIX, 0), (Unit.MATRIX, 4), (Unit.VECTOR, 3), (Unit.VECTOR, 2), (Unit.VECTOR, 0)],
+    [(Unit.MOVER, 0), (Unit.MOVER, 3), (Unit.MOVER, 4), (Unit.MOVER, 7), (Unit.MOVER, 15), (Unit.MATRIX, 2),
+     (Unit.MATRIX, 5), (Unit.MATRIX, 6), (Unit.MATRIX, 0), (Unit.MATRIX, 7), (Unit.MATRIX, 4), (Unit.VECTOR, 3),
+     (Unit.VECTOR, 2), (Unit.VECTOR, 0)],
 )  # fmt: skip
 def test_an_illegal_opcode_stops_the_stream(unit: Unit, opcode: int) -> None:
     bad = (opcode | 300 << 4).to_bytes(32, "little")
@@ -346,7 +348,7 @@ def test_every_reserved_bit_is_a_fault(opcode: Opcode) -> None:
     layout = INSTRUCTIONS[opcode]
     for bit in {layout.used, layout.width - 1}:
         word = layout.pack({"opcode": opcode, "tag": 12}) | 1 << bit
-        out = run([word.to_bytes(32, "little")], unit=unit, go=GO, cycles=GO + 8)
+        out = run([word.to_bytes(32, "little")], unit=unit, config=chip(vcs=2), go=GO, cycles=GO + 8)
         assert out.faults == [(GO + 1, {"cause": Cause.RESERVED_BITS, "tag": 12, "value": 0})]
         assert (out.issue, out.record) == ([], [])
 

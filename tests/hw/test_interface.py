@@ -15,15 +15,18 @@ from meshloom.hw.isa import (
     DATA_HEAD,
     INSTRUCTIONS,
     REQUEST_HEAD,
+    WAY,
     Cause,
     Opcode,
     Region,
     Waits,
     address,
+    data_flit_bits,
     split_address,
     with_parity,
 )
-from meshloom.hw.noc.interface import Delivery, RequestSender, RequestTaker
+from meshloom.hw.noc.delivery import Delivery
+from meshloom.hw.noc.interface import RequestSender, RequestTaker
 
 from .unit_bench import (
     Mood,
@@ -49,6 +52,8 @@ def chip(lanes: int = 8, mover_queue: int = 2) -> ChipConfig:
     values: dict[str, Any] = {"name": "t", "lanes": lanes, "floorplan": ["dram core host"], "mover_queue": mover_queue}
     return ChipConfig.model_validate(values | {"dram": {"bytes_per_cycle": 4}})
 
+
+FIRE_AT = INSTRUCTIONS[Opcode.MOVE].pack({"fire_at": 0xFFFFFFFF})
 
 # -- Delivery -----------------------------------------------------------------------------------------------------
 
@@ -99,7 +104,7 @@ def deliver(
     """Sends packets, one after another; the other arguments say who is willing when."""
     config = chip(lanes)
     unit = Delivery(config, DEPTHS, dram)
-    flits = [flit for packet in packets for flit in packet.flits(config.data_flit_bits)]
+    flits = [flit for packet in packets for flit in packet.flits(data_flit_bits(config))]
     source = back_to_back(unit.flit, flits, offer)
     writes, notices = Sink(unit.write, write), Sink(unit.landed, landed)
     sinks = [writes, notices]
@@ -225,13 +230,13 @@ def test_the_last_word_of_each_region_can_be_written() -> None:
 
 def request(rng: random.Random, port: int) -> int:
     values = {"dst_tile": rng.randrange(256), "unit": rng.randrange(4), "fetch": rng.randrange(2)}
-    return bits(Request, code=rng.getrandbits(248) << 8 | port, **values)
+    return bits(Request, code=rng.getrandbits(248) << 8 | port, way=rng.getrandbits(WAY.used), **values)
 
 
 def request_flits(payload: int) -> list[int]:
     """The packet of a request: head, then the instruction, low bits first; bit 64 is `last`."""
     wanted = fields(Request, payload)
-    head = REQUEST_HEAD.pack({name: wanted[name] for name in ("dst_tile", "unit", "fetch")})
+    head = REQUEST_HEAD.pack({name: wanted[name] for name in ("dst_tile", "unit", "fetch")} | WAY.unpack(wanted["way"]))
     words = [wanted["code"] >> 64 * i & (1 << 64) - 1 for i in range(4)]
     head |= (payload.bit_count() & 1) << REQUEST_HEAD.offsets["parity"][0]
     return [head, *words[:3], words[3] | 1 << 64]
@@ -333,7 +338,7 @@ def test_moves_wait_in_a_queue_and_then_hold_up_the_plane() -> None:
 @pytest.mark.parametrize("gated", [False, True])
 def test_random_packets_in_order_with_random_stalls(gated: bool) -> None:
     rng = random.Random(4)
-    codes = [rng.getrandbits(256) for _ in range(30)]
+    codes = [rng.getrandbits(256) & ~FIRE_AT for _ in range(30)]
     packets, fetches = [], 0
     for code in codes:
         packets.append(move_packet(code))

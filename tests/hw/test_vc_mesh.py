@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import tile_address, tile_position
-from meshloom.hw.noc.mesh import Mesh
 from meshloom.hw.noc.routes import RouteField, Turn, dimension_ordered, encode
 from meshloom.hw.noc.vc_link import Plane
 from meshloom.hw.noc.vc_mesh import VcMesh
@@ -33,33 +32,6 @@ def flits(number: int, length: int, head: int) -> list[int]:
 
 def hops(source: int, target: int) -> int:
     return sum(abs(a - b) for a, b in zip(tile_position(source), tile_position(target), strict=True))
-
-
-@pytest.mark.parametrize(("width", "height", "depth"), [(3, 3, 2), (2, 2, 3), (1, 4, 4)])
-def test_one_channel_is_the_plain_mesh_cycle_for_cycle(width: int, height: int, depth: int) -> None:
-    records = []
-    for mesh in (Mesh(width, height, BITS, depth), VcMesh(Plane(width, height, BITS, depth))):
-        rng = random.Random(7)
-        sends: dict[int, Sends] = {}
-        for source in mesh.tiles:
-            shapes = [(rng.choice((*mesh.tiles, 0x44)), rng.choice((1, 1, 2, 7))) for _ in range(15)]
-            sends[source] = {0: [flits(n, length, target) for n, (target, length) in enumerate(shapes)]}
-        accept = moody(2, 0.6)
-        records.append(
-            run(
-                mesh,
-                {tile: mesh.inject(tile) for tile in mesh.tiles},
-                {tile: mesh.eject(tile) for tile in mesh.tiles},
-                sends,
-                300,
-                offer=moody(1, 0.9),
-                accept=lambda tile, vc, cycle, accept=accept: accept(tile, cycle),
-                faults={tile: mesh.fault(tile) for tile in mesh.tiles},
-            )
-        )
-    assert records[0] == records[1]
-    assert records[0].faults
-    assert sum(map(len, records[0].ejected.values())) > 100
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from amaranth.lib import stream, wiring
 from amaranth.sim import Simulator
 
 from meshloom.hw.config import tile_address
-from meshloom.hw.noc.router import Flit, Router
 from meshloom.hw.noc.routes import LOCAL, RouteField
-from meshloom.hw.noc.vc_link import Link, Plane, VcFlit
+from meshloom.hw.noc.vc_link import Flit, Link, Plane, VcFlit
 from meshloom.hw.noc.vc_router import VcRouter
 
 from .flit_traffic import moody
@@ -79,37 +78,6 @@ def test_a_link_of_one_channel_is_a_stream() -> None:
     assert [VcFlit(BITS, vcs)["vc"].width for vcs in (1, 2, 3, 4)] == [0, 1, 2, 2]
     plain = stream.Signature(Flit(BITS)).members.flatten()
     assert {path for path, _ in plain} == {path for path, _ in Link(BITS, 1).members.flatten()}
-
-
-@pytest.mark.parametrize("depth", [2, 3])
-def test_one_channel_is_the_plain_router_cycle_for_cycle(depth: int) -> None:
-    records = []
-    for router in (Router(1, 1, 3, 3, BITS, depth), centre(depth, 1)):
-        # from each input to outputs that its packets can have, and from the tile also out of the mesh
-        ways = {"north": (0x11, 0x21), "east": (0x11, 0x10, 0x01), "south": (0x11, 0x01), "west": (0x12, 0x22, 0x11)}
-        ways[LOCAL] = (0x01, 0x12, 0x21, 0x10, 0x11, 0x31)
-        sends = {
-            port: {
-                0: [[ways[port][(7 * n + n // 3) % len(ways[port])] | n << NUMBER, *[n] * (n % 4)] for n in range(30)]
-            }
-            for port in router.ports
-        }
-        offer, accept = moody(3, 0.8), moody(4, 0.7)
-        records.append(
-            run(
-                router,
-                {port: router.input(port) for port in router.ports},
-                {port: router.output(port) for port in router.ports},
-                sends,
-                300,
-                offer=offer,
-                accept=lambda port, vc, cycle, accept=accept: accept(port, cycle),
-                faults={"fault": (router.fault, router.fault_tile)},
-            )
-        )
-    assert records[0] == records[1]
-    assert records[0].faults
-    assert all(len(records[0].ejected[port]) > 20 for port in ("north", "east", "south", "west", LOCAL))
 
 
 @kinds

@@ -24,9 +24,11 @@ from meshloom.hw import chip as chip_module
 from meshloom.hw import verilog as verilog_module
 from meshloom.hw.chip import PLANES
 from meshloom.hw.config import ChipConfig, tile_address
-from meshloom.hw.noc import mesh as mesh_module
-from meshloom.hw.noc.mesh import Mesh
-from meshloom.hw.noc.router import LOCAL, NEIGHBOURS, Router
+from meshloom.hw.noc import vc_mesh as mesh_module
+from meshloom.hw.noc.routes import LOCAL, NEIGHBOURS
+from meshloom.hw.noc.vc_link import Plane
+from meshloom.hw.noc.vc_mesh import VcMesh
+from meshloom.hw.noc.vc_router import VcRouter
 from meshloom.tb import build as build_module
 from meshloom.tb.build import Build
 from meshloom.tb.device import SimulatedDevice
@@ -80,18 +82,19 @@ class Flip:
         return f"{PLANES.index(self.plane):02x}{place:04x}{self.packet:04x}{self.flit:02x}{self.bit:04x}"
 
 
-class _FlippingRouter(Router):
+class _FlippingRouter(VcRouter):
     """A router with flippers around it."""
 
-    def __init__(self, plane: int, *arguments: int) -> None:
-        super().__init__(*arguments)
-        self._plane, self._arguments = plane, arguments
+    def __init__(self, number: int, x: int, y: int, plane: Plane) -> None:
+        super().__init__(x, y, plane)
+        self._number = number
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.inner = inner = Router(*self._arguments)
+        m.submodules.inner = inner = VcRouter(self.x, self.y, self.plane)
         m.d.comb += [self.fault.eq(inner.fault), self.fault_tile.eq(inner.fault_tile), self.active.eq(inner.active)]
         for port in self.ports:
+            m.d.comb += [out.eq(inside) for out, inside in zip(self.counters(port), inner.counters(port), strict=True)]
             if port == LOCAL:
                 self._flip(m, "inject", self.input(port), inner.input(port))
             else:
@@ -103,9 +106,9 @@ class _FlippingRouter(Router):
         m.d.comb += [target.valid.eq(source.valid), source.ready.eq(target.ready)]
         m.submodules[f"flip_{place}"] = Instance(
             "flipper",
-            p_PLANE=self._plane,
+            p_PLANE=self._number,
             p_PLACE=tile_address(self.x, self.y) * 8 + PLACES.index(place),
-            p_WIDTH=self.bits + 1,
+            p_WIDTH=self.plane.bits + 1,
             i_clk=ClockSignal(),
             i_rst=ResetSignal(),
             i_valid=source.valid,
@@ -115,10 +118,10 @@ class _FlippingRouter(Router):
         )
 
 
-class _FlippingMesh(Mesh):
-    def __init__(self, plane: int, width: int, height: int, bits: int, depth: int, *gates: Any) -> None:
-        with mock.patch.object(mesh_module, "Router", functools.partial(_FlippingRouter, plane)):
-            super().__init__(width, height, bits, depth, *gates)
+class _FlippingMesh(VcMesh):
+    def __init__(self, number: int, plane: Plane, *gates: Any, **named: Any) -> None:
+        with mock.patch.object(mesh_module, "VcRouter", functools.partial(_FlippingRouter, number)):
+            super().__init__(plane, *gates, **named)
 
 
 def build(config: ChipConfig) -> Build:
@@ -132,8 +135,16 @@ def build(config: ChipConfig) -> Build:
         if not (folder / "built").exists():
             folder.mkdir(exist_ok=True)
             numbers = itertools.count()
+
+            def made(*args: Any, **named: Any) -> _FlippingMesh:
+                return _FlippingMesh(next(numbers) % len(PLANES), *args, **named)
+
             with (
-                mock.patch.object(chip_module, "Mesh", lambda *args: _FlippingMesh(next(numbers) % len(PLANES), *args)),
+                mock.patch.object(
+                    chip_module,
+                    "VcMesh",
+                    lambda *args, **named: _FlippingMesh(next(numbers) % len(PLANES), *args, **named),
+                ),
                 mock.patch.object(verilog_module, "verilog", lambda *args, **named: emit(*args, **named) + FLIPPER),
             ):
                 build_module._compile(config, "icarus", False, folder)
