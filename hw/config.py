@@ -33,6 +33,8 @@ OFFSET_BITS = 24
 PACKET_WORDS = 64
 #: Hops of the longest source route that an instruction can name.
 MOST_HOPS = 23
+#: Way-points that an ORDER can name.
+MOST_POINTS = 12
 #: Bytes of one instruction.
 INSTRUCTION_BYTES = 32
 #: Bytes of one trace record.
@@ -50,6 +52,7 @@ class TileKind(StrEnum):
     SPM = "spm"
     DRAM = "dram"
     HOST = "host"
+    DTT = "dtt"  #: the controller of ahead-of-time programs
 
 
 class _Frozen(BaseModel):
@@ -162,6 +165,8 @@ class ChipConfig(_Frozen):
                 raise ValueError(f'floorplan has no "{kind}" tile; every chip needs at least one')
         if count[TileKind.HOST] != 1:
             raise ValueError(f'floorplan has {count[TileKind.HOST]} "host" tiles; exactly one is needed')
+        if count[TileKind.DTT] > 1:
+            raise ValueError(f'floorplan has {count[TileKind.DTT]} "dtt" tiles; one controller orders everything')
         if self.ring_instructions & (self.ring_instructions - 1):
             raise ValueError(f"ring_instructions = {self.ring_instructions} must be a power of two")
         if self.trace_records & (self.trace_records - 1):
@@ -204,6 +209,11 @@ class ChipConfig(_Frozen):
     @property
     def drams(self) -> tuple[int, ...]:
         return self.of_kind(TileKind.DRAM)
+
+    @property
+    def dtt(self) -> int | None:
+        """The tile of the ahead-of-time controller, if there is one."""
+        return next(iter(self.of_kind(TileKind.DTT)), None)
 
     @property
     def host(self) -> int:

@@ -15,7 +15,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .config import INSTRUCTION_BYTES, MOST_HOPS, OFFSET_BITS, ChipConfig
+from .config import INSTRUCTION_BYTES, MOST_HOPS, MOST_POINTS, OFFSET_BITS, ChipConfig
 from .noc.routes import TURN_BITS, RouteField
 
 if TYPE_CHECKING:  # the gateware library is slow to import and only the gateware needs it
@@ -41,6 +41,7 @@ class Opcode(IntEnum):
     FETCH = 5
     END = 6
     ROUTE = 7
+    ORDER = 8
 
 
 class Unit(IntEnum):
@@ -85,7 +86,7 @@ class Cause(IntEnum):
     LENGTH = 12  #: a packet whose tail is not where it should be; value = a data packet's address
     STALLED = 13  #: nothing moved anywhere for as long as the host allows; value = that many cycles, low bits
     PARITY = 14  #: a bit of a head, request or post was flipped on its way; value = what it says (address, semaphore)
-    ROUTE = 15  #: a source route or virtual channel that this chip does not have; value = `channel` of the ROUTE
+    ROUTE = 15  #: a source route or virtual channel that this chip does not have; value = `channel`, or a tile
 
 
 class Part(IntEnum):
@@ -273,6 +274,12 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("channel", 3, "0: the virtual channel of the destination (`noc.channels`); n: virtual channel n - 1"),
         Field("routed", 1, "1 = the data goes by `turns`, 0 = by dimension order"),
         Field("turns", TURN_BITS * (MOST_HOPS + 1), "source route (`noc.routes`), first entry lowest"),
+    ),
+    Opcode.ORDER: (
+        Field("tile", 8, "GEMM, VEC: the core that executes the next instruction"),
+        Field("channel", 3, "MOVE: as in ROUTE"),
+        Field("count", 4, "MOVE: way-points of its data; 0 = dimension order all the way"),
+        Field("points", 8 * MOST_POINTS, "MOVE: way-points (tiles), first lowest; dimension order between them"),
     ),
 }
 

@@ -25,6 +25,7 @@ def memory_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
         TileKind.SPM: {Region.MAIN: config.spm_words},
         TileKind.DRAM: {Region.MAIN: config.dram.words},
         TileKind.HOST: {},
+        TileKind.DTT: {},
     }[kind]
 
 

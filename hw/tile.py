@@ -31,6 +31,7 @@ from .control.semaphores import Semaphores
 from .control.signatures import FaultReport, PostFlit
 from .control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
 from .core_tile import CoreUnits, Seen
+from .dtt.controller import Controller
 from .isa import POST, REQUEST_FLIT_BITS, Cause, Part, Region, Unit, Waits, data_flit_bits
 from .memory.axi import AXI4, AXI4Lite
 from .memory.bank import Bank
@@ -122,7 +123,9 @@ class Tile(wiring.Component):
         )
         taker = self._add(m, "taker", RequestTaker(config, len(units)))
         sender = self._add(m, "sender", RequestSender(1 + len(units)))
-        fronts = [self._add(m, f"front_{unit.name.lower()}", FrontEnd(config, unit)) for unit in units]
+        ahead = kind is TileKind.DTT
+        fronts = [self._add(m, f"front_{unit.name.lower()}", FrontEnd(config, unit, ahead)) for unit in units]
+        controller = self._add(m, "controller", Controller(config)) if ahead else None
 
         core = None
         if kind is TileKind.CORE:
@@ -137,7 +140,8 @@ class Tile(wiring.Component):
             Semaphores(config.semaphores, posts=3 + len(units) + len(computing), takers=len(units)),
         )
         arrivals = int(config.noc.arrivals)
-        tracer = self._add(m, "tracer", Trace(config, ports=1 + len(units) + len(computing) + arrivals))
+        records = 1 + len(units) + len(computing)
+        tracer = self._add(m, "tracer", Trace(config, ports=records + arrivals + ahead))
 
         # -- planes
         m.d.comb += [delivery.now.eq(self.now), taker.now.eq(self.now)]
@@ -146,7 +150,6 @@ class Tile(wiring.Component):
         connect(m, flipped(self.request_in), taker.flit)
         connect(m, sender.flit, flipped(self.request_out))
         connect(m, taker.move, mover.remote)
-        connect(m, mover.forward, sender.request(0))
 
         # -- streams
         m.d.comb += [mover.tile.eq(self.tile), mover.now.eq(self.now)]
@@ -157,19 +160,28 @@ class Tile(wiring.Component):
             connect(m, front.take, semaphores.take(i))
             connect(m, front.post, semaphores.post(1 + i))
             connect(m, front.record, tracer.record(1 + i))
-        connect(m, fronts[0].issue, mover.own)
+        if controller is None:
+            connect(m, mover.forward, sender.request(0))
+            connect(m, fronts[0].issue, mover.own)
+        else:
+            m.d.comb += controller.now.eq(self.now)
+            connect(m, fronts[0].issue, controller.own)
+            connect(m, controller.forward, sender.request(0))
+            connect(m, controller.record, tracer.record(records))
+        for i in taker.pushed:
+            connect(m, taker.push(i), fronts[i].push)
         connect(m, mover.post, semaphores.post(0))
         connect(m, mover.record, tracer.record(0))
         if arrivals:  # the last: they have a queue
-            connect(m, delivery.record, tracer.record(len(units) + len(computing) + arrivals))
+            connect(m, delivery.record, tracer.record(records + ahead))
 
         landed = delivery.landed
         if kind is TileKind.DRAM:
             landed = self._dram(m, mover, delivery)
-        reporter = self._reporter(m, units, fronts, mover, delivery, taker, semaphores, core)
+        reporter = self._reporter(m, units, fronts, mover, delivery, taker, semaphores, core, controller)
         self._posts(m, reporter, fronts, semaphores, landed)
         self._memories(m, fronts, delivery, mover, tracer, core)
-        self._progress(m, fronts, taker, core)
+        self._progress(m, fronts, taker, core, controller)
 
         m.d.comb += tracer.enable.eq(self.trace)
         strobes = {
@@ -353,6 +365,7 @@ class Tile(wiring.Component):
         taker: RequestTaker,
         semaphores: Semaphores,
         core: CoreUnits | None,
+        controller: Controller | None,
     ) -> Reporter:
         """Faults of all parts, and what each waits for, to the host tile."""
         sources = [(Unit.MOVER, mover.fault), (Unit.NONE, delivery.fault), (Unit.NONE, taker.fault)]
@@ -360,6 +373,8 @@ class Tile(wiring.Component):
         sources += [(Unit.NONE, semaphores.fault)]
         if core is not None:
             sources += [(unit, block.fault) for unit, block in core.units.items()]
+        if controller is not None:
+            sources += [(Unit.MOVER, controller.fault)]
         standing = [*(front.standing for front in fronts), mover.standing, taker.standing, delivery.standing]
         if self.kind is TileKind.DRAM:
             port = self._port
@@ -385,13 +400,25 @@ class Tile(wiring.Component):
             m.d.comb += [reporter.fault(i)[name].eq(getattr(fault, name)) for name in FaultReport.members]
         for i, state in enumerate(standing):
             m.d.comb += reporter.standing(i).eq(state)
-        # the mover's stream cannot tell that its unit waits for the request plane
+        # a stream cannot tell what its unit waits for: the mover for the request plane, or what the controller says
+        if controller is not None:
+            with m.If(fronts[0].standing.waits == Waits.UNIT):
+                m.d.comb += reporter.standing(parts_of(self.kind).index((Part.STREAM, Unit.MOVER))).eq(
+                    controller.standing
+                )
         with m.If(mover.forward.valid & (fronts[0].standing.waits == Waits.UNIT)):
             state = reporter.standing(parts_of(self.kind).index((Part.STREAM, Unit.MOVER)))
             m.d.comb += [state.waits.eq(Waits.REQUEST_PLANE), state.peer.eq(mover.forward.payload.dst_tile)]
         return reporter
 
-    def _progress(self, m: Module, fronts: Sequence[FrontEnd], taker: RequestTaker, core: CoreUnits | None) -> None:
+    def _progress(
+        self,
+        m: Module,
+        fronts: Sequence[FrontEnd],
+        taker: RequestTaker,
+        core: CoreUnits | None,
+        controller: Controller | None,
+    ) -> None:
         """Whether anything goes on here."""
         planes = [self.request_in, self.request_out, self.post_in, self.post_out]
         steps = [link.valid & link.ready for link in planes] + [front.progress for front in fronts]
@@ -399,6 +426,8 @@ class Tile(wiring.Component):
             vc = link.payload.vc
             steps.append(link.valid & (link.ready.bit_select(vc, 1) if len(vc) else link.ready))
         steps.append(taker.timed)
+        if controller is not None:
+            steps.append(controller.pacing)  # for the fire time of another
         if core is not None:
             steps += [unit.busy for unit in core.units.values()]
         if self.kind is TileKind.DRAM:

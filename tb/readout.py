@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..hw.config import TRACE_BYTES, ChipConfig, tile_position
 from ..hw.isa import TRACE, Opcode, Region, Unit, address
+from ..sched.program.packets import packets
 from ..sched.program.program import Instruction, Program, ProgramError, Stream
 
 #: Longest MOVE in words.
@@ -44,18 +45,27 @@ class Readout:
 
 
 def records_expected(program: Program, chip: ChipConfig) -> dict[int, int]:
-    """Trace records that each tile will write: one per instruction of its streams (END has none), one per MOVE that its
-    mover executes for another tile."""
+    """Trace records that each tile will write: one per instruction of its streams (END has none), one per instruction
+    that another tile has it execute, and in chips with `noc.arrivals` one per data packet that it receives."""
     count = dict.fromkeys(chip.tiles, 0)
     for stream in (*program.streams, program.boot):
+        ordered = stream.tile
         for instruction in stream.instructions:
-            if instruction.opcode is Opcode.END:
+            opcode, fields = instruction.opcode, instruction.fields
+            if opcode is Opcode.END:
                 continue
             count[stream.tile] += 1
-            if instruction.opcode is Opcode.MOVE:
-                executing = instruction.fields.get("src_tile", 0)
-                if executing != stream.tile and executing in count:  # the chip itself reports a tile that is not there
+            if opcode is Opcode.ORDER:
+                ordered = fields.get("tile", 0)
+            elif opcode is Opcode.MOVE:
+                executing, receiving = fields.get("src_tile", 0), fields.get("dst_tile", 0)
+                # the chip itself reports a tile that is not there, and a MOVE without words
+                if executing != stream.tile and executing in count:
                     count[executing] += 1
+                if chip.noc.arrivals and receiving in count and fields.get("dst_run", 0):
+                    count[receiving] += len(packets(fields))
+            elif stream.tile == chip.dtt and opcode in (Opcode.GEMM, Opcode.VEC) and ordered in count:
+                count[ordered] += 1
     return count
 
 

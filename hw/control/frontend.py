@@ -47,11 +47,20 @@ ACCEPTS = {
     Unit.MATRIX: (Opcode.GEMM,),
     Unit.VECTOR: (Opcode.VEC,),
 }
+#: Which instructions an ahead-of-time controller understands.
+AHEAD = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC, Opcode.ORDER)
 RING_REGION = {Unit.MOVER: Region.RING_MOVER, Unit.MATRIX: Region.RING_MATRIX, Unit.VECTOR: Region.RING_VECTOR}
 
 
 class FrontEnd(wiring.Component):
-    """One stream. `ring` takes the words of delivered instructions, `start` a FETCH for this unit."""
+    """One stream. `ring` takes the words of delivered instructions, `start` a FETCH for this unit.
+
+    `push`: takes single instructions that come in control packets, as if they had been fetched: whoever sends them
+    leaves room for them, or that is a STREAM_BUSY fault. One taken in cycle t can be loaded from t + 1 on.
+
+    `ahead`: the stream of an ahead-of-time controller. What it issues is to fire elsewhere: only a SYNC waits for its
+    fire time here. It asks for the first ring of its code; the rest is to be brought by MOVEs of its own program.
+    """
 
     tile: Signal
     now: Signal
@@ -60,6 +69,7 @@ class FrontEnd(wiring.Component):
     counting: Signal
     start: data.View
     ring: data.View
+    push: stream.Interface
     fetch: stream.Interface
     take: Any  # TakeSignature
     issue: stream.Interface
@@ -72,8 +82,8 @@ class FrontEnd(wiring.Component):
     standing: Any  # Standing
     progress: Signal
 
-    def __init__(self, config: ChipConfig, unit: Unit) -> None:
-        self.config, self.unit = config, unit
+    def __init__(self, config: ChipConfig, unit: Unit, ahead: bool = False) -> None:
+        self.config, self.unit, self.ahead = config, unit, ahead
         super().__init__(
             {
                 "tile": In(8),
@@ -82,6 +92,7 @@ class FrontEnd(wiring.Component):
                 "counting": In(1),
                 "start": In(data.StructLayout({"valid": 1, "fetch": FetchLayout})),
                 "ring": In(data.StructLayout({"valid": 1, "offset": 24, "data": config.word_bits})),
+                "push": In(stream.Signature(INSTRUCTION_BITS)),
                 "fetch": Out(stream.Signature(Request)),
                 "take": Out(TakeSignature()),
                 "issue": Out(stream.Signature(Issue)),
@@ -124,6 +135,19 @@ class FrontEnd(wiring.Component):
             m.d.comb += fill.en.eq(1 << lane)
             m.d.sync += landed.eq(landed + 1)
 
+        taken = Signal()  # an instruction that nobody had asked for is whole
+        if self.ahead:
+            whole = self.ring.offset[: words.bit_length() - 1].all() if words > 1 else 1
+            m.d.comb += taken.eq(self.ring.valid & whole & ((landed >> (words.bit_length() - 1)) == requested))
+        m.d.comb += self.push.ready.eq(~self.ring.valid)
+        with m.If(self.push.valid & self.push.ready):
+            m.d.comb += [fill.addr.eq(requested), fill.en.eq(-1), fill.data.eq(self.push.payload)]
+            m.d.sync += landed.eq(landed + words)
+            m.d.comb += taken.eq(1)
+            with m.If((requested ^ consumed) == depth):
+                m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.STREAM_BUSY)]
+                m.d.comb += self.fault.tag.eq(data.View(MoveLayout, self.push.payload).tag)
+
         idle, asking = Signal(), Signal()
         self._fetch(m, requested, consumed, remaining, address, dram, asking)
         m.d.comb += idle.eq((remaining == 0) & (requested == consumed))
@@ -144,6 +168,10 @@ class FrontEnd(wiring.Component):
             m.d.comb += standing.waits.eq(Mux(address == 0, Waits.START, Waits.NOTHING))
         with m.Elif(~available):
             m.d.comb += [standing.waits.eq(Mux(asking, Waits.REQUEST_PLANE, Waits.CODE)), standing.peer.eq(dram)]
+        with m.If(taken):
+            m.d.sync += requested.eq(requested + 1)
+            if self.ahead:
+                m.d.sync += remaining.eq(remaining - 1)
         self._execute(m, read, available, consumed, unread)
         return m
 
@@ -169,6 +197,12 @@ class FrontEnd(wiring.Component):
             m.d.comb += chunk.eq(remaining)
         move = Signal(MoveLayout)
         slot = Signal(range(depth))
+        filled = Signal()  # the first ring has been asked for, and the rest comes by itself
+        if self.ahead:
+            with m.If(self.start.valid):
+                m.d.sync += filled.eq(0)
+            with m.Elif(self.fetch.valid & self.fetch.ready):
+                m.d.sync += filled.eq(requested != 0)
         m.d.comb += [
             slot.eq(requested),
             move.opcode.eq(Opcode.MOVE),
@@ -182,7 +216,7 @@ class FrontEnd(wiring.Component):
             move.words.eq(chunk * words),
             self.fetch.payload.dst_tile.eq(dram),
             self.fetch.payload.code.eq(move),
-            asking.eq((remaining != 0) & (held <= depth - config.fetch_chunk)),
+            asking.eq((remaining != 0) & (held <= depth - config.fetch_chunk) & ~filled),
             self.fetch.valid.eq(asking & self.go),
         ]
         with m.If(self.fetch.valid & self.fetch.ready):
@@ -199,14 +233,14 @@ class FrontEnd(wiring.Component):
         begun = Signal(32)
         moving, going = Signal(), Signal()
         m.d.comb += [
-            self.active.eq(moving | self.fetch.valid | self.start.valid | self.ring.valid),
+            self.active.eq(moving | self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid),
             self.progress.eq(going | (self.fetch.valid & self.fetch.ready) | self.start.valid | self.ring.valid),
         ]
         standing = self.standing
 
         illegal, reserved = Signal(), Signal()
         with m.Switch(head.opcode):
-            for opcode in (Opcode.SYNC, *ACCEPTS[self.unit]):
+            for opcode in (Opcode.SYNC, *(AHEAD if self.ahead else ACCEPTS[self.unit])):
                 if opcode is Opcode.ROUTE and not steered(self.config):
                     continue
                 with m.Case(int(opcode)):
@@ -229,11 +263,13 @@ class FrontEnd(wiring.Component):
                     m.next = "WAIT"
             with m.State("WAIT"):
                 need = Signal()
-                late, due, nowhere = Signal(), Signal(), Signal()
+                late, due, nowhere, timed = Signal(), Signal(), Signal(), Signal()
+                here = (head.opcode == Opcode.SYNC) if self.ahead else 1
                 m.d.comb += [
                     need.eq((head.wait_n != 0) & ~taken),
-                    late.eq((head.fire_at != 0) & (self.now > head.fire_at)),
-                    due.eq((head.fire_at == 0) | (self.now == head.fire_at)),
+                    timed.eq((head.fire_at != 0) & here),
+                    late.eq(timed & (self.now > head.fire_at)),
+                    due.eq(~timed | (self.now == head.fire_at)),
                 ]
                 m.d.comb += nowhere.eq((head.wait_n != 0) & (head.wait_sem >= self.config.semaphores))
                 m.d.comb += [going.eq(moving | ~need), standing.tag.eq(head.tag)]

@@ -198,7 +198,7 @@ class Mover(wiring.Component):
             to_net.eq(self.own.valid & ((is_move & (own.src_tile != self.tile)) | (own.opcode == Opcode.FETCH))),
             start.eq(Mux(started, begun, self.now)),
         ]
-        own_way = self._own_way(m, is_move, record)
+        own_way = self._own_way(m, is_move, record, start)
         # a request carries no wait and no fire time: both have been honoured here
         forwarded = Signal(MoveLayout)
         m.d.comb += [forwarded.eq(code), forwarded.wait_n.eq(0), forwarded.fire_at.eq(0)]
@@ -244,7 +244,7 @@ class Mover(wiring.Component):
             with m.Else():
                 m.d.comb += self.remote.ready.eq(1)
 
-    def _own_way(self, m: Module, is_move: Signal, record: Any) -> Any:
+    def _own_way(self, m: Module, is_move: Signal, record: Any, start: Signal) -> Any:
         """Takes ROUTEs; returns the way of the own stream's next MOVE."""
         way = Signal(Way, name="own_way")
         if not steered(self.config):
@@ -264,7 +264,7 @@ class Mover(wiring.Component):
         with m.Elif(is_route & ~pending):
             m.d.comb += self.own.ready.eq(1)
             m.d.sync += [way[name].eq(named[name]) for name in WAY.offsets]
-            self._keep(m, record, named, self.now)
+            self._keep(m, record, named, start)
         return way
 
     def _keep(self, m: Module, record: Any, instruction: Any, start: Value) -> None:

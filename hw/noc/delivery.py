@@ -200,11 +200,9 @@ class Delivery(wiring.Component):
                 with m.If(take & (flit.last != (packet.left == 1))):
                     m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.LENGTH)]
                     m.d.comb += self.fault.value.eq(packet.addr)
-                with m.If(done):
+                with m.If(done & notifies):  # no other tail: one of another channel may go while the slot is taken
                     m.d.sync += [note.notify_tile.eq(packet.notify_tile), note.notify_sem.eq(packet.notify_sem)]
-                    m.d.sync += note.notify.eq(1)
-                with m.If(done & notifies):
-                    m.d.sync += owed.eq(1)
+                    m.d.sync += [note.notify.eq(1), owed.eq(1)]
                 with m.If(~take):
                     blocked = Mux(to_dram, Waits.DRAM, Waits.MEMORY)
                     m.d.comb += standing.waits.eq(Mux(valid, Mux(free, blocked, Waits.POSTS), Waits.FLITS))
@@ -258,7 +256,8 @@ class Delivery(wiring.Component):
         with m.If(valid):
             m.d.sync += before.eq(chosen)
         if self.dram:
-            with m.If(take & (following.region == Region.MAIN)):
+            sinks = packet.state == _State.SINK  # no word of it goes there
+            with m.If(take & (following.region == Region.MAIN) & ~sinks):
                 m.d.sync += locked.eq(Mux(following.state == _State.BODY, chosen, 0))
 
     def _check(self, m: Module, flit: Any, head: Any) -> tuple[Signal, Signal]:

@@ -72,7 +72,8 @@ class RequestSender(wiring.Component):
 
 
 class RequestTaker(wiring.Component):
-    """Takes requests apart; MOVEs wait in a queue of `mover_queue`, FETCHes are handed over at once.
+    """Takes requests apart; MOVEs wait in a queue of `mover_queue`, FETCHes are handed over at once, and so are
+    instructions for the streams of other units (`push_<unit>`, in chips with an ahead-of-time controller).
 
     A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2; with a `fire_at` of f in cycle
     f + 1, and if f is past when the MOVE is first in the queue, that is a LATE fault. A request of the wrong length or
@@ -90,6 +91,8 @@ class RequestTaker(wiring.Component):
 
     def __init__(self, config: ChipConfig, units: int) -> None:
         self.config, self.units = config, units
+        #: Units whose streams take instructions from the controller.
+        self.pushed = range(1, units if config.dtt is not None else 1)
         start = data.StructLayout({"valid": 1, "fetch": FetchLayout})
         super().__init__(
             {
@@ -102,11 +105,16 @@ class RequestTaker(wiring.Component):
                 "active": Out(1),
             }
             | {f"start_{i}": Out(start) for i in range(units)}
+            | {f"push_{i}": Out(stream.Signature(INSTRUCTION_BITS)) for i in self.pushed}
         )
 
     def start(self, unit: int) -> Any:
         """The FETCH for unit `unit`: `start_<unit>`."""
         return getattr(self, f"start_{unit}")
+
+    def push(self, unit: int) -> Any:
+        """Instructions for the stream of unit `unit`: `push_<unit>`."""
+        return getattr(self, f"push_{unit}")
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -116,6 +124,7 @@ class RequestTaker(wiring.Component):
         head = Signal(REQUEST_HEAD.layout())
         waiting = data.View(layout, queue.r_data)
         first = data.View(MoveLayout, waiting.code)
+        elsewhere, pushed, passed = Signal(), Signal(), Signal()  # it is for another unit; that takes it; it goes on
         fired, due = Signal(), Signal()  # its fire time has come; ... or it has none
         seen = Signal(range(REQUEST_FLITS))
         full = Signal()  # a whole request stands in `code`
@@ -128,10 +137,16 @@ class RequestTaker(wiring.Component):
             self.move.payload.eq(queue.r_data),
             queue.r_en.eq(self.move.ready & due),
             queue.w_data.eq(Cat(code, *(head[name] for name in WAY.offsets if layout["way"].width))),
-            queue.w_en.eq(full & ~head.fetch),
-            self.flit.ready.eq(~full | head.fetch | queue.w_rdy),
+            queue.w_en.eq(full & ~head.fetch & ~elsewhere),
+            passed.eq(head.fetch | Mux(elsewhere, pushed, queue.w_rdy)),
+            self.flit.ready.eq(~full | passed),
         ]
-        with m.If(full & (head.fetch | queue.w_rdy)):
+        for i in self.pushed:
+            port, mine = self.push(i), Signal(name=f"for_{i}")
+            m.d.comb += [mine.eq(full & ~head.fetch & (head.unit == i)), port.valid.eq(mine), port.payload.eq(code)]
+            with m.If(mine):
+                m.d.comb += [elsewhere.eq(1), pushed.eq(port.ready)]
+        with m.If(full & passed):
             m.d.sync += full.eq(0)
         with m.If(self.flit.valid & self.flit.ready):
             with m.If(seen == 0):

@@ -15,7 +15,7 @@ from meshloom.hw.control.frontend import ACCEPTS, RING_REGION, FrontEnd
 from meshloom.hw.control.signatures import Issue, Request, SemPost, Standing
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, POST, TRACE, Cause, Opcode, Region, Unit, Waits, address, encode
 
-from .unit_bench import Mood, Sink, Strobe, always, faults_of, fields, never, simulate, sometimes
+from .unit_bench import Mood, Sink, Source, Strobe, always, faults_of, fields, never, simulate, sometimes
 
 HERE, DRAM, PROGRAM = 0x21, 0x10, address(Region.MAIN, 0x123)
 #: Cycle in which the instructions are in the ring and `go` rises, in tests that look at cycles.
@@ -80,13 +80,17 @@ def run(
     until_issued: int | None = None,
     counting: bool = True,
     gated: bool = False,
+    ahead: bool = False,
+    brought: Sequence[tuple[int, int, int]] = (),
+    pushes: Sequence[tuple[int, bytes]] = (),
 ) -> Outcome:
     """Runs a stream whose code lies in DRAM from PROGRAM on. `go`: cycle from which the chip runs. `starts`: FETCHes as
     (cycle, first instruction, count); by default all of `code` at once. With `go` > 0 the chip also
-    runs in cycles 0 to 3, which brings the first half ring, so that cycles are counted from `go`."""
+    runs in cycles 0 to 3, which brings the first half ring, so that cycles are counted from `go`. `brought`: code that
+    comes without being asked for, as (cycle, first instruction, count). `pushes`: (cycle, instruction)."""
     config = config or chip()
     stalls = stalls or Stalls()
-    front = FrontEnd(config, unit)
+    front = FrontEnd(config, unit, ahead)
     per = config.instruction_words
     width = 8 * min(32, config.lanes)
     words = [
@@ -121,6 +125,10 @@ def run(
             ring = move["dst"] - address(RING_REGION[unit], 0)
             arriving.extend((ring + i, words[at + i]) for i in range(move["words"]))
             seen += 1
+        for at, first, count in brought:
+            if at == cycle:
+                places = ((first + i // per) % config.ring_instructions * per + i % per for i in range(count * per))
+                arriving.extend(zip(places, words[first * per :], strict=False))
         delivering = bool(arriving) and stalls.delivery(cycle)
         context.set(front.ring.valid, delivering)
         if delivering:
@@ -139,8 +147,9 @@ def run(
         out.progress.append(context.get(front.progress))
         out.waited, out.blocked = context.get(front.waited_total), context.get(front.blocked_total)
 
+    pushed = Source(front.push, [(at, int.from_bytes(one, "little")) for at, one in pushes])
     simulate(
-        front, cycles, [], [fetch, issue, send, post, record], [faults],
+        front, cycles, [pushed], [fetch, issue, send, post, record], [faults],
         before, after, {"tile": HERE, "counting": counting},
         lambda: until_issued is not None and len(issue.got) >= until_issued,
         gated,
@@ -348,7 +357,14 @@ def test_every_reserved_bit_is_a_fault(opcode: Opcode) -> None:
     layout = INSTRUCTIONS[opcode]
     for bit in {layout.used, layout.width - 1}:
         word = layout.pack({"opcode": opcode, "tag": 12}) | 1 << bit
-        out = run([word.to_bytes(32, "little")], unit=unit, config=chip(vcs=2), go=GO, cycles=GO + 8)
+        out = run(
+            [word.to_bytes(32, "little")],
+            unit=unit,
+            config=chip(vcs=2),
+            go=GO,
+            cycles=GO + 8,
+            ahead=opcode is Opcode.ORDER,
+        )
         assert out.faults == [(GO + 1, {"cause": Cause.RESERVED_BITS, "tag": 12, "value": 0})]
         assert (out.issue, out.record) == ([], [])
 
@@ -457,3 +473,48 @@ def test_every_step_is_progress() -> None:
     """One instruction every three cycles: load, wait, issue, all of them progress."""
     out = run([move(tag) for tag in range(1, 5)], go=GO)
     assert out.progress[GO : GO + 12] == [1] * 12
+
+
+# -- ahead of time --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_pushed_is_executed_like_what_was_fetched() -> None:
+    gemms = [encode(Opcode.GEMM, tag=tag, fire_at=fire) for tag, fire in ((1, 30), (2, 40), (3, 0))]
+    out = run([], unit=Unit.MATRIX, starts=[], pushes=[(5, gemms[0]), (6, gemms[1]), (20, gemms[2])])
+    assert [(cycle, issued["code"] >> 4 & 0xFFFF) for cycle, issued in out.issue] == [(31, 1), (41, 2), (44, 3)]
+    assert out.faults == out.fetch == []
+
+
+def test_a_pushed_instruction_can_be_loaded_in_the_next_cycle() -> None:
+    """Taken in cycle 9, loaded in 10, waited for nothing in 11, offered in 12."""
+    out = run([], unit=Unit.MATRIX, starts=[], pushes=[(9, encode(Opcode.GEMM, tag=1))])
+    assert [cycle for cycle, _ in out.issue] == [12]
+
+
+def test_more_than_a_ring_of_pushed_instructions_is_a_fault() -> None:
+    codes = [encode(Opcode.GEMM, tag=tag, fire_at=100) for tag in range(9)]
+    out = run([], unit=Unit.MATRIX, starts=[], pushes=[(5 + tag, one) for tag, one in enumerate(codes)], cycles=60)
+    assert out.faults == [(13, {"cause": Cause.STREAM_BUSY, "tag": 8, "value": 0})]
+
+
+def test_a_controller_passes_fire_times_on_and_waits_only_for_its_own() -> None:
+    code = [move(1, fire_at=5), encode(Opcode.GEMM, tag=2, fire_at=7), encode(Opcode.VEC, tag=3), sync(4, fire_at=90)]
+    out = run([*code, encode(Opcode.ORDER, tag=5)], go=GO, ahead=True)
+    assert [issued["code"] >> 4 & 0xFFFF for _, issued in out.issue] == [1, 2, 3, 5]
+    assert [cycle - GO for cycle, _ in out.issue[:3]] == [2, 5, 8]
+    assert [record["start"] for _, record in out.record] == [91]
+    assert out.faults == []
+
+
+@pytest.mark.parametrize("lanes", [8, 32])
+def test_a_controller_asks_for_the_first_ring_and_is_brought_the_rest(lanes: int) -> None:
+    code = [move(tag) for tag in range(1, 23)]
+    brought = [(100, 8, 4), (150, 12, 4), (200, 16, 6)]
+    out = run(code, config=chip(lanes), ahead=True, brought=brought, cycles=320)
+    assert [INSTRUCTIONS[Opcode.MOVE].unpack(request["code"])["words"] for _, request in out.fetch] == [
+        4 * chip(lanes).instruction_words
+    ] * 2
+    assert [issued["code"] >> 4 & 0xFFFF for _, issued in out.issue] == list(range(1, 23))
+    assert out.faults == []
+    last = out.standing[-1]
+    assert (last["waits"], last["sem"]) == (Waits.NOTHING, 0)  # nothing is left

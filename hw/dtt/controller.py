@@ -1,0 +1,203 @@
+"""The ahead-of-time controller: turns its program into control packets, and sends them before they are due.
+
+    front end --> ORDER: where to --+
+                  MOVE, GEMM, VEC --+--> route from way-points --> pace --> request plane
+                                                                   (fire times of the last ones to each unit)
+
+A control packet is a request that carries a whole instruction with its fire time: a MOVE for the mover of its source
+tile, a GEMM or VEC for a core's stream of that unit. The unit keeps it until it fires (`noc.interface`,
+`control.frontend`).
+(Tableau Roche and Murugappa Velayuthan: Dijkstra-Through-Time, section IV-B.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ChipConfig
+from ..control.signatures import FaultSignature, Issue, MoveLayout, Request, Standing, TraceRecord
+from ..isa import INSTRUCTIONS, WAY, Cause, Opcode, Unit, Waits
+from .route_builder import RouteBuilder
+
+OrderLayout = INSTRUCTIONS[Opcode.ORDER].layout()
+_UNITS = (Unit.MOVER, Unit.MATRIX, Unit.VECTOR)
+
+
+class Controller(wiring.Component):
+    """Takes the instructions of its tile's stream over `own`, sends control packets over `forward`.
+
+    An ORDER names the core and the way of the instruction behind it. Without one, MOVEs go to the mover of their source
+    tile, their data by dimension order on the channel of its destination.
+
+    Pacing: a unit is sent no more than `mover_queue` packets that have not fired yet. The packet after that waits here,
+    and with it all behind it, until the fire time of the first of them is past. A packet without a fire time counts as
+    one that fires when it is sent.
+
+    Throughput: one control packet every 6 cycles (the request plane takes no more); an ORDER before each costs nothing,
+    a MOVE with way-points takes as many cycles more as `RouteBuilder` does.
+    Latency: an instruction offered in cycle t is offered to the request plane in cycle t + 1.
+
+    `standing`: what the stream waits for that only the controller knows.
+    """
+
+    now: Signal
+    own: stream.Interface
+    forward: stream.Interface
+    record: stream.Interface
+    fault: Any  # FaultSignature
+    standing: Any  # Standing
+    active: Signal
+    pacing: Signal
+
+    def __init__(self, config: ChipConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "now": In(32),
+                "own": In(stream.Signature(Issue)),
+                "forward": Out(stream.Signature(Request)),
+                "record": Out(stream.Signature(TraceRecord)),
+                "fault": Out(FaultSignature()),
+                "standing": Out(Standing),
+                "active": Out(1),
+                "pacing": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        code = self.own.payload.code
+        move, given = data.View(MoveLayout, code), data.View(OrderLayout, code)
+        order = Signal(OrderLayout)
+        opcode = move.opcode
+        to_core, is_order = Signal(), Signal()
+        tile, unit = Signal(8), Signal(2)
+        m.d.comb += [
+            is_order.eq(opcode == Opcode.ORDER),
+            to_core.eq((opcode == Opcode.GEMM) | (opcode == Opcode.VEC)),
+            tile.eq(Mux(to_core, order.tile, move.src_tile)),
+            unit.eq(Mux(to_core, Mux(opcode == Opcode.GEMM, Unit.MATRIX, Unit.VECTOR), Unit.MOVER)),
+        ]
+        owed, begun = Signal(), Signal(32)
+        record = self.record.payload
+        m.d.comb += [self.record.valid.eq(owed), self.active.eq(self.own.valid | owed)]
+        with m.If(self.record.ready):
+            m.d.sync += owed.eq(0)
+
+        full, fire, sent = self._slots(m, tile, unit, move.fire_at)
+        way, built, start = self._way(m, order, move, to_core)
+        request = self.forward.payload
+        m.d.comb += [
+            request.dst_tile.eq(tile),
+            request.unit.eq(unit),
+            request.fetch.eq(0),
+            request.way.eq(way),
+            request.code.eq(code),
+        ]
+        exists = (tile[:4] < self.config.width) & (tile[4:] < self.config.height)
+        standing = self.standing
+        with m.FSM():
+            with m.State("TAKE"):
+                with m.If(self.own.valid & ~owed):
+                    m.d.sync += begun.eq(self.now)
+                    with m.If(is_order):
+                        m.d.comb += self.own.ready.eq(1)
+                        m.d.sync += order.eq(given)
+                        self._keep(m, record, self.now)
+                        m.d.sync += owed.eq(1)
+                    with m.Elif(exists):
+                        m.d.comb += start.eq(1)
+                        m.next = "SEND"
+                    with m.Else():
+                        self._refuse(m, Cause.DESTINATION, tile)
+            with m.State("SEND"):
+                waits = Signal()
+                m.d.comb += [waits.eq(full & (self.now <= fire)), self.pacing.eq(waits)]
+                m.d.comb += standing.waits.eq(Mux(waits, Waits.UNIT, Waits.REQUEST_PLANE))
+                m.d.comb += [standing.tag.eq(move.tag), standing.peer.eq(tile)]
+                with m.If(self._wrong):
+                    self._refuse(m, Cause.ROUTE, self._place)
+                with m.Else():
+                    m.d.comb += self.forward.valid.eq(built & ~waits)
+                with m.If(self.forward.valid & self.forward.ready):
+                    m.d.comb += [self.own.ready.eq(1), sent.eq(1)]
+                    m.d.sync += [order.eq(0), owed.eq(1)]
+                    self._keep(m, record, begun)
+                    m.next = "TAKE"
+        return m
+
+    def _keep(self, m: Module, record: Any, begun: Value) -> None:
+        own = data.View(MoveLayout, self.own.payload.code)
+        m.d.sync += [
+            record.tag.eq(own.tag),
+            record.unit.eq(int(Unit.MOVER)),
+            record.opcode.eq(own.opcode),
+            record.wait.eq(self.own.payload.waited),
+            record.start.eq(begun),
+            record.end.eq(self.now + 1),
+        ]
+
+    def _refuse(self, m: Module, cause: Cause, value: Value) -> None:
+        own = data.View(MoveLayout, self.own.payload.code)
+        m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(cause), self.fault.tag.eq(own.tag)]
+        m.d.comb += self.fault.value.eq(value)
+
+    def _slots(self, m: Module, tile: Value, unit: Value, fire_at: Value) -> tuple[Signal, Value, Signal]:
+        """The fire times of the last packets to each unit: (the unit has as many as it takes, fire time of the first of
+        them; to be asked for a cycle before), and a strobe that the present one has been sent."""
+        config, room = self.config, self.config.mover_queue
+        places = list(config.tiles)
+        number = Signal(range(len(places) * len(_UNITS)))
+        with m.Switch(tile):
+            for at, place in enumerate(places):
+                with m.Case(place):
+                    m.d.comb += number.eq(at * len(_UNITS) + unit)
+        used = Array(Signal(range(room + 1), name=f"used_{i}") for i in range(len(places) * len(_UNITS)))
+        oldest = Array(Signal(range(room), name=f"oldest_{i}") for i in range(len(places) * len(_UNITS)))
+        m.submodules.fire_times = times = memory.Memory(shape=32, depth=len(used) * room, init=[])
+        write, read = times.write_port(), times.read_port()
+        full, sent = Signal(), Signal()
+        at = Signal(range(len(used) * room))
+        m.d.comb += [
+            at.eq(number * room + oldest[number]),
+            full.eq(used[number] == room),
+            read.addr.eq(at),
+            write.addr.eq(at),
+            write.data.eq(fire_at),
+            write.en.eq(sent),
+        ]
+        with m.If(sent):
+            m.d.sync += oldest[number].eq(Mux(oldest[number] == room - 1, 0, oldest[number] + 1))
+            with m.If(~full):
+                m.d.sync += used[number].eq(used[number] + 1)
+        return full, read.data, sent
+
+    def _way(self, m: Module, order: Any, move: Any, to_core: Signal) -> tuple[Any, Signal, Signal]:
+        """(way of the data, it is ready, a strobe to begin)."""
+        way, ready, start = Signal(WAY.layout()), Signal(), Signal()
+        self._wrong, self._place = wrong, place = Signal(name="wrong"), Signal(8, name="place")
+        routed = ~to_core & (order.count != 0)
+        bad_channel = ~to_core & (order.channel > self.config.noc.data_vcs)
+        m.d.comb += [way.channel.eq(Mux(to_core, 0, order.channel)), ready.eq(1), place.eq(move.src_tile)]
+        if not self.config.noc.route_hops:
+            m.d.comb += wrong.eq(routed | bad_channel)
+            return way, ready, start
+        m.submodules.builder = builder = RouteBuilder(self.config)
+        m.d.comb += [
+            builder.start.eq(start),
+            builder.source.eq(move.src_tile),
+            builder.target.eq(move.dst_tile),
+            builder.count.eq(order.count),
+            builder.points.eq(order.points),
+            wrong.eq((routed & builder.wrong) | bad_channel),
+            place.eq(builder.place),
+        ]
+        with m.If(routed):
+            # entries past those of the chip's heads read EJECT
+            m.d.comb += [ready.eq(builder.done), way.routed.eq(1)]
+            m.d.comb += way.turns.eq(Cat(builder.turns, Const(-1, len(way.turns) - len(builder.turns))))
+        return way, ready, start

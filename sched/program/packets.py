@@ -1,0 +1,29 @@
+"""How a MOVE's words are cut into packets of the data plane (`hw/memory/mover.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from meshloom.hw.config import PACKET_WORDS
+
+
+def packets(fields: Mapping[str, int]) -> list[tuple[int, int]]:
+    """(address of the first word, words) of each packet of the MOVE with these `fields`, in their order.
+
+    A packet has at most `PACKET_WORDS` words, and ends where the destination run ends or the address reaches a multiple
+    of `PACKET_WORDS`. `fields` need dst, dst_run and words >= 1 (dst_stride: 0 if missing).
+    """
+    found = []
+    base = address = fields["dst"]
+    run, stride = fields["dst_run"], fields.get("dst_stride", 0)
+    run_left, left = run, fields["words"]
+    while left > 0:
+        size = min(run_left, left, PACKET_WORDS - address % PACKET_WORDS)
+        found.append((address, size))
+        address += size
+        run_left -= size
+        left -= size
+        if run_left == 0:
+            base += stride
+            address, run_left = base, run
+    return found
