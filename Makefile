@@ -46,8 +46,9 @@ bench: $(STAMP) ## measure speed and exactness, side by side with other simulato
 prove: $(STAMP) ## prove the network on chip: buffers, arbiters, routers, freedom from deadlock (minutes)
 	$(BIN)/python -m meshloom.tb.prove
 
-soak: $(STAMP) ## ten million flits of random traffic through meshes of many kinds, every flit checked (minutes; resumes)
+soak: $(STAMP) ## ten million flits through many meshes, 210 ahead-of-time programs on three chips (minutes; resumes)
 	$(BIN)/python -m meshloom.tb.noc.soak
+	$(BIN)/python -m meshloom.tb.ahead.soak
 
 clean: ## remove build output and caches; .venv stays
 	rm -rf sim_build .pytest_cache .ruff_cache .hypothesis

@@ -60,9 +60,9 @@ class Chip(wiring.Component):
             "post": Plane(*size, POST.width, noc.post_depth),
         }
         # data moves somewhere most of the time, requests and posts are rare
-        gates = dict.fromkeys(PLANES, Gates.WHOLE) | {"data": Gates.EACH}
+        gates = {name: Gates.EACH if name == "data" else Gates.WHOLE for name in planes}
         if not self.gated:
-            gates = dict.fromkeys(PLANES, Gates.NONE)
+            gates = dict.fromkeys(planes, Gates.NONE)
         meshes = {name: VcMesh(plane, gates[name], counted=name == "data") for name, plane in planes.items()}
         for plane, mesh in meshes.items():
             m.submodules[f"{plane}_plane"] = mesh

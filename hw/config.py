@@ -128,6 +128,7 @@ class ChipConfig(_Frozen):
     noc: NocConfig = NocConfig()
     semaphores: Annotated[int, Field(ge=8, le=64)] = 32
     ring_instructions: Annotated[int, Field(ge=4, le=256)] = 32
+    controller_instructions: Annotated[int, Field(ge=4, le=1024)] = 256
     mover_queue: Annotated[int, Field(ge=1, le=64)] = 8
     trace_records: Annotated[int, Field(ge=16, le=1 << 20)] = 4096
     product_register: bool = False
@@ -167,8 +168,9 @@ class ChipConfig(_Frozen):
             raise ValueError(f'floorplan has {count[TileKind.HOST]} "host" tiles; exactly one is needed')
         if count[TileKind.DTT] > 1:
             raise ValueError(f'floorplan has {count[TileKind.DTT]} "dtt" tiles; one controller orders everything')
-        if self.ring_instructions & (self.ring_instructions - 1):
-            raise ValueError(f"ring_instructions = {self.ring_instructions} must be a power of two")
+        for field in ("ring_instructions", "controller_instructions"):
+            if (value := getattr(self, field)) & (value - 1):
+                raise ValueError(f"{field} = {value} must be a power of two")
         if self.trace_records & (self.trace_records - 1):
             raise ValueError(f"trace_records = {self.trace_records} must be a power of two")
         if self.dram.bytes_per_cycle > self.lanes:
@@ -247,6 +249,10 @@ class ChipConfig(_Frozen):
     def fetch_chunk(self) -> int:
         """Instructions that a stream asks for at once: half its ring."""
         return self.ring_instructions // 2
+
+    def ring(self, kind: TileKind) -> int:
+        """Instructions that a stream's ring holds in a tile of this kind. A stream asks for half of them at once."""
+        return self.controller_instructions if kind is TileKind.DTT else self.ring_instructions
 
     @property  # not cached: a changed copy of a chip is another chip
     def digest(self) -> str:

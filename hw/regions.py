@@ -40,7 +40,7 @@ def readable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
 
 def writable_regions(config: ChipConfig, kind: TileKind) -> dict[Region, int]:
     """Words of each region that packets can be delivered to."""
-    ring = config.ring_instructions * config.instruction_words
+    ring = config.ring(kind) * config.instruction_words
     regions = memory_regions(config, kind)
     regions.pop(Region.VEC, None)  # only the vector unit writes it
     return regions | {RING_REGION[unit]: ring for unit in units_of(kind)}

@@ -55,7 +55,9 @@ class Span(_Frozen):
 class Move(_Frozen):
     """`words` words from `src` to `dst`, read by the mover of `src.tile`.
 
-    A push if `issuer` is `src.tile`, otherwise a pull: the mover stream of `issuer` sends it as a request.
+    A push if `issuer` is `src.tile`, otherwise a pull: the mover stream of `issuer` sends it as a request. On the way
+    the words visit the tiles of `route` (source and destination included), or those of the chip's dimension order; on
+    virtual channel `channel`, or that of the destination (`ChipConfig.channel_of`). Neither changes what a move means.
     """
 
     kind: Literal["move"] = "move"
@@ -64,6 +66,8 @@ class Move(_Frozen):
     dst: Span
     words: Positive
     label: str = ""
+    route: tuple[Natural, ...] | None = None
+    channel: Natural | None = None
 
     @property
     def body(self) -> dict[str, int]:

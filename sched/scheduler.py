@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
-from typing import Protocol
+from inspect import signature
+from pathlib import Path
+from typing import Any, Protocol
 
 from meshloom.hw.config import ChipConfig
 
@@ -12,7 +15,7 @@ from .workload.layers import ConvShape
 
 
 class SchedulerError(ValueError):
-    """A name that means no scheduler."""
+    """A name that means no scheduler, or options that it does not have."""
 
 
 class Scheduler(Protocol):
@@ -22,7 +25,13 @@ class Scheduler(Protocol):
 
 
 #: Name to module and function; modules are imported when first asked for.
-_KNOWN = {"loop_order": ("meshloom.sched.loop_order.scheduler", "schedule")}
+_KNOWN = {
+    "loop_order": ("meshloom.sched.loop_order.scheduler", "schedule"),
+    "dtt": ("meshloom.sched.ahead.scheduler", "schedule"),
+    "flexer": ("meshloom.sched.flexer.scheduler", "flexer"),
+    "paper_static": ("meshloom.sched.flexer.scheduler", "paper_static"),
+    "hybrid": ("meshloom.sched.flexer.scheduler", "hybrid"),
+}
 
 
 def names() -> tuple[str, ...]:
@@ -30,9 +39,33 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_KNOWN))
 
 
-def find(name: str) -> Scheduler:
-    """The scheduler of that name. Raises SchedulerError that lists the known names."""
-    if name not in _KNOWN:
-        raise SchedulerError(f"unknown scheduler {name!r}; known are {', '.join(names())}")
-    module, function = _KNOWN[name]
-    return getattr(import_module(module), function)
+def find(name: str, folder: Path | None = None, **more: Any) -> Scheduler:
+    """The scheduler of that name, with options behind a colon: `flexer:priority=min_transfer,budget=30`.
+
+    `folder`: where schedulers that search for long keep what they find; `more`: further arguments for those that take
+    them (`tell`). Raises SchedulerError that lists the known names, or says which option is none.
+    """
+    base, _, text = name.partition(":")
+    if base not in _KNOWN:
+        raise SchedulerError(f"unknown scheduler {base!r}; known are {', '.join(names())}")
+    module, function = _KNOWN[base]
+    made = getattr(import_module(module), function)
+    takes = signature(made).parameters
+    given: dict[str, Any] = {"folder": folder, **more}
+    given = {key: value for key, value in given.items() if key in takes}
+    for option in filter(None, text.split(",")):
+        key, equals, value = option.partition("=")
+        if not equals or not value:
+            raise SchedulerError(f"scheduler {name!r}: {option!r} is not key=value")
+        if key not in ("budget", "effort") or key not in takes:
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
+                raise SchedulerError(f"scheduler {base} has no option {key!r}")
+            given[key] = value
+            continue
+        try:
+            given[key] = float(value)
+        except ValueError:
+            raise SchedulerError(f"scheduler {name!r}: {key} = {value!r} is not a number") from None
+        if not 0 < given[key] < 1e9:
+            raise SchedulerError(f"scheduler {name!r}: {key} = {value} must be above 0")
+    return partial(made, **given) if given else made

@@ -7,7 +7,9 @@ from itertools import pairwise
 
 from meshloom.hw.config import ChipConfig, TileKind, tile_position
 from meshloom.hw.isa import INSTRUCTIONS, Addend, IsaError, Opcode, Region, VectorOp, split_address
+from meshloom.hw.noc.routes import RouteError
 
+from .program.ways import check_route
 from .schedule import (
     GEMM_FIELDS,
     VEC_FIELDS,
@@ -54,7 +56,7 @@ def validate(schedule: Schedule, chip: ChipConfig) -> None:
                 _check_gemm(op, chip)
             else:
                 _check_vec(op, chip)
-        except (ScheduleError, IsaError) as error:
+        except (ScheduleError, IsaError, RouteError) as error:
             label = f" ({op.label})" if op.label else ""
             raise ScheduleError(f"operation {index}{label}: {error}") from error
 
@@ -128,6 +130,7 @@ def _check_move(op: Move, chip: ChipConfig) -> None:
     if src[:2] == dst[:2] and (word := _common(src.intervals, dst.intervals)) is not None:
         raise ScheduleError(f"source and destination share word {word} of one memory; move through another range")
     INSTRUCTIONS[Opcode.MOVE].pack(op.body)
+    check_route(chip, op.src.tile, op.dst.tile, op.route, op.channel)
 
 
 def _common(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> int | None:

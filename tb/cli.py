@@ -94,6 +94,7 @@ def _examples(*lines: str) -> str:
         "meshloom run my_model.onnx --input cat.png --chip quad32",
         "meshloom run resnet8/conv1 'resnet8/*' --chip quad8 --jobs 2",
         "meshloom run vgg16/conv4_2 gemm:64x64x64 --chip my_chip.toml --json out.json",
+        "meshloom run resnet8 --chip nine8 --links",
         "meshloom run conv:14x14x33-33,k3,p1,relu --chip tiny --simulator icarus --waves",
     )
 )
@@ -122,6 +123,12 @@ def run(
     std: Annotated[str, typer.Option(metavar="N[,N,N]", help="See --mean; 0..1 by default.")] = "255",
     per_layer: Annotated[
         bool, typer.Option("--layers", help="Show each layer of a network: cycles, and where the time went.")
+    ] = False,
+    links: Annotated[
+        bool,
+        typer.Option(
+            "--links", help="Show each link of the data plane: load, blocked cycles; and the congestion level."
+        ),
     ] = False,
     chip: Chip = "quad16",
     scheduler: Scheduler = "loop_order",
@@ -171,7 +178,7 @@ def run(
                     recorder.add(event)
                 reporter(event)
 
-            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event)
+            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event, links)
         # rows come as they finish; the table has them in the order asked for
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))
     except BaseException:
@@ -381,9 +388,9 @@ def _read(path: Path, chip: str | None) -> tuple[ChipConfig, Program, Schedule |
         saved = Schedule.load(path)
         config = named or _built_in(saved.chip_digest, path)
         validate(saved, config)
-        from meshloom.sched.program.lower import lower
+        from meshloom.sched.programs import program_of
 
-        return config, lower(saved, config), saved
+        return config, program_of(saved, config), saved
     from meshloom.sched.program import image
 
     program = image.load(path, named)

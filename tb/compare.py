@@ -88,6 +88,8 @@ def locate(records: Sequence[T], program: Program) -> dict[Place, T]:
     queues = _queues(program)
     found: dict[Place, T] = {}
     for record in sorted(records, key=lambda record: record.start):
+        if record.unit is Unit.NONE:
+            continue  # of a packet that has arrived, not of an instruction
         fitting = [
             queue
             for queue in queues.get((record.tile, record.unit, record.opcode), ())
@@ -158,12 +160,21 @@ def pair(records: Sequence[Record], executed: Sequence[Executed], program: Progr
     """Pairs records with predictions, in the order of measured start.
 
     With the program, by instruction (`locate`). Without it, an instruction is known by tile, unit, opcode and tag, and
-    where tags come again, by its turn among equals. Instructions without a partner (trace memory full) are left out.
+    where tags come again, by its turn among equals; so are packets that have arrived, in both cases. What is without a
+    partner (trace memory full) is left out.
     """
-    if program is not None:
+    if program is not None and not program.ahead:  # there, tags are unique
         predicted = locate(executed, program)
         measured = locate(records, program)
-        return [Pair(record, predicted[place], place) for place, record in measured.items() if place in predicted]
+        pairs = [Pair(record, predicted[place], place) for place, record in measured.items() if place in predicted]
+        arrived = _in_turn([record for record in records if record.unit is Unit.NONE], executed)
+        # each of the two is in order; without arrivals nothing is sorted anew
+        return sorted(pairs + arrived, key=lambda pair: pair.measured.start) if arrived else pairs
+    return _in_turn(records, executed)
+
+
+def _in_turn(records: Sequence[Record], executed: Sequence[Executed]) -> list[Pair]:
+    """Pairs by tile, unit, opcode and tag, and where they come again, by turn among equals."""
     predictions: dict[_Key, list[Executed]] = defaultdict(list)
     for entry in sorted(executed, key=lambda entry: entry.start):
         predictions[entry.tile, entry.unit, entry.opcode, entry.tag].append(entry)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..hw.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
 from ..hw.isa import Opcode, Unit
+from ..sched.ahead.scheduler import NAME as AHEAD
 from ..sched.model.timeline import Executed, Timeline, play
 from ..sched.network.limits import limits
 from ..sched.network.memory import Memory
 from ..sched.network.scheduler import NetworkSchedule, layer_of, schedule
 from ..sched.network.stages import words
-from ..sched.program.check import check
-from ..sched.program.lower import lower
 from ..sched.program.program import Program
+from ..sched.programs import program_of
 from ..sched.schedule import Gemm, Move, Schedule, Vec
 from ..sched.workload.graph import Graph
 from . import attribution, compare, observe
+from .ahead.arrivals import arrivals
 from .build import OUTPUT
 from .device import DeviceError, Job, Run
 from .readout import Record
@@ -43,14 +44,16 @@ class PreparedNetwork:
         return self.made.graph
 
 
-def prepare(graph: Graph, chip: ChipConfig, tell: Callable[[str], None] = lambda what: None) -> PreparedNetwork:
-    """Schedules, lowers, checks and predicts a network. Raises what those raise on what does not fit."""
+def prepare(
+    graph: Graph, chip: ChipConfig, tell: Callable[[str], None] = lambda what: None, ahead: bool = False
+) -> PreparedNetwork:
+    """Schedules, lowers, checks and predicts a network; with `ahead` it is timed by Dijkstra through time. Raises what
+    those raise on what does not fit."""
     memory = Memory(OUTPUT / "schedules", chip)
     made = schedule(graph, chip, lambda layer, number, of: tell(f"scheduling {layer} ({number + 1} of {of})"), memory)
-    tell("lowering")
-    program = lower(made.schedule, chip)
-    tell("checking the program")
-    check(program, chip, made.schedule)
+    if ahead:
+        made = replace(made, schedule=made.schedule.model_copy(update={"scheduler": AHEAD}))
+    program = program_of(made.schedule, chip, tell)
     tell("predicting its cycles")
     return PreparedNetwork(made, program, play(program, chip))
 
@@ -160,10 +163,13 @@ def figures(prepared: PreparedNetwork, run: Run, chip: ChipConfig) -> tuple[tupl
     measured = spans(run.records, chip, made)
     predicted = spans(list(prepared.timeline.executed), chip, made)
     macs = {layer.output: graph.macs(layer) for layer in graph.layers}
-    found = attribution.attribute(
-        prepared.program, made, run.records, run.cycles, chip, lambda op: layer_of(op.label), macs
-    )
-    by_layer = {share.layer: share for share in found.layers}
+    by_layer: dict[str, attribution.Share] = {}
+    whole: dict[str, float] = {}
+    if not prepared.program.ahead:  # there nobody waits for anybody
+        found = attribution.attribute(
+            prepared.program, made, run.records, run.cycles, chip, lambda op: layer_of(op.label), macs
+        )
+        by_layer, whole = {share.layer: share for share in found.layers}, _percent(found.total)
     pes = chip.rows * chip.cols
     bound = limits(prepared.made, chip)
     rows = []
@@ -185,7 +191,7 @@ def figures(prepared: PreparedNetwork, run: Run, chip: ChipConfig) -> tuple[tupl
         )
     order = {layer.output: index for index, layer in enumerate(graph.layers)}
     rows.sort(key=lambda row: order.get(row.name, len(order)))
-    return tuple(rows), _percent(found.total)
+    return tuple(rows), whole
 
 
 def _percent(share: attribution.Share) -> dict[str, float]:
@@ -224,6 +230,7 @@ def row(prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipC
         fault_reports=faults,
         instructions=prepared.program.instructions,
         cpu_seconds=run.cpu_seconds,
+        **arrivals(prepared.program, run, chip),
         first_divergence=compare.first_divergence(pairs, made, prepared.program.operation_of_tag, prepared.program),
         network=NetworkFigures(
             picture=feed.name,

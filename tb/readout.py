@@ -21,7 +21,11 @@ _SEMAPHORE = 1
 
 @dataclass(frozen=True)
 class Record:
-    """One executed instruction: cycles are counted from the start of the run; `end` is the cycle after its last."""
+    """One executed instruction: cycles are counted from the start of the run; `end` is the cycle after its last.
+
+    On chips with `noc.arrivals` also each data packet where it arrived (`arrival`): opcode and tag of its MOVE, `wait`
+    its words, `start` the cycle from which its head was offered to the network, `end` the one after its tail was taken.
+    """
 
     tile: int
     unit: Unit
@@ -31,6 +35,11 @@ class Record:
     stall: int
     start: int
     end: int
+
+    @property
+    def arrival(self) -> bool:
+        """Whether it is of a packet, not of an instruction."""
+        return self.unit is Unit.NONE
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..hw.config import tile_position
 from .results import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary, write_atomically
 
 if TYPE_CHECKING:
@@ -148,6 +149,55 @@ def layer_table(row: Row) -> Table:
     return made
 
 
+def link_table(row: Row) -> Table:
+    """The links of the data plane: cycles in which a flit left by them, in which one wanted to and none did, and how
+    they compare with all cycles, and with those in which one wanted to."""
+    columns = ("busy", "blocked", "load", "blocked of wanted")
+    made = _dense(f"{row.workload} on {row.chip}: data plane", ("router", "to"), columns)
+    for link in row.links:
+        made.add_row(
+            _tile(link.tile),
+            "tile" if link.port == "local" else link.port,
+            f"{link.busy:,}",
+            f"{link.blocked:,}",
+            percent(100 * link.load, digits=1),
+            percent(100 * link.blocked_share, digits=1),
+        )
+    return made
+
+
+def congestion_table(row: Row) -> Table:
+    """How far the MOVEs of a run were held up, by the tile whose mover sent them: their time on an idle chip, their
+    time here, and the level of congestion, the first divided by the second."""
+    assert row.congestion is not None
+    columns = ("MOVEs", "ideal cycles", "real cycles", "level")
+    made = _dense(f"{row.workload} on {row.chip}: congestion", ("source",), columns)
+    for source in row.congestion.sources:
+        times = f"{source.ideal_cycles:,}", f"{source.real_cycles:,}", f"{source.level:.3f}"
+        made.add_row(_tile(source.tile), f"{source.moves:,}", *times)
+    whole = row.congestion
+    moves = sum(source.moves for source in whole.sources)
+    times = f"{whole.ideal_cycles:,}", f"{whole.real_cycles:,}", f"{whole.level:.3f}"
+    made.add_row("all", f"{moves:,}", *times, style="bold")
+    return made
+
+
+def packet_line(row: Row) -> str:
+    """Latencies of packets in one line; empty if the chip does not trace them."""
+    if row.congestion is None or row.congestion.packets is None:
+        return ""
+    found = row.congestion.packets
+    return (
+        f"{row.workload}: {found.count:,} packets, {found.mean:,.1f} cycles on their way in the mean "
+        f"(alone {found.idle_mean:,.1f}), {found.worst:,} at worst, at most {found.worst_late:,} late"
+    )
+
+
+def _tile(tile: int) -> str:
+    x, y = tile_position(tile)
+    return f"({x},{y})"
+
+
 def summary_line(summary: Summary, wall_seconds: float) -> str:
     """Totals of a run in one line."""
     return (
@@ -157,8 +207,8 @@ def summary_line(summary: Summary, wall_seconds: float) -> str:
 
 
 def print_results(results: Results, to: Console, per_layer: bool = False) -> None:
-    """The tables (`per_layer`: also of the layers of networks), the totals, and one red line per reason for which the
-    run is not good."""
+    """The tables (`per_layer`: also of the layers of networks; of links, if rows tell of them), the totals, and one red
+    line per reason for which the run is not good."""
     to.print(table(results.rows))
     networks = [row for row in results.rows if row.network and row.network.layers]
     if networks:
@@ -166,6 +216,13 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
         to.print(share_table(networks))
     for row in networks if per_layer else ():
         to.print(layer_table(row))
+    for row in results.rows:
+        if row.links:
+            to.print(link_table(row))
+        if row.congestion is not None:
+            to.print(congestion_table(row))
+        if line := packet_line(row):
+            to.print(line, markup=False, soft_wrap=True)
     to.print(summary_line(results.summary, results.wall_seconds))
     for reason in results.summary.reasons:
         to.print(f"not good: {reason}", style="red", markup=False, soft_wrap=True)

@@ -161,6 +161,76 @@ class NetworkFigures(_Record):
         return sum(errors) / len(errors) if errors else None
 
 
+class LinkFigures(_Record):
+    """An output of a router of the data plane: to the neighbour in direction `port`, or into its own tile ("local").
+
+    Cycles of the run in which a flit left by it (`busy`), and in which one wanted to and none did (`blocked`).
+    """
+
+    tile: Count
+    port: str
+    busy: Count
+    blocked: Count
+    cycles: Count
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.busy + self.blocked > self.cycles:
+            raise ValueError(f"busy = {self.busy} and blocked = {self.blocked} exceed cycles = {self.cycles}")
+        return self
+
+    @computed_field
+    @property
+    def load(self) -> float:
+        """Share of all cycles in which a flit left."""
+        return self.busy / self.cycles if self.cycles else 0.0
+
+    @computed_field
+    @property
+    def blocked_share(self) -> float:
+        """Of the cycles in which a flit wanted to leave, the share of those in which none did."""
+        wanted = self.busy + self.blocked
+        return self.blocked / wanted if wanted else 0.0
+
+
+class _Times(_Record):
+    """Ideal and real cycles of MOVEs; see `links`."""
+
+    ideal_cycles: Count
+    real_cycles: Count
+
+    @computed_field
+    @property
+    def level(self) -> float:
+        """ideal / real: 1 = as on an idle chip."""
+        return self.ideal_cycles / self.real_cycles if self.real_cycles else 1.0
+
+
+class SourceFigures(_Times):
+    """The MOVEs that the mover of a tile sent."""
+
+    tile: Count
+    moves: Count
+
+
+class PacketFigures(_Record):
+    """Latencies of data packets, in cycles from the first offer of the head to the one after the tail was taken.
+    `idle_mean`: what the mean would be if each were alone. `worst_late`: by how much the latest was later than that."""
+
+    count: Count
+    mean: Annotated[float, Field(ge=0)]
+    worst: Count
+    idle_mean: Annotated[float, Field(ge=0)]
+    worst_late: Count
+
+
+class Congestion(_Times):
+    """How far the MOVEs of a run were held up, in all and by source tile; `packets` on chips with `noc.arrivals`."""
+
+    sources: tuple[SourceFigures, ...]
+    packets: PacketFigures | None = None
+
+
 class Row(_Record):
     """One workload on one chip under one scheduler, run once on one simulator.
 
@@ -178,12 +248,17 @@ class Row(_Record):
     bytes_checked: Count = 0
     mismatches: Count = 0
     first_mismatch: str = ""
+    planned_arrivals: Count = 0  #: MOVEs of an ahead-of-time program
+    arrival_mismatches: Count = 0  #: those whose last word landed in another cycle than planned
+    first_arrival_mismatch: str = ""
     faults: Count = 0
     fault_reports: tuple[FaultReport, ...] = ()
     instructions: Count = 0
     cpu_seconds: Annotated[float, Field(ge=0)] = 0.0
     first_divergence: Divergence | None = None
     network: NetworkFigures | None = None
+    links: tuple[LinkFigures, ...] = ()  #: of the data plane, if asked for; like `congestion`
+    congestion: Congestion | None = None
     failure: str | None = None
     waves: str | None = None  #: waveform file, relative to the working directory
 
@@ -219,6 +294,8 @@ class Row(_Record):
             return Status.MISMATCH
         if not self.bytes_checked or self.error_percent is None:
             return Status.FAILED
+        if self.arrival_mismatches:
+            return Status.MODEL
         return Status.MODEL if abs(self.error_percent) > WORST_ERROR_PERCENT else Status.PASSED
 
     @property

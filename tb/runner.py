@@ -22,18 +22,20 @@ from typing import Protocol
 import numpy as np
 
 from ..hw.config import OFFSET_BITS, ChipConfig, load
+from ..sched.ahead.scheduler import NAME as AHEAD
 from ..sched.model.predict import prediction
 from ..sched.model.timeline import Timeline, play
-from ..sched.program.check import check
-from ..sched.program.lower import lower
 from ..sched.program.program import Program
+from ..sched.programs import program_of
 from ..sched.schedule import Schedule
 from ..sched.scheduler import find as find_scheduler
 from ..sched.workload.catalog import Workload, find, regression
 from ..sched.workload.layers import LayerData
 from . import compare, network
-from .build import build
+from .ahead.arrivals import arrivals
+from .build import OUTPUT, build
 from .device import Job, Run, SimulatedDevice
+from .links import figures as link_figures
 from .results import Event, Plan, Row, Stage
 from .sources import Feed, NetworkSource, feeds, is_network, regression_networks
 from .sources import load as load_network
@@ -54,6 +56,11 @@ class Item(Protocol):
     @property
     def cycles(self) -> int:
         """What the model expects."""
+        ...
+
+    @property
+    def program(self) -> Program:
+        """What runs."""
         ...
 
     def job(self, chip: ChipConfig) -> Job:
@@ -105,6 +112,10 @@ class NetworkItem:
     def cycles(self) -> int:
         return self.prepared.timeline.cycles
 
+    @property
+    def program(self) -> Program:
+        return self.prepared.program
+
     def job(self, chip: ChipConfig) -> Job:
         return network.job(self.prepared, self.feed.arrays, chip, _PATIENCE, _MARGIN)
 
@@ -114,9 +125,8 @@ class NetworkItem:
 
 def prepare(workload: Workload, chip: ChipConfig, scheduler: str) -> Prepared:
     """Schedules, lowers, checks and predicts one workload. Raises what those raise on bad input."""
-    made = find_scheduler(scheduler)(workload.shape, chip, workload.data().scale)
-    program = lower(made, chip)
-    check(program, chip, made)
+    made = find_scheduler(scheduler, OUTPUT / "schedules")(workload.shape, chip, workload.data().scale)
+    program = program_of(made, chip)
     timeline = play(program, chip)
     made = made.model_copy(update={"predicted": prediction(made, program, timeline)})
     return Prepared(workload, made, program, timeline)
@@ -126,6 +136,13 @@ def _prepare_named(name: str, chip: ChipConfig, scheduler: str) -> tuple[Schedul
     """`prepare` in a worker process, to which a workload travels by its name."""
     ready = prepare(find(name)[0], chip, scheduler)
     return ready.schedule, ready.program, ready.timeline
+
+
+def prepare_all(names: Sequence[str], chip: ChipConfig, scheduler: str, jobs: int) -> list[Prepared]:
+    """`prepare` for layers by name, in `jobs` worker processes; in the order given."""
+    with _workers(jobs) as pool:
+        futures = [pool.submit(_prepare_named, name, chip, scheduler) for name in names]
+        return [Prepared(find(name)[0], *future.result()) for name, future in zip(names, futures, strict=True)]
 
 
 def _leave_interrupts() -> None:
@@ -147,11 +164,13 @@ def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-def _prepare_network(source: NetworkSource, chip: ChipConfig) -> tuple[network.PreparedNetwork, list[Feed]]:
+def _prepare_network(
+    source: NetworkSource, chip: ChipConfig, ahead: bool
+) -> tuple[network.PreparedNetwork, list[Feed]]:
     """A network and its feeds, made in a worker process. Files are read first: a wrong one is told at once."""
     graph = load_network(source)
     found = feeds(source, graph)
-    return network.prepare(graph, chip), found
+    return network.prepare(graph, chip, ahead=ahead), found
 
 
 def run(
@@ -162,10 +181,12 @@ def run(
     waves: bool,
     jobs: int,
     on_event: Callable[[Event], None],
+    links: bool = False,
 ) -> list[Row]:
     """Runs workloads by name ("regression" = those of `make sim`) and returns their rows in the order given.
 
-    Every row is also handed to `on_event` as soon as it is there. Raises the errors of bad input before anything runs.
+    `links`: rows also tell of the data plane's links and the congestion (`links`, `congestion`). Every row is also
+    handed to `on_event` as soon as it is there. Raises the errors of bad input before anything runs.
     """
     config = load(chip)
     find_scheduler(scheduler)  # a wrong name is told before anything is built
@@ -182,7 +203,7 @@ def run(
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
     with _workers(jobs) as pool:
         futures = [
-            (each, pool.submit(_prepare_network, each, config))
+            (each, pool.submit(_prepare_network, each, config, scheduler == AHEAD))
             if isinstance(each, NetworkSource)
             else (each, pool.submit(_prepare_named, each.name, config, scheduler))
             for each in asked
@@ -201,7 +222,7 @@ def run(
             items += _items(each, future.result())
     for item in items:
         on_event(Stage(workload=item.name, what="simulating"))
-    return simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event)
+    return simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event, links)
 
 
 def _items(
@@ -223,7 +244,12 @@ def _runs(asked: Workload | NetworkSource) -> int:
 
 
 def simulate(
-    items: Sequence[Item], device: SimulatedDevice, scheduler: str, jobs: int, on_event: Callable[[Event], None]
+    items: Sequence[Item],
+    device: SimulatedDevice,
+    scheduler: str,
+    jobs: int,
+    on_event: Callable[[Event], None],
+    links: bool = False,
 ) -> list[Row]:
     """Runs what is ready in `jobs` simulator processes; rows in the order of the items."""
     config = device.build.config
@@ -238,6 +264,8 @@ def simulate(
             for index, result in zip(share, own.run(batch), strict=True):
                 row = items[index].row(result, config)
                 update: dict[str, object] = {} if row.network else {"scheduler": scheduler}
+                if links:
+                    update |= link_figures(result, items[index].program, config)
                 if own.build.waves and own.last_folder is not None:
                     update["waves"] = os.path.relpath(own.last_folder / "waves.fst")
                 found.put((index, row.model_copy(update=update)))
@@ -340,5 +368,6 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
         fault_reports=faults,
         instructions=program.instructions,
         cpu_seconds=run.cpu_seconds,
+        **arrivals(program, run, chip),
         first_divergence=compare.first_divergence(pairs, schedule, program.operation_of_tag, program),
     )

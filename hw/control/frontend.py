@@ -1,6 +1,6 @@
 """The front end of a unit's instruction stream: fetch, wait, fire, issue.
 
-Contract: instructions of one stream are issued in order. The ring of `ring_instructions` is filled by MOVEs that the
+Contract: instructions of one stream are issued in order. The ring of `ChipConfig.ring` is filled by MOVEs that the
 front end asks the DRAM tile for, half a ring at a time, whenever that much is free. SYNC is executed here; all else
 goes to the unit over `issue`, with the cycles that it waited.
 
@@ -23,7 +23,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import ChipConfig
+from ..config import ChipConfig, TileKind
 from ..isa import FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit, Waits
 from .signatures import (
     FaultSignature,
@@ -84,6 +84,7 @@ class FrontEnd(wiring.Component):
 
     def __init__(self, config: ChipConfig, unit: Unit, ahead: bool = False) -> None:
         self.config, self.unit, self.ahead = config, unit, ahead
+        self.depth = config.ring(TileKind.DTT if ahead else TileKind.CORE)
         super().__init__(
             {
                 "tile": In(8),
@@ -111,7 +112,7 @@ class FrontEnd(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
-        depth, words = config.ring_instructions, config.instruction_words
+        depth, words = self.depth, config.instruction_words
         slot_bits = max(INSTRUCTION_BITS, config.word_bits)
         m.submodules.ring_memory = ring = memory.Memory(
             shape=data.ArrayLayout(slot_bits // words, words), depth=depth, init=[]
@@ -187,12 +188,12 @@ class FrontEnd(wiring.Component):
     ) -> None:
         """Asks for the next half ring as soon as it is free; `asking` while it does."""
         config = self.config
-        depth, words = config.ring_instructions, config.instruction_words
-        chunk = Signal(range(config.fetch_chunk + 1))
+        depth, words = self.depth, config.instruction_words
+        chunk, half = Signal(range(depth // 2 + 1)), depth // 2
         held = Signal.like(requested)
         m.d.comb += held.eq(requested - consumed)
-        with m.If(remaining >= config.fetch_chunk):
-            m.d.comb += chunk.eq(config.fetch_chunk)
+        with m.If(remaining >= half):
+            m.d.comb += chunk.eq(half)
         with m.Else():
             m.d.comb += chunk.eq(remaining)
         move = Signal(MoveLayout)
@@ -216,7 +217,7 @@ class FrontEnd(wiring.Component):
             move.words.eq(chunk * words),
             self.fetch.payload.dst_tile.eq(dram),
             self.fetch.payload.code.eq(move),
-            asking.eq((remaining != 0) & (held <= depth - config.fetch_chunk) & ~filled),
+            asking.eq((remaining != 0) & (held <= half) & ~filled),
             self.fetch.valid.eq(asking & self.go),
         ]
         with m.If(self.fetch.valid & self.fetch.ready):

@@ -250,6 +250,8 @@ class Delivery(wiring.Component):
                 m.d.comb += candidates[vc].eq(inbox.r_rdy & ~(locked.any() & ~locked[vc] & to_dram))
             with m.If(chosen[vc]):
                 m.d.comb += [flit.eq(inbox.r_data), packet.eq(kept[vc])]
+            with m.Elif(~valid & (kept[vc].state != _State.HEAD)):  # says what it waits for
+                m.d.comb += packet.eq(kept[vc])
             with m.If(take & chosen[vc]):
                 m.d.sync += kept[vc].eq(following)
         m.d.comb += [chosen.eq(next_in_turn(m, "inbox_turn", candidates, before)), valid.eq(chosen.any())]

@@ -138,7 +138,10 @@ class Dram:
             self.written.set_out(now, int(write))
         takes_turns = wanted and offered and (read or not held)
         loosens = held and read  # the beat that has waited goes, the ones behind it pay when they come
-        self._look_ahead(now, wanted, takes_turns or loosens or (self._slow and (wanted or offered)))
+        # until somebody takes a word or brings one, nothing will change any more
+        stands = not read and not write and self._then == self._state
+        changing = takes_turns or loosens or (self._slow and (wanted or offered))
+        self._look_ahead(now, wanted, changing and not stands)
 
     def _look_ahead(self, now: int, wanted: bool, changing: bool) -> None:
         """When to decide next: in the next cycle if things are `changing`."""

@@ -159,9 +159,13 @@ class Peek(Open):
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
+        self.since = -1  # first cycle in which somebody asked and there was something
 
     def has(self, now: int) -> bool:
-        return self.buffer.level(now) > 0
+        there = self.buffer.level(now) > 0
+        if there and self.since < 0:
+            self.since = now
+        return there
 
 
 class Link:

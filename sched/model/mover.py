@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from meshloom.hw.config import PACKET_WORDS, TileKind
 from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
+from ..program.packets import packets
 from .dram import OUTSTANDING
 from .flow import OPEN, Peek
 from .network import Gate, Packet
 from .posts import MOVER_POST
-from .records import Executed
+from .records import Executed, ModelError
 
 if TYPE_CHECKING:
     from .timeline import Machine
@@ -28,6 +29,17 @@ _REQUEST_FLITS = 5
 _LOCAL_FIFO, _DESCRIPTORS = 4, {False: 2, True: 8}
 #: Cycles from a MOVE taken to the head of its first packet, from a local memory.
 _TO_HEAD = 3
+_ROUTE_FIELDS = ("channel", "routed", "turns")
+
+
+class _Offer(NamedTuple):
+    """A request that waits for its turn from `cycle` on; see `Sender.offer`."""
+
+    cycle: int
+    target: int
+    taken: Callable[[int], None]
+    arrived: Callable[[int], None]
+    gate: Gate | None
 
 
 class Sender:
@@ -36,7 +48,7 @@ class Sender:
     def __init__(self, machine: Machine, tile: int) -> None:
         self.machine, self.tile = machine, tile
         self.free = 0  # first cycle in which it can take a request; -1 while one is under way
-        self.offers: dict[int, tuple[int, Callable[[int], None], Callable[[int], None], Gate | None]] = {}
+        self.offers: dict[int, _Offer] = {}
 
     def offer(
         self,
@@ -47,16 +59,20 @@ class Sender:
         arrived: Callable[[int], None],
         gate: Gate | None,
     ) -> None:
-        """A request offered at `port` in `cycle` (now). `taken` is called when the sender takes it, `arrived` in the
+        """A request offered at `port` from `cycle` on. `taken` is called when the sender takes it, `arrived` in the
         cycle in which it stands whole in the receiver, whose `gate` says when the next one may come."""
-        self.offers[port] = target, taken, arrived, gate
+        self.offers[port] = _Offer(cycle, target, taken, arrived, gate)
         if self.free >= 0:
             self.machine.at(max(cycle, self.free), self.choose, 1)
 
     def choose(self, cycle: int) -> None:
         if self.free < 0 or cycle < self.free or not self.offers:
             return
-        target, taken, arrived, gate = self.offers.pop(min(self.offers))
+        there = [port for port, offer in self.offers.items() if offer.cycle <= cycle]
+        if not there:
+            self.machine.at(min(offer.cycle for offer in self.offers.values()), self.choose, 1)
+            return
+        chosen = self.offers.pop(min(there))
         self.free = -1
 
         def injected(now: int) -> None:
@@ -64,9 +80,11 @@ class Sender:
             if self.offers:
                 self.machine.at(now, self.choose, 1)
 
-        packet = Packet([(_REQUEST_FLITS, OPEN, arrived)], gate)
-        self.machine.at(cycle + 1, lambda now: self.machine.requests.send(now, self.tile, target, packet, injected))
-        taken(cycle)
+        packet = Packet([(_REQUEST_FLITS, OPEN, chosen.arrived)], chosen.gate)
+        self.machine.at(
+            cycle + 1, lambda now: self.machine.requests.send(now, self.tile, chosen.target, packet, injected)
+        )
+        chosen.taken(cycle)
 
 
 @dataclass(frozen=True)
@@ -96,8 +114,10 @@ class Mover:
         # requests of other tiles and an instruction of one's own, with the cycle from which they are offered
         self.waiting: deque[tuple[dict[str, int], int]] = deque()
         self.mine: tuple[dict[str, int], int, Callable[[int], None]] | None = None
+        self.due = 0  # cycle from which the first of them is offered
         self.overflow: dict[str, int] | None = None  # a request that the full queue does not take yet
         self.on_room: Callable[[int], None] | None = None  # lets the next request in
+        self.route: dict[str, int] = {}  # of the next MOVE of the tile's own stream; empty: none
         self.last_own = False
         self.source_free: int | None = 0  # None: until the packetiser has come far enough
         self.loads = 0  # descriptors taken in and not yet taken out
@@ -116,6 +136,14 @@ class Mover:
         if opcode is Opcode.END:
             machine.cycles = cycle + 1
             return
+        if opcode is Opcode.ROUTE:
+            self.route = fields
+            self.dispatched(opcode, fields, waited, cycle, cycle)
+            taken(cycle)
+            return
+        if opcode is Opcode.MOVE and self.route:
+            fields = fields | {name: self.route.get(name, 0) for name in _ROUTE_FIELDS}
+            self.route = {}
         if opcode is Opcode.MOVE and fields["src_tile"] == self.tile:
             self.mine = fields, waited, taken
             machine.at(cycle, self.serve, 1)
@@ -123,9 +151,10 @@ class Mover:
         if opcode is Opcode.MOVE:
             target = fields["src_tile"]
             receiver = machine.movers[target]
+            asked = fields | {"fire_at": 0} if fields.get("fire_at", 0) else fields  # that has been honoured here
 
             def arrived(now: int) -> None:
-                receiver.request(fields, now)
+                receiver.request(asked, now)
 
         else:
             target, receiver = fields["tile"], None
@@ -135,21 +164,42 @@ class Mover:
                 front.start(now + 1)
 
         def accepted(now: int) -> None:
-            machine.traces[self.tile].dispatched(now + 1)
-            machine.executed.append(
-                Executed(self.tile, Unit.MOVER, opcode, fields.get("tag", 0), waited, cycle, now + 1)
-            )
+            self.dispatched(opcode, fields, waited, cycle, now)
             taken(now)
 
         machine.senders[self.tile].offer(0, cycle, target, accepted, arrived, receiver and receiver.gate)
+
+    def dispatched(self, opcode: Opcode, fields: dict[str, int], waited: int, offered: int, cycle: int) -> None:
+        """An instruction that is not executed here was done with in `cycle`."""
+        self.machine.traces[self.tile].dispatched(cycle + 1)
+        self.machine.executed.append(
+            Executed(self.tile, Unit.MOVER, opcode, fields.get("tag", 0), waited, offered, cycle + 1)
+        )
 
     def request(self, fields: dict[str, int], cycle: int) -> None:
         """A MOVE of another tile stands in the taker in `cycle`; the queue offers it a cycle later, if it has room."""
         if len(self.waiting) >= self.machine.chip.mover_queue:
             self.overflow = fields
             return
-        self.waiting.append((fields, cycle + 1))
-        self.machine.at(cycle + 1, self.serve, 1)
+        self._wait(fields, cycle + 1)
+
+    def _wait(self, fields: dict[str, int], cycle: int) -> None:
+        """A request is in the queue from `cycle` on."""
+        self.waiting.append((fields, cycle))
+        if len(self.waiting) == 1:
+            self._first(cycle)
+
+    def _first(self, cycle: int) -> None:
+        """A request is the queue's first from `cycle` on; one with a fire time is offered in the cycle after it."""
+        fields, there = self.waiting[0]
+        there = max(there, cycle)
+        if (fire := fields.get("fire_at", 0)) and there > fire:
+            raise ModelError(
+                f"MOVE tag {fields['tag']} is the first in the queue of tile {self.tile:#04x} in cycle {there}, after "
+                f"its fire time {fire}: a LATE fault; send it earlier, or let it fire later"
+            )
+        self.due = fire + 1 if fire else there
+        self.machine.at(self.due, self.serve, 1)
 
     def gate(self, cycle: int, proceed: Callable[[int], None]) -> None:
         """Calls `proceed` when the taker can take another request, `cycle` (now) at the earliest."""
@@ -161,9 +211,8 @@ class Mover:
     def room(self, cycle: int) -> None:
         """The queue has given a request away in the cycle before."""
         if self.overflow is not None:
-            self.waiting.append((self.overflow, cycle + 1))
-            self.overflow = None
-            self.machine.at(cycle + 1, self.serve, 1)
+            fields, self.overflow = self.overflow, None
+            self._wait(fields, cycle + 1)
             if self.on_room is not None:
                 proceed, self.on_room = self.on_room, None
                 proceed(cycle)
@@ -173,7 +222,7 @@ class Mover:
         free = self.source_free
         if free is None or cycle < max(free, self.taken_out) or self.loads >= _DESCRIPTORS[self.is_dram]:
             return
-        there = bool(self.waiting) and self.waiting[0][1] <= cycle
+        there = bool(self.waiting) and self.due <= cycle
         if not there and self.mine is None:
             return
         pick_own = self.mine is not None and (not there or not self.last_own)
@@ -186,6 +235,8 @@ class Mover:
         else:
             fields, _ = self.waiting.popleft()
             waited = 0
+            if self.waiting:
+                self._first(cycle + 1)
             self.machine.at(cycle + 1, self.room)
         region, offset = split_address(fields["src"])
         words = fields["words"]
@@ -265,7 +316,7 @@ class _Sending:
 
     def __init__(self, mover: Mover, move: _Loaded) -> None:
         self.mover, self.move = mover, move
-        self.packets = _packets(move.fields)
+        self.packets = packets(move.fields)
         self.at = 0
 
     def packet(self, cycle: int) -> None:
@@ -273,13 +324,20 @@ class _Sending:
         mover, fields = self.mover, self.move.fields
         address, words = self.packets[self.at]
         self.at += 1
-        packet = mover.machine.packet(fields, address, words, self.at == len(self.packets))
+        packet = mover.machine.packets.of(fields, address, words, self.at == len(self.packets))
         place = mover.machine.data.enter(mover.tile, fields["dst_tile"], packet)
         link = mover.link
         if self.move.first is None:
-            dram = mover.dram
-            link.start(cycle, mover.words, place, 1, lambda now: link.start(now, dram.read, place, words, self.gone))
+            dram, there = mover.dram, mover.words
+            there.since = -1
+
+            def headed(now: int) -> None:
+                packet.born = there.since
+                link.start(now, dram.read, place, words, self.gone)
+
+            link.start(cycle, there, place, 1, headed)
             return
+        packet.born = cycle
         mover.sent += words
         mover.in_packet = words
         over = mover.sent - (mover.read - _LOCAL_FIFO)  # words of the packet behind the one that matters to the reader
@@ -291,24 +349,6 @@ class _Sending:
             self.packet(cycle)
         else:
             self.mover.finished(self.move, cycle)
-
-
-def _packets(fields: dict[str, int]) -> list[tuple[int, int]]:
-    """(address, words) of the packets of a MOVE, cut as the packetiser cuts them."""
-    packets = []
-    base = address = fields["dst"]
-    run, stride = fields["dst_run"], fields.get("dst_stride", 0)
-    run_left, left = run, fields["words"]
-    while left:
-        size = min(run_left, left, PACKET_WORDS - address % PACKET_WORDS)
-        packets.append((address, size))
-        address += size
-        run_left -= size
-        left -= size
-        if run_left == 0:
-            base += stride
-            address, run_left = base, run
-    return packets
 
 
 def _bursts(offset: int, run: int, stride: int, words: int) -> list[int]:

@@ -1,18 +1,25 @@
-"""The meshes: packets through the routers of `hw/noc/router.py`, their buffers and arbiters, to the cycle."""
+"""The meshes with one virtual channel: packets through routers, their buffers and arbiters, to the cycle.
+
+Mirrors `hw/noc/router.py`, and `hw/noc/vc_router.py` with one virtual channel, which behaves as that one does.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
-from meshloom.hw.config import tile_position
+from meshloom.hw.noc.routes import DIRECTIONS, LOCAL, NEIGHBOURS, OPPOSITE, dimension_ordered
 
 from .flow import OPEN, Buffer, Clock, Link, Place
 
-#: Directions in the order in which the routers' arbiters look at their inputs.
-_NORTH, _EAST, _SOUTH, _WEST, _LOCAL = range(5)
-_STEP = {_NORTH: -16, _EAST: 1, _SOUTH: 16, _WEST: -1}
-_OPPOSITE = {_NORTH: _SOUTH, _EAST: _WEST, _SOUTH: _NORTH, _WEST: _EAST}
+#: Ports of a router, in the order in which its arbiters look at the inputs.
+PORTS = (*DIRECTIONS, LOCAL)
+#: The tile's own port, the difference between the addresses of a tile and its neighbour behind each other port, and the
+#: neighbour's port that leads back.
+TILE = PORTS.index(LOCAL)
+STEP = [16 * dy + dx for dx, dy in NEIGHBOURS.values()]
+BACK = [PORTS.index(OPPOSITE[name]) for name in DIRECTIONS]
 
 #: What happens to flits at the receiver: how many, where they go, and what is called in the cycle after the last.
 Leg = tuple[int, Place, Callable[[int], None] | None]
@@ -21,16 +28,26 @@ Gate = Callable[[int, Callable[[int], None]], None]
 
 
 class Packet:
-    """A packet on its way; its flits are those of `legs` together."""
+    """A packet on its way; its flits are those of `legs` together.
 
-    __slots__ = ("buffers", "flits", "gate", "legs", "numbers", "ports")
+    `tiles`: those that it visits, from source to destination; None = in dimension order. `channel`: its virtual
+    channel. `exclusive`: while the tile takes it, it takes no other such packet. `born`: cycle from which its head was
+    offered.
+    """
 
-    def __init__(self, legs: list[Leg], gate: Gate | None = None) -> None:
-        self.legs, self.gate = legs, gate
-        self.flits = sum(leg[0] for leg in legs)
+    __slots__ = ("born", "buffers", "channel", "exclusive", "flits", "gate", "legs", "numbers", "ports", "tiles")
+
+    def __init__(self, legs: list[Leg], gate: Gate | None = None, tiles: tuple[int, ...] | None = None) -> None:
+        self.gate, self.tiles = gate, tiles
+        self.channel, self.exclusive, self.born = 0, False, -1
+        self.carry(legs)
         self.ports: list[_Port] = []
         self.numbers: list[int] = []  # of the input through which it comes to each router
         self.buffers: list[_Input] = []
+
+    def carry(self, legs: list[Leg]) -> None:
+        """It consists of these."""
+        self.legs, self.flits = legs, sum(leg[0] for leg in legs)
 
 
 class _Input(Buffer):
@@ -128,29 +145,29 @@ class _Port(Link):
 
 
 class Plane:
-    """One mesh with buffers of `depth` flits."""
+    """One mesh with buffers of `depth` flits, and packets in the dimension order `routing` (`ROUTINGS`)."""
 
-    def __init__(self, clock: Clock, depth: int) -> None:
-        self.clock, self.depth = clock, depth
+    def __init__(self, clock: Clock, depth: int, routing: str = "xy") -> None:
+        self.clock, self.depth, self.routing = clock, depth, routing
         self._ports: dict[int, _Port] = {}
         self._inputs: dict[int, _Input] = {}
-        self._paths: dict[tuple[int, int], tuple[list[_Port], list[int], list[_Input]]] = {}
+        self._paths: dict[tuple[int, ...], tuple[list[_Port], list[int], list[_Input]]] = {}
         self._sources: dict[int, Link] = {}
 
     def source(self, tile: int) -> Link:
         """The link from a tile to its router."""
         if tile not in self._sources:
             link = self._sources[tile] = Link(self.clock)
-            self._input(tile, _LOCAL).feeder = link
+            self._input(tile, TILE).feeder = link
         return self._sources[tile]
 
     def room(self, tile: int, now: int) -> bool:
         """Whether the router takes a flit of its tile in cycle `now`."""
-        return self._input(tile, _LOCAL).room(now)
+        return self._input(tile, TILE).room(now)
 
     def enter(self, source: int, target: int, packet: Packet) -> Place:
         """The packet is the next that `source` sends; returns the place to which its flits go, over `source()`."""
-        packet.ports, packet.numbers, packet.buffers = self._path(source, target)
+        packet.ports, packet.numbers, packet.buffers = self._path(source, target, packet.tiles)
         first = packet.buffers[0]
         first.queue.append((packet, 0))
         return first
@@ -162,30 +179,20 @@ class Plane:
         place = self.enter(source, target, packet)
         self.source(source).start(now, OPEN, place, packet.flits, injected or _nothing)
 
-    def _path(self, source: int, target: int) -> tuple[list[_Port], list[int], list[_Input]]:
-        """Ports, input numbers and input buffers of the XY way between two tiles."""
-        key = source, target
+    def _path(
+        self, source: int, target: int, tiles: tuple[int, ...] | None
+    ) -> tuple[list[_Port], list[int], list[_Input]]:
+        """Ports, input numbers and input buffers of the way between two tiles."""
+        key = tiles or (source, target, -1)  # no route visits a tile -1
         if (known := self._paths.get(key)) is not None:
             return known
-        (x, y), (to_x, to_y) = tile_position(source), tile_position(target)
-        here, came = source, _LOCAL
-        ports, numbers, inputs = [], [], []
-        while True:
-            if x != to_x:
-                direction = _EAST if to_x > x else _WEST
-                x += 1 if to_x > x else -1
-            elif y != to_y:
-                direction = _SOUTH if to_y > y else _NORTH
-                y += 1 if to_y > y else -1
-            else:
-                direction = _LOCAL
+        came, ports, numbers, inputs = TILE, [], [], []
+        for here, direction in legs_of(tiles or dimension_ordered(source, target, self.routing)):
             ports.append(self._port(here, direction))
             numbers.append(came)
             inputs.append(self._input(here, came))
-            if direction == _LOCAL:
-                break
-            here += _STEP[direction]
-            came = _OPPOSITE[direction]
+            if direction != TILE:
+                came = BACK[direction]
         self._paths[key] = found = ports, numbers, inputs
         return found
 
@@ -199,10 +206,16 @@ class Plane:
         key = router * 8 + direction
         if key not in self._ports:
             port = self._ports[key] = _Port(self.clock)
-            if direction != _LOCAL:
-                port.to = self._input(router + _STEP[direction], _OPPOSITE[direction])
+            if direction != TILE:
+                port.to = self._input(router + STEP[direction], BACK[direction])
                 port.to.feeder = port
         return self._ports[key]
+
+
+def legs_of(tiles: Sequence[int]) -> list[tuple[int, int]]:
+    """(tile, number of the port by which it is left) of each router on a way."""
+    steps = [(here, STEP.index(after - here)) for here, after in pairwise(tiles)]
+    return [*steps, (tiles[-1], TILE)]
 
 
 def _nothing(now: int) -> None:

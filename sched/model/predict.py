@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Unit
 
+from ..program.hazards import unit_of
 from ..program.lower import lower
 from ..program.program import OPERATIONS, Program
 from ..schedule import Move, Prediction, Schedule
@@ -28,8 +30,8 @@ def prediction(schedule: Schedule, program: Program, timeline: Timeline) -> Pred
             if index is None:
                 continue
             op, tag = schedule.operations[index], instruction.fields["tag"]
-            tile = op.src.tile if isinstance(op, Move) else stream.tile
-            equals.setdefault((tile, unit, tag), []).append((index, True))
+            tile, executes = (op.src.tile, Unit.MOVER) if isinstance(op, Move) else (op.core, unit_of(op))
+            equals.setdefault((tile, executes, tag), []).append((index, True))
             if tile != stream.tile:  # the request
                 equals.setdefault((stream.tile, unit, tag), []).append((index, False))
     turns = {key: iter(sorted(found)) for key, found in equals.items()}

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from meshloom.hw.isa import Opcode, Unit
 
 
+class ModelError(ValueError):
+    """A program that the model cannot play to its end, because the chip could not either; see also
+    `sched.program.check`."""
+
+
 @dataclass(frozen=True)
 class Executed:
-    """One instruction as one unit executed it; `wait` and the cycles as in a trace record (`hw.isa.TRACE`)."""
+    """One instruction as one unit executed it; `wait` and the cycles as in a trace record (`hw.isa.TRACE`).
+
+    On chips with `noc.arrivals` also each data packet where it arrived: unit NONE, opcode and `tag` of its MOVE, `tile`
+    its destination, `wait` its words, `start` the cycle from which its head was offered to the network, `end` the one
+    after its last word was taken there.
+    """
 
     tile: int
     unit: Unit

@@ -4,18 +4,17 @@ It plays the streams, requests, packets, posts and DRAM bursts of a program as e
 gateware's docstrings state (`hw/control/frontend.py`, `hw/memory/mover.py`, `hw/noc/interface.py`, `hw/timing.py`),
 down to the flit, but with events only where a flow begins or ends (`flow.py`). Nothing is fitted to measurements: a
 mechanism is either modelled by its contract or left out. Left out are a MOVE that reads ACC while the drain path reads
-addends there, `fire_at`, and faults.
+addends there, and faults.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, VectorOp, split_address
+from meshloom.hw.isa import Opcode, Region, Unit, VectorOp
 from meshloom.hw.timing import (
     GEMM_ISSUE_CYCLES,
     VEC_ISSUE_CYCLES,
@@ -27,14 +26,18 @@ from meshloom.hw.timing import (
     vec_occupancy,
 )
 
-from ..program.program import Program, Stream
+from ..program.program import Program
+from .controller import Controller, pushed_streams
+from .delivery import Packets
 from .drain import WritePort, drained
 from .dram import Dram
 from .flow import OPEN, Door
+from .frontend import FrontEnd
 from .mover import Mover, Sender
-from .network import Leg, Packet, Plane
-from .posts import LANDED_POST, PLANE_POST, SYNC_POST, UNIT_POST, PostSender, Semaphores, Trace
-from .records import Executed
+from .network import Packet, Plane
+from .posts import LANDED_POST, PLANE_POST, UNIT_POST, PostSender, Semaphores, Trace
+from .records import Executed, ModelError
+from .vc_network import VcPlane
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,8 @@ class Timeline:
 __all__ = ["Executed", "ModelError", "Timeline", "play"]
 
 
-class ModelError(ValueError):
-    """A program that the model cannot finish: it would hang (see `sched.program.check` for who waits on what)."""
-
-
 def play(program: Program, chip: ChipConfig) -> Timeline:
-    """Predicts a program. Raises ModelError when it never ends."""
+    """Predicts a program. Raises ModelError when it never ends, or an instruction is ready after its fire time."""
     return Machine(program, chip).run()
 
 
@@ -63,7 +62,10 @@ class Machine:
     def __init__(self, program: Program, chip: ChipConfig) -> None:
         self.program, self.chip = program, chip
         noc = chip.noc
-        self.data = Plane(self, noc.data_depth)
+        if noc.data_vcs == 1:
+            self.data: Plane | VcPlane = Plane(self, noc.data_depth, noc.data_routing)
+        else:
+            self.data = VcPlane(self, noc.data_depth, noc.data_vcs, noc.data_routing)
         self.requests = Plane(self, noc.request_depth)
         self.posts = Plane(self, noc.post_depth)
         self.events: list[tuple[int, int, int, Callable[[int], None]]] = []
@@ -83,7 +85,12 @@ class Machine:
         self.arrays = {
             (tile, unit): _Array(self, tile, unit) for tile in chip.cores for unit in (Unit.MATRIX, Unit.VECTOR)
         }
-        self.streams = {(s.tile, s.unit): _FrontEnd(self, s) for s in (*program.streams, program.boot)}
+        self.packets = Packets(self)
+        self.controllers = {} if chip.dtt is None else {chip.dtt: Controller(self, chip.dtt)}
+        self.streams = {(s.tile, s.unit): FrontEnd(self, s) for s in (*program.streams, program.boot)}
+        if self.controllers:
+            pushed = pushed_streams(program, chip)
+            self.streams |= {(s.tile, s.unit): FrontEnd(self, s, pushed=True) for s in pushed}
 
     def at(self, cycle: int, event: Callable[[int], None], phase: int = 0) -> None:
         """Calls `event(cycle)` in its turn."""
@@ -99,7 +106,10 @@ class Machine:
             self.now, _, _, event = heapq.heappop(events)
             event(self.now)
         if self.cycles is None:
-            raise ModelError("the program never ends: some stream waits for a post that nobody makes")
+            raise ModelError(
+                "the program never ends: some stream waits for a post that nobody makes, or packets wait for each "
+                "other in a circle; the program checker says which"
+            )
         return Timeline(self.cycles, self.executed)
 
     # -- what arrives -----------------------------------------------------------------------------------------------
@@ -122,163 +132,6 @@ class Machine:
             self.semaphores[tile].post(cycle, LANDED_POST, fields["notify_sem"], 1, accepted)
         else:
             self.send_post(tile, 0, target, fields["notify_sem"], 1, cycle, accepted)
-
-    def packet(self, fields: dict[str, int], address: int, words: int, final: bool) -> Packet:
-        """A packet of a MOVE, and what becomes of it where it is received."""
-        tile = fields["dst_tile"]
-        region, _ = split_address(address)
-        door = self.doors[tile]
-        notify = final and bool(fields.get("notify", 0))
-        if region == Region.MAIN and (dram := self.drams.get(tile)) is not None:
-
-            def written(now: int, told: Callable[[int], None]) -> None:
-                self.landed(tile, fields, now, told)
-
-            def begun(now: int) -> None:
-                dram.expect(words, written if notify else None)
-
-            return Packet([(1, door, begun), (words, dram.written, None)])
-
-        def landed(now: int) -> None:
-            door.open = False  # no other packet until that has been told
-
-            def told(cycle: int) -> None:
-                door.turn(cycle, True)
-
-            self.landed(tile, fields, now, told)
-
-        done = landed if notify else None
-        if region >= Region.RING_MOVER:
-            front, per = self.streams[tile, Unit(region - Region.RING_MOVER)], self.chip.instruction_words
-            legs: list[Leg] = [(per, door, front.arrived)] * (words // per)
-            return Packet([(1, door, None), *legs])
-        if (port := self.ports.get((tile, region))) is not None:
-            return Packet([(1, door, None), (words, port, done)])
-        return Packet([(words + 1, door, done)])
-
-
-class _FrontEnd:
-    """One instruction stream."""
-
-    def __init__(self, machine: Machine, stream: Stream) -> None:
-        self.machine, self.stream = machine, stream
-        self.tile, self.unit = stream.tile, stream.unit
-        self.count = len(stream.instructions)
-        self.requested = self.consumed = 0
-        self.landed: deque[int] = deque()  # cycle from which each fetched instruction can be loaded
-        self.loading: int | None = None  # front end has been free since then
-        self.fetching = False
-
-    def start(self, cycle: int) -> None:
-        """The FETCH has been taken: from `cycle` on the stream asks for its code."""
-        self.loading = cycle
-        self.fetch(cycle)
-
-    def fetch(self, cycle: int) -> None:
-        """Asks for the next half ring if that much is free."""
-        chip = self.machine.chip
-        room = chip.ring_instructions - (self.requested - self.consumed)
-        if self.fetching or self.requested == self.count or room < chip.fetch_chunk:
-            return
-        chunk = min(chip.fetch_chunk, self.count - self.requested)
-        words = chunk * chip.instruction_words
-        slot = self.requested % chip.ring_instructions
-        ring = (Region.RING_MOVER + self.unit) << 24
-        fields = {
-            "tag": FETCH_TAG,
-            "src_tile": self.stream.dram_tile,
-            "src": self.stream.address + self.requested * chip.instruction_words,
-            "src_run": words,
-            "dst_tile": self.tile,
-            "dst": ring + slot * chip.instruction_words,
-            "dst_run": words,
-            "words": words,
-        }
-        self.requested += chunk
-        self.fetching = True
-        mover = self.machine.movers[self.stream.dram_tile]
-        sender = self.machine.senders[self.tile]
-
-        def taken(now: int) -> None:
-            self.fetching = False
-            self.machine.at(now + 1, self.fetch)
-
-        sender.offer(
-            1 + self.unit, cycle, self.stream.dram_tile, taken, lambda now: mover.request(fields, now), mover.gate
-        )
-
-    def arrived(self, cycle: int) -> None:
-        """An instruction is in the ring from `cycle` on."""
-        self.landed.append(cycle)
-        if self.loading is not None:
-            self.load(self.loading)
-
-    def load(self, cycle: int) -> None:
-        """The front end is free from `cycle` on."""
-        self.loading = cycle
-        if not self.landed:
-            return
-        self.loading = None
-        begin = max(cycle, self.landed.popleft())
-        self.machine.at(begin + 1, self.wait)
-
-    def wait(self, cycle: int) -> None:
-        fields = self.stream.instructions[self.consumed].fields
-        if fields.get("wait_n", 0):
-            self.machine.semaphores[self.tile].take(
-                cycle, self.unit, fields["wait_sem"], fields["wait_n"], lambda now: self.ready(cycle, now)
-            )
-        else:
-            self.ready(cycle, cycle)
-
-    def ready(self, since: int, cycle: int) -> None:
-        """The wait held in `cycle`; the instruction is offered in the next."""
-        waited = cycle - since
-        self.machine.at(cycle + 1, lambda now: self.issue(waited, now))
-
-    def issue(self, waited: int, cycle: int) -> None:
-        instruction = self.stream.instructions[self.consumed]
-        fields = instruction.fields
-        machine = self.machine
-        if instruction.opcode is Opcode.SYNC:
-            self.sync(fields, waited, cycle)
-        elif instruction.opcode in (Opcode.GEMM, Opcode.VEC):
-            machine.arrays[self.tile, self.unit].issue(instruction.opcode, fields, waited, cycle, self.done)
-        else:
-            machine.movers[self.tile].own(instruction.opcode, fields, waited, cycle, self.done)
-
-    def sync(self, fields: dict[str, int], waited: int, cycle: int) -> None:
-        """Done when its post, the network and the trace have been served."""
-        machine, tile, unit = self.machine, self.tile, self.unit
-        todo = 1 + bool(fields.get("n", 0)) + bool(fields.get("post_n", 0))
-
-        def served(now: int) -> None:
-            nonlocal todo
-            todo -= 1
-            if todo == 0:
-                self.done(now)
-
-        def traced(now: int) -> None:
-            machine.executed.append(Executed(tile, unit, Opcode.SYNC, fields.get("tag", 0), waited, cycle, now + 1))
-            served(now)
-
-        if fields.get("n", 0):
-            machine.send_post(tile, 1 + unit, fields["tile"], fields["sem"], fields["n"], cycle, served)
-        if fields.get("post_n", 0):
-            machine.semaphores[tile].post(cycle, SYNC_POST + unit, fields["post_sem"], fields["post_n"], served)
-        machine.traces[tile].sync(cycle, unit, traced)
-
-    def done(self, cycle: int) -> None:
-        """The unit took the instruction in `cycle`."""
-        self.consumed += 1
-        if self.consumed < self.count:
-            self.loading = cycle + 1
-            self.machine.at(cycle + 1, self.next)
-        self.machine.at(cycle + 1, self.fetch)
-
-    def next(self, cycle: int) -> None:
-        if self.loading is not None:
-            self.load(self.loading)
 
 
 class _Array:

@@ -4,6 +4,7 @@ It shares no code with the lowering. It proves, or says what is wrong and where:
 
 - every instruction encodes, and its fields fit this chip: tiles, units, regions, addresses, semaphores, shapes;
 - code lies in DRAM, apart from other code, and nothing overwrites it; each stream is started once, as it lies;
+- no packets of the data plane can wait for each other in a circle, whatever ways they take (`circles`);
 - no hang in any timing: semaphores have one consumer each, so one run on tokens stands for all (`tokens`);
 - no semaphore passes 255 in any timing;
 - no data race: two accesses to a word, of which one writes, are ordered in every timing (`order`, `races`);
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 
 from meshloom.hw.config import ChipConfig
 
+from .circles import check_circles
 from .names import Names
 from .order import Order
 from .problems import CheckError, Problem, Problems, Report
@@ -73,6 +75,7 @@ def check(
     static.run()
     _tensors_inside(static, initial, outputs)
     problems.settle()
+    check_circles(static.steps, names, problems)
     tokens = run_tokens(static.steps, names, problems)
     problems.settle()
 

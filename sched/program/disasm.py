@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from meshloom.hw import isa
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import MOST_HOPS, ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Addend, Format, Opcode, VectorOp
+from meshloom.hw.noc.routes import DIRECTIONS, TURN_BITS, Turn
 
 from .names import Names, address_name, opcode_name, streams_of, tile_name, unit_name
 from .program import Instruction, Program
@@ -53,6 +54,16 @@ def _move(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
     body = [f"{fields['words']} words {ends[0]} -> {ends[1]}"]
     if fields["notify"]:
         body.append(f"notify s{fields['notify_sem']} of {tile_name(chip, fields['notify_tile'])}")
+    return body
+
+
+def _route(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
+    body = [f"virtual channel {fields['channel'] - 1}"] if fields["channel"] else []
+    if fields["routed"]:
+        entries = [fields["turns"] >> TURN_BITS * at & 3 for at in range(MOST_HOPS + 1)]
+        end = next((at for at, entry in enumerate(entries) if at and entry == Turn.EJECT), len(entries))
+        turns = [DIRECTIONS[entries[0]], *(Turn(entry).name.lower() for entry in entries[1:end])]
+        body.append(f"{end} hops: {', '.join(turns)}")
     return body
 
 
@@ -115,6 +126,7 @@ _BODIES: dict[Opcode, Callable[[Mapping[str, int], ChipConfig], list[str]]] = {
     Opcode.GEMM: _gemm,
     Opcode.VEC: _vec,
     Opcode.FETCH: _fetch,
+    Opcode.ROUTE: _route,
 }
 
 
@@ -150,7 +162,7 @@ def format_tables() -> str:
             parts.append(_table(layout, header))
         else:
             parts.append("The header only.")
-    packets = (isa.DATA_HEAD, isa.REQUEST_HEAD, isa.POST, isa.STATE, isa.TRACE)
+    packets = (isa.DATA_HEAD, isa.ARRIVAL, isa.REQUEST_HEAD, isa.POST, isa.STATE, isa.TRACE)
     for layout in packets:
         parts += [f"## {layout.name}", f"{layout.width} bits.", _table(layout, 0)]
     for enum in (isa.Unit, isa.Region, isa.Addend, isa.VectorOp, isa.Cause, isa.Part, isa.Waits):

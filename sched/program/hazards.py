@@ -31,14 +31,16 @@ class Event(IntEnum):
 
 class EventClass(NamedTuple):
     """Events that happen in list order: GEMMs of one core, VECs of one core (issuer = executor = target); reads of
-    moves that one tile issues and one tile executes (target -1); landings of those in one target tile. `unit` issues
-    them."""
+    moves that one tile issues and one tile executes (target -1); landings of those in one target tile that go the same
+    way there (`channel` and `route` of `Move`). `unit` issues them."""
 
     event: Event
     unit: Unit
     issuer: int
     executor: int
     target: int
+    channel: int | None = None
+    route: tuple[int, ...] | None = None
 
 
 class Dependence(NamedTuple):
@@ -61,7 +63,9 @@ def event_class(op: Operation, event: Event) -> EventClass:
     """The class of one of an operation's events."""
     if not isinstance(op, Move):
         return EventClass(Event.COMPLETE, unit_of(op), op.core, op.core, op.core)
-    return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, op.dst.tile if event is Event.LANDED else -1)
+    if event is Event.READ:
+        return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, -1)
+    return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, op.dst.tile, op.channel, op.route)
 
 
 class _Words(NamedTuple):

@@ -1,7 +1,8 @@
 """Schedule -> Program: one instruction for each operation, dependences between streams as semaphore waits.
 
 A MOVE belongs to the stream of its issuer's mover, a GEMM to that of its core's matrix unit, a VEC to that of its
-vector unit; a unit without operations has no stream. `waits` finds out who waits for what and who posts it.
+vector unit; a unit without operations has no stream. A MOVE with a route or channel of its own follows a ROUTE, which
+goes ahead while the MOVE may have to wait. `waits` finds out who waits for what and who posts it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ..validation import validate
 from .hazards import Event, dependences, unit_of
 from .program import Instruction, Program, ProgramError, next_tag, place
 from .waits import Channel, Item, Key, Numbers, Pass, Post
+from .ways import route_fields
 
 #: Posts that a channel may hold before its consumer must have taken one; a semaphore has 8 bits.
 POST_LIMIT = 192
@@ -95,6 +97,9 @@ def _assemble(schedule: Schedule, chip: ChipConfig, numbers: Numbers, done: Pass
                 syncs += 1
             header = _wait(item.waits[-1]) if item.waits else {}
             if item.op >= 0:
+                if route := _route(operations[item.op], chip):
+                    code.append(Instruction(Opcode.ROUTE, {"tag": next_tag(syncs)} | route))
+                    syncs += 1
                 header["tag"] = next_tag(item.op)
                 code.append(_operation(item.op, operations[item.op], header, done.slots))
                 continue
@@ -113,6 +118,15 @@ def _assemble(schedule: Schedule, chip: ChipConfig, numbers: Numbers, done: Pass
 
 def _wait(channel: Channel) -> dict[str, int]:
     return {"wait_sem": channel.semaphore, "wait_n": 1}
+
+
+def _route(op: Operation, chip: ChipConfig) -> dict[str, int]:
+    """Body fields of the ROUTE that an operation needs; empty if it needs none."""
+    if not isinstance(op, Move):
+        return {}
+    # chips with one channel know no ROUTE for it
+    channel = None if op.channel == chip.channel_of(op.dst.tile) else op.channel
+    return route_fields(chip, op.route, channel)
 
 
 def _operation(index: int, op: Operation, header: dict[str, int], slots: dict[Post, Channel]) -> Instruction:

@@ -5,7 +5,9 @@ Events lie on chains, each totally ordered by the hardware:
     FRONT  (stream)                  its instructions leave the front end in order; a SYNC posts there and then
     UNIT   (stream)                  its own MOVEs read, or its GEMMs or VECs compute, in order; completion posts
     PULL   (stream, executing tile)  its forwarded MOVEs read there in order; completion posts there
-    LANDED (stream, executing tile, receiving tile)  its words arrive there in order; the notify posts
+    LANDED (stream, executing tile, receiving tile, way)  its words arrive there in order; the notify posts
+
+Words that go different ways between the same two tiles (another route or virtual channel) may overtake each other.
 
 The front end hands an instruction to its unit and goes on, so a SYNC behind a GEMM does **not** wait for that GEMM.
 
@@ -159,7 +161,9 @@ class Order:
             key = (Kind.UNIT, stream) if at == tile else (Kind.PULL, stream, at)
             run, run_tick = self._tick(key, stream, position)
             if step.opcode is Opcode.MOVE:
-                land, land_tick = self._tick((Kind.LANDED, stream, at, fields["dst_tile"]), stream, position)
+                channel, tiles = step.way or (0, ())
+                way = (Kind.LANDED, stream, at, fields["dst_tile"], channel, *tiles)
+                land, land_tick = self._tick(way, stream, position)
         if step.opcode is Opcode.FETCH:
             goal = (fields["tile"], fields["unit"])
             starts = next(i for i, s in enumerate(self.names.streams) if (int(s.tile), int(s.unit)) == goal)

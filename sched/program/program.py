@@ -87,6 +87,11 @@ class Program:
         return found
 
     @property
+    def ahead(self) -> bool:
+        """Whether a controller sends its operations ahead of time."""
+        return any(one.opcode is Opcode.ORDER for stream in self.streams for one in stream.instructions)
+
+    @property
     def instructions(self) -> int:
         """Instructions of all streams, without the boot stream."""
         return sum(len(stream.instructions) for stream in self.streams)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from random import Random
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, tile_address, tile_position
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Region, Unit, VectorOp, address
+from meshloom.hw.noc.routes import NEIGHBOURS
 
+from .circles import Roads
 from .program import Instruction, Program, Stream, place
+from .ways import route_fields, way_of
 
 #: Words of each memory that one thread of a random program uses.
 SLICE = 64
@@ -52,6 +56,42 @@ def random_move(random: Random, src: tuple[int, int], dst: tuple[int, int], room
             f"{name}_stride": run + gap,
         }
     return fields
+
+
+def random_path(random: Random, tiles: Collection[int], source: int, target: int, hops: int) -> tuple[int, ...] | None:
+    """A path of at most `hops` hops that visits none of the `tiles` twice, as chance leads it, or None."""
+    path = [source]
+    while path[-1] != target and len(path) <= hops:
+        x, y = tile_position(path[-1])
+        there = (tile_address(x + dx, y + dy) for dx, dy in NEIGHBOURS.values() if x + dx >= 0 and y + dy >= 0)
+        free = [tile for tile in there if tile in tiles and tile not in path]
+        if not free:
+            return None
+        path.append(random.choice(free))
+    return tuple(path) if len(path) > 1 and path[-1] == target else None
+
+
+def random_route(
+    random: Random, chip: ChipConfig, source: int, target: int, roads: Roads, tries: int = 8
+) -> dict[str, int] | None:
+    """Body of a ROUTE for a MOVE between two tiles, on any channel and now and then along any path, that makes no
+    circle with the ways on `roads`, where it is added. None on a chip without ways to choose from, or if chance finds
+    none in `tries`."""
+    noc = chip.noc
+    if noc.data_vcs == 1 and not noc.route_hops:
+        return None
+    for _ in range(tries):
+        fields = {"channel": number} if (number := random.randint(0, noc.data_vcs)) else {}
+        if noc.route_hops and random.random() < 0.7:
+            path = random_path(random, chip.tiles, source, target, noc.route_hops)
+            if path is None:
+                continue
+            fields |= route_fields(chip, path, None)
+        way = way_of(chip, source, target, fields)
+        if roads.admits(way):
+            roads.add(way, "random")
+            return fields
+    return None
 
 
 def random_gemm(random: Random, chip: ChipConfig, slices: dict[Region, int], room: dict[Region, int]) -> dict[str, int]:
@@ -180,6 +220,7 @@ class _Builder:
         self.random, self.chip = random, chip
         self.codes: dict[tuple[int, Unit], list[Instruction]] = {}
         self.tag = 0
+        self.roads = Roads.of_chip(chip)
 
     def add(self, at: int, unit: Unit, opcode: Opcode, /, **fields: int) -> None:
         """Appends an instruction with the next tag."""
@@ -204,6 +245,15 @@ class _Builder:
         """A MOVE of the thread; its landing is the new token."""
         goal, unit = self.random.choice([(issuer, Unit.MOVER), (thread.core, Unit.MATRIX), (thread.core, Unit.VECTOR)])
         wait = self.take(thread, issuer, Unit.MOVER)
+        steered = self.chip.noc.data_vcs > 1 or self.chip.noc.route_hops > 0
+        if steered and self.random.random() < 0.5:
+            route = random_route(self.random, self.chip, body["src_tile"], body["dst_tile"], self.roads)
+            if route is not None:
+                first = self.random.random() < 0.5  # who waits
+                self.add(issuer, Unit.MOVER, Opcode.ROUTE, **(wait if first else {}), **route)
+                wait = {} if first else wait
+                if self.random.random() < 0.2:
+                    self.add(issuer, Unit.MOVER, Opcode.SYNC)
         notify = {"notify": 1, "notify_tile": goal, "notify_sem": self.semaphore(thread, unit)}
         self.add(issuer, Unit.MOVER, Opcode.MOVE, **wait, **body, **notify)
         thread.token = (goal, unit)
@@ -299,6 +349,37 @@ def random_program(random: Random, chip: ChipConfig, operations: int, threads: i
         builder.add(tile, unit, Opcode.SYNC, tile=chip.host, sem=0, n=1)
     streams, boot = _placed(builder, chip, threads * big)
     return Program(chip.digest, streams, boot, {})
+
+
+def with_fire_times(random: Random, program: Program, chip: ChipConfig, share: float = 0.1) -> Program:
+    """The program with a fire time for a `share` of its instructions, none of them late when the chip runs it.
+
+    The model says when an instruction is ready, which is less some cycles later when others wait for their time: so a
+    time that turns out too early is moved on until none is. Raises ModelError for a program that hangs.
+    """
+    from ..model.frontend import LateError
+    from ..model.timeline import play
+
+    end = play(program, chip).cycles
+    streams = {(stream.tile, stream.unit): list(stream.instructions) for stream in program.streams}
+
+    def timed(key: tuple[int, Unit], position: int, fire: int) -> None:
+        instruction = streams[key][position]
+        streams[key][position] = Instruction(instruction.opcode, instruction.fields | {"fire_at": fire})
+
+    for key, code in streams.items():
+        for position in range(len(code)):
+            if random.random() < share:
+                timed(key, position, random.randint(1, end))
+    while True:
+        found = tuple(replace(s, instructions=tuple(streams[s.tile, s.unit])) for s in program.streams)
+        changed = replace(program, streams=found)
+        try:
+            play(changed, chip)
+        except LateError as late:
+            timed((late.stream.tile, late.stream.unit), late.position, late.cycle + random.choice((0, 0, 1, 40)))
+        else:
+            return changed
 
 
 def _placed(builder: _Builder, chip: ChipConfig, used: int) -> tuple[tuple[Stream, ...], Stream]:

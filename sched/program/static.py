@@ -9,18 +9,22 @@ import numpy as np
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
 from meshloom.hw.isa import FETCH_TAG, Addend, IsaError, Opcode, Region, Unit, VectorOp, decode, encode
+from meshloom.hw.noc.routes import RouteError
 
 from .accesses import Access, gemm_accesses, move_accesses, region_words, vec_accesses
 from .names import Names, opcode_name, region_name, unit_name
 from .problems import Problems
 from .program import Instruction, Program, Stream
+from .ways import Way, way_of
 
 #: Which instructions the stream of a unit may hold (END: the boot stream's last one only).
 ACCEPTS = {
-    Unit.MOVER: (Opcode.SYNC, Opcode.MOVE, Opcode.FETCH, Opcode.END),
+    Unit.MOVER: (Opcode.SYNC, Opcode.MOVE, Opcode.FETCH, Opcode.ROUTE, Opcode.END),
     Unit.MATRIX: (Opcode.SYNC, Opcode.GEMM),
     Unit.VECTOR: (Opcode.SYNC, Opcode.VEC),
 }
+#: Cycles from an instruction's turn to fire to that of the next, if its unit takes it at once.
+ISSUE_CYCLES = 3
 #: Fields that count things, of which there must be at least one.
 COUNTS = {
     Opcode.GEMM: (
@@ -37,11 +41,12 @@ COUNTS = {
 
 @dataclass(frozen=True)
 class Step:
-    """A decoded instruction: all fields, and what it reads and writes."""
+    """A decoded instruction: all fields, what it reads and writes, and for a MOVE the way that its packets take."""
 
     opcode: Opcode
     fields: dict[str, int]
     accesses: tuple[Access, ...] = ()
+    way: Way | None = None
 
 
 class StaticCheck:
@@ -52,6 +57,8 @@ class StaticCheck:
         self.steps: list[list[Step]] = []
         #: Code intervals [begin, end) of each DRAM tile, with the number of the stream.
         self.code: dict[int, list[tuple[int, int, int]]] = {tile: [] for tile in chip.drams}
+        self._route: tuple[int, Step] | None = None  # a ROUTE that no MOVE has followed yet, and where it stands
+        self._earliest = 0  # cycle in which the instruction can fire at best
 
     def run(self) -> None:
         """All static checks."""
@@ -142,6 +149,7 @@ class StaticCheck:
 
     def _stream(self, number: int, stream: Stream) -> None:
         steps = []
+        self._route, self._earliest = None, 0
         for position, instruction in enumerate(stream.instructions):
             if self.problems.full:
                 break
@@ -150,6 +158,7 @@ class StaticCheck:
                 step = self._instruction(number, position, stream, step)
             steps.append(step if step is not None else Step(Opcode.SYNC, dict.fromkeys(("wait_n", "post_n", "n"), 0)))
         self.steps.append(steps)
+        self._unused(number)
 
     def _decode(self, number: int, position: int, instruction: Instruction) -> Step | None:
         try:
@@ -175,6 +184,7 @@ class StaticCheck:
             elif fields[which] >= chip.semaphores:
                 problem(f"{which} = {fields[which]}", f"{chip.name} has semaphores 0..{chip.semaphores - 1}")
 
+        self._time(fields["fire_at"], problem)
         if opcode not in ACCEPTS.get(stream.unit, ()):
             problem(f"the {unit_name(stream.unit)} does not execute {opcode_name(opcode)}", "use the other unit")
         if opcode is Opcode.END and (number, position) != (0, len(stream.instructions) - 1):
@@ -198,8 +208,12 @@ class StaticCheck:
         if len(self.problems.found) > before:
             return None
         accesses: tuple[Access, ...] = ()
-        if opcode is Opcode.MOVE:
+        way = None
+        if opcode is Opcode.ROUTE:
+            self._take_route(number, position, step, problem)
+        elif opcode is Opcode.MOVE:
             accesses = move_accesses(fields)
+            way = self._way(number, fields, problem)
         elif opcode is Opcode.GEMM:
             if fields["addend"] not in set(Addend):
                 problem(f"addend = {fields['addend']}", "0 = none, 1 = bias, 2 = partial sums")
@@ -213,7 +227,46 @@ class StaticCheck:
             accesses = tuple(vec_accesses(stream.tile, fields, chip.lanes))
         for access in accesses:
             self._inside(access, opcode is Opcode.MOVE, problem)
-        return Step(opcode, fields, accesses)
+        return Step(opcode, fields, accesses, way)
+
+    def _time(self, fire: int, problem: Callable[[str, str], None]) -> None:
+        """A fire time must not be past when an instruction's turn comes at the earliest."""
+        if fire:
+            if fire < self._earliest:
+                what = f"fire_at = {fire} is past when its turn comes, in cycle {self._earliest} at the earliest"
+                problem(what, f"fire it in {self._earliest} or later, or leave it 0")
+            self._earliest = max(self._earliest, fire)
+        self._earliest += ISSUE_CYCLES
+
+    def _take_route(self, number: int, position: int, step: Step, problem: Callable[[str, str], None]) -> None:
+        """A ROUTE is for the next MOVE of its stream; whether it leads there shows with that."""
+        noc = self.chip.noc
+        if noc.data_vcs == 1 and not noc.route_hops:
+            problem(f"{self.chip.name} has one channel, no source routes, and so no ROUTE", "leave it out")
+            return
+        if step.fields["post_n"]:
+            problem(f"post_n = {step.fields['post_n']}", "a ROUTE posts nothing: let the MOVE behind it do so")
+        self._unused(number)
+        self._route = position, step
+
+    def _unused(self, number: int) -> None:
+        """The end of the stream or another ROUTE has come where a MOVE should have."""
+        if self._route is not None:
+            where = self.names.instruction(number, self._route[0])
+            self.problems.add(where, "no MOVE follows that could take its way", "drop it, or put it before the MOVE")
+            self._route = None
+
+    def _way(self, number: int, fields: dict[str, int], problem: Callable[[str, str], None]) -> Way | None:
+        """The way of a MOVE's packets, with the ROUTE before it, if any."""
+        chip, source, target = self.chip, fields["src_tile"], fields["dst_tile"]
+        (position, route), self._route = self._route or (0, None), None
+        if target not in chip.tiles:
+            return None
+        try:
+            return way_of(chip, source, target, route.fields if route is not None else None)
+        except RouteError as error:
+            problem(f"cannot take the way of its ROUTE, [{position}]: {error}", "see `hw.noc.routes` for the entries")
+            return None
 
     def _vector(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
         """What a vector operation has no use for must be off."""

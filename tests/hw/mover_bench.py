@@ -9,7 +9,17 @@ from typing import Any
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
 from meshloom.hw.control.signatures import Issue, Request, SemPost
-from meshloom.hw.isa import DATA_HEAD, INSTRUCTIONS, TRACE, Opcode, Region, data_flit_bits, split_address
+from meshloom.hw.isa import (
+    ARRIVAL,
+    DATA_HEAD,
+    INSTRUCTIONS,
+    TRACE,
+    Opcode,
+    Region,
+    data_flit_bits,
+    route_field,
+    split_address,
+)
 from meshloom.hw.memory.mover import Mover
 
 from .unit_bench import Mood, Sink, Source, always, bits, faults_of, fields, simulate
@@ -24,10 +34,10 @@ REGIONS = {
 MOVE = INSTRUCTIONS[Opcode.MOVE]
 
 
-def chip(lanes: int = 4) -> ChipConfig:
+def chip(lanes: int = 4, **noc: Any) -> ChipConfig:
     floorplan = ["dram core spm", "host core dram"]
     return ChipConfig.model_validate(
-        {"name": "t", "lanes": lanes, "floorplan": floorplan, "dram": {"bytes_per_cycle": 4}}
+        {"name": "t", "lanes": lanes, "floorplan": floorplan, "dram": {"bytes_per_cycle": 4}, "noc": noc}
     )
 
 
@@ -38,13 +48,26 @@ def word_of(address: int) -> int:
 
 @dataclass
 class Packet:
-    """A data packet; cycles in which its head was first offered, taken, and its last word taken."""
+    """A data packet; cycles in which its head was first offered, taken, and its last word taken. What chips with more
+    in their heads say there: virtual channel, fields of `isa.ARRIVAL`, source route."""
 
     head: dict[str, int]
     words: list[int]
     shown: int
     first: int
     last: int
+    vc: int = 0
+    arrival: dict[str, int] | None = None
+    route: tuple[int, ...] | None = None
+
+
+class LinkSink(Sink):
+    """Takes flits of a link; `ready` says which virtual channels have room, bit by bit."""
+
+    def look(self, payload: int | None, ready: int, cycle: int) -> None:
+        if payload is not None:
+            ready = ready >> (payload >> len(self.port.payload.data) + 1) & 1
+        super().look(payload, ready, cycle)
 
 
 @dataclass
@@ -81,18 +104,21 @@ def run(
     starts: Sequence[int] | None = None,
     waited: int = 0,
     offer: Mood = always,
-    data: Mood = always,
+    data: Callable[[int], int] | None = None,
     forward: Mood = always,
     post: Mood = always,
     record: Mood = always,
     read: Mood = always,
     burst: Mood = always,
     latency: Callable[[], int] = lambda: 10,
+    config: ChipConfig | None = None,
+    now: int = 0,
 ) -> Outcome:
     """Runs instructions (as integers) of the own stream and requests of other tiles. `starts`: earliest cycle of each
     own instruction. `read`, `burst`: when the memory takes a word address, and DRAM a burst. `latency`: cycles from a
-    burst to its first word; further words follow one a cycle."""
-    config = chip()
+    burst to its first word; further words follow one a cycle. `data`: virtual channels with room, bit by bit (None:
+    all). `now`: the time in cycle 0."""
+    config = config or chip()
     unit = Mover(config, kind, REGIONS[kind])
     starts = starts or [0] * len(own)
     source = Source(
@@ -100,7 +126,7 @@ def run(
     )
     requests = Source(unit.remote, [(0, code) for code in remote], offer)
     sinks = {
-        "data": Sink(unit.data, data),
+        "data": LinkSink(unit.data, data or (lambda cycle: (1 << config.noc.data_vcs) - 1)),
         "forward": Sink(unit.forward, forward),
         "post": Sink(unit.post, post),
         "record": Sink(unit.record, record, fickle=True),  # the engine's records overtake the dispatcher's
@@ -118,6 +144,7 @@ def run(
 
     def before(cycle: int, context: Any) -> None:
         nonlocal answered, ready_at
+        context.set(unit.now, now + cycle)
         found = sinks["read"].got
         if found and found[-1][0] == cycle - 1:
             region, offset = found[-1][1] & 0xF, found[-1][1] >> 4
@@ -156,24 +183,47 @@ def run(
     out.forward = [(cycle, fields(Request, payload)) for cycle, payload in sinks["forward"].got]
     out.post = [(cycle, fields(SemPost, payload)) for cycle, payload in sinks["post"].got]
     out.record = [(cycle, fields(TRACE, payload)) for cycle, payload in sinks["record"].got]
-    _packets(sinks["data"], out, data_flit_bits(config))
+    _packets(sinks["data"], out, config)
     return out
 
 
-def _packets(sink: Sink, out: Outcome, width: int) -> None:
-    flits = [(shown, cycle, payload & ((1 << width) - 1), payload >> width)
+def _packets(sink: Sink, out: Outcome, config: ChipConfig) -> None:
+    width = data_flit_bits(config)
+    flits = [(shown, cycle, payload & ((1 << width) - 1), payload >> width & 1, payload >> width + 1)
              for shown, (cycle, payload) in zip(sink.shown, sink.got, strict=False)]  # fmt: skip
     at = 0
     while at < len(flits):
-        shown, first, bits_of_head, last = flits[at]
-        head = DATA_HEAD.unpack(bits_of_head)
+        shown, first, bits_of_head, last, vc = flits[at]
+        head, arrival, route = _head(bits_of_head, config)
         assert not last, "a packet has at least one word"
         body = flits[at + 1 : at + 1 + head["words"]]
         if len(body) < head["words"]:
             break  # cut off by the end of the simulation
         assert [flit[3] for flit in body] == [0] * (head["words"] - 1) + [1], "the tail is where the head says"
-        out.packets.append(Packet(head, [flit[2] & 0xFFFFFFFF for flit in body], shown, first, body[-1][1]))
+        assert {flit[4] for flit in body} == {vc}, "a packet keeps its channel"
+        words = [flit[2] & 0xFFFFFFFF for flit in body]
+        out.packets.append(Packet(head, words, shown, first, body[-1][1], vc, arrival, route))
         at += 1 + head["words"]
+
+
+def _head(word: int, config: ChipConfig) -> tuple[dict[str, int], dict[str, int] | None, tuple[int, ...] | None]:
+    """The three parts of a head: what all have, ARRIVAL if the chip has arrivals, the source route if it has one.
+
+    Every part has even parity (the route none), and bits of no part are zero."""
+    head = DATA_HEAD.unpack(word & (1 << DATA_HEAD.used) - 1)
+    assert (word & (1 << DATA_HEAD.used) - 1).bit_count() % 2 == 0
+    end, arrival, field = DATA_HEAD.used, None, route_field(config)
+    if config.noc.arrivals:
+        part = word >> end & (1 << ARRIVAL.used) - 1
+        assert part.bit_count() % 2 == 0
+        arrival = ARRIVAL.unpack(part)
+        end += ARRIVAL.used
+    route = None
+    if field is not None:
+        assert (field.flag_bit, field.first_bit) == (end, end + 1), "the route follows"
+        route, end = field.extract(word), field.end
+    assert word >> end == 0
+    return head, arrival, route
 
 
 def move(**values: int) -> int:
@@ -205,6 +255,27 @@ def packet_sizes(code: int) -> list[int]:
         sizes.append(min(f["dst_run"] - inside, f["words"] - at, PACKET_WORDS - address % PACKET_WORDS))
         at += sizes[-1]
     return sizes
+
+
+def check_words(out: Outcome, codes: Sequence[int]) -> None:
+    """The packets carry the words of these MOVEs, in this order, cut as promised, and only the last one notifies."""
+    at = 0
+    for code in codes:
+        f = MOVE.unpack(code)
+        sizes = packet_sizes(code)
+        packets = out.packets[at : at + len(sizes)]
+        at += len(sizes)
+        assert [packet.head["words"] for packet in packets] == sizes
+        found = [
+            ((packet.head["dst_tile"], packet.head["addr"] + i), word)
+            for packet in packets
+            for i, word in enumerate(packet.words)
+        ]
+        assert found == expected(code)
+        assert [packet.head["notify"] for packet in packets] == [0] * (len(sizes) - 1) + [f["notify"]]
+        for packet in packets:
+            assert (packet.head["notify_tile"], packet.head["notify_sem"]) == (f["notify_tile"], f["notify_sem"])
+    assert at == len(out.packets)
 
 
 def random_move(rng: random.Random, kind: TileKind, tag: int) -> int:

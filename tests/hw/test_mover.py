@@ -11,7 +11,7 @@ import pytest
 from meshloom.hw.config import TileKind
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Cause, Opcode, Region, Unit, address
 
-from .mover_bench import HERE, MOVE, Outcome, expected, move, packet_sizes, random_move, run
+from .mover_bench import HERE, MOVE, check_words, move, packet_sizes, random_move, run
 from .unit_bench import sometimes
 
 LOCAL = (TileKind.CORE, TileKind.SPM)
@@ -21,27 +21,6 @@ READS = {TileKind.CORE: Region.OUT, TileKind.SPM: Region.MAIN, TileKind.DRAM: Re
 
 def plain(kind: TileKind, **values: int) -> int:
     return move(**({"src": address(READS[kind], 5), "tag": 7} | values))
-
-
-def check_words(out: Outcome, codes: list[int]) -> None:
-    """The packets carry the words of these MOVEs, in this order, cut as promised, and only the last one notifies."""
-    at = 0
-    for code in codes:
-        f = MOVE.unpack(code)
-        sizes = packet_sizes(code)
-        packets = out.packets[at : at + len(sizes)]
-        at += len(sizes)
-        assert [packet.head["words"] for packet in packets] == sizes
-        found = [
-            ((packet.head["dst_tile"], packet.head["addr"] + i), word)
-            for packet in packets
-            for i, word in enumerate(packet.words)
-        ]
-        assert found == expected(code)
-        assert [packet.head["notify"] for packet in packets] == [0] * (len(sizes) - 1) + [f["notify"]]
-        for packet in packets:
-            assert (packet.head["notify_tile"], packet.head["notify_sem"]) == (f["notify_tile"], f["notify_sem"])
-    assert at == len(out.packets)
 
 
 # -- cycles -------------------------------------------------------------------------------------------------------

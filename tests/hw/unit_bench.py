@@ -92,7 +92,7 @@ class Sink:
     """
 
     port: Any
-    ready: Mood = always
+    ready: Callable[[int], int] = always
     fickle: bool = False
     got: list[tuple[int, int]] = field(default_factory=list)
     shown: list[int] = field(default_factory=list)
@@ -106,7 +106,7 @@ class Sink:
     def payloads(self) -> list[int]:
         return [payload for _, payload in self.got]
 
-    def look(self, payload: int | None, ready: bool, cycle: int) -> None:
+    def look(self, payload: int | None, ready: int, cycle: int) -> None:
         """What stands at the port in a cycle (None: nothing is offered)."""
         if self.kept is not None and not self.fickle:
             assert payload == self.kept, f"an offer changed or was withdrawn in cycle {cycle}"

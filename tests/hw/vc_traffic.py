@@ -79,8 +79,9 @@ def run(
     accept: Callable[[Any, int, int], bool] = lambda name, vc, cycle: True,
     faults: Mapping[Any, tuple[Any, Any]] | None = None,
     strobes: Mapping[Any, Any] | None = None,
+    also: Callable[[Any], Any] | None = None,
 ) -> Traffic:
-    """Simulates `cycles` cycles.
+    """Simulates `cycles` cycles; `also` is a testbench that runs beside.
 
     `offer(name, cycle)` and `accept(name, vc, cycle)` say whether an input offers a new flit, and an output has room
     for one of a virtual channel. Senders take their channels in turns, among those that have a flit and are ready;
@@ -154,6 +155,8 @@ def run(
     simulator = Simulator(design)
     simulator.add_clock(1e-6)
     simulator.add_testbench(testbench)
+    if also is not None:
+        simulator.add_testbench(also)
     simulator.run()
     return traffic
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from meshloom.hw.isa import Opcode, Region
 from meshloom.sched.functional import Memories, execute_one
 from meshloom.sched.program.program import Instruction, Program, from_words
+from meshloom.sched.program.ways import Way, way_of
 from meshloom.sched.schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Move, Span, Vec
 
 
@@ -19,8 +21,8 @@ class Failure(AssertionError):
 class _Transfer:
     """A MOVE that a mover executes word by word."""
 
-    def __init__(self, fields: dict[str, int]) -> None:
-        self.fields, self.sent = fields, 0
+    def __init__(self, fields: dict[str, int], way: Way) -> None:
+        self.fields, self.way, self.sent = fields, way, 0
         self.src, self.dst = (
             Span(
                 tile=fields[f"{side}_tile"],
@@ -44,12 +46,13 @@ class _Front:
 
     def __init__(self, tile: int, unit: int, code: tuple[Instruction, ...]) -> None:
         self.tile, self.unit, self.code, self.at = tile, unit, code, 0
+        self.route: dict[str, int] | None = None  # of the next MOVE
 
 
 class Interleaver:
     """Executes a program word by word in random order, bound only by what docs/architecture.md promises: streams in
-    order, requests and posts in order between two tiles, data in order between two tiles, GEMMs of a core in order, and
-    VECs of a core in order."""
+    order, requests and posts in order between two tiles, data in order between two tiles that goes the same way, GEMMs
+    of a core in order, and VECs of a core in order."""
 
     def __init__(self, program: Program, memories: Memories, seed: int) -> None:
         self.chip, self.memories, self.rng = memories.chip, memories, random.Random(seed)
@@ -59,7 +62,7 @@ class Interleaver:
         self.most = 0  # that any semaphore but the host's ever held
         self.fronts: dict[tuple[int, int], _Front] = {}
         self.transfers: dict[tuple[int, int], deque[_Transfer]] = {}  # (requester, executor)
-        self.data: dict[tuple[int, int], deque[Callable[[], None]]] = {}
+        self.data: dict[Way, deque[Callable[[], None]]] = {}
         self.posts: dict[tuple[int, int], deque[tuple[int, int]]] = {}
         self.units: dict[tuple[int, Opcode], deque[tuple[dict[str, int], Gemm | Vec]]] = {}
         self.fetches: deque[dict[str, int]] = deque()
@@ -96,7 +99,7 @@ class Interleaver:
             if front.at < len(front.code) and self._ready(front):
                 found.append((("front", key), lambda front=front: self._issue(front)))
         found += [(("compute", key), lambda key=key: self._compute(key)) for key, queue in self.units.items() if queue]
-        queues = (
+        queues: Any = (  # of different keys
             ("read", self.transfers, self._read),
             ("land", self.data, self._land),
             ("post", self.posts, self._deliver),
@@ -125,7 +128,11 @@ class Interleaver:
                 self.posts.setdefault((front.tile, fields["tile"]), deque()).append((fields["sem"], fields["n"]))
         elif opcode is Opcode.MOVE:
             key = (front.tile, fields["src_tile"])
-            self.transfers.setdefault(key, deque()).append(_Transfer(fields))
+            way = way_of(self.chip, fields["src_tile"], fields["dst_tile"], front.route)
+            self.transfers.setdefault(key, deque()).append(_Transfer(fields, way))
+            front.route = None
+        elif opcode is Opcode.ROUTE:
+            front.route = fields
         elif opcode in (Opcode.GEMM, Opcode.VEC):
             kind, names = (Gemm, GEMM_FIELDS) if opcode is Opcode.GEMM else (Vec, VEC_FIELDS)
             body = {name: value for name, value in fields.items() if name in names}
@@ -140,7 +147,7 @@ class Interleaver:
 
     def _read(self, key: tuple[int, int]) -> None:
         transfer = self.transfers[key][0]
-        fields, way = transfer.fields, (transfer.src.tile, transfer.dst.tile)
+        fields = transfer.fields
         word = transfer.word(transfer.sent)
         held = self.memories.region(word.src.tile, word.src.address >> 24)[word.src.address & 0xFFFFFF].copy()
         transfer.sent += 1
@@ -153,12 +160,12 @@ class Interleaver:
                 link = (word.dst.tile, fields["notify_tile"])
                 self.posts.setdefault(link, deque()).append((fields["notify_sem"], 1))
 
-        self.data.setdefault(way, deque()).append(land)
+        self.data.setdefault(transfer.way, deque()).append(land)
         if last:
             self.transfers[key].popleft()
             self._add(transfer.src.tile, fields["post_sem"], fields["post_n"])
 
-    def _land(self, key: tuple[int, int]) -> None:
+    def _land(self, key: Way) -> None:
         self.data[key].popleft()()
 
     def _deliver(self, key: tuple[int, int]) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 
 from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig
 from meshloom.hw.isa import Region, VectorOp, address
 from meshloom.sched.functional import Memories, execute
+from meshloom.sched.program.circles import Roads
 from meshloom.sched.program.program import Program
+from meshloom.sched.program.random_programs import random_path
+from meshloom.sched.program.ways import Way
 from meshloom.sched.schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
 from meshloom.sched.validation import validate
 
@@ -33,7 +37,7 @@ def small_chip(**changes: object) -> ChipConfig:
     return ChipConfig.model_validate(values | changes)
 
 
-def schedule_of(operations: list[Operation], chip: ChipConfig) -> Schedule:
+def schedule_of(operations: Sequence[Operation], chip: ChipConfig) -> Schedule:
     return Schedule(
         chip=chip.name, chip_digest=chip.digest, workload="random", scheduler="test", operations=tuple(operations)
     )
@@ -64,11 +68,25 @@ def copy_of_a(words: int) -> dict[str, int]:
 
 
 def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[Operation]:
-    """Valid operations between all memories; they overlap a lot."""
+    """Valid operations between all memories; they overlap a lot. Some moves go ways of their own where a chip has such,
+    and none that let packets wait for each other in a circle."""
     places = [(t, r) for t in chip.tiles for r in DATA_REGIONS]
     places = [place for place in places if memory_words(chip, *place)]
     issuers = [tile for tile in chip.tiles if tile != chip.host]
     found: list[Operation] = []
+    noc, roads = chip.noc, Roads.of_chip(chip)
+
+    def ways(source: int, target: int) -> dict[str, object]:
+        channel = rng.randrange(noc.data_vcs) if noc.data_vcs > 1 and rng.random() < 0.5 else None
+        route = None
+        if noc.route_hops and rng.random() < 0.5:
+            route = random_path(rng, chip.tiles, source, target, noc.route_hops)
+        if route is not None:
+            way = Way(chip.channel_of(target) if channel is None else channel, route)
+            if not roads.admits(way):
+                return {"channel": channel}
+            roads.add(way, "random")
+        return {"channel": channel, "route": route}
 
     def span(words: int) -> Span:
         tile, region = rng.choice(places)
@@ -82,6 +100,7 @@ def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[
             src, dst = span(words), span(words)
             issuer = rng.choice((src.tile, dst.tile, rng.choice(issuers)))
             op: Operation = Move(issuer=issuer, src=src, dst=dst, words=words, label=f"move {len(found)}")
+            op = op.model_copy(update=ways(src.tile, dst.tile))
         elif rng.random() < 0.4:
             op = Vec(core=rng.choice(chip.cores), fields=random_vec(rng), label=f"vec {len(found)}")
         else:

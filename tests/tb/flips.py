@@ -35,25 +35,32 @@ from meshloom.tb.device import SimulatedDevice
 
 #: Where a bit can flip at a router: on the way in from its tile, or on the way out.
 PLACES = ("inject", *NEIGHBOURS, LOCAL)
-#: Number of the bit that says that a flit is the last of its packet.
-LAST = 0xFFFF
+#: Number of the bit that says that a flit is the last of its packet, and of the lowest of its virtual channel.
+LAST, CHANNEL = 0xFFFF, 0xFFF0
 
 FLIPPER = """
-module flipper #(parameter PLANE = 0, parameter PLACE = 0, parameter WIDTH = 65) (
-  input clk, input rst, input valid, input ready, input [WIDTH-1:0] from, output [WIDTH-1:0] to
+module flipper #(parameter PLANE = 0, parameter PLACE = 0, parameter BITS = 64, parameter VCS = 1,
+                 parameter WIDTH = 65) (
+  input clk, input rst, input valid, input [VCS-1:0] ready, input [WIDTH-1:0] from, output [WIDTH-1:0] to
 );
   reg [63:0] flips [0:1023];
   initial $readmemh("flips.hex", flips);
   wire [63:0] wanted = flips[bench.job];
-  reg [15:0] packet; reg [7:0] flit; integer file;
+  wire [1:0] vc = VCS > 1 ? from >> (BITS + 1) : 0;
+  // flits of a packet may have those of other channels between them
+  reg [15:0] packets; reg [15:0] packet_of [0:3]; reg [7:0] flit_of [0:3]; integer file, i;
+  wire [7:0] flit = flit_of[vc];
+  wire [15:0] packet = flit == 0 ? packets : packet_of[vc];
   wire here = wanted[63:56] == PLANE && wanted[55:40] == PLACE && wanted[39:24] == packet && wanted[23:16] == flit;
-  wire [15:0] bit_ = wanted[15:0] == 16'hffff ? WIDTH - 1 : wanted[15:0];
+  wire [15:0] bit_ = wanted[15:0] == 16'hffff ? BITS :
+                     wanted[15:0] >= 16'hfff0 ? BITS + 1 + wanted[3:0] : wanted[15:0];
   assign to = here ? from ^ ({{(WIDTH-1){1'b0}}, 1'b1} << bit_) : from;
   always @(posedge clk) begin
-    if (rst) begin packet <= 0; flit <= 0; end
-    else if (valid && ready) begin
-      flit <= from[WIDTH-1] ? 0 : flit + 1;
-      packet <= packet + from[WIDTH-1];
+    if (rst) begin packets <= 0; for (i = 0; i < 4; i = i + 1) flit_of[i] <= 0; end
+    else if (valid && ready[vc]) begin
+      flit_of[vc] <= from[BITS] ? 0 : flit + 1;
+      packet_of[vc] <= packet;
+      packets <= packets + (flit == 0);
       if (here) begin
         file = $fopen("flipped.txt", "a");
         $fdisplay(file, "%0d", bench.job);
@@ -67,7 +74,8 @@ endmodule
 
 @dataclass(frozen=True)
 class Flip:
-    """Bit `bit` of flit `flit` (0 = the head) of packet number `packet` (from 0) at a place of a tile's router."""
+    """Bit `bit` of flit `flit` (0 = the head) of packet number `packet` (from 0, in the order of heads) at a place of a
+    tile's router."""
 
     plane: str
     tile: int
@@ -108,7 +116,9 @@ class _FlippingRouter(VcRouter):
             "flipper",
             p_PLANE=self._number,
             p_PLACE=tile_address(self.x, self.y) * 8 + PLACES.index(place),
-            p_WIDTH=self.plane.bits + 1,
+            p_BITS=self.plane.bits,
+            p_VCS=self.plane.vcs,
+            p_WIDTH=len(source.payload.as_value()),
             i_clk=ClockSignal(),
             i_rst=ResetSignal(),
             i_valid=source.valid,

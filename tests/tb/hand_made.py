@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import load
+from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import INSTRUCTION_BYTES, Opcode, Region, Unit, VectorOp, address
 from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.tb.device import FILL, Job
@@ -72,10 +72,10 @@ def vec(tag: int, op: VectorOp, pixels: int, **fields: int) -> Instruction:
     return Instruction(Opcode.VEC, {"tag": tag} | shape | fields)
 
 
-def program(streams: Mapping[tuple[int, Unit], Sequence[Instruction]]) -> Program:
+def program(streams: Mapping[tuple[int, Unit], Sequence[Instruction]], chip: ChipConfig = CHIP) -> Program:
     """Streams in DRAM from word CODE on, started by a boot stream that waits for `finish` of each."""
-    placed, boot = place({key: tuple(code) for key, code in streams.items()}, {DRAM: CODE}, CHIP)
-    return Program(CHIP.digest, placed, boot, {})
+    placed, boot = place({key: tuple(code) for key, code in streams.items()}, {DRAM: CODE}, chip)
+    return Program(chip.digest, placed, boot, {})
 
 
 def random_words(rng: np.random.Generator, words: int) -> Words:

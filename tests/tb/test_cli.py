@@ -6,6 +6,7 @@ The engine that co-simulates is replaced by one that reports rows at once: what 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,7 +30,20 @@ from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import BiasLayout
 from meshloom.tb.cli import app
 from meshloom.tb.report import CAUSES, LOG_WIDTH
-from meshloom.tb.results import LayerFigures, NetworkFigures, OnEvent, Plan, Row, Stage, Status, load
+from meshloom.tb.results import (
+    Congestion,
+    LayerFigures,
+    LinkFigures,
+    NetworkFigures,
+    OnEvent,
+    PacketFigures,
+    Plan,
+    Row,
+    SourceFigures,
+    Stage,
+    Status,
+    load,
+)
 from meshloom.tb.sources import NetworkSource
 
 from ..sched.float_models import FloatModel
@@ -62,9 +76,16 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, .
         calls: list[tuple[Any, ...]] = []
 
         def run(
-            workloads: list[str], chip: str, scheduler: str, simulator: str, waves: bool, jobs: int, on_event: OnEvent
+            workloads: list[str],
+            chip: str,
+            scheduler: str,
+            simulator: str,
+            waves: bool,
+            jobs: int,
+            on_event: OnEvent,
+            links: bool,
         ) -> list[Row]:
-            calls.append((workloads, chip, scheduler, simulator, waves, jobs))
+            calls.append((workloads, chip, scheduler, simulator, waves, jobs, links))
             on_event(Plan(len(script)))
             for step in script:
                 if isinstance(step, BaseException):
@@ -108,24 +129,45 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_run_passes_everything_on(folder: Path, engine: Any) -> None:
     calls = engine(row())
-    options = ["--chip", "tiny", "--scheduler", "mine", "--simulator", "icarus", "--waves", "--jobs", "3"]
+    options = ["--chip", "tiny", "--scheduler", "mine", "--simulator", "icarus", "--waves", "--jobs", "3", "--links"]
     shown = invoke("run", "gemm:8x8x8", "resnet8/fc", *options)
     assert shown.exit_code == 0, shown.output
-    assert calls == [(["gemm:8x8x8", "resnet8/fc"], "tiny", "mine", "icarus", True, 3)]
+    assert calls == [(["gemm:8x8x8", "resnet8/fc"], "tiny", "mine", "icarus", True, 3, True)]
 
 
 def test_run_defaults_and_regression(folder: Path, engine: Any) -> None:
     calls = engine(row())
     assert invoke("run", "--regression").exit_code == 0
-    ((workloads, chip, scheduler, simulator, waves, jobs),) = calls
-    assert (workloads, chip, scheduler, simulator, waves) == (
+    ((workloads, chip, scheduler, simulator, waves, jobs, links),) = calls
+    assert (workloads, chip, scheduler, simulator, waves, links) == (
         ["regression"],
         "quad16",
         "loop_order",
         "verilator",
         False,
+        False,
     )
     assert jobs >= 1
+
+
+def test_links_and_congestion_are_shown(folder: Path, engine: Any) -> None:
+    links = [
+        LinkFigures(tile=0x12, port="east", busy=250, blocked=50, cycles=1000),
+        LinkFigures(tile=0x12, port="local", busy=1000, blocked=0, cycles=1000),
+    ]
+    packets = PacketFigures(count=1234, mean=45.26, worst=301, idle_mean=30.0, worst_late=255)
+    sources = (SourceFigures(tile=0x12, moves=7, ideal_cycles=300, real_cycles=1200),)
+    level = Congestion(ideal_cycles=300, real_cycles=1200, sources=sources, packets=packets)
+    engine(row(rtl_cycles=1000, model_cycles=1000, links=links, congestion=level))
+    output = invoke("run", "gemm:8x8x8", "--chip", "tiny", "--links").output
+    assert "gemm:8x8x8 on tiny: data plane" in output
+    assert re.search(r"\(2,1\) +east +250 +50 +25\.0 % +16\.7 %", output)
+    assert re.search(r"\(2,1\) +tile +1,000 +0 +100\.0 % +0\.0 %", output)
+    assert re.search(r"\(2,1\) +7 +300 +1,200 +0\.250", output)
+    assert re.search(r"all +7 +300 +1,200 +0\.250", output)
+    assert "1,234 packets, 45.3 cycles on their way in the mean (alone 30.0), 301 at worst, at most 255 late" in output
+    engine(row())
+    assert "data plane" not in invoke("run", "gemm:8x8x8", "--chip", "tiny").output
 
 
 def test_run_leaves_results(folder: Path, engine: Any) -> None:

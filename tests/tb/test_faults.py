@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 import pytest
 
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Cause, Opcode, Region, Unit, address
+from meshloom.hw.noc.routes import DIRECTIONS
 from meshloom.hw.timing import GEMM_ISSUE_CYCLES
 from meshloom.sched.program.program import Instruction
 from meshloom.tb.build import build
 from meshloom.tb.device import Fault, Job, Run, SimulatedDevice
 
 from .hand_made import CHIP, CORE, DRAM, HOST, SPM, Raw, endless, finish, gemm, move, notify, program, sync
+from .ways import WAYS, route
 
 MAIN = Region.MAIN
 NOWHERE = 0x22  # the floorplan is 2 x 2
@@ -22,11 +25,13 @@ BOUND = 3000
 
 @dataclass(frozen=True)
 class Wrong:
-    """A program and its fault. `line`: a part of what people read."""
+    """A program and its fault. `line`: a part of what people read. `chip`: `CHIP` or `WAYS`, which have their tiles in
+    the same places."""
 
     streams: dict[tuple[int, Unit], Sequence[Instruction]]
     fault: Fault
     line: str
+    chip: ChipConfig = CHIP
 
 
 #: Waits for what never comes, so that the run cannot end before something goes wrong in a memory far away.
@@ -49,6 +54,9 @@ FETCH = INSTRUCTIONS[Opcode.FETCH].pack({"opcode": Opcode.FETCH, "tag": 7, "tile
 BUSY = {"tag": 8, "tile": CORE, "unit": int(Unit.MATRIX), "dram": DRAM, "addr": 0x777, "count": 1}
 RESERVED = INSTRUCTIONS[Opcode.MOVE].pack({"opcode": Opcode.MOVE, "tag": 7}) | 1 << 255
 LOOSE = INSTRUCTIONS[Opcode.GEMM].pack({"opcode": Opcode.GEMM, "tag": 7}) | 1 << INSTRUCTIONS[Opcode.GEMM].used
+
+#: The first entry of a route southwards: the floorplan ends there.
+SOUTH = DIRECTIONS.index("south")
 
 WRONG = {
     "illegal opcode": Wrong(
@@ -190,6 +198,42 @@ WRONG = {
         Fault(Cause.STREAM_BUSY, CORE, Unit.MATRIX, 8, 0x777),
         "STREAM_BUSY in core@(1,0) matrix, tag 8, value 0x777",
     ),
+    "a virtual channel that is not there": Wrong(
+        spm(Instruction(Opcode.ROUTE, {"tag": 7, "channel": 4}), move(8, (SPM, MAIN, 0), (DRAM, MAIN, 0), 2)),
+        Fault(Cause.ROUTE, SPM, Unit.MOVER, 7, 4),
+        "ROUTE in spm@(1,1) mover, tag 7, value 0x4",
+        WAYS,
+    ),
+    "a route on a chip without ways": Wrong(
+        spm(Instruction(Opcode.ROUTE, {"tag": 7, "channel": 1})),
+        Fault(Cause.ILLEGAL_OPCODE, SPM, Unit.MOVER, 7, Opcode.ROUTE),
+        "ILLEGAL_OPCODE in spm@(1,1) mover, tag 7, value 0x7",
+    ),
+    # refused by the router where it goes wrong
+    "a route out of the mesh": Wrong(
+        spm(
+            Instruction(Opcode.ROUTE, {"tag": 7, "routed": 1, "turns": SOUTH}),
+            move(8, (SPM, MAIN, 0), (DRAM, MAIN, 0), 2),
+        ),
+        Fault(Cause.DESTINATION, SPM, Unit.NONE, 0, DRAM),
+        "DESTINATION in spm@(1,1)",
+        WAYS,
+    ),
+    "a route that ends elsewhere": Wrong(
+        spm(route(WAYS, 7, (SPM, HOST, DRAM)), move(8, (SPM, MAIN, 0), (CORE, MAIN, 0), 2)),
+        Fault(Cause.DESTINATION, DRAM, Unit.NONE, 0, CORE),
+        "DESTINATION in dram@(0,0), tag 0, value 0x1",
+        WAYS,
+    ),
+    "a route longer than the chip's": Wrong(
+        spm(
+            route(WAYS, 7, (SPM, CORE, 0x02, 0x12, SPM, HOST, DRAM, CORE, SPM)),
+            move(8, (SPM, MAIN, 0), (SPM, MAIN, 8), 2),
+        ),
+        Fault(Cause.DESTINATION, CORE, Unit.NONE, 0, SPM),
+        "DESTINATION in core@(1,0)",
+        WAYS,
+    ),
     "a post that nobody makes": Wrong(
         {(SPM, Unit.MOVER): endless(BOUND).program.streams[0].instructions},
         Fault(Cause.WATCHDOG, HOST, Unit.NONE, 0, BOUND),
@@ -200,10 +244,13 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Run]:
-    """All of them in one simulator process, each after the fault of the one before."""
-    device = SimulatedDevice(build(CHIP, "verilator"))
-    jobs = [Job(program(wrong.streams), [], [(DRAM, 0, 1)], BOUND) for wrong in WRONG.values()]
-    return dict(zip(WRONG, device.run(jobs, "faults"), strict=True))
+    """All of a chip in one simulator process, each after the fault of the one before."""
+    found = {}
+    for chip in (CHIP, WAYS):
+        mine = {name: wrong for name, wrong in WRONG.items() if wrong.chip is chip}
+        jobs = [Job(program(wrong.streams, chip), [], [(DRAM, 0, 1)], BOUND) for wrong in mine.values()]
+        found |= zip(mine, SimulatedDevice(build(chip, "verilator")).run(jobs, "faults"), strict=True)
+    return found
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -216,7 +263,7 @@ def test_it_ends_by_itself_and_says_why(name: str, runs: dict[str, Run]) -> None
         assert 1 <= fault.value < run.cycles
         expected = Fault(expected.cause, expected.tile, expected.unit, expected.tag, fault.value)
     assert fault == expected
-    line = fault.describe(CHIP)
+    line = fault.describe(wrong.chip)
     assert wrong.line in line
     assert "\n" not in line
     assert run.cycles <= BOUND + 1  # the cycle in which the watchdog bites is one, too

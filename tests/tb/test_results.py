@@ -16,8 +16,10 @@ from meshloom.tb.results import (
     MEAN_ERROR_PERCENT,
     SCHEMA_VERSION,
     WORST_ERROR_PERCENT,
+    Congestion,
     Divergence,
     FaultReport,
+    LinkFigures,
     Plan,
     Recorder,
     Results,
@@ -54,6 +56,12 @@ NETWORK = {
     "picture": "cat.png", "answer": "cat", "expected": "dog", "macs": 900, "tensors_checked": 2,
     "dram_bytes": 5_000_000,
     "spilled": ["p"], "layers": LAYERS, "shares": {"compute": 25.0, "idle": 75.0},
+}  # fmt: skip
+LINKS = [{"tile": 1, "port": "east", "busy": 3000, "blocked": 1000, "cycles": 10_000}]
+CONGESTION = {
+    "ideal_cycles": 300, "real_cycles": 400,
+    "sources": [{"tile": 1, "moves": 2, "ideal_cycles": 300, "real_cycles": 400}],
+    "packets": {"count": 4, "mean": 20.5, "worst": 40, "idle_mean": 18.0, "worst_late": 9},
 }  # fmt: skip
 
 
@@ -164,6 +172,7 @@ def test_summary_of_bad_runs() -> None:
 def test_round_trip(tmp_path: Path) -> None:
     rows = [row(), row(workload="y", faults=1, fault_reports=[FAULT]), row(model_cycles=1, first_divergence=DIVERGENCE)]
     rows.append(row(network=NETWORK, mismatches=1, first_mismatch="c: wrong"))
+    rows.append(row(links=LINKS, congestion=CONGESTION))
     results, path = recorded(tmp_path, *rows)
     assert load(path) == results
     assert load(tmp_path / "latest.json") == results
@@ -171,15 +180,33 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
-    _, path = recorded(tmp_path, row(faults=1, fault_reports=[FAULT], first_divergence=DIVERGENCE, network=NETWORK))
+    parts: dict[str, Any] = {"first_divergence": DIVERGENCE, "network": NETWORK}
+    parts |= {"links": LINKS, "congestion": CONGESTION}
+    _, path = recorded(tmp_path, row(faults=1, fault_reports=[FAULT], **parts))
     values = json.loads(path.read_text())
     assert values["schema_version"] == SCHEMA_VERSION
     documented = set(re.findall(r"`(\w+)`", DOCUMENTATION.read_text()))
     first = values["rows"][0]
-    whole = first["network"]
-    parts = (first["fault_reports"][0], first["first_divergence"], whole, whole["layers"][0])
-    for record in (values, values["summary"], first, *parts):
+    whole, held = first["network"], first["congestion"]
+    inner = [first["fault_reports"][0], first["first_divergence"], whole, whole["layers"][0], first["links"][0]]
+    inner += [held, held["sources"][0], held["packets"]]
+    for record in (values, values["summary"], first, *inner):
         assert set(record) <= documented, "docs/results/README.md does not explain a field"
+
+
+def test_figures_of_links_are_computed_and_must_agree() -> None:
+    (link,) = row(links=LINKS).links
+    assert (link.load, link.blocked_share) == (0.3, 0.25)
+    idle = LinkFigures(tile=0, port="local", busy=0, blocked=0, cycles=0)
+    assert (idle.load, idle.blocked_share) == (0.0, 0.0)
+    assert Congestion.model_validate(CONGESTION).level == 0.75
+    assert Congestion(ideal_cycles=0, real_cycles=0, sources=()).level == 1.0
+    with pytest.raises(ValidationError, match="busy = 3000 and blocked = 1000 exceed cycles = 3999"):
+        LinkFigures.model_validate(LINKS[0] | {"cycles": 3999})
+    with pytest.raises(ValidationError, match=r"load = 0\.5 contradicts"):
+        LinkFigures.model_validate(LINKS[0] | {"load": 0.5})
+    with pytest.raises(ValidationError, match=r"level = 1\.0 contradicts"):
+        Congestion.model_validate(CONGESTION | {"level": 1.0})
 
 
 def test_environment_names_versions_only(tmp_path: Path) -> None:

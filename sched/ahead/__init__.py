@@ -1,0 +1,8 @@
+"""Ahead-of-time programs for a chip with a controller: every MOVE and computation of a schedule gets its cycle and way.
+
+`windows`     what an operation occupies, and when, as a function of the cycle in which it fires
+`dram_train`  the same of words that come out of DRAM, burst by burst
+`timetable`   plans a schedule: fire times, ways (found by `sched.dtt`), arrivals
+`orders`      the controller's program of a timetable
+`prove`       checks a program against the chip, from its bytes alone
+"""

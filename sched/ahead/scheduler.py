@@ -1,0 +1,26 @@
+"""`--scheduler dtt`: another scheduler's operations, timed by Dijkstra through time and pushed by the controller."""
+
+from __future__ import annotations
+
+from meshloom.hw.config import ChipConfig
+
+from ..schedule import Schedule
+from ..workload.layers import ConvShape
+
+#: What `Schedule.scheduler` says of schedules that are to be timed ahead.
+NAME = "dtt"
+
+
+def schedule(shape: ConvShape, chip: ChipConfig, scale: int = 1 << 10, base: str = "loop_order") -> Schedule:
+    """The schedule of `base`, to be run ahead of time.
+
+    Raises what `base` raises, DttError for a chip without a controller.
+    """
+    from ..dtt.hardware import DttError
+    from ..scheduler import find
+
+    if chip.dtt is None:
+        raise DttError(
+            f'chip {chip.name} has no controller; draw a "dtt" tile into its floorplan, as in the built-in chip ahead16'
+        )
+    return find(base)(shape, chip, scale).model_copy(update={"scheduler": NAME})

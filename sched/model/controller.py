@@ -1,0 +1,100 @@
+"""The model's ahead-of-time controller: when each of its control packets goes, and where it ends.
+
+Mirrors `hw/dtt/controller.py` and `hw/dtt/route_builder.py`, whose docstrings give the cycle counts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Opcode, Unit
+from meshloom.hw.noc.routes import dimension_ordered, encode
+
+from ..program.program import Instruction, Program, Stream
+from .records import Executed
+
+if TYPE_CHECKING:
+    from .timeline import Machine
+
+#: Cycles from an instruction taken up to its offer to the request plane; more with way-points, besides hops.
+_TO_OFFER, _BUILD = 1, 2
+_COMPUTES = {Opcode.GEMM: Unit.MATRIX, Opcode.VEC: Unit.VECTOR}
+
+
+def pushed_streams(program: Program, chip: ChipConfig) -> list[Stream]:
+    """What the controller sends to units that compute, as the stream of each, in the order in which it is sent."""
+    found: dict[tuple[int, Unit], list[Instruction]] = defaultdict(list)
+    for stream in program.streams:
+        if stream.tile != chip.dtt:
+            continue
+        tile = 0
+        for instruction in stream.instructions:
+            if instruction.opcode is Opcode.ORDER:
+                tile = instruction.fields.get("tile", 0)
+            elif (unit := _COMPUTES.get(instruction.opcode)) is not None:
+                found[tile, unit].append(instruction)
+    return [Stream(tile, unit, chip.drams[0], 0, tuple(code)) for (tile, unit), code in found.items()]
+
+
+class Controller:
+    """The controller of tile `tile`."""
+
+    def __init__(self, machine: Machine, tile: int) -> None:
+        self.machine, self.tile = machine, tile
+        self.order: dict[str, int] = {}
+        room = machine.chip.mover_queue
+        self.fired: dict[tuple[int, Unit], deque[int]] = defaultdict(lambda: deque(maxlen=room))
+
+    def own(
+        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
+    ) -> None:
+        """An instruction of the tile's stream, offered in `cycle`; `taken` is called when it has gone."""
+        machine, chip = self.machine, self.machine.chip
+        if opcode is Opcode.ORDER:
+            self.order = fields
+            self._done(opcode, fields, waited, cycle, cycle)
+            taken(cycle)
+            return
+        order, self.order = self.order, {}
+        offered = cycle + _TO_OFFER
+        if opcode is Opcode.MOVE:
+            target, unit = fields["src_tile"], Unit.MOVER
+            if order.get("count", 0):
+                path = self._path(fields, order)
+                route = encode(path, chip.width, chip.height)
+                turns = sum(turn << 2 * at for at, turn in enumerate(route))
+                fields = fields | {"routed": 1, "turns": turns}
+                offered = cycle + len(path) - 1 + order["count"] + _BUILD
+            if channel := order.get("channel", 0):
+                fields = fields | {"channel": channel}
+            mover = machine.movers[target]
+            arrived, gate = (lambda now: mover.request(fields, now)), mover.gate
+        else:
+            target, unit = order["tile"], _COMPUTES[opcode]
+            front = machine.streams[target, unit]
+            arrived, gate = (lambda now: front.arrived(now + 1)), None
+        fired = self.fired[target, unit]
+        if len(fired) == fired.maxlen:
+            offered = max(offered, fired[0] + 1)
+        fired.append(fields.get("fire_at", 0))
+
+        def accepted(now: int) -> None:
+            self._done(opcode, fields, waited, cycle, now)
+            taken(now)
+
+        machine.at(offered, lambda now: machine.senders[self.tile].offer(0, now, target, accepted, arrived, gate))
+
+    def _done(self, opcode: Opcode, fields: dict[str, int], waited: int, begun: int, cycle: int) -> None:
+        self.machine.executed.append(
+            Executed(self.tile, Unit.MOVER, opcode, fields.get("tag", 0), waited, begun, cycle + 1)
+        )
+
+    def _path(self, fields: dict[str, int], order: dict[str, int]) -> tuple[int, ...]:
+        points = [order["points"] >> 8 * at & 0xFF for at in range(order["count"])]
+        path = [fields["src_tile"]]
+        for point in (*points, fields["dst_tile"]):
+            path += dimension_ordered(path[-1], point, self.machine.chip.noc.data_routing)[1:]
+        return tuple(path)

@@ -1,0 +1,135 @@
+"""The model's data packets: their way, and what becomes of them where they are received.
+
+Mirrors `hw/noc/delivery.py` and what stands behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
+
+from ..program.ways import Way, default_way, way_of
+from .flow import OPEN, Door, Open, Place
+from .network import Leg, Packet
+from .records import Executed
+
+if TYPE_CHECKING:
+    from .timeline import Machine
+
+#: What is called in the cycle after the last word of a packet has been taken.
+_Done = Callable[[int], None]
+
+
+class Packets:
+    """Makes the packets of a run."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, chip = machine, machine.chip
+        self.several, self.arrivals = chip.noc.data_vcs > 1, chip.noc.arrivals
+        self._ways: dict[tuple[int, ...], Way] = {}
+
+    def of(self, fields: dict[str, int], address: int, words: int, final: bool) -> Packet:
+        """A packet of a MOVE (`fields`: with those of its ROUTE) of `words` words to `address`; `final`: the last."""
+        way = self._way(fields)
+        packet = Packet([], tiles=way.tiles)
+        packet.channel = way.channel
+        tile, notify = fields["dst_tile"], final and bool(fields.get("notify", 0))
+        region, _ = split_address(address)
+        machine = self.machine
+        door = machine.doors[tile]
+        record = self._record(packet, fields, words)
+        if region == Region.MAIN and tile in machine.drams:
+            packet.exclusive = True
+            legs = self._to_dram(fields, words, notify, record)
+        elif region >= Region.RING_MOVER:
+            front, per = machine.streams[tile, Unit(region - Region.RING_MOVER)], machine.chip.instruction_words
+            place = OPEN if self.several else door
+            instructions: list[Leg] = [(per, place, front.arrived)] * (words // per)
+            if record is not None:  # code that a controller's own program brings
+                instructions[-1] = per, place, _both(front.arrived, record)
+            legs = [(1, door, None), *instructions]
+        else:
+            done = _both(self._landing(fields) if notify else None, record)
+            legs = self._to_memory(machine.ports.get((tile, region)), door, words, notify, done)
+        packet.carry(legs)
+        return packet
+
+    def _way(self, fields: dict[str, int]) -> Way:
+        """Where its packets go."""
+        channel, turns = fields.get("channel", 0), fields.get("turns", 0) if fields.get("routed", 0) else -1
+        key = fields["src_tile"], fields["dst_tile"], channel, turns
+        if (way := self._ways.get(key)) is None:
+            chip, (source, target, *_) = self.machine.chip, key
+            plain = not channel and turns < 0
+            way = default_way(chip, source, target) if plain else way_of(chip, source, target, fields)
+            self._ways[key] = way
+        return way
+
+    def _to_dram(self, fields: dict[str, int], words: int, notify: bool, record: _Done | None) -> list[Leg]:
+        """A packet becomes a burst, whose writing notifies."""
+        machine, tile = self.machine, fields["dst_tile"]
+        dram = machine.drams[tile]
+
+        def written(now: int, told: Callable[[int], None]) -> None:
+            machine.landed(tile, fields, now, told)
+
+        def begun(now: int) -> None:
+            dram.expect(words, written if notify else None)
+
+        return [(1, machine.doors[tile], begun), (words, dram.written, record)]
+
+    def _to_memory(self, port: Open | None, door: Door, words: int, notify: bool, done: _Done | None) -> list[Leg]:
+        """A packet's words go through the write port, if others use it, too; the next packet, and with several channels
+        also the last word that notifies, wait at the door until the notify before has been told."""
+        if not self.several:
+            return [(words + 1, door, done)] if port is None else [(1, door, None), (words, port, done)]
+        place: Place = port or OPEN
+        if not notify:
+            return [(1, door, None), (words, place, done)]
+        last: Leg = (1, door if port is None else _Both(port, door), done)
+        return [(1, door, None), (words - 1, place, None), last] if words > 1 else [(1, door, None), last]
+
+    def _landing(self, fields: dict[str, int]) -> _Done:
+        """Notifies that the last word is in memory."""
+        machine, tile = self.machine, fields["dst_tile"]
+        door = machine.doors[tile]
+
+        def landed(now: int) -> None:
+            door.open = False  # no other packet until that has been told
+            machine.landed(tile, fields, now, lambda cycle: door.turn(cycle, True))
+
+        return landed
+
+    def _record(self, packet: Packet, fields: dict[str, int], words: int) -> _Done | None:
+        """Notes that a packet has arrived."""
+        if not self.arrivals or fields["tag"] == FETCH_TAG:
+            return None
+        executed, tile, tag = self.machine.executed, fields["dst_tile"], fields["tag"]
+
+        def arrived(now: int) -> None:
+            executed.append(Executed(tile, Unit.NONE, Opcode.MOVE, tag, words, packet.born, now))
+
+        return arrived
+
+
+class _Both(Open):
+    """A place that takes when two of them do."""
+
+    def __init__(self, one: Open, other: Open) -> None:
+        self.one, self.other = one, other
+
+    def room(self, now: int) -> bool:
+        return self.one.room(now) and self.other.room(now)
+
+
+def _both(first: _Done | None, then: _Done | None) -> _Done | None:
+    if first is None or then is None:
+        return first or then
+
+    def done(now: int) -> None:
+        first(now)
+        then(now)
+
+    return done

@@ -1,0 +1,65 @@
+"""How long a MOVE takes when nothing else is in its way, in closed form."""
+
+from __future__ import annotations
+
+from meshloom.hw.config import PACKET_WORDS, ChipConfig
+
+#: Cycles from a MOVE that its mover takes to the head of its first packet, from a local memory.
+_TO_HEAD = 3
+#: Cycles after the last word has been taken until DRAM tells that it is written.
+_DRAM_NOTICE = 5
+
+
+class LatencyError(ValueError):
+    """A MOVE that has no such closed form; the message says which value is at fault."""
+
+
+def landing(chip: ChipConfig, hops: int, words: int, packets: int | None = None, *, from_dram: bool = False) -> int:
+    """Cycles from a MOVE taken by its source's mover to the one after its last word was taken at the destination.
+
+    That is `end` of its last packet's arrival less `start` of its record (with `noc.arrivals`); a local memory has the
+    word by then. `hops`: links between routers on the way. `packets`: how many it is cut into; None: its destination is
+    one run that begins at a multiple of 64.
+
+        hops + words + packets + 4 cycles
+
+    from a local memory, one more where flits wait in an inbox (`noc.data_vcs` > 1), and `dram.latency` more if
+    `from_dram`, from one run of a channel that gives a word a cycle. Mover, network and destination are idle: no other
+    MOVE or packet, no drain path, nobody who has to be told first. Raises LatencyError for negative `hops`, fewer
+    packets than one or more than words, and a slower channel.
+    """
+    count = -(-words // PACKET_WORDS) if packets is None else packets
+    if hops < 0 or not 1 <= count <= words:
+        raise LatencyError(
+            f"{words} words in {count} packets over {hops} hops: there is at least one packet, a word in each, and no "
+            "negative way"
+        )
+    if from_dram:
+        _whole_rate(chip)
+    last = _TO_HEAD + words + count - 1  # the last flit enters the network
+    inbox = int(chip.noc.data_vcs > 1)
+    return last + hops + 1 + inbox + 1 + from_dram * chip.dram.latency  # a cycle for each router, and to be taken
+
+
+def notified(
+    chip: ChipConfig,
+    hops: int,
+    words: int,
+    packets: int | None = None,
+    *,
+    from_dram: bool = False,
+    to_dram: bool = False,
+) -> int:
+    """Cycles from a MOVE taken by its source's mover until its notify is offered to semaphores or post plane: those of
+    `landing`, and if `to_dram` until the channel has answered. Raises LatencyError as `landing` does."""
+    if to_dram:
+        _whole_rate(chip)
+    return landing(chip, hops, words, packets, from_dram=from_dram) + to_dram * _DRAM_NOTICE
+
+
+def _whole_rate(chip: ChipConfig) -> None:
+    if chip.dram.bytes_per_cycle < chip.lanes:
+        raise LatencyError(
+            f"{chip.name}'s DRAM moves {chip.dram.bytes_per_cycle} bytes a cycle and a word has {chip.lanes}: only a "
+            "channel with a word a cycle has a closed form; play the program"
+        )
