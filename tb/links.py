@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypedDict
 
 from ..hw.config import ChipConfig, tile_position
-from ..hw.isa import FETCH_TAG, Opcode
+from ..hw.isa import FETCH_TAG, Opcode, Unit
 from ..hw.noc.routes import dimension_ordered, ports_at
 from ..sched.program.program import Program
 from ..sched.program.ways import Way, way_of
@@ -98,7 +98,10 @@ def congestion(run: Run, program: Program, chip: ChipConfig) -> Congestion | Non
 
 def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer]:
     """The MOVEs of a run, stream by stream."""
-    records = locate(run.records, program)
+    records = {} if program.ahead else locate(run.records, program)
+    # tags of an ahead-of-time program are unique
+    moved = [record for record in run.records if record.opcode is Opcode.MOVE and record.unit is Unit.MOVER]
+    timed = {(record.tile, record.tag): record for record in moved}
     for stream in (*program.streams, program.boot):
         named: tuple[Opcode, Mapping[str, int]] | None = None  # a ROUTE or ORDER for the next one
         for index, instruction in enumerate(stream.instructions):
@@ -108,7 +111,8 @@ def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer
             if opcode is not Opcode.MOVE or fields.get("tag", 0) == FETCH_TAG:
                 continue
             place = Place(stream.tile, stream.unit, index, fields["src_tile"] != stream.tile)
-            yield Transfer(fields, _way(fields, named, chip), records[place])
+            record = timed[fields["src_tile"], fields["tag"]] if program.ahead else records[place]
+            yield Transfer(fields, _way(fields, named, chip), record)
             named = None
 
 

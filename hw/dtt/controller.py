@@ -37,8 +37,8 @@ class Controller(wiring.Component):
     and with it all behind it, until the fire time of the first of them is past. A packet without a fire time counts as
     one that fires when it is sent.
 
-    Throughput: one control packet every 6 cycles (the request plane takes no more); an ORDER before each costs nothing,
-    a MOVE with way-points takes as many cycles more as `RouteBuilder` does.
+    Throughput: one control packet every 6 cycles (the request plane takes no more); an ORDER before it costs a cycle,
+    and way-points as many more as `RouteBuilder` takes.
     Latency: an instruction offered in cycle t is offered to the request plane in cycle t + 1.
 
     `standing`: what the stream waits for that only the controller knows.

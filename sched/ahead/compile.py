@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,15 +16,15 @@ from ..model.timeline import Machine
 from ..program.program import Instruction, Program, Stream, next_tag
 from ..schedule import Move, Schedule, intervals
 from . import dram_train
-from .orders import Late, Orders, code_packet, code_room, emit, keep_code_times
+from .orders import Late, Orders, code_packet, code_room, code_times, emit, keep_code_times
 from .timetable import Timetable, Timetabler
 from .windows import bursts, launch, train
 
 _OFFSET = (1 << OFFSET_BITS) - 1
 #: Attempts to find room for the controller's code, and time for its packets.
-_ATTEMPTS = 40
-#: Ways to spread the times that are kept for code: the best is taken.
-_DENSE = (0, 16, 64)
+_ATTEMPTS = 30
+#: How many more times are kept for code than are needed, and how many of them close to each other: the best is taken.
+_SHARES = ((1.5, 0), (1.5, 16), (1.5, 64), (4.0, 0))
 
 
 @dataclass(frozen=True)
@@ -62,21 +64,35 @@ def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
     code_address = -(-used[code_tile] // 64) * 64
     made: list[Ahead] = []
     error: DttError | None = None
-    for dense in _DENSE:
+    for share in _SHARES:
         try:
-            made.append(_compile(schedule, chip, code_tile, code_address, dense))
+            found = _compile(schedule, chip, code_tile, code_address, *share)
         except Late as late:
             error = late
-        if made and made[-1].orders.program.instructions <= chip.ring(TileKind.DTT):
-            break  # no code is brought
+            continue
+        made.append(found)
+        brought = [one.departure for one in found.orders.timed.values() if one.operation < 0]
+        if not brought:
+            break
+        # once more, with the times that have been used and no others
+        with suppress(Late):
+            made.append(_compile(schedule, chip, code_tile, code_address, *share, brought))
     if not made:
         assert error is not None
         raise error
     return min(made, key=lambda one: one.orders.cycles)
 
 
-def _compile(schedule: Schedule, chip: ChipConfig, code_tile: int, code_address: int, dense: int) -> Ahead:
-    """One attempt: `dense` as in `keep_code_times`."""
+def _compile(
+    schedule: Schedule,
+    chip: ChipConfig,
+    code_tile: int,
+    code_address: int,
+    share: float,
+    dense: int,
+    times: Sequence[int] = (),
+) -> Ahead:
+    """One attempt. `times`: those to be kept for code; if there are none, as `code_times` has them."""
     floors: dict[int, int] = {}
     lengths: dict[int, int] = {}
     count = sum(1 if isinstance(op, Move) else 2 for op in schedule.operations) + 1
@@ -86,10 +102,12 @@ def _compile(schedule: Schedule, chip: ChipConfig, code_tile: int, code_address:
         begins, code_until = boot_cycles(chip, code_tile, code_address, count)
         planner = Timetabler(schedule, chip, begins, code_until, code_tile, floors, lengths)
         packets = max(0, -(-count // code_packet(chip)) - code_room(chip)) + 1
-        if cycles:
-            keep_code_times(planner, code_address, packets, cycles, dense)
+        if times:
+            keep_code_times(planner, code_address, times)
+        elif cycles:
+            keep_code_times(planner, code_address, code_times(planner, packets, cycles, share, dense))
         table = planner.plan()
-        if not cycles and count > chip.ring(TileKind.DTT):
+        if not times and not cycles and count > chip.ring(TileKind.DTT):
             cycles = table.cycles
             continue
         try:

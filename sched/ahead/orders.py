@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from meshloom.hw.config import MOST_POINTS, PACKET_WORDS, ChipConfig, TileKind
@@ -21,7 +21,7 @@ from ..program.hazards import unit_of
 from ..program.program import Instruction, Program, Stream, next_tag
 from ..schedule import Move, Span
 from .timetable import Timed, Timetable, Timetabler
-from .windows import MOVER_LEAD, PACKET_CYCLES, UNIT_LEAD, arrival, code_there, hops, launch, train
+from .windows import MOVER_LEAD, ORDER_CYCLES, PACKET_CYCLES, UNIT_LEAD, arrival, code_there, hops, launch, train
 
 #: Cycles from a half ring that has landed to the first of its control packets sent.
 CODE_TO_PACKET = 8
@@ -183,25 +183,28 @@ def code_move(chip: ChipConfig, source: int, code_address: int, chunk: int, word
     )
 
 
-def keep_code_times(planner: Timetabler, code_address: int, packets: int, cycles: int, dense: int) -> None:
-    """Keeps times for packets of code before anything else is planned: half as many again as are needed in `cycles`
-    cycles, but so far apart that the longest MOVE fits in between; the first `dense` no further apart than that,
-    since most is ordered in the beginning. What is not used costs its DRAM channel those cycles.
-    """
+def code_times(planner: Timetabler, packets: int, cycles: int, share: float, dense: int) -> Iterator[int]:
+    """Cycles in which packets of code might leave DRAM: `share` times as many as are needed in `cycles` cycles, but so
+    far apart that the longest MOVE fits in between; the first `dense` no further apart than that."""
     chip, tile = planner.chip, planner.code_tile
     words = code_packet(chip) * chip.instruction_words
     moves = [op for op in planner.ops if isinstance(op, Move) and tile in (op.src.tile, op.dst.tile)]
-    longest = max((planner.length(op) for op in moves), default=0)
-    least = longest + 2 * words
-    step = max(least, 2 * cycles // (3 * max(1, packets)))
-    op = code_move(chip, tile, code_address, 0, words)
-    ready, number = planner.begins, 0
-    while ready < cycles + cycles // 4:
-        number += 1
+    least = max((planner.length(op) for op in moves), default=0) + 2 * words
+    step = max(least, int(cycles / (share * max(1, packets))))
+    begins, then = planner.begins, planner.begins + dense * least
+    yield from range(begins, then, least)
+    yield from range(then, cycles + cycles // 4, step)
+
+
+def keep_code_times(planner: Timetabler, code_address: int, times: Iterable[int]) -> None:
+    """Keeps times for packets of code before anything else is planned. What is not used costs their channel."""
+    chip = planner.chip
+    op = code_move(chip, planner.code_tile, code_address, 0, code_packet(chip) * chip.instruction_words)
+    for number, ready in enumerate(times, 1):
         kept = planner.place(-number, op, ready)
         assert kept is not None
-        planner.code.append(kept)
-        ready = kept.departure + (least if number < dense else step)
+        if not planner.code or kept.departure > planner.code[-1].departure:
+            planner.code.append(kept)
 
 
 def _bring(planner: Timetabler, op: Move, sent: int, fired: int, last: int | None) -> Timed | None:
@@ -278,6 +281,8 @@ class _Sender:
         self.now = self.next(position, tile, unit)
         if isinstance(op, Move) and len(codes) > 1:
             self.now += one.hops + codes[0].fields["count"] + ROUTE_CYCLES
+        elif len(codes) > 1:
+            self.now += ORDER_CYCLES
         self._fired[tile, unit].append(one.fire)
         assert chip.dtt is not None
         ready = self.now + (MOVER_LEAD if unit is Unit.MOVER else UNIT_LEAD) + hops(chip.dtt, tile)

@@ -27,6 +27,7 @@ from . import dram_train
 from .windows import (
     FIRE_STEP,
     MOVER_LEAD,
+    ORDER_CYCLES,
     PACKET_CYCLES,
     TURN,
     UNIT_LEAD,
@@ -323,6 +324,8 @@ def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int)
         now = max(now + PACKET_CYCLES, there.get(one.position, first_ring))
         if code[one.position - 1].opcode is Opcode.ORDER and one.path:
             now += len(one.path) + code[one.position - 1].fields["count"] + 2
+        elif code[one.position - 1].opcode is Opcode.ORDER:
+            now += ORDER_CYCLES
         waiting = fired[one.tile, one.unit]
         if len(waiting) >= chip.mover_queue:
             now = max(now, waiting[-chip.mover_queue] + 2)

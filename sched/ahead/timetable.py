@@ -30,6 +30,7 @@ from . import dram_train
 from .windows import (
     FIRE_STEP,
     MOVER_LEAD,
+    ORDER_CYCLES,
     PACKET_CYCLES,
     TURN,
     UNIT_LEAD,
@@ -46,6 +47,8 @@ from .windows import (
 
 #: Cycles of the first reservation tables; they double when they are full.
 _FIRST_CYCLES = 1 << 14
+#: Cycles that the controller is given for a control packet: those with an ORDER take so long.
+_SLOT_CYCLES = PACKET_CYCLES + ORDER_CYCLES
 #: Searches for one MOVE before that is an error: each begins later than the one before.
 _PATIENCE = 2000
 
@@ -114,7 +117,7 @@ class _Windows:
 
 
 class _Slots:
-    """The controller's packets, one in `PACKET_CYCLES`. If each operation has a slot before it is due, all can be sent
+    """The controller's packets, one in `_SLOT_CYCLES`. If each operation has a slot before it is due, all can be sent
     in the order in which they are due."""
 
     def __init__(self, begins: int) -> None:
@@ -134,17 +137,17 @@ class _Slots:
 
     def earliest(self, cycle: int) -> int:
         """`cycle` if a packet can be sent by then, else the first cycle in which one can."""
-        slot = (cycle - self.begins) // PACKET_CYCLES
+        slot = (cycle - self.begins) // _SLOT_CYCLES
         if slot >= 0 and self._last_free(slot) >= 0:
             return cycle
         slot = max(0, slot)
         while slot in self._before:
             slot += 1
-        return self.begins + slot * PACKET_CYCLES
+        return self.begins + slot * _SLOT_CYCLES
 
     def take(self, cycle: int) -> None:
         """Sends a packet by `cycle`."""
-        slot = self._last_free((cycle - self.begins) // PACKET_CYCLES)
+        slot = self._last_free((cycle - self.begins) // _SLOT_CYCLES)
         assert slot >= 0, "no slot of the controller is free"
         self._before[slot] = slot - 1
 

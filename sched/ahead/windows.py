@@ -46,6 +46,8 @@ WRITE_BEATS, WRITE_DONE = 4, 8
 MOVER_LEAD, UNIT_LEAD = 8, 9
 #: Cycles between two control packets.
 PACKET_CYCLES = 6
+#: More, if an ORDER goes before it: the front end needs 3 for each instruction, and the controller one.
+ORDER_CYCLES = 1
 
 
 def code_there(chip: ChipConfig, position: int) -> int:

@@ -50,8 +50,8 @@ def _trains(plan: Plan) -> Iterator[str]:
                 yield f"{who}: {before:#04x} -> {here:#04x} is no wire"
             if not (0 <= to_x < mesh.width and 0 <= to_y < mesh.height):
                 yield f"{who}: {here:#04x} is outside the mesh"
-        if carry.departure < 0:
-            yield f"{who}: leaves in cycle {carry.departure}"
+        if carry.departure < 0 or (mesh.launch and carry.departure <= mesh.launch):
+            yield f"{who}: leaves in cycle {carry.departure}, its mover takes {mesh.launch} cycles"
         if carry.arrival != carry.departure + len(carry.path) - 1 + flits:
             yield f"{who}: leaves in cycle {carry.departure}, cannot arrive in cycle {carry.arrival}"
         if carry.path[-1] != program.tasks[carry.task].tile:
@@ -95,7 +95,7 @@ def _stays(plan: Plan) -> Iterator[str]:
         flits = program.pages[carry.page].flits
         if (stay.page, stay.tile) != (carry.page, carry.path[0]):
             yield f"{_who(program, carry)}: comes from tile {stay.tile:#04x}, which holds another page"
-        if not stay.ready <= carry.departure <= stay.until - flits:
+        if not stay.ready + program.mesh.launch <= carry.departure <= stay.until - flits:
             yield (
                 f"{_who(program, carry)}: leaves tile {stay.tile:#04x} in cycle {carry.departure}, which has the page "
                 f"in [{stay.ready}, {stay.until})"

@@ -18,16 +18,17 @@ class Work(NamedTuple):
     """Program, memories and results for compiled code; arrays are int64 unless said otherwise.
 
     Pages: `flits`, `words`, `region`, `made`, `head` (its latest stay, -1: none). Tasks: `tile`, `start` (-1: as soon
-    as possible), `cycles`, `window`, `in_first`/`in_page` and `out_first`/`out_page` (inputs and outputs of task t are
-    entries `first[t]` .. `first[t + 1] - 1`). Memories: `levels` (`levels.Levels`), `capacity` [memory], -1 without limit;
-    memory = tile x regions + region. Stays (a page in a memory): `stay` [7, stay]: page, memory, cycle from which room
-    is taken, first cycle in which it can be sent or read, end, the page's stay before, and the input it came for.
-    Moves, one for each input: `move` [7, input]: stay it was taken from, stay it is now in, departure (-1: a hit),
-    arrival, hops, first entry of its way in `ways`, order of commitment. `begun` [task]: starts. `counts`: stays, way
-    entries, moves, attempts that were taken back, journal entries; task, cycle, memory and input of the last failure.
-    `journal` [2, n]: stays extended by the present tasks, and their ends before. `free` [tile]: end of its last task.
-    `queue_first`, `queue`: tasks of each tile in program order, then deliveries that do not follow what they deliver;
-    `turn` [queue]: how many of them are done. `numbers`: regions, landing, cycles of the tables.
+    as possible), `cycles`, `window`, `in_first`/`in_page` and `out_first`/`out_page` (inputs and outputs of task t
+    are entries `first[t]` .. `first[t + 1] - 1`). Memories: `levels` (`levels.Levels`), `capacity` [memory], -1
+    without limit; memory = tile x regions + region. Stays (a page in a memory): `stay` [7, stay]: page, memory, cycle
+    from which room is taken, first cycle in which it can be sent or read, end, the page's stay before, and the input
+    it came for. Moves, one for each input: `move` [7, input]: stay it was taken from, stay it is now in, departure
+    (-1: a hit), arrival, hops, first entry of its way in `ways`, order of commitment. `begun` [task]: starts.
+    `counts`: stays, way entries, moves, attempts that were taken back, journal entries; task, cycle, memory and input
+    of the last failure. `journal` [2, n]: stays extended by the present tasks, and their ends before. `free` [tile]:
+    end of its last task. `queue_first`, `queue`: tasks of each tile in program order, then deliveries that do not
+    follow what they deliver; `turn` [queue]: how many of them are done. `numbers`: regions, landing, cycles of the
+    tables, launch.
     """
 
     flits: Array
@@ -103,7 +104,8 @@ def gather(work: Any, space: Any, question: Any, page: int, memory: int, latest:
     count, least, most, parities, soonest, longest = ZERO, FOREVER, ZERO, ZERO, FOREVER, ZERO
     number = work.head[page]
     while number >= 0:
-        held, ready, until, this = work.stay[MEMORY, number], work.stay[READY, number], work.stay[UNTIL, number], number
+        held, until, this = work.stay[MEMORY, number], work.stay[UNTIL, number], number
+        ready = work.stay[READY, number] + work.numbers[3]
         number = work.stay[BEFORE, number]
         if held == memory:
             continue

@@ -36,9 +36,9 @@ class Mesh:
 
     `capacity`: (tile, region) to words of pages that it holds; a region that is not listed has no limit. `regions`:
     memories of a tile. `half_duplex`: tiles that inject or eject, never both in a cycle (a DRAM channel reads or
-    writes). `gap`: cycles between two trains of one injection port. `landing`: cycles from the arrival of a page until
-    it can be used. `launch`: cycles from the fire time of a MOVE to its departure. Raises DttError on impossible
-    numbers.
+    writes). `gap`: cycles between two trains of one injection port. `landing`: cycles from the arrival of a page
+    until it can be used. `launch`: cycles from the fire time of a MOVE to its departure; it fires when the page is
+    there, and not before cycle 1. Raises DttError on impossible numbers.
     """
 
     width: int

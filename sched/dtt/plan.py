@@ -185,6 +185,17 @@ class Plan:
         return self.flit_hops / max(1, self.program.mesh.links * self.cycles)
 
     @cached_property
+    def busiest_port(self) -> tuple[str, float]:
+        """The port of a tile that most flits pass, and the share of all cycles that they take."""
+        mesh = self.program.mesh
+        flits = dict.fromkeys((port(tile) for tile in mesh.tiles for port in (mesh.injection, mesh.ejection)), 0)
+        for carry in self.carries:
+            for port in (mesh.injection(carry.path[0]), mesh.ejection(carry.path[-1])):
+                flits[port] += self.program.pages[carry.page].flits
+        port = max(flits, key=lambda one: flits[one])
+        return mesh.resource_name(port), flits[port] / max(self.cycles, 1)
+
+    @cached_property
     def late(self) -> tuple[Late, ...]:
         """Tasks that begin later than planned: inputs that could not be in time, and what followed from it."""
         return tuple(self._late())

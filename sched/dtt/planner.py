@@ -240,13 +240,14 @@ def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question
         queue_first=queue_first,
         queue=queue,
         turn=np.zeros(len(mesh.tiles) + 1, np.int64),
-        numbers=np.array([mesh.regions, mesh.landing, 64 * space.busy.shape[1] - _MARGIN], np.int64),
+        numbers=np.array([mesh.regions, mesh.landing, 64 * space.busy.shape[1] - _MARGIN, mesh.launch], np.int64),
     )
     at = 0
     for number, page in enumerate(pages):
         for tile in page.homes:
             memory = mesh.number(tile) * mesh.regions + page.region
-            work.stay[:, at] = (number, memory, 0, 0, fetch.FOREVER, work.head[number], -1)
+            ready = int(mesh.launch > 0)  # nothing fires in cycle 0
+            work.stay[:, at] = (number, memory, 0, ready, fetch.FOREVER, work.head[number], -1)
             work.head[number] = at
             at += 1
     work.counts[fetch.STAYS] = at

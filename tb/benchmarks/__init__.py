@@ -21,6 +21,8 @@ BENCHMARKS = {
     "regression": "error of the model, layer by layer, on four chips",
     "networks": "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes",
     "noc": "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router",
+    "dtt_routing": "ahead-of-time routing: page moves per CPU-second beside networkx; way-points; pushed or pulled",
+    "ahead": "schedules pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds",
     "scalesim": "cycles and CPU-seconds side by side with SCALE-Sim v3",
 }
 #: Modules whose names are not those of their benchmarks.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import defaultdict
 from dataclasses import replace
 from math import ceil
@@ -117,7 +119,7 @@ def test_asking_ahead_hides_what_asking_when_idle_does_not() -> None:
     assert idle.begun == tuple((wait + 100) * number + wait for number in range(6))
     # pushed ahead of time nothing but the first page is waited for, and not for a request
     pushed = plan(program)
-    assert pushed.begun[0] == 17 + 1 + 1
+    assert pushed.begun[0] == 4 + 1 + 17 + 1
     assert pushed.cycles == pushed.begun[0] + 600
 
 
@@ -250,6 +252,17 @@ def test_layers_that_do_not_fit_are_refused() -> None:
     (big,) = [workload.shape for workload in find("resnet50/conv5_2_2")]
     with pytest.raises(DttError, match="more words fit no memory of chip quad16"):
         layer_program([big], small)
+
+
+# -- imports ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_compiled_or_slow_before_it_is_needed() -> None:
+    names = ("planner", "pulled", "waypoints", "yardstick", "layers", "schedule", "reduction", "check")
+    code = "".join(f"import meshloom.sched.dtt.{name}\n" for name in names)
+    code += "import sys; print([name for name in ('numba', 'networkx') if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
 
 
 # -- the yardstick ----------------------------------------------------------------------------------------------------

@@ -32,7 +32,14 @@ def crowded_program(seed: int) -> Program:
     width, height = random.choice([(3, 3), (4, 2), (3, 2), (4, 3)])
     tiles = [tile_address(x, y) for y in range(height) for x in range(width)]
     half = frozenset(random.sample(tiles, random.choice([0, 1, 2])))
-    mesh = Mesh(width, height, half_duplex=half, gap=random.choice([0, 1, 3]), landing=random.choice([0, 1, 2]))
+    mesh = Mesh(
+        width,
+        height,
+        half_duplex=half,
+        gap=random.choice([0, 1, 3]),
+        landing=random.choice([0, 1, 2]),
+        launch=random.choice([0, 3]),
+    )
     pages, tasks = [], []
     for number in range(random.randint(10, 22)):
         tile = random.choice(tiles)
@@ -70,7 +77,8 @@ class Brute:
 
     def free(self, path: tuple[int, ...], departure: int, flits: int) -> bool:
         occupied = self.mesh.occupied(path, departure, flits)
-        return departure >= 0 and not any(
+        launched = departure > self.mesh.launch or departure >= 0 == self.mesh.launch
+        return launched and not any(
             cycle in self.busy[resource] for resource, start, end in occupied for cycle in range(start, end)
         )
 
@@ -140,6 +148,7 @@ def test_an_idle_mesh_goes_by_dimension_order_as_late_as_can_be() -> None:
     assert carry.fire_at(mesh) == carry.departure - 3
     assert decode(mesh.route(carry.path), source, 4, 4) == carry.path
     assert found.cycles == 60
+    assert found.busiest_port == ("ejection port of 0x10", 5 / 60)
     assert found.report().startswith("program: 1 moves and 0 hits, 0 moves could not be in time; 0 of 1 tasks re-timed")
 
 
@@ -190,6 +199,7 @@ def programs(draw: Any) -> Program:
         half_duplex=frozenset(stores if random.random() < 0.5 else ()),
         gap=random.choice([0, 1]),
         landing=random.choice([0, 1, 3]),
+        launch=random.choice([0, 0, 3]),
     )
     pages: list[Page] = []
     tasks: list[Task] = []
@@ -217,6 +227,7 @@ def test_random_programs_have_no_problems(program: Program, options: Settings) -
     found = plan(program, options)
     assert problems(found) == []
     assert len(found.carries) == found.moves
+    assert all(carry.fire_at(program.mesh) > 0 for carry in found.carries if program.mesh.launch)
     assert [carry.number for carry in found.carries] == sorted(carry.number for carry in found.carries)
     late = {one.task: one for one in found.late}
     for number, task in enumerate(program.tasks):

@@ -22,7 +22,19 @@ from meshloom.sched.program.check import check
 from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload.catalog import find
 from meshloom.tb import benchmarks
-from meshloom.tb.benchmarks import BENCHMARKS, BenchmarkError, gemm, layers, networks, noc, regression, scale_sim, speed
+from meshloom.tb.benchmarks import (
+    BENCHMARKS,
+    BenchmarkError,
+    ahead,
+    dtt_routing,
+    gemm,
+    layers,
+    networks,
+    noc,
+    regression,
+    scale_sim,
+    speed,
+)
 from meshloom.tb.benchmarks import scale_sim_driver as driver
 from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result, save_result
 from meshloom.tb.readout import Record
@@ -94,7 +106,7 @@ def test_a_missed_bar_alone_fails(engines: list[str]) -> None:
 
 def test_every_benchmark_is_a_module_with_run() -> None:
     modules = {"gemm": gemm, "speed": speed, "regression": regression, "networks": networks}
-    modules |= {"noc": noc, "scalesim": scale_sim}
+    modules |= {"noc": noc, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim}
     assert modules.keys() == BENCHMARKS.keys()
     for name, module in modules.items():
         assert module.__name__ == f"meshloom.tb.benchmarks.{benchmarks._MODULES.get(name, name)}"

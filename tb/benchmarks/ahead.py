@@ -1,0 +1,161 @@
+"""The same schedules pushed by a controller ahead of time, and pulled by those who need the data, on the same chip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...hw.config import ChipConfig, load
+from ...hw.noc.routes import LOCAL
+from ...sched.ahead.scheduler import NAME
+from ...sched.ahead.windows import PACKET_CYCLES
+from ..results import OnEvent, Row, Stage
+from ..runner import prepare
+from ..runner import run as run_workloads
+from .results import Result, Sheet
+
+CHIP = "ahead16"
+#: All of ResNet-8, and layers of the larger networks: dense and pointwise, early and late ones.
+WORKLOADS = (
+    "resnet8",
+    *("resnet50/conv2_1_1", "resnet50/conv2_1_2", "resnet50/conv3_2_2", "resnet50/conv4_2_1", "resnet50/conv5_2_3"),
+    *("vgg16/conv2_2", "vgg16/conv4_2", "vgg16/conv5_1"),
+)
+#: Cores of the chips that ask what one controller can feed, and the layers that they run.
+GRIDS = (2, 3, 4, 5)
+FED = ("conv:28x28x64-64,k3,p1,relu", "gemm:256x256x256", "resnet8/conv4_1_2")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One workload both ways."""
+
+    pulled: Row
+    pushed: Row
+
+    @property
+    def gain(self) -> float:
+        """Cycles pulled / cycles pushed."""
+        return self.pulled.rtl_cycles / max(1, self.pushed.rtl_cycles)
+
+
+def wrong_with(pair: Pair) -> list[str]:
+    """Bars that were missed: a byte or an arrival that is off, cycles that were not foreseen, or no win."""
+    found, row = [], pair.pushed
+    for one in (pair.pulled, row):
+        if not one.bytes_checked or one.mismatches or one.faults:
+            found.append(f"{one.workload}, {one.scheduler}: {one.reason}")
+    if row.arrival_mismatches or not row.planned_arrivals:
+        found.append(
+            f"{row.workload}: {row.arrival_mismatches} of {row.planned_arrivals} arrivals are off; "
+            f"{row.first_arrival_mismatch}"
+        )
+    if row.rtl_cycles != row.model_cycles:
+        found.append(f"{row.workload}: {row.rtl_cycles:,} cycles, {row.model_cycles:,} were planned")
+    if pair.gain <= 1:
+        found.append(f"{row.workload}: pushed takes {row.rtl_cycles:,} cycles, pulled {pair.pulled.rtl_cycles:,}")
+    return found
+
+
+def flit_hops(row: Row) -> int:
+    """Flits x links between routers: what energy in the data plane is proportional to."""
+    return sum(link.busy for link in row.links if link.port != LOCAL)
+
+
+def link_load(row: Row) -> float:
+    """Share of the cycles of all links between routers in which a flit went."""
+    links = [link for link in row.links if link.port != LOCAL]
+    return sum(link.busy for link in links) / max(1, sum(link.cycles for link in links))
+
+
+def fed_chip(grid: int) -> ChipConfig:
+    """A chip of `grid` x `grid` 8x8 cores with a controller, a DRAM channel and scratchpad for each row of cores."""
+    base = load("ahead8")
+    rows = [["dram", *["core"] * grid, "spm"] for _ in range(grid)]
+    plan = [*rows, ["host", "dtt", *["spm"] * grid]]
+    noc = base.noc.model_dump() | {"route_hops": 2 * grid + 6}
+    values = base.model_dump() | {"name": f"fed{grid * grid}", "floorplan": [" ".join(row) for row in plan], "noc": noc}
+    return ChipConfig.model_validate(values)
+
+
+def _fed(tell: OnEvent) -> Sheet:
+    """What one controller feeds, in the model, which the other sheet shows to be exact."""
+    cells = []
+    for name in FED:
+        for grid in GRIDS:
+            chip = fed_chip(grid)
+            tell(Stage(workload=name, what=f"planning for {grid * grid} cores"))
+            from ...sched.workload.catalog import find
+
+            workload = find(name)[0]
+            pulled, pushed = prepare(workload, chip, "loop_order"), prepare(workload, chip, NAME)
+            packets = sum(1 for one in pushed.timeline.executed if one.tile == chip.dtt and one.opcode.name != "ORDER")
+            load_ = PACKET_CYCLES * packets / pushed.timeline.cycles
+            peak = chip.rows * chip.cols * grid * grid
+            cells.append(
+                (
+                    name,
+                    f"{grid * grid}",
+                    f"{pulled.timeline.cycles:,}",
+                    f"{pushed.timeline.cycles:,}",
+                    f"{pulled.timeline.cycles / pushed.timeline.cycles:.3f}",
+                    f"{packets:,}",
+                    f"{100 * load_:.0f} %",
+                    f"{100 * workload.shape.macs / peak / pulled.timeline.cycles:.0f} %",
+                    f"{100 * workload.shape.macs / peak / pushed.timeline.cycles:.0f} %",
+                )
+            )
+    columns = (
+        "layer",
+        "cores>",
+        "pulled>",
+        "pushed>",
+        "gain>",
+        "packets>",
+        "controller>",
+        "PE util. pulled>",
+        "pushed>",
+    )
+    return Sheet("What one controller feeds (model; 8x8 cores, a DRAM channel for each row of them)", columns, cells)
+
+
+def run(tell: OnEvent) -> Result:
+    """Runs all workloads both ways on the RTL, then plans for larger chips."""
+    both: list[Sequence[Row]] = []
+    for scheduler in ("loop_order", NAME):
+        both.append(run_workloads(WORKLOADS, CHIP, scheduler, "verilator", False, 2, tell, links=True))
+    pairs = [Pair(pulled, pushed) for pulled, pushed in zip(*both, strict=True)]
+    cells = [
+        (
+            pair.pushed.workload,
+            f"{pair.pulled.rtl_cycles:,}",
+            f"{pair.pushed.rtl_cycles:,}",
+            f"{pair.gain:.3f}",
+            f"{pair.pushed.planned_arrivals:,}",
+            f"{pair.pushed.arrival_mismatches}",
+            f"{100 * link_load(pair.pulled):.1f} %",
+            f"{100 * link_load(pair.pushed):.1f} %",
+            f"{flit_hops(pair.pulled):,}",
+            f"{flit_hops(pair.pushed):,}",
+            f"{pair.pulled.instructions:,}",
+            f"{pair.pushed.instructions:,}",
+        )
+        for pair in pairs
+    ]
+    failed = [words for pair in pairs for words in wrong_with(pair)]
+    bad = frozenset(number for number, pair in enumerate(pairs) if wrong_with(pair))
+    columns = (
+        "workload", "pulled>", "pushed>", "gain>", "arrivals>", "off>", "link load pulled>", "pushed>",
+        "flit-hops pulled>", "pushed>", "instructions pulled>", "pushed>",
+    )  # fmt: skip
+    return Result(
+        "ahead",
+        "Ahead of time: pushed against pulled",
+        f"The same schedules on the RTL of {CHIP}: pulled, every core asks for what it needs and waits for semaphores; "
+        "pushed, the controller has every MOVE and computation fire in a cycle that Dijkstra through time has planned. "
+        "Bars: every arrival in the planned cycle, all bytes right, and a gain (cycles pulled / pushed) above 1. "
+        "Flit-hops, code included, are what energy in the data plane is proportional to. An instruction is 32 bytes.",
+        (Sheet("RTL cycles", columns, cells, bad), _fed(tell)),
+        (),
+        tuple(failed),
+    )

@@ -1,0 +1,441 @@
+"""Ahead-of-time routing: page moves planned per CPU-second, beside networkx; way-points; pushed against pulled flow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from ...hw.config import ChipConfig, load
+from ...sched.dtt import check, examples
+from ...sched.dtt.hardware import DttError
+from ...sched.dtt.layers import layer_program
+from ...sched.dtt.plan import Plan, Settings
+from ...sched.dtt.planner import Planner
+from ...sched.dtt.program import Program
+from ...sched.dtt.pulled import Pulled, pull
+from ...sched.dtt.reduction import Reduction, reduce
+from ...sched.dtt.synthetic import random_program
+from ...sched.dtt.waypoints import Between, compress
+from ...sched.workload.catalog import find
+from ..results import OnEvent, Stage
+from . import BenchmarkError
+from .results import FOLDER, Result, Sheet
+
+if TYPE_CHECKING:
+    from ...sched.dtt.yardstick import Yardstick
+
+PLOT = "dtt_routing.svg"
+#: Least page moves per CPU-second.
+BAR = 30_000
+SIDES = (4, 8)
+SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
+#: Share of cycles in which the busiest ports carry a flit as planned; the second is more than there is.
+LOAD, TOO_MUCH = 0.6, 1.1
+#: Flits of a page: 16 words and a head.
+FLITS = 17
+#: Short plans are made so many times, and the fastest counts.
+REPEATS, SHORT = 3, 30_000
+#: Moves that networkx is asked for, and weights of a hop: against a cycle waited, as planned and as in the paper.
+ASKED, WEIGHTS = 150, (16, 1000)
+#: Moves of the plans whose way-points are counted.
+STORED = 10_000
+#: Tasks ahead that a pulled tile asks for.
+AHEAD = (0, 1, 2)
+WORKLOADS = {
+    "resnet8, all layers": ("resnet8",),
+    "resnet50/conv2_1_2": ("resnet50/conv2_1_2",),
+    "resnet50/conv3_2_1..3": ("resnet50/conv3_2_1", "resnet50/conv3_2_2", "resnet50/conv3_2_3"),
+    "resnet50/conv5_2_2": ("resnet50/conv5_2_2",),
+    "vgg16/conv4_2": ("vgg16/conv4_2",),
+    "gemm:256x256x256": ("gemm:256x256x256",),
+}
+#: Whole networks take minutes; this one is planned on the largest mesh only.
+WHOLE = {"vgg16, all layers": ("vgg16",)}
+#: Sizes of dot products that share the eight multipliers of the reduction tree, and how often.
+REDUCTIONS, BATCHES = ((8,), (4, 4), (3, 3, 2), (2, 4, 2), (1, 2, 2, 2, 1), (3, 2, 3)), 6
+
+
+@dataclass(frozen=True)
+class Routed:
+    """A plan and the CPU-seconds it took, without the making of tables for it."""
+
+    plan: Plan
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Page moves per CPU-second."""
+        return self.plan.moves / max(self.seconds, 1e-9)
+
+
+@dataclass(frozen=True)
+class Flows:
+    """A workload on a chip both ways. `ideal`: cycles if no page were ever waited for."""
+
+    chip: str
+    workload: str
+    ideal: float
+    pushed: Plan
+    seconds: float
+    pulled: tuple[Pulled, ...]
+
+    @property
+    def best(self) -> Pulled:
+        """The fastest pulled run."""
+        return min(self.pulled, key=lambda run: run.cycles)
+
+    @property
+    def gain(self) -> float:
+        """Cycles of the fastest pulled run for each of the pushed one."""
+        return self.best.cycles / self.pushed.cycles
+
+
+def route(program: Program, settings: Settings | None = None, repeats: int = 1) -> Routed:
+    """Plans a program; the fastest of `repeats` times."""
+    best: Routed | None = None
+    for _ in range(repeats):
+        planner = Planner(program, settings)
+        before = time.process_time()
+        plan = planner.plan()
+        seconds = time.process_time() - before
+        if best is None or seconds < best.seconds:
+            best = Routed(plan, seconds)
+    assert best is not None
+    return best
+
+
+def square(side: int) -> ChipConfig:
+    """A chip of `side` x `side` tiles: memories in the first column, of large ones DRAM in the last, else cores."""
+    rows = []
+    for y in range(side):
+        kinds = ["dram" if y % 2 == 0 else "spm", *["core"] * (side - 1)]
+        if side > 4 and y % 2 == 0:
+            kinds[-1] = "dram"
+        rows.append(kinds)
+    rows[-1][0] = "host"
+    return ChipConfig.model_validate(
+        {
+            "name": f"square{side}",
+            "lanes": 16,
+            "floorplan": [" ".join(kinds) for kinds in rows],
+            "dram": {"bytes_per_cycle": 16, "words": 1 << 22},
+            "spm_words": 1 << 16,
+        }
+    )
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def speed_row(side: int, load: float, routed: Routed) -> tuple[str, ...]:
+    """A row of `speed_sheet`."""
+    plan = routed.plan
+    return (
+        f"{side}x{side}",
+        f"{100 * load:.0f} %",
+        f"{plan.moves:,}",
+        f"{plan.hits:,}",
+        f"{plan.cycles:,}",
+        f"{100 * plan.link_load:.0f} %",
+        f"{100 * plan.missed / max(plan.moves, 1):.1f} %",
+        f"{len(plan.late):,} of {len(plan.program.tasks):,}",
+        f"{plan.looked_at / max(plan.moves, 1):.0f}",
+        f"{1000 * routed.seconds:,.0f}",
+        f"{routed.rate:,.0f}",
+    )
+
+
+_SPEED = (
+    "mesh",
+    "port load>",
+    "moves>",
+    "hits>",
+    "cycles>",
+    "link load>",
+    "late moves>",
+    "tasks re-timed>",
+    "links looked at>",
+    "CPU ms>",
+    "moves/s>",
+)
+
+
+def slow(side: int, load: float, routed: Routed) -> list[str]:
+    """Bars that a plan misses, in words."""
+    found = check.problems(routed.plan)
+    reasons = [f"{side}x{side}, {routed.plan.moves:,} moves: {found[0]} (and {len(found) - 1} more)"] if found else []
+    if load == LOAD and routed.rate < BAR:
+        reasons.append(f"{side}x{side}: {routed.plan.moves:,} moves at {routed.rate:,.0f} moves/s, below {BAR:,}")
+    return reasons
+
+
+def yardstick_row(side: int, weight: int, routed: Routed, found: Yardstick) -> tuple[str, ...]:
+    """The plain formulation beside the compiled search, on the same moves."""
+    return (
+        f"{side}x{side}",
+        f"{weight}",
+        f"{found.moves}",
+        f"{found.equal}",
+        f"{found.turning}",
+        f"{found.building:.2f}",
+        f"{found.rate:,.1f}",
+        f"{routed.rate:,.0f}",
+        f"{routed.rate / found.rate:,.0f}",
+    )
+
+
+_YARDSTICK = (
+    "mesh",
+    "hop weight>",
+    "moves>",
+    "of equal cost>",
+    "turning back>",
+    "graph, CPU s>",
+    "networkx moves/s>",
+    "compiled moves/s>",
+    "ratio>",
+)
+
+
+def stored_row(side: int, plan: Plan, between: Between) -> tuple[str, ...]:
+    """What is stored of a plan. Raises DttError if a way is not rebuilt as it was planned."""
+    found = compress(plan, between)
+    moves = max(len(found.moves), 1)
+    name = {"xy": "XY", "yx": "YX", "search": "the same search"}[between]
+    return (
+        f"{side}x{side}",
+        name,
+        f"{len(found.moves):,}",
+        f"{sum(carry.hops for carry in plan.carries) / moves:.2f}",
+        f"{found.points / moves:.3f}",
+        f"{found.most_points}",
+        f"{found.listed_bits / moves:.1f}",
+        f"{found.route_bits / moves:.1f}",
+        f"{found.stored_bits / moves:.1f}",
+        f"{found.listed_bits / found.stored_bits:.2f}",
+        f"{found.turn_bits / max(found.point_bits, 1):.2f}",
+    )
+
+
+_STORED = (
+    "mesh",
+    "between way-points",
+    "moves>",
+    "hops>",
+    "way-points>",
+    "most>",
+    "listed>",
+    "routes>",
+    "stored>",
+    "listed / stored>",
+    "turns / rest>",
+)
+
+
+def flows_row(flows: Flows) -> tuple[str, ...]:
+    """A row of the comparison of flows."""
+    pushed, best = flows.pushed, flows.best
+    return (
+        flows.chip,
+        flows.workload,
+        f"{len(pushed.program.tasks):,}",
+        f"{flows.ideal:,.0f}",
+        f"{pushed.cycles:,}",
+        " / ".join(f"{run.cycles:,}" for run in flows.pulled),
+        f"{flows.gain:.2f}",
+        f"{pushed.moves:,}",
+        f"{best.moves:,}",
+        f"{pushed.flit_hops:,}",
+        f"{best.flit_hops:,} + {best.request_flit_hops:,}",
+        f"{100 * pushed.link_load:.1f} / {100 * best.link_load:.1f} %",
+        f"{100 * pushed.busiest_port[1]:.0f} %",
+        f"{pushed.moves / max(flows.seconds, 1e-9):,.0f}",
+    )
+
+
+_FLOWS = (
+    "chip",
+    "workload",
+    "tasks>",
+    "ideal cycles>",
+    "pushed>",
+    "pulled, asking 0 / 1 / 2 ahead>",
+    "gain>",
+    "moves pushed>",
+    "pulled>",
+    "flit hops pushed>",
+    "pulled, + requests>",
+    "link load>",
+    "busiest port>",
+    "moves/s>",
+)
+
+
+def reductions_sheet() -> Sheet:
+    """The reduction tree of the paper's section III-B, with and without its side links. Raises TimingFault."""
+    rows = []
+    for sizes in REDUCTIONS:
+        todo = []
+        for batch in range(BATCHES):
+            ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+            for number, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+                names = tuple(f"MUL_{index}" for index in range(end - size, end))
+                todo.append(Reduction(batch * len(sizes) + number, names))
+        plain, augmented = (reduce(examples.reduction_network(style), todo) for style in (False, True))
+        used = [augmented.utilisation[wire] for wire in examples.AUGMENTED]
+        rows.append(
+            (
+                "+".join(map(str, sizes)),
+                f"{len(todo)}",
+                f"{float(plain.energy):.1f}",
+                f"{float(augmented.energy):.1f}",
+                f"{100 * float(1 - augmented.energy / plain.energy):.1f} %",
+                f"{plain.runtime}",
+                f"{augmented.runtime}",
+                " / ".join(f"{100 * share:.0f} %" for share in used),
+            )
+        )
+    columns = (
+        "dot products",
+        "in all>",
+        "energy, tree>",
+        "augmented>",
+        "saved>",
+        "cycles, tree>",
+        "augmented>",
+        "side links used>",
+    )
+    return Sheet(f"Reduction tree, scheduled backwards: {BATCHES} times eight products", columns, rows)
+
+
+# -- the run ----------------------------------------------------------------------------------------------------------
+
+
+def both_ways(chip: ChipConfig, workload: str, names: Sequence[str]) -> Flows:
+    """Plans layers, and plays them pulled. Raises BenchmarkError if the plan is not what it says."""
+    shapes = [found.shape for name in names for found in find(name)]
+    program = layer_program(shapes, chip, name=workload)
+    routed = route(program)
+    if wrong := check.problems(routed.plan):
+        raise BenchmarkError(f"{chip.name}, {workload}: {wrong[0]}")
+    ideal = sum(task.cycles for task in program.tasks) / len(chip.cores)
+    pulled = tuple(pull(program, ahead) for ahead in AHEAD)
+    return Flows(chip.name, workload, ideal, routed.plan, routed.seconds, pulled)
+
+
+def run(tell: OnEvent) -> Result:
+    """Measures everything; writes the plot beside the tables."""
+    try:
+        return _run(tell)
+    except DttError as error:
+        raise BenchmarkError(str(error)) from error
+
+
+def _run(tell: OnEvent) -> Result:
+    from ...sched.dtt.yardstick import compare
+    from .dtt_plot import draw
+
+    tell(Stage(workload="dtt", what="compiling the search, unless it is cached"))
+    route(random_program(4, 50))
+    rows, failures, failed = [], [], set()
+    speeds: dict[int, list[Routed]] = {side: [] for side in SIDES}
+    for side in SIDES:
+        for load_now, size in (*((LOAD, size) for size in SIZES), (TOO_MUCH, SIZES[-1])):
+            tell(Stage(workload=f"{side}x{side}", what=f"planning and checking {size:,} page moves"))
+            program = random_program(side, size, load=load_now, flits=FLITS)
+            routed = route(program, repeats=REPEATS if size < SHORT else 1)
+            rows.append(speed_row(side, load_now, routed))
+            if reasons := slow(side, load_now, routed):
+                failures += reasons
+                failed.add(len(rows) - 1)
+            if load_now == LOAD:
+                speeds[side].append(routed)
+    speed = Sheet(f"Random programs, pages of {FLITS} flits", _SPEED, rows, frozenset(failed))
+
+    beside, rates = [], {}
+    for side in SIDES:
+        for weight in WEIGHTS:
+            tell(Stage(workload=f"{side}x{side}", what=f"asking networkx for {ASKED} moves"))
+            program = random_program(side, ASKED, load=LOAD, flits=FLITS, results=False)
+            routed = route(program, Settings(hop_weight=weight), REPEATS)
+            found = compare(routed.plan, ASKED)
+            beside.append(yardstick_row(side, weight, routed, found))
+            rates[side] = min(rates.get(side, found.rate), found.rate)
+            if found.wrong:
+                failures.append(f"{side}x{side}: {found.wrong} of {found.moves} ways cost not what networkx finds")
+    yardstick = Sheet("Beside networkx: the same questions over the same reservations", _YARDSTICK, beside)
+
+    stored = []
+    for side in SIDES:
+        tell(Stage(workload=f"{side}x{side}", what="choosing way-points and rebuilding every way"))
+        plan = route(random_program(side, STORED, load=LOAD, flits=FLITS)).plan
+        betweens: tuple[Between, ...] = ("yx", "xy", "search")
+        stored += [stored_row(side, plan, between) for between in betweens]
+    way_points = Sheet("Way-points: bits of a move", _STORED, stored)
+
+    flows = []
+    for chip in (load("quad16"), *map(square, SIDES)):
+        for workload, names in (WORKLOADS | WHOLE if chip.width == SIDES[-1] else WORKLOADS).items():
+            tell(Stage(workload=workload, what=f"pushed and pulled on {chip.name}"))
+            flows.append(both_ways(chip, workload, names))
+    lost = [one for one in flows if one.gain < 1]
+    pushed = Sheet(
+        "Pushed and pulled",
+        _FLOWS,
+        [flows_row(one) for one in flows],
+        frozenset(number for number, one in enumerate(flows) if one in lost),
+    )
+    tell(Stage(workload="plot", what=f"drawing {PLOT}"))
+    draw(
+        {side: [(one.plan.moves, one.rate) for one in some] for side, some in speeds.items()},
+        rates,
+        flows,
+        FOLDER / PLOT,
+    )
+    return Result(
+        "dtt_routing",
+        "Dijkstra through time",
+        "Page moves planned ahead of time (`sched/dtt`), after Tableau Roche and Murugappa Velayuthan, "
+        "*Dijkstra-Through-Time*. One CPU; CPU time of `Planner.plan`, without making programs and empty tables, "
+        f"without compiling; plans below {SHORT:,} moves are made {REPEATS} times, and the fastest counts. *Port "
+        "load*: share of cycles for which the busiest ports are planned; *late moves*: landed behind the planned start "
+        "of their task, which begins later then; *links looked at*: per move. Every plan is proved by "
+        f"`sched/dtt/check.py`. Bars: {BAR:,} moves/s at {100 * LOAD:.0f} % port load at every size; no problem found; "
+        "every way of the cost that networkx finds; every way rebuilt as it was planned.",
+        (speed, yardstick, way_points, pushed, reductions_sheet()),
+        (
+            f"![Moves per second, and pushed against pulled]({PLOT})",
+            "*networkx*: the plain formulation, an explicit time-expanded graph and Dijkstra's algorithm; it may turn "
+            "back on the spot, which no router does. The higher a hop weighs against a cycle waited, the more of the "
+            "time axis it floods.",
+            "*Way-points*: `listed`: (tile, cycle) of every hop, as the search puts them out; `routes`: a departure "
+            "and two bits for each hop and the end; `stored`: departure, way-points and, for the search, the number of "
+            "extra hops; `turns / rest`: the last two without departures. A controller that repeats the search over "
+            "the same reservations in the same order needs no way-point; one that repeats the whole planning needs no "
+            "departure either.",
+            "*Pulled*: a tile requests a page from whoever holds it nearest, 0, 1 or 2 tasks ahead; an ideal protocol "
+            "(no directory traffic, requests never wait, trains wait at their sources only). *Gain*: cycles of the "
+            "best pulled run for each pushed one. *Ideal cycles*: if no core ever waited. *Busiest port*: of the "
+            "pushed flow, its share of cycles with a flit. Networks are the "
+            "convolutions and matrix products of their tables, each reading what the one before has made where shapes "
+            "allow it." + ("" if not lost else " " + _lost(lost)),
+        ),
+        tuple(failures),
+        {name: metadata.version(name) for name in ("numba", "networkx", "matplotlib")},
+    )
+
+
+def _lost(lost: Sequence[Flows]) -> str:
+    """Where the pulled flow is faster, and how near the pushed one is to the limits of the chip there."""
+    reasons = []
+    for one in lost:
+        port, share = one.pushed.busiest_port
+        reasons.append(
+            f"{one.workload} on {one.chip}, by {100 * (1 - one.gain):.1f} % (pushed, the cores work in "
+            f"{100 * one.ideal / one.pushed.cycles:.0f} % of all cycles, and the {port} carries flits in "
+            f"{100 * share:.0f} %)"
+        )
+    return f"Pulled is faster in {'; '.join(reasons)}."

@@ -1,0 +1,98 @@
+"""Ahead-of-time programs on the RTL: every arrival in the planned cycle; and a network that is slower is found out."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from filelock import FileLock
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.noc import vc_mesh as mesh_module
+from meshloom.hw.noc.routes import LOCAL
+from meshloom.hw.noc.vc_router import VcRouter
+from meshloom.sched.workload.catalog import find
+from meshloom.tb import build as build_module
+from meshloom.tb.ahead.soak import chips, workloads, wrong_with
+from meshloom.tb.build import Build, build
+from meshloom.tb.device import SimulatedDevice
+from meshloom.tb.results import Row, Status
+from meshloom.tb.runner import prepare, simulate
+
+#: The smallest chip with a controller that computes anything.
+SMALL = ChipConfig.model_validate(
+    load("ahead8").model_dump()
+    | {"name": "ahead4", "lanes": 4, "rows": 4, "cols": 4, "floorplan": ["dram core dtt", "host spm core"]}
+    | {"dram": {"bytes_per_cycle": 4, "latency": 20}, "controller_instructions": 64}
+)
+
+
+def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig) -> list[Row]:
+    items = [prepare(find(name)[0], chip, "dtt") for name in names]
+    return simulate(items, device, "dtt", 1, lambda event: None)
+
+
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+def test_every_word_lands_when_it_was_planned_to(simulator: str) -> None:
+    names = workloads(7, 12) if simulator == "verilator" else ["gemm:9x8x7", "conv:5x6x5-6,k3,p1,relu"]
+    found = rows(names, SimulatedDevice(build(SMALL, simulator)), SMALL)
+    assert [wrong_with(row) for row in found] == [""] * len(names)
+    assert sum(row.planned_arrivals for row in found) > 20
+
+
+def test_the_chips_of_the_soak_are_what_they_say() -> None:
+    assert {chip.noc.data_routing.value for chip in chips()} == {"xy", "yx"}
+    assert len({(chip.width, chip.height) for chip in chips()}) == len(chips())
+
+
+class _SlowRouter(VcRouter):
+    """A router that keeps every flit that leaves towards its tile for a cycle longer."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.inner = inner = VcRouter(self.x, self.y, self.plane)
+        m.d.comb += [self.fault.eq(inner.fault), self.fault_tile.eq(inner.fault_tile)]
+        held, flit = Signal(), Signal(inner.output(LOCAL).payload.shape())
+        m.d.comb += self.active.eq(inner.active | held)
+        for port in self.ports:
+            m.d.comb += [out.eq(inside) for out, inside in zip(self.counters(port), inner.counters(port), strict=True)]
+            wiring.connect(m, wiring.flipped(self.input(port)), inner.input(port))
+            source: Any = inner.output(port)
+            target: Any = self.output(port)
+            if port != LOCAL:
+                wiring.connect(m, source, wiring.flipped(target))
+                continue
+            m.d.comb += [target.valid.eq(held), target.payload.eq(flit), source.ready.eq(~held | target.ready)]
+            with m.If(source.ready):
+                m.d.sync += [held.eq(source.valid), flit.eq(source.payload)]
+        return m
+
+
+def slower(config: ChipConfig) -> Build:
+    """The chip with routers that are slower by a cycle."""
+    key = f"{build_module.sources_digest(config, 'verilator', False)} {Path(__file__).read_text()}"
+    folder = build_module.OUTPUT / "cache" / f"{config.name}-slow-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "built").exists():
+            folder.mkdir(exist_ok=True)
+            with mock.patch.object(mesh_module, "VcRouter", _SlowRouter):
+                build_module._compile(config, "verilator", False, folder)
+            (folder / "built").touch()
+    return Build(config, "verilator", False, folder, False)
+
+
+def test_a_router_that_is_slower_by_a_cycle_is_found_out() -> None:
+    """The bytes may still be right, but nothing lands when it should; or a control packet is too late, and says so."""
+    (row,) = rows(["gemm:9x8x7"], SimulatedDevice(slower(SMALL)), SMALL)
+    assert row.status is not Status.PASSED
+    if row.faults:
+        assert row.fault_reports[0].cause == "LATE"
+    else:
+        assert row.arrival_mismatches == row.planned_arrivals > 0
+        assert "was to land by cycle" in row.first_arrival_mismatch
