@@ -28,9 +28,6 @@ class Scheduler(Protocol):
 _KNOWN = {
     "loop_order": ("meshloom.sched.loop_order.scheduler", "schedule"),
     "dtt": ("meshloom.sched.ahead.scheduler", "schedule"),
-    "flexer": ("meshloom.sched.flexer.scheduler", "flexer"),
-    "paper_static": ("meshloom.sched.flexer.scheduler", "paper_static"),
-    "hybrid": ("meshloom.sched.flexer.scheduler", "hybrid"),
 }
 
 
@@ -40,7 +37,7 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str, folder: Path | None = None, **more: Any) -> Scheduler:
-    """The scheduler of that name, with options behind a colon: `flexer:priority=min_transfer,budget=30`.
+    """The scheduler of that name, with options behind a colon: `loop_order:effort=0.5`.
 
     `folder`: where schedulers that search for long keep what they find; `more`: further arguments for those that take
     them (`tell`). Raises SchedulerError that lists the known names, or says which option is none.

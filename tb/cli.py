@@ -80,7 +80,18 @@ app = typer.Typer(
 Chip = Annotated[
     str, typer.Option("--chip", metavar="NAME|TOML", help="A built-in chip (see `meshloom chips`) or a TOML file.")
 ]
-Scheduler = Annotated[str, typer.Option("--scheduler", metavar="NAME", help="Who makes the schedule.")]
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        "--scheduler",
+        metavar="NAME[:OPTION=VALUE,...]",
+        help="Who makes the schedule: loop_order, flexer, paper_static, hybrid.",
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option("--budget", metavar="SECONDS", help="For each search of a scheduler that looks at everything else."),
+]
 
 
 def _examples(*lines: str) -> str:
@@ -132,6 +143,7 @@ def run(
     ] = False,
     chip: Chip = "quad16",
     scheduler: Scheduler = "loop_order",
+    budget: Budget = None,
     json: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="Write the results here as well.")] = None,
     simulator: Annotated[Simulator, typer.Option(help="icarus is a slow second opinion.")] = Simulator.VERILATOR,
     waves: Annotated[bool, typer.Option("--waves", help="Write FST waveforms below sim_build/ (slower).")] = False,
@@ -157,8 +169,10 @@ def run(
 
     name = load(chip).name  # before the engine is imported: a wrong name is told at once
     from .runner import run as run_workloads
+    from .searching import with_budget
     from .sources import NetworkSource, is_network
 
+    scheduler = with_budget(scheduler, budget)
     parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, scheduler, simulator.value))
     recorder = Recorder("-".join(parts), simulator)
     names: list[Any] = ["regression"] if regression else list(workloads or [])
@@ -224,6 +238,7 @@ def schedule(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A network, a layer or a shape.")],
     chip: Chip = "quad16",
     scheduler: Scheduler = "loop_order",
+    budget: Budget = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; of several layers: a folder of them."),
@@ -243,12 +258,15 @@ def schedule(
     from meshloom.sched.program.lower import lower
     from meshloom.sched.scheduler import find as find_scheduler
 
+    from .build import OUTPUT
     from .report import console
+    from .searching import searching, with_budget
     from .tables import prediction_table, print_operations
 
-    make = find_scheduler(scheduler)
-    made = [(layer, make(layer.shape, config, layer.data().scale)) for layer in layers]
     screen = console()
+    with searching(screen) as tell:
+        make = find_scheduler(with_budget(scheduler, budget), OUTPUT / "schedules", tell=tell)
+        made = [(layer, make(layer.shape, config, layer.data().scale)) for layer in layers]
     screen.print(prediction_table([(layer.shape, one) for layer, one in made], config))
     for layer, one in made:
         if show:

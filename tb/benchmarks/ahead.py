@@ -23,7 +23,7 @@ WORKLOADS = (
 )
 #: Cores of the chips that ask what one controller can feed, and the layers that they run.
 GRIDS = (2, 3, 4, 5)
-FED = ("conv:28x28x64-64,k3,p1,relu", "gemm:256x256x256", "resnet8/conv4_1_2")
+FED = ("resnet8/conv4_1_2", "gemm:64x256x128")
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,15 @@ def test_built_in_chip(name: str) -> None:
     assert chip.tiles == {
         tile_address(x, y): kind for y, row in enumerate(chip.floorplan) for x, kind in enumerate(row)
     }
-    assert len(chip.cores) + len(chip.spms) + len(chip.drams) + 1 == chip.width * chip.height
+    others = 1 + (chip.dtt is not None)
+    assert len(chip.cores) + len(chip.spms) + len(chip.drams) + others == chip.width * chip.height
     assert chip.tiles[chip.host] is TileKind.HOST
     assert chip.instruction_words * chip.lanes >= 32
     assert chip.trace_words * chip.lanes >= 16
     assert 2 * chip.fetch_chunk == chip.ring_instructions
-    assert data_flit_bits(chip) == max(64, chip.word_bits)
+    assert data_flit_bits(chip) >= max(64, chip.word_bits)
+    if not chip.noc.arrivals and not chip.noc.route_hops:
+        assert data_flit_bits(chip) == max(64, chip.word_bits)
     assert 1 <= chip.rows <= chip.lanes
     assert 1 <= chip.cols <= chip.lanes
 
@@ -107,7 +110,7 @@ MALFORMED = [
     (GOOD.replace("host spm", "spm spm"), 'floorplan has 0 "host" tiles; exactly one is needed'),
     (GOOD.replace("host spm", "host host"), 'floorplan has 2 "host" tiles'),
     (GOOD.replace("host spm", "host"), "floorplan rows differ in length: [2, 1]"),
-    (GOOD.replace("host spm", "host npu"), "floorplan.1.1: Input should be 'core', 'spm', 'dram' or 'host'"),
+    (GOOD.replace("host spm", "host npu"), "floorplan.1.1: Input should be 'core', 'spm', 'dram', 'host' or 'dtt'"),
     (GOOD.replace('["dram core", "host spm"]', "[]"), "floorplan: expected a list of text rows"),
     (GOOD.replace('["dram core", "host spm"]', '"dram core"'), "floorplan: expected a list of text rows"),
     (GOOD.replace('"dram core"', f'"dram core{" core" * 15}"').replace('"host spm"', f'"host{" spm" * 16}"'),

@@ -1,0 +1,47 @@
+"""How far a search for a schedule is, on the screen: a bar for each search, with the best so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from meshloom.sched.flexer.search import Progress as Told
+
+
+def with_budget(scheduler: str, budget: float | None) -> str:
+    """A scheduler's name with `budget` among its options."""
+    if budget is None:
+        return scheduler
+    return f"{scheduler}{',' if ':' in scheduler else ':'}budget={budget:g}"
+
+
+@contextmanager
+def searching(screen: Console) -> Iterator[Callable[[Told], None]]:
+    """Hands out what a search may `tell`: tilings done, schedules made, and the best so far with its estimated cost."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed}/{task.total} tilings"),
+        TextColumn("{task.fields[best]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=screen, transient=True) as bars:
+        tasks: dict[str, int] = {}
+
+        def tell(told: Told) -> None:
+            if told.layer not in tasks:
+                tasks[told.layer] = bars.add_task(escape(told.layer), total=told.total, best="")
+            best = ""
+            if told.best is not None:
+                cost = f"{told.best.cycles:,.0f} cycles, {told.best.words:,} words"
+                best = f"best of {told.schedules:,}: {told.best}, {cost}"
+            bars.update(tasks[told.layer], completed=told.done, total=told.total, best=escape(best))  # type: ignore[arg-type]
+
+        yield tell
