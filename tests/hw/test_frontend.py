@@ -32,6 +32,7 @@ def chip(lanes: int = 16, ring: int = 8, vcs: int = 1) -> ChipConfig:
             "floorplan": ["dram core host"],
             "dram": {"bytes_per_cycle": 4},
             "ring_instructions": ring,
+            "controller_instructions": ring,
             "noc": {"data_vcs": vcs},
         }
     )
