@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -12,7 +12,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from meshloom.sched.flexer.search import Progress as Told
+
+#: How far a search is: `layer`, `total` and what else the bar shows.
+Told = Any
 
 
 def with_budget(scheduler: str, budget: float | None) -> str:
