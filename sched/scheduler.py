@@ -28,6 +28,9 @@ class Scheduler(Protocol):
 _KNOWN = {
     "loop_order": ("meshloom.sched.loop_order.scheduler", "schedule"),
     "dtt": ("meshloom.sched.ahead.scheduler", "schedule"),
+    "flexer": ("meshloom.sched.flexer.scheduler", "flexer"),
+    "paper_static": ("meshloom.sched.flexer.scheduler", "paper_static"),
+    "hybrid": ("meshloom.sched.flexer.scheduler", "hybrid"),
 }
 
 

@@ -1,0 +1,37 @@
+"""List scheduling of sets of operations: GetSchedule of Algorithm 1.
+
+Source: Min, Kwon, Egger, "Flexer" (CGO 2023), Algorithm 1. The paper never takes operations off its lists; here they
+leave the ready queue when they are scheduled. If no set finds room beside the tiles that it needs and that lie badly,
+everything leaves the scratchpad and a single operation goes on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .jit import compiled
+from .machine import commit, flush, hopeless, latency
+from .sets import Scratch, choose
+from .state import CORES, MOVED, READY, Array, State, Work
+
+
+@compiled
+def make(
+    work: Work, state: State, room: Scratch, pruning: int, priority: int, policy: int, weights: Array, limit: float,
+    record: bool,
+) -> tuple[bool, float, int, Array]:  # fmt: skip
+    """GetSchedule: (finished, cycles, words moved, log).
+
+    `weights`: of cycles and words in the metric. Gives up, unfinished, as soon as it must end above `limit`.
+    """
+    log = state.log
+    best = np.zeros(work.dims[CORES], np.int64)
+    while state.totals[READY] > 0:
+        size = choose(work, state, room, pruning, priority, policy, best)
+        if size == 0:
+            log = flush(work, state, log, record)
+            size = choose(work, state, room, pruning, priority, policy, best)
+        log = commit(work, state, room.wanted, room.gone, best, size, policy, 0, log, record)
+        if hopeless(work, state, weights, limit):
+            return False, latency(work, state), state.totals[MOVED], log
+    return True, latency(work, state), state.totals[MOVED], log

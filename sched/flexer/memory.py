@@ -1,0 +1,196 @@
+"""Memory management of the scratchpad: where a tile is put, and what has to leave for it.
+
+Tiles that a set of operations lacks are placed in three steps: in place of a dead tile of the same size; in the free
+run that fits best; and by spilling (Algorithm 2, or one of the other policies). Blocks have variable sizes and explicit
+addresses. Source: Min, Kwon, Egger, "Flexer" (CGO 2023), section 4.1. What the paper's Algorithm 2 leaves open or
+misplaces is decided here: `pick` is reset for each sequence, a sequence ends with the first block that makes it large
+enough, tiles that the set needs interrupt it, and free or dead blocks in it cost nothing.
+"""
+
+from __future__ import annotations
+
+from .jit import compiled, inner
+from .state import FOLLOWING, HEIGHT, PIN, USES, Array
+
+#: Policies: Algorithm 2; Table 2's "first-fit spill" and "small spill"; ours, for a sequence of sets that is known:
+#: what is needed again last leaves first.
+FRAGMENTATION, FIRST_FIT, SMALL, FUTURE = range(4)
+#: What a word costs that is spilled, divided by the number of sets until it is needed again.
+_NEAR = 1 << 20
+_NEVER = 1 << 60
+
+
+@inner
+def _replace(spm: Array, time: Array, count: int, first: int, last: int, size: int, tile: int) -> int:
+    """Segments first..last become `tile` with `size` rows, and what is left over a free segment; how many there are."""
+    total, latest = 0, 0.0
+    for index in range(first, last + 1):
+        total += spm[index, 0]
+        latest = max(latest, time[index])
+    rest = total - size
+    if rest and last + 1 < count and spm[last + 1, 1] == -1:  # free neighbours become one
+        rest += spm[last + 1, 0]
+        latest = max(latest, time[last + 1])
+        last += 1
+    shift = (2 if rest else 1) - (last - first + 1)
+    if shift < 0:
+        for index in range(last + 1, count):
+            spm[index + shift, 0], spm[index + shift, 1] = spm[index, 0], spm[index, 1]
+            time[index + shift] = time[index]
+    elif shift > 0:
+        for index in range(count - 1, last, -1):
+            spm[index + shift, 0], spm[index + shift, 1] = spm[index, 0], spm[index, 1]
+            time[index + shift] = time[index]
+    spm[first, 0], spm[first, 1], time[first] = size, tile, latest
+    if rest:
+        spm[first + 1, 0], spm[first + 1, 1], time[first + 1] = rest, -1, latest
+    return count + shift
+
+
+@inner
+def _best_fit(spm: Array, count: int, tiles: Array, stamp: int, size: int) -> int:
+    """The first segment of the smallest sufficient run of free and dead ones; -1: there is none."""
+    best, best_size = -1, _NEVER
+    index = 0
+    while index < count:
+        first, total = index, 0
+        while index < count:
+            held = spm[index, 1]
+            if held >= 0 and (tiles[held, USES] > 0 or tiles[held, PIN] == stamp):
+                break
+            total += spm[index, 0]
+            index += 1
+        if size <= total < best_size:
+            best, best_size = first, total
+        index += 1
+    return best
+
+
+@inner
+def _until(spm: Array, first: int, size: int) -> int:
+    """The last segment of the shortest run from `first` on that has `size` rows."""
+    last, total = first, spm[first, 0]
+    while total < size:
+        last += 1
+        total += spm[last, 0]
+    return last
+
+
+@inner
+def _victims(spm: Array, count: int, tiles: Array, stamp: int, now: int, size: int, policy: int) -> tuple[int, int]:
+    """First and last segment of the sequence to spill; (-1, -1) if tiles that are needed leave no room."""
+    if policy == FIRST_FIT:
+        for index in range(count):
+            held = spm[index, 1]
+            if spm[index, 0] >= size and (held < 0 or tiles[held, PIN] != stamp):
+                return index, index
+    best_first, best_last, best_major, best_minor = -1, -1, _NEVER, _NEVER
+    for first in range(count):
+        total, cost = 0, 0
+        for last in range(first, count):
+            held = spm[last, 1]
+            if held >= 0:
+                if tiles[held, PIN] == stamp:
+                    break
+                if policy != FUTURE:
+                    cost += spm[last, 0] * tiles[held, USES]
+                elif tiles[held, USES] > 0:
+                    cost += spm[last, 0] * _NEAR // max(1, tiles[held, FOLLOWING] - now)
+            total += spm[last, 0]
+            if total >= size:
+                if policy == FIRST_FIT:
+                    return first, last
+                major, minor = total - size, cost
+                if policy == FUTURE:
+                    major, minor = cost, total - size
+                if (
+                    major < best_major
+                    or (major == best_major and minor < best_minor)
+                    or (major == best_major and minor == best_minor and last - first < best_last - best_first)
+                ):
+                    best_first, best_last, best_major, best_minor = first, last, major, minor
+                break
+    return best_first, best_last
+
+
+@inner
+def _smallest(spm: Array, count: int, tiles: Array, stamp: int) -> int:
+    """The segment of the smallest live tile that may leave; -1: there is none."""
+    best = -1
+    for index in range(count):
+        held = spm[index, 1]
+        if (
+            held >= 0
+            and tiles[held, PIN] != stamp
+            and tiles[held, USES] > 0
+            and (best < 0 or spm[index, 0] < spm[best, 0])
+        ):
+            best = index
+    return best
+
+
+@inner
+def _in_place(spm: Array, count: int, tiles: Array, stamp: int, size: int) -> int:
+    """The first segment of a dead tile of exactly this size; -1: there is none."""
+    for index in range(count):
+        held = spm[index, 1]
+        if held >= 0 and spm[index, 0] == size and tiles[held, USES] == 0 and tiles[held, PIN] != stamp:
+            return index
+    return -1
+
+
+@compiled
+def place(
+    spm: Array, time: Array, count: int, tiles: Array, stamp: int, now: int, wanted: Array, missing: int, policy: int,
+    gone: Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Places the first `missing` tiles of `wanted`, which it uses up, in `count` segments.
+
+    Live tiles that have to leave are listed in `gone`; returns how many segments there are then, and how many tiles
+    leave, or -1 if it cannot be done. Tiles with a PIN of `stamp` stay. `now`: number of the set, for FUTURE.
+    """
+    lost = 0
+    left = 0
+    for number in range(missing):  # in place of dead tiles of the same size
+        tile = wanted[number]
+        at = _in_place(spm, count, tiles, stamp, tiles[tile, HEIGHT])
+        if at >= 0:
+            spm[at, 1] = tile
+        else:
+            wanted[left] = tile
+            left += 1
+    missing, left = left, 0
+    for number in range(missing):  # where it fits best
+        tile = wanted[number]
+        size = tiles[tile, HEIGHT]
+        first = _best_fit(spm, count, tiles, stamp, size)
+        if first >= 0:
+            count = _replace(spm, time, count, first, _until(spm, first, size), size, tile)
+        else:
+            wanted[left] = tile
+            left += 1
+    for number in range(left):  # by spilling
+        tile = wanted[number]
+        size = tiles[tile, HEIGHT]
+        if policy == SMALL:  # the smallest tile again and again, until a run is large enough
+            first = _best_fit(spm, count, tiles, stamp, size)
+            while first < 0:
+                victim = _smallest(spm, count, tiles, stamp)
+                if victim < 0:
+                    return count, -1
+                gone[lost] = spm[victim, 1]
+                lost += 1
+                spm[victim, 1] = -1
+                first = _best_fit(spm, count, tiles, stamp, size)
+            last = _until(spm, first, size)
+        else:
+            first, last = _victims(spm, count, tiles, stamp, now, size, policy)
+            if first < 0:
+                return count, -1
+            for index in range(first, last + 1):
+                held = spm[index, 1]
+                if held >= 0 and tiles[held, USES] > 0:
+                    gone[lost] = held
+                    lost += 1
+        count = _replace(spm, time, count, first, last, size, tile)
+    return count, lost

@@ -1,0 +1,119 @@
+"""What a search is told to do, and what it chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .tiles import Tiling
+
+#: Names of the priorities, memory policies and prunings, in the order of their numbers in the compiled code.
+PRIORITIES = ("benefit", "min_transfer", "min_spill")
+MEMORIES = ("fragmentation", "first_fit", "small")
+PRUNINGS = ("every", "pruned", "levels", "beam")
+
+Kind = Literal["flexer", "static", "nest"]
+
+
+class PolicyError(ValueError):
+    """An option that means nothing; the message lists what there is."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How schedules are made and ranked.
+
+    `kind`: out of order; loop nests with fixed regions; or nests of rectangles with the future known; `priority` of
+    sets and `memory` policy: numbers of `PRIORITIES` and `MEMORIES`; `pruning`: of `PRUNINGS`; metric = cycles **
+    by_cycles * words ** by_words. `home`: partial sums stay in the core that makes them. `again`: the sequence that
+    list scheduling has found is played once more, with its future known.
+    """
+
+    kind: Kind = "flexer"
+    priority: int = 0
+    memory: int = 0
+    pruning: int = 2
+    by_cycles: float = 1.0
+    by_words: float = 1.0
+    home: bool = False
+    again: bool = False
+
+    @classmethod
+    def named(cls, kind: str, **options: object) -> Policy:
+        """A policy from names and numbers as they are typed: `priority`, `memory`, `pruning` by name; `cycles`,
+        `words`; `home` and `again`, yes or no.
+
+        Raises PolicyError that lists what there is.
+        """
+        found: dict[str, object] = {"kind": kind}
+        names = {"priority": PRIORITIES, "memory": MEMORIES, "pruning": PRUNINGS}
+        weights = {"cycles": "by_cycles", "words": "by_words"}
+        switches = {"home", "again"}
+        for key, value in options.items():
+            if key in names:
+                if value not in names[key]:
+                    raise PolicyError(f"{key} = {value!r} is unknown; there are {', '.join(names[key])}")
+                found[key] = names[key].index(str(value))
+            elif key in switches:
+                if value not in ("yes", "no"):
+                    raise PolicyError(f"{key} = {value!r} must be yes or no")
+                found[key] = value == "yes"
+            elif key in weights:
+                try:
+                    number = float(str(value))
+                except ValueError:
+                    number = -1.0
+                if not 0 <= number <= 100:
+                    raise PolicyError(f"{key} = {value!r} must be a number from 0 to 100, the exponent in the metric")
+                found[weights[key]] = number
+            else:
+                there = ", ".join(sorted([*names, *weights, *switches, "budget"]))
+                raise PolicyError(f"{kind} has no option {key!r}; it has {there}")
+        return cls(**found)  # type: ignore[arg-type]
+
+    @property
+    def static(self) -> bool:
+        return self.kind == "static"
+
+    def metric(self, cycles: float, words: float) -> float:
+        """What schedules are ranked by; lower is better."""
+        return cycles**self.by_cycles * words**self.by_words
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tiling and a loop nest; what the estimate says it costs.
+
+    `slots`: of the three regions of the baseline. `shape`: pairs of a rectangle (see `nests.nest`), `group` of which
+    are taken together.
+    """
+
+    tiling: Tiling
+    loops: str
+    slots: tuple[int, int, int] | None = None
+    shape: tuple[int, int] | None = None
+    group: int = 1
+    cycles: float = 0.0
+    words: int = 0
+
+    def judged(self, cycles: float, words: int) -> Choice:
+        """With its cost."""
+        return replace(self, cycles=float(cycles), words=int(words))
+
+    def __str__(self) -> str:
+        more = f" slots {'/'.join(map(str, self.slots))}" if self.slots else ""
+        if self.shape:
+            more = f" {self.shape[0]}x{self.shape[1]} by {self.group}"
+        return f"{self.tiling} {self.loops}{more}"
+
+
+#: The paper's schedules and its baseline.
+PAPER, PAPER_STATIC = Policy("flexer"), Policy("static")
+#: What decides between schedules when only their cycles count.
+FASTEST = Policy(by_words=0.0)
+#: Ours: partial sums stay in their cores; nests whose future is known, and list scheduling that moves little. Words
+#: count a little, because the estimate sees the queues of DRAM only in part.
+OURS = {
+    "nest": Policy("nest", home=True, by_words=0.25),
+    "greedy": Policy("flexer", priority=1, pruning=3, home=True, by_words=0.25),
+}

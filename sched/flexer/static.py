@@ -1,0 +1,156 @@
+"""The paper's baseline: loop nests with fixed regions of the scratchpad for inputs, weights and partial sums.
+
+The innermost loop over pixels or output blocks is unrolled over the cores (Figure 3 (b)); with input blocks innermost
+it is the loop around them, because sums of one output cannot be made side by side. A region is divided into slots of
+the largest tile; a tile that is not there takes the next slot of its region in turn, whatever lies there (Figure 5
+(b)). Every order of the three loops, tiling and division of the scratchpad is tried; see `search`.
+Source: Min, Kwon, Egger, "Flexer" (CGO 2023), sections 2.2, 4.1 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .jit import compiled, inner
+from .machine import assign, come, hopeless, latency, leave, log_event, run_set, sums_of
+from .state import (
+    CORES,
+    DEEP,
+    HEIGHT,
+    MOVED,
+    NEXT,
+    ONE,
+    PIN,
+    ROWS,
+    SEGMENTS,
+    STAMP,
+    TWO,
+    USES,
+    WHERE,
+    Array,
+    K,
+    M,
+    N,
+    Order,
+    Start,
+    State,
+    Work,
+)
+
+
+def divisions(start: Start, order: Order) -> Iterator[tuple[int, int, int]]:
+    """Slots for inputs, weights and sums: what a set needs once or twice, and the rest of the room for one kind."""
+    m, n, k, cores, rows = (int(start.work.dims[index]) for index in (M, N, K, CORES, ROWS))
+    tall = [int(start.tiles[a:b, HEIGHT].max()) for a, b in ((0, m * k), (m * k, (m + n) * k), ((m + n) * k, None))]
+    total = [m * k, n * k, m * n if k > 1 else 0]
+    inner = [loop for loop in order.loops if loop != "k"][-1]
+    wide = min(cores, n if inner == "n" else m)
+    need = [wide if inner == "m" else 1, wide if inner == "n" else 1, wide if k > 1 else 0]
+    found: set[tuple[int, int, int]] = set()
+    for greedy in range(3):
+        for factors in np.ndindex(2, 2):
+            slots = list(need)
+            others = [kind for kind in range(3) if kind != greedy]
+            for kind, factor in zip(others, factors, strict=True):
+                slots[kind] = min(need[kind] * (1 + factor), total[kind])
+            left = rows - sum(slots[kind] * tall[kind] for kind in others)
+            if left < need[greedy] * tall[greedy]:
+                continue
+            slots[greedy] = min(total[greedy], left // tall[greedy]) if tall[greedy] else 0
+            found.add((slots[0], slots[1], slots[2]))
+    yield from sorted(found)
+
+
+def regions(start: Start, slots: tuple[int, int, int]) -> State:
+    """The state before the first set: three regions of empty slots."""
+    m, n, k = (int(start.work.dims[index]) for index in (M, N, K))
+    state = start.fresh()
+    at = 0
+    for count, (first, end) in zip(slots, ((0, m * k), (m * k, (m + n) * k), ((m + n) * k, None)), strict=True):
+        state.spm[at : at + count, 0] = start.tiles[first:end, HEIGHT].max()
+        at += count
+    state.totals[SEGMENTS] = at
+    return state
+
+
+@inner
+def _take(work: Work, state: State, at: int, tile: int, given: bool, log: Array, record: bool) -> Array:
+    """A tile takes a slot, and what lies there leaves it; the log."""
+    row, stored = 0, 0.0
+    for before in range(at):
+        row += state.spm[before, 0]
+    old = state.spm[at, 1]
+    if old >= 0:
+        if state.tiles[old, USES] > 0:
+            stored, log = leave(work, state, old, row, log, record)
+        state.tiles[old, WHERE] = -1
+    state.spm[at, 1] = tile
+    state.time[at] = max(state.time[at], stored)
+    state.tiles[tile, WHERE] = row
+    return come(work, state, tile, state.time[at], given, log, record)
+
+
+@inner
+def _bring(
+    work: Work, state: State, slots: Array, turns: Array, pairs: Array, size: int, log: Array, record: bool
+) -> Array:
+    """Moves the tiles of a set into the slots whose turn it is; the log."""
+    state.totals[STAMP] += 1
+    stamp = state.totals[STAMP]
+    for index in range(size):
+        pair = pairs[index]
+        for tile in (state.pairs[pair, ONE], state.pairs[pair, TWO], sums_of(work, pair)):
+            state.tiles[tile, PIN] = stamp
+    for index in range(size):
+        pair = pairs[index]
+        base = 0
+        for kind in range(3):
+            tile = state.pairs[pair, ONE] if kind == 0 else state.pairs[pair, TWO] if kind == 1 else sums_of(work, pair)
+            count = slots[kind]
+            if state.tiles[tile, HEIGHT] > 0 and state.tiles[tile, WHERE] < 0:
+                at = base + turns[kind]
+                while state.spm[at, 1] >= 0 and state.tiles[state.spm[at, 1], PIN] == stamp:
+                    turns[kind] = (turns[kind] + 1) % count
+                    at = base + turns[kind]
+                turns[kind] = (turns[kind] + 1) % count
+                log = _take(work, state, at, tile, kind == 2 and state.pairs[pair, DEEP] == 0, log, record)
+            base += count
+    return log
+
+
+@compiled
+def unroll(
+    work: Work, state: State, loops: Array, slots: Array, weights: Array, limit: float, record: bool
+) -> tuple[bool, float, int, Array]:
+    """Plays a loop nest: (finished, cycles, words moved, log).
+
+    `loops`: the numbers (0 m, 1 n, 2 k) of the loops, outermost first; `slots` as from `divisions`; `weights`, `limit`:
+    as for `listing.make`.
+    """
+    sizes, cores, n = work.dims[:3], work.dims[CORES], work.dims[N]
+    log = state.log
+    inner = 2 if loops[2] != K else 1  # the loop that is unrolled
+    step = np.ones(3, np.int64)
+    step[inner] = cores
+    pairs, mine, turns = np.zeros(cores, np.int64), np.zeros(cores, np.int64), np.zeros(3, np.int64)
+    at = np.zeros(3, np.int64)
+    for one in range(0, sizes[loops[0]], step[0]):
+        at[loops[0]] = one
+        for two in range(0, sizes[loops[1]], step[1]):
+            at[loops[1]] = two
+            for three in range(0, sizes[loops[2]], step[2]):
+                at[loops[2]] = three
+                size = min(cores, sizes[loops[inner]] - at[loops[inner]])
+                for index in range(size):
+                    m = at[M] + (index if loops[inner] == M else 0)
+                    pairs[index] = m * n + at[N] + (index if loops[inner] == N else 0)
+                if record:
+                    log = log_event(log, state.totals, NEXT, size, 0, 0)
+                log = _bring(work, state, slots, turns, pairs, size, log, record)
+                assign(work, state, pairs, size, mine)
+                log = run_set(work, state, pairs, mine, size, log, record)
+            if hopeless(work, state, weights, limit):
+                return False, latency(work, state), state.totals[MOVED], log
+    return True, latency(work, state), state.totals[MOVED], log

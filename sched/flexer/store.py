@@ -1,0 +1,94 @@
+"""What searches have found, kept in files, so that a second run need not search again, and an interrupted one goes
+on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from meshloom.hw.config import ChipConfig
+
+T = TypeVar("T")
+_FILE = TypeAdapter(dict[str, str])
+_SCHED = Path(__file__).parents[1]
+#: Sources below `sched` that decide what a search finds; what is made of it and how that is judged; and what the
+#: strong static scheduler finds.
+SEARCH = tuple(
+    f"flexer/{name}.py"
+    for name in ("listing", "machine", "memory", "nests", "policy", "search", "sets", "state", "static", "tiles")
+)
+JUDGE = ("model/*.py", "program/*.py")
+DECISION = (*SEARCH, *JUDGE, *(f"flexer/{name}.py" for name in ("emit", "layer", "order", "residence", "striping")))
+NESTS = ("loop_order/*.py", *JUDGE)
+
+
+@cache
+def _code(patterns: tuple[str, ...]) -> str:
+    """Hash of some sources."""
+    digest = hashlib.sha256()
+    for pattern in patterns:
+        for path in sorted(_SCHED.glob(pattern)):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class Store:
+    """JSON texts by what was asked for, in one file for each chip and version of the code below `folder`.
+
+    `kind`: name of the file; `sources`: what decides what is kept. Without a folder nothing is kept. A damaged
+    file counts as an empty one, and an entry of the wrong form as none: everything can be found again. So can what
+    two processes that write at the same time lose.
+    """
+
+    def __init__(self, folder: Path | None, chip: ChipConfig, kind: str, sources: tuple[str, ...]) -> None:
+        name = hashlib.sha256(f"{chip.digest} {_code(sources)}".encode()).hexdigest()[:16]
+        self._path = folder / f"{kind}-{chip.name}-{name}.json" if folder else None
+        self._lock = threading.Lock()
+        self._found = self._read()
+
+    def _read(self) -> dict[str, str]:
+        if self._path is None:
+            return {}
+        try:
+            return _FILE.validate_json(self._path.read_bytes())
+        except (OSError, ValidationError):
+            return {}
+
+    def get(self, asked: object, form: TypeAdapter[T]) -> T | None:
+        """What was found for `asked`, which is known by its repr."""
+        text = self._found.get(repr(asked))
+        try:
+            return None if text is None else form.validate_json(text)
+        except ValidationError:
+            return None
+
+    def put(self, asked: object, form: TypeAdapter[T], value: T) -> None:
+        """Keeps a value beside what others have kept by now."""
+        with self._lock:
+            self._found = self._read() | self._found | {repr(asked): form.dump_json(value).decode()}
+            self._write()
+
+    def drop(self, asked: object) -> None:
+        """Forgets a value."""
+        with self._lock:
+            self._found = self._read() | self._found
+            if self._found.pop(repr(asked), None) is not None:
+                self._write()
+
+    def _write(self) -> None:
+        """Replaces the file at once or not at all."""
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        part = self._path.with_name(f"{self._path.name}.{os.getpid()}.{threading.get_ident()}.part")
+        try:
+            part.write_bytes(_FILE.dump_json(self._found))
+            part.replace(self._path)
+        finally:
+            part.unlink(missing_ok=True)

@@ -1,0 +1,379 @@
+"""Out-of-order schedules against static ones: figures 8 to 12 of the Flexer paper, in the timeline model.
+
+H. Min, J. Kwon, B. Egger, "Flexer: Out-of-Order Scheduling for Multi-NPUs" (CGO 2023). `flexer_rtl` measures the same
+on the RTL.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ...hw.config import load
+from ...sched.flexer.layer import Layer
+from ...sched.flexer.policy import OURS, PAPER, PAPER_STATIC, Policy
+from ...sched.workload.catalog import find
+from ..build import OUTPUT
+from ..results import OnEvent
+from .flexer_layers import ARCHS, BUDGET, NETWORKS, LayerCost, collect, grouped, total
+from .flexer_plots import draw
+from .flexer_reuse import KINDS, Reuse, reuse, unlimited
+from .flexer_search import (
+    ADDED,
+    LAYERS,
+    TABLE_2,
+    Duplicates,
+    SearchTime,
+    compare,
+    duplicates,
+    mean_ratio,
+    search_time,
+)
+from .results import FOLDER, Result, Sheet
+
+#: Architectures with the narrow DRAM, on which the hybrid is to be this much faster than the strong baseline.
+MEMORY_BOUND, HYBRID_BAR = ("arch1", "arch3", "arch5", "arch7"), 1.15
+#: Seconds in which all tilings and data flows of ResNet-50 are to be searched, with two CPUs.
+SEARCH_BAR = 300.0
+#: Layers of Figures 10 and 11, and their architecture.
+REUSED, REUSED_ARCH = ("vgg16/conv4_2", "resnet50/conv3_1_1"), "arch6"
+#: The architecture of Figure 9, the layers whose transfers it weighs higher, and by what.
+FIGURE_9, WEIGHED = "arch5", ("vgg16/conv3_1", "vgg16/conv3_2")
+TRANSFERS = Policy(by_cycles=1.0, by_words=3.0)
+PLOT = "flexer.svg"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def end_to_end(costs: Sequence[LayerCost]) -> Sheet:
+    """Figure 8: whole networks, layer after layer."""
+    rows = []
+    for arch, some in grouped(costs, lambda one: one.arch).items():
+        for network, layers in grouped(some, lambda one: one.network).items():
+            cycles = {name: total(layers, name) for name in ("paper_static", "loop_order", "flexer", "hybrid")}
+            paper, strong, ours, both = cycles["paper_static"], cycles["loop_order"], cycles["flexer"], cycles["hybrid"]
+            rows.append(
+                (
+                    arch,
+                    network,
+                    f"{paper[0]:,}",
+                    f"{strong[0]:,}",
+                    f"{ours[0]:,}",
+                    f"{both[0]:,}",
+                    *(_ratio(a / b) for a, b in zip(paper, ours, strict=True)),
+                    *(_ratio(a / b) for a, b in zip(strong, ours, strict=True)),
+                    *(_ratio(a / b) for a, b in zip(strong, both, strict=True)),
+                )
+            )
+    return Sheet(
+        "End to end (Figure 8): cycles, and speed-up / transfer reduction",
+        (
+            "arch",
+            "network",
+            "paper_static>",
+            "loop_order>",
+            "flexer>",
+            "hybrid>",
+            "flexer/paper_static>",
+            "transfers>",
+            "flexer/loop_order>",
+            "transfers>",
+            "hybrid/loop_order>",
+            "transfers>",
+        ),
+        rows,
+    )
+
+
+def extremes(costs: Sequence[LayerCost]) -> Sheet:
+    """Best and worst layers of each architecture."""
+    rows = []
+    for arch, layers in grouped(costs, lambda one: one.arch).items():
+        for scheduler, baseline in (("flexer", "paper_static"), ("flexer", "loop_order"), ("hybrid", "loop_order")):
+            speed = sorted(layers, key=lambda one: one.speedup(scheduler, baseline))
+            saved = sorted(layers, key=lambda one: one.saving(scheduler, baseline))
+            rows.append(
+                (
+                    arch,
+                    f"{scheduler} / {baseline}",
+                    f"{speed[-1].speedup(scheduler, baseline):.2f} {speed[-1].layer}",
+                    f"{speed[0].speedup(scheduler, baseline):.2f} {speed[0].layer}",
+                    f"{saved[-1].saving(scheduler, baseline):.2f} {saved[-1].layer}",
+                    f"{saved[0].saving(scheduler, baseline):.2f} {saved[0].layer}",
+                )
+            )
+    return Sheet(
+        "Single layers: the best and the worst",
+        ("arch", "who / over whom", "speed-up, best", "worst", "transfer reduction, best", "worst"),
+        rows,
+    )
+
+
+def per_layer(costs: Sequence[LayerCost], network: str, arch: str) -> Sheet:
+    """Figure 9 (a): one network on one architecture, layer by layer."""
+    rows = []
+    for one in costs:
+        if (one.network, one.arch) == (network, arch):
+            rows.append(
+                (
+                    one.layer,
+                    *(f"{one.costs[name][0]:,}" for name in ("paper_static", "loop_order", "flexer", "hybrid")),
+                    one.best,
+                    _ratio(one.speedup("flexer", "paper_static")),
+                    _ratio(one.saving("flexer", "paper_static")),
+                    _ratio(one.speedup("flexer", "loop_order")),
+                    _ratio(one.saving("flexer", "loop_order")),
+                    _ratio(one.speedup("hybrid", "loop_order")),
+                )
+            )
+    return Sheet(
+        f"{network} on {arch} (Figure 9 (a)): cycles, and speed-up / transfer reduction",
+        (
+            "layer",
+            "paper_static>",
+            "loop_order>",
+            "flexer>",
+            "hybrid>",
+            "hybrid is",
+            "flexer/paper_static>",
+            "transfers>",
+            "flexer/loop_order>",
+            "transfers>",
+            "hybrid/loop_order>",
+        ),
+        rows,
+    )
+
+
+def weighed(costs: Sequence[LayerCost]) -> Sheet:
+    """Figure 9 (b): transfers count for more."""
+    rows = []
+    baseline = {one.layer: one for one in costs if one.arch == FIGURE_9}
+    for name in WEIGHED:
+        layer = Layer(find(name)[0].shape, load(FIGURE_9), 1 << 15, OUTPUT / "schedules", 8.0)
+        made, base = layer.best(TRANSFERS, "flexer"), baseline[name].costs["paper_static"]
+        plain = baseline[name].costs["flexer"]
+        rows.append(
+            (
+                name,
+                f"{base[0] / plain[0]:.2f} / {base[1] / plain[1]:.2f}",
+                f"{base[0] / made.cycles:.2f} / {base[1] / made.words:.2f}",
+            )
+        )
+    return Sheet(
+        f"Transfers weighed higher (Figure 9 (b), {FIGURE_9}): speed-up / transfer reduction over paper_static",
+        ("layer", "cycles x words", "cycles x words ** 3"),
+        rows,
+    )
+
+
+def reuses() -> dict[tuple[str, str], Reuse]:
+    """Figures 10 and 11: by layer and scheduler."""
+    found = {}
+    for name in REUSED:
+        shape, chip = find(name)[0].shape, load(REUSED_ARCH)
+        for label, arch, policy in (
+            ("unlimited", unlimited(chip), PAPER),
+            ("paper_static", chip, PAPER_STATIC),
+            ("flexer", chip, PAPER),
+            ("nest", chip, OURS["nest"]),
+        ):
+            layer = Layer(shape, arch, 1 << 15, OUTPUT / "schedules", 8.0)
+            found[name, label] = reuse(layer, layer.choices(policy)[0], policy)
+    return found
+
+
+def reload_sheet(found: dict[tuple[str, str], Reuse]) -> Sheet:
+    rows = []
+    for (name, label), one in found.items():
+        words = [f"{one.words.get(kind, 0):,}" for kind in KINDS]
+        times = ["; ".join(f"{n} x {count}" for count, n in one.loads[kind].items()) or "-" for kind in KINDS[:3]]
+        rows.append((name, label, *words, *times))
+    return Sheet(
+        f"Words moved and how often each tile is moved (Figure 10, {REUSED_ARCH}): tiles x times",
+        ("layer", "schedule", *(f"{kind}>" for kind in KINDS), *KINDS[:3]),
+        rows,
+    )
+
+
+def sharing_sheet(found: dict[tuple[str, str], Reuse]) -> Sheet:
+    kinds = ("inputs", "weights", "both", "nothing")
+    rows = [(name, label, *(f"{one.shared.get(kind, 0):,}" for kind in kinds)) for (name, label), one in found.items()]
+    return Sheet(
+        f"Sets of operations by what their cores share (Figure 11, {REUSED_ARCH})",
+        ("layer", "schedule", *(f"{kind}>" for kind in kinds)),
+        rows,
+    )
+
+
+def policy_sheet(found: dict[tuple[str, str, str], tuple[float, float]]) -> Sheet:
+    """Figure 12: priorities and memory policies of Table 2."""
+    rows = []
+    archs = dict.fromkeys(arch for arch, _, _ in found)
+    layers = dict.fromkeys(layer for _, layer, _ in found)
+    for label in TABLE_2:
+        cells = []
+        for arch in archs:
+            pairs = [
+                (PAPER.metric(*found[arch, layer, label]), PAPER.metric(*found[arch, layer, "the paper's"]))
+                for layer in layers
+            ]
+            worst = max(one / other for one, other in pairs)
+            cells += [f"{mean_ratio(pairs):.3f}", f"{worst:.2f}"]
+        rows.append((label, *cells))
+    columns = [name for arch in archs for name in (f"{arch}, mean>", "worst>")]
+    return Sheet("Priorities and memory policies (Figure 12): cycles x words against the paper's", ("", *columns), rows)
+
+
+def ablation_sheet(found: dict[tuple[str, str, str], tuple[float, float]]) -> Sheet:
+    """What ours adds, at equal search time."""
+    rows = []
+    archs = dict.fromkeys(arch for arch, _, _ in found)
+    layers = dict.fromkeys(layer for _, layer, _ in found)
+    for label in ADDED:
+        cells = []
+        for arch in archs:
+            first = [found[arch, layer, "the paper's"] for layer in layers]
+            mine = [found[arch, layer, label] for layer in layers]
+            cells += [
+                f"{mean_ratio([(a[0], b[0]) for a, b in zip(mine, first, strict=True)]):.3f}",
+                f"{mean_ratio([(a[1], b[1]) for a, b in zip(mine, first, strict=True)]):.3f}",
+                f"{mean_ratio([(a[0] * a[1], b[0] * b[1]) for a, b in zip(mine, first, strict=True)]):.3f}",
+            ]
+        rows.append((label, *cells))
+    columns = [name for arch in archs for name in (f"{arch}: cycles>", "words>", "product>")]
+    return Sheet("What ours adds, each in the same search time, against the paper's heuristics", ("", *columns), rows)
+
+
+def time_sheet(found: SearchTime) -> Sheet:
+    rows = [
+        (
+            f"ResNet-50 on {FIGURE_9}, {found.layers} different layers",
+            f"{sum(one.tilings for one in found.found):,}",
+            f"{sum(one.proven for one in found.found):,}",
+            f"{sum(one.schedules for one in found.found):,}",
+            f"{found.wall_seconds:.0f}",
+            f"{found.cpu_seconds:.0f}",
+        )
+    ]
+    return Sheet(
+        "Search of all tilings and data flows with the paper's policy",
+        ("", "tilings>", "excluded by their bound>", "schedules made or given up>", "seconds>", "CPU-seconds>"),
+        rows,
+    )
+
+
+def duplicate_sheet(found: Sequence[Duplicates]) -> Sheet:
+    rows = []
+    for arch in dict.fromkeys(one.arch for one in found):
+        some = [one for one in found if one.arch == arch]
+        for pruning in ("pruned", "levels"):
+            ratios = [one.metric[pruning] / one.metric["every"] for one in some]
+            rows.append(
+                (
+                    arch,
+                    {"pruned": "one set of each data flow, as the paper", "levels": "level by level"}[pruning],
+                    f"{len(some)}",
+                    f"{mean_ratio([(one.metric[pruning], one.metric['every']) for one in some]):.4f}",
+                    f"{min(ratios):.3f}",
+                    f"{max(ratios):.3f}",
+                    f"{sum(one.seconds['every'] for one in some) / sum(one.seconds[pruning] for one in some):.1f}",
+                )
+            )
+    return Sheet(
+        "What de-duplication costs: cycles x words against looking at every set",
+        ("arch", "looked at", "schedules>", "mean>", "best>", "worst>", "times faster>"),
+        rows,
+    )
+
+
+def hybrid_failures(costs: Sequence[LayerCost]) -> list[str]:
+    """Layers on which the hybrid is worse than another, and networks on which it misses its bar."""
+    found = []
+    for one in costs:
+        least = min(cycles for cycles, _ in one.costs.values())
+        if one.costs["hybrid"][0] > least:
+            found.append(
+                f"{one.layer} on {one.arch}: the hybrid takes {one.costs['hybrid'][0]:,} cycles, not {least:,}"
+            )
+    for arch, some in grouped(costs, lambda one: one.arch).items():
+        if arch in MEMORY_BOUND:
+            for network, layers in grouped(some, lambda one: one.network).items():
+                gain = total(layers, "loop_order")[0] / total(layers, "hybrid")[0]
+                if gain < HYBRID_BAR:
+                    found.append(
+                        f"{network} on {arch}, layer by layer: the hybrid is {gain:.3f} times as fast as loop_order, "
+                        f"the bar is {HYBRID_BAR}"
+                    )
+    return found
+
+
+def remarks(costs: Sequence[LayerCost]) -> tuple[str, ...]:
+    """What the paper claims, beside what was found."""
+    networks = [layers for some in grouped(costs, lambda one: one.arch).values()
+                for layers in grouped(some, lambda one: one.network).values()]  # fmt: skip
+
+    def most(scheduler: str, baseline: str) -> str:
+        layer = max(one.speedup(scheduler, baseline) for one in costs)
+        saved = max(one.saving(scheduler, baseline) for one in costs)
+        whole = max(total(some, baseline)[0] / total(some, scheduler)[0] for some in networks)
+        words = max(total(some, baseline)[1] / total(some, scheduler)[1] for some in networks)
+        return f"{whole:.2f} / {words:.2f} end to end, {layer:.2f} / {saved:.2f} for a layer"
+
+    whose = Counter(one.best for one in costs)
+    share = ", ".join(f"{name} {100 * count / len(costs):.0f} %" for name, count in whose.most_common())
+    paper = (
+        "The paper's best speed-up and transfer reduction over its static baseline: 1.67 / 1.26 end to end, "
+        "2.17 / 1.53 for a layer."
+    )
+    here = (
+        f"Here, over the same kind of baseline (paper_static): {most('flexer', 'paper_static')}; over the strong one "
+        f"(loop_order): {most('flexer', 'loop_order')}. The hybrid over loop_order: {most('hybrid', 'loop_order')}."
+    )
+    return (
+        f"{paper} {here}",
+        f"Whose schedule the hybrid takes, by layers: {share}.",
+        "paper_static: the best loop nest, tiling and division of the scratchpad into fixed regions for inputs, "
+        "weights and partial sums; the innermost loop unrolled over the cores. loop_order: double-buffered in the "
+        "cores' own memories, free partition of the layer over the cores, operands staged in the scratchpad where "
+        "that helps, tiles evicted by their next use. Both are searched, emitted and decided by the timeline model "
+        "like the others.",
+        f"![end to end, layers, reloads, policies]({PLOT})",
+    )
+
+
+def run(tell: OnEvent) -> Result:
+    """All figures; layers that were scheduled before are not scheduled again. Raises DoesNotFit."""
+    costs = collect(tell)
+    found = reuses()
+    policies = compare(tell, TABLE_2, ("arch1", "arch5"), LAYERS)
+    added = compare(tell, ADDED, ("arch1", "arch5"), LAYERS)
+    copies = [one for arch in ("arch1", "arch5") for one in duplicates(arch, LAYERS)]
+    timed = search_time(tell)
+    draw(costs, found, policies, FOLDER / PLOT)
+    failures = hybrid_failures(costs)
+    if timed.wall_seconds > SEARCH_BAR:
+        failures.append(f"the search of ResNet-50 took {timed.wall_seconds:.0f} s, the bar is {SEARCH_BAR:.0f}")
+    if not all(one.complete for one in timed.found):
+        failures.append("a search left out tilings without a proof")
+    sheets = (
+        end_to_end(costs),
+        extremes(costs),
+        per_layer(costs, "vgg16", FIGURE_9),
+        per_layer(costs, "resnet50", FIGURE_9),
+        weighed(costs),
+        reload_sheet(found),
+        sharing_sheet(found),
+        policy_sheet(policies),
+        ablation_sheet(added),
+        time_sheet(timed),
+        duplicate_sheet(copies),
+    )
+    about = (
+        f"{', '.join(NETWORKS)}, every layer by itself, on {ARCHS[0]} to {ARCHS[-1]} (the paper's Table 1) in the "
+        "timeline model; `meshloom bench flexer_rtl` says how exact that is on these schedules. Searches are given "
+        f"{BUDGET:.0f} seconds of one thread for each layer."
+    )
+    return Result("flexer", "Out-of-order schedules", about, sheets, remarks(costs), tuple(failures))

@@ -1,0 +1,101 @@
+"""Layers of networks on the architectures of the Flexer paper, by every scheduler, in the timeline model.
+
+Whatever was found is kept below sim_build/schedules, so that a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from os import sched_getaffinity
+
+from ...hw.config import ChipConfig, load
+from ...sched.workload.catalog import find
+from ...sched.workload.layers import ConvShape
+from ..build import OUTPUT
+from ..results import OnEvent, Stage
+
+NETWORKS = ("vgg16", "resnet50", "squeezenet", "yolov2")
+ARCHS = tuple(f"arch{number}" for number in range(1, 9))
+#: The two baselines, the paper's scheduler, and ours (the best of these and of `Policy`s of our own).
+SCHEDULERS = ("paper_static", "loop_order", "flexer", "hybrid")
+#: Seconds of one thread that a search gets for a layer.
+BUDGET = 8.0
+
+Cost = tuple[int, int]  #: cycles, and words moved between chip and DRAM
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """What one layer costs on one architecture, by scheduler; `best`: whose schedule the hybrid's is."""
+
+    arch: str
+    network: str
+    layer: str
+    costs: dict[str, Cost]
+    best: str
+
+    def speedup(self, scheduler: str, baseline: str) -> float:
+        """Cycles of the baseline for one of the scheduler."""
+        return self.costs[baseline][0] / self.costs[scheduler][0]
+
+    def saving(self, scheduler: str, baseline: str) -> float:
+        """Words of the baseline for one of the scheduler."""
+        return self.costs[baseline][1] / self.costs[scheduler][1]
+
+
+def same(shape: ConvShape) -> ConvShape:
+    """What decides how a layer is scheduled: layers that differ in nothing else are done once."""
+    return replace(shape, name="", relu=False, clamp=127)
+
+
+def cost(shape: ConvShape, chip: ChipConfig) -> tuple[dict[str, Cost], str]:
+    """Costs of a layer by scheduler, and whose schedule the hybrid takes. Raises DoesNotFit."""
+    from ...sched.flexer.layer import Layer
+    from ...sched.flexer.scheduler import candidates
+
+    layer = Layer(shape, chip, 1 << 15, OUTPUT / "schedules", BUDGET, threads=1)
+    found = candidates(layer)
+    best = min(found, key=lambda name: found[name].cycles)
+    costs = {name: (made.cycles, made.words) for name, made in found.items()}
+    return costs | {"hybrid": costs[best]}, best
+
+
+def _cost(arch: str, shape: ConvShape) -> tuple[str, ConvShape, dict[str, Cost], str]:
+    return arch, shape, *cost(shape, load(arch))
+
+
+def collect(
+    tell: OnEvent, archs: Sequence[str] = ARCHS, networks: Sequence[str] = NETWORKS, jobs: int | None = None
+) -> list[LayerCost]:
+    """All layers of the networks (those that occur twice, twice) on the architectures, in `jobs` processes."""
+    layers = [(network, one) for network in networks for one in find(network)]
+    todo = dict.fromkeys((arch, same(one.shape)) for arch in archs for _, one in layers)
+    found: dict[tuple[str, ConvShape], tuple[dict[str, Cost], str]] = {}
+    with ProcessPoolExecutor(jobs or len(sched_getaffinity(0))) as pool:
+        futures = [pool.submit(_cost, arch, replace(shape, name="layer")) for arch, shape in todo]
+        try:
+            for count, future in enumerate(as_completed(futures)):
+                arch, shape, costs, best = future.result()
+                found[arch, same(shape)] = costs, best
+                tell(Stage(workload=arch, what=f"{count + 1} of {len(todo)} layers scheduled"))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [
+        LayerCost(arch, network, one.name, *found[arch, same(one.shape)]) for arch in archs for network, one in layers
+    ]
+
+
+def total(costs: Sequence[LayerCost], scheduler: str) -> Cost:
+    """Cycles and words of layers one after the other."""
+    return sum(one.costs[scheduler][0] for one in costs), sum(one.costs[scheduler][1] for one in costs)
+
+
+def grouped(costs: Sequence[LayerCost], key: Callable[[LayerCost], str]) -> dict[str, list[LayerCost]]:
+    """Layers by a key, in the order in which it first occurs."""
+    found: dict[str, list[LayerCost]] = {}
+    for one in costs:
+        found.setdefault(key(one), []).append(one)
+    return found

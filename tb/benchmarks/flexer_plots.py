@@ -1,0 +1,109 @@
+"""The pictures of the Flexer benchmark (SVG): end to end, layer by layer, reloads, policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...sched.flexer.policy import PAPER
+from .flexer_layers import LayerCost, grouped, total
+from .flexer_reuse import KINDS, Reuse
+from .flexer_search import TABLE_2, mean_ratio
+
+_COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple")
+_PAIRS = (("flexer", "paper_static"), ("flexer", "loop_order"), ("hybrid", "loop_order"))
+
+
+def _bars(axis: Any, groups: Sequence[str], series: Mapping[str, Sequence[float]], title: str) -> None:
+    """Bars side by side, one colour for each series, with a line at 1."""
+    wide = 0.8 / max(1, len(series))
+    for number, (name, values) in enumerate(series.items()):
+        at = [index + (number - (len(series) - 1) / 2) * wide for index in range(len(groups))]
+        axis.bar(at, values, wide, label=name, color=_COLOURS[number % len(_COLOURS)])
+    axis.axhline(1.0, color="black", linewidth=0.6)
+    axis.set_xticks(range(len(groups)), groups, rotation=60, ha="right")
+    axis.set_title(title)
+    axis.grid(axis="y", alpha=0.3)
+    axis.legend(loc="upper right", fontsize=6)
+
+
+def _end_to_end(axes: Sequence[Any], costs: Sequence[LayerCost]) -> None:
+    runs = {
+        f"{arch} {network}": layers
+        for arch, some in grouped(costs, lambda one: one.arch).items()
+        for network, layers in grouped(some, lambda one: one.network).items()
+    }
+    for axis, index, what in zip(axes, (0, 1), ("speed-up", "transfer reduction"), strict=True):
+        series = {
+            f"{scheduler} over {baseline}": [
+                total(layers, baseline)[index] / total(layers, scheduler)[index] for layers in runs.values()
+            ]
+            for scheduler, baseline in _PAIRS
+        }
+        _bars(axis, list(runs), series, f"end to end: {what} (Figure 8)")
+
+
+def _layers(axes: Sequence[Any], costs: Sequence[LayerCost]) -> None:
+    some = [one for one in costs if one.network == "vgg16" and one.arch == "arch5"]
+    names = [one.layer.partition("/")[2] for one in some]
+    speed = {f"{a} over {b}": [one.speedup(a, b) for one in some] for a, b in _PAIRS}
+    saved = {f"{a} over {b}": [one.saving(a, b) for one in some] for a, b in _PAIRS}
+    _bars(axes[0], names, speed, "VGG-16 on arch5: speed-up (Figure 9)")
+    _bars(axes[1], names, saved, "VGG-16 on arch5: transfer reduction (Figure 9)")
+
+
+def _reloads(axis: Any, found: Mapping[tuple[str, str], Reuse]) -> None:
+    names = [f"{layer.partition('/')[2]} {label}" for layer, label in found]
+    base = [0.0] * len(names)
+    for number, kind in enumerate(KINDS):
+        values = [one.words.get(kind, 0) / 1000 for one in found.values()]
+        axis.bar(range(len(names)), values, 0.7, bottom=base, label=kind, color=_COLOURS[number])
+        base = [low + value for low, value in zip(base, values, strict=True)]
+    axis.set_xticks(range(len(names)), names, rotation=60, ha="right")
+    axis.set_title("thousand words moved (Figure 10)")
+    axis.grid(axis="y", alpha=0.3)
+    axis.legend(loc="upper right", fontsize=6)
+
+
+def _policies(axis: Any, found: Mapping[tuple[str, str, str], tuple[float, float]]) -> None:
+    archs = list(dict.fromkeys(arch for arch, _, _ in found))
+    layers = list(dict.fromkeys(layer for _, layer, _ in found))
+    series = {
+        label: [
+            mean_ratio(
+                [
+                    (PAPER.metric(*found[arch, layer, label]), PAPER.metric(*found[arch, layer, "the paper's"]))
+                    for layer in layers
+                ]
+            )
+            for arch in archs
+        ]
+        for label in TABLE_2
+    }
+    _bars(axis, archs, series, "cycles x words against the paper's policies (Figure 12)")
+
+
+def draw(
+    costs: Sequence[LayerCost],
+    reuses: Mapping[tuple[str, str], Reuse],
+    policies: Mapping[tuple[str, str, str], tuple[float, float]],
+    path: Path,
+) -> None:
+    """Writes all panels; the same figures give the same bytes."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    settings: Any = {"svg.hashsalt": "meshloom", "font.size": 7, "svg.fonttype": "none"}
+    with mpl.rc_context(settings):
+        figure, axes = plt.subplots(3, 2, figsize=(14, 13), squeeze=False)
+        _end_to_end(axes[0], costs)
+        _layers(axes[1], costs)
+        _reloads(axes[2][0], reuses)
+        _policies(axes[2][1], policies)
+        figure.tight_layout()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None})
+        plt.close(figure)

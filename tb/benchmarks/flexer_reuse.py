@@ -1,0 +1,64 @@
+"""What schedules do with tiles: how often each is loaded (Figure 10), and what the cores share (Figure 11)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...hw.config import ChipConfig
+from ...sched.flexer.layer import Layer
+from ...sched.flexer.policy import Choice, Policy
+from ...sched.flexer.search import play
+from ...sched.flexer.state import LOAD, NEXT, RUN, STORE
+from ...sched.flexer.tiles import Tiles
+
+KINDS = ("inputs", "weights", "sums", "results")
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """One schedule. `words` moved of each kind; `loads` of each kind: how many tiles are moved 1, 2, ... times.
+
+    `shared`: how many sets share inputs only, weights only, both, or nothing.
+    """
+
+    cycles: int
+    words: dict[str, int]
+    loads: dict[str, dict[int, int]]
+    shared: dict[str, int]
+
+
+def unlimited(chip: ChipConfig) -> ChipConfig:
+    """The chip with a scratchpad that holds any layer."""
+    return chip.model_copy(update={"name": f"{chip.name}_all", "spm_words": 1 << 20})
+
+
+def reuse(layer: Layer, choice: Choice, policy: Policy) -> Reuse:
+    """Plays a choice and counts."""
+    _, cycles, _, log = play(layer.problem, layer.chip, choice, policy, record=True)
+    tiles = Tiles(layer.problem, choice.tiling)
+    m, n, k = tiles.shape
+    edges = np.array([0, m * k, (m + n) * k, (m + n) * k + m * n])
+    words: Counter[str] = Counter({"results": int(tiles.out_words.sum())})
+    times: dict[str, Counter[int]] = {kind: Counter() for kind in KINDS}
+    times["results"].update(range(m * n))
+    for event, tile, _, size in log:
+        if event in (LOAD, STORE):
+            kind = KINDS[int(np.searchsorted(edges, tile, side="right")) - 1]
+            words[kind] += int(size)
+            times[kind][int(tile)] += 1
+    shared: Counter[str] = Counter()
+    running: list[tuple[int, int, int]] = []
+    for event, what, _, _ in [*log.tolist(), (NEXT, 0, 0, 0)]:
+        if event == RUN:
+            pair, deep = divmod(what, k)
+            running.append((pair // n, pair % n, deep))
+        elif event == NEXT and running:
+            inputs = len({(one, deep) for one, _, deep in running}) < len(running)
+            weights = len({(two, deep) for _, two, deep in running}) < len(running)
+            shared["both" if inputs and weights else "inputs" if inputs else "weights" if weights else "nothing"] += 1
+            running = []
+    loads = {kind: dict(sorted(Counter(count.values()).items())) for kind, count in times.items()}
+    return Reuse(int(cycles), dict(words), loads, dict(shared))

@@ -1,0 +1,325 @@
+"""Flexer's schedules: bit-exact whatever was chosen, as many words from DRAM as the search counted, and searches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meshloom.hw.config import ChipConfig, CoreConfig, load
+from meshloom.sched import scheduler
+from meshloom.sched.flexer import layer as layers
+from meshloom.sched.flexer.layer import Layer, dram_words
+from meshloom.sched.flexer.order import AHEAD, Orderer
+from meshloom.sched.flexer.policy import (
+    MEMORIES,
+    OURS,
+    PAPER,
+    PAPER_STATIC,
+    PRIORITIES,
+    PRUNINGS,
+    Choice,
+    Policy,
+    PolicyError,
+)
+from meshloom.sched.flexer.search import Partial, Progress, bounds, play, search
+from meshloom.sched.flexer.state import DROP, GIVE, LOAD, NEXT, ORDERS, RUN, STORE
+from meshloom.sched.flexer.tiles import Tiles, Tiling, steps, viable
+from meshloom.sched.functional import run
+from meshloom.sched.loop_order.problem import DoesNotFit, pose
+from meshloom.sched.program.check import check
+from meshloom.sched.program.lower import lower
+from meshloom.sched.schedule import Gemm, Move, Schedule
+from meshloom.sched.workload.layers import random_data
+from meshloom.sched.workload.shapes import parse
+from meshloom.tb.golden import golden
+
+SHAPES = (
+    "conv:12x12x40-40,k3,p1,relu",
+    "conv:7x7x33-5,k5,p2",
+    "gemm:64x64x64",
+    "conv:14x14x24-33,k3,s2,p1",
+    "conv:9x9x33-3,b2,relu",
+    "conv:13x11x5-33,k3,s2,p1,d2",
+    "conv:15x9x3-5,k7,s2,p3,b3,relu,clamp96",
+    "conv:10x6x20-24,k3x5,s1x2,p1x2",
+    "gemm:3x10x64",
+)
+SMALL = parse("conv:10x10x40-40,k3,p1,relu")
+
+
+def cramped(random: np.random.Generator) -> ChipConfig:
+    """A small chip, its memories drawn so that tiles must leave."""
+    chip = load(str(random.choice(["quad8", "quad8", "tiny"])))
+    core = CoreConfig(
+        a_words=int(random.choice([300, 600, 2000])),
+        b_words=int(random.choice([250, 600, 2000])),
+        acc_words=int(random.choice([30, 60, 200, 1000])),
+        out_words=int(random.choice([64, 256])),
+    )
+    return chip.model_copy(update={"spm_words": int(random.choice([128, 256, 512, 1024, 4096])), "core": core})
+
+
+def drawn(random: np.random.Generator, layer: Layer, kind: str) -> tuple[Choice, Policy]:
+    """A choice and a policy at random."""
+    space = viable(layer.problem, layer.chip, layer.shape.name)
+    some = np.flatnonzero(space.operations < 300)
+    tiling = space.tiling(int(random.choice(some if len(some) else [int(space.operations.argmin())])))
+    tiles = Tiles(layer.problem, tiling)
+    home = bool(random.integers(2))
+    if kind == "nest":
+        cores = len(layer.chip.cores)
+        shape = [(1, cores), (cores, 1), (2, max(1, cores // 2))][int(random.integers(3))]
+        return Choice(tiling, "mn"[int(random.integers(2))], shape=shape), Policy("nest", home=True)
+    loops = ORDERS[int(random.integers(len(ORDERS)))].loops
+    if kind == "static":
+        from meshloom.sched.flexer.search import _Search
+
+        found = list(_Search(layer.problem, layer.chip, PAPER_STATIC, "x", 1, None, None, None).choices(tiling))
+        if found:
+            return found[int(random.integers(len(found)))], PAPER_STATIC
+    policy = Policy(
+        "flexer",
+        priority=int(random.integers(len(PRIORITIES))),
+        memory=int(random.integers(len(MEMORIES))),
+        pruning=int(random.integers(len(PRUNINGS))) if tiles.operations < 60 else int(random.integers(2, 4)),
+        home=home,
+        again=bool(random.integers(2)),
+    )
+    return Choice(tiling, loops), policy
+
+
+def proven(schedule: Schedule, chip: ChipConfig, name: str) -> None:
+    """The schedule gives the golden model's result, and its program can run."""
+    data = random_data(parse(name))
+    result = run(schedule, chip, {"x": data.x, "w": data.w, "bias": data.bias})
+    assert np.array_equal(result["y"], golden(data))
+    check(lower(schedule, chip), chip, schedule)
+
+
+@pytest.mark.parametrize("kind", ["flexer", "static", "nest"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_random_choices_compute_the_layer(name: str, kind: str) -> None:
+    """On cramped chips: all bytes right in either order of the operations, and DRAM traffic as counted."""
+    random = np.random.default_rng([ord(letter) for letter in name + kind])
+    done, stores = 0, 0
+    for _ in range(20):
+        chip = cramped(random)
+        layer = Layer(parse(name), chip, random_data(parse(name)).scale)
+        try:
+            choice, policy = drawn(random, layer, kind)
+        except DoesNotFit:
+            continue
+        good, _, words, log = play(layer.problem, chip, choice, policy, record=True)
+        assert good
+        assert set(log[:, 0]) <= {LOAD, STORE, GIVE, DROP, RUN, NEXT}
+        assert (log[:, 0] == RUN).sum() == Tiles(layer.problem, choice.tiling).operations
+        stores += int((log[:, 0] == STORE).sum())
+        made = layer.emitted(choice, policy)
+        order = Orderer(made.nodes, made.steps, chip).run(AHEAD[int(random.integers(len(AHEAD)))])
+        assert sorted(order.order) == list(range(len(made.nodes)))
+        schedule = layer.schedule(made, order, "test")
+        proven(schedule, chip, name)
+        bias = sum(op.words for op in schedule.operations if isinstance(op, Move) and op.label.startswith("bias"))
+        assert dram_words(schedule, chip) == words + bias
+        done += 1
+        if done == 3:
+            break
+    assert done == 3
+
+
+def test_partial_sums_are_spilled_and_come_back() -> None:
+    """Sums that leave for DRAM are moved as four words each, and pulled into ACC again."""
+    chip = load("quad8").model_copy(update={"spm_words": 128})
+    layer = Layer(parse("conv:12x12x40-40,k3,p1,relu"), chip, 3000)
+    choice, policy = Choice(Tiling(4, 4, 1, 1), "kmn"), PAPER
+    _, _, _, log = play(layer.problem, chip, choice, policy, record=True)
+    assert (log[:, 0] == STORE).any()
+    made = layer.emitted(choice, policy)
+    spilled = [node for node in made.nodes if node.label.startswith("spill p")]
+    again = [node for node in made.nodes if node.label.startswith("load p")]
+    assert spilled
+    assert sum(node.words for node in again) == sum(node.words for node in spilled)
+    assert all(node.words % 4 == 0 for node in spilled)
+    assert any(isinstance(node.operation(), Gemm) and node.operation()["to_acc"] for node in made.nodes)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("policy", [PAPER, PAPER_STATIC, OURS["nest"], OURS["greedy"]], ids=str)
+def test_search_is_proven_right(policy: Policy) -> None:
+    """The best of a search is the best of all tilings and data flows played to their end; no bound is above what it
+    bounds; the number of threads does not matter."""
+    chip = load("quad8").model_copy(update={"spm_words": 512})
+    problem = pose(SMALL, chip)
+    found = search(problem, chip, policy, "x", keep=3, threads=2)
+    alone = search(problem, chip, policy, "x", keep=3, threads=1)
+    assert found.choices == alone.choices
+    assert found.complete
+    assert found.proven > 0
+    from meshloom.sched.flexer.search import _Search
+
+    space = viable(problem, chip, "x")
+    cycles, words = bounds(space, chip)
+    best = np.inf
+    for index in np.argsort(cycles * words)[:12]:
+        for choice in _Search(problem, chip, policy, "x", 1, None, None, None).choices(space.tiling(int(index))):
+            good, took, moved, _ = play(problem, chip, choice, policy)
+            assert good
+            assert took >= cycles[index]
+            assert moved >= words[index]
+            best = min(best, policy.metric(took, moved))
+    leader = found.choices[0]
+    assert policy.metric(leader.cycles, leader.words) <= best
+
+
+def test_bounds_abort_only_what_is_worse() -> None:
+    """A limit at a schedule's own metric does not stop it; a little less does, before it is done."""
+    chip = load("quad8").model_copy(update={"spm_words": 512})
+    problem = pose(SMALL, chip)
+    choice = Choice(Tiling(5, 10, 1, 2), "mnk")
+    good, cycles, words, _ = play(problem, chip, choice, PAPER)
+    assert good
+    assert play(problem, chip, choice, PAPER, limit=PAPER.metric(cycles, words))[0]
+    assert not play(problem, chip, choice, PAPER, limit=0.5 * PAPER.metric(cycles, words))[0]
+
+
+def test_interrupted_search_goes_on(tmp_path: Path) -> None:
+    """What an interrupted search has kept is not done again, and the result is that of a whole one."""
+    chip = load("quad8").model_copy(update={"spm_words": 512})
+    problem = pose(SMALL, chip)
+    saved: list[Partial] = []
+
+    def stop(progress: Progress) -> None:
+        if progress.schedules > 60:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(problem, chip, PAPER, "x", layers.KEPT, tell=stop, save=saved.append)
+    assert saved
+    assert saved[-1].done
+    whole = search(problem, chip, PAPER, "x", layers.KEPT)
+    rest = search(problem, chip, PAPER, "x", layers.KEPT, before=saved[-1])
+    assert rest.choices == whole.choices
+    again = Layer(SMALL, chip, 1000, tmp_path)
+    again.searches.put((again.key, PAPER, None, layers.KEPT, "partly"), layers._PARTIAL, saved[-1])
+    first = again.choices(PAPER)
+    assert Layer(SMALL, chip, 1000, tmp_path).choices(PAPER) == first
+    for path in tmp_path.iterdir():
+        path.write_text("{damaged")
+    assert Layer(SMALL, chip, 1000, tmp_path).choices(PAPER) == first
+
+
+def test_budget_gives_a_schedule_at_once() -> None:
+    """A budget that is over before it began still gives a choice, and says that the search is not complete."""
+    chip = load("quad8").model_copy(update={"spm_words": 512})
+    found = search(pose(SMALL, chip), chip, PAPER, "x", budget=1e-6)
+    assert found.choices
+    assert not found.complete
+
+
+@pytest.mark.parametrize("name", ["flexer", "paper_static", "hybrid"])
+@pytest.mark.parametrize("chip_name", ["quad8", "tiny"])
+def test_schedulers(name: str, chip_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every scheduler on four cores and on one; found again from the folder, without another search."""
+    chip, shape = load(chip_name), parse("conv:6x6x20-20,k3,p1,relu")
+    data = random_data(shape)
+    made = scheduler.find(name, tmp_path)(shape, chip, data.scale)
+    assert made.scheduler == name
+    assert made.predicted is not None
+    proven(made, chip, shape.name)
+
+    def no_search(*_: object, **__: object) -> None:
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr(layers, "search", no_search)
+    again = scheduler.find(name, tmp_path)(shape, chip, data.scale)
+    assert again.operations == made.operations
+
+
+def test_hybrid_is_never_worse(tmp_path: Path) -> None:
+    """Than any of the static orders and the paper's, by the model."""
+    from meshloom.sched.flexer.scheduler import candidates, hybrid
+
+    chip = load("quad8")
+    layer = Layer(SMALL, chip, 1000, tmp_path)
+    found = candidates(layer)
+    assert {"loop_order", "paper_static", "flexer"} < set(found)
+    best = hybrid(SMALL, chip, 1000, tmp_path)
+    assert best.predicted is not None
+    assert best.predicted.cycles == min(made.cycles for made in found.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spm_words": 8}, "SPM: input, weight and sums"),
+        ({"core": CoreConfig(a_words=8)}, "A: one input tile"),
+        ({"core": CoreConfig(b_words=32)}, "B: one weight tile"),
+        ({"floorplan": ("dram core", "host core")}, "no spm tile"),
+    ],
+)
+def test_a_layer_that_does_not_fit(change: dict[str, object], message: str) -> None:
+    """One clear error that names the memory."""
+    chip = ChipConfig.model_validate(load("tiny").model_dump() | {"name": "odd"} | change)
+    with pytest.raises(DoesNotFit, match=message):
+        scheduler.find("flexer")(parse("conv:6x6x20-20,k3,p1"), chip, 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("flexor", "unknown scheduler"),
+        ("flexer:priority", "not key=value"),
+        ("flexer:budget=soon", "not a number"),
+        ("flexer:budget=-1", "above 0"),
+        ("loop_order:priority=benefit", "no option"),
+        ("hybrid:priority=benefit", "no option"),
+    ],
+)
+def test_scheduler_names(name: str, message: str) -> None:
+    with pytest.raises(scheduler.SchedulerError, match=message):
+        scheduler.find(name)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"priority": "max"}, "there are benefit"),
+        ({"cycles": "much"}, "a number from 0"),
+        ({"home": "maybe"}, "yes or no"),
+        ({"colour": "red"}, "no option 'colour'"),
+    ],
+)
+def test_policy_options(options: dict[str, str], message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        Policy.named("flexer", **options)
+
+
+def test_options_travel_in_the_name() -> None:
+    assert Policy.named("flexer", priority="min_spill", memory="small", words="2") == Policy(
+        "flexer", priority=2, memory=2, by_words=2.0
+    )
+    assert scheduler.find("flexer:budget=3,priority=min_spill").keywords == {  # type: ignore[attr-defined]
+        "folder": None, "budget": 3.0, "priority": "min_spill",
+    }  # fmt: skip
+
+
+def test_tiles_are_cut_as_in_the_paper() -> None:
+    """Equal steps, and what remains."""
+    assert steps(10, 4) == [(0, 4), (4, 8), (8, 10)]
+    problem = pose(parse("conv:10x10x40-40,k3,p1"), load("quad8"))
+    tiles = Tiles(problem, Tiling(4, 10, 2, 3))
+    assert tiles.shape == (3, 3, 2)
+    assert tiles.cycles.sum() == sum(
+        -(-pixels // 8) * n * k * 9 * 8 for pixels in (40, 40, 20) for n in (2, 2, 1) for k in (3, 2)
+    )
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_architectures_of_table_1(number: int) -> None:
+    """Cores, scratchpad and DRAM bandwidth of the paper's Table 1."""
+    chip = load(f"arch{number}")
+    assert (chip.rows, chip.cols) == (32, 32)
+    assert len(chip.cores) == (2 if number <= 4 else 4)
+    assert len(chip.spms) * chip.spm_words * chip.lanes == (256 if number % 4 in (1, 2) else 512) * 1024
+    assert len(chip.drams) * chip.dram.bytes_per_cycle == (32 if number % 2 else 64)
