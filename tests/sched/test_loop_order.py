@@ -324,6 +324,9 @@ def test_padding_beyond_the_kernel_is_refused() -> None:
 
 
 def test_unknown_scheduler_lists_the_known() -> None:
-    with pytest.raises(scheduler.SchedulerError, match="unknown scheduler 'loop'; known are dtt, flexer, hybrid, loop_order, paper_static"):
+    with pytest.raises(
+        scheduler.SchedulerError,
+        match="unknown scheduler 'loop'; known are dtt, flexer, hybrid, loop_order, paper_static",
+    ):
         scheduler.find("loop")
     assert scheduler.find("loop_order") is schedule
