@@ -17,13 +17,12 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Addend, Region, address
 from meshloom.sched.loop_order.nodes import Node
 from meshloom.sched.loop_order.problem import FLAT_WIDTH, MAX_IN_WIDTH
-from meshloom.sched.schedule import Tensor
+from meshloom.sched.schedule import Box, Tensor
 from meshloom.sched.workload.layers import ConvShape
 
 from .residence import Operation, Residence, Slots, divide, link_sums, place_sums, reside
 from .state import LOAD, NEXT, RUN, STORE
 from .striping import Places
-from .tiles import Tiles
 
 T = TypeVar("T")
 #: Biases are asked for so many operations before they are used.
@@ -40,9 +39,12 @@ class Emitted:
 
 
 class _Emitter:
-    def __init__(self, shape: ConvShape, chip: ChipConfig, tiles: Tiles, log: NDArray[np.int64], scale: int) -> None:
-        self.tiles, self.chip, self.log = tiles, chip, log
-        self.places = Places(tiles, chip)
+    def __init__(
+        self, shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.int64], scale: int, made: str
+    ) -> None:
+        self.tiles, self.chip, self.log = places.tiles, chip, log
+        self.places, self.made = places, made
+        tiles = places.tiles
         self.slots: Slots = divide(tiles, chip)
         self.fixed = {"scale": scale, "relu": int(shape.relu), "clamp": shape.clamp}
         self.nodes: list[Node] = []
@@ -159,7 +161,8 @@ class _Emitter:
         last = op.depth == k - 1
         fields |= {"to_acc": int(not last), "dest_base": op.result * slots.out_size if last else acc}
         cycles = int(tiles.cycles[op.m, op.n, op.k])
-        self._add(Node(core, [], name, fields=fields | self.fixed, cycles=cycles))
+        result = self._box(op) if last and self.made else None
+        self._add(Node(core, [], name, fields=fields | self.fixed, cycles=cycles, result=result))
         if last:
             for t in self._turned(places.result(op.m, op.n, core, op.result * slots.out_size), op):
                 self._move(core, f"store y m{op.m} n{op.n}", t.local, t.dram, t.words)
@@ -198,6 +201,14 @@ class _Emitter:
             self._move(core, f"push p {label}", source, part.there(self.rows[sums]), part.words)
         self.in_spm.add(sums)
 
+    def _box(self, op: Operation) -> Box:
+        """What an operation that completes its sums computes."""
+        tile, (n0, n1) = self.tiles.m[op.m], self.tiles.n[op.n]
+        return Box(
+            tensor=self.made, plane=n0, planes=n1 - n0, row=tile.r0, rows=tile.r1 - tile.r0, column=tile.c0,
+            columns=tile.c1 - tile.c0,
+        )  # fmt: skip
+
     def _fields(self, op: Operation, a_at: int, b_at: int) -> dict[str, int]:
         """Body fields of a GEMM but its addend and destination, `scale`, `relu` and `clamp`."""
         p, tiles = self.tiles.problem, self.tiles
@@ -215,8 +226,13 @@ class _Emitter:
         }  # fmt: skip
 
 
-def emit(shape: ConvShape, chip: ChipConfig, tiles: Tiles, log: NDArray[np.int64], scale: int = 0) -> Emitted:
-    """All operations of a log (`state.State.log`), in its order. Raises DoesNotFit when DRAM is too small."""
-    emitter = _Emitter(shape, chip, tiles, log, scale)
+def emit(
+    shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.int64], scale: int = 0, made: str = ""
+) -> Emitted:
+    """All operations of a log (`state.State.log`), in its order. `made`: the result's name in a network, for boxes.
+
+    Raises DoesNotFit when DRAM is too small.
+    """
+    emitter = _Emitter(shape, chip, places, log, scale, made)
     nodes = emitter.run()
     return Emitted(nodes, emitter.steps, emitter.places.tensors(shape))

@@ -19,6 +19,7 @@ from .order import AHEAD, Ordered, Orderer
 from .policy import Choice, Policy
 from .search import Partial, Tell, distinct, play, search
 from .store import DECISION, NESTS, SEARCH, Store
+from .striping import Places
 from .tiles import Tiles
 
 #: Choices that a search keeps; operations that are put in order before the model plays, all choices together.
@@ -104,10 +105,11 @@ class Layer:
             self.searches.drop(partly)
         return distinct(found)
 
-    def emitted(self, choice: Choice, policy: Policy) -> Emitted:
-        """The operations of a choice in the order of its log."""
+    def emitted(self, choice: Choice, policy: Policy, places: Places | None = None, made: str = "") -> Emitted:
+        """The operations of a choice in the order of its log; `places`, `made`: in a network (see `emit`)."""
         _, _, _, log = play(self.problem, self.chip, choice, policy, record=True)
-        return emit(self.shape, self.chip, Tiles(self.problem, choice.tiling), log, self.scale)
+        places = places or Places(Tiles(self.problem, choice.tiling), self.chip)
+        return emit(self.shape, self.chip, places, log, self.scale, made)
 
     def schedule(self, made: Emitted, order: Ordered, name: str) -> Schedule:
         """The schedule of operations in an order, without a prediction."""
@@ -148,14 +150,19 @@ class Layer:
         assert best is not None
         return best
 
-    def best(self, policy: Policy, name: str, rank: Policy | None = None) -> Made:
-        """The best schedule by a policy's metric, or that of `rank`. Raises DoesNotFit."""
-        rank = rank or policy
-        asked = self.key, policy, rank, self.budget
+    def decided(self, policy: Policy, rank: Policy | None = None) -> Decision:
+        """The best of a policy's choices by its own metric, or that of `rank`, found now or before. Raises
+        DoesNotFit."""
+        asked = self.key, policy, rank or policy, self.budget
         found = self.decisions.get(asked, _DECISION)
         if found is None:
-            found = self.decide(policy, rank)
+            found = self.decide(policy, rank or policy)
             self.decisions.put(asked, _DECISION, found)
+        return found
+
+    def best(self, policy: Policy, name: str, rank: Policy | None = None) -> Made:
+        """The best schedule by a policy's metric, or that of `rank`. Raises DoesNotFit."""
+        found = self.decided(policy, rank)
         made = self.emitted(found.choice, policy)
         order = Orderer(made.nodes, made.steps, self.chip).run(found.ahead)
         schedule = self.schedule(made, order, name)

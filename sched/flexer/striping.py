@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Region, address
 from meshloom.sched.loop_order.nodes import Run
-from meshloom.sched.loop_order.placement import Dram, Stored, Transfer
+from meshloom.sched.loop_order.placement import Allocator, Dram, Stored, Transfer
 from meshloom.sched.loop_order.tiling import Range
 from meshloom.sched.schedule import Tensor
 from meshloom.sched.workload.layers import ConvShape
@@ -59,16 +59,26 @@ def _spread(banks: tuple[int, ...], parts: list[tuple[int, int, int, int]]) -> l
 
 
 class Places:
-    """The tensors of a layer in DRAM, cut for `tiles`. Raises DoesNotFit when a DRAM tile is too small."""
+    """The tensors of a layer in DRAM, cut for `tiles`. Raises DoesNotFit when a DRAM tile is too small.
 
-    def __init__(self, tiles: Tiles, chip: ChipConfig) -> None:
+    In a network input and result have their places already: `x` and `y`; `dram` has room for the rest.
+    """
+
+    def __init__(
+        self,
+        tiles: Tiles,
+        chip: ChipConfig,
+        dram: Allocator | None = None,
+        x: Stored | None = None,
+        y: Stored | None = None,
+    ) -> None:
         self.tiles, self.chip = tiles, chip
         self._banks, self._homes = chip.spms, chip.drams
-        self._dram = Dram(chip)
+        self._dram = dram or Dram(chip)
         self._sums: dict[int, list[tuple[int, int, int, int]]] = {}
         p, count = tiles.problem, len(chip.drams)
-        self.x = self._place_x()
-        self.y = self._place_y()
+        self.x = x or self._place_x()
+        self.y = y or self._place_y()
         edges = [0]
         for k0, k1 in tiles.k:
             edges += [high for _, high in split(k0 * p.taps, k1 * p.taps, count)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig
 from meshloom.sched.loop_order.core import Behind, Core
 from meshloom.sched.loop_order.emit import merge
 from meshloom.sched.loop_order.estimate import replay
@@ -19,7 +20,7 @@ from meshloom.sched.loop_order.tiling import Candidate, Part, parts
 from meshloom.sched.schedule import Piece
 from meshloom.sched.workload.layers import ConvShape
 
-from .storage import staging_words
+from .storage import kind_of, staging_words
 
 #: Candidates of the closed form, and how many of them are replayed.
 POOL, REPLAYS = 400, 10
@@ -73,6 +74,15 @@ class ConvNodes:
     constants: dict[str, tuple[Piece, ...]]
 
 
+class Planner(Protocol):
+    """Another source of a network's convolutions: without anything behind them, all tensors in DRAM, and the
+    scratchpad theirs alone."""
+
+    def emit(self, task: ConvTask, dram: Allocator) -> ConvNodes:
+        """All operations of a convolution, in order. Raises DoesNotFit."""
+        ...
+
+
 def problem_of(task: ConvTask, chip: ChipConfig) -> Problem:
     """The layer as the array sees it."""
     return pose(task.shape, chip, packed=task.packed, flatten=not (task.behind and task.behind.pooling))
@@ -104,12 +114,9 @@ def _staging_chip(chip: ChipConfig) -> ChipConfig:
 def choose(task: ConvTask, chip: ChipConfig) -> Candidate:
     """The candidate with the shortest replay. Raises DoesNotFit when nothing fits the chip."""
     problem = problem_of(task, chip)
-    homes = tuple(
-        TileKind.SPM if chip.tiles[next(iter(stored.homes))] is TileKind.SPM else TileKind.DRAM
-        for stored in (task.x, task.y)
-    )
     pooling = task.behind.pooling if task.behind else None
-    pool, space = best(problem, _staging_chip(chip), POOL, task.shape.name, (homes[0], homes[1]))
+    lie = kind_of(task.x, chip), kind_of(task.y, chip)
+    pool, space = best(problem, _staging_chip(chip), POOL, task.shape.name, lie)
     leader: tuple[int, Candidate] | None = None
     error: DoesNotFit | None = None
     kinds: dict[tuple, int] = {}

@@ -31,7 +31,7 @@ from .interleave import Interleaver
 from .memory import Memory
 from .shift import Shifter
 from .stages import Lanes, Stage, Stages, cut, spread
-from .storage import homes, place
+from .storage import Between, homes, place
 
 NAME = "network"
 #: Cycles of computing by which operands are fetched ahead of their use: the best of these is taken.
@@ -76,16 +76,37 @@ def layer_of(label: str) -> str:
     return label.rpartition(": ")[0]
 
 
+@dataclass(frozen=True)
+class Sharing:
+    """What the layers of a network have in common.
+
+    `between`: where tensors lie; `fused`: whether additions and max pools go with the convolution before them, max
+    pools even if rows are computed twice for it (`tight`); `planner`: who makes the convolutions instead of the loop
+    nests, with all tensors in DRAM and nothing fused.
+    """
+
+    between: Between = Between.WHOLE
+    fused: bool = True
+    tight: bool = False
+    planner: conv.Planner | None = None
+
+
+#: Each layer by itself: tensors between layers in DRAM, nothing fused.
+LAYERWISE = Sharing(Between.DRAM, fused=False)
+
+
 class _Apart(Exception):
     """A convolution that fits the cores only without the addition or max pool that would be fused."""
 
 
 class _Builder:
     def __init__(
-        self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: Memory | None, apart: Collection[str]
-    ) -> None:
+        self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: Memory | None, apart: Collection[str],
+        sharing: Sharing,
+    ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
-        self.cut: Stages = cut(graph, chip, apart)
+        self.sharing, self.planner = sharing, sharing.planner
+        self.cut: Stages = cut(graph, chip, apart, sharing.tight)
         self.dram = Dram(chip)
         self.tensors: list[Tensor] = []
         self.constants: dict[str, NDArray[Any]] = {}
@@ -96,7 +117,7 @@ class _Builder:
 
     def build(self) -> NetworkSchedule:
         self._check_size()
-        self.stored, spilled = place(self.cut, self.chip, self.dram)
+        self.stored, spilled = place(self.cut, self.chip, self.dram, self.sharing.between)
         nodes: list[Node] = []
         shifter = Shifter(self.chip)
         for index, stage in enumerate(self.cut.stages):
@@ -208,15 +229,7 @@ class _Builder:
             behind=self._behind(stage),
             scale=layer.scale,
         )
-        key = (
-            replace(shape, name=""), packed, task.behind and task.behind.pooling, stage.behind is None,
-            *(tuple(sorted(s.homes)) if s else () for s in (task.x, task.y, task.r)),
-        )  # fmt: skip
-        if key not in self.choices:
-            self.choices[key] = self._choose(key, task)
-        if self.choices[key].parts_m > 1:
-            self.by_rows.add(stage.y)
-        made = conv.emit(task, chip, self.choices[key], self.dram, index % 2)
+        made = self._nests(task, stage, index) if self.planner is None else self.planner.emit(task, self.dram)
         assert layer.w is not None
         assert layer.bias is not None
         layout = WeightLayout(
@@ -228,6 +241,18 @@ class _Builder:
         bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
         self._constant(f"{layer.output}/bias", bias, made.constants["bias"], layer.bias)
         return made.nodes
+
+    def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
+        """The loop nests of a convolution."""
+        key = (
+            replace(task.shape, name=""), task.packed, task.behind and task.behind.pooling, stage.behind is None,
+            *(tuple(sorted(s.homes)) if s else () for s in (task.x, task.y, task.r)),
+        )  # fmt: skip
+        if key not in self.choices:
+            self.choices[key] = self._choose(key, task)
+        if self.choices[key].parts_m > 1:
+            self.by_rows.add(stage.y)
+        return conv.emit(task, self.chip, self.choices[key], self.dram, index % 2)
 
     def _choose(self, key: tuple, task: conv.ConvTask) -> Candidate:
         """The candidate that was found before for the same task, or a new search."""
@@ -293,16 +318,24 @@ class _Builder:
 
 
 def schedule(
-    graph: Graph, chip: ChipConfig, progress: Progress | None = None, memory: Memory | None = None
+    graph: Graph,
+    chip: ChipConfig,
+    progress: Progress | None = None,
+    memory: Memory | None = None,
+    sharing: Sharing | None = None,
 ) -> NetworkSchedule:
     """The schedule of a network for one picture.
 
-    `progress` is told layer, its number and how many there are; `memory` keeps what searches find. Raises DoesNotFit if
-    a layer fits no tiling or the network does not fit the chip's DRAM, WorkloadError for what the chip cannot do.
+    `progress` is told layer, its number and how many there are; `memory` keeps what searches find; `sharing`: what
+    layers have in common (None: whole tensors in the scratchpad). Raises DoesNotFit if a layer fits no tiling or the
+    network does not fit the chip's DRAM, WorkloadError for what the chip cannot do.
     """
+    sharing = sharing or Sharing()
     apart: set[str] = set()
+    if not sharing.fused:
+        apart = {layer.output for layer in graph.layers if layer.kind == "conv"}
     while True:
         try:
-            return _Builder(graph, chip, progress, memory, apart).build()
+            return _Builder(graph, chip, progress, memory, apart, sharing).build()
         except _Apart as found:
             apart.add(str(found))

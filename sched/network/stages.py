@@ -69,8 +69,10 @@ def blocks_of(channels: int, block: int, lanes: int) -> Lanes:
     return found.reshape(-1)
 
 
-def cut(graph: Graph, chip: ChipConfig, apart: Collection[str] = ()) -> Stages:
+def cut(graph: Graph, chip: ChipConfig, apart: Collection[str] = (), tight: bool = False) -> Stages:
     """The stages of a network on a chip, in the order of its layers; nothing is fused with the convolutions `apart`.
+
+    `tight`: max pools are fused even if a tile then makes one row of them only, so that most rows are computed twice.
 
     Raises WorkloadError for what cannot be.
     """
@@ -105,7 +107,8 @@ def cut(graph: Graph, chip: ChipConfig, apart: Collection[str] = ()) -> Stages:
             w, value = layer.window, values[conv.output]
             read = (values[layer.output].height - 1) * w.stride_h + w.kernel_h - w.pad_top  # rows of the convolution
             whole = read >= value.height and w.stride_h <= w.kernel_h  # all are computed, as some window has them
-            if whole and w.dilation == 1 and (w.kernel_h + w.stride_h) * value.width <= chip.core.out_words // 2:
+            tall = w.kernel_h if tight else w.kernel_h + w.stride_h
+            if whole and w.dilation == 1 and tall * value.width <= chip.core.out_words // 2:
                 fused[conv.output] = layer, ""
                 gone.add(layer.output)
     found: list[Stage] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.sched.loop_order.placement import Dram, Stored
@@ -34,6 +35,15 @@ class Life:
     @property
     def words(self) -> int:
         return sum(self.members) * self.rows * self.width
+
+
+class Between(StrEnum):
+    """What of the tensors between layers may lie in the scratchpad: nothing, whole tensors, or also some of a
+    tensor's planes while the others lie in DRAM."""
+
+    DRAM = "dram"
+    WHOLE = "whole"
+    PLANES = "planes"
 
 
 class _Cursor:
@@ -93,8 +103,10 @@ def _stored(life: Life, tiles: Sequence[int], at: dict[int, int]) -> Stored:
     return Stored(_Cursor(at), sum(life.members), life.rows, life.width, cuts, home)
 
 
-def place(cut: Stages, chip: ChipConfig, dram: Dram) -> tuple[dict[str, Stored], set[str]]:
-    """Every root tensor that stages make in its place, and the names of those in DRAM.
+def place(
+    cut: Stages, chip: ChipConfig, dram: Dram, between: Between = Between.WHOLE
+) -> tuple[dict[str, Stored], set[str]]:
+    """Every root tensor that stages make in its place, and the names of those that lie in DRAM, if only in part.
 
     Outputs of the network lie in DRAM, and so does what is spilled. Raises DoesNotFit when DRAM is too small.
     """
@@ -103,26 +115,76 @@ def place(cut: Stages, chip: ChipConfig, dram: Dram) -> tuple[dict[str, Stored],
     taken: dict[int, list[tuple[int, int, int, int]]] = {bank: [] for bank in chip.spms}  # from, to, first, last stage
     outputs = {cut.roots[name][0] for name in cut.graph.outputs}
     for life in sorted(lives(cut), key=lambda life: (life.words * (life.last - life.first + 1), life.first)):
-        if life.name in outputs or not chip.spms:
-            spilled.add(life.name)
+        spilled.add(life.name)
+        if life.name in outputs or not chip.spms or between is Between.DRAM:
             continue
         need = dict.fromkeys(chip.spms, 0)
         _stored(life, chip.spms, need)
         # One stage more than needed, so that what takes its place need not wait for its readers; else to the stage.
         at = _fit(taken, need, life, chip, 1) or _fit(taken, need, life, chip, 0)
-        if at is None:
-            spilled.add(life.name)
-            continue
-        for bank, words in need.items():
-            if words:
-                taken[bank].append((at[bank], at[bank] + words, life.first, life.last))
-        found[life.name] = _stored(life, chip.spms, dict(at))
+        if at is not None:
+            _occupy(taken, at, need, life)
+            found[life.name] = _stored(life, chip.spms, dict(at))
+            spilled.remove(life.name)
+    there: dict[
+        str, dict[int, tuple[int, int]]
+    ] = {}  # where planes of spilled tensors lie in the scratchpad all the same
+    if between is Between.PLANES:
+        by_plane = sorted(
+            lives(cut), key=lambda life: (life.rows * life.width * (life.last - life.first + 1), life.first)
+        )
+        for life in by_plane:
+            if life.name in spilled and life.name not in outputs:
+                there[life.name] = _planes(taken, life, chip)
     for life in lives(cut):
         if life.name in spilled:
-            need = dict.fromkeys(chip.drams, 0)
-            _stored(life, chip.drams, need)
-            found[life.name] = _stored(life, chip.drams, {tile: dram.take(tile, need[tile]) for tile in chip.drams})
+            found[life.name] = _spilled(life, chip, dram, there.get(life.name, {}))
     return found, spilled
+
+
+def _occupy(
+    taken: dict[int, list[tuple[int, int, int, int]]], at: dict[int, int], need: dict[int, int], life: Life
+) -> None:
+    for bank, words in need.items():
+        if words:
+            taken[bank].append((at[bank], at[bank] + words, life.first, life.last))
+
+
+def _planes(
+    taken: dict[int, list[tuple[int, int, int, int]]], life: Life, chip: ChipConfig
+) -> dict[int, tuple[int, int]]:
+    """How many planes of a spilled tensor each bank still has room for, and where: in all banks as many."""
+    for count in range((sum(life.members) - 1) // len(chip.spms), 0, -1):
+        need = dict.fromkeys(chip.spms, count * life.rows * life.width)
+        if (at := _fit(taken, need, life, chip, 0)) is not None:
+            _occupy(taken, at, need, life)
+            return {bank: (count, address) for bank, address in at.items()}
+    return {}
+
+
+def _spilled(life: Life, chip: ChipConfig, dram: Dram, there: dict[int, tuple[int, int]]) -> Stored:
+    """A tensor in DRAM, but for its first planes if banks have room for them: `there`, how many and where."""
+    if not there:
+        cuts, home = homes(life.members, life.rows, chip.drams)
+        return Stored(dram, sum(life.members), life.rows, life.width, cuts, home)
+    banks = [bank for bank, (count, _) in there.items() for _ in range(count)]
+    _, home = homes([sum(life.members) - len(banks)], life.rows, chip.drams)
+    place = _Shared(dram, {bank: address for bank, (_, address) in there.items()})
+    return Stored(
+        place, sum(life.members), life.rows, life.width, [0],
+        lambda plane, cut: banks[plane] if plane < len(banks) else home(plane - len(banks), cut),
+    )  # fmt: skip
+
+
+class _Shared(_Cursor):
+    """The same for a tensor of which part lies in DRAM."""
+
+    def __init__(self, dram: Dram, at: dict[int, int]) -> None:
+        super().__init__(at)
+        self.dram = dram
+
+    def take(self, tile: int, words: int) -> int:
+        return super().take(tile, words) if tile in self.at else self.dram.take(tile, words)
 
 
 def _fit(
@@ -148,5 +210,6 @@ def _fit(
 
 
 def kind_of(stored: Stored, chip: ChipConfig) -> TileKind:
-    """Whether a tensor lies in SPM or in DRAM."""
-    return chip.tiles[next(iter(stored.homes))]
+    """Whether a tensor lies in SPM or, if only in part, in DRAM."""
+    kinds = {chip.tiles[home] for home in stored.homes}
+    return TileKind.SPM if kinds == {TileKind.SPM} else TileKind.DRAM
