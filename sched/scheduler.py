@@ -45,7 +45,7 @@ def find(name: str, folder: Path | None = None, **more: Any) -> Scheduler:
     `folder`: where schedulers that search for long keep what they find; `more`: further arguments for those that take
     them (`tell`). Raises SchedulerError that lists the known names, or says which option is none.
     """
-    base, _, text = name.partition(":")
+    base, options = options_of(name)
     if base not in _KNOWN:
         raise SchedulerError(f"unknown scheduler {base!r}; known are {', '.join(names())}")
     module, function = _KNOWN[base]
@@ -53,19 +53,34 @@ def find(name: str, folder: Path | None = None, **more: Any) -> Scheduler:
     takes = signature(made).parameters
     given: dict[str, Any] = {"folder": folder, **more}
     given = {key: value for key, value in given.items() if key in takes}
-    for option in filter(None, text.split(",")):
-        key, equals, value = option.partition("=")
-        if not equals or not value:
-            raise SchedulerError(f"scheduler {name!r}: {option!r} is not key=value")
+    for key, value in options.items():
         if key not in ("budget", "effort") or key not in takes:
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
                 raise SchedulerError(f"scheduler {base} has no option {key!r}")
             given[key] = value
-            continue
-        try:
-            given[key] = float(value)
-        except ValueError:
-            raise SchedulerError(f"scheduler {name!r}: {key} = {value!r} is not a number") from None
-        if not 0 < given[key] < 1e9:
-            raise SchedulerError(f"scheduler {name!r}: {key} = {value} must be above 0")
+        else:
+            given[key] = number_of(name, key, value)
     return partial(made, **given) if given else made
+
+
+def options_of(name: str) -> tuple[str, dict[str, str]]:
+    """A scheduler's name and its options: `loop_order:effort=0.5`. Raises SchedulerError when one has no value."""
+    base, _, text = name.partition(":")
+    options: dict[str, str] = {}
+    for option in filter(None, text.split(",")):
+        key, equals, value = option.partition("=")
+        if not equals or not value:
+            raise SchedulerError(f"scheduler {name!r}: {option!r} is not key=value")
+        options[key] = value
+    return base, options
+
+
+def number_of(name: str, key: str, value: str) -> float:
+    """An option's value above 0. Raises SchedulerError."""
+    try:
+        number = float(value)
+    except ValueError:
+        raise SchedulerError(f"scheduler {name!r}: {key} = {value!r} is not a number") from None
+    if not 0 < number < 1e9:
+        raise SchedulerError(f"scheduler {name!r}: {key} = {value} must be above 0")
+    return number

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..hw.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
 from ..hw.isa import Opcode, Unit
-from ..sched.ahead.scheduler import NAME as AHEAD
+from ..sched import networks
 from ..sched.model.timeline import Executed, Timeline, play
 from ..sched.network.limits import limits
-from ..sched.network.memory import Memory
-from ..sched.network.scheduler import NetworkSchedule, layer_of, schedule
+from ..sched.network.scheduler import NetworkSchedule, layer_of
 from ..sched.network.stages import words
 from ..sched.program.program import Program
 from ..sched.programs import program_of
@@ -45,14 +44,12 @@ class PreparedNetwork:
 
 
 def prepare(
-    graph: Graph, chip: ChipConfig, tell: Callable[[str], None] = lambda what: None, ahead: bool = False
+    graph: Graph, chip: ChipConfig, tell: Callable[[str], None] = lambda what: None, scheduler: str = "loop_order"
 ) -> PreparedNetwork:
-    """Schedules, lowers, checks and predicts a network; with `ahead` it is timed by Dijkstra through time. Raises what
-    those raise on what does not fit."""
-    memory = Memory(OUTPUT / "schedules", chip)
-    made = schedule(graph, chip, lambda layer, number, of: tell(f"scheduling {layer} ({number + 1} of {of})"), memory)
-    if ahead:
-        made = replace(made, schedule=made.schedule.model_copy(update={"scheduler": AHEAD}))
+    """Schedules, lowers, checks and predicts a network. `scheduler`: see `sched.networks.find`. Raises what those raise
+    on what does not fit."""
+    make = networks.find(scheduler, OUTPUT / "schedules")
+    made = make(graph, chip, lambda layer, number, of: tell(f"scheduling {layer} ({number + 1} of {of})"))
     program = program_of(made.schedule, chip, tell)
     tell("predicting its cycles")
     return PreparedNetwork(made, program, play(program, chip))

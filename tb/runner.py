@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from ..hw.config import OFFSET_BITS, ChipConfig, load
-from ..sched.ahead.scheduler import NAME as AHEAD
+from ..sched import networks
 from ..sched.model.predict import prediction
 from ..sched.model.timeline import Timeline, play
 from ..sched.program.program import Program
@@ -165,12 +165,12 @@ def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _prepare_network(
-    source: NetworkSource, chip: ChipConfig, ahead: bool
+    source: NetworkSource, chip: ChipConfig, scheduler: str
 ) -> tuple[network.PreparedNetwork, list[Feed]]:
     """A network and its feeds, made in a worker process. Files are read first: a wrong one is told at once."""
     graph = load_network(source)
     found = feeds(source, graph)
-    return network.prepare(graph, chip, ahead=ahead), found
+    return network.prepare(graph, chip, scheduler=scheduler), found
 
 
 def run(
@@ -189,7 +189,6 @@ def run(
     handed to `on_event` as soon as it is there. Raises the errors of bad input before anything runs.
     """
     config = load(chip)
-    find_scheduler(scheduler)  # a wrong name is told before anything is built
     asked: list[Workload | NetworkSource] = []
     for each in workloads:
         if isinstance(each, NetworkSource):
@@ -200,10 +199,15 @@ def run(
             asked += _regression(simulator, on_event)
         else:
             asked += find(each)
+    # A wrong name is told before anything is built.
+    if any(isinstance(each, NetworkSource) for each in asked):
+        networks.find(scheduler)
+    if any(isinstance(each, Workload) for each in asked):
+        find_scheduler(scheduler)
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
     with _workers(jobs) as pool:
         futures = [
-            (each, pool.submit(_prepare_network, each, config, scheduler == AHEAD))
+            (each, pool.submit(_prepare_network, each, config, scheduler))
             if isinstance(each, NetworkSource)
             else (each, pool.submit(_prepare_named, each.name, config, scheduler))
             for each in asked

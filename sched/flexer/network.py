@@ -6,20 +6,29 @@ Source: Min, Kwon, Egger, "Flexer" (CGO 2023), section 5 (end to end: layer afte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.loop_order.placement import Allocator
 from meshloom.sched.loop_order.problem import DoesNotFit
+from meshloom.sched.model.predict import predict
 from meshloom.sched.network.conv import ConvNodes, ConvTask
+from meshloom.sched.network.memory import Memory
+from meshloom.sched.network.scheduler import NetworkSchedule, Progress, Sharing, schedule
+from meshloom.sched.network.storage import Between
+from meshloom.sched.workload.graph import Graph
 
 from .layer import Decision, Layer
 from .order import Orderer
-from .policy import Policy
+from .policy import FASTEST, OURS, PAPER, PAPER_STATIC, Policy
 from .search import Tell
 from .striping import Places
 from .tiles import Tiles
+
+#: Networks whose estimate is so many times the best one's are not played by the timeline model.
+HOPELESS = 1.1
 
 
 class Planner:
@@ -70,3 +79,56 @@ class Planner:
             assert error is not None
             raise error
         return best
+
+
+def planned(
+    name: str, options: Mapping[str, str], folder: Path | None, budget: float | None, tell: Tell | None
+) -> Callable[[Graph, ChipConfig, Progress | None], NetworkSchedule]:
+    """`flexer` or `paper_static` for networks: layer after layer. Raises PolicyError."""
+    policy = Policy.named("flexer" if name == "flexer" else "static", **options)
+
+    def make(graph: Graph, chip: ChipConfig, progress: Progress | None) -> NetworkSchedule:
+        planner = Planner(chip, {policy: policy}, folder, budget, tell)
+        return _called(
+            schedule(graph, chip, progress, sharing=Sharing(Between.DRAM, fused=False, planner=planner)), name
+        )
+
+    return make
+
+
+def hybrid(
+    graph: Graph,
+    chip: ChipConfig,
+    progress: Progress | None = None,
+    folder: Path | None = None,
+    budget: float | None = None,
+    tell: Tell | None = None,
+) -> NetworkSchedule:
+    """The fastest by the timeline model of static nests with the tensors between layers in DRAM or, whole or by planes,
+    in the scratchpad, with max pools fused tightly or not, and of the best schedules of every layer by itself.
+
+    Raises DoesNotFit if a network fits none of these ways.
+    """
+    memory = Memory(folder, chip) if folder else None
+    planner = Planner(
+        chip, {PAPER: FASTEST, PAPER_STATIC: FASTEST} | dict.fromkeys(OURS.values(), FASTEST), folder, budget, tell
+    )
+    ways = [Sharing(between, tight=tight) for between in (Between.WHOLE, Between.PLANES) for tight in (False, True)]
+    ways += [Sharing(Between.DRAM, fused=False), Sharing(Between.DRAM, fused=False, planner=planner)]
+    made: list[NetworkSchedule] = []
+    error: DoesNotFit | None = None
+    for way in ways:
+        try:
+            made.append(schedule(graph, chip, progress, memory, way))
+        except DoesNotFit as short:
+            error = error or short
+    if not made:
+        assert error is not None
+        raise error
+    made.sort(key=lambda one: one.estimate)
+    worth = [one for one in made if one.estimate <= HOPELESS * made[0].estimate]
+    return _called(min(worth, key=lambda one: predict(one.schedule, chip).cycles), "hybrid")
+
+
+def _called(made: NetworkSchedule, name: str) -> NetworkSchedule:
+    return replace(made, schedule=made.schedule.model_copy(update={"scheduler": name}))

@@ -46,6 +46,7 @@ class NetworkSchedule:
 
     `lanes`: channel of each lane of every tensor (see `stages`). `copies`: tensors of the schedule that hold a network
     input, by name, with the name of the input; `packed` ones have the true channels, others a channel for each lane.
+    `estimate`: cycles that list scheduling foresees.
     """
 
     graph: Graph
@@ -54,6 +55,7 @@ class NetworkSchedule:
     lanes: dict[str, Lanes]
     copies: dict[str, tuple[str, bool]]
     spilled: tuple[str, ...]
+    estimate: int = 0
 
     def arrays(self, inputs: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[Any]]:
         """All arrays that the host writes, by schedule tensor, for network inputs int8 [1, C, H, W]."""
@@ -143,7 +145,7 @@ class _Builder:
             tensors=tuple(self.tensors),
         )
         return NetworkSchedule(
-            self.graph, schedule, self.constants, self.cut.lanes, self.copies, tuple(sorted(spilled))
+            self.graph, schedule, self.constants, self.cut.lanes, self.copies, tuple(sorted(spilled)), best.cycles
         )
 
     def _check_size(self) -> None:
