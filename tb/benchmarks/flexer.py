@@ -15,7 +15,7 @@ from ...sched.flexer.policy import OURS, PAPER, PAPER_STATIC, Policy
 from ...sched.workload.catalog import find
 from ..build import OUTPUT
 from ..results import OnEvent
-from .flexer_layers import ARCHS, BUDGET, NETWORKS, LayerCost, collect, grouped, total
+from .flexer_layers import ARCHS, BUDGET, HYBRID_BAR, MEMORY_BOUND, NETWORKS, LayerCost, collect, grouped, total
 from .flexer_plots import draw
 from .flexer_reuse import KINDS, Reuse, reuse, unlimited
 from .flexer_search import (
@@ -31,8 +31,6 @@ from .flexer_search import (
 )
 from .results import FOLDER, Result, Sheet
 
-#: Architectures with the narrow DRAM, on which the hybrid is to be this much faster than the strong baseline.
-MEMORY_BOUND, HYBRID_BAR = ("arch1", "arch3", "arch5", "arch7"), 1.15
 #: Seconds in which all tilings and data flows of ResNet-50 are to be searched, with two CPUs.
 SEARCH_BAR = 300.0
 #: Layers of Figures 10 and 11, and their architecture.
@@ -152,7 +150,7 @@ def weighed(costs: Sequence[LayerCost]) -> Sheet:
     rows = []
     baseline = {one.layer: one for one in costs if one.arch == FIGURE_9}
     for name in WEIGHED:
-        layer = Layer(find(name)[0].shape, load(FIGURE_9), 1 << 15, OUTPUT / "schedules", 8.0)
+        layer = Layer(find(name)[0].shape, load(FIGURE_9), 1 << 15, OUTPUT / "schedules", BUDGET)
         made, base = layer.best(TRANSFERS, "flexer"), baseline[name].costs["paper_static"]
         plain = baseline[name].costs["flexer"]
         rows.append(
@@ -180,7 +178,7 @@ def reuses() -> dict[tuple[str, str], Reuse]:
             ("flexer", chip, PAPER),
             ("nest", chip, OURS["nest"]),
         ):
-            layer = Layer(shape, arch, 1 << 15, OUTPUT / "schedules", 8.0)
+            layer = Layer(shape, arch, 1 << 15, OUTPUT / "schedules", BUDGET)
             found[name, label] = reuse(layer, layer.choices(policy)[0], policy)
     return found
 

@@ -21,7 +21,9 @@ ARCHS = tuple(f"arch{number}" for number in range(1, 9))
 #: The two baselines, the paper's scheduler, and ours (the best of these and of `Policy`s of our own).
 SCHEDULERS = ("paper_static", "loop_order", "flexer", "hybrid")
 #: Seconds of one thread that a search gets for a layer.
-BUDGET = 8.0
+BUDGET = 1.5
+#: Architectures with the narrow DRAM, on which the hybrid is to be this much faster than the strong baseline.
+MEMORY_BOUND, HYBRID_BAR = ("arch1", "arch3", "arch5", "arch7"), 1.15
 
 Cost = tuple[int, int]  #: cycles, and words moved between chip and DRAM
 
@@ -86,6 +88,22 @@ def collect(
     return [
         LayerCost(arch, network, one.name, *found[arch, same(one.shape)]) for arch in archs for network, one in layers
     ]
+
+
+def floor_cycles(arch: str, network: str) -> int:
+    """Cycles that no schedule of a network can undercut: all products on all arrays, or weights, biases, input and
+    output over the DRAM channels."""
+    from ...sched.workload.zoo import load as load_network
+
+    chip, graph = load(arch), load_network(network)
+    arrays = graph.total_macs / (len(chip.cores) * chip.rows * chip.cols)
+    constants = sum(layer.w.nbytes for layer in graph.layers if layer.w is not None)
+    constants += sum(layer.bias.nbytes for layer in graph.layers if layer.bias is not None)
+    ends = sum(value.channels * value.height * value.width for value in graph.inputs)
+    ends += sum(
+        graph.values[name].channels * graph.values[name].height * graph.values[name].width for name in graph.outputs
+    )
+    return int(max(arrays, (constants + ends) / (len(chip.drams) * chip.dram.bytes_per_cycle)))
 
 
 def total(costs: Sequence[LayerCost], scheduler: str) -> Cost:
