@@ -110,9 +110,7 @@ def hybrid(
     Raises DoesNotFit if a network fits none of these ways.
     """
     memory = Memory(folder, chip) if folder else None
-    planner = Planner(
-        chip, {PAPER: FASTEST, PAPER_STATIC: FASTEST} | dict.fromkeys(OURS.values(), FASTEST), folder, budget, tell
-    )
+    planner = Planner(chip, {PAPER: PAPER, PAPER_STATIC: PAPER_STATIC, OURS: FASTEST}, folder, budget, tell)
     ways = [Sharing(between, tight=tight) for between in (Between.WHOLE, Between.PLANES) for tight in (False, True)]
     ways += [Sharing(Between.DRAM, fused=False), Sharing(Between.DRAM, fused=False, planner=planner)]
     made: list[NetworkSchedule] = []

@@ -111,9 +111,6 @@ class Choice:
 PAPER, PAPER_STATIC = Policy("flexer"), Policy("static")
 #: What decides between schedules when only their cycles count.
 FASTEST = Policy(by_words=0.0)
-#: Ours: partial sums stay in their cores; nests whose future is known, and list scheduling that moves little. Words
-#: count a little, because the estimate sees the queues of DRAM only in part.
-OURS = {
-    "nest": Policy("nest", home=True, by_words=0.25),
-    "greedy": Policy("flexer", priority=1, pruning=3, home=True, by_words=0.25),
-}
+#: Ours: nests of rectangles whose future is known, with partial sums that stay in their cores. Words count a little,
+#: because the estimate sees the queues of DRAM only in part.
+OURS = Policy("nest", home=True, by_words=0.25)

@@ -50,7 +50,8 @@ def candidates(layer: Layer) -> dict[str, Made]:
         "loop_order": layer.loop_order,
         "paper_static": lambda: layer.best(PAPER_STATIC, "hybrid"),
         "flexer": lambda: layer.best(PAPER, "hybrid"),
-    } | {name: lambda policy=policy: layer.best(policy, "hybrid", FASTEST) for name, policy in OURS.items()}
+        "nest": lambda: layer.best(OURS, "hybrid", FASTEST),
+    }
     for name, attempt in attempts.items():
         try:
             found[name] = attempt()

@@ -55,6 +55,8 @@ Floats = NDArray[np.float64]
 SAVE_SECONDS = 5.0
 #: Kept is what is at most so many times as bad as the best.
 SLACK = 1.04
+#: Share of a budget after which no tiling is probed.
+PROBING = 0.3
 _LOOPS = {"m": 0, "n": 1, "k": 2}
 #: How much worse than the best a nest may become that is played for the order of the tilings.
 _FAR = 8.0
@@ -246,12 +248,15 @@ class _Search:
         self.probe(0)
         began, spent = time.monotonic(), time.process_time()
 
-        def late() -> bool:  # by the processor's time: what else runs on the machine must not decide what is found
-            return budget is not None and time.process_time() - spent > budget * threads
+        def late(share: float = 1.0) -> bool:
+            # By the processor's time: what else runs on the machine must not decide what is found.
+            return budget is not None and time.process_time() - spent > budget * threads * share
 
         with ThreadPoolExecutor(threads) as pool:
             ranks = [int(index) for index in np.argsort(self.bound, kind="stable")]
-            self._each(pool, threads, ranks, self.probe, lambda index: late() and bool(np.isfinite(self.probed).any()))
+            self._each(
+                pool, threads, ranks, self.probe, lambda index: late(PROBING) and bool(np.isfinite(self.probed).any())
+            )
             ranks.sort(key=lambda index: (self.probed[index], self.bound[index], index))
 
             def skipped(index: int) -> bool:

@@ -176,7 +176,7 @@ def reuses() -> dict[tuple[str, str], Reuse]:
             ("unlimited", unlimited(chip), PAPER),
             ("paper_static", chip, PAPER_STATIC),
             ("flexer", chip, PAPER),
-            ("nest", chip, OURS["nest"]),
+            ("nest", chip, OURS),
         ):
             layer = Layer(shape, arch, 1 << 15, OUTPUT / "schedules", BUDGET)
             found[name, label] = reuse(layer, layer.choices(policy)[0], policy)
