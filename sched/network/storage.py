@@ -129,7 +129,7 @@ def place(
     there: dict[
         str, dict[int, tuple[int, int]]
     ] = {}  # where planes of spilled tensors lie in the scratchpad all the same
-    if between is Between.PLANES:
+    if between is Between.PLANES and chip.spms:
         by_plane = sorted(
             lives(cut), key=lambda life: (life.rows * life.width * (life.last - life.first + 1), life.first)
         )

@@ -1,0 +1,178 @@
+"""Networks by every scheduler that has a name, executed in NumPy: whoever makes the convolutions and wherever tensors
+lie, every tensor is the definition, and every program can run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.sched import networks
+from meshloom.sched.flexer.network import HOPELESS, Planner
+from meshloom.sched.flexer.policy import FASTEST, OURS, PAPER
+from meshloom.sched.loop_order.problem import DoesNotFit
+from meshloom.sched.model.predict import predict
+from meshloom.sched.network.scheduler import LAYERWISE, NetworkSchedule, Sharing, layer_of, schedule
+from meshloom.sched.network.stages import cut
+from meshloom.sched.network.storage import Between
+from meshloom.sched.program.check import check
+from meshloom.sched.program.lower import lower
+from meshloom.sched.schedule import Move
+from meshloom.sched.scheduler import SchedulerError
+from meshloom.sched.validation import validate
+from meshloom.sched.workload.graph import Graph, Value
+
+from .network_graphs import Grower, every_kind, inputs_of, mismatches, perform, random_network, square
+from .random_graphs import defined_values
+
+SCHEDULERS = (
+    "flexer:budget=0.1",
+    "paper_static:budget=0.1",
+    "loop_order:between=dram,fused=no",
+    "loop_order:between=planes,tight=yes",
+)
+
+
+def small(words: int = 300, name: str = "quad8") -> ChipConfig:
+    """A chip whose scratchpad is too small for most tensors."""
+    return ChipConfig.model_validate(load(name).model_dump() | {"name": f"small{words}", "spm_words": words})
+
+
+def computes(made: NetworkSchedule, chip: ChipConfig, seed: int = 0) -> None:
+    """Proves that a schedule computes every tensor, whole, and that its program can run."""
+    validate(made.schedule, chip)
+    inputs = inputs_of(made.graph, seed)
+    golden = defined_values(made.graph, inputs)
+    outputs, observed = perform(made, chip, inputs)
+    for name, found in outputs.items():
+        np.testing.assert_array_equal(found, golden[name], name)
+    assert [str(wrong) for wrong in mismatches(made, chip, observed, golden)] == []
+    check(lower(made.schedule, chip), chip, made.schedule)
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("chip", [load("quad8"), small(), load("pe12x14")], ids=lambda chip: chip.name)
+def test_every_kind_of_layer(name: str, chip: ChipConfig) -> None:
+    made = networks.find(name)(every_kind(), chip, None)
+    computes(made, chip)
+    base = name.partition(":")[0]
+    assert made.schedule.scheduler == (name if base == "loop_order" else base)
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("seed", range(3))
+def test_random_networks(name: str, seed: int) -> None:
+    computes(networks.find(name)(random_network(20 + seed), small(200), None), small(200), seed)
+
+
+def test_layers_by_themselves_leave_nothing_on_the_chip() -> None:
+    graph, chip = every_kind(), load("quad8")
+    for sharing in (LAYERWISE, Sharing(Between.DRAM, fused=False, planner=Planner(chip, {PAPER: PAPER}, budget=0.1))):
+        made = schedule(graph, chip, sharing=sharing)
+        stages = cut(graph, chip, {layer.output for layer in graph.layers})
+        assert set(made.spilled) == {stages.roots[stage.y][0] for stage in stages.stages}
+        assert not any(stage.behind for stage in stages.stages)
+
+
+def stored_by(made: NetworkSchedule, layer: str, chip: ChipConfig) -> Counter[int]:
+    """Words that the MOVEs of a layer bring to tiles other than cores."""
+    found: Counter[int] = Counter()
+    for op in made.schedule.operations:
+        if isinstance(op, Move) and layer_of(op.label) == layer and op.dst.tile not in chip.cores:
+            found[op.dst.tile] += op.words
+    return found
+
+
+def big_between() -> Graph:
+    """A tensor of four planes that is larger than the scratchpad of `small`, between two convolutions."""
+    grower = Grower(5, Value("x", 8, 12, 12))
+    grower.conv("big", "x", 32, square(3, 1, 1), relu=True)
+    grower.conv("y", "big", 8, square(3, 1, 1))
+    return grower.graph("big", "y")
+
+
+def test_some_planes_of_a_tensor_lie_in_the_scratchpad() -> None:
+    graph, chip = big_between(), small(256)
+    parts = {between: schedule(graph, chip, sharing=Sharing(between)) for between in Between}
+    for made in parts.values():
+        computes(made, chip)
+        assert "big" in made.spilled
+    drams = set(chip.drams)
+
+    def moved(between: Between) -> int:
+        moves = [op for op in parts[between].schedule.operations if isinstance(op, Move)]
+        return sum(op.words * ((op.src.tile in drams) + (op.dst.tile in drams)) for op in moves)
+
+    stored = set(stored_by(parts[Between.PLANES], "big", chip))
+    assert stored & drams
+    assert stored & set(chip.spms)
+    assert moved(Between.DRAM) == moved(Between.WHOLE), "nothing fits whole"
+    assert moved(Between.PLANES) <= moved(Between.WHOLE) - 2 * 12 * 12, "a plane is neither written nor read there"
+
+
+def test_a_pool_is_fused_tightly_when_two_rows_of_it_do_not_fit() -> None:
+    grower = Grower(6, Value("x", 8, 20, 20))
+    grower.conv("conv", "x", 8, square(3, 1, 1), relu=True)
+    grower.pool("y", "conv", square(3, 2, 1))
+    graph = grower.graph("pool", "y")
+    core = load("quad8").model_dump()["core"] | {"out_words": 2 * 3 * 20, "vec_words": 64}
+    chip = ChipConfig.model_validate(load("quad8").model_dump() | {"name": "tight", "core": core})
+    made = {tight: schedule(graph, chip, sharing=Sharing(tight=tight)) for tight in (False, True)}
+    for one in made.values():
+        computes(one, chip)
+    assert len(cut(graph, chip).stages) == 2
+    assert len(cut(graph, chip, tight=True).stages) == 1
+    words = {tight: stored_by(one, "conv", chip).total() for tight, one in made.items()}
+    assert words == {False: 20 * 20, True: 10 * 10}, "what the pool reads is kept nowhere"
+
+
+def test_the_hybrid_is_no_worse_than_any_of_its_ways() -> None:
+    graph, chip = big_between(), small(256)
+    made = networks.find("hybrid:budget=0.1")(graph, chip, None)
+    computes(made, chip)
+    assert made.schedule.scheduler == "hybrid"
+    planner = Planner(chip, {PAPER: PAPER, OURS: FASTEST}, budget=0.1)
+    ways = [Sharing(between, tight=tight) for between in Between for tight in (False, True)]
+    ways += [LAYERWISE, Sharing(Between.DRAM, fused=False, planner=planner)]
+    others = [predict(one.schedule, chip).cycles for way in ways if (one := schedule(graph, chip, sharing=way))]
+    assert predict(made.schedule, chip).cycles <= min(others)
+    assert HOPELESS > 1
+
+
+def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, chip = big_between(), load("quad8")
+    first = networks.find("flexer", tmp_path)(graph, chip, None)
+    monkeypatch.setattr("meshloom.sched.flexer.layer.search", None)  # a search would fail
+    assert networks.find("flexer", tmp_path)(graph, chip, None).schedule == first.schedule
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("best", "unknown scheduler 'best'; known are dtt, flexer, hybrid, loop_order, paper_static"),
+        ("loop_order:between=spm", "between = 'spm' must be one of dram, whole, planes"),
+        ("loop_order:effort=1", "effort is no option for networks; there are between, fused, tight"),
+        ("flexer:budget=soon", "budget = 'soon' is not a number"),
+        ("flexer:priority=best", "priority = 'best' is unknown; there are benefit, min_transfer, min_spill"),
+        ("hybrid:priority=benefit", "scheduler hybrid has no option 'priority'; it has budget"),
+        ("paper_static:", None),
+    ],
+)
+def test_names_and_options(name: str, message: str | None) -> None:
+    if message is None:
+        networks.find(name)
+        return
+    with pytest.raises(SchedulerError, match=message):
+        networks.find(name)
+
+
+def test_without_a_scratchpad_an_out_of_order_schedule_says_so() -> None:
+    chip = ChipConfig.model_validate(
+        load("quad8").model_dump() | {"name": "none", "floorplan": ["dram core core", "host core core"]}
+    )
+    with pytest.raises(DoesNotFit, match="chip none has no spm tile"):
+        networks.find("flexer:budget=0.1")(big_between(), chip, None)
+    computes(networks.find("hybrid:budget=0.1")(big_between(), chip, None), chip)
