@@ -23,9 +23,9 @@ from .striping import Places
 from .tiles import Tiles
 
 #: Choices that a search keeps; operations that are put in order before the model plays, all choices together.
-KEPT, ORDERED = 24, 12000
+KEPT, ORDERED = 16, 6000
 #: The model plays at most so many of them, and (but for the first two) at most so many cycles in all.
-PLAYED, PLAYED_CYCLES = 4, 300_000
+PLAYED, PLAYED_CYCLES = 3, 300_000
 #: Orders of one choice that the model may play.
 ORDERS_OF_ONE = 2
 

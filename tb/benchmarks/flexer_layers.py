@@ -21,7 +21,7 @@ ARCHS = tuple(f"arch{number}" for number in range(1, 9))
 #: The two baselines, the paper's scheduler, and ours (the best of these and of `Policy`s of our own).
 SCHEDULERS = ("paper_static", "loop_order", "flexer", "hybrid")
 #: Seconds of one thread that a search gets for a layer.
-BUDGET = 2.5
+BUDGET = 1.5
 #: Architectures with the narrow DRAM, on which the hybrid is to be this much faster than the strong baseline.
 MEMORY_BOUND, HYBRID_BAR = ("arch1", "arch3", "arch5", "arch7"), 1.15
 

@@ -44,19 +44,15 @@ ADDED = {
 LAYERS = (
     "vgg16/conv4_2",
     "vgg16/conv3_1",
-    "vgg16/conv5_1",
     "resnet50/conv2_1_2",
     "resnet50/conv3_1_1",
-    "resnet50/conv3_1_2",
-    "resnet50/conv4_1_1",
     "resnet50/conv4_1_3",
     "resnet50/conv5_1_1",
-    "resnet50/conv5_2_2",
     "squeezenet/fire4_expand3",
     "yolov2/conv5_3",
 )
 #: Seconds of one thread that each search of a comparison gets.
-SECONDS = 6.0
+SECONDS = 3.0
 #: De-duplication is compared with exhaustive enumeration where there are at most so many ready operations, and
 #: operations, by the number of cores.
 READY, OPERATIONS = {2: 48, 4: 16}, 160
