@@ -10,6 +10,7 @@ OUT ?= sim_build/verilog/$(basename $(notdir $(CHIP)))
 
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
+NATIVE := sched/model/_native/.make-stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help setup sim test lint verilog bench prove soak clean
@@ -26,10 +27,15 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 	@scripts/setup.sh
 	@touch $@
 
-sim: $(STAMP) ## co-simulate the regression of real layers and print its table (CHIP, SIM, SCHEDULER, WAVES, JOBS)
+# The timeline model as machine code, anew when its sources have changed. Where that cannot be, Python runs it.
+$(NATIVE): $(STAMP) sched/native.py $(wildcard sched/model/*.py)
+	@$(BIN)/python -m meshloom.sched.native || true
+	@mkdir -p $(@D) && touch $@
+
+sim: $(NATIVE) ## co-simulate the regression of real layers and print its table (CHIP, SIM, SCHEDULER, WAVES, JOBS)
 	$(BIN)/meshloom run --regression --chip $(CHIP) --scheduler $(SCHEDULER) --simulator $(SIM) --jobs $(JOBS) $(if $(filter-out 0,$(WAVES)),--waves)
 
-test: lint ## lint, types and the whole test suite
+test: lint $(NATIVE) ## lint, types and the whole test suite
 	$(BIN)/pytest -n 2
 
 lint: $(STAMP) ## style (ruff) and types (pyright)
@@ -40,16 +46,16 @@ lint: $(STAMP) ## style (ruff) and types (pyright)
 verilog: $(STAMP) ## write the synthesisable Verilog of a chip and its manifest (CHIP, OUT)
 	$(BIN)/meshloom verilog --chip $(CHIP) --out $(OUT)
 
-bench: $(STAMP) ## measure speed and exactness, side by side with other simulators
+bench: $(NATIVE) ## measure speed and exactness, side by side with other simulators
 	$(BIN)/meshloom bench
 
 prove: $(STAMP) ## prove the network on chip: buffers, arbiters, routers, freedom from deadlock (minutes)
 	$(BIN)/python -m meshloom.tb.prove
 
-soak: $(STAMP) ## ten million flits through many meshes, 210 ahead-of-time programs on three chips (minutes; resumes)
+soak: $(NATIVE) ## ten million flits through many meshes, 210 ahead-of-time programs on three chips (minutes; resumes)
 	$(BIN)/python -m meshloom.tb.noc.soak
 	$(BIN)/python -m meshloom.tb.ahead.soak
 
 clean: ## remove build output and caches; .venv stays
-	rm -rf sim_build .pytest_cache .ruff_cache .hypothesis
+	rm -rf sim_build sched/model/_native .pytest_cache .ruff_cache .hypothesis
 	find hw sched tb tests -name __pycache__ -type d -prune -exec rm -rf {} +

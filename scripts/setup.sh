@@ -5,7 +5,8 @@
 #   PYTHON=python3.12 scripts/setup.sh    with a certain interpreter
 #
 # Steps: system packages (apt-get; installs them, or prints the command to run when there is no right to), a virtual
-# environment with a Python >= 3.11, the exact pins of requirements.lock, and the project itself, editable.
+# environment with a Python >= 3.11, the exact pins of requirements.lock, the project itself, editable, and its timeline
+# model compiled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,6 +23,7 @@ fail() {
 # What is looked for (a command, a header or a Python module) and the Debian package that brings it.
 have() {
     case $1 in
+        Python.h) python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null ;;
         *.h) [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ] ;;
         ensurepip) python3 -c 'import ensurepip, venv' 2>/dev/null ;; # absent from Debian's python3 without python3-venv
         *) command -v "$1" >/dev/null ;;
@@ -43,14 +45,24 @@ missing=()
 for pair in "${needed[@]}"; do
     have "${pair%% *}" || missing+=("${pair##* }")
 done
-# clang builds simulators that run 1.7 times as fast as g++'s, but g++ will do where a release has no clang 19.
+# clang builds simulators that run 1.7 times as fast as g++'s, but g++ will do where a release has no clang 19. Python's
+# headers are for the compiled timeline model; without them Python runs it.
 wanted=()
 have clang++-19 || wanted+=(clang-19)
+[ -n "${PYTHON:-}" ] || have Python.h || wanted+=(python3-dev)
+without() {
+    for package in "$@"; do
+        case $package in
+            clang-19) say "clang 19 not found; simulators will be built with g++ (slower)" ;;
+            python3-dev) say "Python's headers not found; the timeline model will not be compiled (slower)" ;;
+        esac
+    done
+}
 
 if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
         [ ${#missing[@]} -eq 0 ] || fail "missing: ${missing[*]} (names of Debian packages): install them with your system's package manager, then rerun"
-        say "clang 19 not found; simulators will be built with g++ (slower)"
+        without "${wanted[@]}"
         wanted=()
     fi
 fi
@@ -60,7 +72,8 @@ if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
         if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
             root=(sudo -n)
         elif [ ${#missing[@]} -eq 0 ]; then
-            say "clang 19 not found; simulators will be built with g++ (slower). To install it: sudo apt-get install ${wanted[*]}"
+            without "${wanted[@]}"
+            say "to install what is missing: sudo apt-get install ${wanted[*]}"
             wanted=()
         else
             fail "system packages are missing and there is no right to install them. Run this, then rerun:
@@ -72,10 +85,13 @@ if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
     apt() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get --quiet=2 "$@"; }
     say "apt-get update"
     apt update || say "apt-get update failed; trying with the package lists that are there"
-    if [ ${#wanted[@]} -gt 0 ] && ! apt-cache show "${wanted[@]}" >/dev/null 2>&1; then
-        say "this release has no ${wanted[*]}; simulators will be built with g++ (slower)"
-        wanted=()
-    fi
+    for index in "${!wanted[@]}"; do
+        if ! apt-cache show "${wanted[index]}" >/dev/null 2>&1; then
+            say "this release has no ${wanted[index]}"
+            without "${wanted[index]}"
+            unset "wanted[index]"
+        fi
+    done
     if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
         say "apt-get install ${missing[*]} ${wanted[*]}"
         apt install --yes --no-install-recommends "${missing[@]}" "${wanted[@]}" >/dev/null ||
@@ -99,12 +115,15 @@ else
     [ -n "$python" ] || fail "Python >= 3.11 is needed, python3 is $(python3 --version 2>&1 | cut -d' ' -f2). Install one and rerun with PYTHON=/path/to/it"
 fi
 
+# Does nothing when that has been done; says why when it cannot be.
+compile_model() { $venv/bin/python -m meshloom.sched.native || true; }
 # The stamp is the content of all that decides what gets installed; a broken or moved environment is made anew.
 content=$({
     pwd
     cat requirements.lock pyproject.toml scripts/setup.sh
 } | sha256sum | cut -d' ' -f1)
 if [ -x $venv/bin/python ] && new_enough $venv/bin/python && [ "$(cat $stamp 2>/dev/null)" = "$content" ]; then
+    compile_model
     say "up to date"
     exit 0
 fi
@@ -120,4 +139,6 @@ pip install --no-deps --requirement requirements.lock
 pip install --no-deps --no-build-isolation --editable .
 pip check >/dev/null || fail "the pins of requirements.lock contradict each other: run $venv/bin/pip check"
 echo "$content" >$stamp
+say "compiling the timeline model (half a minute)"
+compile_model
 say "done: $($venv/bin/python --version), $(grep -c == requirements.lock) packages"

@@ -85,7 +85,7 @@ Scheduler = Annotated[
     typer.Option(
         "--scheduler",
         metavar="NAME[:OPTION=VALUE,...]",
-        help="Who makes the schedule: loop_order, or dtt on chips with a controller.",
+        help="Who makes the schedule: loop_order, flexer, paper_static, hybrid, or dtt on chips with a controller.",
     ),
 ]
 Budget = Annotated[

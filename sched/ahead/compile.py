@@ -167,7 +167,7 @@ def boot_cycles(chip: ChipConfig, code_tile: int, code_address: int, count: int)
     streams = Stream(chip.dtt, Unit.MOVER, code_tile, code_address, tuple(stream))
     program = Program(chip.digest, (streams,), Stream(chip.host, Unit.MOVER, code_tile, beyond, boot), {})
     machine = Machine(program, chip)
-    machine.run()
+    machine.play()
     there = machine.streams[chip.dtt, Unit.MOVER].whole
     first = min(entry.start for entry in machine.executed if entry.tile == chip.dtt)
     return first + 2, there + 4

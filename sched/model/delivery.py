@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
 from ..program.ways import Way, default_way, way_of
-from .flow import OPEN, Door, Open, Place
+from .flow import OPEN, Door, Place
 from .network import Leg, Packet
 from .records import Executed
 
@@ -80,12 +80,12 @@ class Packets:
 
         return [(1, machine.doors[tile], begun), (words, dram.written, record)]
 
-    def _to_memory(self, port: Open | None, door: Door, words: int, notify: bool, done: _Done | None) -> list[Leg]:
+    def _to_memory(self, port: Place | None, door: Door, words: int, notify: bool, done: _Done | None) -> list[Leg]:
         """A packet's words go through the write port, if others use it, too; the next packet, and with several channels
         also the last word that notifies, wait at the door until the notify before has been told."""
         if not self.several:
             return [(words + 1, door, done)] if port is None else [(1, door, None), (words, port, done)]
-        place: Place = port or OPEN
+        place = OPEN if port is None else port
         if not notify:
             return [(1, door, None), (words, place, done)]
         last: Leg = (1, door if port is None else _Both(port, door), done)
@@ -114,10 +114,11 @@ class Packets:
         return arrived
 
 
-class _Both(Open):
+class _Both(Place):
     """A place that takes when two of them do."""
 
-    def __init__(self, one: Open, other: Open) -> None:
+    def __init__(self, one: Place, other: Place) -> None:
+        super().__init__()
         self.one, self.other = one, other
 
     def room(self, now: int) -> bool:

@@ -13,16 +13,17 @@ from collections.abc import Mapping
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.timing import GemmShape, gemm_folds, gemm_tail
 
-from .flow import Open
+from .flow import FOREVER, Place
 
 #: Cycles from the write of a GEMM's last row to OUT to the GEMM's end, and from a row's write to ACC to one to OUT.
 _OUT_TO_END, _ACC_TO_OUT = 1, 2
 
 
-class WritePort(Open):
+class WritePort(Place):
     """The write port of ACC or OUT, as packets find it."""
 
     def __init__(self) -> None:
+        super().__init__()
         # cycles that the drain path takes, as far as GEMMs have been issued: first and the one after the last
         self._taken: deque[tuple[int, int]] = deque()
 
@@ -46,13 +47,13 @@ class WritePort(Open):
         following = self._next(now)
         return following is None or now < following[0]
 
-    def fills(self, now: int) -> int | None:
+    def fills(self, now: int) -> int:
         following = self._next(now)
-        return None if following is None else max(0, following[0] - now)
+        return FOREVER if following is None else max(0, following[0] - now)
 
-    def opens(self, now: int) -> int | None:
+    def opens(self, now: int) -> int:
         following = self._next(now)
-        return following[1] if following is not None and following[0] <= now else None
+        return following[1] if following is not None and following[0] <= now else FOREVER
 
 
 def drained(chip: ChipConfig, fields: Mapping[str, int], start: int) -> list[tuple[int, int]]:

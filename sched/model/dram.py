@@ -9,31 +9,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from meshloom.hw.config import ChipConfig
 
-from .flow import Buffer, Clock
+from .clock import Clock
+from .flow import FOREVER, Buffer, User, nothing
 
 #: Cycles from a run offered by the mover to its address on the bus.
-_TO_ADDRESS = 1
+_TO_ADDRESS: Final = 1
 #: Bursts that the port keeps under way, and words that it holds between the bus and either side.
-OUTSTANDING, _WORDS = 16, 2
+OUTSTANDING: Final = 16
+_WORDS: Final = 2
 #: Cycles from the beat of a burst's last word to its response, and from that to the notice that it is written.
-_RESPONSE, _NOTICE = 4, 1
+_RESPONSE: Final = 4
+_NOTICE: Final = 1
 #: Tells that a burst is written, from the cycle given on; to be answered with the cycle in which that was taken.
 Notice = Callable[[int, Callable[[int], None]], None]
 
 
-class Dram:
+class Dram(User):
     """One channel."""
 
     def __init__(self, clock: Clock, chip: ChipConfig) -> None:
+        super().__init__()
         self.clock, self.latency = clock, chip.dram.latency
         self.read = Buffer(clock, _WORDS)  # words for the packetiser
         self.written = Buffer(clock, _WORDS)  # words from the network
         self.read.feeder = self.written.drainer = self
         self.outstanding = 0  # bursts of reads asked for that have not come whole
-        self.on_done: Callable[[int], None] = lambda now: None
+        self.on_done: Callable[[int], None] = nothing
         self._reads: deque[list[int]] = deque()  # first cycle, words left
         self._writes: deque[tuple[list[int], Notice | None]] = deque()  # words left, whom to tell
         self._responses: deque[tuple[int, Notice | None]] = deque()  # first cycle, whom to tell
@@ -63,9 +68,9 @@ class Dram:
     def _schedule(self, cycle: int) -> None:
         if self._next < 0 or cycle < self._next:
             self._next = cycle
-            self.clock.at(cycle, self._event)
+            self.clock.put(cycle, self)
 
-    def _event(self, now: int) -> None:
+    def happen(self, now: int) -> None:
         if now == self._next:
             self._next = -1
             self.evaluate(now)
@@ -149,16 +154,12 @@ class Dram:
         if changing:
             self._schedule(now + 1)
             return
-        ends = []
+        end = FOREVER
         if self._read_rate:
-            ends.append(now + self._reads[0][1])
-            if (cycles := self.read.fills(now)) is not None:
-                ends.append(now + cycles)
+            end = now + min(self._reads[0][1], self.read.fills(now))
         elif self._reads and not wanted:
-            ends.append(self._reads[0][0])
+            end = self._reads[0][0]
         if self._write_rate:
-            ends.append(now + self._writes[0][0][0])
-            if (cycles := self.written.dry(now)) is not None:
-                ends.append(now + cycles)
-        if ends:
-            self._schedule(min(ends))
+            end = min(end, now + min(self._writes[0][0][0], self.written.dry(now)))
+        if end < FOREVER:
+            self._schedule(end)

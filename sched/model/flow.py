@@ -12,79 +12,92 @@ Three phases order the events of a cycle: 0 what follows from registers alone, 1
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from .clock import Clock, Event
+
+#: A number of cycles that nobody sees the end of.
+FOREVER: Final = 1 << 60
 
 
-class Clock(Protocol):
-    """Where events are put."""
+class User(Event):
+    """Who fills or empties a buffer. As an event: the cycle in which it planned to decide has come."""
 
-    def at(self, cycle: int, event: Callable[[int], None], phase: int = 0) -> None: ...
+    __slots__ = ("decision",)
 
-
-class User(Protocol):
-    """Who fills or empties a buffer."""
+    def __init__(self) -> None:
+        self.decision: Event = _Decision(self)
 
     def evaluate(self, now: int) -> None:
         """Decides anew whether it flows from cycle `now` on."""
+        raise NotImplementedError
 
     def plan(self, now: int) -> None:
         """Finds out anew when to decide next: what its end was reckoned from has changed."""
+        raise NotImplementedError
 
 
-class Place(Protocol):
-    """What a link takes flits from (`has`, `dry`, `set_out`) or brings them to (`room`, `fills`, `opens`, `set_in`)."""
+class _Decision(Event):
+    """A user decides, whatever it has planned."""
 
-    feeder: User | None  #: who fills it
+    __slots__ = ("_user",)
 
-    def has(self, now: int) -> bool: ...
+    def __init__(self, user: User) -> None:
+        self._user = user
 
-    def dry(self, now: int) -> int | None:
-        """Cycles for which it can be taken from; None: as long as nobody says otherwise."""
-
-    def set_out(self, now: int, rate: int) -> None: ...
-
-    def room(self, now: int) -> bool: ...
-
-    def fills(self, now: int) -> int | None:
-        """Cycles for which it can be brought to; None: as long as nobody says otherwise."""
-
-    def opens(self, now: int) -> int | None:
-        """Cycle from which it has room again, if it knows that by itself."""
-
-    def set_in(self, now: int, rate: int) -> None: ...
+    def happen(self, now: int) -> None:
+        self._user.evaluate(now)
 
 
-class Open:
-    """A place that always has, and always takes."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Place:
+    """What a link takes flits from (`has`, `dry`, `set_out`) or brings them to (`room`, `fills`, `opens`, `set_in`).
 
-    feeder: User | None = None
+    This one always has, and always takes.
+    """
+
+    __slots__ = ("feeder",)
+
+    def __init__(self) -> None:
+        self.feeder: User | None = None  # who fills it
 
     def has(self, now: int) -> bool:
+        """Whether there is a flit in cycle `now`."""
         return True
 
-    def dry(self, now: int) -> int | None:
-        return None
+    def dry(self, now: int) -> int:
+        """Cycles for which it can be taken from; FOREVER: as long as nobody says otherwise."""
+        return FOREVER
 
     def set_out(self, now: int, rate: int) -> None:
-        pass
+        """From cycle `now` on so many flits a cycle are taken."""
 
     def room(self, now: int) -> bool:
+        """Whether it takes a flit in cycle `now`."""
         return True
 
-    def fills(self, now: int) -> int | None:
-        return None
+    def fills(self, now: int) -> int:
+        """Cycles for which it can be brought to; FOREVER: as long as nobody says otherwise."""
+        return FOREVER
 
-    def opens(self, now: int) -> int | None:
-        return None
+    def opens(self, now: int) -> int:
+        """Cycle from which it has room again, if it knows that by itself; otherwise FOREVER."""
+        return FOREVER
 
     def set_in(self, now: int, rate: int) -> None:
-        pass
+        """From cycle `now` on so many flits a cycle are brought."""
 
 
-class Door(Open):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Door(Place):
     """A place that takes when it is open; who opens and shuts it tells the link that stands before it."""
 
+    __slots__ = ("open",)
+
     def __init__(self, open_: bool) -> None:
+        super().__init__()
         self.open = open_
 
     def room(self, now: int) -> bool:
@@ -98,43 +111,44 @@ class Door(Open):
                 self.feeder.evaluate(now)
 
 
-class Buffer:
+class Buffer(Place):
     """A queue of at most `cap` flits."""
 
-    __slots__ = ("cap", "clock", "drainer", "feeder", "inn", "n", "out", "since")
+    __slots__ = ("arrival", "cap", "clock", "drainer", "inn", "n", "out", "since")
 
     def __init__(self, clock: Clock, cap: int) -> None:
+        super().__init__()
         self.clock, self.cap = clock, cap
         self.n = self.since = 0  # level at the start of cycle `since`
         self.inn = self.out = 0  # flits a cycle from then on
-        self.feeder: User | None = None
         self.drainer: User | None = None
+        self.arrival = _Arrival(self)
 
     def level(self, now: int) -> int:
         """Flits at the start of cycle `now`."""
-        return self.n + (self.inn - self.out) * (now - self.since)
+        if self.inn == self.out:
+            return self.n
+        passed = now - self.since
+        return self.n + passed if self.inn else self.n - passed
 
     def has(self, now: int) -> bool:
         return self.level(now) > 0
 
-    def dry(self, now: int) -> int | None:
-        return None if self.inn else self.level(now)
+    def dry(self, now: int) -> int:
+        return FOREVER if self.inn else self.level(now)
 
     def room(self, now: int) -> bool:
         return self.level(now) < self.cap
 
-    def fills(self, now: int) -> int | None:
-        return None if self.out else self.cap - self.level(now)
-
-    def opens(self, now: int) -> int | None:
-        return None  # whoever empties it tells
+    def fills(self, now: int) -> int:
+        return FOREVER if self.out else self.cap - self.level(now)
 
     def set_in(self, now: int, rate: int) -> None:
         self.n, self.since = self.level(now), now
         self.inn = rate
         if rate:
             if self.n == 0:
-                self.clock.at(now + 1, self.arrive)
+                self.clock.put(now + 1, self.arrival)
         elif self.drainer is not None:
             self.drainer.plan(now)  # it ends sooner
 
@@ -144,7 +158,7 @@ class Buffer:
         if self.feeder is not None:
             if rate:
                 if self.n == self.cap:
-                    self.clock.at(now + 1, self.feeder.evaluate)
+                    self.clock.put(now + 1, self.feeder.decision)
             else:
                 self.feeder.plan(now)  # it ends sooner
 
@@ -154,10 +168,25 @@ class Buffer:
             self.drainer.evaluate(now)
 
 
-class Peek(Open):
-    """What stands in a buffer, without taking it."""
+class _Arrival(Event):
+    """A buffer was empty in the cycle before."""
+
+    __slots__ = ("_buffer",)
 
     def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+
+    def happen(self, now: int) -> None:
+        self._buffer.arrive(now)
+
+
+class Peek(Place):
+    """What stands in a buffer, without taking it."""
+
+    __slots__ = ("buffer", "since")
+
+    def __init__(self, buffer: Buffer) -> None:
+        super().__init__()
         self.buffer = buffer
         self.since = -1  # first cycle in which somebody asked and there was something
 
@@ -168,20 +197,25 @@ class Peek(Open):
         return there
 
 
-class Link:
+def nothing(now: int) -> None:
+    """What is called where nobody wants to know."""
+
+
+class Link(User):
     """Carries a number of flits from one place to another, then says so."""
 
     __slots__ = ("at", "clock", "down", "ended", "left", "mark", "marked", "next", "rate", "up")
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__()
         self.clock = clock
         self.up: Place | None = None  # None: idle
         self.down: Place = OPEN
         self.left = self.rate = self.at = 0  # flits to go at the start of cycle `at`, and flits a cycle from then on
         self.next = -1  # cycle of the event that counts
-        self.ended: Callable[[int], None] = lambda now: None
+        self.ended: Callable[[int], None] = nothing
         self.mark = -1
-        self.marked: Callable[[int], None] = lambda now: None
+        self.marked: Callable[[int], None] = nothing
 
     def start(self, now: int, up: Place, down: Place, flits: int, ended: Callable[[int], None], mark: int = -1) -> None:
         """From cycle `now` on, `flits` may go; `ended` is called in the cycle after the last. `marked` is called in
@@ -231,22 +265,22 @@ class Link:
             when = self.at + self.left
             if self.mark >= 0:
                 when -= self.mark
-            if (cycles := up.dry(now)) is not None and now + cycles < when:
-                when = now + cycles
-            if (cycles := self.down.fills(now)) is not None and now + cycles < when:
-                when = now + cycles
-        elif (opens := self.down.opens(now)) is not None:
-            when = opens
+            if (then := now + up.dry(now)) < when:
+                when = then
+            if (then := now + self.down.fills(now)) < when:
+                when = then
         else:
-            return  # whoever changes that says so
+            when = self.down.opens(now)
+            if when == FOREVER:
+                return  # whoever changes that says so
         if when != self.next:
             self.next = when
-            self.clock.at(when, self._event)
+            self.clock.put(when, self)
 
-    def _event(self, now: int) -> None:
+    def happen(self, now: int) -> None:
         if now == self.next:
             self.next = -1
             self.evaluate(now)
 
 
-OPEN = Open()
+OPEN: Final = Place()

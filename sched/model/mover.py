@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from meshloom.hw.config import PACKET_WORDS, TileKind
@@ -87,14 +86,14 @@ class Sender:
         chosen.taken(cycle)
 
 
-@dataclass(frozen=True)
 class _Loaded:
     """A MOVE that the source generator has taken in cycle `start`."""
 
-    fields: dict[str, int]
-    waited: int
-    start: int
-    first: int | None  # cycle from which a local memory has its first word; None: the DRAM brings them
+    __slots__ = ("fields", "first", "start", "waited")
+
+    def __init__(self, fields: dict[str, int], waited: int, start: int, first: int | None) -> None:
+        self.fields, self.waited, self.start = fields, waited, start
+        self.first = first  # cycle from which a local memory has its first word; None: the DRAM brings them
 
 
 class Mover:
@@ -135,6 +134,7 @@ class Mover:
         machine = self.machine
         if opcode is Opcode.END:
             machine.cycles = cycle + 1
+            machine.stop()
             return
         if opcode is Opcode.ROUTE:
             self.route = fields
@@ -167,7 +167,7 @@ class Mover:
             self.dispatched(opcode, fields, waited, cycle, now)
             taken(now)
 
-        machine.senders[self.tile].offer(0, cycle, target, accepted, arrived, receiver and receiver.gate)
+        machine.senders[self.tile].offer(0, cycle, target, accepted, arrived, receiver.gate if receiver else None)
 
     def dispatched(self, opcode: Opcode, fields: dict[str, int], waited: int, offered: int, cycle: int) -> None:
         """An instruction that is not executed here was done with in `cycle`."""

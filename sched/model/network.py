@@ -6,12 +6,13 @@ Mirrors `hw/noc/router.py`, and `hw/noc/vc_router.py` with one virtual channel, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from meshloom.hw.noc.routes import DIRECTIONS, LOCAL, NEIGHBOURS, OPPOSITE, dimension_ordered
 
-from .flow import OPEN, Buffer, Clock, Link, Place
+from .clock import Clock, Event
+from .flow import OPEN, Buffer, Link, Place, nothing
 
 #: Ports of a router, in the order in which its arbiters look at the inputs.
 PORTS = (*DIRECTIONS, LOCAL)
@@ -73,7 +74,7 @@ class _Input(Buffer):
 class _Port(Link):
     """An output of a router, and its arbiter."""
 
-    __slots__ = ("asking", "leg", "owner", "pending", "source", "to")
+    __slots__ = ("_choice", "asking", "leg", "owner", "pending", "source", "to")
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -83,6 +84,7 @@ class _Port(Link):
         self.asking: dict[int, _Input] = {}  # by number of the input
         self.pending = False
         self.leg = 0
+        self._choice = _Choice(self)
 
     def ask(self, now: int, number: int, buffer: _Input) -> None:
         self.asking[number] = buffer
@@ -92,12 +94,12 @@ class _Port(Link):
         """Lets the arbiter decide when all heads that come in this cycle are there."""
         if self.source is None and not self.pending:
             self.pending = True
-            self.clock.at(now, self._arbitrate, 1)
+            self.clock.put(now, self._choice, 1)
 
-    def _arbitrate(self, now: int) -> None:
+    def arbitrate(self, now: int) -> None:
         self.pending = False
         asking = self.asking
-        self.owner = min(asking, key=lambda number: (number - self.owner - 1) % 5)
+        self.owner = following(asking, self.owner)
         self.source = buffer = asking.pop(self.owner)
         buffer.drainer = self
         packet, hop = buffer.queue[0]
@@ -116,7 +118,8 @@ class _Port(Link):
         buffer = self.source
         assert buffer is not None
         flits, place, _ = buffer.queue[0][0].legs[self.leg]
-        place.feeder = self
+        if place is not OPEN:  # all runs share that one, and nothing about it ever changes
+            place.feeder = self
         self.start(now, buffer, place, flits, self._carried)
 
     def _carried(self, now: int) -> None:
@@ -142,6 +145,18 @@ class _Port(Link):
         buffer.arrive(now)
         if self.asking:
             self._decide(now)
+
+
+class _Choice(Event):
+    """The arbiter of a port decides."""
+
+    __slots__ = ("_port",)
+
+    def __init__(self, port: _Port) -> None:
+        self._port = port
+
+    def happen(self, now: int) -> None:
+        self._port.arbitrate(now)
 
 
 class Plane:
@@ -177,7 +192,7 @@ class Plane:
     ) -> None:
         """A packet whose flits are there from cycle `now` on; `injected` is called in the cycle after its last."""
         place = self.enter(source, target, packet)
-        self.source(source).start(now, OPEN, place, packet.flits, injected or _nothing)
+        self.source(source).start(now, OPEN, place, packet.flits, injected or nothing)
 
     def _path(
         self, source: int, target: int, tiles: tuple[int, ...] | None
@@ -212,11 +227,17 @@ class Plane:
         return self._ports[key]
 
 
+def following(asking: Iterable[int], owner: int) -> int:
+    """The input that an arbiter chooses: the next behind the one that had the output last."""
+    best, distance = -1, len(PORTS)
+    for number in asking:
+        behind = (number - owner - 1) % len(PORTS)
+        if behind < distance:
+            best, distance = number, behind
+    return best
+
+
 def legs_of(tiles: Sequence[int]) -> list[tuple[int, int]]:
     """(tile, number of the port by which it is left) of each router on a way."""
     steps = [(here, STEP.index(after - here)) for here, after in pairwise(tiles)]
     return [*steps, (tiles[-1], TILE)]
-
-
-def _nothing(now: int) -> None:
-    pass

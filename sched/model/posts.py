@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .flow import Clock
+from .clock import Clock
 from .network import Packet, Plane
 
 #: Ports of a tile's semaphores: the mover's, the first of those of SYNCs (by unit), of what has landed, of the post

@@ -1,4 +1,4 @@
-"""What the model says of an instruction."""
+"""What the model says of an instruction, and of a run."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ class Executed:
     wait: int
     start: int
     end: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Cycles of the whole run, and every executed instruction in the order of its end."""
+
+    cycles: int
+    executed: list[Executed]

@@ -9,9 +9,7 @@ addends there, and faults.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode, Region, Unit, VectorOp
@@ -27,6 +25,7 @@ from meshloom.hw.timing import (
 )
 
 from ..program.program import Program
+from .clock import Clock
 from .controller import Controller, pushed_streams
 from .delivery import Packets
 from .drain import WritePort, drained
@@ -36,30 +35,22 @@ from .frontend import FrontEnd
 from .mover import Mover, Sender
 from .network import Packet, Plane
 from .posts import LANDED_POST, PLANE_POST, UNIT_POST, PostSender, Semaphores, Trace
-from .records import Executed, ModelError
+from .records import Executed, ModelError, Timeline
 from .vc_network import VcPlane
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """Cycles of the whole run, and every executed instruction in the order of its end."""
-
-    cycles: int
-    executed: list[Executed]
-
 
 __all__ = ["Executed", "ModelError", "Timeline", "play"]
 
 
 def play(program: Program, chip: ChipConfig) -> Timeline:
     """Predicts a program. Raises ModelError when it never ends, or an instruction is ready after its fire time."""
-    return Machine(program, chip).run()
+    return Machine(program, chip).play()
 
 
-class Machine:
+class Machine(Clock):
     """All state of a run, and its events."""
 
     def __init__(self, program: Program, chip: ChipConfig) -> None:
+        super().__init__()
         self.program, self.chip = program, chip
         noc = chip.noc
         if noc.data_vcs == 1:
@@ -68,8 +59,6 @@ class Machine:
             self.data = VcPlane(self, noc.data_depth, noc.data_vcs, noc.data_routing)
         self.requests = Plane(self, noc.request_depth)
         self.posts = Plane(self, noc.post_depth)
-        self.events: list[tuple[int, int, int, Callable[[int], None]]] = []
-        self.serial = self.now = 0
         self.executed: list[Executed] = []
         self.cycles: int | None = None
         self.semaphores = {tile: Semaphores(self) for tile in chip.tiles}
@@ -92,19 +81,11 @@ class Machine:
             pushed = pushed_streams(program, chip)
             self.streams |= {(s.tile, s.unit): FrontEnd(self, s, pushed=True) for s in pushed}
 
-    def at(self, cycle: int, event: Callable[[int], None], phase: int = 0) -> None:
-        """Calls `event(cycle)` in its turn."""
-        assert cycle >= self.now, "an event in the past"
-        self.serial += 1
-        heapq.heappush(self.events, (cycle, phase, self.serial, event))
-
-    def run(self) -> Timeline:
+    def play(self) -> Timeline:
+        """Starts the program and lets it run to its end."""
         boot = self.streams[self.program.boot.tile, Unit.MOVER]
         boot.start(0)
-        events = self.events
-        while events and self.cycles is None:
-            self.now, _, _, event = heapq.heappop(events)
-            event(self.now)
+        self.run()
         if self.cycles is None:
             raise ModelError(
                 "the program never ends: some stream waits for a post that nobody makes, or packets wait for each "

@@ -6,32 +6,26 @@ turns. Several packets share a link flit by flit, so the flows of `flow.py` woul
 cycle is played in which a flit is in the network, but only where there is one; what goes in and what takes words out
 are flows as elsewhere.
 
-A third phase follows those of `flow.py`: 3, what flits do, which depends on all that the cycle has brought until then.
+What flits do is the last phase of a cycle (`clock.py`), for it depends on all that the cycle has brought until then.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sized
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final
 
 from meshloom.hw.noc.routes import dimension_ordered
 
-from .flow import OPEN, Buffer, Clock, Link, Place
-from .network import BACK, STEP, TILE, Packet, legs_of
+from .clock import Clock, Event
+from .flow import FOREVER, OPEN, Buffer, Link, Place, nothing
+from .network import BACK, STEP, TILE, Packet, following, legs_of
 
 #: Flits of each channel that a tile's inbox holds.
-INBOX = 2
-_FLITS = 3
+INBOX: Final = 2
+_FLITS: Final = 3
 #: A packet in a buffer: its whole way, and which lane of it comes next.
 _Passing = tuple[Packet, "list[_Lane]", int]
-
-
-class Agenda(Clock, Protocol):
-    """A clock that shows what is still to come."""
-
-    @property
-    def events(self) -> Sized: ...
 
 
 class _Queue:
@@ -47,24 +41,32 @@ class _Queue:
         self.fresh = True  # so is its head
 
 
-class _Entry(Buffer):
+class _Entry(_Queue):
     """The same where a tile sends: filled by a flow, and packets are known before their heads come."""
 
-    __slots__ = ("count", "fresh", "left", "number", "packets", "plane", "popped", "waits")
+    __slots__ = ("buffer", "plane", "popped", "waits")
 
     def __init__(self, clock: Clock, depth: int, plane: VcPlane) -> None:
-        super().__init__(clock, depth)
-        self.plane, self.number = plane, TILE
-        self.count = 0
-        self.packets: deque[_Passing] = deque()
-        self.left = 0
-        self.fresh = True
+        super().__init__(depth, TILE)
+        self.buffer = _EntryBuffer(clock, depth, self)
+        self.plane = plane
         self.waits = True  # no packet has a head at the front
         self.popped = False  # in this cycle
 
+
+class _EntryBuffer(Buffer):
+    """The flits of an entry as the flow sees them."""
+
+    __slots__ = ("_entry",)
+
+    def __init__(self, clock: Clock, depth: int, entry: _Entry) -> None:
+        super().__init__(clock, depth)
+        self._entry = entry
+
     def arrive(self, now: int) -> None:
-        if self.waits and self.packets and self.level(now):
-            self.plane.enters(self, now)
+        entry = self._entry
+        if entry.waits and entry.packets and self.level(now):
+            entry.plane.enters(entry, now)
 
 
 class _Inbox(_Queue):
@@ -84,9 +86,6 @@ class _Inbox(_Queue):
         self.todo, self.place, _ = self.packets[0][0].legs[0]
 
 
-_AnyQueue = _Queue | _Entry
-
-
 class _Lane:
     """A channel of a router's output, and its arbiter."""
 
@@ -94,18 +93,18 @@ class _Lane:
 
     def __init__(self, channel: int, output: _Output, sink: _Queue) -> None:
         self.channel, self.output, self.sink = channel, output, sink
-        self.source: _AnyQueue | None = None  # None: free
-        self.asking: list[_AnyQueue] = []
+        self.source: _Queue | None = None  # None: free
+        self.asking: list[_Queue] = []
         self.owner = -1  # number of the input that had it last
 
-    def choose(self) -> _AnyQueue:
+    def choose(self) -> _Queue:
         """Gives it to the next of those that ask."""
         asking = self.asking
-        if len(asking) == 1:
-            found = asking.pop()
-        else:
-            found = min(asking, key=lambda queue: (queue.number - self.owner - 1) % 5)
-            asking.remove(found)
+        found = asking[0]
+        if len(asking) > 1:
+            number = following([queue.number for queue in asking], self.owner)
+            found = next(queue for queue in asking if queue.number == number)
+        asking.remove(found)
         self.owner, self.source = found.number, found
         return found
 
@@ -141,7 +140,7 @@ class VcPlane:
     no say here.
     """
 
-    def __init__(self, clock: Agenda, depth: int, channels: int, routing: str = "xy") -> None:
+    def __init__(self, clock: Clock, depth: int, channels: int, routing: str = "xy") -> None:
         self.clock, self.depth, self.channels, self.routing = clock, depth, channels, routing
         self.hops = 0  # flits that have gone over a link or into an inbox
         self._entries: dict[tuple[int, int], _Entry] = {}
@@ -156,6 +155,7 @@ class VcPlane:
         self._busy: dict[_Output, None] = {}
         self._taking: dict[_Delivery, None] = {}
         self._due = -1
+        self._turn = _Step(self)
         self._still = 0  # cycles since a flit has moved
 
     def source(self, tile: int) -> Link:
@@ -166,21 +166,21 @@ class VcPlane:
 
     def room(self, tile: int, channel: int, now: int) -> bool:
         """Whether the router takes a flit of its tile on a channel in cycle `now`."""
-        return self._entry(tile, channel).room(now)
+        return self._entry(tile, channel).buffer.room(now)
 
     def enter(self, source: int, target: int, packet: Packet) -> Place:
         """The packet is the next that `source` sends; returns the place to which its flits go, over `source()`."""
         lanes = self._path(packet.channel, packet.tiles or (source, target, -1))
         entry = self._entry(source, packet.channel)
         entry.packets.append((packet, lanes, 0))
-        return entry
+        return entry.buffer
 
     def send(
         self, now: int, source: int, target: int, packet: Packet, injected: Callable[[int], None] | None = None
     ) -> None:
         """A packet whose flits are there from cycle `now` on; `injected` is called in the cycle after its last."""
         place = self.enter(source, target, packet)
-        self.source(source).start(now, OPEN, place, packet.flits, injected or _nothing)
+        self.source(source).start(now, OPEN, place, packet.flits, injected or nothing)
 
     # -- the mesh -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class VcPlane:
         key = tile, channel
         if key not in self._entries:
             entry = self._entries[key] = _Entry(self.clock, self.depth, self)
-            entry.feeder = self.source(tile)
+            entry.buffer.feeder = self.source(tile)
         return self._entries[key]
 
     def _path(self, channel: int, tiles: tuple[int, ...]) -> list[_Lane]:
@@ -226,9 +226,9 @@ class VcPlane:
     def _wake(self, cycle: int) -> None:
         if self._due < cycle:
             self._due = cycle
-            self.clock.at(cycle, self._step, _FLITS)
+            self.clock.put(cycle, self._turn, _FLITS)
 
-    def _ask(self, queue: _AnyQueue) -> None:
+    def _ask(self, queue: _Queue) -> None:
         """The packet whose head is at the front asks for its lane from the next cycle on."""
         packet, lanes, hop = queue.packets[0]
         queue.left, queue.fresh = packet.flits, True
@@ -238,17 +238,17 @@ class VcPlane:
             self._busy[lane.output] = None
         lane.asking.append(queue)
 
-    def _step(self, now: int) -> None:
+    def step(self, now: int) -> None:
         """All that flits do in a cycle: what goes is decided by what is there at its start."""
         for entry in self._sending:
-            entry.count = entry.level(now)
+            entry.count = entry.buffer.level(now)
         moving: list[_Lane] = []
         for output in self._busy:
             self._choose(output, moving)
         taken: list[_Inbox] = []
-        for delivery in [*self._taking]:
-            if not _pick(delivery, now, taken):
-                del self._taking[delivery]
+        empty = [delivery for delivery in self._taking if not _pick(delivery, now, taken)]
+        for delivery in empty:
+            del self._taking[delivery]
         for lane in moving:
             self._move(lane)
         for box in taken:
@@ -261,9 +261,9 @@ class VcPlane:
 
     def _stuck(self, now: int) -> bool:
         """Whether nothing will ever move again: every inbox has had its turn, and nothing else is to come."""
-        if self._still <= self.channels or self.clock.events:
+        if self._still <= self.channels or not self.clock.idle:
             return False
-        return all(box.place.opens(now) is None for delivery in self._taking for box in delivery.order[-1])
+        return all(box.place.opens(now) == FOREVER for delivery in self._taking for box in delivery.order[-1])
 
     def _choose(self, output: _Output, moving: list[_Lane]) -> None:
         """The lane of an output whose flit goes: the next after that of the flit before, of those that can."""
@@ -341,16 +341,31 @@ class VcPlane:
 
     def _flow(self, now: int) -> None:
         """Tells the flows into the entries what has gone."""
-        for entry in [*self._sending]:
+        empty: list[_Entry] = []
+        for entry in self._sending:
             popped, entry.popped = entry.popped, False
-            if popped != entry.out:
-                entry.set_out(now, int(popped))
+            if popped != entry.buffer.out:
+                entry.buffer.set_out(now, int(popped))
             if entry.waits:
-                if entry.packets and entry.level(now + 1):
+                if entry.packets and entry.buffer.level(now + 1):
                     entry.waits = False
                     self._ask(entry)
                 elif not popped:
-                    del self._sending[entry]
+                    empty.append(entry)
+        for entry in empty:
+            del self._sending[entry]
+
+
+class _Step(Event):
+    """The flits of a plane move."""
+
+    __slots__ = ("_plane",)
+
+    def __init__(self, plane: VcPlane) -> None:
+        self._plane = plane
+
+    def happen(self, now: int) -> None:
+        self._plane.step(now)
 
 
 def _pick(delivery: _Delivery, now: int, taken: list[_Inbox]) -> bool:
@@ -371,7 +386,3 @@ def _pick(delivery: _Delivery, now: int, taken: list[_Inbox]) -> bool:
         delivery.filling = filling
         return True
     return found or any(box.packets for box in delivery.order[-1])
-
-
-def _nothing(now: int) -> None:
-    pass

@@ -17,7 +17,7 @@ class BenchmarkError(RuntimeError):
 #: Name to what it measures, in the order of a run of all: the long one last.
 BENCHMARKS = {
     "gemm": "cycles of random GEMMs against the timing formulas; utilisation of a core fed from its own memories",
-    "speed": "simulated cycles per CPU-second of whole chips that run real layers",
+    "speed": "simulated cycles per CPU-second of whole chips that run real layers; the timeline model beside itself",
     "regression": "error of the model, layer by layer, on four chips",
     "networks": "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes",
     "noc": "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router",

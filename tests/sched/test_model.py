@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from random import Random
 
@@ -10,29 +9,12 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, DramConfig, load, tile_position
 from meshloom.hw.timing import GemmShape, gemm_cycles
+from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.drain import WritePort, drained
 from meshloom.sched.model.dram import Dram
 from meshloom.sched.model.flow import OPEN, Buffer, Door, Link
 from meshloom.sched.model.network import Packet, Plane
 from meshloom.sched.model.posts import Ordered, Semaphores, Trace
-
-
-class Clock:
-    """Events in the order of their cycles and phases."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[int, int, int, Callable[[int], None]]] = []
-        self.serial = self.now = 0
-
-    def at(self, cycle: int, event: Callable[[int], None], phase: int = 0) -> None:
-        assert cycle >= self.now
-        self.serial += 1
-        heapq.heappush(self.events, (cycle, phase, self.serial, event))
-
-    def run(self) -> None:
-        while self.events:
-            self.now, _, _, event = heapq.heappop(self.events)
-            event(self.now)
 
 
 def into(log: list[int] | dict[str, int], name: str = "") -> Callable[[int], None]:

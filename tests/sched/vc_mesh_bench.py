@@ -5,7 +5,6 @@ What stands around the mesh in a tile (one sender, an inbox, the delivery's turn
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from meshloom.hw.config import tile_address
 from meshloom.hw.noc.routes import RouteField, dimension_ordered, encode
 from meshloom.hw.noc.vc_link import Plane
 from meshloom.hw.noc.vc_mesh import VcMesh
-from meshloom.sched.model.flow import Open, Place
+from meshloom.sched.model.clock import Clock
+from meshloom.sched.model.flow import Place
 from meshloom.sched.model.network import Packet
 from meshloom.sched.model.vc_network import INBOX, VcPlane
 from meshloom.sched.program.circles import Roads
@@ -178,41 +178,25 @@ def _cut(value: int, signals: Sequence[Any]) -> Any:
         value >>= len(signal)
 
 
-class Clock:
-    """Events in the order of their cycles and phases."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[int, int, int, Callable[[int], None]]] = []
-        self.serial = self.now = 0
-
-    def at(self, cycle: int, event: Callable[[int], None], phase: int = 0) -> None:
-        assert cycle >= self.now
-        self.serial += 1
-        heapq.heappush(self.events, (cycle, phase, self.serial, event))
-
-    def run(self) -> None:
-        while self.events:
-            self.now, _, _, event = heapq.heappop(self.events)
-            event(self.now)
-
-
-class _Stalling(Open):
+class _Stalling(Place):
     """A place that takes nothing in some cycles."""
 
     def __init__(self, traffic: Traffic, tile: int, channel: int) -> None:
+        super().__init__()
         self.traffic, self.tile, self.channel = traffic, tile, channel
 
     def room(self, now: int) -> bool:
         return not self.traffic.stalled(self.tile, self.channel, now)
 
-    def opens(self, now: int) -> int | None:
+    def opens(self, now: int) -> int:
         return now + 1  # at the earliest
 
 
-class _Noting(Open):
+class _Noting(Place):
     """Where flits come from; notes when each goes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.gone: list[int] = []
         self.since = self.rate = 0
 

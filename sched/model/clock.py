@@ -1,0 +1,121 @@
+"""The events of a run, in their order.
+
+An event is an object with a method instead of a closure: the same object is put in over and over, and compiled code
+(`sched/native.py`) calls it without looking anything up. Most events come a few cycles after they are put in, many in
+the same turn, so the next turns have a list each, in a ring, and only those further away a heap: a calendar queue of
+one short year (R. Brown, "Calendar Queues", Communications of the ACM 31(10), 1988).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final
+
+#: Phases of a cycle, each a turn: 0 what follows from registers alone, 1 what arbiters decide on, 2 what semaphores
+#: decide on, 3 what single flits do.
+PHASES: Final = 4
+#: Turns in the ring: eight cycles.
+_NEAR: Final = 8 * PHASES
+
+
+class Event:
+    """Something that happens."""
+
+    __slots__ = ()
+
+    def happen(self, now: int) -> None:
+        """It happens in cycle `now`."""
+        raise NotImplementedError
+
+
+class Call(Event):
+    """A function that is called."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[int], None]) -> None:
+        self._function = function
+
+    def happen(self, now: int) -> None:
+        self._function(now)
+
+
+class Clock:
+    """Lets events happen in the order of their cycles, of their phases, and in which they were put in."""
+
+    __slots__ = ("_count", "_end", "_far", "_later", "_near", "_stopped", "_turn", "now")
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._turn = 0  # the first in which something can be to come
+        self._end = _NEAR  # the first that is not in the ring
+        self._near: list[list[Event]] = [[] for _ in range(_NEAR)]  # by turn % _NEAR
+        self._count = 0  # events in the ring that are to come
+        self._far: list[int] = []  # turns behind the ring, a heap
+        self._later: dict[int, list[Event]] = {}  # their events
+        self._stopped = False
+
+    def at(self, cycle: int, function: Callable[[int], None], phase: int = 0) -> None:
+        """Calls `function(cycle)` in its turn."""
+        self.put(cycle, Call(function), phase)
+
+    def put(self, cycle: int, event: Event, phase: int = 0) -> None:
+        """Lets an event happen in its turn."""
+        assert cycle >= self.now, "an event in the past"
+        turn = cycle * PHASES + phase
+        if turn < self._end:
+            self._near[turn % _NEAR].append(event)
+            self._count += 1
+            if turn < self._turn:
+                self._turn = turn
+        elif turn in self._later:
+            self._later[turn].append(event)
+        else:
+            self._later[turn] = [event]
+            heappush(self._far, turn)
+
+    def run(self) -> None:
+        """Until nothing is to come, or somebody stops it."""
+        near = self._near
+        while not self._stopped:
+            turn = self._turn
+            if self._count:
+                while not near[turn % _NEAR]:
+                    turn += 1
+            elif self._far:
+                turn = self._far[0]
+            else:
+                break
+            now = turn // PHASES
+            if now != self.now:
+                self._begin(now)
+            self._turn = turn
+            events = near[turn % _NEAR]
+            begun = 0
+            for event in events:  # and those that come meanwhile
+                begun += 1
+                self._count -= 1
+                event.happen(now)
+                if self._turn != turn or self._stopped:  # an earlier phase goes first
+                    break
+            del events[:begun]
+
+    def _begin(self, cycle: int) -> None:
+        """Moves the ring on to a cycle before which nothing is to come."""
+        self.now = cycle
+        self._end = cycle * PHASES + _NEAR
+        while self._far and self._far[0] < self._end:
+            turn = heappop(self._far)
+            events = self._later.pop(turn)
+            self._near[turn % _NEAR] = events
+            self._count += len(events)
+
+    def stop(self) -> None:
+        """Nothing that is still to come happens."""
+        self._stopped = True
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to come after the event that happens now."""
+        return not self._count and not self._far
