@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from math import ceil
 from os import sched_getaffinity
 
 from ...hw.config import ChipConfig, load
@@ -103,7 +104,7 @@ def floor_cycles(arch: str, network: str) -> int:
     ends += sum(
         graph.values[name].channels * graph.values[name].height * graph.values[name].width for name in graph.outputs
     )
-    return int(max(arrays, (constants + ends) / (len(chip.drams) * chip.dram.bytes_per_cycle)))
+    return ceil(max(arrays, (constants + ends) / (len(chip.drams) * chip.dram.bytes_per_cycle)))
 
 
 def total(costs: Sequence[LayerCost], scheduler: str) -> Cost:

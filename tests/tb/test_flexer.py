@@ -1,0 +1,113 @@
+"""Out-of-order schedules on the RTL, and what their benchmarks make of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meshloom.hw.config import load
+from meshloom.sched.workload.zoo import load as load_network
+from meshloom.tb.benchmarks import flexer, flexer_rtl
+from meshloom.tb.benchmarks.flexer_layers import ARCHS, NETWORKS, LayerCost, floor_cycles, same
+from meshloom.tb.benchmarks.flexer_rtl import LAYERWISE
+from meshloom.tb.results import Row, Status
+from meshloom.tb.runner import run
+
+#: Layers whose tiles do not all stay in quad8's scratchpad, whose sums are spilled, and of odd sizes.
+LAYERS = ("conv:10x10x40-40,k3,p1,relu", "conv:7x9x130-90,k3,p1", "gemm:40x70x300")
+
+
+def silent(event: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize("scheduler", ["flexer:budget=0.2", "paper_static:budget=0.2", "hybrid:budget=0.2"])
+def test_schedules_run_as_predicted(scheduler: str) -> None:
+    """Every byte of layers and of a network with trained weights; the model to a percent."""
+    rows = run([*LAYERS, "resnet8"], "quad8", scheduler, "verilator", False, 2, silent)
+    assert [row.status for row in rows] == [Status.PASSED] * 4
+    assert all(row.bytes_checked for row in rows)
+    assert all(abs(row.error_percent or 0.0) <= 1.0 for row in rows)
+    network = rows[-1].network
+    assert network is not None
+    assert network.answer == network.expected
+    assert rows[-1].scheduler == scheduler.partition(":")[0]
+
+
+# -- benchmarks -------------------------------------------------------------------------------------------------------
+
+
+def row(scheduler: str, cycles: int, **changes: Any) -> Row:
+    good = {"workload": "w", "chip": "arch5", "scheduler": scheduler, "simulator": "verilator"}
+    numbers = {"rtl_cycles": cycles, "model_cycles": cycles, "bytes_checked": 64, "utilisation": 0.5}
+    return Row.model_validate(good | numbers | changes)
+
+
+def rows(*cycles: int, names: tuple[str, ...] = flexer_rtl.LAYER_SCHEDULERS) -> dict[str, Row]:
+    return {name: row(name, count) for name, count in zip(names, cycles, strict=True)}
+
+
+def test_speed_ups_are_stated_twice() -> None:
+    some = rows(300, 200, 150, 100)
+    assert flexer_rtl.twice(some, "hybrid", "loop_order") == "2.000 2.000"
+    some["hybrid"] = row("hybrid", 100, model_cycles=80)
+    assert flexer_rtl.twice(some, "hybrid", "loop_order") == "2.500 2.000"
+    some["hybrid"] = row("hybrid", 0, model_cycles=80)
+    assert flexer_rtl.twice(some, "hybrid", "loop_order") == "-", "it did not run"
+
+
+def test_missed_bars_are_named() -> None:
+    floors = {("arch5", "n"): 150}
+    fine = {("arch5", "w"): rows(300, 200, 150, 150)}
+    whole = {("arch5", "n"): rows(400, 230, 300, 210, 200, names=flexer_rtl.NETWORK_SCHEDULERS)}
+    assert flexer_rtl.failures(fine, whole, floors) == []
+    worse = {("arch5", "w"): rows(300, 200, 149, 150)}
+    assert flexer_rtl.failures(worse, whole, floors) == ["w on arch5: the hybrid takes 150 cycles, another 149"]
+    slow = {("arch5", "n"): rows(400, 229, 300, 210, 200, names=flexer_rtl.NETWORK_SCHEDULERS)}
+    (words,) = flexer_rtl.failures(fine, slow, floors)
+    assert "1.145 times as fast" in words
+    assert "more than 1.527 times" in words
+    wrong = {("arch5", "w"): rows(300, 200, 150, 150) | {"flexer": row("flexer", 150, mismatches=3)}}
+    assert len(flexer_rtl.failures(wrong, whole, floors)) == 1
+    off = {("arch5", "w"): rows(300, 200, 150, 150) | {"flexer": row("flexer", 150, model_cycles=141)}}
+    assert "the model is 6.0 % off" in flexer_rtl.failures(off, whole, floors)[0]
+
+
+def test_tables_have_a_row_for_each_workload() -> None:
+    sheet = flexer_rtl.layer_sheet({("arch5", "w"): rows(300, 200, 150, 100)})
+    assert sheet.rows == [
+        ("arch5", "w", "300", "200", "150", "100", "2.000 2.000", "1.333 1.333", "2.000 2.000", "+0.00 %")
+    ]
+    whole = {("arch1", "n"): rows(400, 230, 300, 210, 200, names=flexer_rtl.NETWORK_SCHEDULERS)}
+    assert flexer_rtl.network_sheet(whole, {("arch1", "n"): 100}).rows[0][7] == "100"
+    assert LAYERWISE in flexer_rtl.NETWORK_SCHEDULERS
+
+
+def test_what_is_measured_is_what_the_papers_compare() -> None:
+    names = {name for layers in flexer_rtl.LAYERS.values() for name in layers}
+    assert {"vgg16/conv4_2", "vgg16/conv3_1", "resnet50/conv3_1_1"} <= names
+    assert len(flexer_rtl.LAYERS["arch5"]) >= 24
+    assert {name.partition("/")[0] for name in names} == set(NETWORKS)
+    assert {load(arch).name for arch in ARCHS} == set(ARCHS)
+
+
+def test_no_schedule_undercuts_the_floor() -> None:
+    chip, graph = load("arch5"), load_network("squeezenet")
+    floor = floor_cycles("arch5", "squeezenet")
+    weights = sum(layer.w.size for layer in graph.layers if layer.w is not None)
+    assert floor >= weights / (len(chip.drams) * chip.dram.bytes_per_cycle)
+    assert floor >= graph.total_macs / (len(chip.cores) * chip.rows * chip.cols)
+
+
+def test_costs_are_those_of_layers_that_are_scheduled_alike() -> None:
+    some = flexer.find("vgg16/conv4_2")[0].shape
+    other = flexer.find("vgg16/conv4_3")[0].shape
+    assert same(some) == same(other)
+    one = LayerCost("arch5", "n", "w", {"paper_static": (300, 30), "flexer": (150, 20), "hybrid": (150, 20)}, "flexer")
+    assert (one.speedup("flexer", "paper_static"), one.saving("flexer", "paper_static")) == (2.0, 1.5)
+    worse = LayerCost("arch5", "n", "w", {"loop_order": (100, 9), "hybrid": (150, 20)}, "flexer")
+    assert flexer.hybrid_failures([worse]) == [
+        "w on arch5: the hybrid takes 150 cycles, not 100",
+        "n on arch5, layer by layer: the hybrid is 0.667 times as fast as loop_order, the bar is 1.15",
+    ]
