@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,11 +45,15 @@ class PreparedNetwork:
 
 
 def prepare(
-    graph: Graph, chip: ChipConfig, tell: Callable[[str], None] = lambda what: None, scheduler: str = "loop_order"
+    graph: Graph,
+    chip: ChipConfig,
+    tell: Callable[[str], None] = lambda what: None,
+    scheduler: str = "loop_order",
+    tell_search: Callable[[Any], None] | None = None,
 ) -> PreparedNetwork:
-    """Schedules, lowers, checks and predicts a network. `scheduler`: see `sched.networks.find`. Raises what those raise
-    on what does not fit."""
-    make = networks.find(scheduler, OUTPUT / "schedules")
+    """Schedules, lowers, checks and predicts a network, and tells how far it is. `scheduler`: see
+    `sched.networks.find`. Raises what those raise on what does not fit."""
+    make = networks.find(scheduler, OUTPUT / "schedules", tell_search)
     made = make(graph, chip, lambda layer, number, of: tell(f"scheduling {layer} ({number + 1} of {of})"))
     program = program_of(made.schedule, chip, tell)
     tell("predicting its cycles")

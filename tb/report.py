@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -228,6 +229,10 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
         to.print(f"not good: {reason}", style="red", markup=False, soft_wrap=True)
 
 
+#: Seconds between two lines of a log that say how far something is.
+LOG_SECONDS = 30.0
+
+
 class Reporter:
     """Shows a run's events: a live line on a terminal, plain lines in a log. Use as a context manager.
 
@@ -238,6 +243,7 @@ class Reporter:
         self._console = to
         self._planned = 0
         self._done = 0
+        self._printed = time.monotonic()
         self._progress = Progress(
             SpinnerColumn(),
             MofNCompleteColumn(),
@@ -262,11 +268,13 @@ class Reporter:
     def __call__(self, event: Event) -> None:
         match event:
             case Plan():
-                self._planned = event.rows
-                self._progress.update(self._task, total=event.rows)
+                self._planned, self._done = event.rows, 0
+                self._progress.update(self._task, total=event.rows, completed=0)
             case Stage():
                 self._progress.update(self._task, description=f"{event.workload}: {event.what}")
-                if not self._console.is_terminal:
+                late = time.monotonic() - self._printed > LOG_SECONDS
+                if not self._console.is_terminal and (late or not event.passing):
+                    self._printed = time.monotonic()
                     self._console.print(f"{event.workload}: {event.what}", markup=False, soft_wrap=True)
             case Row():
                 self._done += 1

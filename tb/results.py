@@ -450,10 +450,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Stage:
-    """Event of a run: what is being done for which workload, in a word or two ("building", "simulating")."""
+    """Event of a run: what is being done for which workload, in a word or two ("building", "simulating").
+
+    `passing`: how far it is, of interest only until the next one comes.
+    """
 
     workload: str
     what: str
+    passing: bool = False
 
 
 #: What a run tells while it works: its plan, then stages, and each row as soon as it is finished.

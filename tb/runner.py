@@ -7,14 +7,10 @@ there are jobs, the longest first, and rows come out as they finish.
 from __future__ import annotations
 
 import heapq
-import multiprocessing
 import os
 import queue
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +35,7 @@ from .links import figures as link_figures
 from .results import Event, Plan, Row, Stage
 from .sources import Feed, NetworkSource, feeds, is_network, regression_networks
 from .sources import load as load_network
+from .workers import tell, tell_search, workers
 
 #: A run is stopped as hung when it takes this much longer than the model says.
 _PATIENCE = 4
@@ -125,7 +122,8 @@ class NetworkItem:
 
 def prepare(workload: Workload, chip: ChipConfig, scheduler: str) -> Prepared:
     """Schedules, lowers, checks and predicts one workload. Raises what those raise on bad input."""
-    made = find_scheduler(scheduler, OUTPUT / "schedules")(workload.shape, chip, workload.data().scale)
+    make = find_scheduler(scheduler, OUTPUT / "schedules", tell=tell_search)
+    made = make(workload.shape, chip, workload.data().scale)
     program = program_of(made, chip)
     timeline = play(program, chip)
     made = made.model_copy(update={"predicted": prediction(made, program, timeline)})
@@ -140,28 +138,9 @@ def _prepare_named(name: str, chip: ChipConfig, scheduler: str) -> tuple[Schedul
 
 def prepare_all(names: Sequence[str], chip: ChipConfig, scheduler: str, jobs: int) -> list[Prepared]:
     """`prepare` for layers by name, in `jobs` worker processes; in the order given."""
-    with _workers(jobs) as pool:
+    with workers(jobs) as pool:
         futures = [pool.submit(_prepare_named, name, chip, scheduler) for name in names]
         return [Prepared(find(name)[0], *future.result()) for name, future in zip(names, futures, strict=True)]
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C is the parent's business; it stops its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes. Whatever ends their use early ends them too: a network may take them minutes."""
-    others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(max_workers=count, initializer=_leave_interrupts) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in set(multiprocessing.active_children()) - others:
-                process.terminate()
-            raise
 
 
 def _prepare_network(
@@ -170,7 +149,7 @@ def _prepare_network(
     """A network and its feeds, made in a worker process. Files are read first: a wrong one is told at once."""
     graph = load_network(source)
     found = feeds(source, graph)
-    return network.prepare(graph, chip, scheduler=scheduler), found
+    return network.prepare(graph, chip, lambda what: tell(source.title, what), scheduler, tell_search), found
 
 
 def run(
@@ -205,7 +184,7 @@ def run(
     if any(isinstance(each, Workload) for each in asked):
         find_scheduler(scheduler)
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
-    with _workers(jobs) as pool:
+    with workers(jobs) as pool:
         futures = [
             (each, pool.submit(_prepare_network, each, config, scheduler))
             if isinstance(each, NetworkSource)
@@ -216,14 +195,14 @@ def run(
         for each, future in futures:
             if isinstance(each, NetworkSource):
                 on_event(Stage(workload=each.title, what="scheduling the network"))
-                future.result()
+                pool.result(future, on_event)
         on_event(Stage(workload=config.name, what=f"building the simulator ({simulator}), unless it is cached"))
         built = build(config, simulator, waves)
         items: list[Item] = []
         for each, future in futures:
             if isinstance(each, Workload):
                 on_event(Stage(workload=each.name, what="scheduling"))
-            items += _items(each, future.result())
+            items += _items(each, pool.result(future, on_event))
     for item in items:
         on_event(Stage(workload=item.name, what="simulating"))
     return simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event, links)

@@ -38,6 +38,7 @@ from meshloom.tb.device import Job
 from meshloom.tb.readout import Record
 from meshloom.tb.results import Event, Plan, Row, Stage, Status
 from meshloom.tb.sources import NetworkSource
+from meshloom.tb.workers import EVERY, tell, workers
 
 WORKLOADS = ["conv:7x7x5-6,k3,p1", "gemm:5x6x7", "conv:6x5x9-5,k3x2,s2x1,p1x0,relu,clamp90", "gemm:3x10x20"]
 CHIP = load("tiny")
@@ -270,7 +271,7 @@ def test_a_bare_name_is_the_network_and_a_star_its_layers(monkeypatch: pytest.Mo
     def stop(*_: Any) -> None:
         raise Enough
 
-    monkeypatch.setattr(runner, "_workers", stop)
+    monkeypatch.setattr(runner, "workers", stop)
     for names, count in ((["resnet8"], 1), (["resnet8/*"], 10), (["squeezenet/*"], 26), ([], 0)):
         events: list[Event] = []
         with pytest.raises(Enough):
@@ -293,8 +294,23 @@ def test_nothing_asked_for_is_nothing_done() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_errors_come_whole_out_of_a_worker(error: Exception) -> None:
-    with runner._workers(1) as pool, pytest.raises(type(error), match=re.escape(str(error))):
+    with workers(1) as pool, pytest.raises(type(error), match=re.escape(str(error))):
         pool.submit(_raise, error).result()
+
+
+def test_workers_tell_how_far_they_are() -> None:
+    """What comes too soon after the last is not told; what is told comes before the result."""
+    heard: list[Event] = []
+    with workers(1) as pool:
+        assert pool.result(pool.submit(_count, 3), heard.append) == 3
+    assert heard == [Stage(workload="counting", what="1", passing=True), Stage("counting", "3", passing=True)]
+
+
+def _count(most: int) -> int:
+    for number in range(1, most + 1):
+        tell("counting", str(number))
+        time.sleep(EVERY + 0.1 if number == 2 else 0.0)
+    return most
 
 
 def _raise(error: Exception) -> None:
