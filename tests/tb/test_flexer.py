@@ -107,7 +107,4 @@ def test_costs_are_those_of_layers_that_are_scheduled_alike() -> None:
     one = LayerCost("arch5", "n", "w", {"paper_static": (300, 30), "flexer": (150, 20), "hybrid": (150, 20)}, "flexer")
     assert (one.speedup("flexer", "paper_static"), one.saving("flexer", "paper_static")) == (2.0, 1.5)
     worse = LayerCost("arch5", "n", "w", {"loop_order": (100, 9), "hybrid": (150, 20)}, "flexer")
-    assert flexer.hybrid_failures([worse]) == [
-        "w on arch5: the hybrid takes 150 cycles, not 100",
-        "n on arch5, layer by layer: the hybrid is 0.667 times as fast as loop_order, the bar is 1.15",
-    ]
+    assert flexer.hybrid_failures([worse]) == ["w on arch5: the hybrid takes 150 cycles, not 100"]
