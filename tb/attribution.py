@@ -186,8 +186,9 @@ class _Causes(Generic[T]):
                 if instruction.opcode is Opcode.END or fields.get("tag", 0) == FETCH_TAG:
                     continue
                 done = self.executing(place)
-                for part in {place, done} - records.keys():
-                    missing[fields["src_tile"] if part.remote else tile] += 1
+                for part in {place, done}:  # not a difference of sets: that would go through all records
+                    if part not in records:
+                        missing[fields["src_tile"] if part.remote else tile] += 1
                 if not missing:
                     self._enter(place, done, instruction)
         if missing:
