@@ -24,6 +24,7 @@ BENCHMARKS = {
     "dtt_routing": "ahead-of-time routing: page moves per CPU-second beside networkx; way-points; pushed or pulled",
     "ahead": "schedules pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds",
     "flexer": "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model",
+    "flexer_policies": "its search: time, priorities and memory policies, what ours adds, what de-duplication costs",
     "flexer_rtl": "the same on the RTL: layers of all four networks, and three of these whole",
     "scalesim": "cycles and CPU-seconds side by side with SCALE-Sim v3",
 }

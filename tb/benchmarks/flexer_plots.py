@@ -1,4 +1,4 @@
-"""The pictures of the Flexer benchmark (SVG): end to end, layer by layer, reloads, policies."""
+"""The pictures of the Flexer benchmarks (SVG): end to end, layer by layer, reloads; policies."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .flexer_reuse import KINDS, Reuse
 from .flexer_search import TABLE_2, mean_ratio
 
 _COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple")
+_SETTINGS: Any = {"svg.hashsalt": "meshloom", "font.size": 7, "svg.fonttype": "none"}
 _PAIRS = (("flexer", "paper_static"), ("flexer", "loop_order"), ("hybrid", "loop_order"))
 
 
@@ -87,23 +88,40 @@ def _policies(axis: Any, found: Mapping[tuple[str, str, str], tuple[float, float
 def draw(
     costs: Sequence[LayerCost],
     reuses: Mapping[tuple[str, str], Reuse],
-    policies: Mapping[tuple[str, str, str], tuple[float, float]],
     path: Path,
 ) -> None:
-    """Writes all panels; the same figures give the same bytes."""
+    """Writes figures 8 to 10; the same figures give the same bytes."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    settings: Any = {"svg.hashsalt": "meshloom", "font.size": 7, "svg.fonttype": "none"}
-    with mpl.rc_context(settings):
+    with mpl.rc_context(_SETTINGS):
         figure, axes = plt.subplots(3, 2, figsize=(14, 13), squeeze=False)
         _end_to_end(axes[0], costs)
         _layers(axes[1], costs)
         _reloads(axes[2][0], reuses)
-        _policies(axes[2][1], policies)
-        figure.tight_layout()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
+        axes[2][1].axis("off")
+        _write(figure, path)
+
+
+def draw_policies(policies: Mapping[tuple[str, str, str], tuple[float, float]], path: Path) -> None:
+    """Writes figure 12."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    with mpl.rc_context(_SETTINGS):
+        figure, axis = plt.subplots(figsize=(7, 4))
+        _policies(axis, policies)
+        _write(figure, path)
+
+
+def _write(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)

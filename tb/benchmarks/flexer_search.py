@@ -51,6 +51,8 @@ LAYERS = (
     "squeezenet/fire4_expand3",
     "yolov2/conv5_3",
 )
+#: Layers of what ours adds and of exhaustive enumeration, which takes long.
+ADDED_LAYERS = ("resnet50/conv2_1_2", "resnet50/conv3_1_1", "resnet50/conv4_1_3", "squeezenet/fire4_expand3")
 #: Seconds of one thread that each search of a comparison gets.
 SECONDS = 3.0
 #: De-duplication is compared with exhaustive enumeration where there are at most so many ready operations, and

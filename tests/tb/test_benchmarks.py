@@ -28,6 +28,7 @@ from meshloom.tb.benchmarks import (
     ahead,
     dtt_routing,
     flexer,
+    flexer_policies,
     flexer_rtl,
     gemm,
     layers,
@@ -109,7 +110,7 @@ def test_a_missed_bar_alone_fails(engines: list[str]) -> None:
 def test_every_benchmark_is_a_module_with_run() -> None:
     modules = {"gemm": gemm, "speed": speed, "regression": regression, "networks": networks}
     modules |= {"noc": noc, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim}
-    modules |= {"flexer": flexer, "flexer_rtl": flexer_rtl}
+    modules |= {"flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl}
     assert modules.keys() == BENCHMARKS.keys()
     for name, module in modules.items():
         assert module.__name__ == f"meshloom.tb.benchmarks.{benchmarks._MODULES.get(name, name)}"
