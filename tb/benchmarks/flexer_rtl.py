@@ -179,7 +179,7 @@ def run(tell: OnEvent) -> Result:
         f"{BUDGET:g} seconds of every CPU. SqueezeNet has trained weights and runs a real picture, ResNet-50 and "
         "VGG-16 have random weights. `flexer` and `paper_static` run networks layer after layer with all tensors "
         "between layers in DRAM, and so does `loop_order` with its layers apart; across layers, tensors stay in the "
-        "scratchpad and additions and max pools go with the convolution before them. *At least*: cycles that the arrays "
+        "scratchpad and additions and max pools go with the convolution before them. *At least*: cycles that arrays "
         "need for all products, or DRAM for weights, input and output, in any schedule."
     )
     remark = (
