@@ -331,7 +331,14 @@ def test_a_failure_ends_the_other_workers() -> None:
 def test_an_interrupt_while_scheduling_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "meshloom.tb.cli", "run", "resnet50", "vgg16", "--chip", "quad32"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Tests may run in the background of a shell, which has its children ignore interrupts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     for line in process.stdout:
