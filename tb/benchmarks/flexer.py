@@ -263,6 +263,8 @@ def run(tell: OnEvent, archs: Sequence[str] = ARCHS) -> Result:
         "model; `meshloom bench flexer_rtl` says how exact that is on these schedules. Searches are given "
         f"{BUDGET:g} seconds of one thread for each layer."
     )
+    if len(archs) < len(ARCHS):
+        about += f" (These chips alone: `python -m {__spec__.name} {' '.join(archs)}`.)"
     return Result("flexer", "Out-of-order schedules", about, sheets, remarks(costs), tuple(failures))
 
 
