@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import select
 import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from multiprocessing.queues import SimpleQueue
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from .results import Stage
@@ -16,16 +17,19 @@ from .results import Stage
 T = TypeVar("T")
 #: Seconds between two stages that a worker tells of, and between two looks at what they have told.
 EVERY = 0.2
-_queue: SimpleQueue[Stage] | None = None
+#: Characters of what is told. A message must fit into what a pipe writes at once: so workers need no lock.
+_MOST = 400
+_parent: Connection | None = None
 _told = 0.0
 
 
 def tell(workload: str, what: str) -> None:
-    """Says, in a worker process, how far it is; what comes too soon after the last is not told."""
+    """Says, in a worker process, how far it is. What comes too soon after the last is not told, nor what finds the pipe
+    full because the parent does something else: a worker never waits to be heard."""
     global _told
-    if _queue is not None and time.monotonic() - _told > EVERY:
+    if _parent is not None and time.monotonic() - _told > EVERY and select.select([], [_parent], [], 0)[1]:
         _told = time.monotonic()
-        _queue.put(Stage(workload=workload, what=what, passing=True))
+        _parent.send(Stage(workload=workload[:_MOST], what=what[:_MOST], passing=True))
 
 
 def tell_search(told: Any) -> None:
@@ -34,17 +38,17 @@ def tell_search(told: Any) -> None:
     tell(told.layer, f"{told.done:,} of {told.total:,} tilings searched{best}")
 
 
-def _begin(queue: SimpleQueue[Stage]) -> None:
+def _begin(parent: Connection) -> None:
     """Ctrl-C is the parent's business; it stops its workers."""
-    global _queue
+    global _parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _queue = queue
+    _parent = parent
 
 
 class Workers:
     """A pool of worker processes."""
 
-    def __init__(self, pool: ProcessPoolExecutor, told: SimpleQueue[Stage]) -> None:
+    def __init__(self, pool: ProcessPoolExecutor, told: Connection) -> None:
         self._pool, self._told = pool, told
 
     def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
@@ -55,8 +59,8 @@ class Workers:
         """What a worker made; until then, hands on what they all tell. Raises what it raised."""
         while True:
             ready = wait([future], EVERY).done
-            while not self._told.empty():
-                on_event(self._told.get())
+            while self._told.poll():
+                on_event(self._told.recv())
             if ready:
                 return future.result()
 
@@ -65,8 +69,8 @@ class Workers:
 def workers(count: int) -> Iterator[Workers]:
     """Worker processes. Whatever ends their use early ends them too: a network may take them minutes."""
     others = set(multiprocessing.active_children())
-    told: SimpleQueue[Stage] = multiprocessing.get_context().SimpleQueue()
-    with ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(told,)) as pool:
+    told, heard = multiprocessing.Pipe(duplex=False)
+    with told, heard, ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(heard,)) as pool:
         try:
             yield Workers(pool, told)
         except BaseException:

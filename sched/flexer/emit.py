@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Addend, Region, address
-from meshloom.sched.loop_order.nodes import Node
+from meshloom.sched.loop_order.nodes import Node, Run
 from meshloom.sched.loop_order.problem import FLAT_WIDTH, MAX_IN_WIDTH
 from meshloom.sched.schedule import Box, Tensor
 from meshloom.sched.workload.layers import ConvShape
@@ -95,7 +95,7 @@ class _Emitter:
                     self._load(tile, int(where))
         return self.nodes
 
-    def _move(self, issuer: int, label: str, source, target, words: int) -> None:  # noqa: ANN001
+    def _move(self, issuer: int, label: str, source: Run, target: Run, words: int) -> None:
         self._add(Node(issuer, [], label, source, target, words))
 
     def _add(self, node: Node) -> None:

@@ -16,7 +16,7 @@ from meshloom.sched.loop_order.problem import DoesNotFit
 from meshloom.sched.model.predict import predict
 from meshloom.sched.network.conv import ConvNodes, ConvTask
 from meshloom.sched.network.memory import Memory
-from meshloom.sched.network.scheduler import NetworkSchedule, Progress, Sharing, schedule
+from meshloom.sched.network.scheduler import LAYERWISE, NetworkSchedule, Progress, Sharing, schedule
 from meshloom.sched.network.storage import Between
 from meshloom.sched.workload.graph import Graph
 
@@ -89,9 +89,7 @@ def planned(
 
     def make(graph: Graph, chip: ChipConfig, progress: Progress | None) -> NetworkSchedule:
         planner = Planner(chip, {policy: policy}, folder, budget, tell)
-        return _called(
-            schedule(graph, chip, progress, sharing=Sharing(Between.DRAM, fused=False, planner=planner)), name
-        )
+        return _called(schedule(graph, chip, progress, sharing=replace(LAYERWISE, planner=planner)), name)
 
     return make
 
@@ -112,7 +110,7 @@ def hybrid(
     memory = Memory(folder, chip) if folder else None
     planner = Planner(chip, {PAPER: PAPER, PAPER_STATIC: PAPER_STATIC, OURS: FASTEST}, folder, budget, tell)
     ways = [Sharing(between, tight=tight) for between in (Between.WHOLE, Between.PLANES) for tight in (False, True)]
-    ways += [Sharing(Between.DRAM, fused=False), Sharing(Between.DRAM, fused=False, planner=planner)]
+    ways += [LAYERWISE, replace(LAYERWISE, planner=planner)]
     made: list[NetworkSchedule] = []
     error: DoesNotFit | None = None
     for way in ways:

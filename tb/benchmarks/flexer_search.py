@@ -16,7 +16,7 @@ from ...sched.flexer.layer import Layer
 from ...sched.flexer.policy import PAPER, Choice, Policy
 from ...sched.flexer.search import Found, bounds, play, search
 from ...sched.flexer.tiles import Tiles, viable
-from ...sched.loop_order.problem import pose
+from ...sched.loop_order.problem import Problem, pose
 from ...sched.workload.catalog import find
 from ...sched.workload.layers import ConvShape
 from ..build import OUTPUT
@@ -128,7 +128,7 @@ def problem_choices(name: str, chip: ChipConfig) -> Iterator[Choice]:
             yield Choice(space.tiling(int(index)), loops)
 
 
-def _small(choices: Iterator[Choice], problem, chip: ChipConfig) -> Iterator[Choice]:  # noqa: ANN001
+def _small(choices: Iterator[Choice], problem: Problem, chip: ChipConfig) -> Iterator[Choice]:
     """The first of them that are small enough to enumerate, and large enough to matter."""
     taken = 0
     for choice in choices:
