@@ -53,11 +53,13 @@ class Chip(wiring.Component):
         m = Module()
         config = self.config
         noc, size = config.noc, (config.width, config.height)
-        routing, routes = noc.data_routing.value, route_field(config)
+        routing, routes, gaps = noc.data_routing.value, route_field(config), config.gaps
         planes = {
-            "data": Plane(*size, data_flit_bits(config), noc.data_depth, noc.data_vcs, routing, routes=routes),
-            "request": Plane(*size, REQUEST_FLIT_BITS, noc.request_depth),
-            "post": Plane(*size, POST.width, noc.post_depth),
+            "data": Plane(
+                *size, data_flit_bits(config), noc.data_depth, noc.data_vcs, routing, routes=routes, gaps=gaps
+            ),
+            "request": Plane(*size, REQUEST_FLIT_BITS, noc.request_depth, gaps=gaps),
+            "post": Plane(*size, POST.width, noc.post_depth, gaps=gaps),
         }
         # data moves somewhere most of the time, requests and posts are rare
         gates = {name: Gates.EACH if name == "data" else Gates.WHOLE for name in planes}

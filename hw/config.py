@@ -8,8 +8,8 @@ A chip is a TOML file (see `hw/chips/`) with the floorplan drawn as text:
                  "spm  core core",
                  "host spm  dram"]
 
-Rows of the floorplan are mesh rows, y growing downwards; columns are x. Everything that the gateware, the
-schedulers and the model need to know about a chip is a field or a property of `ChipConfig`.
+Rows of the floorplan are mesh rows, y growing downwards; columns are x; `.` is a router without a tile. Everything that
+the gateware, the schedulers and the model need to know about a chip is a field or a property of `ChipConfig`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class TileKind(StrEnum):
     DRAM = "dram"
     HOST = "host"
     DTT = "dtt"  #: the controller of ahead-of-time programs
+    NONE = "."  #: nothing but the router
 
 
 class _Frozen(BaseModel):
@@ -168,6 +169,11 @@ class ChipConfig(_Frozen):
             raise ValueError(f'floorplan has {count[TileKind.HOST]} "host" tiles; exactly one is needed')
         if count[TileKind.DTT] > 1:
             raise ValueError(f'floorplan has {count[TileKind.DTT]} "dtt" tiles; one controller orders everything')
+        if count[TileKind.NONE] and self.noc.route_hops:
+            raise ValueError(
+                f'noc.route_hops = {self.noc.route_hops} on a floorplan with ".": no tile there could report a source '
+                "route that leads astray; fill the place or set route_hops = 0"
+            )
         for field in ("ring_instructions", "controller_instructions"):
             if (value := getattr(self, field)) & (value - 1):
                 raise ValueError(f"{field} = {value} must be a power of two")
@@ -193,8 +199,19 @@ class ChipConfig(_Frozen):
 
     @cached_property
     def tiles(self) -> dict[int, TileKind]:
-        """Tile address (y * 16 + x) to kind, in floorplan order."""
-        return {tile_address(x, y): kind for y, row in enumerate(self.floorplan) for x, kind in enumerate(row)}
+        """Tile address (y * 16 + x) to kind, in floorplan order; places without a tile are left out."""
+        return {
+            tile_address(x, y): kind
+            for y, row in enumerate(self.floorplan)
+            for x, kind in enumerate(row)
+            if kind is not TileKind.NONE
+        }
+
+    @property
+    def gaps(self) -> tuple[int, ...]:
+        """Addresses of the routers without a tile."""
+        places = (tile_address(x, y) for y in range(self.height) for x in range(self.width))
+        return tuple(tile for tile in places if tile not in self.tiles)
 
     def of_kind(self, kind: TileKind) -> tuple[int, ...]:
         """Tile addresses of one kind, in floorplan order."""

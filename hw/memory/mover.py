@@ -281,7 +281,10 @@ class Mover(wiring.Component):
 
     def _exists(self, tile: Value) -> Value:
         """Whether a tile address lies on the floorplan."""
-        return (tile[:4] < self.config.width) & (tile[4:8] < self.config.height)
+        inside = (tile[:4] < self.config.width) & (tile[4:8] < self.config.height)
+        for gap in self.config.gaps:
+            inside &= tile != gap
+        return inside
 
     def _source(
         self,

@@ -78,7 +78,10 @@ class Queue:
         legal = head
         if self.port == LOCAL:
             inside_mesh = Signal(name=f"{name}_legal")
-            m.d.comb += inside_mesh.eq((self.destination[:4] < plane.width) & (self.destination[4:] < plane.height))
+            inside = (self.destination[:4] < plane.width) & (self.destination[4:] < plane.height)
+            for gap in plane.gaps:
+                inside &= self.destination != gap
+            m.d.comb += inside_mesh.eq(inside)
             legal = head & inside_mesh
         here = Signal(name=f"{name}_here")
         m.d.comb += here.eq(self.destination == tile_address(router.x, router.y))

@@ -23,7 +23,8 @@ class Plane:
     of every link. `routing`: dimension order of packets without a source route (`ROUTINGS`). `allocate`: "same", a
     packet keeps the virtual channel on which it was injected all the way; "free", each hop takes any that is free,
     which carries more traffic but lets packets overtake each other. `routes`: where heads hold source routes; None =
-    there are none.
+    there are none. `gaps`: addresses of routers that no tile is attached to; a packet for one is dropped where it is
+    injected.
 
     Raises ValueError for a mesh beyond 16 x 16, a `depth` below 2, `vcs` outside 1..4, a routing or allocation that
     does not exist, or heads that do not fit into `bits`.
@@ -37,6 +38,7 @@ class Plane:
     routing: str = "xy"
     allocate: str = "same"
     routes: RouteField | None = None
+    gaps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not (1 <= self.width <= 16 and 1 <= self.height <= 16):

@@ -23,11 +23,12 @@ from .striping import Places
 from .tiles import Tiles
 
 #: Choices that a search keeps; operations that are put in order before the model plays, all choices together.
-KEPT, ORDERED = 16, 6000
-#: The model plays at most so many of them, and (but for the first two) at most so many cycles in all.
-PLAYED, PLAYED_CYCLES = 3, 300_000
-#: Orders of one choice that the model may play.
-ORDERS_OF_ONE = 2
+KEPT, ORDERED = 48, 16_000
+#: Of the choices that come out best in order, the model plays so many orders of the best one, the second, ...; but for
+#: the first two orders, at most so many cycles in all.
+PLAYED, PLAYED_CYCLES = (2, 2, 1), 1_200_000
+#: How far ahead streams are while choices are compared.
+COMPARED = AHEAD[1]
 
 
 @dataclass(frozen=True)
@@ -125,21 +126,9 @@ class Layer:
     def decide(self, policy: Policy, rank: Policy) -> Decision:
         """The best of a policy's choices by the metric of `rank`, as the timeline model sees them. Raises
         DoesNotFit."""
-        entries: list[tuple[float, int, int, Emitted, Ordered, Choice]] = []
-        operations = 0
-        for number, choice in enumerate(self.choices(policy)):
-            made = self.emitted(choice, policy)
-            operations += len(made.nodes)
-            if number > 1 and operations > ORDERED:
-                break
-            orderer = Orderer(made.nodes, made.steps, self.chip)
-            found = sorted((orderer.run(ahead) for ahead in AHEAD), key=lambda order: order.cycles)
-            for turn, order in enumerate(found[:ORDERS_OF_ONE]):
-                entries.append((rank.metric(order.cycles, choice.words), number, turn, made, order, choice))
-        entries.sort(key=lambda entry: entry[:3])
         best: Decision | None = None
         played = 0
-        for number, (_, _, _, made, order, choice) in enumerate(entries[:PLAYED]):
+        for number, (choice, made, order) in enumerate(self._promising(policy, rank)):
             if number > 1 and played + order.cycles > PLAYED_CYCLES:
                 break
             played += order.cycles
@@ -149,6 +138,25 @@ class Layer:
                 best = Decision(choice, order.ahead, cycles, words)
         assert best is not None
         return best
+
+    def _promising(self, policy: Policy, rank: Policy) -> list[tuple[Choice, Emitted, Ordered]]:
+        """The choices that are best once their operations are put in order, with the orders that the model is to play:
+        the best of `AHEAD`, those that come to the same once."""
+        found: list[tuple[float, int, Choice, Emitted, Orderer]] = []
+        operations = 0
+        for number, choice in enumerate(self.choices(policy)):
+            made = self.emitted(choice, policy)
+            operations += len(made.nodes)
+            if number > 1 and operations > ORDERED:
+                break
+            orderer = Orderer(made.nodes, made.steps, self.chip)
+            found.append((rank.metric(orderer.run(COMPARED).cycles, choice.words), number, choice, made, orderer))
+        found.sort(key=lambda entry: entry[:2])
+        promising: list[tuple[Choice, Emitted, Ordered]] = []
+        for count, (_, _, choice, made, orderer) in zip(PLAYED, found, strict=False):
+            orders = {order.cycles: order for order in map(orderer.run, AHEAD)}
+            promising += [(choice, made, orders[cycles]) for cycles in sorted(orders)[:count]]
+        return promising
 
     def decided(self, policy: Policy, rank: Policy | None = None) -> Decision:
         """The best of a policy's choices by its own metric, or that of `rank`, found now or before. Raises

@@ -76,19 +76,37 @@ class Places:
         self._banks, self._homes = chip.spms, chip.drams
         self._dram = dram or Dram(chip)
         self._sums: dict[int, list[tuple[int, int, int, int]]] = {}
-        p, count = tiles.problem, len(chip.drams)
+        p = tiles.problem
         self.x = x or self._place_x()
         self.y = y or self._place_y()
-        edges = [0]
-        for k0, k1 in tiles.k:
-            edges += [high for _, high in split(k0 * p.taps, k1 * p.taps, count)]
-        of_window: dict[int, int] = {}
-        for k0, k1 in tiles.k:
-            for number, (low, _) in enumerate(split(k0 * p.taps, k1 * p.taps, count)):
-                of_window[low] = self._homes[number]
-        cuts = sorted(set(edges))
-        self.w = Stored(self._dram, p.n_blocks, p.k_blocks * p.taps, p.cols, cuts, lambda _, cut: of_window[cuts[cut]])
+        self.w = self._place_w()
         self.bias = Stored(self._dram, 1, p.n_blocks, 4, [0], lambda _, __: self._homes[-1])
+
+    def _place_w(self) -> Stored:
+        """By the windows of each tile, or (if there are fewer of them than channels) by its output blocks."""
+        p, tiles, homes = self.tiles.problem, self.tiles, self._homes
+        share = [  # of each output block: its tile, and its part of that, or None if it is all of it
+            (index, number if high - low > 1 else None)
+            for index, (low, high) in enumerate(tiles.n)
+            for number, (first, end) in enumerate(split(low, high, len(homes)))
+            for _ in range(first, end)
+        ]
+        parts: dict[int, tuple[int, int | None]] = {}  # by first window: tile, and part of that, or None
+        for index, (k0, k1) in enumerate(tiles.k):
+            if (k1 - k0) * p.taps < len(homes):
+                parts[k0 * p.taps] = index, None
+                continue
+            for number, (low, _) in enumerate(split(k0 * p.taps, k1 * p.taps, len(homes))):
+                parts[low] = index, number
+        of_cut = [parts[low] for low in sorted(parts)]
+
+        def home(plane: int, cut: int) -> int:
+            (k_tile, window), (n_tile, block) = of_cut[cut], share[plane]
+            if window is None:  # a tile of one block lies in one channel: tiles take turns
+                window = block if block is not None else n_tile + k_tile
+            return homes[window % len(homes)]
+
+        return Stored(self._dram, p.n_blocks, p.k_blocks * p.taps, p.cols, sorted(parts), home)
 
     def _halves(self, ranges: list[Range]) -> dict[int, int]:
         """A channel for each block: each range cut among the channels; ranges of one block take turns."""
@@ -100,13 +118,15 @@ class Places:
         return found
 
     def _place_x(self) -> Stored:
-        """By input blocks, or (if there is one only) by the rows of each tile."""
+        """By input blocks, or (if a tile has fewer than there are channels) by the rows of each tile: not if tiles
+        overlap, but for a single block."""
         p, tiles, count = self.tiles.problem, self.tiles, len(self._homes)
         cuts = [0]
-        if p.k_blocks == 1 and count > 1:
+        if count > 1 and (p.k_blocks == 1 or (tiles.k_most < count and p.kernel_h == 1)):
             rows = {tiles.box(index)[0] for index in range(len(tiles.m))}
             cuts = sorted({0, *(low * p.row_step for span in rows for low, _ in split(*span, count))})
-            return Stored(self._dram, p.images, p.stored_rows, p.in_w, cuts, lambda _, cut: self._homes[cut % count])
+            planes = p.images * p.k_blocks
+            return Stored(self._dram, planes, p.stored_rows, p.in_w, cuts, lambda _, cut: self._homes[cut % count])
         home = self._halves(tiles.k)
         return Stored(
             self._dram, p.images * p.k_blocks, p.stored_rows, p.in_w, cuts, lambda plane, _: home[plane % p.k_blocks]
@@ -161,21 +181,30 @@ class Places:
     def weight_parts(self, n: int, k: int) -> list[tuple[Part, list[Transfer]]]:
         """The same for a weight tile."""
         p, (n0, n1), (k0, k1) = self.tiles.problem, self.tiles.n[n], self.tiles.k[k]
-        first, plane = k0 * p.taps, (k1 - k0) * p.taps * p.cols
-        ranges = split(first, k1 * p.taps, len(self._banks))
+        first, last, banks = k0 * p.taps, k1 * p.taps, len(self._banks)
+        plane = (last - first) * p.cols
+        if last - first >= banks:
+            boxes = [((n0, n1), some) for some in split(first, last, banks)]
+        else:
+            boxes = [(some, (first, last)) for some in split(n0, n1, banks)]
         parts = _spread(
             self._banks,
             [
-                ((n1 - n0) * (high - low) * p.cols, (low - first) * p.cols, (high - low) * p.cols, plane)
-                for low, high in ranges
+                (
+                    (b - a) * (high - low) * p.cols,
+                    (a - n0) * plane + (low - first) * p.cols,
+                    (high - low) * p.cols,
+                    plane,
+                )
+                for (a, b), (low, high) in boxes
             ],
         )
         return [
             (
                 part,
-                list(self.w.transfers((n0, n1), (*some, 1), (0, p.cols), part.bank, address(Region.MAIN, part.at))),
+                list(self.w.transfers(blocks, (*some, 1), (0, p.cols), part.bank, address(Region.MAIN, part.at))),
             )
-            for part, some in zip(parts, ranges, strict=True)
+            for part, (blocks, some) in zip(parts, boxes, strict=True)
         ]
 
     def sum_parts(self, m: int, n: int) -> list[Part]:

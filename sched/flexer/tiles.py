@@ -139,18 +139,24 @@ class Tiles:
         return 4 * self.out_words if len(self.k) > 1 else np.zeros_like(self.out_words)
 
     def heights(self, banks: int) -> tuple[Ints, Ints, Ints]:
-        """Words of the fullest bank for each input, weight and sum tile, cut as `Striping` does."""
+        """Words of the fullest bank for each input, weight and sum tile, cut as `Places` does."""
         rows, columns = self.extent[:, 0, None], self.extent[:, 1, None]
         k = self.k_size[None, :]
         inputs = np.where(k >= banks, -(-k // banks) * rows * columns, k * -(-rows // banks) * columns)
-        windows = -(-self.k_size * self.problem.taps // banks)
-        return inputs, self.n_size[:, None] * windows * self.problem.cols, 4 * -(-self.sum_words // (4 * banks))
+        weights = _weight_rows(self.n_size[:, None], k, self.problem, banks)
+        return inputs, weights, 4 * -(-self.sum_words // (4 * banks))
 
     @cached_property
     def cycles(self) -> Ints:
         folds = -(-self.pixels // self.problem.rows)
         deep = self.k_size * (self.problem.taps * self.problem.lanes)
         return folds[:, None, None] * self.n_size[:, None] * deep
+
+
+def _weight_rows(n: Ints, k: Ints, problem: Problem, banks: int) -> Ints:
+    """Words of the fullest bank for weight tiles of `n` output and `k` input blocks, cut as `Places` does."""
+    windows = k * problem.taps
+    return np.where(windows >= banks, n * -(-windows // banks), -(-n // banks) * windows) * problem.cols
 
 
 def _sizes(limit: int, unit: int, most: int) -> list[int]:
@@ -226,7 +232,7 @@ def viable(problem: Problem, chip: ChipConfig, layer: str) -> Space:
     in_tall = np.where(
         tk >= banks, -(-tk // banks) * plane, tk * -(-look["rows"][:, 1] // banks) * look["columns"][:, 1]
     )
-    tall = in_tall + tn * -(-tk * problem.taps // banks) * problem.cols + 4 * -(-sums // banks)
+    tall = in_tall + _weight_rows(tn, tk, problem, banks) + 4 * -(-sums // banks)
     checks = {
         f"A: one input tile, of {core.a_words} words": in_tile <= core.a_words,
         f"B: one weight tile, of {core.b_words} words": wt_tile <= core.b_words,

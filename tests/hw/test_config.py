@@ -40,10 +40,10 @@ def test_the_chips_that_ship() -> None:
 def test_built_in_chip(name: str) -> None:
     chip = load(name)
     assert chip.name == name
-    assert chip.tiles == {
-        tile_address(x, y): kind for y, row in enumerate(chip.floorplan) for x, kind in enumerate(row)
-    }
-    others = 1 + (chip.dtt is not None)
+    drawn = {tile_address(x, y): kind for y, row in enumerate(chip.floorplan) for x, kind in enumerate(row)}
+    assert chip.tiles | dict.fromkeys(chip.gaps, TileKind.NONE) == drawn
+    assert not chip.tiles.keys() & set(chip.gaps)
+    others = 1 + (chip.dtt is not None) + len(chip.gaps)
     assert len(chip.cores) + len(chip.spms) + len(chip.drams) + others == chip.width * chip.height
     assert chip.tiles[chip.host] is TileKind.HOST
     assert chip.instruction_words * chip.lanes >= 32
@@ -110,7 +110,7 @@ MALFORMED = [
     (GOOD.replace("host spm", "spm spm"), 'floorplan has 0 "host" tiles; exactly one is needed'),
     (GOOD.replace("host spm", "host host"), 'floorplan has 2 "host" tiles'),
     (GOOD.replace("host spm", "host"), "floorplan rows differ in length: [2, 1]"),
-    (GOOD.replace("host spm", "host npu"), "floorplan.1.1: Input should be 'core', 'spm', 'dram', 'host' or 'dtt'"),
+    (GOOD.replace("host spm", "host npu"), "floorplan.1.1: Input should be 'core', 'spm', 'dram', 'host', 'dtt' or "),
     (GOOD.replace('["dram core", "host spm"]', "[]"), "floorplan: expected a list of text rows"),
     (GOOD.replace('["dram core", "host spm"]', '"dram core"'), "floorplan: expected a list of text rows"),
     (GOOD.replace('"dram core"', f'"dram core{" core" * 15}"').replace('"host spm"', f'"host{" spm" * 16}"'),
@@ -126,6 +126,7 @@ MALFORMED = [
     (GOOD + "[dram]\nlatency = 0", "dram.latency: Input should be greater than or equal to 1"),
     (GOOD + "[dram]\nbytes_per_cycle = 32", "dram.bytes_per_cycle = 32 exceeds one word a cycle (16 bytes)"),
     (GOOD + "[noc]\ndata_depth = 1", "noc.data_depth: Input should be greater than or equal to 2"),
+    (GOOD.replace("host spm", "host .") + "[noc]\nroute_hops = 3", 'route_hops = 3 on a floorplan with ".": no tile'),
     (GOOD + "mover_queue = 0", "mover_queue: Input should be greater than or equal to 1"),
 ]  # fmt: skip
 

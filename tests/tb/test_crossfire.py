@@ -29,6 +29,7 @@ from meshloom.tb.device import Job, Run, SimulatedDevice
 from ..sched.random_schedules import DATA_REGIONS, DATA_WORDS, copy_of_a, random_operations, schedule_of
 from .crossfire import crossfire, finished
 from .hand_made import CODE, move, notify, random_words, sync
+from .ways import GAPS
 
 _PLACES = {"lanes": 4, "floorplan": ["dram core spm", "host core dram"], "mover_queue": 2}
 #: Three channels of small buffers, and DRAM that is slower than a word a cycle.
@@ -84,6 +85,12 @@ def test_crossfire_over_all_ways_is_predicted_to_the_cycle(name: str) -> None:
         routes += sum(entry.opcode is Opcode.ROUTE for entry in timeline.executed)
     assert arrivals > 1500
     assert routes > 300
+
+
+def test_crossfire_through_routers_without_a_tile_is_predicted_to_the_cycle() -> None:
+    jobs = [crossfire(seed, GAPS, seed % 2 == 1) for seed in range(200, 212)]
+    for job, run in zip(jobs, runs(GAPS, jobs), strict=True):
+        assert exact(run, play(job.program, GAPS))
 
 
 @pytest.mark.parametrize("name", CHIPS)

@@ -16,17 +16,18 @@ from meshloom.tb.build import build
 from meshloom.tb.device import Fault, Job, Run, SimulatedDevice
 
 from .hand_made import CHIP, CORE, DRAM, HOST, SPM, Raw, endless, finish, gemm, move, notify, program, sync
-from .ways import WAYS, route
+from .ways import GAPS, WAYS, route
 
 MAIN = Region.MAIN
 NOWHERE = 0x22  # the floorplan is 2 x 2
+BARE = 0x12  # of `GAPS`: a router without a tile
 BOUND = 3000
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """A program and its fault. `line`: a part of what people read. `chip`: `CHIP` or `WAYS`, which have their tiles in
-    the same places."""
+    """A program and its fault. `line`: a part of what people read. `chip`: `CHIP`, `WAYS` or `GAPS`, which have
+    their tiles in the same places."""
 
     streams: dict[tuple[int, Unit], Sequence[Instruction]]
     fault: Fault
@@ -132,6 +133,21 @@ WRONG = {
         "spm@(1,1), tag 7",
     ),
     # refused by the router that it enters, which does not know the tag
+    "destination without a tile": Wrong(
+        spm(move(7, (SPM, MAIN, 0), (BARE, MAIN, 0), 2)),
+        Fault(Cause.DESTINATION, SPM, Unit.MOVER, 7, BARE),
+        "DESTINATION in spm@(1,1) mover, tag 7, value 0x12",
+        GAPS,
+    ),
+    "source without a tile": Wrong(
+        spm(move(7, (BARE, MAIN, 0), (SPM, MAIN, 0), 2)),
+        Fault(Cause.DESTINATION, SPM, Unit.MOVER, 7, BARE),
+        "tag 7, value 0x12",
+        GAPS,
+    ),
+    "sync where there is no tile": Wrong(
+        spm(sync(7, tile=BARE, sem=1, n=1)), Fault(Cause.DESTINATION, SPM, Unit.NONE, 0, BARE), "value 0x12", GAPS
+    ),
     "sync outside the floorplan": Wrong(
         spm(sync(7, tile=NOWHERE, sem=1, n=1)), Fault(Cause.DESTINATION, SPM, Unit.NONE, 0, NOWHERE), "value 0x22"
     ),
@@ -246,7 +262,7 @@ WRONG = {
 def runs() -> dict[str, Run]:
     """All of a chip in one simulator process, each after the fault of the one before."""
     found = {}
-    for chip in (CHIP, WAYS):
+    for chip in (CHIP, WAYS, GAPS):
         mine = {name: wrong for name, wrong in WRONG.items() if wrong.chip is chip}
         jobs = [Job(program(wrong.streams, chip), [], [(DRAM, 0, 1)], BOUND) for wrong in mine.values()]
         found |= zip(mine, SimulatedDevice(build(chip, "verilator")).run(jobs, "faults"), strict=True)
