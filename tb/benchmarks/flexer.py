@@ -20,7 +20,7 @@ from ..build import OUTPUT
 from ..results import OnEvent
 from .flexer_layers import ARCHS, BUDGET, NETWORKS, LayerCost, collect, grouped, total
 from .flexer_plots import draw
-from .flexer_reuse import KINDS, Reuse, reuse, unlimited
+from .flexer_reuse import KINDS, SHARED, Reuse, reuse, unlimited
 from .results import FOLDER, Result, Sheet, print_result, save_result
 
 #: Layers of Figures 10 and 11, and their architecture.
@@ -169,7 +169,7 @@ def reuses() -> dict[tuple[str, str], Reuse]:
             ("nest", chip, OURS),
         ):
             layer = Layer(shape, arch, 1 << 15, OUTPUT / "schedules", BUDGET)
-            found[name, label] = reuse(layer, layer.choices(policy)[0], policy)
+            found[name, label] = reuse(layer, layer.decided(policy).choice, policy)
     return found
 
 
@@ -187,11 +187,10 @@ def reload_sheet(found: dict[tuple[str, str], Reuse]) -> Sheet:
 
 
 def sharing_sheet(found: dict[tuple[str, str], Reuse]) -> Sheet:
-    kinds = ("inputs", "weights", "both", "nothing")
-    rows = [(name, label, *(f"{one.shared.get(kind, 0):,}" for kind in kinds)) for (name, label), one in found.items()]
+    rows = [(name, label, *(f"{one.shared.get(kind, 0):,}" for kind in SHARED)) for (name, label), one in found.items()]
     return Sheet(
         f"Sets of operations by what their cores share (Figure 11, {REUSED_ARCH})",
-        ("layer", "schedule", *(f"{kind}>" for kind in kinds)),
+        ("layer", "schedule", *(f"{kind}>" for kind in SHARED)),
         rows,
     )
 
@@ -238,7 +237,7 @@ def remarks(costs: Sequence[LayerCost]) -> tuple[str, ...]:
         "cores' own memories, free partition of the layer over the cores, operands staged in the scratchpad where "
         "that helps, tiles evicted by their next use. Both are searched, emitted and decided by the timeline model "
         "like the others.",
-        f"![end to end, layers, reloads, policies]({PLOT})",
+        f"![end to end, layers, reloads, sharing]({PLOT})",
     )
 
 

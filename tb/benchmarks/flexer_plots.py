@@ -1,4 +1,4 @@
-"""The pictures of the Flexer benchmarks (SVG): end to end, layer by layer, reloads; policies."""
+"""The pictures of the Flexer benchmarks (SVG): end to end, layer by layer, reloads, sharing; policies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ...sched.flexer.policy import PAPER
 from .flexer_layers import LayerCost, grouped, total
-from .flexer_reuse import KINDS, Reuse
+from .flexer_reuse import KINDS, SHARED, Reuse
 from .flexer_search import TABLE_2, mean_ratio
 
 _COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple")
@@ -54,17 +54,28 @@ def _layers(axes: Sequence[Any], costs: Sequence[LayerCost]) -> None:
     _bars(axes[1], names, saved, "VGG-16 on arch5: transfer reduction (Figure 9)")
 
 
-def _reloads(axis: Any, found: Mapping[tuple[str, str], Reuse]) -> None:
-    names = [f"{layer.partition('/')[2]} {label}" for layer, label in found]
-    base = [0.0] * len(names)
-    for number, kind in enumerate(KINDS):
-        values = [one.words.get(kind, 0) / 1000 for one in found.values()]
-        axis.bar(range(len(names)), values, 0.7, bottom=base, label=kind, color=_COLOURS[number])
+def _stacks(axis: Any, groups: Sequence[str], series: Mapping[str, Sequence[float]], title: str) -> None:
+    """Bars on top of each other, one colour for each series."""
+    base = [0.0] * len(groups)
+    for number, (name, values) in enumerate(series.items()):
+        axis.bar(range(len(groups)), values, 0.7, bottom=base, label=name, color=_COLOURS[number])
         base = [low + value for low, value in zip(base, values, strict=True)]
-    axis.set_xticks(range(len(names)), names, rotation=60, ha="right")
-    axis.set_title("thousand words moved (Figure 10)")
+    axis.set_xticks(range(len(groups)), groups, rotation=60, ha="right")
+    axis.set_title(title)
     axis.grid(axis="y", alpha=0.3)
     axis.legend(loc="upper right", fontsize=6)
+
+
+def _reuses(axes: Sequence[Any], found: Mapping[tuple[str, str], Reuse]) -> None:
+    names = [f"{layer.partition('/')[2]} {label}" for layer, label in found]
+    words = {kind: [one.words.get(kind, 0) / 1000 for one in found.values()] for kind in KINDS}
+    _stacks(axes[0], names, words, "thousand words moved (Figure 10)")
+    sets = [max(1, sum(one.shared.values())) for one in found.values()]
+    shared = {
+        kind: [100 * one.shared.get(kind, 0) / count for one, count in zip(found.values(), sets, strict=True)]
+        for kind in SHARED
+    }
+    _stacks(axes[1], names, shared, "% of the sets of operations by what their cores share (Figure 11)")
 
 
 def _policies(axis: Any, found: Mapping[tuple[str, str, str], tuple[float, float]]) -> None:
@@ -90,18 +101,19 @@ def draw(
     reuses: Mapping[tuple[str, str], Reuse],
     path: Path,
 ) -> None:
-    """Writes figures 8 to 10; the same figures give the same bytes."""
+    """Writes figures 8 to 11; the same figures give the same bytes."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
     with mpl.rc_context(_SETTINGS):
-        figure, axes = plt.subplots(3, 2, figsize=(14, 13), squeeze=False)
-        _end_to_end(axes[0], costs)
-        _layers(axes[1], costs)
-        _reloads(axes[2][0], reuses)
-        axes[2][1].axis("off")
+        figure, axes = plt.subplot_mosaic(
+            [["speed", "speed"], ["saved", "saved"], ["layers", "transfers"], ["words", "shared"]], figsize=(14, 18)
+        )
+        _end_to_end((axes["speed"], axes["saved"]), costs)
+        _layers((axes["layers"], axes["transfers"]), costs)
+        _reuses((axes["words"], axes["shared"]), reuses)
         _write(figure, path)
 
 

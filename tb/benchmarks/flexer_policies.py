@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ...sched.flexer.policy import PAPER
 from ..results import OnEvent
+from .flexer_layers import BUDGET
 from .flexer_plots import draw_policies
 from .flexer_search import (
     ADDED,
@@ -81,11 +82,22 @@ def time_sheet(found: SearchTime) -> Sheet:
             f"{sum(one.schedules for one in found.found):,}",
             f"{found.wall_seconds:.0f}",
             f"{found.cpu_seconds:.0f}",
+            f"{mean_ratio([(ratio, 1.0) for ratio in found.hurried]):.3f}",
+            f"{max(found.hurried):.3f}",
         )
     ]
     return Sheet(
         "Search of all tilings and data flows with the paper's policy",
-        ("", "tilings>", "excluded by their bound>", "schedules made or given up>", "seconds>", "CPU-seconds>"),
+        (
+            "",
+            "tilings>",
+            "excluded by their bound>",
+            "schedules made or given up>",
+            "seconds>",
+            "CPU-seconds>",
+            f"metric after {BUDGET:g} s of one thread, mean>",
+            "worst>",
+        ),
         rows,
     )
 

@@ -14,7 +14,8 @@ from ...sched.flexer.search import play
 from ...sched.flexer.state import LOAD, NEXT, RUN, STORE
 from ...sched.flexer.tiles import Tiles
 
-KINDS = ("inputs", "weights", "sums", "results")
+#: What is moved, and what the cores of a set may share.
+KINDS, SHARED = ("inputs", "weights", "sums", "results"), ("inputs", "weights", "both", "nothing")
 
 
 @dataclass(frozen=True)
