@@ -35,8 +35,9 @@ $(NATIVE): $(STAMP) sched/native.py $(wildcard sched/model/*.py)
 sim: $(NATIVE) ## co-simulate the regression of real layers and print its table (CHIP, SIM, SCHEDULER, WAVES, JOBS)
 	$(BIN)/meshloom run --regression --chip $(CHIP) --scheduler $(SCHEDULER) --simulator $(SIM) --jobs $(JOBS) $(if $(filter-out 0,$(WAVES)),--waves)
 
+# Whole files to a worker: what the tests of a file share, runs on the RTL among it, is made once.
 test: lint $(NATIVE) ## lint, types and the whole test suite
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(STAMP) ## style (ruff) and types (pyright)
 	$(BIN)/ruff check .
