@@ -169,8 +169,8 @@ def mesh_of(chip: ChipConfig) -> Mesh:
 def hardware_of(chip: ChipConfig) -> Hardware:
     """A chip as the paper's objects: a tile is a node, a link a wire of one word and one cycle a hop. Sizes in words.
 
-    Nodes are named "core 0x01" and so on. DRAM and scratchpad keep what they get; a core holds as many words as its
-    memories together.
+    Nodes are named "core 0x01" and so on, a router without a tile "router 0x13". DRAM and scratchpad keep what they
+    get; a core holds as many words as its memories together.
     """
     hardware = Hardware()
     core = chip.core
@@ -179,10 +179,11 @@ def hardware_of(chip: ChipConfig) -> Hardware:
         TileKind.SPM: chip.spm_words,
         TileKind.DRAM: chip.dram.words,
     }
-    names = {tile: f"{kind} {tile:#04x}" for tile, kind in chip.tiles.items()}
-    for tile, kind in chip.tiles.items():
+    places = chip.tiles | dict.fromkeys(chip.gaps, TileKind.NONE)
+    names = {tile: f"{'router' if kind is TileKind.NONE else kind} {tile:#04x}" for tile, kind in places.items()}
+    for tile, kind in places.items():
         hardware.node(size=sizes.get(kind), name=names[tile], keeps=kind in (TileKind.DRAM, TileKind.SPM))
-    for tile in chip.tiles:
+    for tile in places:
         x, y = tile_position(tile)
         for step_x, step_y in NEIGHBOURS.values():
             if 0 <= x + step_x < chip.width and 0 <= y + step_y < chip.height:
