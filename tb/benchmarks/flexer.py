@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ...hw.config import load
-from ...sched.flexer.layer import ORDERED, Layer
+from ...sched.flexer.layer import PLAYED_CYCLES, Layer
 from ...sched.flexer.policy import OURS, PAPER, PAPER_STATIC, Policy
 from ...sched.workload.catalog import find
 from ..build import OUTPUT
@@ -237,9 +237,9 @@ def remarks(costs: Sequence[LayerCost]) -> tuple[str, ...]:
         "cores' own memories, free partition of the layer over the cores, operands staged in the scratchpad where "
         "that helps, tiles evicted by their next use. Both are searched, emitted and decided by the timeline model "
         "like the others.",
-        f"Choices of a search are put in order before the model plays, as many as have {ORDERED:,} operations "
-        "together, two at least. The largest fully connected layer comes to no more than two, so one bad tiling can "
-        "stay the best: that alone makes paper_static slow on vgg16/fc6 and so on VGG-16 as a whole on arch6.",
+        "The timeline model plays two orders of operations at least, and more as long as all take no more than "
+        f"{PLAYED_CYCLES:,} cycles. The first two are of the same choice, so on vgg16/fc6 nothing else is played: "
+        "paper_static's there on arch6 is slow for that reason alone, and so is its VGG-16 as a whole.",
         f"![end to end, layers, reloads, sharing]({PLOT})",
     )
 

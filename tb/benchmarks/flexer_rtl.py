@@ -176,11 +176,12 @@ def run(tell: OnEvent) -> Result:
     about = (
         "Every layer and network by each scheduler on the RTL, every output byte compared with ONNX Runtime. A pair of "
         "speed-ups is that of the timeline model and that of the RTL. Searches are given "
-        f"{BUDGET:g} seconds of every CPU. SqueezeNet has trained weights and runs a real picture, ResNet-50 and "
-        "VGG-16 have random weights. `flexer` and `paper_static` run networks layer after layer with all tensors "
-        "between layers in DRAM, and so does `loop_order` with its layers apart; across layers, tensors stay in the "
-        "scratchpad and additions and max pools go with the convolution before them. *At least*: cycles that arrays "
-        "need for all products, or DRAM for weights, input and output, in any schedule."
+        f"{BUDGET:g} seconds of every CPU; what `meshloom bench flexer` has found before, with one thread, is taken as "
+        "it is. SqueezeNet has trained weights and runs a real picture, ResNet-50 and VGG-16 have random weights. "
+        "`flexer` and `paper_static` run networks layer after layer with all tensors between layers in DRAM, and so "
+        "does `loop_order` with its layers apart; across layers, tensors stay in the scratchpad and additions and max "
+        "pools go with the convolution before them. *At least*: cycles that arrays need for all products, or DRAM for "
+        "weights, input and output, in any schedule."
     )
     remark = (
         f"{len(rows)} programs; the model's error: mean {sum(errors) / len(errors):.3f} %, worst {max(errors):.3f} % "

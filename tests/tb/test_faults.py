@@ -132,7 +132,6 @@ WRONG = {
         Fault(Cause.DESTINATION, SPM, Unit.NONE, 7, Unit.MATRIX),
         "spm@(1,1), tag 7",
     ),
-    # refused by the router that it enters, which does not know the tag
     "destination without a tile": Wrong(
         spm(move(7, (SPM, MAIN, 0), (BARE, MAIN, 0), 2)),
         Fault(Cause.DESTINATION, SPM, Unit.MOVER, 7, BARE),
@@ -145,6 +144,7 @@ WRONG = {
         "tag 7, value 0x12",
         GAPS,
     ),
+    # refused by the router that it enters, which does not know the tag
     "sync where there is no tile": Wrong(
         spm(sync(7, tile=BARE, sem=1, n=1)), Fault(Cause.DESTINATION, SPM, Unit.NONE, 0, BARE), "value 0x12", GAPS
     ),
