@@ -32,8 +32,9 @@ class Drain(wiring.Component):
       the same distance, so in order). `end` is the cycle after.
     - `fault`: strobe, ADDRESS: an addend or result past its memory; the access is not made. At most one per GEMM.
 
-    Latency: `begin` to the write of row i: 2 + i cycles to ACC, 4 + i cycles to OUT. A row's addend may be the word
-    written by the row before it.
+    Latency: `begin` to the read of row i's addend, if the GEMM has any: 1 + i cycles; to the row's write: 2 + i cycles
+    to ACC, 4 + i cycles to OUT. A row's addend may be the word written by the row before it. A bias is read again for
+    every row, as a partial is.
     """
 
     fold: data.View

@@ -29,8 +29,10 @@ class MatrixUnit(wiring.Component):
     - `write`: one word into A (`MAIN`), B, ACC or OUT per cycle; other regions swallow it. ACC and OUT are not ready in
       cycles in which the drain path writes them. Offsets are the caller's responsibility.
     - `read`: a word of any of them; a request accepted in cycle t is answered on `read_data` in cycle t + 1 and only
-      then (not held). ACC is not ready while the drain path reads addends, A and B while the array reads them: with
-      rows = P the latter means until the GEMM has read its operands.
+      then (not held). ACC is not ready in cycles in which the drain path reads addends: one for each row of a GEMM with
+      an addend, 1 cycle before the row's write to ACC, 3 before that to OUT (each of the four words of P bytes that a
+      word of ACC holds is a read of its own). A and B are not ready while the array reads them: with rows = P that
+      means until the GEMM has read its operands. OUT is always ready.
     - `fault`: strobe, at most one per GEMM and memory pair: ADDRESS (value = the word address), SHAPE, RESERVED_BITS
       (value = 0). See `OperandReader` and `Drain`: a faulted GEMM never leaves the memories and always retires.
     - `operands`: the vector unit's read ports, clocked by `operand_domain`; always served, never in anyone's way.

@@ -14,6 +14,12 @@ one cycle to take the next descriptor). A packet holds at most 64 words and ends
 destination address reaches a multiple of 64.
 Latency: a MOVE taken in cycle t shows its head flit in cycle t + 3 from a local memory. A head is shown only when the
 first word is there, so a packet never holds a path open while DRAM is thinking.
+
+A local memory is read from t + 1 on, one word a cycle, in order; a word that is read in cycle r can be sent from r + 2
+on. `LOCAL_FIFO` words at most have been read and not been sent. A memory may refuse (ACC, while the drain path reads
+addends): the word is asked for again in every cycle. The packetiser waits as soon as it has sent what was read: of n
+refused cycles in a row it loses n less the words beyond two that had been read and not been sent. These are two while
+a word goes every cycle, and up to four behind a head or while the network stands still.
 """
 
 from __future__ import annotations

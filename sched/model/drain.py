@@ -1,8 +1,8 @@
-"""The drain path of a core: in which cycles it has the write ports of ACC and OUT, which delivered words then wait for.
+"""The drain path of a core: in which cycles it has which ports of ACC and OUT, for which the network then waits.
 
 The drain path goes first (`hw/core/matrix.py`). Each row of a fold is a word, so a GEMM whose folds are as short as
-they are high keeps a memory from the network for as long as it lasts. A word that has to wait holds its packet, and
-with it the path through the mesh.
+they are high keeps a memory from the network for as long as it lasts. A word that has to wait to be written holds its
+packet, and with it the path through the mesh; one that has to wait to be read holds up the mover that wants to send it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from collections import deque
 from collections.abc import Mapping
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Addend, Region
 from meshloom.hw.timing import GemmShape, gemm_folds, gemm_tail
 
-from .flow import FOREVER, Place
+from .flow import FOREVER, Place, User
 
 #: Cycles from the write of a GEMM's last row to OUT to the GEMM's end, and from a row's write to ACC to one to OUT.
 _OUT_TO_END, _ACC_TO_OUT = 1, 2
+#: Cycles from the one in which a row's addend is read to the row's write to ACC.
+_ADDEND_TO_ACC = 1
 
 
-class WritePort(Place):
-    """The write port of ACC or OUT, as packets find it."""
+class Port(Place):
+    """A port of ACC or OUT as the network and the mover find it: words go through it, one a cycle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,8 +31,10 @@ class WritePort(Place):
         self._taken: deque[tuple[int, int]] = deque()
 
     def take(self, now: int, first: int, cycles: int) -> None:
-        """The drain path writes in `cycles` cycles from `first` on, which are to come and later than all before."""
+        """The drain path has it for `cycles` cycles from `first` on, which are to come and later than all before."""
         taken = self._taken
+        while taken and taken[0][1] <= now:
+            taken.popleft()
         if taken and taken[-1][1] == first:
             taken[-1] = taken[-1][0], first + cycles
         else:
@@ -54,6 +59,34 @@ class WritePort(Place):
     def opens(self, now: int) -> int:
         following = self._next(now)
         return following[1] if following is not None and following[0] <= now else FOREVER
+
+
+class DrainPath:
+    """The ports that a core's drain path takes from others.
+
+    `writes`: by region, for what the network brings. Of what the mover reads, only ACC is read by the drain path, too;
+    the vector unit has read ports of its own.
+    """
+
+    def __init__(self, chip: ChipConfig) -> None:
+        self._chip = chip
+        self.writes = {Region.ACC: Port(), Region.OUT: Port()}
+        self._addends = Port()
+
+    def reads(self, reader: User) -> dict[int, Port]:
+        """By region, the ports through which the tile's mover, whose words `reader` reads, has to wait for others."""
+        self._addends.feeder = reader
+        return {Region.ACC: self._addends}
+
+    def drains(self, now: int, fields: Mapping[str, int], start: int) -> None:
+        """A GEMM that has been issued starts in cycle `start`."""
+        to_acc, adds = bool(fields.get("to_acc", 0)), fields.get("addend", 0) != Addend.NONE
+        port = self.writes[Region.ACC if to_acc else Region.OUT]
+        before = _ADDEND_TO_ACC if to_acc else _ADDEND_TO_ACC + _ACC_TO_OUT
+        for first, rows in drained(self._chip, fields, start):
+            if adds:
+                self._addends.take(now, first - before, rows)
+            port.take(now, first, rows)
 
 
 def drained(chip: ChipConfig, fields: Mapping[str, int], start: int) -> list[tuple[int, int]]:

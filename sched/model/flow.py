@@ -191,7 +191,7 @@ class Peek(Place):
         self.since = -1  # first cycle in which somebody asked and there was something
 
     def has(self, now: int) -> bool:
-        there = self.buffer.level(now) > 0
+        there = self.buffer.has(now)
         if there and self.since < 0:
             self.since = now
         return there
@@ -204,7 +204,7 @@ def nothing(now: int) -> None:
 class Link(User):
     """Carries a number of flits from one place to another, then says so."""
 
-    __slots__ = ("at", "clock", "down", "ended", "left", "mark", "marked", "next", "rate", "up")
+    __slots__ = ("at", "clock", "down", "ended", "left", "next", "rate", "up")
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -214,24 +214,12 @@ class Link(User):
         self.left = self.rate = self.at = 0  # flits to go at the start of cycle `at`, and flits a cycle from then on
         self.next = -1  # cycle of the event that counts
         self.ended: Callable[[int], None] = nothing
-        self.mark = -1
-        self.marked: Callable[[int], None] = nothing
 
-    def start(self, now: int, up: Place, down: Place, flits: int, ended: Callable[[int], None], mark: int = -1) -> None:
-        """From cycle `now` on, `flits` may go; `ended` is called in the cycle after the last. `marked` is called in
-        the cycle in which `mark` of them are left to go."""
-        self.up, self.down, self.left, self.ended, self.mark = up, down, flits, ended, mark
+    def start(self, now: int, up: Place, down: Place, flits: int, ended: Callable[[int], None]) -> None:
+        """From cycle `now` on, `flits` may go; `ended` is called in the cycle after the last."""
+        self.up, self.down, self.left, self.ended = up, down, flits, ended
         self.rate, self.at = 0, now
         self.evaluate(now)
-
-    def remaining(self, now: int) -> int:
-        """Flits that have not gone at the start of cycle `now`."""
-        return 0 if self.up is None else self.left - self.rate * (now - self.at)
-
-    def mark_at(self, now: int, left: int) -> None:
-        """`marked` is called in the cycle in which `left` flits of the present ones are left to go."""
-        self.mark = left
-        self.plan(now)
 
     def evaluate(self, now: int) -> None:
         up, down = self.up, self.down
@@ -240,9 +228,6 @@ class Link(User):
         if self.rate:
             self.left -= now - self.at
             self.at = now
-            if self.left <= self.mark:
-                self.mark = -1
-                self.marked(now)
             if self.left == 0:
                 self.rate = 0
                 self.up = None
@@ -263,8 +248,6 @@ class Link(User):
             return  # idle, or about to decide anyway
         if self.rate:
             when = self.at + self.left
-            if self.mark >= 0:
-                when -= self.mark
             if (then := now + up.dry(now)) < when:
                 when = then
             if (then := now + self.down.fills(now)) < when:

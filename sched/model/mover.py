@@ -14,9 +14,10 @@ from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
 from ..program.packets import packets
 from .dram import OUTSTANDING
-from .flow import OPEN, Peek
+from .flow import OPEN, Link, Peek
 from .network import Gate, Packet
 from .posts import MOVER_POST
+from .reading import Words
 from .records import Executed, ModelError
 
 if TYPE_CHECKING:
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
 
 #: Flits of a request packet.
 _REQUEST_FLITS = 5
-#: Words between a local memory and the packetiser, and MOVEs whose words may be under way, by whether it is DRAM.
-_LOCAL_FIFO, _DESCRIPTORS = 4, {False: 2, True: 8}
-#: Cycles from a MOVE taken to the head of its first packet, from a local memory.
-_TO_HEAD = 3
+#: MOVEs whose words may be under way, by whether it is DRAM.
+_DESCRIPTORS = {False: 2, True: 8}
 _ROUTE_FIELDS = ("channel", "routed", "turns")
 
 
@@ -89,11 +88,11 @@ class Sender:
 class _Loaded:
     """A MOVE that the source generator has taken in cycle `start`."""
 
-    __slots__ = ("fields", "first", "start", "waited")
+    __slots__ = ("fields", "start", "waited", "words")
 
-    def __init__(self, fields: dict[str, int], waited: int, start: int, first: int | None) -> None:
+    def __init__(self, fields: dict[str, int], waited: int, start: int, words: Peek) -> None:
         self.fields, self.waited, self.start = fields, waited, start
-        self.first = first  # cycle from which a local memory has its first word; None: the DRAM brings them
+        self.words = words  # the first of those that have been read
 
 
 class Mover:
@@ -101,13 +100,19 @@ class Mover:
 
     def __init__(self, machine: Machine, tile: int) -> None:
         self.machine, self.tile = machine, tile
+        self.link = machine.data.source(tile)
         self.is_dram = machine.chip.tiles[tile] is TileKind.DRAM
         if self.is_dram:
             self.dram = machine.drams[tile]
             self.dram.on_done = self.ask
-            self.words = Peek(self.dram.read)
-            self.dram.read.drainer = machine.data.source(tile)
-        self.link = machine.data.source(tile)
+            self.burst_words = Peek(self.dram.read)
+            self.dram.read.drainer = self.link
+        # the source generator where it reads word by word
+        self.local = Words(machine)
+        self.local_words = Peek(self.local)
+        self.local.drainer = self.link
+        self.reader = self.local.feeder = Link(machine)
+        self.ports = machine.drains[tile].reads(self.reader) if tile in machine.drains else {}
         self.asking: deque[int] = deque()  # bursts that the source generator is offering
         self.asked_in = -1
         # requests of other tiles and an instruction of one's own, with the cycle from which they are offered
@@ -124,8 +129,6 @@ class Mover:
         self.sending = False
         self.idle_from = 0
         self.taken_out = 0  # cycle in which a full descriptor queue had room again
-        # of a local memory: words of all MOVEs taken, of all packets begun, and of the packet under way
-        self.read = self.sent = self.in_packet = 0
 
     def own(
         self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
@@ -241,19 +244,17 @@ class Mover:
         region, offset = split_address(fields["src"])
         words = fields["words"]
         self.loads += 1
-        first = None
         self.source_free = None
+        # one burst or word a cycle, from the next cycle on
         if self.is_dram and region == Region.MAIN:
-            # one burst a cycle, from the next cycle on
             self.asking.extend(_bursts(offset, fields["src_run"], fields.get("src_stride", 0), words))
             self.asked_in = cycle
             self.machine.at(cycle + 1, self.ask)
+            self.queue.append(_Loaded(fields, waited, cycle, self.burst_words))
         else:
-            first = cycle + _TO_HEAD
-        loaded = _Loaded(fields, waited, cycle, first)
-        self.queue.append(loaded)
-        if first is not None:
-            self.read_on(cycle, loaded)
+            self.local.port = self.ports.get(region, OPEN)
+            self.machine.at(cycle + 1, lambda now: self.reader.start(now, OPEN, self.local, words, self.has_read))
+            self.queue.append(_Loaded(fields, waited, cycle, self.local_words))
         if not self.sending:
             self.sending = True
             self.machine.at(max(cycle + 1, self.idle_from), self.take)
@@ -270,21 +271,10 @@ class Mover:
             self.source_free = cycle + 1
             self.machine.at(cycle + 1, self.serve, 1)
 
-    def read_on(self, now: int, move: _Loaded) -> None:
-        """A MOVE's last word is read from a local memory when all but `_LOCAL_FIFO` of the words have gone."""
-        self.read += move.fields["words"]
-        earliest = move.start + move.fields["words"] + 1
-
-        def has_read(cycle: int) -> None:
-            self.source_free = max(earliest, cycle + 1)
-            self.machine.at(self.source_free, self.serve, 1)
-
-        self.link.marked = has_read
-        gone = self.sent - max(0, min(self.in_packet, self.link.remaining(now)))
-        if gone >= self.read - _LOCAL_FIFO:
-            has_read(now)
-        elif self.sent >= self.read - _LOCAL_FIFO:
-            self.link.mark_at(now, self.sent - self.read + _LOCAL_FIFO)
+    def has_read(self, cycle: int) -> None:
+        """The last word of a MOVE was read from a local memory in the cycle before."""
+        self.source_free = cycle
+        self.machine.at(cycle, self.serve, 1)
 
     def take(self, cycle: int) -> None:
         """The packetiser takes the next descriptor; its first head can go in the next cycle."""
@@ -292,7 +282,7 @@ class Mover:
         self.taken_out = cycle + 1 if self.loads >= _DESCRIPTORS[self.is_dram] else 0
         self.loads -= 1
         self.machine.at(cycle + 1, self.serve, 1)
-        self.machine.at(max(cycle + 1, sending.move.first or 0), sending.packet)
+        self.machine.at(cycle + 1, sending.packet)
 
     def finished(self, move: _Loaded, cycle: int) -> None:
         """The last word of a MOVE was injected in the cycle before."""
@@ -326,22 +316,14 @@ class _Sending:
         self.at += 1
         packet = mover.machine.packets.of(fields, address, words, self.at == len(self.packets))
         place = mover.machine.data.enter(mover.tile, fields["dst_tile"], packet)
-        link = mover.link
-        if self.move.first is None:
-            dram, there = mover.dram, mover.words
-            there.since = -1
+        link, there = mover.link, self.move.words
+        there.since = -1
 
-            def headed(now: int) -> None:
-                packet.born = there.since
-                link.start(now, dram.read, place, words, self.gone)
+        def headed(now: int) -> None:
+            packet.born = there.since
+            link.start(now, there.buffer, place, words, self.gone)
 
-            link.start(cycle, there, place, 1, headed)
-            return
-        packet.born = cycle
-        mover.sent += words
-        mover.in_packet = words
-        over = mover.sent - (mover.read - _LOCAL_FIFO)  # words of the packet behind the one that matters to the reader
-        link.start(cycle, OPEN, place, words + 1, self.gone, over if 0 <= over < words else -1)
+        link.start(cycle, there, place, 1, headed)
 
     def gone(self, cycle: int) -> None:
         """The packet's last word went in the cycle before."""

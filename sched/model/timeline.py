@@ -3,8 +3,8 @@
 It plays the streams, requests, packets, posts and DRAM bursts of a program as events, with the cycle counts that the
 gateware's docstrings state (`hw/control/frontend.py`, `hw/memory/mover.py`, `hw/noc/interface.py`, `hw/timing.py`),
 down to the flit, but with events only where a flow begins or ends (`flow.py`). Nothing is fitted to measurements: a
-mechanism is either modelled by its contract or left out. Left out are a MOVE that reads ACC while the drain path reads
-addends there, and faults.
+mechanism is modelled by its contract. Left out are faults, and what the program checker refuses (a MOVE that reads A
+or B).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, Region, Unit, VectorOp
+from meshloom.hw.isa import Opcode, Unit, VectorOp
 from meshloom.hw.timing import (
     GEMM_ISSUE_CYCLES,
     VEC_ISSUE_CYCLES,
@@ -28,9 +28,9 @@ from ..program.program import Program
 from .clock import Clock
 from .controller import Controller, pushed_streams
 from .delivery import Packets
-from .drain import WritePort, drained
+from .drain import DrainPath
 from .dram import Dram
-from .flow import OPEN, Door
+from .flow import OPEN, Door, Place
 from .frontend import FrontEnd
 from .mover import Mover, Sender
 from .network import Packet, Plane
@@ -66,8 +66,9 @@ class Machine(Clock):
         self.post_senders = {tile: PostSender(self, self.posts, tile) for tile in chip.tiles}
         self.doors = {tile: Door(True) for tile in chip.tiles}  # into the memories
         self.drams = {tile: Dram(self, chip) for tile in chip.drams}
-        self.ports: dict[tuple[int, int], WritePort] = {
-            (tile, region): WritePort() for tile in chip.cores for region in (Region.ACC, Region.OUT)
+        self.drains = {tile: DrainPath(chip) for tile in chip.cores}
+        self.ports: dict[tuple[int, int], Place] = {
+            (tile, region): port for tile, drain in self.drains.items() for region, port in drain.writes.items()
         }
         self.senders = {tile: Sender(self, tile) for tile in chip.tiles}
         self.movers = {tile: Mover(self, tile) for tile in chip.tiles}
@@ -134,9 +135,7 @@ class _Array:
         self.staged = start - 1  # it hands over, and takes the next, in the cycle before the first operand address
         end = start + cycles
         if opcode is Opcode.GEMM:
-            port = self.machine.ports[self.tile, Region.ACC if fields.get("to_acc", 0) else Region.OUT]
-            for first, rows in drained(self.machine.chip, fields, start):
-                port.take(self.machine.now, first, rows)
+            self.machine.drains[self.tile].drains(self.machine.now, fields, start)
 
         def retire(now: int) -> None:
             self.machine.executed.append(

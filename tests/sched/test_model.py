@@ -8,13 +8,15 @@ from random import Random
 import pytest
 
 from meshloom.hw.config import ChipConfig, DramConfig, load, tile_position
+from meshloom.hw.isa import Addend, Region
 from meshloom.hw.timing import GemmShape, gemm_cycles
 from meshloom.sched.model.clock import Clock
-from meshloom.sched.model.drain import WritePort, drained
+from meshloom.sched.model.drain import DrainPath, Port, drained
 from meshloom.sched.model.dram import Dram
-from meshloom.sched.model.flow import OPEN, Buffer, Door, Link
+from meshloom.sched.model.flow import OPEN, Buffer, Door, Link, nothing
 from meshloom.sched.model.network import Packet, Plane
 from meshloom.sched.model.posts import Ordered, Semaphores, Trace
+from meshloom.sched.model.reading import LOCAL_FIFO, Words
 
 
 def into(log: list[int] | dict[str, int], name: str = "") -> Callable[[int], None]:
@@ -88,15 +90,6 @@ def test_a_flow_is_what_a_queue_with_a_registered_ready_does(cap: int) -> None:
         flits = random.randint(1, 40)
         offered, wanted = ({c for c in range(cycles) if random.random() < share} for share in (0.6, 0.7))
         assert flowing(cap, offered, wanted, flits, cycles) == stepped(cap, offered, wanted, flits, cycles)
-
-
-def test_a_link_says_when_so_many_are_left() -> None:
-    clock, marks, ends = Clock(), list[int](), list[int]()
-    link = Link(clock)
-    link.marked = marks.append
-    clock.at(10, lambda now: link.start(now, OPEN, OPEN, 20, ends.append, mark=4))
-    clock.run()
-    assert (marks, ends) == ([26], [30])
 
 
 # -- network --------------------------------------------------------------------------------------------------------
@@ -286,9 +279,79 @@ def test_a_gemm_writes_its_last_row_in_the_cycle_before_its_end() -> None:
             assert sum(rows for _, rows in writes) == 2 * pixels
 
 
+def test_addends_are_read_one_cycle_before_acc_is_written_and_three_before_out_is() -> None:
+    chip, shape = load("quad16"), {"n_blocks": 2, "k_blocks": 3, "kernel_h": 1, "kernel_w": 1, "pixels": 20}
+    for to_acc, written, idle, before in ((0, Region.OUT, Region.ACC, 3), (1, Region.ACC, Region.OUT, 1)):
+        for addend in Addend:
+            path = DrainPath(chip)
+            reads = path.reads(Link(Clock()))
+            path.drains(0, shape | {"to_acc": to_acc, "addend": addend}, 100)
+            assert set(reads) == {Region.ACC}  # nobody else reads what the mover reads of OUT
+            for cycle in range(90, 400):
+                assert path.writes[idle].room(cycle)
+                ahead = path.writes[written].room(cycle + before)
+                assert reads[Region.ACC].room(cycle) == (ahead or addend is Addend.NONE)
+
+
+def read_and_sent(words: int, held: set[int], wanted: set[int], cycles: int) -> tuple[list[int], list[int]]:
+    """The FIFO of `hw/memory/mover.py`, cycle by cycle: when words are read from a memory whose port is `held`, and
+    sent, if they are `wanted`."""
+    level, arriving, read, sent = 0, False, list[int](), list[int]()
+    for cycle in range(cycles):
+        go = len(read) < words and level + arriving < LOCAL_FIFO and cycle not in held
+        take = level > 0 and cycle in wanted
+        level += arriving - take
+        arriving = go
+        read += [cycle] * go
+        sent += [cycle] * take
+    return read, sent
+
+
+def reading(words: int, held: list[tuple[int, int]], wanted: set[int], cycles: int) -> tuple[list[int], list[int]]:
+    """The same as flows; `held`: first cycle and length, each known in the cycle before."""
+    clock, port, memory, exit_ = Clock(), Port(), Seen(), Seen()
+    fifo, reader, sender = Words(clock), Link(clock), Link(clock)
+    fifo.port, fifo.feeder, fifo.drainer, port.feeder, exit_.feeder = port, reader, sender, reader, sender
+    memory.open = True
+
+    def take(now: int) -> None:
+        for first, count in held:
+            if first == now + 1:
+                port.take(now, first, count)
+
+    def start(now: int) -> None:
+        reader.start(now, memory, fifo, words, nothing)
+        sender.start(now, fifo, exit_, words, nothing)
+
+    for cycle in range(cycles):
+        clock.at(cycle, take)
+        clock.at(cycle, lambda now: exit_.turn(now, now in wanted))
+    clock.at(0, start)
+    clock.run()
+    return memory.cycles, exit_.cycles
+
+
+def test_words_of_a_memory_that_others_read_are_sent_when_the_fifo_says() -> None:
+    random, cycles, held_up = Random(5), 400, 0
+    for _ in range(200):
+        words, share, at, held = random.randint(1, 40), random.uniform(0.4, 1), 0, list[tuple[int, int]]()
+        while at < cycles:
+            first, count = at + random.choice((1, 1, 2, 3, 5, 8, 30)), random.choice((1, 1, 2, 3, 4, 8))
+            held.append((first, count))
+            at = first + count
+        busy = {cycle for first, count in held for cycle in range(first, first + count)}
+        wanted = {cycle for cycle in range(cycles) if random.random() < share}
+        read, sent = read_and_sent(words, busy, wanted, cycles)
+        assert len(sent) == words
+        assert reading(words, held, wanted, cycles) == (read, sent)
+        free = read_and_sent(words, set(), wanted, cycles)
+        held_up += sent[-1] > free[1][-1]
+    assert held_up > 100
+
+
 def test_delivered_words_wait_for_the_drain_path() -> None:
     clock, ends = Clock(), list[int]()
-    port, link = WritePort(), Link(clock)
+    port, link = Port(), Link(clock)
     port.feeder = link
     clock.at(0, lambda now: port.take(now, 12, 3))
     clock.at(0, lambda now: port.take(now, 15, 2))  # side by side

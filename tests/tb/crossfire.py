@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.isa import Opcode, Region, Unit
+from meshloom.hw.isa import Addend, Opcode, Region, Unit
 from meshloom.sched.program.circles import Roads
 from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.sched.program.random_programs import random_route
@@ -17,13 +17,18 @@ from .hand_made import CODE, gemm, move, notify, sync
 SOURCES = {
     TileKind.DRAM: (Region.MAIN,),
     TileKind.SPM: (Region.MAIN,),
-    TileKind.CORE: (Region.OUT, Region.OUT, Region.VEC),
+    TileKind.CORE: (Region.OUT, Region.ACC, Region.VEC),
 }
 TARGETS = {
     TileKind.DRAM: (Region.MAIN,),
     TileKind.SPM: (Region.MAIN,),
     TileKind.CORE: (Region.MAIN, Region.B, Region.ACC, Region.OUT),
 }
+
+
+def stored(random: Random) -> dict[str, int]:
+    """Where a product goes, and what is added to it before."""
+    return {"to_acc": random.randint(0, 1), "addend": random.choice(list(Addend))}
 
 
 def finished(chip: ChipConfig, tag: int, **wait: int) -> Instruction:
@@ -60,15 +65,15 @@ def moves(random: Random, chip: ChipConfig, owner: int, count: int, roads: Roads
 
 
 def crossfire(seed: int, chip: ChipConfig, computing: bool, count: int = 14) -> Job:
-    """Every mover at once; `computing`: beside matrix products whose results take the write ports of ACC and OUT."""
+    """Every mover at once; `computing`: beside matrix products, whose results take the write ports of ACC and OUT
+    and whose addends take the read port of ACC."""
     random, roads = Random(seed), Roads.of_chip(chip)
     movers = [tile for tile in chip.tiles if tile != chip.host]
     streams = {(tile, Unit.MOVER): moves(random, chip, tile, count, roads) for tile in movers}
     if computing:
-        shapes = [(random.randint(1, 40), random.randint(1, 3), random.randint(0, 1)) for _ in range(30)]
         products = [
-            gemm(number + 1, pixels, k_blocks, to_acc=to_acc, post_sem=3, post_n=1)
-            for number, (pixels, k_blocks, to_acc) in enumerate(shapes)
+            gemm(number + 1, random.randint(1, 40), random.randint(1, 3), **stored(random), post_sem=3, post_n=1)
+            for number in range(30)
         ]
         streams[chip.cores[0], Unit.MATRIX] = [*products, finished(chip, 31, wait_sem=3, wait_n=len(products))]
     found = {key: tuple(code) for key, code in streams.items()}

@@ -19,7 +19,7 @@ from meshloom.sched.model.timeline import ModelError, Timeline, play
 from meshloom.sched.program.check import CheckError, check
 from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.program.random_programs import with_fire_times
+from meshloom.sched.program.random_programs import random_program, with_fire_times
 from meshloom.sched.program.ways import route_fields
 from meshloom.sched.schedule import Move, Operation, Span, Vec, memory_words
 from meshloom.tb.build import build
@@ -91,6 +91,18 @@ def test_crossfire_through_routers_without_a_tile_is_predicted_to_the_cycle() ->
     jobs = [crossfire(seed, GAPS, seed % 2 == 1) for seed in range(200, 212)]
     for job, run in zip(jobs, runs(GAPS, jobs), strict=True):
         assert exact(run, play(job.program, GAPS))
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_random_programs_are_predicted_to_the_cycle(name: str) -> None:
+    """Units that wait for each other, and moves that read ACC while the drain path does."""
+    jobs = []
+    for seed in range(16):
+        random = Random(seed)
+        made = random_program(random, CHIPS[name], random.randint(5, 40), threads=1 + seed % 4)
+        jobs.append(Job(made, [], [], 200_000))
+    for job, run in zip(jobs, runs(CHIPS[name], jobs), strict=True):
+        assert exact(run, play(job.program, CHIPS[name]))
 
 
 @pytest.mark.parametrize("name", CHIPS)

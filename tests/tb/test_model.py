@@ -1,6 +1,7 @@
 """The timeline against the RTL, 0 cycles off: single moves of every kind, one after the other, and two that compete;
-random vector operations, alone and beside matrix products, whose bytes are those of the functional executor; and
-crossfire, in which all movers of a chip with two DRAM tiles send at once."""
+random vector operations, alone and beside matrix products, whose bytes are those of the functional executor; a move
+that reads ACC beside the drain path, in every phase of its folds; random programs; and crossfire, in which all movers
+of a chip with two DRAM tiles send at once."""
 
 from __future__ import annotations
 
@@ -11,18 +12,19 @@ import pytest
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig, DramConfig, NocConfig, TileKind
-from meshloom.hw.isa import Opcode, Region, Unit, VectorOp, address
+from meshloom.hw.isa import Addend, Opcode, Region, Unit, VectorOp, address
 from meshloom.sched.functional import Memories, execute
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.check import check
 from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.program.random_programs import random_gemm, random_vec
+from meshloom.sched.program.random_programs import random_gemm, random_program, random_vec
 from meshloom.sched.schedule import Gemm, Move, Operation, Schedule, Span, Vec
 from meshloom.tb.build import build
 from meshloom.tb.compare import pair
 from meshloom.tb.device import FILL, Job, SimulatedDevice
 
+from .crossfire import stored
 from .hand_made import CHIP, CODE, CORE, DRAM, SPM, finish, gemm, move, notify, program, random_words, sync, vec
 
 
@@ -138,6 +140,70 @@ def test_random_vector_operations_are_right_and_predicted_to_the_cycle(gemms: fl
         assert run.cycles == timeline.cycles
 
 
+# -- ACC has one read port for the drain path and the mover ---------------------------------------------------------
+
+#: When the first product fires, and the shape of both.
+FIRE, PIXELS = 3000, 16
+#: Cycles that eleven words lose at most, by blocks of K. The drain path takes 4 of 4, 8 or 16 cycles: all rows of both
+#: products one after the other; three folds, less the word that was read while the head went; one fold.
+LOST = {1: 32, 2: 11, 4: 4}
+
+
+def beside_addends(delay: int, k_blocks: int, addend: Addend, words: int) -> Job:
+    """ACC to the scratchpad, `delay` cycles after the first of two matrix products, when all code is there."""
+    moved = move(1, (CORE, Region.ACC, 0), (SPM, Region.MAIN, 0), words, fire_at=FIRE + delay, **notify(2, CORE))
+    matrix = {"k_blocks": k_blocks, "addend": addend, "addend_base": 7}
+    stored = {"to_acc": 1, "dest_base": 200, "post_sem": 3, "post_n": 1}
+    products = [gemm(1, PIXELS, **matrix, fire_at=FIRE), gemm(2, PIXELS, **matrix, **stored)]
+    streams = {
+        (CORE, Unit.MOVER): [moved, sync(2, wait_sem=2, wait_n=1), finish(3)],
+        (CORE, Unit.MATRIX): [*products, sync(3, wait_sem=3, wait_n=1), finish(4)],
+    }
+    return Job(program(streams), [], [], 20_000)
+
+
+@pytest.mark.parametrize("k_blocks", [1, 2, 4])
+def test_a_move_that_reads_acc_waits_for_the_drain_path(k_blocks: int) -> None:
+    """All delays from before the first product to behind the second, over whole folds."""
+    products = 2 * PIXELS // CHIP.rows * k_blocks * CHIP.lanes
+    kinds = [addend for _ in range(products + 20) for addend in Addend]
+    given = [beside_addends(at // len(Addend), k_blocks, addend, words=11) for at, addend in enumerate(kinds)]
+    took: dict[Addend, list[int]] = {addend: [] for addend in Addend}
+    for job, addend, run in zip(given, kinds, SimulatedDevice(build(CHIP, "verilator")).run(given), strict=True):
+        assert run.fault is None
+        timeline = play(job.program, CHIP)
+        pairs = pair(run.records, timeline.executed)
+        assert len(pairs) == len(run.records) == len(timeline.executed)
+        assert [found for found in pairs if found.differs] == []
+        assert run.cycles == timeline.cycles
+        (moved,) = [record for record in run.records if record.opcode is Opcode.MOVE]
+        took[addend].append(moved.end - moved.start)
+    (alone,) = set(took[Addend.NONE])
+    assert took[Addend.BIAS] == took[Addend.PARTIAL]
+    # from one cycle, where only the last word has to wait, to all folds that drain meanwhile
+    lost = {cycles - alone for cycles in took[Addend.BIAS]}
+    assert lost >= set(range(CHIP.rows + 1))
+    assert max(lost) == LOST[k_blocks]
+
+
+def test_random_programs_are_predicted_to_the_cycle() -> None:
+    """Everything at once on one core; in a third of them a move reads ACC while the drain path does."""
+    given = []
+    for seed in range(40):
+        random = Random(seed)
+        made = random_program(random, CHIP, random.randint(5, 40), threads=1 + seed % 4)
+        given.append(Job(made, [], [], 200_000))
+    for job, run in zip(given, SimulatedDevice(build(CHIP, "verilator")).run(given), strict=True):
+        timeline = play(job.program, CHIP)
+        assert run.fault is None
+        pairs = pair(run.records, timeline.executed, job.program)
+        assert len(pairs) == len(run.records) == len(timeline.executed)
+        assert [found for found in pairs if found.differs] == []
+        assert run.cycles == timeline.cycles
+
+
+# -- crossfire ------------------------------------------------------------------------------------------------------
+
 #: Two channels, slower than a word a cycle, and one core: everything is short of something.
 PAIR = ChipConfig(
     name="pair",
@@ -156,7 +222,7 @@ def moves(random: Random, owner: int, count: int) -> list[Instruction]:
     core, drams = PAIR.cores[0], PAIR.drams
     for _ in range(count):
         source, target = random.choice((*drams, *drams, core)), random.choice((*drams, core, core))
-        src = Region.OUT if source == core else Region.MAIN
+        src = random.choice((Region.OUT, Region.ACC)) if source == core else Region.MAIN
         dst = random.choice((Region.MAIN, Region.B, Region.ACC, Region.OUT)) if target == core else Region.MAIN
         words = random.choice((1, 2, 4, 8, 9, 16, 16, 33, 64, 100, random.randint(1, 200)))
         shape = {}
@@ -175,22 +241,22 @@ def moves(random: Random, owner: int, count: int) -> list[Instruction]:
     return [*code, finished(len(code) + 1)]
 
 
-def finished(tag: int) -> Instruction:
+def finished(tag: int, **wait: int) -> Instruction:
     """The end of a stream: tells the host."""
-    return sync(tag, tile=PAIR.host, sem=0, n=1)
+    return sync(tag, tile=PAIR.host, sem=0, n=1, **wait)
 
 
 def crossfire(seed: int, computing: bool) -> Job:
-    """Every mover at once; `computing`: beside matrix products whose results take the write ports of ACC and OUT."""
+    """Every mover at once; `computing`: beside matrix products, whose results take the write ports of ACC and OUT
+    and whose addends take the read port of ACC."""
     random = Random(seed)
     streams = {(tile, Unit.MOVER): moves(random, tile, 14) for tile in (*PAIR.cores, *PAIR.drams)}
     if computing:
-        shapes = [(random.randint(1, 40), random.randint(1, 3), random.randint(0, 1)) for _ in range(30)]
         products = [
-            gemm(number + 1, pixels, k_blocks, to_acc=to_acc)
-            for number, (pixels, k_blocks, to_acc) in enumerate(shapes)
+            gemm(number + 1, random.randint(1, 40), random.randint(1, 3), **stored(random), post_sem=3, post_n=1)
+            for number in range(30)
         ]
-        streams[PAIR.cores[0], Unit.MATRIX] = [*products, finished(31)]
+        streams[PAIR.cores[0], Unit.MATRIX] = [*products, finished(31, wait_sem=3, wait_n=len(products))]
     found = {key: tuple(code) for key, code in streams.items()}
     placed, boot = place(found, dict.fromkeys(PAIR.drams, CODE), PAIR)
     return Job(Program(PAIR.digest, placed, boot, {}), [], [], 100_000)

@@ -1,0 +1,69 @@
+"""The model's memories that a mover reads word by word: all but what DRAM keeps.
+
+Mirrors the source generator of `hw/memory/mover.py`, and the read ports of `hw/core/matrix.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .clock import Clock
+from .flow import FOREVER, OPEN, Buffer, Place
+
+#: Words between a local memory and the packetiser, those that are being read included.
+LOCAL_FIFO: Final = 4
+#: Cycles from the one in which a word is read to the first in which it can be sent.
+_TO_WORD: Final = 2
+
+
+class Words(Buffer):
+    """The words that have been read and not been sent; filled by a link that reads one a cycle.
+
+    A word that is read in cycle t counts from t + 1 on, as in every buffer, but can be sent from t + 2 on only. `port`:
+    of the memory that is read; where somebody else has it, nothing is read.
+    """
+
+    __slots__ = ("_began", "_ceased", "port")
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock, LOCAL_FIFO)
+        self.port: Place = OPEN
+        # cycle from which words are read, or were the last time, and the first one in which none was any more
+        self._began = self._ceased = -1
+
+    def _there(self, now: int) -> int:
+        """Words that can be sent at the start of cycle `now`: all but the one that was read in the cycle before."""
+        arriving = self._ceased == now or (self.inn and self._began < now)
+        return self.level(now) - int(arriving)
+
+    def has(self, now: int) -> bool:
+        return self._there(now) > 0
+
+    def dry(self, now: int) -> int:
+        if not self.inn:
+            return self.level(now)
+        there = self._there(now)
+        # reading has just gone on: the first word of that comes too late for who has sent all others
+        return there if self._began == now and there < _TO_WORD else FOREVER
+
+    def set_in(self, now: int, rate: int) -> None:
+        self.n, self.since = self.level(now), now
+        self.inn = rate
+        if rate:
+            self._began = now
+            if self.n < _TO_WORD:
+                self.clock.put(now + _TO_WORD, self.arrival)
+            return
+        if self._began < now:
+            self._ceased = now
+        if self.drainer is not None:
+            self.drainer.plan(now)  # it ends sooner
+
+    def room(self, now: int) -> bool:
+        return self.level(now) < self.cap and self.port.room(now)
+
+    def fills(self, now: int) -> int:
+        return min(super().fills(now), self.port.fills(now))
+
+    def opens(self, now: int) -> int:
+        return self.port.opens(now)
