@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 
 import numpy as np
@@ -17,6 +18,8 @@ from .floats import FloatLayer, FloatNet
 _NARROWEST = 0.5
 #: Multipliers that are tried for a layer.
 _TRIES = 48
+#: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
+_GROWTH = 16.0
 
 
 class Rounder:
@@ -71,15 +74,43 @@ class Rounder:
                 bytes_ = (np.array([[0.0], [255.0]]) - picture.mean) / picture.std
                 step = max(step, float(bytes_.max()) / 127, float(-bytes_.min()) / 128)
             steps[root] = step
-        for layer in self.net.layers:
-            root = self._root(layer.output)
-            makers = [other for other in self.net.layers if self._root(other.output) == root and other.kind in _MAKERS]
-            if layer.kind == "average_pool" and len(makers) == 1 and root not in map(self._root, self.net.inputs):
-                gain = steps[self._root(layer.inputs[0])] / (layer.window.kernel_h * layer.window.kernel_w)
-                m = int(gain / steps[root] * 2**SCALE_SHIFT)  # rounded down: the step grows
-                if 0 < m <= SCALE_LIMIT:
-                    steps[root] = gain * 2**SCALE_SHIFT / m
+        self._fit(steps)
         return steps
+
+    def _fit(self, steps: dict[str, float]) -> None:
+        """Lets steps grow until the multiplier of every layer fits, and those of average pools are exact.
+
+        m = sx * sw / sy * 2^17: what is too large is mended by a larger step of the result. That makes the multipliers
+        of its readers larger, and the step may be shared with tensors before it, hence the rounds. Where a step would
+        outgrow its tensors by more than `_GROWTH` it stays, and the layer is refused when it is rounded.
+        """
+        asked = dict(steps)
+        inputs = {self._root(name) for name in self.net.inputs}
+        makers = Counter(self._root(layer.output) for layer in self.net.layers if layer.kind in _MAKERS)
+        for _ in range(len(steps) + 1):
+            before = dict(steps)
+            for layer in self.net.layers:
+                if layer.kind not in _MAKERS:
+                    continue
+                root, x_step = self._root(layer.output), steps[self._root(layer.inputs[0])]
+                least = self._least(layer, x_step)
+                if steps[root] < least <= _GROWTH * asked[root]:
+                    steps[root] = least
+                if layer.kind == "average_pool" and makers[root] == 1 and root not in inputs:
+                    unit = x_step / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT
+                    m = int(unit / steps[root] + 1e-6)  # rounded down: the step grows
+                    if 0 < m <= SCALE_LIMIT:
+                        steps[root] = unit / m
+            if steps == before:
+                break
+
+    @staticmethod
+    def _least(layer: FloatLayer, x_step: float) -> float:
+        """The smallest step of a layer's result for which its multiplier fits, none of its weights clipped."""
+        if layer.w is None:
+            return x_step / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT / SCALE_LIMIT
+        full = float(np.abs(layer.w).max()) / 127 * x_step * 2**SCALE_SHIFT
+        return full / (SCALE_LIMIT - 0.5)  # m is rounded up
 
     # -- layers -----------------------------------------------------------------------------------------------
 
