@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,8 @@ class FloatNet:
 
     `inputs`: name to (channels, rows, columns). `outputs` and the ONNX tensors that they were (`origins`), for
     comparison. `normalise`: for inputs that the model normalises itself, gain and offset of each channel; the network
-    takes gain * x + offset where the model takes x.
+    takes gain * x + offset where the model takes x. `shapes`: what the ONNX tensors were taken for, those without
+    padding that is still to come, in the order of the nodes.
     """
 
     name: str
@@ -51,6 +53,7 @@ class FloatNet:
     origins: list[str]
     normalise: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def users(self, name: str) -> list[FloatLayer]:
         """The layers that read a tensor."""
@@ -65,8 +68,11 @@ class FloatNet:
         return x.astype(np.float32)
 
 
-def float_model(net: FloatNet) -> ModelProto:
-    """An ONNX model of the folded network, float32; every layer's result is an output."""
+def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
+    """An ONNX model of the folded network, float32; every layer's result is an output.
+
+    Tensors in `given` are inputs as well, as `<name>//given`, and layers read these instead.
+    """
     from onnx import TensorProto, helper, numpy_helper
 
     nodes, initialisers = [], []
@@ -74,6 +80,9 @@ def float_model(net: FloatNet) -> ModelProto:
     def constant(name: str, array: NDArray[np.floating]) -> str:
         initialisers.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
         return name
+
+    def source(name: str) -> str:
+        return f"{name}//given" if name in given else name
 
     for layer in net.layers:
         clipped = layer.relu or layer.clamp < inf
@@ -84,7 +93,7 @@ def float_model(net: FloatNet) -> ModelProto:
             "strides": [w.stride_h, w.stride_w],
             "pads": [w.pad_top, w.pad_left, w.pad_bottom, w.pad_right],
         }
-        inputs = list(layer.inputs)
+        inputs = [source(name) for name in layer.inputs]
         match layer.kind:
             case "conv" | "depthwise":
                 assert layer.w is not None
@@ -92,26 +101,34 @@ def float_model(net: FloatNet) -> ModelProto:
                 inputs += [constant(f"{layer.output}//w", layer.w), constant(f"{layer.output}//bias", layer.bias)]
                 group = 1 if layer.kind == "conv" else len(layer.bias)
                 dilations = [w.dilation] * 2
-                nodes.append(helper.make_node("Conv", inputs, [output], group=group, dilations=dilations, **window))
+                nodes.append(
+                    helper.make_node("Conv", inputs, [output], layer.output, group=group, dilations=dilations, **window)
+                )
             case "max_pool":
-                nodes.append(helper.make_node("MaxPool", inputs, [output], dilations=[w.dilation] * 2, **window))
+                nodes.append(
+                    helper.make_node("MaxPool", inputs, [output], layer.output, dilations=[w.dilation] * 2, **window)
+                )
             case "average_pool":
-                nodes.append(helper.make_node("AveragePool", inputs, [output], count_include_pad=1, **window))
+                nodes.append(
+                    helper.make_node("AveragePool", inputs, [output], layer.output, count_include_pad=1, **window)
+                )
             case "add":
-                nodes.append(helper.make_node("Add", inputs, [output]))
+                nodes.append(helper.make_node("Add", inputs, [output], layer.output))
             case "concat":
-                nodes.append(helper.make_node("Concat", inputs, [output], axis=1))
+                nodes.append(helper.make_node("Concat", inputs, [output], layer.output, axis=1))
             case "slice":
                 numbers = ((w.pad_top, w.pad_left), (1 << 30, 1 << 30), (2, 3), (w.stride_h, w.stride_w))
                 for name, pair in zip(("starts", "ends", "axes", "steps"), numbers, strict=True):
                     initialisers.append(numpy_helper.from_array(np.array(pair, np.int64), f"{layer.output}//{name}"))
                     inputs.append(f"{layer.output}//{name}")
-                nodes.append(helper.make_node("Slice", inputs, [output]))
+                nodes.append(helper.make_node("Slice", inputs, [output], layer.output))
         if clipped:
             low = constant(f"{layer.output}//low", np.array(0.0 if layer.relu else -inf))
             high = constant(f"{layer.output}//high", np.array(layer.clamp))
             nodes.append(helper.make_node("Clip", [output, low, high], [layer.output]))
     sources = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, *size)) for name, size in net.inputs.items()]
+    read = dict.fromkeys(name for layer in net.layers for name in layer.inputs if name in given)
+    sources += [helper.make_tensor_value_info(source(name), TensorProto.FLOAT, None) for name in read]
     results = [helper.make_tensor_value_info(layer.output, TensorProto.FLOAT, None) for layer in net.layers]
     graph = helper.make_graph(nodes, net.name, sources, results, initialisers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

@@ -221,7 +221,8 @@ class Folding(Lowering[View]):
         layers = [layer for layer in self.layers.values() if layer.output in needed]
         if not layers:
             raise OnnxError(f"{self.model.name}: nothing is left to compute; give a model with layers")
-        return FloatNet(self.model.name, self.inputs, layers, outputs, origins, self.normalise, self.notes)
+        shapes = {name: view.shape for name, view in self.views.items() if view.pad == NO_PAD}
+        return FloatNet(self.model.name, self.inputs, layers, outputs, origins, self.normalise, self.notes, shapes)
 
 
 def finite(array: NDArray[Any]) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """Float ONNX models quantised: per tensor, symmetric, with scales that the chip's requantiser expresses exactly.
 
-1. The model is folded (`float_reader`), and the folded network compared with the model in ONNX Runtime.
+1. The model is folded (`float_reader`), and every layer compared with the model in ONNX Runtime (`original`).
 2. The steps of tensors come from their values over the calibration data (`calibrate`). Tensors that an add, a max_pool,
    a concat or a slice joins share one. A step grows where the m of a layer that makes the tensor would not fit
    otherwise (weights of hundreds behind ReLU6, say), and the steps behind it follow.
@@ -34,15 +34,13 @@ from .errors import OnnxError
 from .float_reader import fold
 from .floats import FloatNet
 from .load import load_model
+from .original import check_float
 from .rounding import Rounder
 from .runtime import run, session
 from .writer import flip, to_onnx, unflip
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-#: Largest difference between the model and the folded network, as a share of the model's largest output.
-TOLERANCE = 2e-3
 
 Calibration = Sequence[NDArray[np.floating] | Mapping[str, NDArray[np.floating]]]
 
@@ -118,7 +116,7 @@ def quantise_with_report(
     picture = _picture(net, picture)
     _check_shapes(net, data)
     feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]
-    _compare(model, net, data[0], feeds[0])
+    check_float(model, net, data, feeds)
     about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
     best: Quantised | None = None
     refusal: WorkloadError | None = None
@@ -204,35 +202,6 @@ def _picture(net: FloatNet, picture: Picture | None) -> Picture | None:
     gain, offset = net.normalise[name]
     mean, std = np.array(picture.mean), np.array(picture.std)
     return replace(picture, mean=tuple((mean - offset * std / gain).tolist()), std=tuple((std / gain).tolist()))
-
-
-def _compare(model: ModelProto, net: FloatNet, data: dict[str, NDArray[np.floating]], feed: Feeds) -> None:
-    """Raises OnnxError unless the folded network computes what the model does."""
-    import onnx
-    from onnx import helper
-
-    exposed = onnx.ModelProto()
-    exposed.CopyFrom(model)
-    there = {value.name for value in exposed.graph.output}
-    exposed.graph.output.extend(
-        helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(net.origins) if name not in there
-    )
-    live = session(exposed, net.name)
-    typed = {}
-    for value in live.get_inputs():
-        shape = (1, *net.inputs[value.name])
-        dtype = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-        typed[value.name] = data[value.name].astype(dtype.get(value.type, np.uint8)).reshape(shape[: len(value.shape)])
-    expected, ours = run(live, typed), run_all(net, [feed])[0]
-    for output, origin in zip(net.outputs, net.origins, strict=True):
-        wanted = expected[origin].astype(np.float64).ravel()
-        with np.errstate(invalid="ignore"):  # infinities: the error is no number, and refused
-            error = float(np.abs(wanted - ours[output].astype(np.float64).ravel()).max())
-        if not error <= TOLERANCE * float(np.abs(wanted).max()) + 1e-6:
-            raise OnnxError(
-                f"{net.name}: the folded network is off the model by {error:g} at {origin!r}; simplify the model (fold "
-                "batch normalisation and constants) before, and report it"
-            )
 
 
 def _rank(found: Quantised) -> tuple[float, float]:

@@ -75,6 +75,7 @@ class _Integers(Lowering[_View]):
         super().__init__(model)
         self.layers: dict[str, Layer] = {}
         self.steps: dict[str, float] = {}
+        self.ends: dict[str, float] = {}  # steps of inputs and outputs that are real numbers outside
         self.sources: dict[str, tuple[int, int, int]] = {}
         self.sizes: dict[str, tuple[int, int, int]] = {}  # channels, rows, columns of values, where they are known
         for value in model.inputs:
@@ -307,19 +308,21 @@ class _Integers(Lowering[_View]):
             raise Refused("only inputs of the network are quantised")
         scale, zero = float(self.number(node, 1, "scale")), self.zero_point(node, 2, None)
         self.sources[node.output[0]] = self.sizes[node.output[0]] = self.sources.pop(name)
-        self.steps[node.output[0]] = scale
+        self.ends[node.output[0]] = scale
         self.views[node.output[0]] = _View(node.output[0], zero, scale)
 
     def dequantise(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         if node.output[0] not in self.model.outputs or not self.used_once(node.output[0]):
             raise Refused("layers between DequantizeLinear and QuantizeLinear are float; export integer operators")
-        self.views[node.output[0]], _ = self.operand(node, 0)
+        view, scale = self.operand(node, 0)
+        self.ends[view.value or ""] = scale
+        self.views[node.output[0]] = view
 
     # -- the result -----------------------------------------------------------------------------------------
 
     def graph(self, metadata: Metadata | None) -> Graph:
         """The network. Raises OnnxError when an output of the model is none of its tensors."""
-        steps = self.steps if metadata is None else metadata.steps
+        steps = (self.steps if metadata is None else metadata.steps) | self.ends
         outputs = []
         for output in self.model.outputs:
             view = self.views.get(output)

@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 _ERRORS = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 
-def session(model: ModelProto, name: str) -> InferenceSession:
-    """A session on the CPU. Raises OnnxError, naming the model `name`, when ONNX Runtime refuses the model."""
+def session(model: ModelProto, name: str, *, mixed_signs: bool = False) -> InferenceSession:
+    """A session on the CPU. Raises OnnxError, naming the model `name`, when ONNX Runtime refuses the model.
+
+    `mixed_signs`: it multiplies uint8 by int8. Pairs of such products would saturate on x86 processors without VNNI.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    if mixed_signs:  # not for others: ONNX Runtime would not find kernels for int8 by int8
+        options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:
@@ -32,7 +37,13 @@ def session(model: ModelProto, name: str) -> InferenceSession:
         raise OnnxError(f"{name}: ONNX Runtime refuses it: {str(error).strip()}") from error
 
 
-def run(live: InferenceSession, feeds: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """All outputs of one run by name."""
+def run(live: InferenceSession, feeds: dict[str, NDArray[Any]], name: str = "the model") -> dict[str, NDArray[Any]]:
+    """All outputs of one run by name. Raises OnnxError, naming the model `name`, when ONNX Runtime cannot run it."""
     names = [output.name for output in live.get_outputs()]
-    return {name: np.asarray(array) for name, array in zip(names, live.run(names, feeds), strict=True)}
+    try:
+        found = live.run(names, feeds)
+    except Exception as error:
+        if type(error).__module__ != _ERRORS:
+            raise
+        raise OnnxError(f"{name}: ONNX Runtime cannot run it: {str(error).strip()}") from error
+    return {key: np.asarray(array) for key, array in zip(names, found, strict=True)}

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from meshloom.sched.onnx.errors import OnnxError, UnsupportedError
 from meshloom.sched.onnx.reader import from_onnx, is_float, read
@@ -19,6 +19,7 @@ from meshloom.sched.onnx.writer import flip, save, to_onnx, unflip
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 
+from .integer_models import IntegerModel
 from .random_graphs import random_graph, random_inputs
 
 
@@ -77,66 +78,13 @@ def test_names_that_collide():
 # -- models that others wrote -------------------------------------------------------------------------------------
 
 
-class Model:
-    """Builds an ONNX model; `m` is the multiplier of all its convolutions."""
-
-    def __init__(self, element: int = TensorProto.UINT8, shape: tuple = (1, 2, 5, 5)) -> None:
-        self.element, self.shape = element, shape
-        self.nodes, self.initialisers = [], []
-        self.zero = self.array("zero", np.array(128 if self.dtype == np.uint8 else 0, self.dtype))
-
-    @property
-    def dtype(self) -> np.dtype:
-        return helper.tensor_dtype_to_np_dtype(self.element)
-
-    def array(self, name: str, array: np.ndarray) -> str:
-        self.initialisers.append(numpy_helper.from_array(array, name))
-        return name
-
-    def scale(self, name: str, value: float) -> str:
-        return self.array(name, np.array(value, np.float32))
-
-    def node(self, operator: str, inputs: list[str], output: str, **attributes) -> str:
-        self.nodes.append(helper.make_node(operator, inputs, [output], name=f"n_{output}", **attributes))
-        return output
-
-    def conv(self, source: str, output: str, w: np.ndarray, scales=(1.0, 2.0**-8, 1.0), **attributes) -> str:
-        names = [self.scale(f"{output}_s{index}", value) for index, value in enumerate(scales)]
-        raw = (w.astype(np.int16) + (128 if self.dtype == np.uint8 else 0)).astype(self.dtype)
-        operands = [
-            source,
-            names[0],
-            self.zero,
-            self.array(f"{output}_w", raw),
-            names[1],
-            self.zero,
-            names[2],
-            self.zero,
-        ]
-        return self.node("QLinearConv", operands, output, **attributes)
-
-    def build(self, *outputs: str, opset: int = 13, element: int | None = None) -> onnx.ModelProto:
-        graph = helper.make_graph(
-            self.nodes,
-            "model",
-            [helper.make_tensor_value_info("x", self.element if element is None else element, self.shape)],
-            [helper.make_empty_tensor_value_info(name) for name in outputs],
-            self.initialisers,
-        )
-        for value in graph.output:
-            value.type.tensor_type.elem_type = self.element
-        opsets = [helper.make_opsetid("", opset)]
-        opsets += [helper.make_opsetid(domain, 1) for domain in ("com.microsoft", "com.example")]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
-
 WEIGHTS = np.random.default_rng(0).integers(-128, 128, (3, 2, 3, 3)).astype(np.int8)
 
 
 @pytest.mark.parametrize("element", [TensorProto.UINT8, TensorProto.INT8])
 def test_a_model_of_another_kind(element):
     """SAME padding, no bias, steps of powers of two, QLinearAdd, a clip that others see through, both 8-bit types."""
-    model = Model(element, ("batch", 2, 5, 5))
+    model = IntegerModel(element, ("batch", 2, 5, 5))
     a = model.conv("x", "a", WEIGHTS, (0.5, 2.0**-7, 0.25), auto_pad="SAME_UPPER", strides=[2, 2])
     b = model.node("MaxPool", [a], "b", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     step = model.scale("step", 0.25)
@@ -167,7 +115,7 @@ def test_a_model_of_another_kind(element):
 
 
 def test_float_ends():
-    model = Model()
+    model = IntegerModel()
     half = model.scale("half", 0.5)
     q = model.node("QuantizeLinear", ["x", half, "zero"], "q")
     a = model.conv(q, "a", WEIGHTS)
@@ -178,7 +126,7 @@ def test_float_ends():
 
 
 def test_everything_unsupported_is_listed_at_once():
-    model = Model()
+    model = IntegerModel()
     a = model.conv("x", "a", WEIGHTS, (1.0, 0.3, 1.0))
     b = model.conv(a, "b", WEIGHTS[:, :1].repeat(3, 1), (1.0, 1.0, 1.0))
     c = model.node("Transpose", [b], "c", perm=[0, 2, 3, 1])
@@ -214,7 +162,7 @@ def test_everything_unsupported_is_listed_at_once():
 
 def int32_chain(*nodes: tuple, output: str = "y") -> onnx.ModelProto:
     """Cast of x to int32 as `a`, then nodes (operator, inputs, output, attributes)."""
-    model = Model()
+    model = IntegerModel()
     model.node("Cast", ["x"], "a", to=TensorProto.INT32)
     for number in (128, 127, 0, 255, 256):
         model.array(f"c{number}", np.array(number, np.int32))
@@ -296,7 +244,7 @@ def test_flipped_bits(tmp_path, seed):
 
 
 def test_weights_in_a_missing_file(tmp_path):
-    model = Model()
+    model = IntegerModel()
     model.conv("x", "y", WEIGHTS)
     built = model.build("y")
     onnx.save(built, tmp_path / "a.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
@@ -316,7 +264,7 @@ def test_weights_in_a_missing_file(tmp_path):
     ],
 )
 def test_sizes_that_cannot_be(shape, message):
-    model = Model(shape=shape)
+    model = IntegerModel(shape=shape)
     model.node(
         "MaxPool" if len(shape) == 4 else "Identity",
         ["x"],
@@ -328,7 +276,7 @@ def test_sizes_that_cannot_be(shape, message):
 
 
 def test_opsets():
-    model = Model()
+    model = IntegerModel()
     model.conv("x", "y", WEIGHTS)
     for opset in (6, 99):
         with pytest.raises(OnnxError, match=f"opset {opset} must be one of 7.."):
@@ -337,22 +285,22 @@ def test_opsets():
 
 
 def test_invalid_models(tmp_path):
-    model = Model()
+    model = IntegerModel()
     model.node("MaxPool", ["nothing"], "y", kernel_shape=[1, 1])
     with pytest.raises(OnnxError, match="is no valid ONNX model"):
         from_onnx(model.build("y"), "m")
-    model = Model()
+    model = IntegerModel()
     model.node("MaxPool", ["x"], "y")  # no kernel
     with pytest.raises(OnnxError, match="is no valid ONNX model"):
         from_onnx(model.build("y"), "m")
-    model = Model()
+    model = IntegerModel()
     model.conv("x", "y", WEIGHTS[:, :1])
     with pytest.raises(WorkloadError, match="y"):
         from_onnx(model.build("y"), "m")
 
 
 def test_float_models_are_told_apart(tmp_path):
-    model = Model(TensorProto.FLOAT)
+    model = IntegerModel(TensorProto.FLOAT)
     model.node("Relu", ["x"], "y")
     onnx.save(model.build("y"), tmp_path / "f.onnx")
     assert is_float(tmp_path / "f.onnx")
@@ -361,14 +309,14 @@ def test_float_models_are_told_apart(tmp_path):
 
 
 def test_inputs_of_other_types():
-    model = Model()
+    model = IntegerModel()
     model.node("Identity", ["x"], "y")
     with pytest.raises(UnsupportedError, match="operand 'x' is not of 8 bits; put a QuantizeLinear behind the input"):
         from_onnx(model.build("y", element=TensorProto.INT32), "m")
 
 
 def test_unknown_operators_are_listed_though_the_model_is_invalid():
-    model = Model()
+    model = IntegerModel()
     model.node("Strange", [model.node("Exp", ["x"], "e")], "y")
     with pytest.raises(UnsupportedError) as caught:
         from_onnx(model.build("y"), "m")
