@@ -14,6 +14,7 @@ from .errors import Refused
 from .floats import FloatLayer, FloatNet
 from .folding import NO_PAD, Folding, View, finite
 from .load import check
+from .lowering import ENDS
 from .windows import slice_window, sliding_window
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def fold(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
     done when the input is made (`FloatNet.normalise`); otherwise it becomes a layer. Raises UnsupportedError with all
     nodes that the chip cannot run, OnnxError as `load.check` does.
     """
-    reader = _FloatReader(check(model, name, _OPERATORS), normalised)
+    reader = _FloatReader(check(model, name, _OPERATORS.keys() | ENDS), normalised)
     reader.lower_nodes()
     return reader.net()
 
@@ -342,14 +343,6 @@ class _FloatReader(Folding):
         top, left, bottom, right = (a + b for a, b in zip(view.pad, (pads[2], pads[3], pads[6], pads[7]), strict=True))
         self.pass_on(node, pad=(top, left, bottom, right))
 
-    def softmax(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        output = node.output[0]
-        if output not in self.model.outputs or not self.used_once(output):
-            raise Refused("inside of the network; at its end it is left out")
-        self.pass_on(node)
-        self.origins[output] = node.input[0]
-        self.notes.append(f"{node.op_type} {output} at the end is left out: it does not change the order of classes.")
-
     def quantised(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         raise Refused("the model is quantised already, around float layers; give the float model that it was made from")
 
@@ -370,7 +363,6 @@ _OPERATORS = {
     "GlobalAveragePool": "global_average_pool",
     "GlobalMaxPool": "global_max_pool",
     "Identity": "identity",
-    "LogSoftmax": "softmax",
     "MatMul": "matmul",
     "MaxPool": "max_pool",
     "Mul": "multiply",
@@ -380,7 +372,6 @@ _OPERATORS = {
     "Relu": "relu",
     "Reshape": "reshape",
     "Slice": "slice",
-    "Softmax": "softmax",
     "SpaceToDepth": "space_to_depth",
     "Squeeze": "squeeze",
     "Sub": "subtract",

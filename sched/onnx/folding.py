@@ -51,7 +51,6 @@ class Folding(Lowering[View]):
         self.layers: dict[str, FloatLayer] = {}
         self.inputs: dict[str, tuple[int, int, int]] = {}
         self.normalise: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
-        self.origins: dict[str, str] = {}
         self.notes: list[str] = []
         for value in model.inputs:
             shape = model.input_sizes[value.name]
@@ -211,7 +210,7 @@ class Folding(Lowering[View]):
             if name not in self.views or self.views[name].pad != NO_PAD:
                 raise OnnxError(f"{self.model.name}: output {name!r} is a constant or padded; remove it")
             outputs.append(self.views[name].value)
-            origins.append(self.origins.get(name, name))
+            origins.append(self.before.get(name, name))
         needed = set(outputs)
         for layer in reversed(self.layers.values()):
             if layer.output in needed:
@@ -221,8 +220,11 @@ class Folding(Lowering[View]):
         layers = [layer for layer in self.layers.values() if layer.output in needed]
         if not layers:
             raise OnnxError(f"{self.model.name}: nothing is left to compute; give a model with layers")
-        shapes = {name: view.shape for name, view in self.views.items() if view.pad == NO_PAD}
-        return FloatNet(self.model.name, self.inputs, layers, outputs, origins, self.normalise, self.notes, shapes)
+        shapes = {
+            name: view.shape for name, view in self.views.items() if view.pad == NO_PAD and name not in self.before
+        }
+        notes = [*self.notes, *self.end_notes()]
+        return FloatNet(self.model.name, self.inputs, layers, outputs, origins, self.normalise, notes, shapes)
 
 
 def finite(array: NDArray[Any]) -> NDArray[np.float64]:

@@ -22,17 +22,37 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 V = TypeVar("V")
+#: Operators that need not run on the chip where nothing but others of them stands behind: they give results another
+#: shape, type or scale, and do not change which of them is the largest.
+ENDS = {
+    "Cast",
+    "DequantizeLinear",
+    "Dropout",
+    "Flatten",
+    "Identity",
+    "LogSoftmax",
+    "Reshape",
+    "Softmax",
+    "Squeeze",
+    "Unsqueeze",
+}
+_SOFTMAX = ("Softmax", "LogSoftmax")
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError)
 
 
 class Lowering(ABC, Generic[V]):
-    """Base of both directions. `views`: what each ONNX tensor is; a tensor whose maker was refused may have none."""
+    """Base of both directions. `views`: what each ONNX tensor is; a tensor whose maker was refused may have none.
+
+    `before`: for what nodes at the end make that are left out, the tensor before them; `left`: these nodes.
+    """
 
     def __init__(self, model: CheckedModel) -> None:
         self.model = model
         self.constants = dict(model.constants)
         self.views: dict[str, V] = {}
         self.problems: list[Problem] = []
+        self.before: dict[str, str] = {}
+        self.left: list[NodeProto] = []
 
     @abstractmethod
     def handlers(self) -> Mapping[str, Callable[[NodeProto, dict[str, Any]], None]]:
@@ -41,6 +61,10 @@ class Lowering(ABC, Generic[V]):
     @abstractmethod
     def guess(self, name: str) -> V | None:
         """A stand-in for a tensor whose maker was refused."""
+
+    def is_result(self, view: V) -> bool:
+        """Whether a tensor may be a result of the network."""
+        return True
 
     def fold(self, node: NodeProto) -> bool:
         """Whether the results of a node are constants, known from now on."""
@@ -52,15 +76,14 @@ class Lowering(ABC, Generic[V]):
         for node in self.model.nodes:
             if self.fold(node):
                 continue
-            operator = operator_name(node)
-            if operator not in handlers:
-                self._refuse(node, "no layer does that")
-                continue
             if any(name and name not in self.views and name not in self.constants for name in node.input):
-                self._refuse(node, None)  # its operand's maker has been refused
+                known = operator_name(node) in handlers or self.at_end(node)
+                self._refuse(
+                    node, None if known else "no layer does that"
+                )  # None: its operand's maker has been refused
                 continue
             try:
-                handlers[operator](node, attributes(node))
+                self._lower(node, handlers.get(operator_name(node)))
             except Refused as refusal:
                 self._refuse(node, str(refusal))
             except WorkloadError:
@@ -69,6 +92,53 @@ class Lowering(ABC, Generic[V]):
                 self._refuse(node, f"its operands or attributes make no sense ({error})")
         if self.problems:
             raise UnsupportedError(self.model.name, self.problems)
+
+    def _lower(self, node: NodeProto, handler: Callable[[NodeProto, dict[str, Any]], None] | None) -> None:
+        if node.op_type in _SOFTMAX and node.domain in ("", "ai.onnx"):
+            self._check_end(node)
+        elif node.input and node.input[0] not in self.before:
+            try:
+                if handler is None:
+                    raise Refused("no layer does that")
+                handler(node, attributes(node))
+                return
+            except Refused:
+                if not (self.at_end(node) and self.is_result(self.view(node.input[0]))):
+                    raise
+        source = node.input[0]
+        self.view(source)
+        self.left.append(node)
+        for name in node.output:
+            self.views[name], self.before[name] = self.views[source], self.before.get(source, source)
+
+    def _check_end(self, node: NodeProto) -> None:
+        """Refuses a softmax that is not at the end, or that would change the order of the classes, axis 1."""
+        if not self.at_end(node):
+            raise Refused("inside of the network; at its end it is left out")
+        shape, old = self.model.inferred.get(node.input[0]), self.model.opset < 13
+        if not shape:
+            return
+        axis = attributes(node).get("axis", 1 if old else -1) % len(shape)
+        together = set(range(axis, len(shape))) if old else {axis}  # before opset 13: all axes from there on
+        apart = [size for index, size in enumerate(shape) if index not in together]
+        if 1 not in together and any(size > 1 for size in apart):
+            raise Refused(f"along axis {axis} of {list(shape)}; along the classes, axis 1, it would be left out")
+
+    def at_end(self, node: NodeProto) -> bool:
+        """Whether a node and all that stand behind it are of `ENDS`, each with one operand besides constants."""
+        if node.domain not in ("", "ai.onnx") or node.op_type not in ENDS or len(set(node.output) - {""}) != 1:
+            return False
+        readers = [other for other in self.model.nodes if node.output[0] in other.input]
+        return all(node.output[0] not in other.input[1:] and self.at_end(other) for other in readers)
+
+    def end_notes(self) -> list[str]:
+        """What was left out at the end, in a sentence for people; none if nothing was."""
+        if not self.left:
+            return []
+        names = ", ".join(f"{node.op_type} {node.output[0]}" for node in self.left)
+        verb, they, do = ("is", "it", "does") if len(self.left) == 1 else ("are", "they", "do")
+        what = "the order of classes" if any(node.op_type in _SOFTMAX for node in self.left) else "values"
+        return [f"{names} at the end {verb} left out: {they} {do} not change {what}."]
 
     def _refuse(self, node: NodeProto, why: str | None) -> None:
         if why is not None:

@@ -3,7 +3,7 @@
 What an integer model must be: QLinearConv with one scale for all weights, sx * sw / sy = m / 2**17 with a whole m of
 1..65535 (in float32, as ONNX Runtime computes it), zero points 128 (uint8) or 0 (int8); MaxPool, Concat, Slice and
 Clip on such tensors; additions either by QLinearAdd with three equal scales or in int32; QuantizeLinear at an input and
-DequantizeLinear at an output.
+DequantizeLinear at an output. What may follow at the end is `lowering.ENDS`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..workload.graph import Graph, Layer, Value
 from ..workload.layers import NO_CLAMP, SCALE_LIMIT
 from .errors import OnnxError, Refused
 from .load import CheckedModel, check, is_float_model, load_model
-from .lowering import Lowering
+from .lowering import ENDS, Lowering
 from .metadata import KEY, Metadata
 from .windows import check_window, slice_window, sliding_window
 
@@ -47,7 +47,7 @@ def read(path: str | Path) -> Graph:
 
 def from_onnx(model: ModelProto, name: str) -> Graph:
     """As `read`; `name` is for messages, and for the network if the model's metadata has none."""
-    lowering = _Integers(check(model, name, _OPERATORS))
+    lowering = _Integers(check(model, name, _OPERATORS.keys() | ENDS))
     lowering.lower_nodes()
     text = next((item.value for item in model.metadata_props if item.key == KEY), None)
     return lowering.graph(None if text is None else Metadata.parse(text, name))
@@ -92,6 +92,9 @@ class _Integers(Lowering[_View]):
         if len(shape) == 4:
             self.sizes[name] = (shape[1], shape[2], shape[3])
         return _View(name, 128)
+
+    def is_result(self, view: _View) -> bool:
+        return view.value is not None and not view.real
 
     # -- values and layers ----------------------------------------------------------------------------------
 
@@ -312,7 +315,7 @@ class _Integers(Lowering[_View]):
         self.views[node.output[0]] = _View(node.output[0], zero, scale)
 
     def dequantise(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        if node.output[0] not in self.model.outputs or not self.used_once(node.output[0]):
+        if not self.at_end(node):
             raise Refused("layers between DequantizeLinear and QuantizeLinear are float; export integer operators")
         view, scale = self.operand(node, 0)
         self.ends[view.value or ""] = scale
@@ -329,6 +332,8 @@ class _Integers(Lowering[_View]):
             if view is None or view.value is None:
                 raise OnnxError(f"{self.model.name}: output {output!r} is no 8-bit tensor; export the integer result")
             outputs.append(view.value)
+        if not self.layers:
+            raise OnnxError(f"{self.model.name}: nothing is left to compute; give a model with layers")
         inputs = []
         for source, size in self.sources.items():
             inputs.append(Value(source, *size, steps.get(source, 0.0)))
@@ -336,9 +341,10 @@ class _Integers(Lowering[_View]):
             name=Path(self.model.name).stem,
             inputs=tuple(inputs),
             layers=tuple(self.layers.values()),
-            outputs=tuple(outputs),
+            outputs=tuple(dict.fromkeys(outputs)),
             steps={key: steps[key] for key in self.layers if key in steps},
             real=True,
+            notes=tuple(self.end_notes()),
         )
         if metadata is None:
             return graph
@@ -348,7 +354,7 @@ class _Integers(Lowering[_View]):
             real=metadata.real,
             labels=metadata.labels,
             picture=metadata.graph_picture(),
-            notes=metadata.notes,
+            notes=(*metadata.notes, *graph.notes),
         )
 
 

@@ -227,12 +227,12 @@ def test_everything_unsupported_is_listed_at_once():
     m.node("Softmax", a, "s", axis=1)
     m.node("Conv", ["s", m.node("Identity", "a", "computed")], "t")
     m.nodes[-1].name = ""
-    m.node("Reshape", [a, m.integers(1, 6, 6, 4)], "u")
+    m.node("Relu", m.node("Reshape", [a, m.integers(1, 6, 6, 4)], "u"), "u2")
     m.node("Pad", [a, m.integers(0, 0, 1, 1, 0, 0, 1, 1)], "v", mode="reflect")
     m.node("Slice", [a, m.integers(0), m.integers(3), m.integers(2)], "w")
     m.node("Resize", [a, "", m.constant([1, 1, 2, 2])], "z")
     with pytest.raises(UnsupportedError) as caught:
-        quantise(m.build("i", "t", "u", "v", "w", "z", c), m.data(), name="net")
+        quantise(m.build("i", "t", "u2", "v", "w", "z", c), m.data(), name="net")
     text = str(caught.value)
     for part in (
         "net: 14 nodes cannot run on the chip",
@@ -284,3 +284,85 @@ def test_operators_that_are_refused(build, message):
     m = FloatModel(opset=13 if "shape" in message or "zeros" in message else 14)
     with pytest.raises(UnsupportedError, match=message):
         quantise(m.build(build(m)), m.data())
+
+
+# -- ends ---------------------------------------------------------------------------------------------------------
+
+HALF = ("Cast", {"to": onnx.TensorProto.FLOAT16})
+
+
+@pytest.mark.parametrize(
+    ("ends", "note"),
+    [
+        ([("Softmax", {"axis": 1}), ("Identity", {})],
+         "Softmax e0, Identity e1 at the end are left out: they do not change the order of classes."),
+        ([("LogSoftmax", {}), ("Squeeze", {})],
+         "LogSoftmax e0, Squeeze e1 at the end are left out: they do not change the order of classes."),
+        ([("Softmax", {}), ("Reshape", (2, 5)), HALF, ("Identity", {})],
+         "Softmax e0, Reshape e1, Cast e2, Identity e3 at the end are left out: they do not change the order of "
+         "classes."),
+        ([("Identity", {}), ("Softmax", {}), ("Flatten", {"axis": 0})],
+         "Softmax e1, Flatten e2 at the end are left out: they do not change the order of classes."),
+        ([("Squeeze", {})], "Squeeze e0 at the end is left out: it does not change values."),
+        ([("Reshape", (10,))], "Reshape e0 at the end is left out: it does not change values."),
+        ([("Identity", {}), ("Flatten", {})], None),
+    ],
+)  # fmt: skip
+def test_what_stands_at_the_end_need_not_run(ends, note):
+    m = FloatModel()
+    pooled = m.node("Flatten", m.node("GlobalAveragePool", m.conv("x", "a", (6, 3, 3, 3)), "p"), "f")
+    last = m.node("Gemm", [pooled, m.normal(6, 10), m.normal(10)], "scores")
+    for index, (operator, how) in enumerate(ends):
+        if isinstance(how, tuple):
+            last = m.node(operator, [last, m.integers(*how)], f"e{index}")
+        else:
+            last = m.node(operator, last, f"e{index}", **how)
+    model = m.build(last)
+    if ends[-2:-1] == [HALF]:
+        model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    graph = quantise(model, m.data())
+    assert graph.outputs == ("scores",)
+    assert graph.notes == ((note,) if note else ())
+    bare = FloatModel()
+    bare.nodes, bare.initialisers = m.nodes[:4], m.initialisers
+    exact = run_float(bare.build("scores"), m.data()[0])["scores"]
+    assert decibels(exact, integer_outputs(graph, m.data()[0])["scores"]) > 22
+
+
+def test_scores_and_probabilities_are_one_result():
+    """Both are outputs of the model; the network has the scores."""
+    m = FloatModel()
+    scores = m.node("GlobalAveragePool", m.conv("x", "a", (6, 3, 3, 3)), "scores")
+    m.node("Identity", m.node("Softmax", scores, "s", axis=1), "probabilities")
+    graph = quantise(m.build("probabilities", "scores"), m.data())
+    assert graph.outputs == ("scores",)
+
+
+@pytest.mark.parametrize(
+    ("opset", "axis", "message"),
+    [
+        (13, None, r"n_s \(Softmax\): along axis 3 of \[1, 4, 6, 6\]; along the classes, axis 1"),
+        (13, 2, r"n_s \(Softmax\): along axis 2"),
+        (12, 2, r"n_s \(Softmax\): along axis 2"),
+        (12, None, None),
+        (13, 1, None),
+        (13, -3, None),
+    ],
+)
+def test_a_softmax_goes_along_the_classes(opset, axis, message):
+    m = FloatModel(opset=opset)
+    m.node("Softmax", m.conv("x", "a", (4, 3, 3, 3)), "s", **({} if axis is None else {"axis": axis}))
+    if message is None:
+        assert quantise(m.build("s"), m.data()).outputs == ("a",)
+        return
+    with pytest.raises(UnsupportedError, match=message):
+        quantise(m.build("s"), m.data())
+
+
+def test_ends_that_something_else_reads_are_no_ends():
+    m = FloatModel()
+    a = m.node("GlobalAveragePool", m.conv("x", "a", (4, 3, 3, 3)), "p")
+    s = m.node("Identity", m.node("Softmax", a, "s", axis=1), "i")
+    m.node("Concat", [s, a], "y", axis=1)
+    with pytest.raises(UnsupportedError, match=r"n_s \(Softmax\): inside of the network"):
+        quantise(m.build("y", "i"), m.data())

@@ -125,6 +125,35 @@ def test_float_ends():
     assert graph.outputs == ("a",)
 
 
+def test_what_stands_at_the_end_need_not_run():
+    """Real numbers, probabilities, other shapes; the metadata's notes come first."""
+    model = IntegerModel(shape=(1, 2, 3, 3))
+    a = model.conv("x", "a", WEIGHTS)
+    flat = model.node("Flatten", [a], "flat")
+    real = model.node("DequantizeLinear", [flat, model.scale("half", 0.5), "zero"], "real")
+    last = model.node("Identity", [model.node("Softmax", [real], "prob", axis=1)], "y")
+    built = model.build(last)
+    built.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    graph = from_onnx(built, "m")
+    assert [layer.output for layer in graph.layers] == list(graph.outputs) == ["a"]
+    note = (
+        "Flatten flat, DequantizeLinear real, Softmax prob, Identity y at the end are left out: they do not change the "
+        "order of classes."
+    )
+    assert graph.notes == (note,)
+    onnx.helper.set_model_props(built, {"meshloom": metadata(notes=["mine"])})
+    assert from_onnx(built, "m").notes == ("mine", note)
+    model.node("Relu", ["prob"], "z")
+    with pytest.raises(UnsupportedError, match=r"n_flat \(Flatten\): no layer does that"):
+        from_onnx(model.build("y", "z"), "m")
+
+
+def metadata(**changes: object) -> str:
+    """That of a network without anything."""
+    nothing = {"version": 1, "name": "m", "real": True, "steps": {}, "labels": [], "notes": [], "picture": None}
+    return json.dumps(nothing | changes)
+
+
 def test_everything_unsupported_is_listed_at_once():
     model = IntegerModel()
     a = model.conv("x", "a", WEIGHTS, (1.0, 0.3, 1.0))
@@ -195,12 +224,17 @@ BACK = {"to": TensorProto.UINT8}
             "adds 3 tensors",
         ),
         ((("Add", ["x", "x"], "y"),), "8-bit tensors are added by QLinearAdd"),
-        ((("Cast", ["x"], "y", {"to": TensorProto.FLOAT}),), "cast to int32, for additions"),
+        ((("Cast", ["x"], "b", {"to": TensorProto.FLOAT}), ("Floor", ["b"], "y")), "cast to int32, for additions"),
     ],
 )
 def test_additions_that_are_none(nodes, message):
     with pytest.raises(UnsupportedError, match=message):
         from_onnx(int32_chain(*nodes), "m")
+
+
+def test_a_network_has_layers():
+    with pytest.raises(OnnxError, match="m: nothing is left to compute"):
+        from_onnx(int32_chain(("Cast", ["x"], "y", {"to": TensorProto.FLOAT})), "m")
 
 
 def test_a_sum_is_no_output():
