@@ -132,6 +132,9 @@ def run(
         str, typer.Option(metavar="N[,N,N]", help="Of a float model's pictures: it takes (byte - mean) / std.")
     ] = "0",
     std: Annotated[str, typer.Option(metavar="N[,N,N]", help="See --mean; 0..1 by default.")] = "255",
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Names of a network's classes, one on each line.")
+    ] = None,
     per_layer: Annotated[
         bool, typer.Option("--layers", help="Show each layer of a network: cycles, and where the time went.")
     ] = False,
@@ -179,10 +182,13 @@ def run(
     networks = [name for name in names if is_network(name)]
     if (inputs or calibrate) and len(networks) != 1:
         raise typer.BadParameter(f"is for one network; given are {len(networks)}", param_hint="--input")
+    if labels and len(networks) != 1:
+        raise typer.BadParameter(f"is for one network; given are {len(networks)}", param_hint="--labels")
     if networks:
         files = tuple(inputs or ()), tuple(calibrate or ())
         numbers = _numbers(mean, "--mean"), _numbers(std, "--std")
-        names = [NetworkSource(name, *files, *numbers) if name in networks else name for name in names]
+        rest = labels, recorder.path.with_suffix("")
+        names = [NetworkSource(name, *files, *numbers, *rest) if name in networks else name for name in names]
     screen = console()
     try:
         with Reporter(screen) as reporter:

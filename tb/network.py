@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..sched.program.program import Program
 from ..sched.programs import program_of
 from ..sched.schedule import Gemm, Move, Schedule, Vec
 from ..sched.workload.graph import Graph
-from . import attribution, compare, observe
+from . import answers, attribution, compare, observe
 from .ahead.arrivals import arrivals
 from .build import OUTPUT
 from .device import DeviceError, Job, Run
@@ -202,8 +203,10 @@ def _percent(share: attribution.Share) -> dict[str, float]:
     return {name: 100.0 * cycles / total for name, cycles in share.cycles.items()}
 
 
-def row(prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipConfig) -> Row:
-    """Everything that came of a run."""
+def row(
+    prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipConfig, tensors: Path | None = None
+) -> Row:
+    """Everything that came of a run. `tensors`: folder for outputs that are no vectors (None: they are not saved)."""
     made, graph = prepared.made.schedule, prepared.graph
     faults = compare.fault_reports(run, prepared.program, made, chip)
     if run.trace_shortage and not faults:
@@ -211,12 +214,16 @@ def row(prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipC
     records = [] if run.trace_shortage else run.records
     pairs = compare.pair(records, prepared.timeline.executed, prepared.program)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
-    found, layers, shares, answer = Compared(0, 0, 0, ""), (), {}, ""
+    found, layers, shares, said, notes = Compared(0, 0, 0, ""), (), {}, (), list(feed.notes)
     if not faults:
         found = compare_bytes(prepared, run, feed.arrays, chip)
         layers, shares = figures(prepared, run, chip)
-        if graph.labels:
-            answer = label_of(graph, _top1(prepared, run, chip))
+        computed = _results(prepared, run)
+        try:
+            said = answers.outputs(graph, computed, feed, title, tensors)
+        except OSError as error:  # the comparison counts more than the file
+            said = answers.outputs(graph, computed, feed, title, None)
+            notes.append(f"outputs cannot be saved in {tensors}: {error.strerror}")
     return Row(
         workload=title,
         chip=chip.name,
@@ -236,9 +243,11 @@ def row(prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipC
         first_divergence=compare.first_divergence(pairs, made, prepared.program.operation_of_tag, prepared.program),
         network=NetworkFigures(
             picture=feed.name,
-            answer=answer,
+            answer=answers.answer(graph, said),
             expected=label_of(graph, feed.label),
             float_answer=label_of(graph, feed.float_label),
+            outputs=said,
+            notes=tuple(notes),
             macs=graph.total_macs,
             tensors_checked=found.tensors,
             dram_bytes=dram_bytes(prepared, chip),
@@ -249,16 +258,15 @@ def row(prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipC
     )
 
 
-def _top1(prepared: PreparedNetwork, run: Run, chip: ChipConfig) -> int:
-    """The class that the chip's own result names: the channel of the first output with the largest value."""
-    name = prepared.graph.outputs[0]
-    place = 0
+def _results(prepared: PreparedNetwork, run: Run) -> dict[str, NDArray[np.int8]]:
+    """The outputs as they end in DRAM, int8 [1, C, H, W] by name."""
+    found, place = {}, 0
     for tensor in prepared.made.schedule.tensors:
         if tensor.role != "output":
             continue
-        if tensor.name == name:
-            packed = np.concatenate(run.memory[place : place + len(tensor.pieces)])
-            scores = prepared.made.output(name, tensor.layout.unpack(packed).astype(np.int8, copy=False))
-            return int(np.argmax(scores.reshape(-1)))
+        packed = np.concatenate(run.memory[place : place + len(tensor.pieces)])
         place += len(tensor.pieces)
-    raise AssertionError(f"output {name} has no tensor")
+        if tensor.name in prepared.graph.outputs:
+            array = prepared.made.output(tensor.name, tensor.layout.unpack(packed).astype(np.int8, copy=False))
+            found[tensor.name] = array.reshape(prepared.graph.value(tensor.name).shape)
+    return found

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from ..hw.config import tile_position
+from .answers import lines
 from .results import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary, write_atomically
 
 if TYPE_CHECKING:
@@ -215,6 +216,8 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
     if networks:
         to.print(network_table(networks))
         to.print(share_table(networks))
+        for line in (line for row in networks for line in lines(row)):
+            to.print(line, markup=False, soft_wrap=True)
     for row in networks if per_layer else ():
         to.print(layer_table(row))
     for row in results.rows:

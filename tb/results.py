@@ -138,14 +138,38 @@ class LayerFigures(_Record):
         return 100.0 * (self.model_cycles - self.rtl_cycles) / self.rtl_cycles if self.rtl_cycles else None
 
 
+class ClassScore(_Record):
+    """A class by its number, its name if that is known, and its score in the network's own unit."""
+
+    index: Count
+    label: str = ""
+    score: float
+
+
+class OutputFigures(_Record):
+    """One output as the chip computed it, [1, channels, rows, columns].
+
+    `top`: of a vector, the classes with the highest scores. `file`: where any other was saved. `snr_db`: the float
+    model's output over the difference from it, where there is a float model.
+    """
+
+    name: str
+    shape: tuple[Count, Count, Count, Count]
+    top: tuple[ClassScore, ...] = ()
+    file: str | None = None
+    snr_db: float | None = None
+
+
 class NetworkFigures(_Record):
     """What only whole networks have. `answer`, `expected`, `float_answer`: names of classes (that of the RTL, the label
-    that the picture came with, that of the float network), if they are known."""
+    that the picture came with, that of the float network), if they are known. `notes`: on a file of the user's."""
 
     picture: str = ""
     answer: str = ""
     expected: str = ""
     float_answer: str = ""
+    outputs: tuple[OutputFigures, ...] = ()
+    notes: tuple[str, ...] = ()
     macs: Count
     tensors_checked: Count
     dram_bytes: Count

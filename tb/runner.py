@@ -33,8 +33,7 @@ from .build import OUTPUT, build
 from .device import Job, Run, SimulatedDevice
 from .links import figures as link_figures
 from .results import Event, Plan, Row, Stage
-from .sources import Feed, NetworkSource, feeds, is_network, regression_networks
-from .sources import load as load_network
+from .sources import Feed, NetworkSource, is_network, ready, regression_networks
 from .workers import tell, tell_search, workers
 
 #: A run is stopped as hung when it takes this much longer than the model says.
@@ -100,6 +99,7 @@ class NetworkItem:
     prepared: network.PreparedNetwork
     title: str
     feed: Feed
+    tensors: Path | None = None
 
     @property
     def name(self) -> str:
@@ -117,7 +117,7 @@ class NetworkItem:
         return network.job(self.prepared, self.feed.arrays, chip, _PATIENCE, _MARGIN)
 
     def row(self, run: Run, chip: ChipConfig) -> Row:
-        return network.row(self.prepared, self.title, self.feed, run, chip)
+        return network.row(self.prepared, self.title, self.feed, run, chip, self.tensors)
 
 
 def prepare(workload: Workload, chip: ChipConfig, scheduler: str) -> Prepared:
@@ -147,8 +147,7 @@ def _prepare_network(
     source: NetworkSource, chip: ChipConfig, scheduler: str
 ) -> tuple[network.PreparedNetwork, list[Feed]]:
     """A network and its feeds, made in a worker process. Files are read first: a wrong one is told at once."""
-    graph = load_network(source)
-    found = feeds(source, graph)
+    graph, found = ready(source)
     return network.prepare(graph, chip, lambda what: tell(source.title, what), scheduler, tell_search), found
 
 
@@ -215,7 +214,7 @@ def _items(
     """What came back from a worker, ready to run: of a network, once for each of its inputs."""
     match asked, made:
         case NetworkSource(), (prepared, found):
-            return [NetworkItem(prepared, asked.title, feed) for feed in found]
+            return [NetworkItem(prepared, asked.title, feed, asked.tensors) for feed in found]
         case Workload(), (schedule, program, timeline):
             return [Prepared(asked, schedule, program, timeline)]
         case _:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,19 @@ from numpy.typing import NDArray
 from ..sched.workload.graph import Graph, Picture
 from ..sched.workload.layers import WorkloadError
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from ..sched.onnx.quantise import Quantised
+
 
 @dataclass(frozen=True)
 class NetworkSource:
     """A network by built-in name or by the path of an ONNX file, with the files that it is fed, one run for each.
 
     A float model is quantised with `calibration` (if empty: with the inputs). `mean`, `std`: how its pictures are
-    normalised, (byte - mean) / std, one number for all channels or one for each.
+    normalised, (byte - mean) / std, one number for all channels or one for each. `labels`: a file with the name of a
+    class on each line. `tensors`: folder in which outputs are saved that are no vectors.
     """
 
     name: str
@@ -26,6 +33,8 @@ class NetworkSource:
     calibration: tuple[Path, ...] = ()
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (255.0,)
+    labels: Path | None = None
+    tensors: Path | None = field(default=None, compare=False)
 
     @property
     def title(self) -> str:
@@ -35,12 +44,18 @@ class NetworkSource:
 
 @dataclass(frozen=True, eq=False)
 class Feed:
-    """One run's inputs, where they are from, and the class that they show, if that is known (index, or -1)."""
+    """One run's inputs, where they are from, and the class that they show, if that is known (index, or -1).
+
+    `floats`: what the float model that was quantised makes of them, float [1, C, H, W] by name of the network's output.
+    `notes`: what the run is to say about the network's file.
+    """
 
     name: str
     arrays: dict[str, NDArray[np.int8]]
     label: int = -1
     float_label: int = -1
+    floats: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def is_network(name: str) -> bool:
@@ -52,32 +67,125 @@ def is_network(name: str) -> bool:
 
 def load(source: NetworkSource) -> Graph:
     """The network itself; a float model is quantised first. Raises WorkloadError (OnnxError) when that cannot be."""
-    from ..sched.onnx.reader import is_float, read
+    return _network(source)[0]
+
+
+def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
+    """The network and what it is fed, compared with its own file.
+
+    An integer model is run in ONNX Runtime as it is, on the very inputs, and must give every byte that the golden model
+    gives; of a float model, feeds get what it makes of them (its layers are compared when it is quantised). Raises as
+    `load` and `feeds` do, and OnnxError, naming node and tensor, where file and network differ.
+    """
+    graph, model, found = _network(source)
+    made = feeds(source, graph)
+    if model is None:
+        return graph, made
+    if found is None:
+        from ..sched.onnx.original import check_integer
+        from .golden_graph import golden_values
+
+        cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in made)
+        check_integer(model, graph, cases, source.name)
+    else:
+        made = _with_floats(source, model, found, made)
+    return graph, [replace(feed, notes=graph.notes) for feed in made]
+
+
+def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised | None]:
+    """The network; of a file also the model in it, and how its quantisation went if it is a float one."""
+    from ..sched.onnx.labels import labels_in
+    from ..sched.onnx.load import is_float_model, load_model
+    from ..sched.onnx.reader import from_onnx
     from ..sched.workload import zoo
 
+    names = None if source.labels is None else _read_lines(source.labels)
+    model = found = None
     if not source.name.endswith(".onnx"):
-        return zoo.load(source.name)
-    return quantised(source) if is_float(source.name) else read(source.name)
+        graph = zoo.load(source.name)
+    else:
+        model = load_model(source.name)
+        found = _quantised(source, model) if is_float_model(model) else None
+        graph = from_onnx(model, source.name) if found is None else found.graph
+        own = labels_in(model)
+        if not graph.labels and len(own) == _classes(graph):
+            graph = replace(graph, labels=own)
+    if names is not None:
+        if len(names) != _classes(graph):
+            output = graph.value(graph.outputs[0])
+            raise WorkloadError(
+                f"{source.labels}: has {len(names)} lines, output {output.name} of network {graph.name} is "
+                f"{list(output.shape)}; give one label for each class"
+            )
+        graph = replace(graph, labels=names)
+    return graph, model, found
 
 
-def quantised(source: NetworkSource) -> Graph:
-    """The int8 network of a float model. Raises WorkloadError when there is nothing to calibrate it with."""
-    from ..sched.onnx.quantise import quantise
+def _classes(graph: Graph) -> int:
+    """How many classes the first output has scores for; 0 if it is no vector."""
+    value = graph.value(graph.outputs[0])
+    return value.channels if value.height == value.width == 1 else 0
+
+
+def _read_lines(path: Path) -> tuple[str, ...]:
+    try:
+        return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise WorkloadError(f"{path}: cannot be read: {why}; give a text file with one label on each line") from error
+
+
+def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
+    """A float model as an int8 network. Raises WorkloadError when there is nothing to calibrate it with."""
+    from ..sched.onnx.quantise import quantise_with_report
 
     files = source.calibration or source.inputs
     if not files:
         raise WorkloadError(
             f"{source.name}: is a float model; give pictures to calibrate it with (--input or --calibrate)"
         )
+    name = Path(source.name).stem
     arrays = [_real(path) for path in files]
     if all(path.suffix == ".npy" for path in files):
-        return quantise(source.name, arrays)
+        return quantise_with_report(model, arrays, name=name)
     channels = arrays[0].shape[1]
     mean, std = (_per_channel(source, numbers, channels) for numbers in (source.mean, source.std))
     picture = Picture("RGB" if channels == 3 else "L", mean, std)
-    shape = (1, channels, 1, 1)
-    data = [(array - np.reshape(mean, shape)) / np.reshape(std, shape) for array in arrays]
-    return quantise(source.name, [item.astype(np.float32) for item in data], picture=picture)
+    return quantise_with_report(model, [_normalised(source, array) for array in arrays], name=name, picture=picture)
+
+
+def _normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A picture as a float model takes it."""
+    shape = (1, array.shape[1], 1, 1)
+    mean, std = (
+        np.reshape(_per_channel(source, numbers, array.shape[1]), shape) for numbers in (source.mean, source.std)
+    )
+    return ((array - mean) / std).astype(np.float32)
+
+
+def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, made: list[Feed]) -> list[Feed]:
+    """The feeds with what the float model makes of the same files. int8 files are no inputs of a float model."""
+    from ..sched.onnx.original import Original
+
+    graph, done = found.graph, []
+    original = Original(model, source.name, found.origins.values())
+    for path, feed in zip(source.inputs, made, strict=True):
+        x = _real(path)
+        if path.suffix == ".npy":
+            if np.load(path, mmap_mode="r", allow_pickle=False).dtype != np.float32:
+                done.append(feed)
+                continue
+            x = x.reshape(graph.inputs[0].shape)
+        else:
+            x = _normalised(source, x)
+        values = original.run({original.inputs[0]: x})
+        floats = {
+            name: values[origin].astype(np.float64).reshape(graph.value(name).shape)
+            for name, origin in found.origins.items()
+        }
+        best = int(floats[graph.outputs[0]].argmax()) if _classes(graph) > 1 else -1
+        done.append(replace(feed, floats=floats, float_label=best))
+    return done
 
 
 def _per_channel(source: NetworkSource, numbers: tuple[float, ...], channels: int) -> tuple[float, ...]:
@@ -141,10 +249,10 @@ def pictures(name: str) -> tuple[Path, ...]:
 
 
 def label_of(graph: Graph, index: int) -> str:
-    """The name of a class, or its number; empty for -1."""
+    """The name of a class, or `class` and its number; empty for -1."""
     if index < 0:
         return ""
-    return graph.labels[index] if index < len(graph.labels) else str(index)
+    return graph.labels[index] if index < len(graph.labels) else f"class {index}"
 
 
 def regression_networks() -> Sequence[str]:

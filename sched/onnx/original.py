@@ -41,6 +41,8 @@ class Original:
         from onnx import helper
 
         self.name = name
+        known = {item.name for item in model.graph.initializer}
+        self.inputs = [value.name for value in model.graph.input if value.name not in known]
         self.outputs = [value.name for value in model.graph.output]
         self._makers = {output: node for node in model.graph.node for output in node.output if output}
         exposed = onnx.ModelProto()

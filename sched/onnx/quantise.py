@@ -18,7 +18,7 @@ data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,8 @@ class LayerReport:
 class Quantised:
     """A quantised network with a report. `snr_db`: the worst of its outputs. `agreement`: share of the calibration data
     for which the largest of the first output's values is where the float network's is. `equalised`, `clipped`: what was
-    chosen (exponent of the factors; whether activations are clipped where that lessens the error)."""
+    chosen (exponent of the factors; whether activations are clipped where that lessens the error). `origins`: for each
+    output of the graph, the ONNX tensor that it stands for."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]
@@ -70,6 +71,7 @@ class Quantised:
     agreement: float
     equalised: float
     clipped: bool
+    origins: dict[str, str] = field(default_factory=dict)
 
 
 def quantise(
@@ -140,7 +142,7 @@ def quantise_with_report(
     if best is None:
         assert refusal is not None
         raise refusal
-    return best
+    return replace(best, origins=dict(zip(net.outputs, net.origins, strict=True)))
 
 
 # -- calibration data -------------------------------------------------------------------------------------------

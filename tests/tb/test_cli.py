@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -282,6 +283,13 @@ def test_a_bug_keeps_its_traceback(folder: Path, engine: Any) -> None:
         (["run", "resnet8", "ds_cnn", "--input", "wide.png"], "--input: is for one network; given are 2"),
         (["run", "gemm:8x8x8", "--input", "wide.png"], "--input: is for one network; given are 0"),
         (["run", "resnet8", "resnet8/fc", "--calibrate", "x.png", "vww"], "is for one network; given are 2"),
+        (["run", "gemm:8x8x8", "--labels", "wide.png"], "--labels: is for one network; given are 0"),
+        (
+            ["run", "resnet8", "--chip", "tiny", "--labels", "wide.png"],
+            "wide.png: cannot be read: it is no UTF-8",
+        ),
+        (["run", "resnet8", "--chip", "tiny", "--labels", "absent"], "error: absent: cannot be read: No such file"),
+        (["run", "resnet8", "--chip", "tiny", "--labels", "no_dram.toml"], "no_dram.toml: has 3 lines, output fc of"),
         (["run", "resnet8", "--mean", "1,two"], "--mean: '1,two' is not one number, or numbers with commas"),
         (["run", "resnet8", "--std", "1,,2"], "--std: '1,,2' is not one number"),
         (["run", "resnet8", "--std", "1,0"], "--std: '1,0': nothing can be normalised with that"),
@@ -313,10 +321,13 @@ def test_bad_input_exits_with_2_and_says_why(folder: Path, arguments: list[str],
 def test_networks_get_their_files(folder: Path, engine: Any) -> None:
     calls = engine(row())
     options = ["--input", "a.png", "--input", "b.png", "--calibrate", "c.npy", "--mean", "1,2,3", "--std", "64"]
+    options += ["--labels", "l.txt"]
     assert invoke("run", "gemm:8x8x8", "my.onnx", "resnet8/fc", "--chip", "tiny", *options).exit_code == 0
     ((workloads, *_),) = calls
     source = NetworkSource("my.onnx", (Path("a.png"), Path("b.png")), (Path("c.npy"),), (1.0, 2.0, 3.0), (64.0,))
-    assert workloads == ["gemm:8x8x8", source, "resnet8/fc"]
+    assert workloads == ["gemm:8x8x8", replace(source, labels=Path("l.txt")), "resnet8/fc"]
+    (results,) = results_in(folder).glob("2*.json")
+    assert workloads[1].tensors == results.relative_to(folder).with_suffix(""), "tensors lie beside the results"
 
 
 def test_networks_run_whole_and_their_layers_by_a_star(folder: Path, engine: Any) -> None:

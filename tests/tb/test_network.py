@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,31 @@ def test_the_answer_is_that_of_the_chip(row: Row, feed: Feed) -> None:
     assert row.network is not None
     assert row.network.answer == LABELS[int(np.argmax(scores))]
     assert (row.network.picture, row.network.expected, row.network.float_answer) == ("noise.png", "class 4", "class 7")
+
+
+def test_outputs_that_are_no_vectors_are_saved(
+    prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the chip computed them; where they cannot be, the row says so and is there all the same."""
+    monkeypatch.chdir(tmp_path)
+    more = prepared.graph.outputs[1:]
+    assert more
+    found = network.row(prepared, "every", feed, runs["good"], CHIP, Path("kept")).network
+    assert found is not None
+    golden = golden_values(graph(), feed.arrays)
+    for output in found.outputs:
+        value = prepared.graph.value(output.name)
+        if output.file is None:
+            assert output.top[0].index == int(golden[output.name].argmax())
+        else:
+            saved = np.load(tmp_path / output.file)
+            np.testing.assert_array_equal(saved, golden[output.name] * np.float32(value.step or 1))
+    assert any(output.file for output in found.outputs)
+    (tmp_path / "file").write_text("")
+    found = network.row(prepared, "every", feed, runs["good"], CHIP, Path("file")).network
+    assert found is not None
+    assert not any(output.file for output in found.outputs)
+    assert found.notes == ("outputs cannot be saved in file: File exists",)
 
 
 def test_the_model_knows_the_cycles(row: Row) -> None:

@@ -55,6 +55,8 @@ LAYERS = [
 NETWORK = {
     "picture": "cat.png", "answer": "cat", "expected": "dog", "macs": 900, "tensors_checked": 2,
     "dram_bytes": 5_000_000,
+    "outputs": [{"name": "y", "shape": [1, 2, 1, 1], "top": [{"index": 1, "label": "cat", "score": 0.5}]}],
+    "notes": ["Softmax s at the end is left out."],
     "spilled": ["p"], "layers": LAYERS, "shares": {"compute": 25.0, "idle": 75.0},
 }  # fmt: skip
 LINKS = [{"tile": 1, "port": "east", "busy": 3000, "blocked": 1000, "cycles": 10_000}]
@@ -189,7 +191,7 @@ def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
     first = values["rows"][0]
     whole, held = first["network"], first["congestion"]
     inner = [first["fault_reports"][0], first["first_divergence"], whole, whole["layers"][0], first["links"][0]]
-    inner += [held, held["sources"][0], held["packets"]]
+    inner += [whole["outputs"][0], whole["outputs"][0]["top"][0], held, held["sources"][0], held["packets"]]
     for record in (values, values["summary"], first, *inner):
         assert set(record) <= documented, "docs/results/README.md does not explain a field"
 
@@ -315,9 +317,10 @@ def test_tables_of_networks(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert [cell.strip() for cell in re.split("[│]", line)[1:-1]] == [
         "[odd]", "cat.png", "cat", "dog", "-", "0.0", "5.00", "2", "1", "2.00 %",
     ]  # fmt: skip
-    (line,) = [line for line in shown.splitlines() if line.startswith("[odd]")]
+    (line,) = [line for line in shown.splitlines() if line.startswith("[odd] ")]
     assert line.split() == ["[odd]", "cat.png", "25.0", *["0.0"] * 8, "75.0"]
     assert "max_pool" not in shown, "layers are shown if asked for"
+    assert "[odd], cat.png: best of y: cat 0.5\n[odd], cat.png: Softmax s at the end is left out.\n" in shown
     report.print_results(results, report.console(), per_layer=True)
     shown = capsys.readouterr().out
     assert shown.count("layer by layer") == 1

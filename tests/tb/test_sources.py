@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,32 @@ import onnx
 import pytest
 from PIL import Image
 
+from meshloom.hw.config import load as load_chip
+from meshloom.sched.onnx import windows
 from meshloom.sched.onnx.errors import OnnxError
+from meshloom.sched.onnx.labels import labels_in
+from meshloom.sched.onnx.original import check_integer
 from meshloom.sched.onnx.writer import to_onnx
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.tb import runner
 from meshloom.tb.golden_graph import golden_values
 from meshloom.tb.pictures import InputError
-from meshloom.tb.sources import Feed, NetworkSource, feeds, is_network, label_of, load, pictures, regression_networks
+from meshloom.tb.sources import (
+    Feed,
+    NetworkSource,
+    feeds,
+    is_network,
+    label_of,
+    load,
+    pictures,
+    ready,
+    regression_networks,
+)
 
-from ..sched.float_models import FloatModel
+from ..sched.float_models import FloatModel, run_float
+from ..sched.integer_models import IntegerModel
 from ..sched.network_graphs import every_kind
 from ..sched.random_graphs import random_graph
 
@@ -64,8 +81,8 @@ def test_labels_have_names() -> None:
     graph = zoo.load("resnet8")
     assert label_of(graph, 3) == "cat"
     assert label_of(graph, -1) == ""
-    assert label_of(graph, 99) == "99", "a class without a name"
-    assert label_of(every_kind(10, 5), 2) == "2"
+    assert label_of(graph, 99) == "class 99", "a class without a name"
+    assert label_of(every_kind(10, 5), 2) == "class 2"
 
 
 def said(graph: Graph) -> tuple[str, tuple[float, ...], tuple[float, ...]]:
@@ -249,3 +266,150 @@ def test_unknown_and_missing_networks() -> None:
         load(NetworkSource("resnet9"))
     with pytest.raises(OnnxError, match=r"absent.onnx: cannot be read"):
         load(NetworkSource("absent.onnx"))
+
+
+# -- the file is the reference ------------------------------------------------------------------------------------
+
+
+def integer_file(folder: Path) -> Path:
+    """Padding SAME_LOWER, a float input and probabilities: to be read with care."""
+    model = IntegerModel(shape=(1, 3, 8, 8))
+    w = np.random.default_rng(1).integers(-128, 128, (6, 3, 3, 3)).astype(np.int8)
+    q = model.node("QuantizeLinear", ["x", model.scale("in", 2.0**-7), "zero"], "q")
+    a = model.conv(q, "a", w, (2.0**-7, 2.0**-7, 2.0**-4), auto_pad="SAME_LOWER", strides=[2, 2])
+    real = model.node("DequantizeLinear", [a, model.scale("out", 2.0**-4), "zero"], "real")
+    built = model.build(model.node("Softmax", [real], "y", axis=1), element=onnx.TensorProto.FLOAT)
+    built.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    onnx.save(built, folder / "integer.onnx")
+    return folder / "integer.onnx"
+
+
+def array(folder: Path, dtype: type = np.float32) -> Path:
+    path = folder / f"{np.dtype(dtype).name}.npy"
+    np.save(path, np.random.default_rng(2).normal(0, 60, (1, 3, 8, 8)).astype(np.int8).astype(dtype))
+    return path
+
+
+def test_an_integer_file_is_run_as_it_is(tmp_path: Path) -> None:
+    source = NetworkSource(str(integer_file(tmp_path)), (array(tmp_path), array(tmp_path, np.int8)))
+    graph, (first, second) = ready(source)
+    assert graph.outputs == ("a",)
+    assert first.notes == ("Softmax y at the end is left out: it does not change the order of classes.",)
+    assert (first.floats, second.floats) == ({}, {})
+
+
+def test_what_was_misread_in_an_integer_file_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padding at the wrong end would be in the chip and in the golden model alike."""
+    right = windows.sliding_window
+
+    def wrong(attributes: dict[str, Any], *more: Any) -> Any:
+        return right(attributes | {"auto_pad": "SAME_UPPER"}, *more)
+
+    def never(*_: Any) -> None:
+        raise AssertionError("nothing is to be scheduled")
+
+    monkeypatch.setattr("meshloom.sched.onnx.reader.sliding_window", wrong)
+    monkeypatch.setattr(runner.network, "prepare", never)
+    source = NetworkSource(str(integer_file(tmp_path)), (array(tmp_path),))
+    with pytest.raises(
+        OnnxError, match=r"integer.onnx: node n_a \(QLinearConv\): misread: tensor 'a' at \[0, 0, "
+    ):
+        runner._prepare_network(source, load_chip("tiny"), "loop_order")
+
+
+@pytest.mark.parametrize("name", ["resnet8", "ds_cnn", "vww", "minilm_block"])
+def test_built_in_files_are_read_right(name: str) -> None:
+    """The trained networks' own files in ONNX Runtime, on their own inputs."""
+    graph = zoo.load(name)
+    (feed,) = feeds(NetworkSource(name), graph)
+    check_integer(onnx.load(zoo.file(name)), graph, [(feed.arrays, golden_values(graph, feed.arrays))], name)
+
+
+def test_feeds_of_a_float_file_know_what_it_says_itself(tmp_path: Path) -> None:
+    """As ONNX Runtime computes it, before the softmax that is left out."""
+    m = FloatModel()
+    scores = m.node("GlobalAveragePool", m.conv("x", "c", (6, 3, 3, 3)), "scores")
+    model = m.build(m.node("Softmax", scores, "y", axis=1))
+    onnx.save(model, tmp_path / "float.onnx")
+    shown = (picture(tmp_path / "a.png"), picture(tmp_path / "b.png", seed=1))
+    graph, made = ready(NetworkSource(str(tmp_path / "float.onnx"), shown, mean=(127.5,), std=(64.0,)))
+    for path, feed in zip(shown, made, strict=True):
+        x = (np.asarray(Image.open(path), np.float32).transpose(2, 0, 1)[None] - 127.5) / 64
+        exact = run_float(m.build("scores"), x.astype(np.float32))["scores"]
+        np.testing.assert_allclose(feed.floats["scores"], exact, rtol=1e-5)
+        assert feed.float_label == exact.argmax()
+        assert feed.notes == graph.notes == (
+            "Softmax y at the end is left out: it does not change the order of classes.",
+        )  # fmt: skip
+        (value,) = graph.inputs
+        found = golden_values(graph, feed.arrays)["scores"] * graph.value("scores").step
+        np.testing.assert_allclose(found, exact, atol=0.05)
+        assert value.name == "x"
+
+
+def test_arrays_of_a_float_file(tmp_path: Path) -> None:
+    """float32 is what the model takes; int8 is the quantised input, of which the model knows nothing."""
+    m = FloatModel()
+    onnx.save(m.build(m.conv("x", "c", (6, 3, 3, 3))), tmp_path / "float.onnx")
+    real, bytes_ = array(tmp_path), array(tmp_path, np.int8)
+    _, made = ready(NetworkSource(str(tmp_path / "float.onnx"), (real, bytes_), (real,)))
+    assert made[0].floats["c"].shape == (1, 6, 6, 6)
+    assert made[0].float_label == -1, "no vector"
+    assert made[1].floats == {}
+
+
+# -- labels -------------------------------------------------------------------------------------------------------
+
+
+def labelled(folder: Path, key: str, text: str) -> NetworkSource:
+    model = onnx.load(float_file(folder))
+    onnx.helper.set_model_props(model, {key: text})
+    onnx.save(model, folder / "small.onnx")
+    return NetworkSource(str(folder / "small.onnx"), (picture(folder / "shown.png"),))
+
+
+SIX = ("a b", "c", "d", "e", "ü", "g")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("names", "{0: 'a b', 1: 'c', 2: 'd', 3: 'e', 4: 'ü', 5: 'g'}"),
+        ("labels", '["a b", "c", "d", "e", "ü", "g"]'),
+        ("Classes", '{"1": "c", "0": "a b", "2": "d", "3": "e", "4": "ü", "5": "g"}'),
+        ("class_names", "a b, c, d, e, ü, g"),
+        ("labels", "a b\nc\nd\ne\nü\ng\n"),
+    ],
+)
+def test_labels_in_the_metadata(key: str, text: str, tmp_path: Path) -> None:
+    assert load(labelled(tmp_path, key, text)).labels == SIX
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{0: 'a', 2: 'b'}", "{'x': 'y'}", "[1, 2]", "[[]]", "{", "__import__('os')", "17", "a,,b", "(" * 9999, "a, b"],
+)
+def test_metadata_that_are_no_labels(text: str, tmp_path: Path) -> None:
+    """Nothing is run, nothing fails; labels for another number of classes are not these."""
+    assert load(labelled(tmp_path, "labels", text)).labels == ()
+
+
+def test_labels_of_a_file_go_first(tmp_path: Path) -> None:
+    source = labelled(tmp_path, "labels", ",".join("uvwxyz"))
+    (tmp_path / "labels.txt").write_text("\n".join(SIX) + "\n", encoding="utf-8")
+    assert load(replace(source, labels=tmp_path / "labels.txt")).labels == SIX
+    assert labels_in(onnx.load(source.name)) == tuple("uvwxyz")
+
+
+def test_there_is_a_label_for_each_class(tmp_path: Path) -> None:
+    source = replace(labelled(tmp_path, "x", ""), labels=tmp_path / "labels.txt")
+    with pytest.raises(WorkloadError, match=r"labels.txt: cannot be read: No such file"):
+        load(source)
+    (tmp_path / "labels.txt").write_text("a\nb\n")
+    message = (
+        r"labels.txt: has 2 lines, output pooled of network small is \[1, 6, 1, 1\]; give one label for each"
+    )
+    with pytest.raises(WorkloadError, match=message):
+        load(source)

@@ -1,0 +1,54 @@
+"""Names of classes that a model brings in its metadata."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+#: Keys under which exporting programs put them.
+KEYS = ("labels", "names", "classes", "class_names")
+
+
+def labels_in(model: ModelProto) -> tuple[str, ...]:
+    """The names in the order of the classes; none if there are none that can be read.
+
+    Known forms: a list or a mapping from numbers to names (JSON, or as Python prints it), lines, a line with commas.
+    """
+    texts = {item.key.lower(): item.value for item in model.metadata_props}
+    for key in KEYS:
+        if found := _parse(texts.get(key, "")):
+            return found
+    return ()
+
+
+def _parse(text: str) -> tuple[str, ...]:
+    value: Any = None
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text.strip())
+            break
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    if isinstance(value, dict):
+        try:
+            numbered = {int(index): name for index, name in value.items()}
+        except (ValueError, TypeError):
+            return ()
+        if sorted(numbered) != list(range(len(numbered))):
+            return ()
+        return _names(numbered[index] for index in range(len(numbered)))
+    if isinstance(value, list | tuple):
+        return _names(value)
+    if value is not None or text.strip()[:1] in ("[", "{", "("):
+        return ()
+    return _names(text.strip().splitlines() if "\n" in text.strip() else text.split(","))
+
+
+def _names(items: Iterable[Any]) -> tuple[str, ...]:
+    found = tuple(item.strip() if isinstance(item, str) else "" for item in items)
+    return found if len(found) > 1 and all(found) else ()

@@ -1,0 +1,104 @@
+"""What a network says: the best classes of a vector, other tensors in files, what is left of the float model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshloom.sched.workload.graph import Graph, Layer, Value, Window
+from meshloom.tb import answers
+from meshloom.tb.results import NetworkFigures, OutputFigures, Row
+from meshloom.tb.sources import Feed
+
+SCORES = np.array([3, 9, -128, 9, 127, 0, 3], np.int8).reshape(1, 7, 1, 1)
+MAP = np.arange(-8, 8, dtype=np.int8).reshape(1, 1, 4, 4)
+COMPUTED = {"scores": SCORES, "map": MAP}
+
+
+def graph(*outputs: str, **changes: Any) -> Graph:
+    """A vector of 7 scores with a step of 0.25 and a map of 4 x 4 with one of 0.5, both pools of one pixel."""
+    layers = (Layer("max_pool", "scores", ("x",), Window()), Layer("max_pool", "map", ("y",), Window()))
+    inputs = (Value("x", 7, 1, 1), Value("y", 1, 4, 4))
+    return Graph("net", inputs, layers, outputs, **({"steps": {"scores": 0.25, "map": 0.5}, "real": True} | changes))
+
+
+def outputs(net: Graph, folder: Path | None = None, **more: Any) -> tuple[OutputFigures, ...]:
+    return answers.outputs(net, COMPUTED, Feed("a cat.png", {}, **more), "my net", folder)
+
+
+def test_a_vector_names_its_five_best_classes() -> None:
+    (found,) = outputs(graph("scores"))
+    assert (found.name, found.shape, found.file, found.snr_db) == ("scores", (1, 7, 1, 1), None, None)
+    best = [(each.index, each.label, each.score) for each in found.top]
+    assert best == [(4, "", 31.75), (1, "", 2.25), (3, "", 2.25), (0, "", 0.75), (6, "", 0.75)], "the first of equals"
+    assert answers.answer(graph("scores"), (found,)) == "class 4"
+
+
+def test_classes_have_their_labels() -> None:
+    named = graph("scores", labels=tuple("abcdefg"))
+    found = outputs(named)
+    assert [each.label for each in found[0].top] == list("ebdag")
+    assert answers.answer(named, found) == "e"
+
+
+def test_labels_are_those_of_the_first_output() -> None:
+    named = graph("map", "scores", labels=tuple("abcdefg"))
+    found = outputs(named)
+    assert answers.answer(named, found) == ""
+    assert {each.label for each in found[1].top} == {""}
+
+
+def test_scores_without_a_step_are_those_of_the_tensor() -> None:
+    assert outputs(graph("scores", steps={}))[0].top[0].score == 127
+
+
+def test_random_weights_say_nothing() -> None:
+    assert outputs(graph("scores", "map", real=False)) == ()
+    assert answers.answer(graph("scores", real=False), ()) == ""
+
+
+@pytest.mark.parametrize(("steps", "right"), [({"map": 0.5}, (MAP * 0.5).astype(np.float32)), ({}, MAP)])
+def test_other_outputs_are_saved(
+    steps: dict[str, float], right: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (found,) = outputs(graph("map", steps=steps), Path("results") / "run")
+    assert (found.shape, found.top, found.file) == ((1, 1, 4, 4), (), "results/run/my_net-a_cat.png-map.npy")
+    saved = np.load(tmp_path / found.file)
+    assert saved.dtype == right.dtype
+    np.testing.assert_array_equal(saved, right)
+    assert len(list(tmp_path.rglob("*.*"))) == 1, "nothing half-written is left"
+    assert outputs(graph("map"))[0].file is None
+
+
+def test_the_noise_of_quantisation_is_told() -> None:
+    exact = SCORES * 0.25 + np.array([0, 0, 0.5, 0, 0, 0, 0]).reshape(1, 7, 1, 1)
+    (found,) = outputs(graph("scores"), floats={"scores": exact})
+    assert found.snr_db == pytest.approx(10 * np.log10((exact**2).sum() / 0.25))
+    assert outputs(graph("scores"), floats={"scores": SCORES * 0.25})[0].snr_db is None, "no noise, no ratio"
+
+
+def test_lines_for_people() -> None:
+    row = Row(
+        workload="my_net", chip="tiny", scheduler="network", simulator="verilator",
+        network=NetworkFigures(
+            picture="cat.png", macs=1, tensors_checked=1, dram_bytes=1, layers=(), shares={},
+            notes=("Softmax s is left out.",),
+            outputs=(
+                *outputs(graph("scores", labels=("hat", "", *"cdefg")), floats={"scores": SCORES * 0.25 + 0.5}),
+                *outputs(graph("map")),
+                outputs(graph("map"))[0].model_copy(update={"file": "results/x.npy"}),
+            ),
+        ),
+    )  # fmt: skip
+    assert answers.lines(row) == [
+        "my_net, cat.png: best of scores: e 31.75, class 1 2.25, d 2.25, hat 0.75, g 0.75; SNR against the float model "
+        f"{row.network.outputs[0].snr_db:.1f} dB",  # pyright: ignore[reportOptionalMemberAccess]
+        "my_net, cat.png: output map [1, 1, 4, 4] was not saved",
+        "my_net, cat.png: output map [1, 1, 4, 4] is in results/x.npy",
+        "my_net, cat.png: Softmax s is left out.",
+    ]
+    assert answers.lines(row.model_copy(update={"network": None})) == []
