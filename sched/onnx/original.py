@@ -166,8 +166,10 @@ def check_float(model: ModelProto, net: FloatNet, data: Sequence[Arrays], feeds:
     original = Original(model, net.name, [*net.shapes, *net.origins])
     tolerance = HALF_TOLERANCE if _has_halves(model) else TOLERANCE
     layers = {layer.output: layer for layer in net.layers}
-    compared = layers | {origin: layers[name] for name, origin in zip(net.outputs, net.origins, strict=True)}
-    ours = None
+    ends = zip(net.outputs, net.origins, strict=True)  # an output may be an input, renamed
+    compared = layers | {origin: layers[name] for name, origin in ends if name in layers}
+    most = {layer.output: _most(layer) for layer in net.layers}
+    ours, wanted = None, set()
     for index, (item, feed) in enumerate(zip(data, feeds, strict=True)):
         theirs = original.run(item)
         given = layers.keys() & theirs.keys()  # the parts of a SpaceToDepth have no name in the file
@@ -185,7 +187,9 @@ def check_float(model: ModelProto, net: FloatNet, data: Sequence[Arrays], feeds:
                 continue
             if not np.all(np.isfinite(right)):
                 raise OnnxError(f"{net.name}: tensor {tensor!r} is not finite{where}; mend the weights or the data")
-            bound = tolerance * float(np.abs(right).max()) + DIGITS * _sums(layer, operands)
+            weights, bias = most[layer.output]
+            sums = weights * _largest(layer, operands) + bias
+            bound = tolerance * float(np.abs(right).max()) + DIGITS * sums
             _same_reals(original, tensor, right, found[layer.output], bound, operands, where)
 
 
@@ -204,12 +208,16 @@ def _has_halves(model: ModelProto) -> bool:
     return any(kind in halves for kind in types)
 
 
-def _sums(layer: FloatLayer, operands: Arrays) -> float:
-    """Bound of what a layer adds up, without signs; of a part that the file does not have, 0."""
-    largest = max(float(np.abs(operands[name]).max()) if name in operands else 0.0 for name in layer.inputs)
+def _most(layer: FloatLayer) -> tuple[float, float]:
+    """The largest sum of a filter's weights, without signs, and the largest bias; (1, 0) if it multiplies nothing."""
     if layer.w is None or layer.bias is None:
-        return largest
-    return float((np.abs(layer.w).sum(axis=(1, 2, 3)) * largest + np.abs(layer.bias)).max())
+        return 1.0, 0.0
+    return float(np.abs(layer.w).sum(axis=(1, 2, 3)).max()), float(np.abs(layer.bias).max())
+
+
+def _largest(layer: FloatLayer, operands: Arrays) -> float:
+    """The largest value of a layer's operands; 0 for parts that the file does not have."""
+    return max(float(np.abs(operands[name]).max()) if name in operands else 0.0 for name in layer.inputs)
 
 
 def _four(array: NDArray[Any]) -> NDArray[Any]:

@@ -346,7 +346,7 @@ LAYER = LayerFigures(
 
 def test_tables_of_networks_are_readable_in_a_log(folder: Path, engine: Any) -> None:
     """Every number whole and every head whole in a width of 176, with long names and large numbers."""
-    names = {
+    names: dict[str, Any] = {
         "picture": "imagenet_00_243.png",
         "answer": "black-and-tan coonhound",
         "expected": "American Staffordshire",

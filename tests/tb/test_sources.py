@@ -313,9 +313,7 @@ def test_what_was_misread_in_an_integer_file_is_told_before_anything_is_made(
     monkeypatch.setattr("meshloom.sched.onnx.reader.sliding_window", wrong)
     monkeypatch.setattr(runner.network, "prepare", never)
     source = NetworkSource(str(integer_file(tmp_path)), (array(tmp_path),))
-    with pytest.raises(
-        OnnxError, match=r"integer.onnx: node n_a \(QLinearConv\): misread: tensor 'a' at \[0, 0, "
-    ):
+    with pytest.raises(OnnxError, match=r"integer.onnx: node n_a \(QLinearConv\): misread: tensor 'a' at \[0, 0, "):
         runner._prepare_network(source, load_chip("tiny"), "loop_order")
 
 
@@ -408,8 +406,6 @@ def test_there_is_a_label_for_each_class(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=r"labels.txt: cannot be read: No such file"):
         load(source)
     (tmp_path / "labels.txt").write_text("a\nb\n")
-    message = (
-        r"labels.txt: has 2 lines, output pooled of network small is \[1, 6, 1, 1\]; give one label for each"
-    )
+    message = r"labels.txt: has 2 lines, output pooled of network small is \[1, 6, 1, 1\]; give one label for each"
     with pytest.raises(WorkloadError, match=message):
         load(source)
