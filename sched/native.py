@@ -3,9 +3,10 @@
 There is one definition of the model. Compiled it runs several times as fast and says the same to the cycle; where it is
 not compiled, or when MESHLOOM_PURE is set, Python runs it. `python -m meshloom.sched.native` compiles it.
 
-Compiled code cannot be stale: it lies in `sched/model/_native/`, in a folder named by a digest of the sources that it
-was made from, and `sched/model/__init__.py` looks into the folder of the present ones and nowhere else. An edited
-source runs as Python until it is compiled.
+Compiled code cannot be stale: it lies in `sched/model/_native/` (that of an installed package in `native/` of the
+cache, see `sched.cache`), in a folder named by a digest of the sources that it was made from, and
+`sched/model/__init__.py` looks into the folder of the present ones and nowhere else. An edited source runs as Python
+until it is compiled.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from time import time
+
+from . import cache
 
 #: Set to anything but 0: Python runs the model.
 PURE = "MESHLOOM_PURE"
@@ -101,7 +104,8 @@ def _sources(model: Path) -> list[Path]:
 
 def _home(model: Path) -> Path:
     """Of all that has been compiled for this interpreter."""
-    return model / "_native" / _SUFFIX.removesuffix(".so").strip(".")
+    installed = model == MODEL and cache.checkout() is None
+    return (cache.root() / "native" if installed else model / "_native") / _SUFFIX.removesuffix(".so").strip(".")
 
 
 def _compiler() -> str:

@@ -14,11 +14,12 @@ from importlib import metadata
 from pathlib import Path
 
 from ..hw.config import ChipConfig
+from ..sched import cache
 
 SIMULATORS = ("verilator", "icarus")
 ROOT = Path(__file__).resolve().parents[1]
-#: Output only ever goes below this folder.
-OUTPUT = ROOT / "sim_build"
+#: What can be made again lies below this folder: `sim_build/` of a checkout, or the user's cache (`sched.cache`).
+OUTPUT = cache.root()
 
 #: Verilator's default is -Os; a split build needs the header flag.
 _MAKE_FLAGS = "OPT_FAST=-O3 OPT_GLOBAL=-O2 CFG_CXXFLAGS_PCH_I=-include CXX={cxx} LINK={cxx}"

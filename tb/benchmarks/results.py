@@ -10,10 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ...sched import cache
 from ..build import ROOT
 from ..results import environment, write_atomically
 
-FOLDER = ROOT / "docs" / "results"
+#: Pages belong to the repository; those of an installed package to the folder that it runs in.
+FOLDER = ROOT / "docs" / "results" if cache.checkout() else Path("sim_build", "bench")
 
 
 @dataclass(frozen=True)
