@@ -262,6 +262,7 @@ def schedule(
     layers = find(workload)
     from meshloom.sched.program import image
     from meshloom.sched.program.lower import lower
+    from meshloom.sched.room import check_room
     from meshloom.sched.scheduler import find as find_scheduler
 
     from .build import OUTPUT
@@ -272,7 +273,9 @@ def schedule(
     screen = console()
     with searching(screen) as tell:
         make = find_scheduler(with_budget(scheduler, budget), OUTPUT / "schedules", tell=tell)
-        made = [(layer, make(layer.shape, config, layer.data().scale)) for layer in layers]
+        for layer in layers:
+            check_room(layer.shape, config)
+        made = [(layer, make(layer.shape, config, layer.scale)) for layer in layers]
     screen.print(prediction_table([(layer.shape, one) for layer, one in made], config))
     for layer, one in made:
         if show:

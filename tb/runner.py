@@ -23,6 +23,7 @@ from ..sched.model.predict import prediction
 from ..sched.model.timeline import Timeline, play
 from ..sched.program.program import Program
 from ..sched.programs import program_of
+from ..sched.room import check_room
 from ..sched.schedule import Schedule
 from ..sched.scheduler import find as find_scheduler
 from ..sched.workload.catalog import Workload, find, regression
@@ -123,7 +124,8 @@ class NetworkItem:
 def prepare(workload: Workload, chip: ChipConfig, scheduler: str) -> Prepared:
     """Schedules, lowers, checks and predicts one workload. Raises what those raise on bad input."""
     make = find_scheduler(scheduler, OUTPUT / "schedules", tell=tell_search)
-    made = make(workload.shape, chip, workload.data().scale)
+    check_room(workload.shape, chip)
+    made = make(workload.shape, chip, workload.scale)
     program = program_of(made, chip)
     timeline = play(program, chip)
     made = made.model_copy(update={"predicted": prediction(made, program, timeline)})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from . import networks, resnet8, shapes, zoo
-from .layers import ConvShape, LayerData, WorkloadError, random_data
+from .layers import ConvShape, LayerData, WorkloadError, random_data, random_scale
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,11 @@ class Workload:
     def data(self) -> LayerData:
         """The layer's numbers, made or read anew at each call."""
         return self._load(self.shape)
+
+    @property
+    def scale(self) -> int:
+        """The requantisation's multiplier: all that schedulers want of the numbers. Random data is not drawn for it."""
+        return self.data().scale if self.real else random_scale(self.shape)
 
 
 @cache

@@ -150,6 +150,18 @@ class LayerData:
             raise WorkloadError(f"layer {shape.name}: scale = {self.scale} must be in 0..{SCALE_LIMIT}")
 
 
+def _deviation(shape: ConvShape) -> float:
+    """Standard deviation of the sums of random data."""
+    # A uniform int8 has a mean square of (256**2 + 2) / 12, products of two independent ones its square.
+    return (256**2 + 2) / 12 * shape.depth**0.5
+
+
+def random_scale(shape: ConvShape) -> int:
+    """`random_data(shape).scale`: it follows from the shape alone."""
+    # sums and biases together have a variance of deviation**2 * (1 + 1/3)
+    return max(1, round(42 * 2**SCALE_SHIFT / (_deviation(shape) * (4 / 3) ** 0.5)))
+
+
 def random_data(shape: ConvShape) -> LayerData:
     """Data over the full int8 range, the same for the same name on every machine and NumPy version.
 
@@ -167,10 +179,6 @@ def random_data(shape: ConvShape) -> LayerData:
 
     x = draw(shape.x_shape, "<i1").astype(np.int8)
     w = draw(shape.w_shape, "<i1").astype(np.int8)
-    # A uniform int8 has a mean square of (256**2 + 2) / 12, products of two independent ones its square.
-    deviation = (256**2 + 2) / 12 * shape.depth**0.5
-    bias = draw((shape.out_channels,), "<i4").astype(np.int64) * int(deviation * 2) >> 32
+    bias = draw((shape.out_channels,), "<i4").astype(np.int64) * int(_deviation(shape) * 2) >> 32
     bias[bias == 0] = 1
-    # sums and biases together have a variance of deviation**2 * (1 + 1/3)
-    scale = max(1, round(42 * 2**SCALE_SHIFT / (deviation * (4 / 3) ** 0.5)))
-    return LayerData(shape, x, w, bias.astype(np.int32), scale)
+    return LayerData(shape, x, w, bias.astype(np.int32), random_scale(shape))

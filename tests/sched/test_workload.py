@@ -14,6 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from meshloom.hw.config import load
+from meshloom.sched.loop_order.problem import DoesNotFit
+from meshloom.sched.room import check_room, least_bytes
 from meshloom.sched.workload import catalog, networks, resnet8, shapes, zoo
 from meshloom.sched.workload.layers import ConvShape, LayerData, WorkloadError, gemm_shape, random_data
 from meshloom.sched.workload.layout import (
@@ -229,6 +232,37 @@ def test_random_data_is_the_same_everywhere():
     assert digest.hexdigest() == "59acbb634de899528c8d24d38d094fcea08820cc06912196aec51521aef3eef0"
     assert {data.x.min(), data.x.max(), data.w.min(), data.w.max()} == {-128, 127}
     assert data.bias.all()
+
+
+@pytest.mark.parametrize("name", ["resnet8/conv1", "resnet8/fc", "gemm:33x5x77", "conv:7x7x33-5,k5,p2"])
+def test_the_scale_is_that_of_the_data(name: str):
+    (workload,) = catalog.find(name)
+    assert workload.scale == workload.data().scale
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("gemm:1000000x1000000x1000000", "take a smaller one"),
+        ("conv:99999999999x99999999999x512-512,k3,p1", "take a smaller one"),
+        ("gemm:1x5000000x1", r"give the chip's \[dram\] at least words = 7500001"),
+    ],
+)
+def test_of_layers_larger_than_dram_nothing_is_drawn(name: str, mend: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(np.random, "PCG64", None)
+    (workload,) = catalog.find(name)
+    assert workload.scale >= 1
+    with pytest.raises(DoesNotFit, match=rf"{name} is too big for chip tiny: its tensors .*; {mend}$"):
+        check_room(workload.shape, load("tiny"))
+
+
+def test_a_layer_may_just_fill_dram():
+    """x, w, biases and y, in words of 4 bytes."""
+    shape, chip = gemm_shape("g", 4, 3, 3), load("tiny")
+    assert least_bytes(shape) == 12 + 9 + 12 + 12
+    check_room(shape, chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": 12})}))
+    with pytest.raises(DoesNotFit, match="words = 12"):
+        check_room(shape, chip.model_copy(update={"dram": chip.dram.model_copy(update={"words": 11})}))
 
 
 # -- names --------------------------------------------------------------------------------------------------------

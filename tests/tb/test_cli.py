@@ -296,6 +296,10 @@ def test_a_bug_keeps_its_traceback(folder: Path, engine: Any) -> None:
         (["run", "resnet8", "--mean", "inf"], "--mean: 'inf': nothing can be normalised with that"),
         (["workloads", "vgg16/conv4_9"], "error: unknown workload 'vgg16/conv4_9': did you mean"),
         (["schedule", "lenet", "--chip", "tiny"], "error: unknown workload 'lenet'"),
+        (
+            ["schedule", "gemm:1000000x1000000x1000000", "--chip", "tiny"],
+            "error: layer gemm:1000000x1000000x1000000 is too big for chip tiny: its tensors take",
+        ),
         (["check", "absent.json"], "error: absent.json: cannot be read"),
         (["check", "broken.toml.json"], "error: broken.toml.json"),
         (["nonsense"], "nonsense"),
