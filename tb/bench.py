@@ -36,6 +36,8 @@ INPUTS = {
     "observe": 1,
     "request": 1,
 }
+#: File that the simulation writes as soon as the chip is there.
+STARTED = "started"
 OUTPUTS = {
     "loaded": 1,
     "ran": 1,

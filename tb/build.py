@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import re
 import shutil
 import sys
@@ -15,8 +16,12 @@ from pathlib import Path
 
 from ..hw.config import ChipConfig
 from ..sched import cache
+from .exits import ToolError
+from .kept import KeptError, Recipe, Tell, kept
 
-SIMULATORS = ("verilator", "icarus")
+#: What is run of each simulator, in its folder.
+PROGRAMS = {"verilator": ("model/bench",), "icarus": ("model/sim.vvp",)}
+SIMULATORS = tuple(PROGRAMS)
 ROOT = Path(__file__).resolve().parents[1]
 #: What can be made again lies below this folder: `sim_build/` of a checkout, or the user's cache (`sched.cache`).
 OUTPUT = cache.root()
@@ -43,7 +48,7 @@ _VERILATOR_FLAGS = [
 ]
 
 
-class BuildError(RuntimeError):
+class BuildError(ToolError):
     """A simulator could not be built; the message names the tool and where its output is."""
 
 
@@ -59,10 +64,9 @@ class Build:
 
 
 def sources_digest(config: ChipConfig, simulator: str, waves: bool) -> str:
-    """Content hash over chip, gateware, bench, tools and flags."""
-    found = hashlib.sha256(
-        f"{config.digest} {simulator} {waves} {_VERILATOR_FLAGS} {_compiler()} {_compiler_flags()}".encode()
-    )
+    """Content hash over chip, gateware, bench, tools, flags, and the processor that the simulator is compiled for."""
+    flags = f"{_VERILATOR_FLAGS} {_compiler()} {_compiler_flags()} {_processor()}"
+    found = hashlib.sha256(f"{config.digest} {simulator} {waves} {flags}".encode())
     for package in ("amaranth", "pyosys", "verilator", "cocotb"):
         found.update(f"{package}={metadata.version(package)}".encode())
     here = Path(__file__).parent
@@ -87,27 +91,53 @@ def _compiler() -> str:
     return "clang++-19" if shutil.which("clang++-19") else "g++"
 
 
-def build(config: ChipConfig, simulator: str = "verilator", waves: bool = False) -> Build:
-    """The simulator of a chip, from the cache if it is there. Raises BuildError."""
-    from filelock import FileLock
+def _processor() -> str:
+    """What `-march=native` means here: a cache may be seen by several machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
 
+
+def build(
+    config: ChipConfig, simulator: str = "verilator", waves: bool = False, tell: Tell = lambda what: None
+) -> Build:
+    """The simulator of a chip, from the cache if it is there and whole; `tell` hears if it is not whole, or if another
+    process is building it. Raises BuildError."""
     if simulator not in SIMULATORS:
         raise BuildError(f"unknown simulator {simulator!r}: known are {', '.join(SIMULATORS)}")
-    cache = OUTPUT / "cache"
-    cache.mkdir(parents=True, exist_ok=True)
-    name = f"{config.name}-{simulator}{'-waves' if waves else ''}-{sources_digest(config, simulator, waves)}"
-    folder = cache / name
-    with FileLock(cache / f"{name}.lock"):
-        fresh = not (folder / "built").exists()
-        if fresh:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            _compile(config, simulator, waves, folder)
-            (folder / "built").touch()
+    return _built(config, simulator, waves, tell, None)
+
+
+def rebuild(built: Build, instead_of: str, tell: Tell = lambda what: None) -> Build:
+    """The simulator anew, because the one with that `kept.fingerprint` does not start; or the one by which another
+    process has replaced it. Raises BuildError, also for one that does not come from the cache."""
+    recipe = _recipe(built.config, built.simulator, built.waves)
+    if built.folder != OUTPUT / "cache" / recipe.name:
+        raise BuildError(f"the simulator in {built.folder} does not start, and was not built from these sources")
+    return _built(built.config, built.simulator, built.waves, tell, instead_of)
+
+
+def _built(config: ChipConfig, simulator: str, waves: bool, tell: Tell, instead_of: str | None) -> Build:
+    try:
+        folder, fresh = kept(_recipe(config, simulator, waves), OUTPUT / "cache", tell, instead_of)
+    except KeptError as error:
+        raise BuildError(str(error)) from error
     return Build(config, simulator, waves, folder, fresh)
 
 
-def _compile(config: ChipConfig, simulator: str, waves: bool, folder: Path) -> None:
+def _recipe(config: ChipConfig, simulator: str, waves: bool) -> Recipe:
+    name = f"{config.name}-{simulator}{'-waves' if waves else ''}-{sources_digest(config, simulator, waves)}"
+
+    def make(folder: Path, log: Path) -> None:
+        compile_into(folder, config, simulator, waves, log)
+
+    return Recipe(name, make, PROGRAMS[simulator])
+
+
+def compile_into(folder: Path, config: ChipConfig, simulator: str, waves: bool, log: Path) -> None:
+    """Builds a simulator in an empty folder; what the tools print goes to `log`. Raises BuildError."""
     from ..hw import verilog as chip_verilog
     from . import bench
 
@@ -123,7 +153,6 @@ def _compile(config: ChipConfig, simulator: str, waves: bool, folder: Path) -> N
         + "".join(_shared(chip.read_text()))
     )
     sources = [chip, *sorted((Path(__file__).parent / "verilog").glob("*.v")), top]
-    log = folder / "build.log"
     with tool_environment():
         from cocotb_tools.runner import get_runner
 

@@ -2,6 +2,7 @@
 
 `+jobs=<file>`: JSON list of jobs, each {"number", "inputs": {name: value}}. For each one `job<n>.json` is written when
 it has run, so that the process that started the simulator can follow, and nothing is lost when it is interrupted.
+`STARTED` is written when the chip is there.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any
 import cocotb
 from cocotb.triggers import Timer
 
-from meshloom.tb.bench import OUTPUTS
+from meshloom.tb.bench import OUTPUTS, STARTED
 
 
 @cocotb.test()
 async def run_jobs(dut: Any) -> None:
     """Runs every job of the list; the results are judged outside."""
+    Path(STARTED).touch()  # what goes wrong from here on is no damaged simulator
     jobs = json.loads(Path(str(cocotb.plusargs["jobs"])).read_text())
     await Timer(1, "ns")
     for number, job in enumerate(jobs):

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -24,15 +22,23 @@ from ..hw.config import ChipConfig, TileKind, tile_position
 from ..hw.isa import Cause, Part, Unit, Waits
 from ..sched.program.program import Program
 from . import readout
-from .build import OUTPUT, Build, tool_variables
+from .bench import STARTED
+from .build import OUTPUT, Build, rebuild, tool_variables
+from .exits import ToolError
+from .kept import Tell, fingerprint
 from .observe import Observed, read_log
+from .runs import claim
 
 #: What memory holds where nothing was loaded and output is expected: a missing write shows.
 FILL = 0xA5
 
 
-class DeviceError(RuntimeError):
+class DeviceError(ToolError):
     """The device itself failed (not the program on it); the message says where its log is."""
+
+
+class _DoesNotStart(DeviceError):
+    """A simulator process ended before the chip was there."""
 
 
 @dataclass(frozen=True)
@@ -124,24 +130,43 @@ class SimulatedDevice:
 
     build: Build
     keep: bool = False  #: keep the folder of the run (waves, memory images)
+    tell: Tell = lambda what: None  #: hears that the simulator is built anew
     last_folder: Path | None = field(default=None, init=False)
 
     def run(self, jobs: Sequence[Job], label: str = "run") -> Generator[Run, None, None]:
         """Runs jobs one after another in one simulator process; yields each as soon as it is done.
 
-        Raises DeviceError when the simulator dies or is not the chip it should be.
+        A simulator that does not start is built anew, once. Raises DeviceError when it still does not, when it dies or
+        is not the chip it should be; BuildError, RunsError.
         """
         if not jobs:
             return
-        runs = OUTPUT / "runs"
-        runs.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f"{label}-", dir=runs))
-        self.last_folder = folder
+        was = fingerprint(self.build.folder)
         try:
-            yield from self._run(jobs, folder)
+            yield from self._claimed(jobs, label)
+        except _DoesNotStart:
+            self.tell("the simulator does not start")
+            self.build = rebuild(self.build, was, self.tell)
+        else:
+            return
+        try:
+            yield from self._claimed(jobs, label)
+        except _DoesNotStart as error:
+            raise DeviceError(
+                f"{error}. It was built anew and still does not start: see whether its tools work, then delete "
+                f"{self.build.folder}"
+            ) from error
+
+    def _claimed(self, jobs: Sequence[Job], label: str) -> Generator[Run, None, None]:
+        claimed = claim(label, OUTPUT / "runs")
+        self.last_folder, keep = claimed.folder, self.keep
+        try:
+            yield from self._run(jobs, claimed.folder)
+        except DeviceError:
+            keep = True  # its log is named
+            raise
         finally:
-            if not self.keep:
-                shutil.rmtree(folder, ignore_errors=True)
+            claimed.release(keep)
 
     def _run(self, jobs: Sequence[Job], folder: Path) -> Generator[Run, None, None]:
         chip = self.build.config
@@ -160,7 +185,6 @@ class SimulatedDevice:
                 if result["chip_id"] != int(chip.digest[-8:], 16):
                     raise DeviceError(f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild")
                 if result["protocol"]:
-                    self.keep = True
                     raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {folder / 'sim.log'}")
                 finished = number == len(jobs) - 1
                 yield self._collect(number, job, plan, result, folder)
@@ -229,10 +253,8 @@ class SimulatedDevice:
         pause = 0.005
         while not path.exists():
             if process.poll() is not None and not path.exists():
-                self.keep = True
-                raise DeviceError(
-                    f"{self.build.simulator} ended before job {number} was done; see {folder / 'sim.log'}"
-                )
+                kind = DeviceError if (folder / STARTED).exists() else _DoesNotStart
+                raise kind(f"{self.build.simulator} ended before job {number} was done; see {folder / 'sim.log'}")
             time.sleep(pause)
             pause = min(0.05, 1.5 * pause)
         return json.loads(path.read_text())

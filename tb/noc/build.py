@@ -13,6 +13,7 @@ from pathlib import Path
 from ...hw.config import tile_address
 from ...hw.noc.routes import RouteField, ports_at
 from ..build import OUTPUT, ROOT, BuildError, tool_variables
+from ..kept import KeptError, Recipe, kept
 
 #: Where heads of the bench hold a source route: the fields of `verilog/traffic.sv`.
 ROUTES = RouteField(flag_bit=36, first_bit=37, turns=13)
@@ -89,21 +90,14 @@ def _verilog() -> list[Path]:
 
 def simulator(mesh: Mesh) -> Path:
     """The program that simulates the mesh under traffic, from the cache if it is there. Raises BuildError."""
-    from filelock import FileLock
-
-    cache = OUTPUT / "cache"
-    cache.mkdir(parents=True, exist_ok=True)
-    name = f"noc-{mesh.name}-{digest(mesh)}"
-    program = cache / name / "bench"
-    with FileLock(cache / f"{name}.lock"):
-        if not program.exists():
-            shutil.rmtree(program.parent, ignore_errors=True)
-            program.parent.mkdir()
-            _compile(mesh, program)
-    return program
+    recipe = Recipe(f"noc-{mesh.name}-{digest(mesh)}", lambda folder, log: _compile(mesh, folder, log), ("bench",))
+    try:
+        return kept(recipe, OUTPUT / "cache")[0] / "bench"
+    except KeptError as error:
+        raise BuildError(str(error)) from error
 
 
-def _compile(mesh: Mesh, program: Path) -> None:
+def _compile(mesh: Mesh, folder: Path, log: Path) -> None:
     from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
 
     from ...hw.noc.vc_link import Plane
@@ -120,12 +114,10 @@ def _compile(mesh: Mesh, program: Path) -> None:
         ROUTES if mesh.routed else None,
     )
     made = VcMesh(plane, Gates.EACH if mesh.gated else Gates.NONE)
-    folder = program.parent
     (folder / "mesh.il").write_text(rtlil.convert(made, name="mesh", emit_src=False))
     yosys(_SCRIPT.format(top="mesh") + "write_verilog -noattr mesh.v", folder, mesh.name)
     (folder / "bench.sv").write_text(top(mesh))
     sources = [folder / "mesh.v", *_verilog(), folder / "bench.sv"]
-    log = folder / "build.log"
     with log.open("wb") as output:
         done = subprocess.run(
             ["verilator", *_FLAGS, "--top-module", "bench", "--Mdir", str(folder / "model"), *map(str, sources)],
@@ -137,8 +129,7 @@ def _compile(mesh: Mesh, program: Path) -> None:
         )
     if done.returncode:
         raise BuildError(f"verilator did not build the mesh {mesh.name}; its output is in {log}")
-    # the program appears last and at once, so that an interrupted build is none
-    (folder / "model" / "Vbench").rename(program)
+    (folder / "model" / "Vbench").rename(folder / "bench")
     (folder / "mesh.il").unlink()
     shutil.rmtree(folder / "model")
 

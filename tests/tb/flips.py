@@ -18,7 +18,6 @@ from unittest import mock
 
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
 from amaranth.lib import wiring
-from filelock import FileLock
 
 from meshloom.hw import chip as chip_module
 from meshloom.hw import verilog as verilog_module
@@ -32,6 +31,7 @@ from meshloom.hw.noc.vc_router import VcRouter
 from meshloom.tb import build as build_module
 from meshloom.tb.build import Build
 from meshloom.tb.device import SimulatedDevice
+from meshloom.tb.kept import Recipe, kept
 
 #: Where a bit can flip at a router: on the way in from its tile, or on the way out.
 PLACES = ("inject", *NEIGHBOURS, LOCAL)
@@ -138,27 +138,21 @@ def build(config: ChipConfig) -> Build:
     """The chip with flippers for Icarus, from the cache if it is there."""
     key = f"{build_module.sources_digest(config, 'icarus', False)} {Path(__file__).read_text()}"
     name = f"{config.name}-flips-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
-    folder = build_module.OUTPUT / "cache" / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
     emit = verilog_module.verilog
-    with FileLock(folder.with_suffix(".lock")):
-        if not (folder / "built").exists():
-            folder.mkdir(exist_ok=True)
-            numbers = itertools.count()
 
-            def made(*args: Any, **named: Any) -> _FlippingMesh:
-                return _FlippingMesh(next(numbers) % len(PLANES), *args, **named)
+    def make(folder: Path, log: Path) -> None:
+        numbers = itertools.count()
+        with (
+            mock.patch.object(
+                chip_module,
+                "VcMesh",
+                lambda *args, **named: _FlippingMesh(next(numbers) % len(PLANES), *args, **named),
+            ),
+            mock.patch.object(verilog_module, "verilog", lambda *args, **named: emit(*args, **named) + FLIPPER),
+        ):
+            build_module.compile_into(folder, config, "icarus", False, log)
 
-            with (
-                mock.patch.object(
-                    chip_module,
-                    "VcMesh",
-                    lambda *args, **named: _FlippingMesh(next(numbers) % len(PLANES), *args, **named),
-                ),
-                mock.patch.object(verilog_module, "verilog", lambda *args, **named: emit(*args, **named) + FLIPPER),
-            ):
-                build_module._compile(config, "icarus", False, folder)
-            (folder / "built").touch()
+    folder, _ = kept(Recipe(name, make, build_module.PROGRAMS["icarus"]), build_module.OUTPUT / "cache")
     return Build(config, "icarus", False, folder, False)
 
 

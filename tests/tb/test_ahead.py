@@ -10,7 +10,6 @@ from unittest import mock
 import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
-from filelock import FileLock
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.noc import vc_mesh as mesh_module
@@ -21,6 +20,7 @@ from meshloom.tb import build as build_module
 from meshloom.tb.ahead.soak import chips, workloads, wrong_with
 from meshloom.tb.build import Build, build
 from meshloom.tb.device import SimulatedDevice
+from meshloom.tb.kept import Recipe, kept
 from meshloom.tb.results import Row, Status
 from meshloom.tb.runner import prepare, simulate
 
@@ -76,14 +76,13 @@ class _SlowRouter(VcRouter):
 def slower(config: ChipConfig) -> Build:
     """The chip with routers that are slower by a cycle."""
     key = f"{build_module.sources_digest(config, 'verilator', False)} {Path(__file__).read_text()}"
-    folder = build_module.OUTPUT / "cache" / f"{config.name}-slow-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        if not (folder / "built").exists():
-            folder.mkdir(exist_ok=True)
-            with mock.patch.object(mesh_module, "VcRouter", _SlowRouter):
-                build_module._compile(config, "verilator", False, folder)
-            (folder / "built").touch()
+    name = f"{config.name}-slow-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
+
+    def make(folder: Path, log: Path) -> None:
+        with mock.patch.object(mesh_module, "VcRouter", _SlowRouter):
+            build_module.compile_into(folder, config, "verilator", False, log)
+
+    folder, _ = kept(Recipe(name, make, build_module.PROGRAMS["verilator"]), build_module.OUTPUT / "cache")
     return Build(config, "verilator", False, folder, False)
 
 

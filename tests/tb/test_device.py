@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +20,9 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.control.trace import Counter
 from meshloom.hw.isa import Cause, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.tb import build as build_module
 from meshloom.tb import device as device_module
-from meshloom.tb.build import ROOT, SIMULATORS, Build, build
+from meshloom.tb.build import ROOT, SIMULATORS, Build, BuildError, build
 from meshloom.tb.device import FILL, DeviceError, Job, Run, SimulatedDevice
 from meshloom.tb.readout import Readout
 
@@ -237,7 +240,70 @@ def test_a_simulator_that_dies_is_an_error_that_names_its_log(simulator: str, mo
         next(running)
     log = Path(str(error.value).split("see ")[1])
     assert log.is_file()  # the log is kept, though the device was not told to keep anything
-    device_module.shutil.rmtree(log.parent)
+    shutil.rmtree(log.parent)
+
+
+@pytest.fixture
+def cached(simulator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """A cache of its own. "Building" copies the simulator, or where the list's next entry is False, makes one that does
+    not start; what has been built is taken off the list."""
+    good = build(CHIP, simulator).folder
+    left = [True]
+
+    def compiled(folder: Path, *_: Any) -> None:
+        shutil.copytree(good / "model", folder / "model")
+        if not left.pop(0):
+            (folder / build_module.PROGRAMS[simulator][0]).write_bytes(b"\0" * 1000)
+
+    monkeypatch.setattr(build_module, "compile_into", compiled)
+    monkeypatch.setattr(build_module, "OUTPUT", tmp_path)
+    monkeypatch.setattr(device_module, "OUTPUT", tmp_path)
+    return left
+
+
+def test_a_damaged_simulator_is_built_anew_and_works(simulator: str, cached: list[bool], tmp_path: Path) -> None:
+    built = build(CHIP, simulator)
+    program = built.folder / build_module.PROGRAMS[simulator][0]
+    os.truncate(program, program.stat().st_size // 2)
+    cached.append(True)
+    told: list[str] = []
+    again = build(CHIP, simulator, tell=told.append)
+    assert (again.folder, again.fresh, cached) == (built.folder, True, [])
+    assert "bytes instead of" in told[0]
+    assert str(built.folder) in told[0]
+    (run,) = SimulatedDevice(again).run([there_and_back(1).job])
+    assert run.fault is None
+
+
+def test_a_simulator_that_does_not_start_is_built_anew(simulator: str, cached: list[bool]) -> None:
+    cached[:] = [False, True]
+    told: list[str] = []
+    device = SimulatedDevice(build(CHIP, simulator), tell=told.append)
+    runs = list(device.run([there_and_back(1).job, there_and_back(2).job]))
+    assert [run.fault for run in runs] == [None, None]
+    assert cached == []
+    assert told[0] == "the simulator does not start"
+    assert "building it anew, the one that is there does not work" in told[1]
+
+
+def test_one_that_never_starts_is_an_error_that_names_its_folder(simulator: str, cached: list[bool]) -> None:
+    cached[:] = [False, False]
+    device = SimulatedDevice(build(CHIP, simulator))
+    with pytest.raises(DeviceError, match=r"built anew and still does not start: .* delete ") as error:
+        list(device.run([there_and_back(1).job]))
+    assert cached == []
+    assert str(error.value).endswith(f"delete {device.build.folder}")
+    assert "sim.log" in str(error.value)
+
+
+def test_one_that_is_not_of_the_cache_is_not_replaced(simulator: str, cached: list[bool], tmp_path: Path) -> None:
+    """A chip that a test has altered must not become the chip as it should be."""
+    cached[:] = [False]
+    elsewhere = tmp_path / "elsewhere"
+    build(CHIP, simulator).folder.rename(elsewhere)
+    device = SimulatedDevice(Build(CHIP, simulator, False, elsewhere, False))
+    with pytest.raises(BuildError, match="elsewhere does not start, and was not built from these sources"):
+        list(device.run([there_and_back(1).job]))
 
 
 def test_a_simulator_of_another_chip_is_refused(simulator: str) -> None:
@@ -263,7 +329,7 @@ def test_a_kept_folder_has_all_that_a_job_was_made_of(simulator: str) -> None:
     assert folder is not None
     names = {path.name for path in folder.iterdir()}
     assert names >= {"jobs.json", "job0.json", "job0_0.bin", "job0_0_data.out", "job0_0_records.out", "sim.log"}
-    device_module.shutil.rmtree(folder)
+    shutil.rmtree(folder)
 
 
 def test_of_overlapping_loads_the_later_one_wins(simulator: str) -> None:
@@ -300,7 +366,7 @@ def test_an_image_that_is_cut_short_ends_the_simulation(
         list(device.run([there_and_back(1).job]))
     assert device.last_folder is not None
     assert "memory image job0_0.bin is missing or cut short" in (device.last_folder / "sim.log").read_text()
-    device_module.shutil.rmtree(device.last_folder)
+    shutil.rmtree(device.last_folder)
 
 
 def test_more_records_than_the_trace_memory_keeps_are_noticed() -> None:
@@ -335,7 +401,7 @@ def _running_in(folder: Path) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if (entry / "cwd").resolve(strict=True) == folder:
+                if (entry / "cwd").resolve(strict=True) == folder.resolve():
                     found.append(int(entry.name))
             except OSError:
                 continue

@@ -1,0 +1,159 @@
+"""Folders of the cache are whole or not there, whatever is killed, cut short, damaged or done at the same time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshloom.tb.kept import MANIFEST, KeptError, Recipe, damage, fingerprint, kept
+
+CONTENT = b"a program" * 1000
+
+
+def recipe(made: list[Path], content: bytes = CONTENT) -> Recipe:
+    def make(folder: Path, log: Path) -> None:
+        made.append(folder)
+        log.write_text("no complaints")
+        (folder / "model").mkdir()
+        (folder / "model" / "bench").write_bytes(content)
+        (folder / "source").write_text("of no interest when it runs")
+
+    return Recipe("chip-1234", make, ("model/bench",))
+
+
+def test_it_is_made_once(tmp_path: Path) -> None:
+    made: list[Path] = []
+    place, fresh = kept(recipe(made), tmp_path)
+    assert (place, fresh) == (tmp_path / "chip-1234", True)
+    assert kept(recipe(made), tmp_path) == (place, False)
+    assert len(made) == 1
+    assert (place / "model" / "bench").read_bytes() == CONTENT
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".lock") == ["chip-1234", "chip-1234.log"]
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda place: (place / "model" / "bench").unlink(), "model/bench is missing"),
+        (lambda place: os.truncate(place / "model" / "bench", 5000), "model/bench has 5,000 bytes instead of 9,000"),
+        (
+            lambda place: (place / "model" / "bench").write_bytes(b"b" + CONTENT[1:]),
+            "model/bench is not what was built",
+        ),
+        (lambda place: (place / MANIFEST).unlink(), "it is not finished"),
+        (lambda place: (place / MANIFEST).write_text('{"files": {"mod'), "manifest.json cannot be read"),
+        (lambda place: (place / MANIFEST).write_text("[]"), "manifest.json cannot be read"),
+    ],
+)
+def test_damage_is_named_and_mended(harm: Callable[[Path], None], words: str, tmp_path: Path) -> None:
+    told: list[str] = []
+    place, _ = kept(recipe([]), tmp_path, told.append)
+    assert told == []
+    harm(place)
+    assert kept(recipe([]), tmp_path, told.append) == (place, True)
+    (message,) = told
+    assert words in message
+    assert str(place) in message
+    assert damage(place) is None
+
+
+def test_one_that_does_not_work_is_replaced_once(tmp_path: Path) -> None:
+    """However many processes find that out."""
+    made: list[Path] = []
+    place, _ = kept(recipe(made), tmp_path)
+    bad = fingerprint(place)
+    assert kept(recipe(made), tmp_path, instead_of=bad) == (place, True)
+    assert kept(recipe(made), tmp_path, instead_of=bad) == (place, False)
+    assert len(made) == 2
+
+
+def test_a_failure_leaves_its_log_and_nothing_else(tmp_path: Path) -> None:
+    def make(folder: Path, log: Path) -> None:
+        (folder / "half").touch()
+        log.write_text("what the compiler said")
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        kept(Recipe("x", make, ()), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".lock") == ["x.log"]
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from meshloom.tb.kept import Recipe, kept
+
+def make(folder, log):
+    (folder / "model").mkdir()
+    (folder / "model" / "bench").write_bytes(b"half")
+    print("half", flush=True)
+    time.sleep(600)
+
+kept(Recipe("chip-1234", make, ("model/bench",)), Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_what_was_killed_half_way_looks_like_nothing(number: int, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half\n"
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert not (tmp_path / "chip-1234").exists()
+    assert bool(list(tmp_path.glob(".chip-1234.*"))) == (number == signal.SIGKILL), "an interrupt tidies up"
+    told: list[str] = []
+    assert kept(recipe([]), tmp_path, told.append)[1]
+    assert told == []
+    assert not list(tmp_path.glob(".chip-1234.*")), "and so does the next one"
+
+
+def _make(cache: Path, told: Any) -> None:
+    def make(folder: Path, log: Path) -> None:
+        time.sleep(1)
+        (folder / "program").touch()
+
+    told.put(("made", kept(Recipe("x", make, ("program",)), cache, lambda what: told.put(("told", what)))[1]))
+
+
+def test_two_at_once_make_it_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    told = context.Queue()
+    processes = [context.Process(target=_make, args=(tmp_path, told)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=60)
+    heard = sorted(told.get(timeout=10) for _ in range(3))
+    assert heard == [("made", False), ("made", True), ("told", "waiting for another run that is building it")]
+
+
+def test_a_place_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(KeptError, match=r"Not a directory|File exists") as error:
+        kept(recipe([]), tmp_path / "file")
+    assert "MESHLOOM_CACHE" in str(error.value)
+
+
+def test_a_full_disk_is_one_error(tmp_path: Path) -> None:
+    def make(folder: Path, log: Path) -> None:
+        raise OSError(28, "No space left on device", str(folder / "chip.v"))
+
+    with pytest.raises(KeptError, match=r"chip\.v: No space left on device: simulators are built below"):
+        kept(replace(recipe([]), make=make), tmp_path)
