@@ -1,7 +1,6 @@
 """The `meshloom` command line. Every make target is one of these commands.
 
-Nothing heavy is imported before a command runs, so that `--help` answers at once. Exit status: 0 all is well, 1 a
-mismatch, a fault or a model error past its bound, 2 bad input, 130 interrupted.
+Nothing heavy is imported before a command runs, so that `--help` answers at once. `exits.Exit` has the exit statuses.
 """
 
 from __future__ import annotations
@@ -11,18 +10,20 @@ import re
 from enum import StrEnum
 from math import isfinite
 from pathlib import Path
+from traceback import format_exception
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from .exits import Exit, expected, help_text, verdict
 
 if TYPE_CHECKING:
     from meshloom.hw.config import ChipConfig
     from meshloom.sched.program.program import Program
     from meshloom.sched.schedule import Schedule
-    from meshloom.tb.results import Results
-
-BAD_INPUT, INTERRUPTED = 2, 130
+    from meshloom.tb.results import Recorder
 
 
 class Simulator(StrEnum):
@@ -38,32 +39,23 @@ def _say_error(message: str) -> None:
     console(stderr=True).print(f"error: {message}", style="red", markup=False, soft_wrap=True)
 
 
-def _expected(error: Exception) -> str | None:
-    """The message of an error that is the input's fault: one of ours, or a file that is not there. None = a bug."""
-    if type(error).__module__.partition(".")[0] == "meshloom":
-        return str(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return None
-
-
 class _Group(TyperGroup):
-    """Turns expected errors of any command into one message and an exit status."""
+    """Turns errors of any command into a message and an exit status; only a bug keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             _say_error("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
-        except (typer.Exit, typer.Abort):
+            raise typer.Exit(Exit.INTERRUPTED) from None
+        except (typer.Exit, typer.Abort, TyperException):
             raise
         except Exception as error:
-            message = _expected(error)
-            if message is None:
-                raise
-            _say_error(message)
-            raise typer.Exit(BAD_INPUT) from error
+            if (found := expected(error)) is None:
+                _say_error(f"this is a bug of Meshloom:\n{''.join(format_exception(error))}".rstrip())
+                raise typer.Exit(Exit.TOOL) from error
+            _say_error(found[0])
+            raise typer.Exit(found[1]) from error
 
 
 app = typer.Typer(
@@ -74,7 +66,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Runs neural-network schedules on a simulated multi-NPU chip, checks every byte, and compares the cycles of "
     "RTL and model.",
-    epilog="Start with `meshloom run resnet8/conv1`; `meshloom workloads` and `meshloom chips` say what else there is.",
+    epilog="Start with `meshloom run resnet8/conv1`; `meshloom workloads` and `meshloom chips` say what else there is."
+    f"\n\n{help_text()}",
 )
 
 Chip = Annotated[
@@ -159,16 +152,16 @@ def run(
 
     A network runs from picture to label, every tensor of it compared; `NETWORK/LAYER` and `NETWORK/*` run layers by
     themselves (`--scheduler` is for these). Each workload is scheduled, lowered to a program, run on the chip's RTL,
-    compared byte by byte with ONNX Runtime and cycle by cycle with the model. Results land in sim_build/results/ as
-    JSON (latest.json is the newest) and JUnit XML. The exit status is 1 on any mismatch, fault or model error past its
-    bound.
+    compared byte by byte with ONNX Runtime and cycle by cycle with the model. One that cannot be run is a row with an
+    error, and the others run. Results land in sim_build/results/ as JSON (latest.json is the newest) and JUnit XML. The
+    exit status is 1 on any mismatch, fault or model error past its bound; `meshloom --help` lists the others.
     """
     if regression == bool(workloads):
         raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")
     from meshloom.hw.config import load
 
     from .report import Reporter, console
-    from .results import Recorder, Row
+    from .results import Recorder, Row, unwritable
 
     name = load(chip).name  # before the engine is imported: a wrong name is told at once
     from .runner import run as run_workloads
@@ -178,6 +171,10 @@ def run(
     scheduler = with_budget(scheduler, budget)
     parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, scheduler, simulator.value))
     recorder = Recorder("-".join(parts), simulator)
+    for place in filter(None, (recorder.path, json)):  # before the long run, not after it
+        if problem := unwritable(place):
+            _say_error(f"results could not be written: {problem}")
+            raise typer.Exit(Exit.NOT_WRITTEN)
     names: list[Any] = ["regression"] if regression else list(workloads or [])
     networks = [name for name in names if is_network(name)]
     if (inputs or calibrate) and len(networks) != 1:
@@ -198,18 +195,17 @@ def run(
                     recorder.add(event)
                 reporter(event)
 
-            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event, links)
+            traces = recorder.path.with_suffix("")
+            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event, links, traces)
         # rows come as they finish; the table has them in the order asked for
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))
     except BaseException:
         # Whatever stopped the run, what was finished is kept and shown; if nothing was, nothing is written.
         if recorder.rows:
-            _publish(recorder.finish(complete=False), recorder.path, json, per_layer)
+            _publish(recorder, False, json, per_layer)
         raise
-    results = recorder.finish(complete=True)
-    _publish(results, recorder.path, json, per_layer)
-    if not results.summary.ok:
-        raise typer.Exit(1)
+    if status := _publish(recorder, True, json, per_layer):
+        raise typer.Exit(status)
 
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:
@@ -222,15 +218,22 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
     return found
 
 
-def _publish(results: Results, path: Path, json: Path | None, per_layer: bool) -> None:
+def _publish(recorder: Recorder, complete: bool, json: Path | None, per_layer: bool) -> Exit:
+    """Writes and prints what came of a run; the exit status. What cannot be written is printed all the same."""
     from .report import console, print_results, save_junit
 
-    save_junit(results, path.with_suffix(".xml"))
+    results = recorder.finish(complete)
+    recorder.write(lambda path: save_junit(results, path), recorder.path.with_suffix(".xml"))
     if json is not None:
-        results.save(json)
+        recorder.write(results.save, json)
     screen = console()
     print_results(results, screen, per_layer)
-    screen.print(f"results: {path}", markup=False, soft_wrap=True)
+    status = verdict(results)
+    if recorder.trouble is None:
+        screen.print(f"results: {recorder.path}", markup=False, soft_wrap=True)
+        return status
+    _say_error(f"results could not be written: {recorder.trouble}")
+    return status or Exit.NOT_WRITTEN
 
 
 @app.command(
@@ -260,19 +263,19 @@ def schedule(
 
     config = load(chip)
     layers = find(workload)
+    from meshloom.sched import cache
     from meshloom.sched.program import image
     from meshloom.sched.program.lower import lower
     from meshloom.sched.room import check_room
     from meshloom.sched.scheduler import find as find_scheduler
 
-    from .build import OUTPUT
     from .report import console
     from .searching import searching, with_budget
     from .tables import prediction_table, print_operations
 
     screen = console()
     with searching(screen) as tell:
-        make = find_scheduler(with_budget(scheduler, budget), OUTPUT / "schedules", tell=tell)
+        make = find_scheduler(with_budget(scheduler, budget), cache.folder("schedules"), tell=tell)
         for layer in layers:
             check_room(layer.shape, config)
         made = [(layer, make(layer.shape, config, layer.scale)) for layer in layers]
@@ -443,7 +446,7 @@ def bench(
     from .benchmarks import main
 
     if not main(names or []):
-        raise typer.Exit(1)
+        raise typer.Exit(Exit.WRONG)
 
 
 if __name__ == "__main__":

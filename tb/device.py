@@ -37,6 +37,10 @@ class DeviceError(ToolError):
     """The device itself failed (not the program on it); the message says where its log is."""
 
 
+class NoDeviceError(DeviceError):
+    """No job at all can run on it; the message says what would help."""
+
+
 class _DoesNotStart(DeviceError):
     """A simulator process ended before the chip was there."""
 
@@ -136,8 +140,8 @@ class SimulatedDevice:
     def run(self, jobs: Sequence[Job], label: str = "run") -> Generator[Run, None, None]:
         """Runs jobs one after another in one simulator process; yields each as soon as it is done.
 
-        A simulator that does not start is built anew, once. Raises DeviceError when it still does not, when it dies or
-        is not the chip it should be; BuildError, RunsError.
+        A simulator that does not start is built anew, once. Raises NoDeviceError when it still does not, or when it is
+        not the chip it should be; BuildError, RunsError; DeviceError when it dies.
         """
         if not jobs:
             return
@@ -152,7 +156,7 @@ class SimulatedDevice:
         try:
             yield from self._claimed(jobs, label)
         except _DoesNotStart as error:
-            raise DeviceError(
+            raise NoDeviceError(
                 f"{error}. It was built anew and still does not start: see whether its tools work, then delete "
                 f"{self.build.folder}"
             ) from error
@@ -183,7 +187,9 @@ class SimulatedDevice:
             for number, (job, plan) in enumerate(zip(jobs, plans, strict=True)):
                 result = self._await(process, folder, number)
                 if result["chip_id"] != int(chip.digest[-8:], 16):
-                    raise DeviceError(f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild")
+                    raise NoDeviceError(
+                        f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild"
+                    )
                 if result["protocol"]:
                     raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {folder / 'sim.log'}")
                 finished = number == len(jobs) - 1

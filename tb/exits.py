@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .results import Results
 
 
 class Exit(IntEnum):
@@ -44,6 +48,17 @@ def expected(error: Exception) -> tuple[str, Exit] | None:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}", Exit.BAD_INPUT
     return None
+
+
+def verdict(results: Results) -> Exit:
+    """The status of a run that has come to its end."""
+    if results.summary.ok:
+        return Exit.OK
+    errors = [row.error for row in results.rows if row.error is not None]
+    # each of these gives a reason; where there are more, a row or the run as a whole is wrong
+    if len(results.summary.reasons) > len(errors):
+        return Exit.WRONG
+    return Exit.TOOL if any(error.stage == "simulating" for error in errors) else Exit.NOT_RUN
 
 
 def help_text() -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..hw.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
 from ..hw.isa import Opcode, Unit
-from ..sched import networks
+from ..sched import cache, networks
 from ..sched.model.timeline import Executed, Timeline, play
 from ..sched.network.limits import limits
 from ..sched.network.scheduler import NetworkSchedule, layer_of
@@ -23,7 +23,6 @@ from ..sched.schedule import Gemm, Move, Schedule, Vec
 from ..sched.workload.graph import Graph
 from . import answers, attribution, compare, observe
 from .ahead.arrivals import arrivals
-from .build import OUTPUT
 from .device import DeviceError, Job, Run
 from .readout import Record
 from .results import LayerFigures, NetworkFigures, Row
@@ -54,7 +53,7 @@ def prepare(
 ) -> PreparedNetwork:
     """Schedules, lowers, checks and predicts a network, and tells how far it is. `scheduler`: see
     `sched.networks.find`. Raises what those raise on what does not fit."""
-    make = networks.find(scheduler, OUTPUT / "schedules", tell_search)
+    make = networks.find(scheduler, cache.folder("schedules"), tell_search)
     made = make(graph, chip, lambda layer, number, of: tell(f"scheduling {layer} ({number + 1} of {of})"))
     program = program_of(made.schedule, chip, tell)
     tell("predicting its cycles")

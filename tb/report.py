@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -13,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..hw.config import tile_position
+from ..hw.config import built_in_chips, load, tile_position
 from .answers import lines
 from .results import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary, write_atomically
 
@@ -45,6 +46,18 @@ def percent(value: float | None, digits: int = 2, sign: str = "") -> str:
     return "-" if value is None else f"{value:{sign}.{digits}f} %"
 
 
+@cache
+def _built_in(name: str) -> str:
+    """Digest of the built-in chip of that name; empty if there is none."""
+    return load(name).digest if name in built_in_chips() else ""
+
+
+def chip_name(row: Row, rows: Sequence[Row]) -> str:
+    """A chip's name; where another chip has the same, a built-in one or that of another row, with its digest."""
+    known = {other.chip_digest for other in rows if other.chip == row.chip} | {_built_in(row.chip)}
+    return f"{row.chip}@{row.chip_digest[:8]}" if row.chip_digest and len(known - {""}) > 1 else row.chip
+
+
 def table(rows: Sequence[Row]) -> Table:
     """The table of a run, one line per row, in the order given."""
     made = Table(header_style="bold", pad_edge=False)
@@ -65,7 +78,7 @@ def table(rows: Sequence[Row]) -> Table:
         passed = row.status is Status.PASSED
         made.add_row(
             escape(row.workload if passed else f"{row.workload} [{row.status}]"),
-            escape(row.chip),
+            escape(chip_name(row, rows)),
             escape(row.scheduler),
             f"{row.rtl_cycles:,}",
             f"{row.model_cycles:,}",
@@ -305,7 +318,9 @@ def junit(results: Results) -> str:
     for name, version in results.environment.items():
         suite.add_property(name, version)
     for row in results.rows:
-        case = TestCase(row.workload, f"meshloom.{row.chip}.{row.scheduler}.{row.simulator}", row.cpu_seconds)
+        case = TestCase(
+            row.workload, f"meshloom.{chip_name(row, results.rows)}.{row.scheduler}.{row.simulator}", row.cpu_seconds
+        )
         if row.status in (Status.FAILED, Status.FAULT):
             case.result = [Error(row.reason, row.status)]
         elif row.status is not Status.PASSED:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -31,6 +30,8 @@ from pydantic import (
     computed_field,
     model_validator,
 )
+
+from .identity import first_line, simulator_version
 
 SCHEMA_VERSION = 1
 #: Bounds of the model's error |model - RTL| / RTL, in percent: the mean over a run's rows, and each row.
@@ -255,6 +256,44 @@ class Congestion(_Times):
     packets: PacketFigures | None = None
 
 
+class RowError(_Record):
+    """Why a workload was not run to its end. `stage`: what was being done: reading, scheduling, lowering, checking,
+    timing, proving, predicting, simulating or comparing. `traceback`: file with the traceback of an error that nobody
+    raised on purpose, relative to the folder that the run was started in."""
+
+    kind: str
+    stage: str
+    message: str
+    traceback: str | None = None
+
+    @property
+    def words(self) -> str:
+        """One sentence."""
+        if self.traceback is None:
+            return f"{self.stage}: {self.message}"
+        return f"{self.stage}: {self.kind}: {self.message}; its traceback is in {self.traceback}"
+
+
+class Settings(_Record):
+    """All that decided a row besides the chip: two rows with equal settings and `chip_digest` say the same.
+
+    `code`: version, commit and digest of the sources. `scheduler`: as asked for, with all its options. `input`: what it
+    was fed, and `input_digest` the SHA-256 of those arrays. `model_digest`: SHA-256 of an ONNX file; of built-in
+    networks and layers `code` decides, and random data is seeded by the workload's name. A float model was quantised
+    with the files `calibration` (name and SHA-256 of each) and `mean`, `std`.
+    """
+
+    code: str
+    scheduler: str
+    simulator_version: str
+    input: str = ""
+    input_digest: str = ""
+    model_digest: str = ""
+    calibration: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
 class Row(_Record):
     """One workload on one chip under one scheduler, run once on one simulator.
 
@@ -264,8 +303,10 @@ class Row(_Record):
 
     workload: str
     chip: str
+    chip_digest: str = ""  #: of the chip's whole description: names may be equal
     scheduler: str
     simulator: str
+    settings: Settings | None = None
     rtl_cycles: Count = 0
     model_cycles: Count = 0
     utilisation: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -283,7 +324,8 @@ class Row(_Record):
     network: NetworkFigures | None = None
     links: tuple[LinkFigures, ...] = ()  #: of the data plane, if asked for; like `congestion`
     congestion: Congestion | None = None
-    failure: str | None = None
+    failure: str | None = None  #: why what was compared does not count
+    error: RowError | None = None  #: what ended it before it was compared
     waves: str | None = None  #: waveform file, relative to the working directory
 
     @model_validator(mode="after")
@@ -310,7 +352,7 @@ class Row(_Record):
     @property
     def status(self) -> Status:
         """The worst thing that happened. A row that compared no byte has failed, whatever else it says."""
-        if self.failure is not None:
+        if self.error is not None or self.failure is not None:
             return Status.FAILED
         if self.faults:
             return Status.FAULT
@@ -328,6 +370,8 @@ class Row(_Record):
         match self.status:
             case Status.PASSED:
                 return ""
+            case Status.FAILED if self.error is not None:
+                return self.error.words
             case Status.FAILED:
                 return self.failure or "no output byte was compared"
             case Status.FAULT if self.fault_reports:
@@ -444,6 +488,20 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+def unwritable(path: Path) -> str | None:
+    """Why a file could not be written there, in words; None if it could. Leaves nothing behind."""
+    if path.is_dir():
+        return f"{path}: is a folder"
+    place = path.parent
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            return None
+    except OSError as error:
+        return f"{place}: {error.strerror}"
+
+
 def environment(simulator: str) -> dict[str, str]:
     """Name to version of everything that can change a result. Holds no path, user or machine name."""
     found = {"python": ".".join(str(part) for part in sys.version_info[:3])}
@@ -451,18 +509,10 @@ def environment(simulator: str) -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     if simulator == "icarus":
-        found["iverilog"] = _first_line("iverilog", "-V")
+        found["iverilog"] = simulator_version(simulator)
     else:
-        found["compiler"] = _first_line("clang++-19", "--version") or _first_line("g++", "--version")
+        found["compiler"] = first_line("clang++-19", "--version") or first_line("g++", "--version")
     return {name: version for name, version in found.items() if version}
-
-
-def _first_line(*command: str) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.partition("\n")[0].strip()
 
 
 @dataclass(frozen=True)
@@ -493,7 +543,7 @@ class Recorder:
     """Keeps the rows of a run on disk while it goes on, so that an interrupted run loses nothing that was finished.
 
     `<run>.json` is rewritten after every row with `complete` = false; `finish` completes it and points `latest.json`
-    at it by content.
+    at it by content. Where that cannot be written the run goes on all the same: `trouble` says why, in words.
     """
 
     def __init__(self, name: str, simulator: str, folder: Path = RESULTS_FOLDER) -> None:
@@ -502,6 +552,7 @@ class Recorder:
         self.run = f"{self._started:%Y%m%dT%H%M%S.%fZ}-{name}"
         self.folder = folder
         self.rows: list[Row] = []
+        self.trouble: str | None = None
         self._environment = environment(simulator)
 
     @property
@@ -523,11 +574,19 @@ class Recorder:
     def add(self, row: Row) -> None:
         """Takes a finished row and saves the run."""
         self.rows.append(row)
-        self.results(complete=False).save(self.path)
+        self.write(self.results(complete=False).save, self.path)
 
     def finish(self, complete: bool) -> Results:
         """Writes `<run>.json` and `latest.json` for good."""
         results = self.results(complete)
-        results.save(self.path)
-        results.save(self.folder / "latest.json")
+        self.trouble = None  # what could not be written before is in here
+        self.write(results.save, self.path)
+        self.write(results.save, self.folder / "latest.json")
         return results
+
+    def write(self, save: Callable[[Path], None], path: Path) -> None:
+        """Has a file written; if that fails, `trouble` says so."""
+        try:
+            save(path)
+        except OSError as error:
+            self.trouble = self.trouble or f"{error.filename or path}: {error.strerror or error}"

@@ -1,24 +1,24 @@
 """The road from names to rows of the table: schedule, lower, check, predict, simulate, compare.
 
-Schedules are made in worker processes while the simulator is built; programs then run in as many simulator processes as
-there are jobs, the longest first, and rows come out as they finish.
+Programs are made in worker processes before the simulator is built, so that what cannot be run is known by then; they
+run in as many simulator processes as there are jobs, the longest first, and rows come out as they finish. A workload
+that fails on the way becomes a row with an `error`; the others go on.
 """
 
 from __future__ import annotations
 
-import heapq
-import os
-import queue
-import threading
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from ..hw.config import OFFSET_BITS, ChipConfig, load
-from ..sched import networks
+from ..sched import cache, networks
 from ..sched.model.predict import prediction
 from ..sched.model.timeline import Timeline, play
 from ..sched.program.program import Program
@@ -27,46 +27,23 @@ from ..sched.room import check_room
 from ..sched.schedule import Schedule
 from ..sched.scheduler import find as find_scheduler
 from ..sched.workload.catalog import Workload, find, regression
-from ..sched.workload.layers import LayerData
+from ..sched.workload.layers import LayerData, WorkloadError
 from . import compare, network
 from .ahead.arrivals import arrivals
-from .build import OUTPUT, build
+from .batch import Item, failed_row, simulate
+from .build import SIMULATORS, BuildError, build
 from .device import Job, Run, SimulatedDevice
-from .links import figures as link_figures
-from .results import Event, Plan, Row, Stage
-from .sources import Feed, NetworkSource, is_network, ready, regression_networks
-from .workers import tell, tell_search, workers
+from .failures import At, Failure, attempt
+from .identity import code, simulator_version
+from .results import Event, Plan, Row, Settings, Stage
+from .sources import Feed, NetworkSource, check_files, is_network, model_settings, ready, regression_networks
+from .workers import Workers, tell, tell_search, workers
 
 #: A run is stopped as hung when it takes this much longer than the model says.
 _PATIENCE = 4
 _MARGIN = 20_000
 #: Icarus simulates a few hundred cycles a second of a four-core chip; its regression is of layers up to this size.
 ICARUS_MACS = 500_000
-
-
-class Item(Protocol):
-    """Something ready to run once: a layer, or a network with its inputs."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def cycles(self) -> int:
-        """What the model expects."""
-        ...
-
-    @property
-    def program(self) -> Program:
-        """What runs."""
-        ...
-
-    def job(self, chip: ChipConfig) -> Job:
-        """What the device needs."""
-        ...
-
-    def row(self, run: Run, chip: ChipConfig) -> Row:
-        """What came of it, compared with golden model and timeline."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -92,15 +69,21 @@ class Prepared:
     def row(self, run: Run, chip: ChipConfig) -> Row:
         return _row(self, run, chip)
 
+    def settings(self) -> dict[str, Any]:
+        real = self.workload.real
+        named = "trained weights, stored activation" if real else "random bytes, seeded by the workload's name"
+        return {"input": named, "input_digest": _digest(arrays(self.workload.data()))}
+
 
 @dataclass(frozen=True, eq=False)
 class NetworkItem:
-    """A network ready to run on one input."""
+    """A network ready to run on one input. `made_of`: see `sources.model_settings`."""
 
     prepared: network.PreparedNetwork
     title: str
     feed: Feed
     tensors: Path | None = None
+    made_of: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -120,22 +103,47 @@ class NetworkItem:
     def row(self, run: Run, chip: ChipConfig) -> Row:
         return network.row(self.prepared, self.title, self.feed, run, chip, self.tensors)
 
+    def settings(self) -> dict[str, Any]:
+        fed = {"input": self.feed.name, "input_digest": _digest(self.feed.arrays)}
+        return self.made_of | fed
 
-def prepare(workload: Workload, chip: ChipConfig, scheduler: str) -> Prepared:
-    """Schedules, lowers, checks and predicts one workload. Raises what those raise on bad input."""
-    make = find_scheduler(scheduler, OUTPUT / "schedules", tell=tell_search)
+
+def _digest(given: dict[str, np.ndarray]) -> str:
+    """SHA-256 of arrays, by name."""
+    found = hashlib.sha256()
+    for name in sorted(given):
+        array = np.ascontiguousarray(given[name])
+        found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return found.hexdigest()
+
+
+def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> Prepared:
+    """Schedules, lowers, checks and predicts one workload, and tells which it is at. Raises what those raise on bad
+    input."""
+    at("scheduling")
     check_room(workload.shape, chip)
+    make = find_scheduler(scheduler, cache.folder("schedules"), tell=tell_search)
     made = make(workload.shape, chip, workload.scale)
-    program = program_of(made, chip)
+    program = program_of(made, chip, at)
+    at("predicting")
     timeline = play(program, chip)
     made = made.model_copy(update={"predicted": prediction(made, program, timeline)})
     return Prepared(workload, made, program, timeline)
 
 
-def _prepare_named(name: str, chip: ChipConfig, scheduler: str) -> tuple[Schedule, Program, Timeline]:
+#: What comes back from a worker process of a layer, or of a network.
+_Layer = tuple[Schedule, Program, Timeline]
+_Network = tuple[network.PreparedNetwork, list[Feed], dict[str, Any]]
+
+
+def _prepare_named(name: str, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> _Layer:
     """`prepare` in a worker process, to which a workload travels by its name."""
-    ready = prepare(find(name)[0], chip, scheduler)
-    return ready.schedule, ready.program, ready.timeline
+    made = prepare(find(name)[0], chip, scheduler, at)
+    return made.schedule, ready.program, ready.timeline
+
+
+def _attempt_named(name: str, chip: ChipConfig, scheduler: str) -> _Layer | Failure:
+    return attempt(lambda at: _prepare_named(name, chip, scheduler, at), "scheduling")
 
 
 def prepare_all(names: Sequence[str], chip: ChipConfig, scheduler: str, jobs: int) -> list[Prepared]:
@@ -145,12 +153,21 @@ def prepare_all(names: Sequence[str], chip: ChipConfig, scheduler: str, jobs: in
         return [Prepared(find(name)[0], *future.result()) for name, future in zip(names, futures, strict=True)]
 
 
-def _prepare_network(
-    source: NetworkSource, chip: ChipConfig, scheduler: str
-) -> tuple[network.PreparedNetwork, list[Feed]]:
+def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str) -> _Network | Failure:
     """A network and its feeds, made in a worker process. Files are read first: a wrong one is told at once."""
-    graph, found = ready(source)
-    return network.prepare(graph, chip, lambda what: tell(source.title, what), scheduler, tell_search), found
+
+    def make(at: At) -> _Network:
+        graph, found = ready(source)
+        settings = model_settings(source)
+        at("scheduling")
+
+        def told(what: str) -> None:
+            at(what)
+            tell(source.title, what)
+
+        return network.prepare(graph, chip, told, scheduler, tell_search), found, settings
+
+    return attempt(make, "reading")
 
 
 def run(
@@ -162,11 +179,14 @@ def run(
     jobs: int,
     on_event: Callable[[Event], None],
     links: bool = False,
+    traces: Path | None = None,
 ) -> list[Row]:
     """Runs workloads by name ("regression" = those of `make sim`) and returns their rows in the order given.
 
     `links`: rows also tell of the data plane's links and the congestion (`links`, `congestion`). Every row is also
-    handed to `on_event` as soon as it is there. Raises the errors of bad input before anything runs.
+    handed to `on_event` as soon as it is there. A workload that cannot be run has one row, with an `error`; `traces` is
+    the folder for tracebacks of unexpected ones. Raises the errors of bad input (names, files, chip, scheduler) before
+    anything runs; BuildError, NoDeviceError, RunsError when nothing can be.
     """
     config = load(chip)
     asked: list[Workload | NetworkSource] = []
@@ -179,45 +199,95 @@ def run(
             asked += _regression(simulator, on_event)
         else:
             asked += find(each)
-    # A wrong name is told before anything is built.
+    # What is wrong with the words given is told before anything is done.
+    if simulator not in SIMULATORS:
+        raise BuildError(f"unknown simulator {simulator!r}: known are {', '.join(SIMULATORS)}")
+    for each in asked:
+        if isinstance(each, NetworkSource):
+            check_files(each)
     if any(isinstance(each, NetworkSource) for each in asked):
         networks.find(scheduler)
     if any(isinstance(each, Workload) for each in asked):
         find_scheduler(scheduler)
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
+    made = _prepared(asked, config, scheduler, jobs, on_event)
+    settings = Settings(code=code(), scheduler=scheduler, simulator_version=simulator_version(simulator))
+    unread = [found.message for found in made if isinstance(found, Failure) and found.stage == "reading"]
+    if unread and len(unread) == len(made):  # of what was asked for nothing can even be read
+        raise WorkloadError("\n".join(unread))
+    rows: list[Row | None] = []
+    items: list[Item] = []
+    for each, found in zip(asked, made, strict=True):
+        if isinstance(found, Failure):
+            named = each.title if isinstance(each, NetworkSource) else each.name
+            row = failed_row(found, named, config, scheduler, simulator, settings, traces)
+            rows.append(row)
+            on_event(row)
+        else:
+            own = _items(each, found)
+            rows += [None] * len(own)
+            items += own
+    if items:
+        on_event(Stage(workload=config.name, what=f"building the simulator ({simulator}), unless it is cached"))
+        built = build(config, simulator, waves, lambda what: on_event(Stage(workload=config.name, what=what)))
+        for item in items:
+            on_event(Stage(workload=item.name, what="simulating"))
+        ran = iter(simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event, links, traces))
+        rows = [next(ran) if row is None else row for row in rows]
+    return [row for row in rows if row is not None]
+
+
+def _prepared(
+    asked: Sequence[Workload | NetworkSource],
+    chip: ChipConfig,
+    scheduler: str,
+    jobs: int,
+    on_event: Callable[[Event], None],
+) -> list[_Layer | _Network | Failure]:
+    """Everything ready to run, or how it failed; made in worker processes."""
+
+    def submit(pool: Workers, each: Workload | NetworkSource) -> Future[Any]:
+        if isinstance(each, NetworkSource):
+            return pool.submit(_attempt_network, each, chip, scheduler)
+        return pool.submit(_attempt_named, each.name, chip, scheduler)
+
+    made: list[_Layer | _Network | Failure | None] = []
     with workers(jobs) as pool:
-        futures = [
-            (each, pool.submit(_prepare_network, each, config, scheduler))
-            if isinstance(each, NetworkSource)
-            else (each, pool.submit(_prepare_named, each.name, config, scheduler))
-            for each in asked
-        ]
-        # Networks are long to prepare, and easily given a wrong file: what is wrong is told before the build.
-        for each, future in futures:
+        try:
+            futures = [submit(pool, each) for each in asked]
+        except BrokenProcessPool:
+            futures = []
+        for each, future in zip(asked, futures, strict=False):
             if isinstance(each, NetworkSource):
                 on_event(Stage(workload=each.title, what="scheduling the network"))
-                pool.result(future, on_event)
-        on_event(Stage(workload=config.name, what=f"building the simulator ({simulator}), unless it is cached"))
-        built = build(config, simulator, waves)
-        items: list[Item] = []
-        for each, future in futures:
-            if isinstance(each, Workload):
+            else:
                 on_event(Stage(workload=each.name, what="scheduling"))
-            items += _items(each, pool.result(future, on_event))
-    for item in items:
-        on_event(Stage(workload=item.name, what="simulating"))
-    return simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event, links)
+            try:
+                made.append(pool.result(future, on_event))
+            except BrokenProcessPool:
+                made.append(None)
+    made += [None] * (len(asked) - len(made))
+    # A process that is killed (memory is short, as a rule) takes the whole pool along; alone it is seen which it was.
+    return [
+        _alone(lambda pool, each=each: submit(pool, each), on_event) if found is None else found
+        for each, found in zip(asked, made, strict=True)
+    ]
 
 
-def _items(
-    asked: Workload | NetworkSource,
-    made: tuple[Schedule, Program, Timeline] | tuple[network.PreparedNetwork, list[Feed]],
-) -> Sequence[Item]:
+def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event], None]) -> Any:
+    try:
+        with workers(1) as pool:
+            return pool.result(submit(pool), on_event)
+    except BrokenProcessPool:
+        return Failure("BrokenProcessPool", "scheduling", "its process was killed; is there enough memory?")
+
+
+def _items(asked: Workload | NetworkSource, made: _Layer | _Network) -> Sequence[Item]:
     """What came back from a worker, ready to run: of a network, once for each of its inputs."""
     match asked, made:
-        case NetworkSource(), (prepared, found):
-            return [NetworkItem(prepared, asked.title, feed, asked.tensors) for feed in found]
-        case Workload(), (schedule, program, timeline):
+        case NetworkSource(), (network.PreparedNetwork() as prepared, found, settings):
+            return [NetworkItem(prepared, asked.title, feed, asked.tensors, settings) for feed in found]
+        case Workload(), (Schedule() as schedule, program, timeline):
             return [Prepared(asked, schedule, program, timeline)]
         case _:
             raise AssertionError(f"{asked} came back as something else")
@@ -225,59 +295,6 @@ def _items(
 
 def _runs(asked: Workload | NetworkSource) -> int:
     return max(1, len(asked.inputs)) if isinstance(asked, NetworkSource) else 1
-
-
-def simulate(
-    items: Sequence[Item],
-    device: SimulatedDevice,
-    scheduler: str,
-    jobs: int,
-    on_event: Callable[[Event], None],
-    links: bool = False,
-) -> list[Row]:
-    """Runs what is ready in `jobs` simulator processes; rows in the order of the items."""
-    config = device.build.config
-    rows: list[Row | None] = [None] * len(items)
-    found: queue.Queue[tuple[int, Row] | BaseException | None] = queue.Queue()
-    stop = threading.Event()
-
-    def work(share: Sequence[int]) -> None:
-        try:
-            own = replace(device)
-            batch = [items[index].job(config) for index in share]
-            for index, result in zip(share, own.run(batch), strict=True):
-                row = items[index].row(result, config)
-                update: dict[str, object] = {} if row.network else {"scheduler": scheduler}
-                if links:
-                    update |= link_figures(result, items[index].program, config)
-                if own.build.waves and own.last_folder is not None:
-                    update["waves"] = os.path.relpath(own.last_folder / "waves.fst")
-                found.put((index, row.model_copy(update=update)))
-                if stop.is_set():
-                    break
-        except BaseException as error:  # handed to the thread that reports it
-            found.put(error)
-        finally:
-            found.put(None)
-
-    shares = _shares([item.cycles for item in items], jobs)
-    threads = [threading.Thread(target=work, args=(share,), daemon=True) for share in shares]
-    for thread in threads:
-        thread.start()
-    open_ends = len(threads)
-    try:
-        while open_ends:
-            item = found.get()
-            if item is None:
-                open_ends -= 1
-            elif isinstance(item, BaseException):
-                raise item
-            else:
-                rows[item[0]] = item[1]
-                on_event(item[1])
-    finally:
-        stop.set()
-    return [row for row in rows if row is not None]
 
 
 def _regression(simulator: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:
@@ -289,17 +306,6 @@ def _regression(simulator: str, on_event: Callable[[Event], None]) -> list[Workl
     what = f"{simulator} is slow: {len(small)} of {len(layers)} layers, up to {ICARUS_MACS:,} MACs; others by name"
     on_event(Stage(workload="regression", what=what))
     return list(small)
-
-
-def _shares(costs: Sequence[int], count: int) -> list[list[int]]:
-    """Indices for `count` processes, the longest first, each to the one with the least to do."""
-    heap = [(0, number) for number in range(min(count, len(costs)))]
-    shares: list[list[int]] = [[] for _ in heap]
-    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
-        load, number = heapq.heappop(heap)
-        shares[number].append(index)
-        heapq.heappush(heap, (load + costs[index] + 2000, number))
-    return shares
 
 
 def arrays(data: LayerData) -> dict[str, np.ndarray]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,35 @@ def is_network(name: str) -> bool:
     from ..sched.workload.zoo import names
 
     return name.endswith(".onnx") or name in names()
+
+
+def check_files(source: NetworkSource) -> None:
+    """Raises WorkloadError for the first file of a network that is not there or cannot be opened."""
+    model = (Path(source.name),) if source.name.endswith(".onnx") else ()
+    for path in (*model, *source.inputs, *source.calibration):
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def model_settings(source: NetworkSource) -> dict[str, Any]:
+    """What decided the network: fields of `results.Settings`; none for a built-in one."""
+    if not source.name.endswith(".onnx"):
+        return {}
+    from ..sched.onnx.reader import is_float
+
+    found: dict[str, Any] = {"model_digest": _sha256(Path(source.name))}
+    if is_float(source.name):
+        files = source.calibration or source.inputs
+        found["calibration"] = tuple(f"{path.name} {_sha256(path)}" for path in files)
+        found |= {"mean": source.mean, "std": source.std}
+    return found
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def load(source: NetworkSource) -> Graph:

@@ -29,7 +29,10 @@ from meshloom.sched.schedule import Gemm, Move, Piece, Prediction, Schedule, Sch
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import BiasLayout
+from meshloom.tb.build import BuildError
 from meshloom.tb.cli import app
+from meshloom.tb.device import DeviceError
+from meshloom.tb.exits import Exit
 from meshloom.tb.report import CAUSES, LOG_WIDTH
 from meshloom.tb.results import (
     Congestion,
@@ -45,6 +48,7 @@ from meshloom.tb.results import (
     Status,
     load,
 )
+from meshloom.tb.runs import RunsError
 from meshloom.tb.sources import NetworkSource
 
 from ..sched.float_models import FloatModel
@@ -85,6 +89,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, .
             jobs: int,
             on_event: OnEvent,
             links: bool,
+            traces: Path,
         ) -> list[Row]:
             calls.append((workloads, chip, scheduler, simulator, waves, jobs, links))
             on_event(Plan(len(script)))
@@ -252,9 +257,95 @@ def test_an_error_after_rows_keeps_them(folder: Path, engine: Any) -> None:
 
 
 def test_a_bug_keeps_its_traceback(folder: Path, engine: Any) -> None:
+    """And does not have the exit status of a mismatch."""
     engine(ZeroDivisionError("a bug"))
     shown = invoke("run", "--regression", "--chip", "tiny")
-    assert isinstance(shown.exception, ZeroDivisionError)
+    assert shown.exit_code == 4
+    assert shown.stderr.startswith("error: this is a bug of Meshloom:\nTraceback")
+    assert "ZeroDivisionError: a bug" in shown.stderr
+
+
+@pytest.mark.parametrize("kind", [BuildError, DeviceError, RunsError])
+def test_a_failure_of_the_tools_exits_with_4(folder: Path, engine: Any, kind: type[Exception]) -> None:
+    engine(row(), kind("the simulator died"))
+    shown = invoke("run", "--regression", "--chip", "tiny")
+    assert shown.exit_code == 4
+    assert shown.stderr == "error: the simulator died\n"
+
+
+def failed(workload: str, stage: str = "scheduling", **changes: Any) -> Row:
+    error = {"kind": "DoesNotFit", "stage": stage, "message": "too big"}
+    return row(workload, error=error | changes, rtl_cycles=0, model_cycles=0, bytes_checked=0, instructions=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "status"),
+    [
+        ([row(), failed("big")], 3),
+        ([failed("big")], 3),
+        ([row(), failed("big"), failed("dead", "simulating")], 4),
+        ([row(), failed("big"), row("wrong", mismatches=1)], 1),
+        ([failed("dead", "simulating"), row("wrong", faults=1)], 1),
+        ([failed("big"), row(model_cycles=1030), row(model_cycles=970)], 1),
+    ],
+)
+def test_a_workload_that_cannot_be_run_is_a_row(folder: Path, engine: Any, rows: list[Row], status: int) -> None:
+    engine(*rows)
+    shown = invoke("run", "--regression", "--chip", "tiny")
+    assert shown.exit_code == status
+    assert "not good: big: scheduling: too big" in shown.output or "big" not in {each.workload for each in rows}
+    found = load(results_in(folder) / "latest.json")
+    assert (found.complete, list(found.rows)) == (True, rows)
+
+
+def test_a_row_names_the_file_of_its_traceback(folder: Path, engine: Any) -> None:
+    engine(failed("big", traceback="sim_build/results/x/big.traceback.txt", kind="ZeroDivisionError"))
+    output = invoke("run", "--regression", "--chip", "tiny").output
+    assert (
+        "big: scheduling: ZeroDivisionError: too big; its traceback is in sim_build/results/x/big.traceback.txt"
+        in output
+    )
+
+
+def test_help_names_every_exit_status() -> None:
+    shown = " ".join(invoke("--help").output.split())
+    for status in Exit:
+        assert f"{status.value} {status.meaning.split(',')[0]}" in shown
+    documented = (Path(__file__).parents[2] / "docs" / "results" / "README.md").read_text()
+    assert {int(number) for number in re.findall(r"^\| (\d+) \|", documented, re.MULTILINE)} == set(Exit)
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_run(folder: Path, engine: Any) -> None:
+    calls = engine(row())
+    (folder / "file").touch()
+    for place in (folder, folder / "file" / "out.json"):
+        shown = invoke("run", "--regression", "--chip", "tiny", "--json", str(place))
+        assert shown.exit_code == 5
+        assert shown.stderr.startswith(f"error: results could not be written: {folder}")
+    (folder / "sim_build").touch()
+    shown = invoke("run", "--regression", "--chip", "tiny")
+    assert (shown.exit_code, shown.stderr) == (5, "error: results could not be written: sim_build: Not a directory\n")
+    assert calls == []
+
+
+@pytest.mark.parametrize(("bad", "status"), [(row(), 5), (row(mismatches=1), 1)])
+def test_results_that_cannot_be_written_are_shown(
+    folder: Path, engine: Any, bad: Row, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up while the run goes on."""
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device", "x.json")
+
+    monkeypatch.setattr("meshloom.tb.results.write_atomically", full)
+    monkeypatch.setattr("meshloom.tb.report.write_atomically", full)
+    engine(row("first"), bad, row("last"))
+    shown = invoke("run", "--regression", "--chip", "tiny", "--json", "copy.json")
+    assert shown.exit_code == status
+    assert "of 3 passed" in shown.output
+    assert "│last " in shown.output
+    assert shown.stderr == "error: results could not be written: x.json: No space left on device\n"
+    assert "results: " not in shown.stdout
 
 
 @pytest.mark.parametrize(
@@ -276,10 +367,7 @@ def test_a_bug_keeps_its_traceback(folder: Path, engine: Any) -> None:
         (["run", "resnet8", "--chip", "tiny", "--input", "wide.png"], "error: wide.png: is 33x32 pixels"),
         (["run", "odd.onnx", "--chip", "tiny", "--input", "wide.png"], "Sin"),
         (["run", "float.onnx", "--chip", "tiny"], "error: float.onnx: is a float model; give pictures to calibrate"),
-        (
-            ["run", "vgg16", "--chip", "tiny"],
-            "error: network vgg16 is too big for chip tiny: its weights take 131.9 MiB",
-        ),
+        (["run", "gemm:8x8x8", "absent.onnx", "--chip", "tiny"], "error: absent.onnx: cannot be read"),
         (["run", "resnet8", "ds_cnn", "--input", "wide.png"], "--input: is for one network; given are 2"),
         (["run", "gemm:8x8x8", "--input", "wide.png"], "--input: is for one network; given are 0"),
         (["run", "resnet8", "resnet8/fc", "--calibrate", "x.png", "vww"], "is for one network; given are 2"),

@@ -11,6 +11,7 @@ import pytest
 from junitparser import Error, Failure, JUnitXml
 from pydantic import ValidationError
 
+from meshloom.hw.config import load as load_chip
 from meshloom.tb import report
 from meshloom.tb.results import (
     MEAN_ERROR_PERCENT,
@@ -29,6 +30,7 @@ from meshloom.tb.results import (
     Status,
     load,
     summarise,
+    unwritable,
     write_atomically,
 )
 
@@ -60,6 +62,12 @@ NETWORK = {
     "spilled": ["p"], "layers": LAYERS, "shares": {"compute": 25.0, "idle": 75.0},
 }  # fmt: skip
 LINKS = [{"tile": 1, "port": "east", "busy": 3000, "blocked": 1000, "cycles": 10_000}]
+ERROR = {"kind": "DoesNotFit", "stage": "scheduling", "message": "too big"}
+SETTINGS = {
+    "code": "0.1.0, commit abc, sources def",
+    "scheduler": "flexer:budget=5",
+    "simulator_version": "Verilator 5",
+}
 CONGESTION = {
     "ideal_cycles": 300, "real_cycles": 400,
     "sources": [{"tile": 1, "moves": 2, "ideal_cycles": 300, "real_cycles": 400}],
@@ -120,6 +128,12 @@ def test_computed_fields() -> None:
         ({"bytes_checked": 0}, Status.FAILED, "no output byte was compared"),
         ({"rtl_cycles": 0}, Status.FAILED, "no output byte was compared"),
         ({"failure": "does not fit", "faults": 1}, Status.FAILED, "does not fit"),
+        ({"error": ERROR, "mismatches": 1}, Status.FAILED, "^scheduling: too big$"),
+        (
+            {"error": ERROR | {"kind": "KeyError", "traceback": "x/y.txt"}},
+            Status.FAILED,
+            "^scheduling: KeyError: too big; its traceback is in x/y.txt$",
+        ),
     ],
 )
 def test_status_is_the_worst_that_happened(changes: dict[str, Any], status: Status, reason: str) -> None:
@@ -175,6 +189,7 @@ def test_round_trip(tmp_path: Path) -> None:
     rows = [row(), row(workload="y", faults=1, fault_reports=[FAULT]), row(model_cycles=1, first_divergence=DIVERGENCE)]
     rows.append(row(network=NETWORK, mismatches=1, first_mismatch="c: wrong"))
     rows.append(row(links=LINKS, congestion=CONGESTION))
+    rows.append(row(error=ERROR, settings=SETTINGS, chip_digest="0123"))
     results, path = recorded(tmp_path, *rows)
     assert load(path) == results
     assert load(tmp_path / "latest.json") == results
@@ -184,6 +199,7 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
     parts: dict[str, Any] = {"first_divergence": DIVERGENCE, "network": NETWORK}
     parts |= {"links": LINKS, "congestion": CONGESTION}
+    parts |= {"error": ERROR, "settings": SETTINGS}
     _, path = recorded(tmp_path, row(faults=1, fault_reports=[FAULT], **parts))
     values = json.loads(path.read_text())
     assert values["schema_version"] == SCHEMA_VERSION
@@ -192,6 +208,7 @@ def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
     whole, held = first["network"], first["congestion"]
     inner = [first["fault_reports"][0], first["first_divergence"], whole, whole["layers"][0], first["links"][0]]
     inner += [whole["outputs"][0], whole["outputs"][0]["top"][0], held, held["sources"][0], held["packets"]]
+    inner += [first["error"], first["settings"]]
     for record in (values, values["summary"], first, *inner):
         assert set(record) <= documented, "docs/results/README.md does not explain a field"
 
@@ -333,6 +350,67 @@ def test_the_answer_is_told_as_soon_as_a_network_has_run(capsys: pytest.CaptureF
     with report.Reporter(report.console()) as reporter:
         reporter(row(network=NETWORK))
     assert capsys.readouterr().out.startswith("[1/?] resnet8/conv1: passed, cat.png is cat, 10,000 cycles")
+
+
+def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
+    """Without the fields that came later."""
+    results, path = recorded(tmp_path, row())
+    values = json.loads(path.read_text())
+    for each in values["rows"]:
+        for name in ("chip_digest", "settings", "error"):
+            del each[name]
+    path.write_text(json.dumps(values))
+    assert load(path) == results
+
+
+def test_chips_with_equal_names_are_told_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tiny = load_chip("tiny").digest
+    rows = [
+        row(workload="as built in", chip_digest=tiny),
+        row(workload="own", chip="mine", chip_digest="1" * 64),
+        row(workload="old", chip="quad8"),
+        row(workload="posing", chip="quad16", chip_digest="2" * 64),
+        row(workload="one", chip="both", chip_digest="3" * 64),
+        row(workload="other", chip="both", chip_digest="4" * 64),
+    ]
+    assert [report.chip_name(each, rows) for each in rows] == [
+        "tiny", "mine", "quad8", "quad16@22222222", "both@33333333", "both@44444444",
+    ]  # fmt: skip
+    results, path = recorded(tmp_path, *rows)
+    report.print_results(results, report.console())
+    shown = capsys.readouterr().out
+    assert re.search(r"posing +│ quad16@22222222 ", shown)
+    report.save_junit(results, path.with_suffix(".xml"))
+    (suite,) = JUnitXml.fromfile(str(path.with_suffix(".xml")))
+    assert [case.classname.split(".")[1] for case in suite][3:6] == [
+        "quad16@22222222",
+        "both@33333333",
+        "both@44444444",
+    ]
+
+
+def test_a_run_goes_on_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    recorder = Recorder("a", "verilator", tmp_path / "file")
+    recorder.add(row())
+    assert recorder.trouble is not None
+    assert recorder.finish(complete=True).rows == (row(),)
+    assert "file" in recorder.trouble
+    other = Recorder("a", "verilator", tmp_path / "file")
+    other.add(row())
+    (tmp_path / "file").unlink()
+    other.finish(complete=True)
+    assert other.trouble is None, "what was missing is there now"
+
+
+def test_places_that_cannot_be_written_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert unwritable(tmp_path / "new" / "folder" / "x.json") is None
+    assert unwritable(tmp_path / "file") is None, "it would be replaced"
+    assert unwritable(tmp_path) == f"{tmp_path}: is a folder"
+    assert "Not a directory" in (unwritable(tmp_path / "file" / "x.json") or "")
+    assert unwritable(Path("/proc/nowhere/x.json")) is not None
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 def test_table_shows_every_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

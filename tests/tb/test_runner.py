@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, ConfigError, load
 from meshloom.hw.isa import Opcode, Unit
+from meshloom.sched import scheduler as scheduler_module
 from meshloom.sched.loop_order.problem import DoesNotFit
 from meshloom.sched.model import timeline as timeline_module
 from meshloom.sched.model.timeline import Executed, Timeline, play
@@ -29,12 +31,13 @@ from meshloom.sched.program.problems import Problem as CheckProblem
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedule import Gemm, Schedule
 from meshloom.sched.scheduler import SchedulerError
+from meshloom.sched.scheduler import find as find_scheduler
 from meshloom.sched.workload import zoo
-from meshloom.sched.workload.layers import LayerData, WorkloadError
-from meshloom.tb import runner
+from meshloom.sched.workload.layers import ConvShape, LayerData, WorkloadError
+from meshloom.tb import golden, identity, runner
 from meshloom.tb.build import SIMULATORS, BuildError
 from meshloom.tb.compare import first_divergence, pair
-from meshloom.tb.device import Job
+from meshloom.tb.device import Job, NoDeviceError, SimulatedDevice
 from meshloom.tb.readout import Record
 from meshloom.tb.results import Event, Plan, Row, Stage, Status
 from meshloom.tb.sources import NetworkSource
@@ -336,6 +339,190 @@ def test_a_failure_ends_the_other_workers() -> None:
     assert set(multiprocessing.active_children()) <= before
 
 
+# -- workloads that cannot be run ----------------------------------------------------------------------------------
+
+
+def broken(shape: ConvShape, chip: ChipConfig, scale: int = 1) -> Schedule:
+    """A scheduler with a bug for one layer, and an honest refusal for another."""
+    if shape.name == "gemm:1x1x1":
+        raise ZeroDivisionError("a bug")
+    if shape.name == "gemm:2x2x2":
+        raise ValueError("no room for it")
+    if shape.name == "gemm:4x4x4":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return find_scheduler("loop_order")(shape, chip, scale)
+
+
+@pytest.fixture
+def buggy(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Its name."""
+    monkeypatch.setitem(scheduler_module._KNOWN, "broken", (__name__, "broken"))
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[broken.__module__])
+    return "broken"
+
+
+def test_one_that_cannot_be_scheduled_is_a_row_and_the_others_run(tmp_path: Path) -> None:
+    """With pads that make windows of zeros only, too large for DRAM, and a network that is too big."""
+    names = ["gemm:5x6x7", "conv:7x7x5-6,k2,p3", "gemm:1000000x1000000x1000000", NetworkSource("vgg16"), "gemm:3x10x20"]
+    rows, events = run(names, traces=tmp_path)
+    assert [row.workload for row in rows] == ["gemm:5x6x7", *names[1:3], "vgg16", "gemm:3x10x20"]
+    assert [row.status for row in rows] == [Status.PASSED, *[Status.FAILED] * 3, Status.PASSED]
+    errors = [row.error for row in rows if row.error is not None]
+    assert [(error.kind, error.stage, error.traceback) for error in errors] == [("DoesNotFit", "scheduling", None)] * 3
+    for row, words in zip(
+        rows[1:4], ("pad_top = 3 makes", "too big for chip tiny: its tensors", "its weights"), strict=True
+    ):
+        assert row.error is not None
+        assert words in row.error.message
+        assert (row.chip, row.chip_digest, row.simulator, row.rtl_cycles) == ("tiny", CHIP.digest, "verilator", 0)
+    told = [event for event in events if isinstance(event, Row)]
+    assert sorted(row.workload for row in told) == sorted(row.workload for row in rows)
+    building = next(at for at, event in enumerate(events) if isinstance(event, Stage) and "building" in event.what)
+    assert [row for row in rows if row.error] == [event for event in events[:building] if isinstance(event, Row)]
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_nothing_can_be_run_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "build", None)
+    rows, _ = run(["conv:7x7x5-6,k2,p3"])
+    assert [row.error.kind for row in rows if row.error] == ["DoesNotFit"]
+
+
+def test_a_bug_of_a_scheduler_is_its_rows_error(buggy: str, tmp_path: Path) -> None:
+    rows, _ = run(["gemm:1x1x1", "gemm:5x6x7", "gemm:2x2x2"], scheduler=buggy, traces=tmp_path / "run")
+    bug, good, honest = rows
+    assert good.status is Status.PASSED
+    assert bug.error is not None
+    assert (bug.error.kind, bug.error.stage, bug.error.message) == ("ZeroDivisionError", "scheduling", "a bug")
+    assert bug.error.traceback == (tmp_path / "run" / "gemm_1x1x1.traceback.txt").as_posix()
+    text = Path(bug.error.traceback).read_text()
+    assert text.startswith("Traceback")
+    assert "in broken" in text
+    assert bug.error.traceback in bug.reason
+    assert honest.error is not None
+    assert (honest.error.kind, honest.error.message) == ("ValueError", "no room for it")
+
+
+def test_a_traceback_that_cannot_be_written_costs_no_row(buggy: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (row,), _ = run(["gemm:1x1x1"], scheduler=buggy, traces=tmp_path / "file")
+    assert row.error is not None
+    assert row.error.traceback is None
+    assert "a bug (its traceback could not be written: " in row.error.message
+
+
+def test_a_worker_that_is_killed_takes_only_its_workload_along(buggy: str) -> None:
+    rows, _ = run(["gemm:5x6x7", "gemm:4x4x4", "gemm:3x10x20"], scheduler=buggy)
+    assert [row.status for row in rows] == [Status.PASSED, Status.FAILED, Status.PASSED]
+    assert rows[1].error is not None
+    assert "its process was killed; is there enough memory?" in rows[1].reason
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_simulator_that_dies_costs_one_row(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(self: SimulatedDevice, number: int, job: Job, folder: Path) -> Any:
+        plan = original(self, number, job, folder)
+        if len(job.program.image(CHIP)[0][1]) == lengths["gemm:5x6x7"]:
+            path = folder / f"job{number}_0.bin"
+            path.write_bytes(path.read_bytes()[:-5])
+        return plan
+
+    lengths = {
+        name: len(runner.prepare(runner.find(name)[0], CHIP, "loop_order").program.image(CHIP)[0][1])
+        for name in WORKLOADS
+    }
+    assert len(set(lengths.values())) == len(lengths)
+    original = SimulatedDevice._prepare
+    monkeypatch.setattr(SimulatedDevice, "_prepare", cut)
+    rows, _ = run(WORKLOADS, jobs=jobs)
+    for row in rows:
+        assert (row.error is None) == (row.workload != "gemm:5x6x7")
+        if row.error is None:
+            assert row.status is Status.PASSED
+        else:
+            assert (row.error.kind, row.error.stage) == ("DeviceError", "simulating")
+            log = Path(row.error.message.split("see ")[1])
+            assert "cut short" in log.read_text()
+            shutil.rmtree(log.parent)
+
+
+def test_an_error_of_the_golden_model_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(data: LayerData) -> np.ndarray:
+        if data.shape.name == "gemm:5x6x7":
+            raise RuntimeError("the golden model is ill")
+        return original(data)
+
+    original = golden.golden
+    monkeypatch.setattr(golden, "golden", wrong)
+    rows, _ = run(["gemm:5x6x7", "gemm:3x10x20"])
+    assert [row.status for row in rows] == [Status.FAILED, Status.PASSED]
+    assert rows[0].error is not None
+    assert (rows[0].error.stage, rows[0].error.message) == ("comparing", "the golden model is ill")
+
+
+def test_a_device_that_does_not_start_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every job would meet it."""
+
+    def never(self: SimulatedDevice, jobs: Any, label: str = "run") -> Any:
+        raise NoDeviceError("it does not start")
+        yield
+
+    monkeypatch.setattr(SimulatedDevice, "run", never)
+    with pytest.raises(NoDeviceError, match="it does not start"):
+        run(["gemm:5x6x7", "gemm:3x10x20"])
+
+
+def test_files_are_looked_for_before_anything_is_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(runner, "workers", None)
+    here = tmp_path / "here.onnx"
+    here.touch()
+    for source in (
+        NetworkSource("absent.onnx"),
+        NetworkSource(str(here), (Path("absent.png"),)),
+        NetworkSource(str(here), calibration=(Path("absent.png"),)),
+    ):
+        with pytest.raises(WorkloadError, match=r"^absent\.\w+: cannot be read: No such file"):
+            run(["gemm:5x6x7", source])
+
+
+def test_a_file_that_is_no_network_is_a_row_beside_others(tmp_path: Path) -> None:
+    path = tmp_path / "odd.onnx"
+    path.write_bytes(b"nonsense")
+    rows, _ = run([NetworkSource(str(path)), "gemm:5x6x7"])
+    assert [row.status for row in rows] == [Status.FAILED, Status.PASSED]
+    assert rows[0].error is not None
+    assert rows[0].error.stage == "reading"
+    with pytest.raises(WorkloadError, match=re.escape(rows[0].error.message)):
+        run([NetworkSource(str(path))])
+
+
+# -- what decided a row --------------------------------------------------------------------------------------------
+
+
+def test_rows_say_what_decided_them(rows: list[Row]) -> None:
+    for row in rows:
+        assert row.chip_digest == CHIP.digest
+        assert row.settings is not None
+        assert row.settings.scheduler == "loop_order"
+        assert row.settings.code == identity.code()
+        assert row.settings.simulator_version.startswith("Verilator 5.")
+        assert "random" in row.settings.input
+    assert len({row.settings.input_digest for row in rows if row.settings}) == len(rows)
+
+
+def test_networks_say_which_picture_it_was() -> None:
+    first, second = (path for path, _ in zoo.pictures("resnet8")[:2])
+    made = {}
+    for name, path in (("a", first), ("b", second), ("again", first)):
+        (feed,) = runner.feeds(NetworkSource("resnet8", (path,)), zoo.load("resnet8"))
+        made[name] = runner._digest(feed.arrays)
+    assert made["a"] == made["again"] != made["b"]
+
+
+def test_the_code_is_named_by_commit_and_sources() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+, commit [0-9a-f]{7,40}(-dirty)?, sources [0-9a-f]{12}", identity.code())
+
+
 def test_an_interrupt_while_scheduling_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "meshloom.tb.cli", "run", "resnet50", "vgg16", "--chip", "quad32"]
     process = subprocess.Popen(
@@ -383,7 +570,6 @@ def in_session(session: int) -> list[int]:
     [
         ({"workloads": ["resnet88"]}, WorkloadError, "unknown workload 'resnet88': did you mean resnet8"),
         ({"workloads": ["squeeznet"]}, WorkloadError, r"unknown workload 'squeeznet': did you mean squeezenet\?"),
-        ({"workloads": [NetworkSource("vgg16")]}, DoesNotFit, "network vgg16 is too big for chip tiny"),
         ({"workloads": ["gemm:5x6"]}, WorkloadError, "gemm:5x6"),
         ({"chip": "tiniest"}, ConfigError, "unknown chip 'tiniest': built in are .*tiny"),
         ({"scheduler": "best"}, SchedulerError, "unknown scheduler 'best'; known are .*loop_order"),
