@@ -139,7 +139,7 @@ _Network = tuple[network.PreparedNetwork, list[Feed], dict[str, Any]]
 def _prepare_named(name: str, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> _Layer:
     """`prepare` in a worker process, to which a workload travels by its name."""
     made = prepare(find(name)[0], chip, scheduler, at)
-    return made.schedule, ready.program, ready.timeline
+    return made.schedule, made.program, made.timeline
 
 
 def _attempt_named(name: str, chip: ChipConfig, scheduler: str) -> _Layer | Failure:
