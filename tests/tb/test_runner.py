@@ -40,7 +40,7 @@ from meshloom.tb.compare import first_divergence, pair
 from meshloom.tb.device import Job, NoDeviceError, SimulatedDevice
 from meshloom.tb.readout import Record
 from meshloom.tb.results import Event, Plan, Row, Stage, Status
-from meshloom.tb.sources import NetworkSource
+from meshloom.tb.sources import NetworkSource, feeds
 from meshloom.tb.workers import EVERY, tell, workers
 
 WORKLOADS = ["conv:7x7x5-6,k3,p1", "gemm:5x6x7", "conv:6x5x9-5,k3x2,s2x1,p1x0,relu,clamp90", "gemm:3x10x20"]
@@ -517,7 +517,7 @@ def test_networks_say_which_picture_it_was() -> None:
     first, second = (path for path, _ in zoo.pictures("resnet8")[:2])
     made = {}
     for name, path in (("a", first), ("b", second), ("again", first)):
-        (feed,) = runner.feeds(NetworkSource("resnet8", (path,)), zoo.load("resnet8"))
+        (feed,) = feeds(NetworkSource("resnet8", (path,)), zoo.load("resnet8"))
         made[name] = runner._digest(feed.arrays)
     assert made["a"] == made["again"] != made["b"]
 
