@@ -8,12 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
-from meshloom.hw.isa import FETCH_TAG, Opcode, Unit, decode, encode
+from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Unit, decode, encode
 
 #: Opcodes of schedule operations; the other instructions are made by lowering.
 OPERATIONS = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC)
 #: How many tags there are; programs of more instructions use them again from the first on.
 TAGS = FETCH_TAG - 1
+#: All fields of each kind of instruction but the opcode, as they are where nobody says otherwise.
+_BLANK = {
+    opcode: dict.fromkeys((name for name in layout.offsets if name != "opcode"), 0)
+    for opcode, layout in INSTRUCTIONS.items()
+}
 
 
 class ProgramError(ValueError):
@@ -22,10 +27,14 @@ class ProgramError(ValueError):
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction: opcode and all other fields by name (missing ones are 0)."""
+    """One instruction: opcode and all other fields by name. Those that are not given are 0, and are there: whoever
+    reads an instruction finds the same fields as whoever decodes its bytes."""
 
     opcode: Opcode
     fields: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", _BLANK[self.opcode] | self.fields)
 
     def encode(self) -> bytes:
         """Its 32 bytes. Raises hw.isa.IsaError when a value does not fit."""

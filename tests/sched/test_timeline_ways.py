@@ -55,7 +55,8 @@ def executed(chip: ChipConfig, codes: Mapping[int, Sequence[Instruction]]) -> di
     streams = {}
     for tile, code in codes.items():
         end = sync(tile=chip.host, sem=0, n=1)
-        tagged = (Instruction(i.opcode, {"tag": n + 1} | i.fields) for n, i in enumerate((*code, end)))
+        numbered = enumerate((*code, end), 1)
+        tagged = (Instruction(i.opcode, i.fields | {"tag": i.fields["tag"] or tag}) for tag, i in numbered)
         streams[tile, Unit.MOVER] = tuple(tagged)
     placed, boot = place(streams, dict.fromkeys(chip.drams, 4000), chip)
     found: dict[int, list[Executed]] = {-1: []}

@@ -19,7 +19,7 @@ from meshloom.sched.program.check import check
 from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.sched.program.random_programs import random_gemm, random_program, random_vec
-from meshloom.sched.schedule import Gemm, Move, Operation, Schedule, Span, Vec
+from meshloom.sched.schedule import VEC_FIELDS, Gemm, Move, Operation, Schedule, Span, Vec
 from meshloom.tb.build import build
 from meshloom.tb.compare import pair
 from meshloom.tb.device import FILL, Job, SimulatedDevice
@@ -90,7 +90,7 @@ def computations(random: Random, count: int, gemms: float) -> list[Operation]:
         at += words
     # waits for the last load, so that no store competes with one
     first = vec(0, VectorOp.MAX, ROOM[Region.VEC], x_out=1).fields
-    found.append(Vec(core=CORE, fields={name: value for name, value in first.items() if name != "tag"}))
+    found.append(Vec(core=CORE, fields={name: first[name] for name in VEC_FIELDS}))
     slices = dict.fromkeys(ROOM, 0)
     for _ in range(count):
         if random.random() < gemms:
