@@ -106,7 +106,7 @@ def simulate(
         update["chip_digest"] = config.digest
         update["settings"] = settings.model_copy(update=item.settings())
         if links:
-            update |= link_figures(result, item.program, config)
+            update |= link_figures(result, item.program, config, not row.record_problem)
         if own.build.waves and own.last_folder is not None:
             update["waves"] = os.path.relpath(own.last_folder / "waves.fst")
         found.put((index, row.model_copy(update=update)))

@@ -1,9 +1,9 @@
 """The Verilog around the chip: clock, DRAM channels, and a host that carries out one job at a time.
 
 Everything that happens in a cycle happens here, in Verilog; Python sets `job` and friends, toggles `request` and waits
-for `loaded`, `ran` and `finished` to toggle back, one after the other. A job: load the DRAM channels from
-`job<n>_<channel>.bin`, reset, run the boot program, then (if `trace_count` is not zero) run the program that moves
-traces to DRAM, and dump the ranges that were asked for.
+for `loaded`, `ran` and `finished` to toggle back, one after the other. A job: reset, clear the DRAM channels of what
+the job before has left, load them from `job<n>_<channel>.bin`, run the boot program and dump the ranges of data that
+were asked for, then (if `trace_count` is not zero) run the program that moves traces to DRAM, and dump these.
 
 An image is a list of segments: first word and number of words (two big-endian 32-bit numbers), then the words, highest
 lane first. A job with `observe` logs to `job<n>_observed.bin` what the cores' units write while the program runs, in
@@ -119,8 +119,9 @@ def _log(taps: dict[str, int]) -> list[str]:
 
 
 def _load(config: ChipConfig, channel: int) -> str:
-    """Loads the image of a channel; a file that is missing or cut short ends the simulation."""
+    """Loads the image of a channel into empty memory; a file that is missing or cut short ends the simulation."""
     return f"""
+      dram_{channel}.forget;
       $sformat(path, "job%0d_{channel}.bin", job);
       file = $fopen(path, "rb");
       bytes = {SEGMENT_BYTES};
@@ -128,6 +129,8 @@ def _load(config: ChipConfig, channel: int) -> str:
         bytes = $fread(segment, file);
         if (bytes == {SEGMENT_BYTES} && $fread(dram_{channel}.mem, file, segment[63:32], segment[31:0])
             != {config.lanes} * segment[31:0]) bytes = -1;
+        if (bytes == {SEGMENT_BYTES} && segment[63:32] + segment[31:0] > dram_{channel}.reach)
+          dram_{channel}.reach = segment[63:32] + segment[31:0];
       end
       if (file == 0 || bytes != 0) begin
         $display("memory image %0s is missing or cut short", path);
@@ -139,14 +142,15 @@ def _load(config: ChipConfig, channel: int) -> str:
 def _tasks(config: ChipConfig, waves: bool) -> list[str]:
     channels = range(len(config.drams))
     load = "".join(_load(config, i) for i in channels)
-    dumps = []
-    for kind in ("data", "records"):
-        dumps += [
+    dumps = {
+        kind: "\n".join(
             f"      if ({kind}_first_{i} <= {kind}_last_{i}) begin\n"
             f'        $sformat(path, "job%0d_{i}_{kind}.out", job);\n'
             f"        $writememh(path, dram_{i}.mem, {kind}_first_{i}, {kind}_last_{i});\n      end"
             for i in channels
-        ]
+        )
+        for kind in ("data", "records")
+    }
     r = {register.name: f"32'h{int(register):x}" for register in Register}
     wave = ['  initial begin $dumpfile("waves.fst"); $dumpvars(0, bench); end'] if waves else []
     return [
@@ -208,10 +212,10 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
   endtask
   always @(request) begin
     if (request != finished) begin
+      rst <= 1;  // first: a chip that has raised a fault may still be writing
+      repeat (4) @(posedge clk);
 {load}
       loaded = request;
-      rst <= 1;
-      repeat (4) @(posedge clk);
       rst <= 0;
       repeat ({SETTLE}) @(posedge clk);
       csr_read({r["CONFIG"]}); chip_id = value;
@@ -223,13 +227,15 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
       boot(program_tile, program_addr, program_count, watchdog, 3);
       if (logging) $fclose(log);
       logging = 0;
+      ran = request;
+      @(posedge clk);  // whoever waits for `ran` must see it before `finished`
+      // at once: a program that has ended too early goes on while its records are moved
+{dumps["data"]}
       csr_read({r["STATUS"]}); status = value;
       csr_read({r["CYCLES"]}); cycles = value;
       csr_read({r["FAULT_WHO"]}); fault_who = value;
       csr_read({r["FAULT_VALUE"]}); fault_value = value;
       csr_read({r["QUIET"]}); quiet = value;
-      ran = request;
-      @(posedge clk);  // whoever waits for `ran` must see it before `finished`
       if (trace_count != 0 && !status[2]) begin
         boot(trace_tile, trace_addr, trace_count, 32'd50000000, 1);
         csr_read({r["STATUS"]}); status = value;
@@ -238,7 +244,7 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
       end
       if (status[2] && (fault_who[3:0] == {int(Cause.WATCHDOG)} || fault_who[3:0] == {int(Cause.STALLED)})) autopsy;
       if (!status[2]) begin
-{chr(10).join(dumps)}
+{dumps["records"]}
       end
       protocol = {" | ".join(f"protocol_error_{i}" for i in channels)};
       finished = request;

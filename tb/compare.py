@@ -77,13 +77,13 @@ class _Due(NamedTuple):
     after: Place | None
 
 
-def locate(records: Sequence[T], program: Program) -> dict[Place, T]:
+def locate(records: Sequence[T], program: Program, strange: list[T] | None = None) -> dict[Place, T]:
     """Each record of a run, measured or predicted, by the instruction that it is of, in the order of start.
 
     Records of one kind come in the order of their stream: what a front end does, what its own mover executes, and what
     another mover executes for it. Tags (which wrap around in long programs) only tell the kinds apart: a record is of
-    the request under way, or else of the stream's next instruction, with its tag. Raises CompareError on a record that
-    is of none.
+    the request under way, or else of the stream's next instruction, with its tag. A record that is of none is added to
+    `strange`; without that, CompareError is raised.
     """
     queues = _queues(program)
     found: dict[Place, T] = {}
@@ -95,6 +95,9 @@ def locate(records: Sequence[T], program: Program) -> dict[Place, T]:
             for queue in queues.get((record.tile, record.unit, record.opcode), ())
             if queue and queue[0].tag == record.tag
         ]
+        if not fitting and strange is not None:
+            strange.append(record)
+            continue
         if not fitting:
             raise CompareError(
                 f"tile {record.tile:#04x}: {record.unit.name.lower()} record of a {record.opcode.name} with tag "
@@ -156,37 +159,64 @@ def _stream(op: Operation) -> tuple[int, Unit]:
     return op.core, Unit.MATRIX if isinstance(op, Gemm) else Unit.VECTOR
 
 
-def pair(records: Sequence[Record], executed: Sequence[Executed], program: Program | None = None) -> list[Pair]:
-    """Pairs records with predictions, in the order of measured start.
+@dataclass(frozen=True)
+class Match:
+    """Records and predictions of a run brought together. `pairs`: in the order of measured start. `strange`: records
+    that nothing predicts. `absent`: predictions without a record, in the order of start, with their place if known."""
+
+    pairs: list[Pair]
+    strange: list[Record]
+    absent: list[tuple[Executed, Place | None]]
+
+
+def match(records: Sequence[Record], executed: Sequence[Executed], program: Program | None = None) -> Match:
+    """Brings each record together with its prediction.
 
     With the program, by instruction (`locate`). Without it, an instruction is known by tile, unit, opcode and tag, and
-    where tags come again, by its turn among equals; so are packets that have arrived, in both cases. What is without a
-    partner (trace memory full) is left out.
+    where tags come again, by its turn among equals; so are packets that have arrived, in both cases.
     """
-    if program is not None and not program.ahead:  # there, tags are unique
-        predicted = locate(executed, program)
-        measured = locate(records, program)
-        pairs = [Pair(record, predicted[place], place) for place, record in measured.items() if place in predicted]
-        arrived = _in_turn([record for record in records if record.unit is Unit.NONE], executed)
-        # each of the two is in order; without arrivals nothing is sorted anew
-        return sorted(pairs + arrived, key=lambda pair: pair.measured.start) if arrived else pairs
-    return _in_turn(records, executed)
+    if program is None or program.ahead:  # there, tags are unique
+        return _in_turn(records, executed)
+    strange: list[Record] = []
+    predicted = locate(executed, program)
+    measured = locate(records, program, strange)
+    pairs = [Pair(record, predicted[place], place) for place, record in measured.items() if place in predicted]
+    strange += [record for place, record in measured.items() if place not in predicted]
+    absent: list[tuple[Executed, Place | None]] = [
+        (entry, place) for place, entry in predicted.items() if place not in measured
+    ]
+    arrived = [record for record in records if record.unit is Unit.NONE]
+    expected = [entry for entry in executed if entry.unit is Unit.NONE]
+    if arrived or expected:  # each of the two is in order; without arrivals nothing is sorted anew
+        packets = _in_turn(arrived, expected)
+        pairs = sorted(pairs + packets.pairs, key=lambda pair: pair.measured.start)
+        strange += packets.strange
+        absent = sorted(absent + packets.absent, key=lambda found: found[0].start)
+    return Match(pairs, strange, absent)
 
 
-def _in_turn(records: Sequence[Record], executed: Sequence[Executed]) -> list[Pair]:
-    """Pairs by tile, unit, opcode and tag, and where they come again, by turn among equals."""
-    predictions: dict[_Key, list[Executed]] = defaultdict(list)
+def pair(records: Sequence[Record], executed: Sequence[Executed], program: Program | None = None) -> list[Pair]:
+    """The pairs of `match`: what is without a partner is left out."""
+    return match(records, executed, program).pairs
+
+
+def _in_turn(records: Sequence[Record], executed: Sequence[Executed]) -> Match:
+    """By tile, unit, opcode and tag, and where they come again, by turn among equals."""
+    predictions: dict[_Key, deque[Executed]] = defaultdict(deque)
     for entry in sorted(executed, key=lambda entry: entry.start):
-        predictions[entry.tile, entry.unit, entry.opcode, entry.tag].append(entry)
-    turns: dict[_Key, int] = defaultdict(int)
-    pairs = []
+        predictions[_key(entry)].append(entry)
+    pairs, strange = [], []
     for record in sorted(records, key=lambda record: record.start):
-        key = record.tile, record.unit, record.opcode, record.tag
-        turn = turns[key]
-        turns[key] += 1
-        if turn < len(predictions[key]):
-            pairs.append(Pair(record, predictions[key][turn]))
-    return pairs
+        if due := predictions[_key(record)]:
+            pairs.append(Pair(record, due.popleft()))
+        else:
+            strange.append(record)
+    absent = sorted((entry for left in predictions.values() for entry in left), key=lambda entry: entry.start)
+    return Match(pairs, strange, [(entry, None) for entry in absent])
+
+
+def _key(record: Timed) -> _Key:
+    return record.tile, record.unit, record.opcode, record.tag
 
 
 def first_divergence(

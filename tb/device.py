@@ -109,7 +109,8 @@ class Run:
     """What came of a job.
 
     `memory`: the outputs asked for, in their order, uint8 [n, P] (empty after a fault, like `records` and `counters`).
-    `trace_shortage`: why `records` are not complete, and the mend; empty if they are. `observed`: what the cores
+    `records`: as many of each tile as it counts itself, those that its trace memory had room for and the program must
+    make. `trace_shortage`: why some that the chip made are not there; empty if all are. `observed`: what the cores
     computed, up to the fault if there is one; empty unless asked for. `cpu_seconds`: of the run, without loading DRAM
     and without reading traces back. `standing`: after a watchdog, what every part of the chip waited for, and `quiet`,
     for how many cycles nothing had moved; `tb.explain` puts it in words.
@@ -288,8 +289,8 @@ class SimulatedDevice:
                 first, data = dumps[tile]
                 memory.append(data[at - first : at - first + words])
             traced = _read_hex(folder / f"job{number}_0_records.out", plan.words, chip.lanes)
-            records, counters = readout.parse(plan, traced, chip)
-            shortage = readout.shortage(counters, chip)
+            records, counters, damage = readout.parse(plan, traced, chip)
+            shortage = readout.shortage(counters, chip) or damage
         states = folder / f"job{number}_states.out"
         standing = parse_states(states.read_text()) if states.exists() else ()
         observed = read_log(folder / f"job{number}_observed.bin", chip) if job.observe else {}

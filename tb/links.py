@@ -19,6 +19,7 @@ from typing import NamedTuple, TypedDict
 from ..hw.config import ChipConfig, tile_position
 from ..hw.isa import FETCH_TAG, Opcode, Unit
 from ..hw.noc.routes import dimension_ordered, ports_at
+from ..sched.program.names import tile_name
 from ..sched.program.program import Program
 from ..sched.program.ways import Way, way_of
 from .compare import Place, locate
@@ -39,9 +40,10 @@ class Figures(TypedDict):
     congestion: Congestion | None
 
 
-def figures(run: Run, program: Program, chip: ChipConfig) -> Figures:
-    """Both figures of a run; see `links` and `congestion`."""
-    return {"links": links(run, chip), "congestion": congestion(run, program, chip)}
+def figures(run: Run, program: Program, chip: ChipConfig, complete: bool = True) -> Figures:
+    """Both figures of a run; see `links` and `congestion`. Not `complete`: records are missing, so nothing is said of
+    congestion."""
+    return {"links": links(run, chip), "congestion": congestion(run, program, chip) if complete else None}
 
 
 class Transfer(NamedTuple):
@@ -111,7 +113,12 @@ def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer
             if opcode is not Opcode.MOVE or fields.get("tag", 0) == FETCH_TAG:
                 continue
             place = Place(stream.tile, stream.unit, index, fields["src_tile"] != stream.tile)
-            record = timed[fields["src_tile"], fields["tag"]] if program.ahead else records[place]
+            record = timed.get((fields["src_tile"], fields["tag"])) if program.ahead else records.get(place)
+            if record is None:
+                raise LinksError(
+                    f"the congestion of a run needs all of its records: that of the MOVE with tag {fields['tag']}, "
+                    f"instruction {index} of {tile_name(chip, stream.tile)}'s stream, has not come; run it again"
+                )
             yield Transfer(fields, _way(fields, named, chip), record)
             named = None
 

@@ -23,7 +23,8 @@ from ..sched.schedule import Gemm, Move, Schedule, Vec
 from ..sched.workload.graph import Graph
 from . import answers, attribution, compare, observe
 from .ahead.arrivals import arrivals
-from .device import DeviceError, Job, Run
+from .completeness import completeness
+from .device import Job, Run
 from .readout import Record
 from .results import LayerFigures, NetworkFigures, Row
 from .sources import Feed, label_of
@@ -208,15 +209,20 @@ def row(
     """Everything that came of a run. `tensors`: folder for outputs that are no vectors (None: they are not saved)."""
     made, graph = prepared.made.schedule, prepared.graph
     faults = compare.fault_reports(run, prepared.program, made, chip)
-    if run.trace_shortage and not faults:
-        raise DeviceError(f"{title} on {chip.name}: {run.trace_shortage}")
-    records = [] if run.trace_shortage else run.records
-    pairs = compare.pair(records, prepared.timeline.executed, prepared.program)
+    match = compare.match(run.records, prepared.timeline.executed, prepared.program)
+    traced = completeness(match, run, prepared.program, made, chip)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
     found, layers, shares, said, notes = Compared(0, 0, 0, ""), (), {}, (), list(feed.notes)
+    failure = None
     if not faults:
-        found = compare_bytes(prepared, run, feed.arrays, chip)
-        layers, shares = figures(prepared, run, chip)
+        try:
+            found = compare_bytes(prepared, run, feed.arrays, chip)
+        except observe.ObserveError as error:
+            failure = f"what the cores computed is not what the schedule says: {error}"
+            if why := traced.get("record_problem"):
+                failure += f"; {why}"
+        if not traced.get("record_problem"):  # cycles are explained by all records or not at all
+            layers, shares = figures(prepared, run, chip)
         computed = _results(prepared, run)
         try:
             said = answers.outputs(graph, computed, feed, title, tensors)
@@ -238,8 +244,11 @@ def row(
         fault_reports=faults,
         instructions=prepared.program.instructions,
         cpu_seconds=run.cpu_seconds,
+        **traced,
         **arrivals(prepared.program, run, chip),
-        first_divergence=compare.first_divergence(pairs, made, prepared.program.operation_of_tag, prepared.program),
+        first_divergence=compare.first_divergence(
+            match.pairs, made, prepared.program.operation_of_tag, prepared.program
+        ),
         network=NetworkFigures(
             picture=feed.name,
             answer=answers.answer(graph, said),
@@ -254,6 +263,7 @@ def row(
             layers=layers,
             shares=shares,
         ),
+        failure=failure,
     )
 
 

@@ -8,8 +8,9 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from ..hw.config import TRACE_BYTES, ChipConfig, tile_position
+from ..hw.config import TRACE_BYTES, ChipConfig
 from ..hw.isa import TRACE, Opcode, Region, Unit, address
+from ..sched.program.names import tile_name
 from ..sched.program.packets import packets
 from ..sched.program.program import Instruction, Program, ProgramError, Stream
 
@@ -129,48 +130,68 @@ def plan(program: Program, chip: ChipConfig, stats_words: int, free_from: int) -
     return Readout(dram, first, total, tuple(parts), stream)
 
 
-def parse(readout: Readout, words: NDArray[np.uint8], chip: ChipConfig) -> tuple[list[Record], dict[int, list[int]]]:
-    """Records (tile by tile, in the order they were written) and counters of every tile, from dumped `words` [n, P]."""
-    records: list[Record] = []
+def parse(
+    readout: Readout, words: NDArray[np.uint8], chip: ChipConfig
+) -> tuple[list[Record], dict[int, list[int]], str]:
+    """Records (tile by tile, in the order they were written) and counters of every tile, from dumped `words` [n, P],
+    and which record is none, if the chip wrote such a thing.
+
+    A tile has as many records as it counts itself: what lies behind them in its trace memory is of an earlier run.
+    """
+    from ..hw.control.trace import Counter
+
     counters: dict[int, list[int]] = {}
+    traces: dict[int, NDArray[np.uint8]] = {}
     for tile, region, first, count in readout.parts:
-        part = words[first - readout.first : first - readout.first + count]
+        part = np.ascontiguousarray(words[first - readout.first : first - readout.first + count])
         if region is Region.STATS:
-            counters[tile] = np.ascontiguousarray(part).reshape(-1).view("<u4").tolist()
-            continue
-        slots = np.ascontiguousarray(part).reshape(-1, chip.trace_words * chip.lanes)[:, :TRACE_BYTES]
-        fields = _unpack(np.ascontiguousarray(slots).view("<u8"))
+            counters[tile] = part.reshape(-1).view("<u4").tolist()
+        else:
+            traces[tile] = part.reshape(-1, chip.trace_words * chip.lanes)
+    records: list[Record] = []
+    damage = ""
+    known = [int(opcode) for opcode in Opcode]
+    for tile, slots in traces.items():
+        made = slots[: counters[tile][Counter.RECORDS], :TRACE_BYTES]
+        fields = _unpack(np.ascontiguousarray(made).view("<u8"))
+        whole = np.isin(fields["opcode"], known)
+        if not whole.all():
+            number = int(whole.argmin())
+            damage = damage or (
+                f"trace record {number} of {tile_name(chip, tile)} has opcode {fields['opcode'][number]}, which no "
+                "instruction has: the chip wrote what is no record"
+            )
+        columns = {name: values[whole].tolist() for name, values in fields.items()}
         records += map(
             Record,
             repeat(tile),
-            map(Unit, fields["unit"]),
-            map(Opcode, fields["opcode"]),
-            *(fields[name] for name in ("tag", "wait", "stall", "start", "end")),
+            map(Unit, columns["unit"]),
+            map(Opcode, columns["opcode"]),
+            *(columns[name] for name in ("tag", "wait", "stall", "start", "end")),
         )
-    return records, counters
+    return records, counters, damage
 
 
-def _unpack(slots: NDArray[np.uint64]) -> dict[str, list[int]]:
+def _unpack(slots: NDArray[np.uint64]) -> dict[str, NDArray[np.uint64]]:
     """The fields of trace records, given as [n, 2] little-endian halves."""
     found = {}
     for name, (at, width) in TRACE.offsets.items():
         values = slots[:, at // 64] >> np.uint64(at % 64)
         if at % 64 + width > 64:
             values |= slots[:, 1] << np.uint64(64 - at % 64)
-        found[name] = (values & np.uint64((1 << width) - 1)).tolist()
+        found[name] = values & np.uint64((1 << width) - 1)
     return found
 
 
 def shortage(counters: dict[int, list[int]], chip: ChipConfig) -> str:
-    """Why the records of a run are not complete, and the mend; empty if they are."""
+    """Which tile's trace memory was too small in a run, and the mend; empty if none was."""
     from ..hw.control.trace import Counter
 
     tile = max(counters, key=lambda tile: counters[tile][Counter.RECORDS], default=chip.host)
     needed = counters[tile][Counter.RECORDS] if counters else 0
     if needed <= chip.trace_records:
         return ""
-    x, y = tile_position(tile)
     return (
-        f"{chip.tiles[tile].value}@({x},{y}) made {needed} trace records and keeps {chip.trace_records}, the others "
-        f"are lost; set trace_records = {1 << (needed - 1).bit_length()} in chip {chip.name}"
+        f"{tile_name(chip, tile)} made {needed} trace records and keeps {chip.trace_records}, the others are lost; set "
+        f"trace_records = {1 << (needed - 1).bit_length()} in chip {chip.name}"
     )

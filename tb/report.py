@@ -26,6 +26,7 @@ LOG_WIDTH = 176
 
 _COLOUR = {
     Status.PASSED: "green",
+    Status.INCOMPLETE: "yellow",
     Status.MODEL: "yellow",
     Status.MISMATCH: "red",
     Status.FAULT: "red",

@@ -55,6 +55,7 @@ class Status(StrEnum):
     FAILED = "failed"  #: it did not run to a comparison; `failure` says why
     FAULT = "fault"  #: the chip raised a fault
     MISMATCH = "mismatch"  #: a byte differs from the golden model
+    INCOMPLETE = "incomplete"  #: all bytes are right, but not every instruction was compared with the model
     MODEL = "model"  #: all bytes are right, the predicted cycles are not
     PASSED = "passed"
 
@@ -319,6 +320,9 @@ class Row(_Record):
     faults: Count = 0
     fault_reports: tuple[FaultReport, ...] = ()
     instructions: Count = 0
+    records_expected: Count = 0  #: trace records that the program must make
+    records_compared: Count = 0  #: those that were compared with their prediction
+    record_problem: str = ""  #: why these are not the same, or not the right ones, and the mend
     cpu_seconds: Annotated[float, Field(ge=0)] = 0.0
     first_divergence: Divergence | None = None
     network: NetworkFigures | None = None
@@ -332,6 +336,10 @@ class Row(_Record):
     def _check(self) -> Self:
         if self.mismatches > self.bytes_checked:
             raise ValueError(f"mismatches = {self.mismatches} exceed bytes_checked = {self.bytes_checked}")
+        if self.records_compared > self.records_expected:
+            raise ValueError(
+                f"records_compared = {self.records_compared} exceed records_expected = {self.records_expected}"
+            )
         if len(self.fault_reports) > self.faults:
             raise ValueError(f"{len(self.fault_reports)} fault_reports, but faults = {self.faults}")
         return self
@@ -360,6 +368,8 @@ class Row(_Record):
             return Status.MISMATCH
         if not self.bytes_checked or self.error_percent is None:
             return Status.FAILED
+        if self.record_problem or self.records_compared < self.records_expected:
+            return Status.INCOMPLETE
         if self.arrival_mismatches:
             return Status.MODEL
         return Status.MODEL if abs(self.error_percent) > WORST_ERROR_PERCENT else Status.PASSED
@@ -384,6 +394,10 @@ class Row(_Record):
             case Status.MISMATCH:
                 where = f", first in {self.first_mismatch}" if self.first_mismatch else ""
                 return f"{self.mismatches} of {self.bytes_checked} bytes differ from the golden model{where}"
+            case Status.INCOMPLETE:
+                why = f": {self.record_problem}" * bool(self.record_problem)
+                counts = f"{self.records_compared:,} of {self.records_expected:,} trace records"
+                return f"the comparison with the model is incomplete, {counts} were compared{why}"
             case Status.MODEL:
                 return f"model error {self.error_percent:+.2f} % exceeds {WORST_ERROR_PERCENT:g} %{self._divergence()}"
 

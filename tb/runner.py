@@ -32,6 +32,7 @@ from . import compare, network
 from .ahead.arrivals import arrivals
 from .batch import Item, failed_row, simulate
 from .build import SIMULATORS, BuildError, build
+from .completeness import completeness
 from .device import Job, Run, SimulatedDevice
 from .failures import At, Failure, attempt
 from .identity import code, simulator_version
@@ -334,7 +335,7 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
 
     workload, schedule, program = prepared.workload, prepared.schedule, prepared.program
     shape = workload.shape
-    pairs = compare.pair(run.records, prepared.timeline.executed, program)
+    match = compare.match(run.records, prepared.timeline.executed, program)
     checked = wrong = 0
     if run.fault is None:
         tensor = schedule.tensor("y")
@@ -358,6 +359,7 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
         fault_reports=faults,
         instructions=program.instructions,
         cpu_seconds=run.cpu_seconds,
+        **completeness(match, run, program, schedule, chip),
         **arrivals(program, run, chip),
-        first_divergence=compare.first_divergence(pairs, schedule, program.operation_of_tag, program),
+        first_divergence=compare.first_divergence(match.pairs, schedule, program.operation_of_tag, program),
     )

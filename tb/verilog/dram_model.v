@@ -2,7 +2,8 @@
 //
 // A word is LANES bytes; the memory is `mem`, word w at byte address w * LANES, lane l in bits 8l+7..8l. It is filled
 // with zeros at time 0; a bench loads and dumps it by its hierarchical name ($readmemh, $writememh, $fread) at any
-// later time (at time 0 the two would race).
+// later time (at time 0 the two would race). `forget` fills it with zeros again, up to the last word that has been
+// written since: a bench that loads words says so in `reach` (first word behind all of them).
 //
 // Exact timing ("in cycle t" = a transfer at the rising edge that ends cycle t; reads and writes share one rate):
 //
@@ -94,6 +95,15 @@ module dram_model #(
         end
     end
 
+    reg [31:0] reach = 0;  // behind the last word written
+    integer word;
+    task forget;
+        begin
+            for (word = 0; word < reach; word = word + 1) mem[word] = 0;
+            reach = 0;
+        end
+    endtask
+
     reg [31:0] now;     // cycles since reset
     reg [31:0] bucket;  // bytes that may still go
     wire token = bucket >= COST;
@@ -169,6 +179,7 @@ module dram_model #(
     integer lane;
     always @(posedge clk) begin
         if (w_go && !w_bad[w_out]) begin
+            if (w_at >= reach) reach = w_at + 1;
             if (&wstrb) mem[w_at] <= wdata;
             else begin
                 for (lane = 0; lane < LANES; lane = lane + 1)

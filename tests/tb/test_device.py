@@ -17,14 +17,16 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.control.trace import Counter
-from meshloom.hw.isa import Cause, Opcode, Unit
+from meshloom.hw.control.trace import Counter, stats_words
+from meshloom.hw.isa import TRACE, Cause, Opcode, Region, Unit
 from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.sched.program.program import Program
 from meshloom.tb import build as build_module
 from meshloom.tb import device as device_module
 from meshloom.tb.build import ROOT, SIMULATORS, Build, BuildError, build
 from meshloom.tb.device import FILL, DeviceError, Job, Run, SimulatedDevice
-from meshloom.tb.readout import Readout
+from meshloom.tb.readout import Readout, parse
+from meshloom.tb.readout import plan as plan_readout
 
 from .hand_made import (
     CHIP,
@@ -36,7 +38,9 @@ from .hand_made import (
     endless,
     finish,
     illegal,
+    move,
     nothing_to_do,
+    notify,
     product,
     program,
     random_words,
@@ -188,6 +192,91 @@ def test_reset_is_enough(all_runs: dict[str, dict[str, Run]], tmp_path: Path) ->
         wanted = all_runs["icarus"][name]
         assert (run.cycles, run.records, run.counters) == (wanted.cycles, wanted.records, wanted.counters)
         np.testing.assert_array_equal(run.memory[0], wanted.memory[0])
+
+
+def test_a_job_finds_nothing_of_the_one_before_in_dram(simulator: str) -> None:
+    """The same program whose data nobody loads, and one that reads what the first has written: both find zeros, after
+    a good job and after one that a watchdog has stopped in the middle of its writes."""
+    case = there_and_back(1)
+    back = [
+        move(1, (DRAM, Region.MAIN, 1000), (SPM, Region.MAIN, 0), 100, **notify(2, SPM)),
+        sync(2, wait_sem=2, wait_n=1),
+        move(3, (SPM, Region.MAIN, 0), (DRAM, Region.MAIN, 2000), 100, **notify(3, SPM)),
+        sync(4, wait_sem=3, wait_n=1),
+        finish(5),
+    ]
+    reader = Job(program({(SPM, Unit.MOVER): back}), [], [(DRAM, 2000, 100)], 20_000)
+    bare = replace(case.job, memory=[])
+    given = [case.job, bare, case.job, reader, case.job]
+    good, unloaded, _, unwritten, _ = runs = list(SimulatedDevice(build(CHIP, simulator)).run(given))
+    np.testing.assert_array_equal(good.memory[0], case.expected[0])
+    written = (case.expected[0] != FILL).any(axis=1)
+    assert written.sum() == 100
+    assert not unloaded.memory[0][written].any(), "what the program copies is not the data of the job before"
+    assert (unloaded.memory[0][~written] == FILL).all()
+    assert not unwritten.memory[0].any()
+    stopped = replace(case.job, watchdog=runs[0].cycles - 60)
+    fault, after = SimulatedDevice(build(CHIP, simulator)).run([stopped, reader])
+    assert fault.fault is not None
+    assert not after.memory[0].any()
+
+
+@pytest.mark.parametrize("first", ["product", "large product"])
+def test_a_program_that_writes_nothing_does_not_get_the_bytes_of_the_job_before(first: str, simulator: str) -> None:
+    case = CASES[first]
+    assert isinstance(case, Case)
+    idle = replace(nothing_to_do().job, outputs=case.job.outputs)
+    good, empty = SimulatedDevice(build(CHIP, simulator)).run([case.job, idle])
+    np.testing.assert_array_equal(good.memory[0], case.expected[0])
+    assert (empty.memory[0] == FILL).all()
+
+
+def cut_short(case: Case) -> Program:
+    """The program of a case whose boot stream ends the run without waiting for the others."""
+    made = case.job.program
+    code = tuple(each for each in made.boot.instructions if each.opcode is not Opcode.SYNC)
+    return replace(made, boot=replace(made.boot, instructions=code))
+
+
+def test_records_of_the_job_before_are_not_those_of_a_program_that_ends_early(simulator: str) -> None:
+    """A tile's trace memory still holds them; as many are its own as it counts."""
+    case = CASES["product"]
+    assert isinstance(case, Case)
+    early = replace(case.job, program=cut_short(case))
+    device = SimulatedDevice(build(CHIP, simulator))
+    good, second = device.run([case.job, early])
+    (alone,) = device.run([early])
+    assert second.fault is None
+    assert 0 < len(second.records) < len(good.records)
+    made = {tile: sum(record.tile == tile for record in second.records) for tile in CHIP.tiles}
+    assert made == {tile: counters[Counter.RECORDS] for tile, counters in second.counters.items()}
+    assert max(record.end for record in second.records) <= second.cycles
+    assert (alone.records, alone.counters, alone.cycles) == (second.records, second.counters, second.cycles)
+
+
+def test_a_record_that_is_none_is_named() -> None:
+    """As a chip with a broken trace memory would write it."""
+    case = nothing_to_do()
+    plan = plan_readout(case.job.program, CHIP, stats_words(CHIP), 5000)
+    dumped = np.zeros((plan.words, CHIP.lanes), np.uint8)
+    for tile, region, first, words in plan.parts:
+        counts = [2 if tile == SPM else 0, *[0] * (len(Counter) - 1)]
+        if region is Region.STATS:
+            raw = np.array(counts, "<u4").view(np.uint8)
+            dumped[first - plan.first : first - plan.first + words].reshape(-1)[: raw.size] = raw
+        elif tile == SPM:
+            good = TRACE.pack({"opcode": int(Opcode.SYNC), "tag": 1, "start": 5, "end": 6})
+            raw = np.frombuffer(good.to_bytes(16, "little"), np.uint8).reshape(-1, CHIP.lanes)
+            dumped[first - plan.first : first - plan.first + len(raw)] = raw
+    records, counters, damage = parse(plan, dumped, CHIP)
+    assert (len(records), damage) == (1, ""), "one that the program has no instruction for is not brought"
+    assert counters[SPM][Counter.RECORDS] == 2
+    for tile, region, first, words in plan.parts:
+        if tile == SPM and region is Region.TRACE:
+            dumped[first - plan.first : first - plan.first + words] = 0
+    records, _, damage = parse(plan, dumped, CHIP)
+    assert records == []
+    assert damage.startswith("trace record 0 of spm@(1,1) has opcode 0, which no instruction has")
 
 
 def test_two_devices_at_once_do_not_disturb_each_other(all_runs: dict[str, dict[str, Run]]) -> None:

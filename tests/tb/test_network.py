@@ -19,7 +19,7 @@ from meshloom.sched.schedule import Move, Schedule
 from meshloom.sched.workload.graph import Graph
 from meshloom.tb import attribution, network, runner
 from meshloom.tb.build import build
-from meshloom.tb.device import DeviceError, Job, Run, SimulatedDevice
+from meshloom.tb.device import Job, Run, SimulatedDevice
 from meshloom.tb.golden_graph import golden_values
 from meshloom.tb.network import PreparedNetwork
 from meshloom.tb.observe import ObserveError
@@ -305,12 +305,34 @@ def test_both_simulators_agree_on_a_small_network(simulator: str) -> None:
 
 
 def test_a_trace_that_is_too_small_says_so(prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run]) -> None:
-    """Records are lost: the figures cannot be made, and the error says which number to raise."""
-    short: dict[str, Any] = {"records": runs["good"].records[40:], "trace_shortage": "set trace_records = 8192"}
-    with pytest.raises(DeviceError, match=r"^every on tiny: set trace_records = 8192$"):
-        network.row(prepared, "every", feed, replace(runs["good"], **short), CHIP)
+    """Records are lost: bytes are compared all the same, cycles cannot be explained, and the row says which number to
+    raise."""
+    kept = runs["good"].records[40:]
+    short: dict[str, Any] = {"records": kept, "trace_shortage": "set trace_records = 8192"}
+    found = network.row(prepared, "every", feed, replace(runs["good"], **short), CHIP)
+    assert (found.status, found.mismatches) == (Status.INCOMPLETE, 0)
+    assert found.records_compared < found.records_expected == len(runs["good"].records)
+    assert found.record_problem.startswith("set trace_records = 8192; the first without a record is ")
+    assert found.network is not None
+    assert (found.network.layers, found.network.shares) == ((), {})
+    assert found.network.answer, "which the bytes say"
     faulted = network.row(prepared, "every", feed, replace(runs["hang"], **short), CHIP)
     assert faulted.status is Status.FAULT, "which counts for more"
+
+
+def test_a_network_whose_program_ends_early_is_a_row_that_says_so(prepared: PreparedNetwork, feed: Feed) -> None:
+    """What the cores computed until then is less than the schedule says."""
+    boot = prepared.program.boot
+    code = tuple(each for each in boot.instructions if each.opcode is not Opcode.SYNC)
+    early = replace(prepared.program, boot=replace(boot, instructions=code))
+    job = replace(network.job(prepared, feed.arrays, CHIP, 4, 20_000), program=early)
+    (run,) = SimulatedDevice(build(CHIP, "verilator")).run([job])
+    found = network.row(prepared, "every", feed, run, CHIP)
+    assert found.status is Status.FAILED
+    assert found.failure is not None
+    assert found.failure.startswith("what the cores computed is not what the schedule says: core 0 (tile 0x01) wrote")
+    assert "END must wait for every stream" in found.failure
+    assert found.records_compared < found.records_expected
 
 
 def test_other_chips_schedule_it_too() -> None:

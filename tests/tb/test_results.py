@@ -119,6 +119,19 @@ def test_computed_fields() -> None:
             r"tag 5 \(gemm 0\).* 10..20, .* 10..23",
         ),
         ({"mismatches": 1}, Status.MISMATCH, "1 of 16384 bytes differ"),
+        ({"records_expected": 9, "records_compared": 9}, Status.PASSED, ""),
+        (
+            {"records_expected": 9, "records_compared": 8, "record_problem": "one is lost"},
+            Status.INCOMPLETE,
+            "incomplete, 8 of 9 trace records were compared: one is lost",
+        ),
+        ({"records_expected": 9, "records_compared": 8}, Status.INCOMPLETE, "8 of 9 trace records were compared$"),
+        (
+            {"records_expected": 9, "records_compared": 9, "record_problem": "two more", "arrival_mismatches": 1},
+            Status.INCOMPLETE,
+            "9 of 9 trace records were compared: two more",
+        ),
+        ({"records_expected": 9, "mismatches": 1}, Status.MISMATCH, "1 of 16384 bytes differ"),
         ({"faults": 1, "mismatches": 1}, Status.FAULT, "1 faults"),
         (
             {"faults": 1, "fault_reports": [FAULT]},
@@ -146,6 +159,7 @@ def test_status_is_the_worst_that_happened(changes: dict[str, Any], status: Stat
     ("changes", "message"),
     [
         ({"mismatches": 20_000}, "exceed bytes_checked"),
+        ({"records_expected": 3, "records_compared": 4}, "records_compared = 4 exceed records_expected = 3"),
         ({"fault_reports": [FAULT]}, "faults = 0"),
         ({"utilisation": 1.01}, "less than or equal to 1"),
         ({"rtl_cycles": -1}, "greater than or equal to 0"),
