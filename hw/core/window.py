@@ -68,9 +68,10 @@ class WindowReader(wiring.Component):
     - `a_read`, `b_read`, `out_read`, `acc_read`: words that this cycle asks for (`en`) and their addresses.
     - `step`: about the addresses of this cycle.
     - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (value = the word address; the access is
-      not made, read words count as zero), SHAPE (a zero count, or a window larger than 1x1 where there is none),
-      RESERVED_BITS (also for an unknown `op`, and for `x_out` and `addend` where they must be 0). SHAPE and
-      RESERVED_BITS make the instruction void: it runs (counts at least 1), writes nothing, and retires.
+      not made, and the word counts for nothing: it is zero, for a maximum the least there is), SHAPE (a zero count, or
+      a window larger than 1x1 where there is none), RESERVED_BITS (also for an unknown `op`, and for `x_out` and
+      `addend` where they must be 0). SHAPE and RESERVED_BITS make the instruction void: it runs (counts at least 1),
+      writes nothing, and retires.
     """
 
     issue: stream.Interface

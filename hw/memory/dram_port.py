@@ -92,7 +92,8 @@ class DramPort(wiring.Component):
         streams = [self.read_run, self.read_data, self.write_head, self.write_data, self.written]
         channels = [getattr(self.axi, f"{channel}valid") for channel in ("ar", "r", "aw", "w", "b")]
         valid = [port.valid for port in streams]
-        m.d.comb += self.active.eq(Cat(valid, channels, reads[0], writes[0], self._late).any())
+        # a fault that is not on its way yet stands beside a word on `read_data`, or beside `written`
+        m.d.comb += self.active.eq(Cat(valid, channels, self._late).any())
         return m
 
     def _read(self, m: Module) -> tuple[Signal, Signal]:
@@ -202,5 +203,5 @@ class DramPort(wiring.Component):
             self.fault_offset.eq(Mux(reads[0], reads[1], Mux(waiting, waiting_offset, writes[1]))),
             waiting.eq(Mux(reads[0], waiting | writes[0], waiting & writes[0])),
         ]
-        with m.If(writes[0] & ~(reads[0] & waiting)):
+        with m.If(~(reads[0] & waiting)):  # else the one that waits goes on waiting
             m.d.sync += waiting_offset.eq(writes[1])

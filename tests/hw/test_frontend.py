@@ -24,7 +24,7 @@ GO = 60
 VALUE = 3
 
 
-def chip(lanes: int = 16, ring: int = 8, vcs: int = 1) -> ChipConfig:
+def chip(lanes: int = 16, ring: int = 8, vcs: int = 1, semaphores: int = 32) -> ChipConfig:
     return ChipConfig.model_validate(
         {
             "name": "t",
@@ -33,6 +33,7 @@ def chip(lanes: int = 16, ring: int = 8, vcs: int = 1) -> ChipConfig:
             "dram": {"bytes_per_cycle": 4},
             "ring_instructions": ring,
             "controller_instructions": ring,
+            "semaphores": semaphores,
             "noc": {"data_vcs": vcs},
         }
     )
@@ -370,11 +371,18 @@ def test_every_reserved_bit_is_a_fault(opcode: Opcode) -> None:
         assert (out.issue, out.record) == ([], [])
 
 
-def test_a_wait_on_a_semaphore_that_is_not_there_is_a_fault() -> None:
-    out = run([move(9, wait_sem=40, wait_n=1)], go=GO)
-    assert out.faults == [(GO + 1, {"cause": Cause.SEMAPHORE_RANGE, "tag": 9, "value": 40})]
-    assert (out.issue, out.taken) == ([], [])
-    assert run([move(9, wait_sem=40)], go=GO).faults == []  # nothing is waited for
+@pytest.mark.parametrize("semaphores", [8, 32, 63])
+def test_a_wait_on_a_semaphore_that_is_not_there_is_a_fault(semaphores: int) -> None:
+    """A tile has `semaphores` of them, from 0 on: the last one can be waited for, the next one is a fault."""
+    config = chip(semaphores=semaphores)
+    out = run([move(9, wait_sem=semaphores - 1, wait_n=1)], go=GO, config=config)
+    assert out.taken == [(GO + 1, semaphores - 1, 1)]
+    assert (out.faults, len(out.issue)) == ([], 1)
+    for absent in (semaphores, 63):
+        out = run([move(9, wait_sem=absent, wait_n=1)], go=GO, config=config)
+        assert out.faults == [(GO + 1, {"cause": Cause.SEMAPHORE_RANGE, "tag": 9, "value": absent})]
+        assert (out.issue, out.taken) == ([], [])
+        assert run([move(9, wait_sem=absent)], go=GO, config=config).faults == []  # nothing is waited for
 
 
 @pytest.mark.parametrize("late", [1, 40])

@@ -123,6 +123,16 @@ def test_a_move_that_still_owes_a_post_holds_up_the_next_head_only() -> None:
     assert out.packets[1].shown == 51
 
 
+def test_a_move_whose_record_is_not_taken_holds_up_the_next_head_only() -> None:
+    """Both records come, each with its own times."""
+    out = run(TileKind.SPM, [plain(TileKind.SPM), plain(TileKind.SPM, tag=8)], record=lambda cycle: cycle >= 50)
+    assert out.packets[0].last < 20
+    assert out.packets[1].shown == 51
+    assert [(cycle, record["tag"], record["end"]) for cycle, record in out.record] == [
+        (50, 7, out.packets[0].last + 1), (53, 8, out.packets[1].last + 1)
+    ]  # fmt: skip
+
+
 def test_what_fetches_instructions_leaves_no_record() -> None:
     out = run(TileKind.DRAM, [], [plain(TileKind.DRAM, tag=FETCH_TAG, words=8), plain(TileKind.DRAM)])
     assert [record["tag"] for _, record in out.record] == [7]

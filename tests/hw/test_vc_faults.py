@@ -38,14 +38,28 @@ def out(traffic: Traffic, port: str) -> list[list[int]]:
 @kinds
 def test_a_destination_outside_the_mesh_is_dropped_with_a_fault(vcs: int, routing: str, allocate: str) -> None:
     router = centre(2, vcs, routing=routing, allocate=allocate)
-    bad = [tile_address(3, 1), tile_address(1, 3), tile_address(15, 15), tile_address(0, 15)]
+    bad = [tile_address(*at) for at in ((3, 1), (1, 3), (15, 15), (0, 15), (8, 1), (2, 8))]
     good = [[CENTRE | 7 << NUMBER, 1, 2], [EAST, 3]]
     sends = {LOCAL: {vcs - 1: [good[0], [bad[0], EAST, CENTRE, bad[0]], *([other] for other in bad[1:]), good[1]]}}
     traffic = run_router(router, sends, 20)
     # The good packet of 3 flits, then the head of the bad one in cycle 4, and the one-flit packets after 4 flits.
-    assert traffic.faults == [(cycle, "fault", value) for cycle, value in zip((4, 8, 9, 10), bad, strict=True)]
+    assert traffic.faults == [(cycle, "fault", value) for cycle, value in zip((4, 8, 9, 10, 11, 12), bad, strict=True)]
     assert out(traffic, LOCAL) == [good[0]]
     assert out(traffic, "east") == [good[1]]
+    assert {port for port, passed in traffic.ejected.items() if passed} == {LOCAL, "east"}
+
+
+@kinds
+def test_a_destination_without_a_tile_is_dropped_where_it_is_injected(vcs: int, routing: str, allocate: str) -> None:
+    """Two places have a router and no tile, one of them next door: packets that go through it go on, and so does
+    whatever has been let in elsewhere."""
+    gaps = (EAST, tile_address(0, 2))
+    beyond = tile_address(3, 1)
+    router = VcRouter(1, 1, Plane(4, 3, BITS, 2, vcs, routing=routing, allocate=allocate, gaps=gaps))
+    sends = {LOCAL: {vcs - 1: [[EAST, 1, 2], [beyond, 3], [gaps[1]], [CENTRE, 4]]}, "west": {0: [[EAST, 5]]}}
+    traffic = run_router(router, sends, 20)
+    assert traffic.faults == [(1, "fault", EAST), (6, "fault", gaps[1])]
+    assert (out(traffic, "east"), out(traffic, LOCAL)) == ([[EAST, 5], [beyond, 3]], [[CENTRE, 4]])
     assert {port for port, passed in traffic.ejected.items() if passed} == {LOCAL, "east"}
 
 

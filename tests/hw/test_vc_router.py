@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -110,6 +111,65 @@ def test_a_stalled_channel_holds_exactly_its_depth(depth: int, vcs: int) -> None
     assert [flit.cycle for flit in traffic.ejected[LOCAL]] == list(range(12, 12 + 21))
     assert traffic.strobes["blocked", LOCAL] == list(range(1, 12))
     assert not [port for kind, port in traffic.strobes if port != LOCAL]
+
+
+def test_an_output_is_blocked_by_a_packet_that_does_not_come_and_by_a_link_that_takes_nothing() -> None:
+    """The west's packet holds the output while its second flit is late and the north's head waits; then all flits but
+    heads have gone, and the link takes none for a while."""
+    router = centre(4, 1)
+    sends = {"west": {0: [[CENTRE, 1, 2, 3]]}, "north": {0: [[CENTRE | 1 << NUMBER]]}}
+    offers = {"west": (0, 10, 11, 12), "north": (3,)}
+    traffic = run_router(
+        router, sends, 30, offer=lambda port, cycle: cycle in offers.get(port, ()),
+        accept=lambda port, vc, cycle: cycle not in (13, 14),
+    )  # fmt: skip
+    assert [flit.cycle for flit in traffic.ejected[LOCAL]] == [1, 11, 12, 15, 16]
+    assert traffic.strobes["busy", LOCAL] == [1, 11, 12, 15, 16]
+    assert traffic.strobes["blocked", LOCAL] == [*range(4, 11), 13, 14]
+    traffic = run_router(
+        centre(4, 1), {"west": {0: [[CENTRE, 1, 2]]}}, 20, accept=lambda port, vc, cycle: cycle not in (3, 4, 5)
+    )
+    assert traffic.strobes["blocked", LOCAL] == [3, 4, 5], "no head waits, and it is blocked all the same"
+
+
+@kinds
+def test_strobes_tell_of_every_flit_that_leaves_or_stands_at_the_front(vcs: int, routing: str, allocate: str) -> None:
+    """Random traffic. A flit stands at the front of its queue from the cycle after its acceptance, or after the one
+    before it has left, and is gone in the cycle in which it leaves: busy where one leaves, blocked where only others
+    stand."""
+    router, rng = centre(3, vcs, routing=routing, allocate=allocate), random.Random(vcs)
+    targets = {"xy": {"north": ("south", LOCAL), "west": ("east", "north", LOCAL)},
+               "yx": {"north": ("south", "west", LOCAL), "west": ("east", LOCAL)}}[routing]  # fmt: skip
+    there = {"north": 0x01, "east": EAST, "south": SOUTH, "west": 0x10, LOCAL: CENTRE}
+    numbers = iter(range(1, 1 << 15))
+    sends = {
+        port: {
+            vc: [
+                [there[rng.choice(ways)] | next(numbers) << NUMBER, *(next(numbers) << NUMBER for _ in range(size))]
+                for size in (0, 3, 1, 6, 2)
+            ]
+            for vc in range(vcs)
+        }
+        for port, ways in (targets | {LOCAL: ("north", "east", "south", "west", LOCAL)}).items()
+    }
+    offers, accepts = moody(vcs, 0.5), moody(vcs + 10, 0.6)
+    traffic = run_router(
+        router, sends, 400, offer=lambda port, cycle: offers(ORDER.index(port), cycle),
+        accept=lambda port, vc, cycle: accepts(ORDER.index(port) << 2 | vc, cycle),
+    )  # fmt: skip
+    left = {flit.data: (flit.cycle, port) for port in ORDER for flit in traffic.ejected[port]}
+    assert len(left) == 3 * vcs * (5 + 12), "all have arrived"
+    stands: dict[str, set[int]] = {port: set() for port in ORDER}
+    for port in sends:
+        for vc in range(vcs):
+            gone = -1
+            for flit in (flit for flit in traffic.accepted[port] if flit.vc == vc):
+                since, (gone, way) = max(flit.cycle, gone) + 1, left[flit.data]
+                stands[way] |= {*range(since, gone + 1)}
+    for port in ORDER:
+        busy = {flit.cycle for flit in traffic.ejected[port]}
+        assert traffic.strobes["busy", port] == sorted(busy)
+        assert traffic.strobes["blocked", port] == sorted(stands[port] - busy)
 
 
 @pytest.mark.parametrize("vcs", VCS)

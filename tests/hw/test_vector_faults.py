@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from meshloom.hw.core import vector_golden
+from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.isa import Cause, Region, VectorOp, address
 
 from .vector_bench import CHIPS, COUNTS, FORMAT, ONE, Vec, complete, random_memories, run
@@ -74,6 +77,36 @@ def test_faults_name_their_cause_and_never_hang() -> None:
     expected = memories.copy()
     vector_golden.vec(config, expected, good)
     np.testing.assert_array_equal(outcome.vec[:40], expected.vec[:40])
+
+
+def _nothing_behind(memories: CoreMemories, op: int) -> CoreMemories:
+    """The same memories with room for all that a VEC can name, filled with what counts for nothing."""
+    longer = {}
+    for name in ("a", "b", "acc", "out"):
+        memory = getattr(memories, name)
+        longer[name] = np.full((1 << 17, memory.shape[1]), -128 if op == MAX else 0, memory.dtype)
+        longer[name][: len(memory)] = memory
+    return replace(memories, **longer)
+
+
+def test_what_lies_past_a_memory_counts_for_nothing() -> None:
+    """Each VEC that reads past the end of a memory, behind one that reads the last words of all memories (which then
+    stand at their ports): its results are those of the words that are there."""
+    config = CHIPS["odd memories"]
+    memories = random_memories(config, 15)
+    memories.acc[:] = 1 << 20  # so that a bias that is none is seen
+    last = {"x_base": config.core.a_words - 1, "y_base": config.core.b_words - 1}
+    before = complete(ONE | last | {"op": MAC, "addend": 1, "addend_base": config.core.acc_words - 1})
+    for name, (change, cause, value) in FAULTS.items():
+        if cause is not Cause.ADDRESS or value >> 24 == Region.VEC:
+            continue
+        vec = complete(ONE | {"dest_base": 40, "clamp": 127, "scale": 1 << 13} | change)
+        outcome = run(config, memories, [FORMAT.pack(before), FORMAT.pack(vec)])
+        assert [found for found, _, _ in outcome.faults] == [Cause.ADDRESS], name
+        expected = _nothing_behind(memories, vec["op"])
+        for code in (before, vec):
+            vector_golden.vec(config, expected, code)
+        np.testing.assert_array_equal(outcome.vec, expected.vec, err_msg=name)
 
 
 def test_void_vecs_write_nothing() -> None:
