@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from meshloom.hw.config import ChipConfig, DramConfig
 from meshloom.hw.isa import Opcode, Region, Unit, address
 from meshloom.sched.model.predict import predict
+from meshloom.sched.program import lower as lower_module
 from meshloom.sched.program import program as program_module
 from meshloom.sched.program.check import check
 from meshloom.sched.program.disasm import listing
 from meshloom.sched.program.hazards import Dependence, Event, EventClass, dependences, event_class
 from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Program, ProgramError, from_words, next_tag
+from meshloom.sched.program.waits import Pass
 from meshloom.sched.schedule import (
     Access,
     Gemm,
     Move,
     Operation,
+    Schedule,
     Span,
     Vec,
     memory_words,
@@ -189,6 +193,45 @@ def test_semaphores_never_overflow() -> None:
         most.append(interleaver.most)
     assert most[0] == 8, most  # so the limit did hold something back
     assert most[2] > 64, most
+
+
+@pytest.mark.parametrize("event", [Event.LANDED, Event.READ])
+def test_a_channel_that_fits_its_semaphore_has_no_credits(event: Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many posts as the limit need none, one more needs some: the checker says how high the semaphore can get. Where
+    none are needed, nothing is looked at again."""
+    chip, passes = small_chip(), [0]
+    spm, dram, core = chip.spms[0], chip.drams[0], chip.cores[0]
+
+    class Counted(Pass):
+        def __init__(self, *given: Any) -> None:
+            passes[0] += 1
+            super().__init__(*given)
+
+    monkeypatch.setattr(lower_module, "Pass", Counted)
+
+    def word(tile: int, at: int) -> Span:
+        return Span(tile=tile, address=at, run=1)
+
+    def copies(count: int) -> Schedule:
+        """Words go back from where they have landed, or others come where they have been read."""
+        if event is Event.LANDED:
+            there = [Move(issuer=dram, src=word(dram, i), dst=word(spm, i), words=1) for i in range(count)]
+            back = [Move(issuer=spm, src=word(spm, i), dst=word(dram, 100 + i), words=1) for i in range(count)]
+        else:
+            there = [Move(issuer=core, src=word(dram, i), dst=word(core, i), words=1) for i in range(count)]
+            back = [Move(issuer=dram, src=word(dram, 100), dst=word(dram, i), words=1) for i in range(count)]
+        return schedule_of([*there, *back], chip)
+
+    for limit in (2, 9):
+        passes[0] = 0
+        exact = lower(copies(limit), chip, limit)
+        assert passes == [2], "one finds who needs what, one makes the program"
+        assert check(exact, chip).peak == limit
+        assert exact.instructions == lower(copies(limit), chip).instructions
+        assert check(lower(copies(limit + 1), chip), chip).peak == limit + 1
+        more = lower(copies(limit + 1), chip, limit)
+        assert check(more, chip).peak <= limit
+        assert more.instructions > lower(copies(limit + 1), chip).instructions
 
 
 def test_empty_channels_give_their_semaphores_away() -> None:
