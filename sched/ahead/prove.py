@@ -117,7 +117,7 @@ def _seen(program: Program, chip: ChipConfig) -> Iterator[_Seen]:
             ]  # fmt: skip
             path = tuple(_path([source, *points, target], chip))
             departure = fire + launch(chip, source)
-            length = _length(fields, chip)
+            length, _ = train(fields)
             read = fire + 3 if chip.tiles[source] is TileKind.DRAM else departure - 2
             lands = departure + len(path) + 1
             last = departure + len(path) + length + (WRITE_DONE if chip.tiles[target] is TileKind.DRAM else 0)
@@ -155,15 +155,6 @@ def _path(stops: list[int], chip: ChipConfig) -> Iterator[int]:
             in_x = x != to_x and (x_first or y == to_y)
             at += (1 if to_x > x else -1) if in_x else (16 if to_y > y else -16)
             yield at
-
-
-def _length(fields: dict[str, int], chip: ChipConfig) -> int:
-    flits, words = train(fields)
-    if chip.tiles[fields["src_tile"]] is not TileKind.DRAM:
-        return flits
-    state = dram_train.new_state()
-    leaves, last = dram_train.send(state, 0, chip.dram.latency, np.array(bursts(fields)), np.array(words))
-    return max(flits, last - leaves + 1)
 
 
 def _wires(seen: list[_Seen], chip: ChipConfig) -> Iterator[str]:
@@ -216,7 +207,7 @@ def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list
                     f"cycle {one.fire}: the mover of {tile:#04x} takes the MOVE with tag {one.tag} in {free} only"
                 )
             its = np.array(bursts(fields)), np.array(words)
-            leaves, last = dram_train.send(state, max(free, one.fire + 1), chip.dram.latency, *its)
+            leaves, last = dram_train.send(state, free, chip.dram.latency, *its)
             later = last + 1 - one.departure - one.length
             writes = one.writes[0] + leaves - one.departure, one.writes[1] + later
             found[one.position] = replace(

@@ -3,10 +3,13 @@ written. Each is a program that runs, and is wrong in some timing only."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 import pytest
 
 from meshloom.hw.isa import Region, Unit
-from meshloom.sched.program.check import check
+from meshloom.sched.program.check import CheckError, check
 from meshloom.sched.program.program import Instruction
 
 from .hand_made import CORE, DRAM, LOADED, MATRIX, MOVER, SPM, TINY, at, fed, gemm, move, problems, program, sync
@@ -99,6 +102,55 @@ def test_two_writers_race_where_their_words_overlap() -> None:
     check(program(codes), TINY, initial=[LOADED])
 
 
+def test_accesses_in_runs_meet_where_their_runs_do() -> None:
+    """Pairs of words at 0, 4, 8 and 12 of the core come from DRAM; the scratchpad writes beside them, or into one."""
+    landed = {"notify": 1, "notify_sem": 3}
+    codes = {
+        (DRAM, MOVER): [
+            move(DRAM, 0, SPM, 0, notify=1, notify_tile=SPM, notify_sem=1),
+            move(DRAM, 8, CORE, at(Region.MAIN), **landed, notify_tile=DRAM, dst_run=2, dst_stride=4),
+            sync(wait_sem=3, wait_n=1),
+        ],
+        (SPM, MOVER): [
+            move(SPM, 0, CORE, 0, 2, wait_sem=1, wait_n=1, **landed, notify_tile=SPM), sync(wait_sem=3, wait_n=1),
+        ],
+    }  # fmt: skip
+    met = []
+    for word in range(16):
+        codes[SPM, MOVER][0].fields["dst"] = at(Region.MAIN, word)
+        try:
+            check(program(codes), TINY, initial=[LOADED])
+        except CheckError as error:
+            (place,) = re.findall(r"writes core@\(1,0\) MAIN (words? \S+), which", str(error))
+            met.append((word, place))
+    assert met == [
+        (0, "words 0..1"), (1, "word 1"), (3, "word 4"), (4, "words 4..5"), (5, "word 5"), (7, "word 8"),
+        (8, "words 8..9"), (9, "word 9"), (11, "word 12"), (12, "words 12..13"), (13, "word 13"),
+    ]  # fmt: skip
+
+
+def test_the_first_stretch_of_words_is_named_whole() -> None:
+    """However finely other accesses cut it: of 16 words that a GEMM reads, 8, 9 and 11 have come; the one behind it
+    reads two of those that have not."""
+    codes = {
+        (CORE, MOVER): [
+            *(move(DRAM, i, CORE, at(Region.MAIN, i), 1, notify=1, notify_tile=CORE, notify_sem=1) for i in (8, 9, 11)),
+            move(DRAM, 16, CORE, at(Region.B), 8, notify=1, notify_tile=CORE, notify_sem=1),
+            sync(wait_sem=1, wait_n=4, tile=CORE, sem=3, n=1),
+        ],
+        (CORE, MATRIX): [
+            gemm(wait_sem=3, wait_n=1, a_plane=16, in_w=16, out_w=16, pixels=16),
+            gemm(a_base=3, a_plane=2, in_w=2, out_w=2, pixels=2, post_sem=2, post_n=1),
+            sync(wait_sem=2, wait_n=1),
+        ],
+    }
+    first, second = problems(program(codes), initial=[LOADED]).splitlines()[1:]
+    assert "[0] GEMM" in first
+    assert "reads core@(1,0) MAIN words 0..7, which nothing has written" in first
+    assert "[1] GEMM" in second
+    assert "reads core@(1,0) MAIN words 3..4, which nothing has written" in second
+
+
 def test_a_gemm_may_write_where_it_has_read_and_a_move_may_not() -> None:
     """Sums accumulate in place. A MOVE within a memory goes on reading while its first words land."""
     codes = fed()
@@ -134,6 +186,42 @@ def test_what_the_host_loads_counts_as_written_and_nothing_else() -> None:
     trace = {(CORE, MOVER): [move(CORE, at(Region.TRACE), DRAM, 64, 1, notify=1, notify_tile=CORE, notify_sem=3),
                              sync(wait_sem=3, wait_n=1)]}  # fmt: skip
     check(program(trace), TINY, initial=[])
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """As much of a schedule's tensor as the checker looks at; also its one piece."""
+
+    role: str
+    address: int
+    words: int
+    tile: int = DRAM
+
+    @property
+    def pieces(self) -> tuple[Tensor, ...]:
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """A schedule of them."""
+
+    tensors: tuple[Tensor, ...]
+    operations: tuple[()] = ()
+
+
+def test_the_schedule_says_what_the_host_loads_and_what_must_be_written() -> None:
+    """Inputs and constants are there, outputs are not; what is given besides counts too."""
+    loaded = Tensor("input", 0, 8), Tensor("constant", 8, 8)
+    check(program(fed()), TINY, Tensors((*loaded, Tensor("output", 32, 4))))
+    check(program(fed()), TINY, Tensors((*loaded, Tensor("output", 34, 2))), outputs=[(DRAM, 32, 2)])
+    check(program(fed()), TINY, Tensors(loaded[:1]), initial=[(DRAM, 8, 8)])
+    for tensors, missing in (
+        (loaded[1:], "reads dram@(0,0) MAIN words 0..7, which nothing has written"),
+        ((*loaded, Tensor("output", 32, 5)), "output dram@(0,0) MAIN word 36 is never written"),
+        ((Tensor("output", 0, 8), loaded[1]), "reads dram@(0,0) MAIN words 0..7, which nothing has written"),
+    ):
+        assert missing in problems(program(fed()), schedule=Tensors(tensors))
 
 
 def test_an_instruction_that_reads_unwritten_words_twice_is_named_once() -> None:
