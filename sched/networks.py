@@ -12,7 +12,7 @@ from meshloom.hw.config import ChipConfig
 from .network.memory import Memory
 from .network.scheduler import NetworkSchedule, Progress, Sharing, schedule
 from .network.storage import Between
-from .scheduler import SchedulerError, names, number_of, options_of
+from .scheduler import SchedulerError, budget_of, names, options_of
 from .workload.graph import Graph
 
 #: Makes the schedule of a network on a chip, and tells how far it is. Raises DoesNotFit, WorkloadError.
@@ -36,13 +36,13 @@ def find(name: str, folder: Path | None = None, tell: Any = None) -> NetworkSche
 
     if base not in names():
         raise SchedulerError(f"unknown scheduler {base!r}; known are {', '.join(names())}")
-    seconds = number_of(name, "budget", options.pop("budget")) if "budget" in options else None
+    budget = budget_of(name, options.pop("budget")) if "budget" in options else None
     try:
         if base == "hybrid":
             if options:
                 raise SchedulerError(f"scheduler hybrid has no option {next(iter(options))!r}; it has budget")
-            return lambda graph, chip, progress: hybrid(graph, chip, progress, folder, seconds, tell)
-        return planned(base, options, folder, seconds, tell)
+            return lambda graph, chip, progress: hybrid(graph, chip, progress, folder, budget, tell)
+        return planned(base, options, folder, budget, tell)
     except PolicyError as error:
         raise SchedulerError(f"scheduler {name!r}: {error}") from error
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from meshloom.hw.config import ChipConfig
 
+from .budget import Budget, BudgetError
 from .schedule import Schedule
 from .workload.layers import ConvShape
 
@@ -59,7 +60,7 @@ def find(name: str, folder: Path | None = None, **more: Any) -> Scheduler:
                 raise SchedulerError(f"scheduler {base} has no option {key!r}")
             given[key] = value
         else:
-            given[key] = number_of(name, key, value)
+            given[key] = budget_of(name, value) if key == "budget" else number_of(name, key, value)
     return partial(made, **given) if given else made
 
 
@@ -73,6 +74,14 @@ def options_of(name: str) -> tuple[str, dict[str, str]]:
             raise SchedulerError(f"scheduler {name!r}: {option!r} is not key=value")
         options[key] = value
     return base, options
+
+
+def budget_of(name: str, value: str) -> Budget:
+    """How much a search may do. Raises SchedulerError."""
+    try:
+        return Budget.parse(value)
+    except BudgetError as error:
+        raise SchedulerError(f"scheduler {name!r}: {error}") from None
 
 
 def number_of(name: str, key: str, value: str) -> float:

@@ -82,8 +82,13 @@ Scheduler = Annotated[
     ),
 ]
 Budget = Annotated[
-    float | None,
-    typer.Option("--budget", metavar="SECONDS", help="For each search of a scheduler that looks at everything else."),
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="STEPS|SECONDS",
+        help="For each search of a scheduler that looks at everything else: steps of work, as in 100M (the same result "
+        "on every machine), or 5s.",
+    ),
 ]
 
 

@@ -13,33 +13,42 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-#: How far a search is: `layer`, `total` and what else the bar shows.
+#: How far a search is: `layer`, `total` and what else the bar shows (`sched.flexer.search.Progress`).
 Told = Any
 
 
-def with_budget(scheduler: str, budget: float | None) -> str:
+def with_budget(scheduler: str, budget: str | None) -> str:
     """A scheduler's name with `budget` among its options."""
     if budget is None:
         return scheduler
-    return f"{scheduler}{',' if ':' in scheduler else ':'}budget={budget:g}"
+    return f"{scheduler}{',' if ':' in scheduler else ':'}budget={budget}"
 
 
 @contextmanager
 def searching(screen: Console) -> Iterator[Callable[[Told], None]]:
-    """Hands out what a search may `tell`: tilings done, schedules made, and the best so far with its estimated cost."""
+    """Hands out what a search may `tell`: tilings done, schedules made, and the best so far with its estimated cost; or
+    that it is being compiled, functions done."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
-        TextColumn("{task.completed}/{task.total} tilings"),
+        TextColumn("{task.completed}/{task.total} {task.fields[what]}"),
         TextColumn("{task.fields[best]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=screen, transient=True) as bars:
         tasks: dict[str, int] = {}
+        compiling = "compiling the search, once"
 
         def tell(told: Told) -> None:
+            if told.compiling:
+                if compiling not in tasks:
+                    tasks[compiling] = bars.add_task(compiling, total=told.total, best="", what="functions")
+                bars.update(tasks[compiling], completed=told.done, total=told.total)  # type: ignore[arg-type]
+                return
+            if compiling in tasks:
+                bars.remove_task(tasks.pop(compiling))  # type: ignore[arg-type]
             if told.layer not in tasks:
-                tasks[told.layer] = bars.add_task(escape(told.layer), total=told.total, best="")
+                tasks[told.layer] = bars.add_task(escape(told.layer), total=told.total, best="", what="tilings")
             best = ""
             if told.best is not None:
                 cost = f"{told.best.cycles:,.0f} cycles, {told.best.words:,} words"

@@ -33,7 +33,11 @@ def tell(workload: str, what: str) -> None:
 
 
 def tell_search(told: Any) -> None:
-    """The same of a search: `layer`, `done`, `total`, and the `best` so far."""
+    """The same of a search: `layer`, `done`, `total`, and the `best` so far; or that it is being compiled."""
+    if told.compiling:
+        far = f": {told.done} of {told.total} functions" if told.total else ", in another process"
+        tell(told.layer, f"compiling the search, once{far}")
+        return
     best = f"; best so far {told.best.cycles:,.0f} cycles" if told.best is not None else ""
     tell(told.layer, f"{told.done:,} of {told.total:,} tilings searched{best}")
 

@@ -1,4 +1,4 @@
-"""From the best choices of a search to one schedule: emitted, put in order, and decided by the timeline model."""
+"""What is found for one layer on one chip by searches of out-of-order schedules and by baselines, kept in files."""
 
 from __future__ import annotations
 
@@ -8,37 +8,19 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig
-from meshloom.sched.loop_order.problem import Problem, pose
+from meshloom.sched.budget import Budget, labelled
 from meshloom.sched.loop_order.tiling import Candidate
-from meshloom.sched.model.predict import predict
-from meshloom.sched.schedule import Move, Prediction, Schedule
+from meshloom.sched.schedule import Prediction, Schedule
 from meshloom.sched.workload.layers import ConvShape
 
-from .emit import Emitted, emit
-from .order import AHEAD, Ordered, Orderer
+from .judge import Decision, Judge, dram_words
+from .order import Orderer
 from .policy import Choice, Policy
-from .search import Partial, Tell, distinct, play, search
-from .store import DECISION, NESTS, SEARCH, Store
-from .striping import Places
-from .tiles import Tiles
+from .search import Partial, Tell, distinct, search
+from .store import Store
 
-#: Choices that a search keeps; operations that are put in order before the model plays, all choices together.
-KEPT, ORDERED = 48, 16_000
-#: Of the choices that come out best in order, the model plays so many orders of the best one, the second, ...; but for
-#: the first two orders, at most so many cycles in all.
-PLAYED, PLAYED_CYCLES = (2, 2, 1), 1_200_000
-#: How far ahead streams are while choices are compared.
-COMPARED = AHEAD[1]
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A choice, how far ahead its streams are (`order.AHEAD`), and what the timeline model says it costs."""
-
-    choice: Choice
-    ahead: tuple[int, int]
-    cycles: int
-    words: int
+#: Choices that a search keeps.
+KEPT = 48
 
 
 @dataclass(frozen=True)
@@ -56,20 +38,10 @@ _DECISION = TypeAdapter(Decision)
 _NEST = TypeAdapter(tuple[Candidate, int])
 
 
-def dram_words(schedule: Schedule, chip: ChipConfig) -> int:
-    """Words that a schedule's MOVEs read from DRAM or write to it."""
-    drams = set(chip.drams)
-    return sum(
-        op.words * ((op.src.tile in drams) + (op.dst.tile in drams))
-        for op in schedule.operations
-        if isinstance(op, Move)
-    )
-
-
-class Layer:
+class Layer(Judge):
     """One layer on one chip: what is searched for it, and what has been found.
 
-    `folder`: where results are kept (None: nowhere); `budget`: seconds for each search (None: to the end); `tell` is
+    `folder`: where results are kept (None: nowhere); `budget`: of each search (None: to the end); `tell` is
     called while a search goes on, in `threads` threads (None: one for each CPU).
     """
 
@@ -79,16 +51,15 @@ class Layer:
         chip: ChipConfig,
         scale: int,
         folder: Path | None = None,
-        budget: float | None = None,
+        budget: Budget | None = None,
         tell: Tell | None = None,
         threads: int | None = None,
     ) -> None:
-        self.shape, self.chip, self.scale, self.budget = shape, chip, scale, budget
-        self.tell, self.threads = tell, threads
-        self.problem: Problem = pose(shape, chip)
-        self.searches = Store(folder, chip, "flexer", SEARCH)
-        self.decisions = Store(folder, chip, "decided", DECISION)
-        self.nests = Store(folder, chip, "nests", NESTS)
+        super().__init__(shape, chip, scale)
+        self.budget, self.tell, self.threads = budget, tell, threads
+        self.searches = Store(folder, chip, "flexer", "sched.flexer.search")
+        self.decisions = Store(folder, chip, "decided", "sched.flexer.search", "sched.flexer.judge")
+        self.nests = Store(folder, chip, "nests", "sched.loop_order.scheduler", "sched.loop_order.emit")
         self.key = replace(shape, name="", relu=False, clamp=127)
 
     def choices(self, policy: Policy) -> list[Choice]:
@@ -106,65 +77,13 @@ class Layer:
             self.searches.drop(partly)
         return distinct(found)
 
-    def emitted(self, choice: Choice, policy: Policy, places: Places | None = None, made: str = "") -> Emitted:
-        """The operations of a choice in the order of its log; `places`, `made`: in a network (see `emit`)."""
-        _, _, _, log = play(self.problem, self.chip, choice, policy, record=True)
-        places = places or Places(Tiles(self.problem, choice.tiling), self.chip)
-        return emit(self.shape, self.chip, places, log, self.scale, made)
-
-    def schedule(self, made: Emitted, order: Ordered, name: str) -> Schedule:
-        """The schedule of operations in an order, without a prediction."""
-        return Schedule(
-            chip=self.chip.name,
-            chip_digest=self.chip.digest,
-            workload=self.shape.name,
-            scheduler=name,
-            operations=tuple(made.nodes[index].operation() for index in order.order),
-            tensors=made.tensors,
-        )
-
-    def decide(self, policy: Policy, rank: Policy) -> Decision:
-        """The best of a policy's choices by the metric of `rank`, as the timeline model sees them. Raises
-        DoesNotFit."""
-        best: Decision | None = None
-        played = 0
-        for number, (choice, made, order) in enumerate(self._promising(policy, rank)):
-            if number > 1 and played + order.cycles > PLAYED_CYCLES:
-                break
-            played += order.cycles
-            schedule = self.schedule(made, order, "")
-            cycles, words = predict(schedule, self.chip).cycles, dram_words(schedule, self.chip)
-            if best is None or rank.metric(cycles, words) < rank.metric(best.cycles, best.words):
-                best = Decision(choice, order.ahead, cycles, words)
-        assert best is not None
-        return best
-
-    def _promising(self, policy: Policy, rank: Policy) -> list[tuple[Choice, Emitted, Ordered]]:
-        """The choices that are best once their operations are put in order, with the orders that the model is to play:
-        the best of `AHEAD`, those that come to the same once."""
-        found: list[tuple[float, int, Choice, Emitted, Orderer]] = []
-        operations = 0
-        for number, choice in enumerate(self.choices(policy)):
-            made = self.emitted(choice, policy)
-            operations += len(made.nodes)
-            if number > 1 and operations > ORDERED:
-                break
-            orderer = Orderer(made.nodes, made.steps, self.chip)
-            found.append((rank.metric(orderer.run(COMPARED).cycles, choice.words), number, choice, made, orderer))
-        found.sort(key=lambda entry: entry[:2])
-        promising: list[tuple[Choice, Emitted, Ordered]] = []
-        for count, (_, _, choice, made, orderer) in zip(PLAYED, found, strict=False):
-            orders = {order.cycles: order for order in map(orderer.run, AHEAD)}
-            promising += [(choice, made, orders[cycles]) for cycles in sorted(orders)[:count]]
-        return promising
-
     def decided(self, policy: Policy, rank: Policy | None = None) -> Decision:
         """The best of a policy's choices by its own metric, or that of `rank`, found now or before. Raises
         DoesNotFit."""
-        asked = self.key, policy, rank or policy, self.budget
+        asked = self.key, policy, rank or policy, self.budget, KEPT
         found = self.decisions.get(asked, _DECISION)
         if found is None:
-            found = self.decide(policy, rank or policy)
+            found = self.decide(self.choices(policy), policy, rank or policy)
             self.decisions.put(asked, _DECISION, found)
         return found
 
@@ -173,7 +92,7 @@ class Layer:
         found = self.decided(policy, rank)
         made = self.emitted(found.choice, policy)
         order = Orderer(made.nodes, made.steps, self.chip).run(found.ahead)
-        schedule = self.schedule(made, order, name)
+        schedule = self.schedule(made, order, labelled(name, self.budget))
         return Made(
             schedule.model_copy(update={"predicted": Prediction(cycles=found.cycles)}), found.cycles, found.words
         )

@@ -18,11 +18,12 @@ from .state import CORES, MOVED, READY, Array, State, Work
 @compiled
 def make(
     work: Work, state: State, room: Scratch, pruning: int, priority: int, policy: int, weights: Array, limit: float,
-    record: bool,
+    most: int, record: bool,
 ) -> tuple[bool, float, int, Array]:  # fmt: skip
     """GetSchedule: (finished, cycles, words moved, log).
 
-    `weights`: of cycles and words in the metric. Gives up, unfinished, as soon as it must end above `limit`.
+    `weights`: of cycles and words in the metric. Gives up, unfinished, as soon as it must end above `limit`,
+    or has taken more than `most` steps of work.
     """
     log = state.log
     best = np.zeros(work.dims[CORES], np.int64)
@@ -32,6 +33,6 @@ def make(
             log = flush(work, state, log, record)
             size = choose(work, state, room, pruning, priority, policy, best)
         log = commit(work, state, room.wanted, room.gone, best, size, policy, 0, log, record)
-        if hopeless(work, state, weights, limit):
+        if hopeless(work, state, weights, limit, most):
             return False, latency(work, state), state.totals[MOVED], log
     return True, latency(work, state), state.totals[MOVED], log

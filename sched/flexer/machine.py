@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import policy as rules
 from .jit import compiled, inner
 from .memory import place
 from .state import (
@@ -48,6 +49,7 @@ from .state import (
     SEGMENTS,
     SPILLED,
     STAMP,
+    STEPS,
     STORE,
     STORE_CODE,
     SUM_SLOTS,
@@ -167,6 +169,7 @@ def bring(
         return log
     fetched = wanted[:missing].copy()
     count = state.totals[SEGMENTS]
+    state.totals[STEPS] += (2 + 3 * missing) * count
     before = state.spm[:count, 1].copy()
     count, lost = place(state.spm, state.time, count, state.tiles, stamp, now, wanted, missing, policy, gone)
     state.totals[SEGMENTS] = count
@@ -191,6 +194,7 @@ def bring(
 def flush(work: Work, state: State, log: Array, record: bool) -> Array:
     """Everything leaves the scratchpad; the log."""
     time, row = 0.0, 0
+    state.totals[STEPS] += state.totals[SEGMENTS]
     for index in range(state.totals[SEGMENTS]):
         tile = state.spm[index, 1]
         time = max(time, state.time[index])
@@ -241,6 +245,7 @@ def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> N
             cores[index] = state.pairs[pairs[index], CORE]
             taken[cores[index]] = 1
     twice = False
+    state.totals[STEPS] += size * size * total
     for _ in range(2 * size):
         best, best_core, best_gain, best_free = -1, -1, -1, 0.0
         for index in range(size):
@@ -319,6 +324,7 @@ def _run(work: Work, state: State, pair: int, core: int) -> None:
     for tile in (one, two, sums):
         if state.tiles[tile, HEIGHT] > 0:
             at = segment_of(state.spm, tile)
+            state.totals[STEPS] += at
             state.time[at] = max(state.time[at], pulled)
     if k > 1:
         state.tiles[sums, USES] -= 1
@@ -375,6 +381,7 @@ def _wake(work: Work, state: State, pair: int) -> None:
         queue[at] = queue[at - 1]
         at -= 1
     queue[at] = pair
+    state.totals[STEPS] += at
 
 
 @inner
@@ -384,6 +391,7 @@ def run_one(work: Work, state: State, pair: int, core: int, log: Array, record: 
         k = state.pairs[pair, ONE] - state.pairs[pair, OF_M] * work.dims[K]
         log = log_event(log, state.totals, RUN, pair * work.dims[K] + k, core, 0)
     _run(work, state, pair, core)
+    state.totals[STEPS] += 10
     return log
 
 
@@ -425,15 +433,19 @@ def bound(work: Work, state: State) -> float:
     return max(arrays, moves, state.clock[2]) + work.rates[END]
 
 
+power = inner(rules.power)
+
+
 @inner
 def metric(cycles: float, words: float, weights: Array) -> float:
     """cycles ** weights[0] * words ** weights[1]."""
-    if weights[0] == 1.0 and weights[1] == 1.0:
-        return cycles * words
-    return cycles ** weights[0] * words ** weights[1]
+    return power(cycles, weights[0]) * power(words, weights[1])
 
 
 @inner
-def hopeless(work: Work, state: State, weights: Array, limit: float) -> bool:
-    """Whether a schedule must end above a limit of the metric."""
-    return metric(bound(work, state), state.totals[MOVED] + state.totals[LEAST], weights) > limit
+def hopeless(work: Work, state: State, weights: Array, limit: float, most: int) -> bool:
+    """Whether a schedule must end above a limit of the metric, or has taken more than `most` steps of work."""
+    return (
+        state.totals[STEPS] > most
+        or metric(bound(work, state), state.totals[MOVED] + state.totals[LEAST], weights) > limit
+    )

@@ -152,14 +152,14 @@ def _single(
 @compiled
 def replay(
     work: Work, state: State, room: Scratch, sequence: Sequence, policy: int, weights: Array, limit: float,
-    record: bool,
+    most: int, record: bool,
 ) -> tuple[bool, float, int, Array]:  # fmt: skip
     """Schedules a sequence: (finished, cycles, words moved, log); arguments as of `listing.make`."""
     log = state.log
     for number in range(len(sequence.first) - 1):
         begin, end = sequence.first[number], sequence.first[number + 1]
         log = _several(work, state, room, sequence, begin, end, number, policy, log, record)
-        if hopeless(work, state, weights, limit):
+        if hopeless(work, state, weights, limit, most):
             return False, latency(work, state), state.totals[MOVED], log
     return True, latency(work, state), state.totals[MOVED], log
 

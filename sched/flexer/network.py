@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched.budget import Budget, labelled
 from meshloom.sched.loop_order.placement import Allocator
 from meshloom.sched.loop_order.problem import DoesNotFit
 from meshloom.sched.model.predict import predict
@@ -20,7 +21,8 @@ from meshloom.sched.network.scheduler import LAYERWISE, NetworkSchedule, Progres
 from meshloom.sched.network.storage import Between
 from meshloom.sched.workload.graph import Graph
 
-from .layer import Decision, Layer
+from .judge import Decision
+from .layer import Layer
 from .order import Orderer
 from .policy import FASTEST, OURS, PAPER, PAPER_STATIC, Policy
 from .search import Tell
@@ -42,7 +44,7 @@ class Planner:
         chip: ChipConfig,
         policies: Mapping[Policy, Policy],
         folder: Path | None = None,
-        budget: float | None = None,
+        budget: Budget | None = None,
         tell: Tell | None = None,
         threads: int | None = None,
     ) -> None:
@@ -82,14 +84,16 @@ class Planner:
 
 
 def planned(
-    name: str, options: Mapping[str, str], folder: Path | None, budget: float | None, tell: Tell | None
+    name: str, options: Mapping[str, str], folder: Path | None, budget: Budget | None, tell: Tell | None
 ) -> Callable[[Graph, ChipConfig, Progress | None], NetworkSchedule]:
     """`flexer` or `paper_static` for networks: layer after layer. Raises PolicyError."""
     policy = Policy.named("flexer" if name == "flexer" else "static", **options)
 
     def make(graph: Graph, chip: ChipConfig, progress: Progress | None) -> NetworkSchedule:
         planner = Planner(chip, {policy: policy}, folder, budget, tell)
-        return _called(schedule(graph, chip, progress, sharing=replace(LAYERWISE, planner=planner)), name)
+        return _called(
+            schedule(graph, chip, progress, sharing=replace(LAYERWISE, planner=planner)), labelled(name, budget)
+        )
 
     return make
 
@@ -99,7 +103,7 @@ def hybrid(
     chip: ChipConfig,
     progress: Progress | None = None,
     folder: Path | None = None,
-    budget: float | None = None,
+    budget: Budget | None = None,
     tell: Tell | None = None,
 ) -> NetworkSchedule:
     """The fastest by the timeline model of static nests with the tensors between layers in DRAM or, whole or by planes,
@@ -123,7 +127,7 @@ def hybrid(
         raise error
     made.sort(key=lambda one: one.estimate)
     worth = [one for one in made if one.estimate <= HOPELESS * made[0].estimate]
-    return _called(min(worth, key=lambda one: predict(one.schedule, chip).cycles), "hybrid")
+    return _called(min(worth, key=lambda one: predict(one.schedule, chip).cycles), labelled("hybrid", budget))
 
 
 def _called(made: NetworkSchedule, name: str) -> NetworkSchedule:

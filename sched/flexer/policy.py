@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Literal
 
 from .tiles import Tiling
@@ -13,6 +14,23 @@ MEMORIES = ("fragmentation", "first_fit", "small")
 PRUNINGS = ("every", "pruned", "levels", "beam")
 
 Kind = Literal["flexer", "static", "nest"]
+
+
+def power(base: float, exponent: float) -> float:
+    """base ** exponent of numbers that are not negative, by products and square roots alone: these are the same to the
+    last bit on every machine, those of its library of mathematics need not be."""
+    result, rest = 1.0, exponent
+    while rest >= 1.0:
+        result *= base
+        rest -= 1.0
+    root = base
+    while rest > 0.0:
+        root = sqrt(root)
+        rest *= 2.0
+        if rest >= 1.0:
+            result *= root
+            rest -= 1.0
+    return result
 
 
 class PolicyError(ValueError):
@@ -77,7 +95,7 @@ class Policy:
 
     def metric(self, cycles: float, words: float) -> float:
         """What schedules are ranked by; lower is better."""
-        return cycles**self.by_cycles * words**self.by_words
+        return power(cycles, self.by_cycles) * power(words, self.by_words)
 
 
 @dataclass(frozen=True)

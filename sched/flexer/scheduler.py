@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched.budget import Budget, labelled
 from meshloom.sched.loop_order.problem import DoesNotFit
 from meshloom.sched.schedule import Schedule
 from meshloom.sched.workload.layers import ConvShape
@@ -19,7 +20,7 @@ def flexer(
     chip: ChipConfig,
     scale: int = 1 << 15,
     folder: Path | None = None,
-    budget: float | None = None,
+    budget: Budget | None = None,
     tell: Tell | None = None,
     **options: object,
 ) -> Schedule:
@@ -33,7 +34,7 @@ def paper_static(
     chip: ChipConfig,
     scale: int = 1 << 15,
     folder: Path | None = None,
-    budget: float | None = None,
+    budget: Budget | None = None,
     tell: Tell | None = None,
     **options: object,
 ) -> Schedule:
@@ -67,10 +68,10 @@ def hybrid(
     chip: ChipConfig,
     scale: int = 1 << 15,
     folder: Path | None = None,
-    budget: float | None = None,
+    budget: Budget | None = None,
     tell: Tell | None = None,
 ) -> Schedule:
     """The fastest of the static orders, the paper's schedule and ours, by the timeline model. Raises DoesNotFit."""
     layer = Layer(shape, chip, scale, folder, budget, tell)
     best = min(candidates(layer).values(), key=lambda made: made.cycles)
-    return best.schedule.model_copy(update={"scheduler": "hybrid"})
+    return best.schedule.model_copy(update={"scheduler": labelled("hybrid", budget)})

@@ -3,52 +3,37 @@
 Nothing is left out without a proof: a tiling whose lower bound exceeds the worst that is kept is not begun, and a
 schedule is given up as soon as it must end above that. The bound is what the arrays need for all products, and what
 DRAM needs to move every tile once. Good schedules should come early, so one quick nest of each tiling is played first,
-and tilings come in the order of what that costs. What is kept is the same in whatever order the threads come to it.
+and tilings come in the order of what that costs.
+
+Work is counted in steps (`playing`). A budget of steps is spent in the order of the tilings, to the step, and the limit
+above which a schedule is given up follows from a fixed part of those before it (`turns`). So the same is found on every
+machine, by any number of threads, and after any interruption.
 Source: Min, Kwon, Egger, "Flexer" (CGO 2023), Algorithm 1 and section 5 (metric).
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched.budget import Budget
 from meshloom.sched.loop_order.problem import Problem
 
-from .listing import make
-from .memory import FUTURE
-from .nests import nest, of_log, replay
+from .playing import UNLIMITED, attempt
 from .policy import Choice, Policy
-from .sets import scratch
-from .state import (
-    CORES,
-    DRAIN,
-    DRAM,
-    END,
-    FAR,
-    LOGGED,
-    ORDERS,
-    RUN_CODE,
-    START,
-    STORE_CODE,
-    SUM_SLOTS,
-    K,
-    M,
-    N,
-    Order,
-    begin,
-    rates,
-)  # fmt: skip
-from .static import divisions, regions, unroll
+from .ready import Heard, ready
+from .state import CORES, DRAIN, DRAM, END, FAR, ORDERS, RUN_CODE, START, STORE_CODE, SUM_SLOTS, K, M, N, begin, rates
+from .static import divisions
 from .tiles import Space, Tiles, Tiling, viable
+from .turns import WINDOW, in_turn, seen
 
 Floats = NDArray[np.float64]
 #: Seconds between two savings of what an interrupted search would lose.
@@ -58,32 +43,52 @@ SAVE_SECONDS = 5.0
 SLACK = 1.3
 #: Share of a budget after which no tiling is probed.
 PROBING = 0.3
-_LOOPS = {"m": 0, "n": 1, "k": 2}
 #: How much worse than the best a nest may become that is played for the order of the tilings.
 _FAR = 8.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a search is: tilings probed, or scheduled or proven hopeless; schedules made, and the best so far."""
+    """How far a search is: tilings probed, or scheduled or proven hopeless; schedules made, and the best so far.
+
+    `compiling`: the search itself is being compiled (functions done, of so many), which happens once. A total of 0: by
+    another process.
+    """
 
     layer: str
     done: int
     total: int
     schedules: int
     best: Choice | None
+    compiling: bool = False
 
 
 Tell = Callable[[Progress], None]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Partial:
-    """An interrupted search: tilings that are done, and (metric, tiling, number, choice) of what is kept."""
+    """How far a search is: everything that decides how it goes on.
 
-    done: list[int]
-    kept: list[tuple[float, int, int, Choice]]
-    schedules: int
+    `probed`: tilings and the metric of their nests; `ranked`: whether all are probed that will be. `taken`: tilings
+    that are done, in their order; `limits`: what a schedule had to stay below after each of the last of these.
+    `spent` steps; `schedules` and `proven`: see `Found`; `cut`: whether the budget is spent. `kept`: (metric, tiling,
+    number, choice), best first.
+    """
+
+    probed: list[tuple[int, float]] = field(default_factory=list)
+    ranked: bool = False
+    taken: int = 0
+    limits: list[float | None] = field(default_factory=lambda: [None])
+    spent: int = 0
+    schedules: int = 0
+    proven: int = 0
+    cut: bool = False
+    kept: list[tuple[float, int, int, Choice]] = field(default_factory=list)
+
+    def copy(self) -> Partial:
+        """As it is now."""
+        return replace(self, probed=list(self.probed), limits=list(self.limits), kept=list(self.kept))
 
 
 #: Called every now and then with what would be lost.
@@ -95,7 +100,7 @@ class Found:
     """The best choices, best first, and how the search went.
 
     `schedules`: made to their end or given up; `proven`: tilings that the bound excludes; `complete`: whether nothing
-    was left out.
+    was left out; `steps` of work.
     """
 
     choices: list[Choice]
@@ -103,8 +108,17 @@ class Found:
     schedules: int = 0
     proven: int = 0
     complete: bool = True
+    steps: int = 0
     seconds: float = 0.0
-    kept: list[tuple[float, int, int, Choice]] = field(default_factory=list, repr=False)
+
+
+class _Tried(NamedTuple):
+    """A schedule: which of its tiling, with its cost; its metric (None: it was given up); steps that it took."""
+
+    number: int
+    choice: Choice
+    value: float | None
+    steps: int
 
 
 def bounds(space: Space, chip: ChipConfig) -> tuple[Floats, Floats]:
@@ -118,65 +132,19 @@ def bounds(space: Space, chip: ChipConfig) -> tuple[Floats, Floats]:
     return np.maximum(arrays, dram) + rate[START] + rate[END], words
 
 
-def play(
-    problem: Problem, chip: ChipConfig, choice: Choice, policy: Policy, limit: float = np.inf, record: bool = False
-) -> tuple[bool, float, int, NDArray[np.int64]]:
-    """Makes the schedule of a choice: (finished, cycles, words moved, log)."""
-    tiles = Tiles(problem, choice.tiling)
-    order = Order(choice.loops if len(choice.loops) == 3 else "mnk")
-    start = begin(tiles, chip, order, policy.home)
-    arrays = start.work
-    weights = np.array([policy.by_cycles, policy.by_words])
-    room = scratch(start)
-    if choice.shape is not None:
-        order_ = nest(arrays.dims, *choice.shape, choice.loops == "m", choice.group)
-        state = start.fresh()
-        done = replay(arrays, state, room, order_, FUTURE, weights, limit, record)
-    elif choice.slots is not None:
-        state = regions(start, choice.slots)
-        loops = np.array([_LOOPS[loop] for loop in choice.loops])
-        done = unroll(arrays, state, loops, np.array(choice.slots), weights, limit, record)
-    else:
-        state = start.fresh()
-        late = np.inf if policy.again else limit
-        done = make(
-            arrays, state, room, policy.pruning, policy.priority, policy.memory, weights, late,
-            record or policy.again,
-        )  # fmt: skip
-        if policy.again:
-            order_ = of_log(arrays.dims, done[3][: state.totals[LOGGED]])
-            state = start.fresh()
-            done = replay(arrays, state, room, order_, FUTURE, weights, limit, record)
-    good, cycles, words, log = done
-    return good, cycles, int(words), log[: state.totals[LOGGED]]
-
-
 class _Search:
     def __init__(
         self, problem: Problem, chip: ChipConfig, policy: Policy, layer: str, keep: int, tell: Tell | None,
-        before: Partial | None, save: Save | None,
+        budget: Budget | None, before: Partial | None, save: Save | None,
     ) -> None:  # fmt: skip
         self.problem, self.chip, self.policy, self.layer, self.tell = problem, chip, policy, layer, tell
         self.keep, self.save = keep, save
         self.space = viable(problem, chip, layer)
         cycles, words = bounds(self.space, chip)
-        self.bound = cycles**policy.by_cycles * words**policy.by_words
-        self.found = Found([], len(self.space))
-        self.done: set[int] = set()
-        if before is not None:
-            self.done |= set(before.done)
-            self.found.kept, self.found.schedules = list(before.kept), before.schedules
-        self.lock = threading.Lock()
-        self.probed = np.full(len(self.space), np.inf)
+        self.bound = [policy.metric(*least) for least in zip(cycles.tolist(), words.tolist(), strict=True)]
+        self.at = before.copy() if before is not None else Partial()
+        self.halted, self.steps = False, None if budget is None else budget.steps
         self.told = self.saved = time.monotonic()
-
-    @property
-    def limit(self) -> float:
-        """What a schedule must not exceed to be kept: the worst of those kept, and not much more than the best."""
-        kept = self.found.kept
-        if not kept:
-            return np.inf
-        return min(kept[0][0] * SLACK, kept[-1][0] if len(kept) == self.keep else np.inf)
 
     def choices(self, tiling: Tiling) -> Iterator[Choice]:
         """All data flows of a tiling; of the baseline, with all divisions of the scratchpad."""
@@ -211,110 +179,153 @@ class _Search:
                 for group in sorted({1, min(2, slots, inner), min(slots, inner)}) if k > 1 else (1,):
                     yield Choice(tiling, loops, shape=(tall, wide), group=group)
 
-    def probe(self, index: int) -> None:
-        """Plays one nest of a tiling, for the order in which tilings come."""
+    def probe(self, index: int, best: float | None) -> _Tried:
+        """Plays one nest of a tiling, for the order in which tilings come. `best`: of the tilings probed before."""
         tiling = self.space.tiling(index)
         cores = min(len(self.chip.cores), -(-self.problem.n_blocks // tiling.n))
         choice = Choice(tiling, "m", shape=(len(self.chip.cores) // cores, cores))
-        limit = _FAR * float(self.probed.min())
-        good, cycles, words, _ = play(self.problem, self.chip, choice, self.policy, limit)
-        if good:
-            self.probed[index] = self.policy.metric(cycles, words)
+        most = self._left(PROBING) if self.at.probed else UNLIMITED
+        return self._try(0, choice, np.inf if best is None else _FAR * best, most)
 
-    def schedule(self, index: int) -> None:
-        """Schedules every data flow of a tiling."""
+    def schedule(self, index: int, limit: float | None) -> list[_Tried]:
+        """Schedules every data flow of a tiling, as far as the budget goes. `limit`: what a schedule must not exceed
+        to be kept, as far as tilings before have shown."""
+        found: list[_Tried] = []
+        something, spent, most = bool(self.at.kept), 0, np.inf if limit is None else limit
         for number, choice in enumerate(self.choices(self.space.tiling(index))):
-            good, cycles, words, _ = play(self.problem, self.chip, choice, self.policy, self.limit)
-            with self.lock:
-                self.found.schedules += 1
-                if good:
-                    value = self.policy.metric(cycles, words)
-                    kept = self.found.kept
-                    kept.append((value, index, number, choice.judged(cycles, words)))
-                    kept.sort(key=lambda entry: entry[:3])
-                    del kept[self.keep :]
-        with self.lock:
-            self.done.add(index)
+            left = self._left() - spent if something else UNLIMITED
+            if left <= 0 or self.halted:
+                break
+            found.append(one := self._try(number, choice, most, left))
+            spent += one.steps
+            if one.value is not None:
+                something, most = True, min(most, one.value * SLACK)
+        return found
 
-    def _save(self) -> None:
-        if self.save is not None and self.done:
-            with self.lock:
-                partial = Partial(sorted(self.done), list(self.found.kept), self.found.schedules)
-            self.save(partial)
-            self.saved = time.monotonic()
+    def _try(self, number: int, choice: Choice, limit: float, most: int) -> _Tried:
+        good, cycles, words, _, steps = attempt(self.problem, self.chip, choice, self.policy, limit, most=most)
+        value = self.policy.metric(cycles, words) if good else None
+        return _Tried(number, choice.judged(cycles, words), value, steps)
 
-    def run(self, budget: float | None, threads: int) -> Found:
-        for choice in islice(self.choices(self.space.tiling(0)), 1):  # compiles, which is no part of the budget
-            play(self.problem, self.chip, choice, self.policy, 0.0)
-        self.probe(0)
+    def _left(self, share: float = 1.0) -> int:
+        """Steps that (a share of) the budget may have left. Tasks that are not taken yet may use them up: whether a
+        schedule was within the budget is decided when it is taken."""
+        return UNLIMITED if self.steps is None else int(self.steps * share) - self.at.spent
+
+    def _known(self, position: int) -> float | None:
+        """The limit that a task knows (None: none)."""
+        return self.at.limits[seen(position) - self.at.taken - 1]
+
+    def run(self, threads: int, seconds: float | None = None) -> Found:
+        """The search, in so many threads. `seconds` of each one's processor: after which nothing more is begun."""
         began, spent = time.monotonic(), time.process_time()
 
         def late(share: float = 1.0) -> bool:
-            # By the processor's time: what else runs on the machine must not decide what is found.
-            return budget is not None and time.process_time() - spent > budget * threads * share
+            return seconds is not None and time.process_time() - spent > seconds * threads * share
 
-        with ThreadPoolExecutor(threads) as pool:
-            ranks = [int(index) for index in np.argsort(self.bound, kind="stable")]
-            self._each(
-                pool, threads, ranks, self.probe, lambda index: late(PROBING) and bool(np.isfinite(self.probed).any())
-            )
-            ranks.sort(key=lambda index: (self.probed[index], self.bound[index], index))
-
-            def skipped(index: int) -> bool:
-                if index in self.done:
-                    return True
-                if self.bound[index] > self.limit:
-                    self.found.proven += 1
-                    return True
-                if late() and self.found.kept:
-                    self.found.complete = False
-                    return True
-                return False
-
-            self._each(pool, threads, ranks, self.schedule, skipped)
-        # What was kept while the best was worse depends on who came first.
-        limit = self.found.kept[0][0] * SLACK
-        self.found.choices = [choice for value, _, _, choice in self.found.kept if value <= limit]
-        self.found.seconds = time.monotonic() - began
-        return self.found
-
-    def _each(
-        self,
-        pool: ThreadPoolExecutor,
-        threads: int,
-        ranks: Sequence[int],
-        task: Callable[[int], None],
-        skipped: Callable[[int], bool],
-    ) -> None:
-        """Does a task for all tilings but those to skip, a few at a time."""
-        pending: set[Future[None]] = set()
         try:
-            for done, index in enumerate(ranks):
-                if skipped(index):
-                    continue
-                pending.add(pool.submit(task, index))
-                if len(pending) >= 2 * threads:
-                    ready, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    self._finish(ready, done)
-            while pending:
-                ready, pending = wait(pending, return_when=FIRST_COMPLETED)
-                self._finish(ready, len(ranks) - len(pending))
+            ranks = [int(index) for index in np.argsort(np.array(self.bound), kind="stable")]
+            if not self.at.ranked:
+                self._probe(ranks, threads, late)
+            probed = dict(self.at.probed)
+            ranks.sort(key=lambda index: (probed.get(index, np.inf), self.bound[index], index))
+            self._schedule(ranks, threads, late)
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
             self._save()
             raise
+        # What was kept while the best was worse depends on who came first.
+        limit = self.at.kept[0][0] * SLACK
+        choices = [choice for value, _, _, choice in self.at.kept if value <= limit]
+        rest = [index for index in ranks[self.at.taken :] if self.bound[index] <= limit]
+        proven = self.at.proven + len(ranks) - self.at.taken - len(rest)
+        return Found(
+            choices, len(self.space), self.at.schedules, proven, not rest and not self.at.cut, self.at.spent,
+            time.monotonic() - began,
+        )  # fmt: skip
 
-    def _finish(self, done: set[Future[None]], count: int) -> None:
-        """Takes tasks that are done, and tells how far the search is."""
-        for future in done:
-            future.result()
+    def _probe(self, ranks: Sequence[int], threads: int, late: Callable[[float], bool]) -> None:
+        """Probes tilings in the order of their bounds."""
+
+        def begin(position: int) -> Callable[[], _Tried]:
+            return partial(self.probe, ranks[position], self._known(position))
+
+        def take(position: int, one: _Tried | None) -> bool:
+            assert one is not None
+            at = self.at.copy()
+            if at.probed and one.steps > self._left(PROBING):
+                return False
+            at.spent += one.steps
+            best = at.limits[-1]
+            if one.value is not None:
+                at.probed.append((ranks[position], one.value))
+                best = one.value if best is None else min(best, one.value)
+            self._take(at, best)
+            return not (at.probed and late(PROBING))
+
+        in_turn(self.at.taken, len(ranks), threads, begin, take, lambda: None)
+        self.at = replace(self.at, ranked=True, taken=0, limits=[None])
+
+    def _schedule(self, ranks: Sequence[int], threads: int, late: Callable[[], bool]) -> None:
+        """Schedules tilings in their order."""
+
+        def begin(position: int) -> Callable[[], list[_Tried]] | None:
+            index, limit = ranks[position], self._known(position)
+            if limit is not None and self.bound[index] > limit:
+                return None
+            return partial(self.schedule, index, limit)
+
+        def take(position: int, found: list[_Tried] | None) -> bool:
+            at = self.at.copy()
+            at.proven += found is None
+            for one in found or ():
+                if at.kept and self.steps is not None and at.spent + one.steps > self.steps:
+                    at.cut = True
+                    break
+                at.spent += one.steps
+                at.schedules += 1
+                if one.value is not None:
+                    at.kept.append((one.value, ranks[position], one.number, one.choice))
+                    at.kept.sort(key=lambda entry: entry[:3])
+                    del at.kept[self.keep :]
+            if at.cut or (at.kept and self.steps is not None and at.spent >= self.steps):
+                at.cut, self.at = True, at
+                return False
+            self._take(at, self._limit(at))
+            return not (at.kept and late())
+
+        if not self.at.cut:
+            in_turn(self.at.taken, len(ranks), threads, begin, take, self._halt)
+
+    def _limit(self, at: Partial) -> float | None:
+        """What a schedule must not exceed to be kept: the worst of those kept, and not much more than the best."""
+        if not at.kept:
+            return None
+        return min(at.kept[0][0] * SLACK, at.kept[-1][0] if len(at.kept) == self.keep else np.inf)
+
+    def _take(self, at: Partial, limit: float | None) -> None:
+        """One more task is taken; all at once, for an interruption may come at any time."""
+        at.taken += 1
+        at.limits = [*at.limits[-WINDOW:], limit]
+        self.at = at
+        self._tell()
+
+    def _halt(self) -> None:
+        """Whatever is under way need not be made to its end."""
+        self.halted = True
+
+    def _save(self) -> None:
+        if self.save is not None and (self.at.taken or self.at.ranked):
+            self.save(self.at.copy())
+            self.saved = time.monotonic()
+
+    def _tell(self) -> None:
+        """Saves and tells how far the search is, every now and then."""
         if time.monotonic() - self.saved > SAVE_SECONDS:
             self._save()
         if self.tell and time.monotonic() - self.told > 0.1:
             self.told = time.monotonic()
-            kept = self.found.kept
-            best = kept[0][3] if kept else None
-            self.tell(Progress(self.layer, count, len(self.space), self.found.schedules, best))
+            best = self.at.kept[0][3] if self.at.kept else None
+            self.tell(Progress(self.layer, self.at.taken, len(self.space), self.at.schedules, best))
 
 
 def search(
@@ -323,20 +334,29 @@ def search(
     policy: Policy,
     layer: str,
     keep: int = 8,
-    budget: float | None = None,
+    budget: Budget | None = None,
     tell: Tell | None = None,
     threads: int | None = None,
     before: Partial | None = None,
     save: Save | None = None,
 ) -> Found:
     """The `keep` best choices of a layer by the policy's metric, as far as they come near the best (`SLACK`).
-    `budget`: seconds of each thread after which no tiling is begun.
 
-    `before`: what an interrupted search had found, as it was handed to `save`. Without a budget the result depends
-    neither on that nor on the number of threads. Raises DoesNotFit.
+    `budget`: after which no schedule is made any more (None: all are, or proven hopeless); one is made in any case.
+    `before`: what an interrupted search of the same had found, as it was handed to `save`. Neither that nor the number
+    of threads nor the machine decides what is found, unless the budget is one of seconds. Raises DoesNotFit.
     """
     threads = threads or len(os.sched_getaffinity(0))
-    return _Search(problem, chip, policy, layer, keep, tell, before, save).run(budget, threads)
+    searcher = _Search(problem, chip, policy, layer, keep, tell, budget, before, save)
+    ready(policy.kind, _compiling(layer, tell))
+    return searcher.run(threads, None if budget is None else budget.seconds)
+
+
+def _compiling(layer: str, tell: Tell | None) -> Heard | None:
+    """Tells of what is compiled before a search."""
+    if tell is None:
+        return None
+    return lambda done, total: tell(Progress(layer, done, total, 0, None, compiling=True))
 
 
 def distinct(choices: Sequence[Choice]) -> list[Choice]:

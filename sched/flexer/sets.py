@@ -31,6 +31,7 @@ from .state import (
     READY,
     SEGMENTS,
     STAMP,
+    STEPS,
     SUM_SLOTS,
     TWO,
     USES,
@@ -232,6 +233,7 @@ def _sort_ready(work: Work, state: State, room: Scratch) -> int:
     k, cap, tiles, pairs = work.dims[K], room.lists.shape[2], state.tiles, state.pairs
     room.group_counts[:] = 0
     state.totals[STAMP] += 1
+    state.totals[STEPS] += 4 * state.totals[READY]
     stamp, sums, most = state.totals[STAMP], sums_of(work, 0), 0
     for at in range(state.totals[READY]):
         pair = state.queue[at]
@@ -260,11 +262,12 @@ def _sort_ready(work: Work, state: State, room: Scratch) -> int:
 @inner
 def _grow(work: Work, state: State, room: Scratch, size: int, number: int) -> None:
     """All data flows that one more operation can make of a set."""
-    pairs = state.pairs
+    pairs, looks = state.pairs, 0
     chosen, bound = room.sets[size, number], room.about[size, number, BOUND]
     for group in range(8):  # shares nothing
         for at in range(room.group_counts[group]):
             pair = room.groups[group, at]
+            looks += 1
             _, same_in, same_wt = _shares(pairs, chosen, size, pair)
             if same_in + same_wt == 0 and not _clash(work.dims, state.open, pairs, chosen, size, bound, pair):
                 _keep(work, state, room, size, number, pair, 0, 0)
@@ -278,7 +281,8 @@ def _grow(work: Work, state: State, room: Scratch, size: int, number: int) -> No
                 continue
             for which in range(4):
                 for at in range(room.list_counts[tile, which]):
-                    pair = room.lists[tile, which, at]
+                    pair = np.int64(room.lists[tile, which, at])
+                    looks += 1
                     inside, same_in, same_wt = _shares(pairs, chosen, size, pair)
                     other = same_wt if kind == 0 else same_in
                     if (
@@ -294,9 +298,11 @@ def _grow(work: Work, state: State, room: Scratch, size: int, number: int) -> No
             if other != index and pairs[second, DEEP] == deep:
                 pair = pairs[first, OF_M] * work.dims[N] + pairs[second, OF_N]
                 if pairs[pair, DEEP] == deep:
+                    looks += 1
                     inside, same_in, same_wt = _shares(pairs, chosen, size, pair)
                     if not inside:
                         _keep(work, state, room, size, number, pair, same_in, same_wt)
+    state.totals[STEPS] += (looks + 1) * (size + 2)
 
 
 @inner
@@ -414,6 +420,7 @@ def look(
         missing += 1
         if kind < 2 or pairs[pair, DEEP] > 0:
             moved += tiles[tile, WORDS]
+    totals[STEPS] += 3 * size + (1 + 2 * missing) * count
     if not missing:
         return True, reused, _occupied(state.spm, count, tiles), moved, 0
     state.trial[:count] = state.spm[:count]
@@ -469,12 +476,15 @@ def _combinations(
 ) -> bool:
     """The best of all sets of `size` ready operations, written to `best`; whether any is possible."""
     ready = state.totals[READY]
-    places, chosen = np.arange(size), np.zeros(size, np.int64)
+    places, chosen = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    for index in range(size):
+        places[index] = index
     leader = (False, 0, 0, 0, 0)
     _begin(room.marks)
     while True:
         for index in range(size):
             chosen[index] = state.queue[places[index]]
+        state.totals[STEPS] += size * (size + 2)
         if _possible(work, state, chosen, size) and (
             pruning == EVERY or not _seen(room.table, room.marks, data_flow(work, state, room, chosen, size))
         ):
@@ -507,6 +517,7 @@ def _best_of(work: Work, state: State, room: Scratch, size: int, priority: int, 
     """The number of the set of `size` operations with the highest priority, the first of equals (-1: none fits), and
     what it has reached."""
     promising, most = -1, 0
+    state.totals[STEPS] += 2 * room.counts[size]
     for number in range(room.counts[size]):
         value = promise(room.about[size, number], room.rows, room.density[0], priority)
         if promising < 0 or value > most:

@@ -92,8 +92,9 @@ HEIGHT, WORDS, WHERE, USES, DIRTY, PIN, FOLLOWING = range(7)
 #: of that; core that made the last partial sums (-1: none); words of the result.
 OF_M, OF_N, DEEP, ONE, TWO, CORE, RESULT = range(7)
 #: Entries of `State.totals`: words moved, words spilled, words that must still be moved at least, cycles of operations
-#: still to do, ready pairs, segments, segments of the trial, events in the log, stamp of the last set.
-MOVED, SPILLED, LEAST, LEFT, READY, SEGMENTS, TRIED, LOGGED, STAMP = range(9)
+#: still to do, ready pairs, segments, segments of the trial, events in the log, stamp of the last set; steps of work
+#: that all this has taken: turns of the loops in which the time goes (see `budget`).
+MOVED, SPILLED, LEAST, LEFT, READY, SEGMENTS, TRIED, LOGGED, STAMP, STEPS = range(10)
 #: Kinds of events in a log: (kind, tile or operation, row or core, words). LOAD: into `row`; STORE: partial sums from
 #: `row` to DRAM; GIVE: `row` is given to new partial sums; DROP: a tile whose words DRAM has too is given up; RUN: an
 #: operation `(m * N + n) * K + k` on `core`; NEXT: a new set of as many operations begins.
@@ -155,17 +156,18 @@ class Start:
     tiles: Ints
     pairs: Ints
 
-    def fresh(self) -> State:
-        """The state before the first set: an empty scratchpad, all first operations ready."""
+    def fresh(self, steps: int = 0) -> State:
+        """The state before the first set: an empty scratchpad, all first operations ready. `steps`: of work so far."""
         work, dims = self.work, self.work.dims
         m, n, k, cores, rows = (int(value) for value in dims[:5])
         room = 2 * min(len(self.tiles), rows) + 3
         spm = np.full((room, 2), -1, np.int64)
         spm[0, 0] = rows
         at = self.pairs[:, OF_M] * work.place[M] + self.pairs[:, OF_N] * work.place[N]
-        totals = np.zeros(9, np.int64)
+        totals = np.zeros(10, np.int64)
         totals[LEAST] = self.tiles[: (m + n) * k, WORDS].sum() + self.pairs[:, RESULT].sum()
         totals[LEFT], totals[READY], totals[SEGMENTS] = work.cycles.sum(), m * n, 1
+        totals[STEPS] = steps
         return State(
             tiles=self.tiles.copy(),
             pairs=self.pairs.copy(),

@@ -26,6 +26,7 @@ from .state import (
     ROWS,
     SEGMENTS,
     STAMP,
+    STEPS,
     TWO,
     USES,
     WHERE,
@@ -63,10 +64,10 @@ def divisions(start: Start, order: Order) -> Iterator[tuple[int, int, int]]:
     yield from sorted(found)
 
 
-def regions(start: Start, slots: tuple[int, int, int]) -> State:
-    """The state before the first set: three regions of empty slots."""
+def regions(start: Start, slots: tuple[int, int, int], steps: int = 0) -> State:
+    """The state before the first set: three regions of empty slots. `steps`: of work so far."""
     m, n, k = (int(start.work.dims[index]) for index in (M, N, K))
-    state = start.fresh()
+    state = start.fresh(steps)
     at = 0
     for count, (first, end) in zip(slots, ((0, m * k), (m * k, (m + n) * k), ((m + n) * k, None)), strict=True):
         state.spm[at : at + count, 0] = start.tiles[first:end, HEIGHT].max()
@@ -79,6 +80,7 @@ def regions(start: Start, slots: tuple[int, int, int]) -> State:
 def _take(work: Work, state: State, at: int, tile: int, given: bool, log: Array, record: bool) -> Array:
     """A tile takes a slot, and what lies there leaves it; the log."""
     row, stored = 0, 0.0
+    state.totals[STEPS] += at
     for before in range(at):
         row += state.spm[before, 0]
     old = state.spm[at, 1]
@@ -122,12 +124,12 @@ def _bring(
 
 @compiled
 def unroll(
-    work: Work, state: State, loops: Array, slots: Array, weights: Array, limit: float, record: bool
+    work: Work, state: State, loops: Array, slots: Array, weights: Array, limit: float, most: int, record: bool
 ) -> tuple[bool, float, int, Array]:
     """Plays a loop nest: (finished, cycles, words moved, log).
 
-    `loops`: the numbers (0 m, 1 n, 2 k) of the loops, outermost first; `slots` as from `divisions`; `weights`, `limit`:
-    as for `listing.make`.
+    `loops`: the numbers (0 m, 1 n, 2 k) of the loops, outermost first; `slots` as from `divisions`; `weights`, `limit`,
+    `most`: as for `listing.make`.
     """
     sizes, cores, n = work.dims[:3], work.dims[CORES], work.dims[N]
     log = state.log
@@ -151,6 +153,6 @@ def unroll(
                 log = _bring(work, state, slots, turns, pairs, size, log, record)
                 assign(work, state, pairs, size, mine)
                 log = run_set(work, state, pairs, mine, size, log, record)
-            if hopeless(work, state, weights, limit):
+            if hopeless(work, state, weights, limit, most):
                 return False, latency(work, state), state.totals[MOVED], log
     return True, latency(work, state), state.totals[MOVED], log

@@ -3,51 +3,32 @@ on."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
-from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched import provenance
 
 T = TypeVar("T")
 _FILE = TypeAdapter(dict[str, str])
-_SCHED = Path(__file__).parents[1]
-#: Sources below `sched` that decide what a search finds; what is made of it and how that is judged; and what the
-#: strong static scheduler finds.
-SEARCH = tuple(
-    f"flexer/{name}.py"
-    for name in ("listing", "machine", "memory", "nests", "policy", "search", "sets", "state", "static", "tiles")
-)
-JUDGE = ("model/*.py", "program/*.py")
-DECISION = (*SEARCH, *JUDGE, *(f"flexer/{name}.py" for name in ("emit", "layer", "order", "residence", "striping")))
-NESTS = ("loop_order/*.py", *JUDGE)
-
-
-@cache
-def _code(patterns: tuple[str, ...]) -> str:
-    """Hash of some sources."""
-    digest = hashlib.sha256()
-    for pattern in patterns:
-        for path in sorted(_SCHED.glob(pattern)):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 class Store:
     """JSON texts by what was asked for, in one file for each chip and version of the code below `folder`.
 
-    `kind`: name of the file; `sources`: what decides what is kept. Without a folder nothing is kept. A damaged
+    `kind`: name of the file; `modules`: what makes what is kept, so that nothing is found again that other code has
+    made (see `provenance`). Without a folder nothing is kept. A damaged
     file counts as an empty one, and an entry of the wrong form as none: everything can be found again. So can what
     two processes that write at the same time lose.
     """
 
-    def __init__(self, folder: Path | None, chip: ChipConfig, kind: str, sources: tuple[str, ...]) -> None:
-        name = hashlib.sha256(f"{chip.digest} {_code(sources)}".encode()).hexdigest()[:16]
+    def __init__(self, folder: Path | None, chip: ChipConfig, kind: str, *modules: str) -> None:
+        name = sha256(f"{chip.digest} {provenance.digest(*modules)}".encode()).hexdigest()[:16]
         self._path = folder / f"{kind}-{chip.name}-{name}.json" if folder else None
         self._lock = threading.Lock()
         self._found = self._read()

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...hw.config import ChipConfig
 from ...sched.flexer.layer import Layer
+from ...sched.flexer.playing import play
 from ...sched.flexer.policy import Choice, Policy
-from ...sched.flexer.search import play
 from ...sched.flexer.state import LOAD, NEXT, RUN, STORE
 from ...sched.flexer.tiles import Tiles
 

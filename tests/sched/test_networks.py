@@ -11,6 +11,7 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched import networks
+from meshloom.sched.budget import Budget
 from meshloom.sched.flexer.network import HOPELESS, Planner
 from meshloom.sched.flexer.policy import FASTEST, OURS, PAPER
 from meshloom.sched.loop_order.problem import DoesNotFit
@@ -28,9 +29,11 @@ from meshloom.sched.workload.graph import Graph, Value
 from .network_graphs import Grower, every_kind, inputs_of, mismatches, perform, random_network, square
 from .random_graphs import defined_values
 
+#: Of every search.
+BUDGET = Budget(steps=5_000_000)
 SCHEDULERS = (
-    "flexer:budget=0.1",
-    "paper_static:budget=0.1",
+    f"flexer:budget={BUDGET}",
+    f"paper_static:budget={BUDGET}",
     "loop_order:between=dram,fused=no",
     "loop_order:between=planes,tight=yes",
 )
@@ -70,7 +73,8 @@ def test_random_networks(name: str, seed: int) -> None:
 
 def test_layers_by_themselves_leave_nothing_on_the_chip() -> None:
     graph, chip = every_kind(), load("quad8")
-    for sharing in (LAYERWISE, Sharing(Between.DRAM, fused=False, planner=Planner(chip, {PAPER: PAPER}, budget=0.1))):
+    planner = Planner(chip, {PAPER: PAPER}, budget=BUDGET)
+    for sharing in (LAYERWISE, Sharing(Between.DRAM, fused=False, planner=planner)):
         made = schedule(graph, chip, sharing=sharing)
         stages = cut(graph, chip, {layer.output for layer in graph.layers})
         assert set(made.spilled) == {stages.roots[stage.y][0] for stage in stages.stages}
@@ -131,10 +135,10 @@ def test_a_pool_is_fused_tightly_when_two_rows_of_it_do_not_fit() -> None:
 
 def test_the_hybrid_is_no_worse_than_any_of_its_ways() -> None:
     graph, chip = big_between(), small(256)
-    made = networks.find("hybrid:budget=0.1")(graph, chip, None)
+    made = networks.find(f"hybrid:budget={BUDGET}")(graph, chip, None)
     computes(made, chip)
     assert made.schedule.scheduler == "hybrid"
-    planner = Planner(chip, {PAPER: PAPER, OURS: FASTEST}, budget=0.1)
+    planner = Planner(chip, {PAPER: PAPER, OURS: FASTEST}, budget=BUDGET)
     ways = [Sharing(between, tight=tight) for between in Between for tight in (False, True)]
     ways += [LAYERWISE, Sharing(Between.DRAM, fused=False, planner=planner)]
     others = [predict(one.schedule, chip).cycles for way in ways if (one := schedule(graph, chip, sharing=way))]
@@ -155,7 +159,7 @@ def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pyt
         ("best", "unknown scheduler 'best'; known are dtt, flexer, hybrid, loop_order, paper_static"),
         ("loop_order:between=spm", "between = 'spm' must be one of dram, whole, planes"),
         ("loop_order:effort=1", "effort is no option for networks; there are between, fused, tight"),
-        ("flexer:budget=soon", "budget = 'soon' is not a number"),
+        ("flexer:budget=soon", "budget 'soon' must be steps of work"),
         ("flexer:priority=best", "priority = 'best' is unknown; there are benefit, min_transfer, min_spill"),
         ("hybrid:priority=benefit", "scheduler hybrid has no option 'priority'; it has budget"),
         ("paper_static:", None),
@@ -174,5 +178,5 @@ def test_without_a_scratchpad_an_out_of_order_schedule_says_so() -> None:
         load("quad8").model_dump() | {"name": "none", "floorplan": ["dram core core", "host core core"]}
     )
     with pytest.raises(DoesNotFit, match="chip none has no spm tile"):
-        networks.find("flexer:budget=0.1")(big_between(), chip, None)
-    computes(networks.find("hybrid:budget=0.1")(big_between(), chip, None), chip)
+        networks.find(f"flexer:budget={BUDGET}")(big_between(), chip, None)
+    computes(networks.find(f"hybrid:budget={BUDGET}")(big_between(), chip, None), chip)

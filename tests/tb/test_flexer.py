@@ -22,7 +22,7 @@ def silent(event: object) -> None:
     pass
 
 
-@pytest.mark.parametrize("scheduler", ["flexer:budget=0.2", "paper_static:budget=0.2", "hybrid:budget=0.2"])
+@pytest.mark.parametrize("scheduler", ["flexer:budget=10M", "paper_static:budget=10M", "hybrid:budget=10M"])
 def test_schedules_run_as_predicted(scheduler: str) -> None:
     """Every byte of layers and of a network with trained weights; the model to a percent."""
     rows = run([*LAYERS, "resnet8"], "quad8", scheduler, "verilator", False, 2, silent)
