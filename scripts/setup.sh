@@ -6,7 +6,7 @@
 #
 # Steps: system packages (apt-get; installs them, or prints the command to run when there is no right to), a virtual
 # environment with a Python >= 3.11, the exact pins of requirements.lock, the project itself, editable, and its timeline
-# model compiled.
+# model and search compiled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -115,15 +115,19 @@ else
     [ -n "$python" ] || fail "Python >= 3.11 is needed, python3 is $(python3 --version 2>&1 | cut -d' ' -f2). Install one and rerun with PYTHON=/path/to/it"
 fi
 
-# Does nothing when that has been done; says why when it cannot be.
-compile_model() { $venv/bin/python -m meshloom.sched.native || true; }
+# Both at the same time. Does nothing when that has been done; says why when it cannot be.
+compile_all() {
+    $venv/bin/python -m meshloom.sched.native &
+    $venv/bin/python -m meshloom.sched.flexer.ready || true
+    wait $! || true
+}
 # The stamp is the content of all that decides what gets installed; a broken or moved environment is made anew.
 content=$({
     pwd
     cat requirements.lock pyproject.toml scripts/setup.sh
 } | sha256sum | cut -d' ' -f1)
 if [ -x $venv/bin/python ] && new_enough $venv/bin/python && [ "$(cat $stamp 2>/dev/null)" = "$content" ]; then
-    compile_model
+    compile_all
     say "up to date"
     exit 0
 fi
@@ -139,6 +143,6 @@ pip install --no-deps --requirement requirements.lock
 pip install --no-deps --no-build-isolation --editable .
 pip check >/dev/null || fail "the pins of requirements.lock contradict each other: run $venv/bin/pip check"
 echo "$content" >$stamp
-say "compiling the timeline model (half a minute)"
-compile_model
+say "compiling the timeline model and the search for schedules (a minute)"
+compile_all
 say "done: $($venv/bin/python --version), $(grep -c == requirements.lock) packages"

@@ -105,8 +105,10 @@ class Judge:
             orderer = Orderer(made.nodes, made.steps, self.chip)
             found.append((rank.metric(orderer.run(COMPARED).cycles, choice.words), number, choice, made, orderer))
         found.sort(key=lambda entry: entry[:2])
-        promising: list[tuple[Choice, Emitted, Ordered]] = []
-        for count, (_, _, choice, made, orderer) in zip(PLAYED, found, strict=False):
+        turns: list[tuple[int, int, Choice, Emitted, Ordered]] = []
+        for number, (count, (_, _, choice, made, orderer)) in enumerate(zip(PLAYED, found, strict=False)):
             orders = {order.cycles: order for order in map(orderer.run, AHEAD)}
-            promising += [(choice, made, orders[cycles]) for cycles in sorted(orders)[:count]]
-        return promising
+            turns += [(turn, number, choice, made, orders[c]) for turn, c in enumerate(sorted(orders)[:count])]
+        # Choices differ more than the orders of one do: all have their first turn before any has its second.
+        turns.sort(key=lambda entry: entry[:2])
+        return [(choice, made, order) for _, _, choice, made, order in turns]

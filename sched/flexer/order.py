@@ -2,7 +2,8 @@
 
 In the log nothing overlaps. Here the operations run as the hardware would run them: a stream issues one after the
 other and waits for nothing but what an operation depends on (the words that it touches, `network.depends`); a mover
-serves requests as they arrive and has room for a few; a link takes one word a cycle. Whenever a stream is free it
+serves requests as they arrive and has room for a few; the link into a tile takes one word a cycle, and packets of
+several movers in turns, so that none of these is free before its share has gone through. Whenever a stream is free it
 takes, of all its operations whose words are ready, the first in the log, but none that is for a set too far ahead of
 the oldest that it still has to do: what is asked for early stands in the way of what is needed early. The order in
 which that happens is the schedule's: it means the same, because it is a topological order of the same dependences.
@@ -35,7 +36,7 @@ _WAKE = 8
 AHEAD = ((1, 4), (2, 4), (2, 16), (4, 16), (2, 64))
 #: Requests on their way to a mover, besides those that it has room for.
 _UNDER_WAY = 2
-_ISSUE, _ARRIVE, _SENT, _READ, _END = range(5)
+_ISSUE, _ARRIVE, _PACKET, _SENT, _READ, _END = range(6)
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ class _Play:
         self.queue: dict[int, deque[int]] = {tile: deque() for tile in chip.tiles}
         self.sending = dict.fromkeys(chip.tiles, False)
         self.channel = dict.fromkeys(chip.tiles, 0.0)
-        self.sink = dict.fromkeys(chip.tiles, 0.0)
+        self.turns_of: dict[int, deque[int]] = {tile: deque() for tile in chip.tiles}  # who sends to a tile, in turns
+        self.packets: dict[int, tuple[int, float]] = {}  # that are not through, and the cycles of one
+        self.floor = [0.0] * len(self.nodes)  # cycle until which its DRAM channel is busy with an operation
         self.array = dict.fromkeys(chip.tiles, 0.0)
         self.now = float(START_CYCLES)
         self.end = 0.0
@@ -161,6 +164,8 @@ class _Play:
         elif kind == _ARRIVE:
             self.queue[node.source.tile].append(index)
             self._send(node.source.tile)
+        elif kind == _PACKET:
+            self._packet(index, node)
         elif kind == _SENT:
             self.sending[node.source.tile] = False
             self._send(node.source.tile)
@@ -192,24 +197,38 @@ class _Play:
                 other = self.blocked[tile].popleft()
                 self._request(other, self.nodes[other])
         target, flits = node.target.tile, node.words * (1 + 1 / PACKET_WORDS) + 2
+        dram, floor = node.words * self.rate, 0.0
         if self.is_dram[tile]:
-            begin = max(self.now, self.channel[tile])
-            sent = begin + max(node.words * self.rate, flits)
-            self.channel[tile] = begin + node.words * self.rate
-            landed = max(sent, self.sink[target] + flits) + FLIGHT_CYCLES + self.work.chip.dram.latency
-            self.sink[target] = max(self.sink[target], begin) + flits
-        else:
-            begin = max(self.now, self.sink[target])
-            sent = begin + flits
-            self.sink[target] = sent
-            landed = sent + FLIGHT_CYCLES
-            if self.is_dram[target]:
-                written = max(self.channel[target], begin) + node.words * self.rate
-                self.channel[target] = written
-                landed = max(landed, written + WRITE_CYCLES)
-                sent = max(sent, written)
-                self.sink[target] = sent
-        self.sending[tile] = True
+            flits = max(flits, dram)  # DRAM makes gaps, which hold up what shares the link
+            self.channel[tile] = floor = max(self.now, self.channel[tile]) + dram
+        if self.is_dram[target]:
+            self.channel[target] = floor = max(self.now, self.channel[target], floor) + dram
+        self.sending[tile], self.floor[index] = True, floor
+        packets = -(-node.words // PACKET_WORDS)
+        self.packets[index] = packets, flits / packets
+        self.turns_of[target].append(index)
+        if len(self.turns_of[target]) == 1:
+            self._at(self.now + flits / packets, _PACKET, index)
+
+    def _packet(self, index: int, node: Node) -> None:
+        """A packet is through; the next transfer to that tile has its turn."""
+        target = node.target.tile
+        waiting = self.turns_of[target]
+        waiting.popleft()
+        left, cycles = self.packets[index]
+        if left > 1:
+            self.packets[index] = left - 1, cycles
+            waiting.append(index)
+        if waiting:
+            self._at(self.now + self.packets[waiting[0]][1], _PACKET, waiting[0])
+        if left > 1:
+            return
+        sent = max(self.now, self.floor[index])
+        landed = sent + FLIGHT_CYCLES
+        if self.is_dram[node.source.tile]:
+            landed += self.work.chip.dram.latency
+        if self.is_dram[target]:
+            landed = max(landed, self.floor[index] + WRITE_CYCLES)
         self._at(sent, _SENT, index)
         self._at(sent + _WAKE, _READ, index)
         self._at(landed + _WAKE, _END, index)

@@ -29,6 +29,7 @@ _EXAMPLES: dict[Kind, tuple[Policy, Choice]] = {
     "static": (PAPER_STATIC, Choice(Tiling(4, 4, 1, 1), "mnk", slots=(1, 1, 1))),
     "nest": (OURS, Choice(Tiling(4, 4, 1, 1), "m", shape=(1, 1))),
 }
+KINDS = tuple(_EXAMPLES)
 
 
 def ready(kind: Kind, heard: Heard | None = None) -> None:
@@ -71,7 +72,10 @@ def _alone(kinds: set[Kind], heard: Heard | None) -> Iterator[None]:
 def main() -> None:
     """Compiles everything, and says so if there was something to do, or if it cannot be kept."""
     heard: list[int] = []
-    if jit.folder() is None:
+    place = jit.folder()
+    if place is not None and all((place / f"{kind}.done").exists() for kind in KINDS):
+        return
+    if place is None:
         sys.exit("search: not compiled ahead, nothing can be written where compiled code is kept")
     for kind in _EXAMPLES:
         ready(kind, lambda done, total: heard.append(done))

@@ -13,12 +13,13 @@ from typing import Annotated
 import typer
 
 from ...hw.config import load
-from ...sched.flexer.layer import PLAYED_CYCLES, Layer
+from ...sched.flexer.judge import PLAYED_CYCLES
+from ...sched.flexer.layer import Layer
 from ...sched.flexer.policy import OURS, PAPER, PAPER_STATIC, Policy
 from ...sched.workload.catalog import find
 from ..build import OUTPUT
 from ..results import OnEvent
-from .flexer_layers import ARCHS, BUDGET, NETWORKS, LayerCost, collect, grouped, total
+from .flexer_layers import ARCHS, BUDGET, NETWORKS, LayerCost, budget_in_words, collect, grouped, total
 from .flexer_plots import draw
 from .flexer_reuse import KINDS, SHARED, Reuse, reuse, unlimited
 from .results import FOLDER, Result, Sheet, print_result, save_result
@@ -237,9 +238,8 @@ def remarks(costs: Sequence[LayerCost]) -> tuple[str, ...]:
         "cores' own memories, free partition of the layer over the cores, operands staged in the scratchpad where "
         "that helps, tiles evicted by their next use. Both are searched, emitted and decided by the timeline model "
         "like the others.",
-        "The timeline model plays two orders of operations at least, and more as long as all take no more than "
-        f"{PLAYED_CYCLES:,} cycles. The first two are of the same choice, so on vgg16/fc6 nothing else is played: "
-        "paper_static's there on arch6 is slow for that reason alone, and so is its VGG-16 as a whole.",
+        "The timeline model plays two orders of operations at least, of different choices, and more as long as all "
+        f"take no more than {PLAYED_CYCLES:,} cycles.",
         f"![end to end, layers, reloads, sharing]({PLOT})",
     )
 
@@ -262,8 +262,8 @@ def run(tell: OnEvent, archs: Sequence[str] = ARCHS) -> Result:
     )
     about = (
         f"{', '.join(NETWORKS)}, every layer by itself, on {', '.join(archs)} (the paper's Table 1) in the timeline "
-        "model; `meshloom bench flexer_rtl` says how exact that is on these schedules. Searches are given "
-        f"{BUDGET:g} seconds of one thread for each layer."
+        "model; `meshloom bench flexer_rtl` says how exact that is on these schedules. "
+        f"{budget_in_words(BUDGET)}"
     )
     if len(archs) < len(ARCHS):
         about += f" (These chips alone: `python -m {__spec__.name} {' '.join(archs)}`.)"

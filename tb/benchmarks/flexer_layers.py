@@ -12,6 +12,7 @@ from math import ceil
 from os import sched_getaffinity
 
 from ...hw.config import ChipConfig, load
+from ...sched.budget import Budget
 from ...sched.workload.catalog import find
 from ...sched.workload.layers import ConvShape
 from ..build import OUTPUT
@@ -21,12 +22,21 @@ NETWORKS = ("vgg16", "resnet50", "squeezenet", "yolov2")
 ARCHS = tuple(f"arch{number}" for number in range(1, 9))
 #: The two baselines, the paper's scheduler, and ours (the best of these and of `Policy`s of our own).
 SCHEDULERS = ("paper_static", "loop_order", "flexer", "hybrid")
-#: Seconds of one thread that a search gets for a layer.
-BUDGET = 1.5
+#: What a search may do for a layer: so many steps of work, one to two seconds of a thread.
+BUDGET = Budget(steps=100_000_000)
 #: Architectures with the narrow DRAM, on which the hybrid is to be this much faster than the strong baseline.
 MEMORY_BOUND, HYBRID_BAR = ("arch1", "arch3", "arch5", "arch7"), 1.15
 
 Cost = tuple[int, int]  #: cycles, and words moved between chip and DRAM
+
+
+def budget_in_words(budget: Budget) -> str:
+    """What a page says of its searches."""
+    seconds = (budget.steps or 0) / 1e8
+    return (
+        f"Each search may do {budget} steps of work for a layer (some {seconds:.0f} to {2 * seconds:.0f} seconds of "
+        "one thread), so what it finds is the same on every machine and with any number of threads."
+    )
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,14 @@ def cost(shape: ConvShape, chip: ChipConfig) -> tuple[dict[str, Cost], str]:
     return costs | {"hybrid": costs[best]}, best
 
 
+def compile_search(tell: OnEvent) -> None:
+    """Has the searches compiled, once and for all processes, unless that has been done."""
+    from ...sched.flexer.ready import KINDS, ready
+
+    for kind in KINDS:
+        ready(kind, lambda done, total: tell(Stage(workload="search", what=f"compiling, once: {done} of {total}")))
+
+
 def _cost(arch: str, shape: ConvShape) -> tuple[str, ConvShape, dict[str, Cost], str]:
     return arch, shape, *cost(shape, load(arch))
 
@@ -76,6 +94,7 @@ def collect(
     layers = [(network, one) for network in networks for one in find(network)]
     todo = dict.fromkeys((arch, same(one.shape)) for arch in archs for _, one in layers)
     found: dict[tuple[str, ConvShape], tuple[dict[str, Cost], str]] = {}
+    compile_search(tell)
     with ProcessPoolExecutor(jobs or len(sched_getaffinity(0))) as pool:
         futures = [pool.submit(_cost, arch, replace(shape, name="layer")) for arch, shape in todo]
         try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from ..report import percent
 from ..results import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, OnEvent, Row, Stage, Status
 from ..runner import run as run_workloads
-from .flexer_layers import BUDGET, HYBRID_BAR, MEMORY_BOUND, floor_cycles
+from .flexer_layers import BUDGET, HYBRID_BAR, MEMORY_BOUND, budget_in_words, compile_search, floor_cycles
 from .results import Result, Sheet
 
 #: Layers of all four networks, dense and pointwise, early and late; the paper's conv4_2, conv3_1 and conv3_1_1.
@@ -49,8 +49,8 @@ Rows = Mapping[tuple[str, str], Mapping[str, Row]]
 
 
 def with_budget(scheduler: str) -> str:
-    """The scheduler as it is asked for: searches stop after BUDGET seconds."""
-    return scheduler if scheduler.startswith("loop_order") else f"{scheduler}:budget={BUDGET:g}"
+    """The scheduler as it is asked for: searches get BUDGET."""
+    return scheduler if scheduler.startswith("loop_order") else f"{scheduler}:budget={BUDGET}"
 
 
 def measure(what: Mapping[str, Sequence[str]], schedulers: Sequence[str], tell: OnEvent) -> Rows:
@@ -168,6 +168,7 @@ def failures(layers: Rows, networks: Rows, floors: Mapping[tuple[str, str], int]
 
 def run(tell: OnEvent) -> Result:
     """Runs all layers and networks by all schedulers."""
+    compile_search(tell)
     layers = measure(LAYERS, LAYER_SCHEDULERS, tell)
     networks = measure(NETWORKS, NETWORK_SCHEDULERS, tell)
     floors = {key: floor_cycles(*key) for key in networks}
@@ -175,9 +176,9 @@ def run(tell: OnEvent) -> Result:
     errors = [abs(row.error_percent or 0.0) for row in rows]
     about = (
         "Every layer and network by each scheduler on the RTL, every output byte compared with ONNX Runtime. A pair of "
-        "speed-ups is that of the timeline model and that of the RTL. Searches are given "
-        f"{BUDGET:g} seconds of every CPU; what `meshloom bench flexer` has found before, with one thread, is taken as "
-        "it is. SqueezeNet has trained weights and runs a real picture, ResNet-50 and VGG-16 have random weights. "
+        "speed-ups is that of the timeline model and that of the RTL. "
+        f"{budget_in_words(BUDGET)} `meshloom bench flexer` has the same schedules. SqueezeNet has trained weights and "
+        "runs a real picture, ResNet-50 and VGG-16 have random weights. "
         "`flexer` and `paper_static` run networks layer after layer with all tensors between layers in DRAM, and so "
         "does `loop_order` with its layers apart; across layers, tensors stay in the scratchpad and additions and max "
         "pools go with the convolution before them. *At least*: cycles that arrays need for all products, or DRAM for "

@@ -12,16 +12,18 @@ from os import sched_getaffinity
 import numpy as np
 
 from ...hw.config import ChipConfig, load
+from ...sched.budget import Budget
 from ...sched.flexer.layer import Layer
+from ...sched.flexer.playing import play
 from ...sched.flexer.policy import PAPER, Choice, Policy
-from ...sched.flexer.search import Found, bounds, play, search
+from ...sched.flexer.search import Found, bounds, search
 from ...sched.flexer.tiles import Tiles, viable
 from ...sched.loop_order.problem import Problem, pose
 from ...sched.workload.catalog import find
 from ...sched.workload.layers import ConvShape
 from ..build import OUTPUT
 from ..results import OnEvent, Stage
-from .flexer_layers import BUDGET, same
+from .flexer_layers import BUDGET, compile_search, same
 
 #: Table 2's priorities and memory policies beside the paper's own.
 TABLE_2 = {
@@ -53,8 +55,8 @@ LAYERS = (
 )
 #: Layers of what ours adds and of exhaustive enumeration, which takes long.
 ADDED_LAYERS = ("resnet50/conv2_1_2", "resnet50/conv3_1_1", "resnet50/conv4_1_3", "squeezenet/fire4_expand3")
-#: Seconds of one thread that each search of a comparison gets.
-SECONDS = 3.0
+#: What each search of a comparison may do: twice as much as one for a table.
+COMPARED = Budget(steps=200_000_000)
 #: De-duplication is compared with exhaustive enumeration where there are at most so many ready operations, and
 #: operations, by the number of cores.
 READY, OPERATIONS = {2: 48, 4: 16}, 160
@@ -76,7 +78,7 @@ def distinct(networks: Sequence[str]) -> Iterator[ConvShape]:
 class SearchTime:
     """A search of all tilings and data flows of all layers of a network, to its end.
 
-    `hurried`: what BUDGET seconds of one thread find instead, by the metric, for each layer: the end's is 1.
+    `hurried`: what a search with BUDGET finds instead, by the metric, for each layer: the end's is 1.
     """
 
     layers: int
@@ -90,7 +92,7 @@ def search_time(tell: OnEvent, network: str = "resnet50", arch: str = "arch5") -
     """Searches a network with the paper's policy; nothing found before is used. (Compiling is not counted.)"""
     chip = load(arch)
     shapes = list(distinct([network]))
-    search(pose(shapes[-1], chip), chip, PAPER, "compiles", budget=1e-6)
+    compile_search(tell)
     wall, cpu, found = time.monotonic(), time.process_time(), []
     for number, shape in enumerate(shapes):
         tell(Stage(workload=network, what=f"searching layer {number + 1} of {len(shapes)}"))
@@ -153,7 +155,7 @@ def _small(choices: Iterator[Choice], problem: Problem, chip: ChipConfig) -> Ite
 
 
 def _best(arch: str, name: str, label: str, policy: Policy) -> tuple[str, str, str, float, float]:
-    layer = Layer(find(name)[0].shape, load(arch), 1 << 15, OUTPUT / "schedules", SECONDS, threads=1)
+    layer = Layer(find(name)[0].shape, load(arch), 1 << 15, OUTPUT / "schedules", COMPARED, threads=1)
     leader = min(layer.choices(policy), key=lambda choice: PAPER.metric(choice.cycles, choice.words))
     return arch, name, label, leader.cycles, leader.words
 
@@ -161,7 +163,7 @@ def _best(arch: str, name: str, label: str, policy: Policy) -> tuple[str, str, s
 def compare(
     tell: OnEvent, policies: dict[str, Policy], archs: Sequence[str], layers: Sequence[str]
 ) -> dict[tuple[str, str, str], tuple[float, float]]:
-    """(cycles, words) by the search's estimate, by architecture, layer and policy, each found in SECONDS."""
+    """(cycles, words) by the search's estimate, by architecture, layer and policy, each found with COMPARED."""
     found = {}
     jobs = [(arch, name, label, policy) for arch in archs for name in layers for label, policy in policies.items()]
     with ProcessPoolExecutor(len(sched_getaffinity(0))) as pool:

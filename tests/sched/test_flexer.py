@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from time import sleep
-from typing import Any
 
 import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig, CoreConfig, load
 from meshloom.sched import scheduler
-from meshloom.sched.budget import Budget, BudgetError
+from meshloom.sched.budget import Budget
 from meshloom.sched.flexer import layer as layers
-from meshloom.sched.flexer import machine
 from meshloom.sched.flexer.judge import dram_words
 from meshloom.sched.flexer.layer import Layer
 from meshloom.sched.flexer.order import AHEAD, Orderer
-from meshloom.sched.flexer.playing import attempt, play
+from meshloom.sched.flexer.playing import play
 from meshloom.sched.flexer.policy import (
     MEMORIES,
-    OURS,
     PAPER,
     PAPER_STATIC,
     PRIORITIES,
@@ -29,9 +24,8 @@ from meshloom.sched.flexer.policy import (
     Choice,
     Policy,
     PolicyError,
-    power,
 )
-from meshloom.sched.flexer.search import Partial, Progress, _Search, bounds, search
+from meshloom.sched.flexer.search import _Search
 from meshloom.sched.flexer.state import DROP, GIVE, LOAD, NEXT, ORDERS, RUN, STORE
 from meshloom.sched.flexer.tiles import Tiles, Tiling, steps, viable
 from meshloom.sched.functional import run
@@ -151,205 +145,6 @@ def test_partial_sums_are_spilled_and_come_back() -> None:
     assert sum(node.words for node in again) == sum(node.words for node in spilled)
     assert all(node.words % 4 == 0 for node in spilled)
     assert any(isinstance(node.operation(), Gemm) and node.operation()["to_acc"] for node in made.nodes)  # type: ignore[index]
-
-
-@pytest.mark.parametrize("policy", [PAPER, PAPER_STATIC, OURS, BEAM], ids=str)
-def test_search_is_proven_right(policy: Policy) -> None:
-    """The best of a search is the best of all tilings and data flows played to their end; no bound is above what it
-    bounds; the number of threads does not matter."""
-    chip = load("quad8").model_copy(update={"spm_words": 512})
-    problem = pose(SMALL, chip)
-    found = search(problem, chip, policy, "x", keep=3, threads=2)
-    alone = search(problem, chip, policy, "x", keep=3, threads=1)
-    assert found.choices == alone.choices
-    assert found.complete
-    assert found.proven > 0
-    space = viable(problem, chip, "x")
-    cycles, words = bounds(space, chip)
-    best = np.inf
-    for index in np.argsort(cycles * words)[:12]:
-        for choice in _Search(problem, chip, policy, "x", 1, None, None, None, None).choices(space.tiling(int(index))):
-            good, took, moved, _ = play(problem, chip, choice, policy)
-            assert good
-            assert took >= cycles[index]
-            assert moved >= words[index]
-            best = min(best, policy.metric(took, moved))
-    leader = found.choices[0]
-    assert policy.metric(leader.cycles, leader.words) <= best
-
-
-def test_bounds_abort_only_what_is_worse() -> None:
-    """A limit at a schedule's own metric does not stop it; a little less does, before it is done."""
-    chip = load("quad8").model_copy(update={"spm_words": 512})
-    problem = pose(SMALL, chip)
-    choice = Choice(Tiling(5, 10, 1, 2), "mnk")
-    good, cycles, words, _ = play(problem, chip, choice, PAPER)
-    assert good
-    assert play(problem, chip, choice, PAPER, limit=PAPER.metric(cycles, words))[0]
-    assert not play(problem, chip, choice, PAPER, limit=0.5 * PAPER.metric(cycles, words))[0]
-
-
-@pytest.mark.parametrize("policy", [PAPER, PAPER_STATIC, OURS, BEAM], ids=str)
-@pytest.mark.parametrize("steps", [1, 3_000_000, 12_000_000])
-def test_a_budget_of_work_finds_the_same_everywhere(
-    policy: Policy, steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the number of threads, and whoever of them is slow, in whichever of the two halves of a search the
-    budget ends."""
-    chip = load("quad8").model_copy(update={"spm_words": 512})
-    problem, budget = pose(SMALL, chip), Budget(steps=steps)
-    alone = search(problem, chip, policy, "x", layers.KEPT, budget, threads=1)
-    assert alone.choices
-    assert not alone.complete
-    random = np.random.default_rng(steps)
-    from meshloom.sched.flexer import search as module
-
-    quick = module.attempt
-
-    def now_and_then_slow(*arguments: Any, **more: Any) -> Any:
-        sleep(0.01 * (random.random() < 0.1))
-        return quick(*arguments, **more)
-
-    monkeypatch.setattr(module, "attempt", now_and_then_slow)
-    for threads in (1, 2, 3, 5):
-        other = search(problem, chip, policy, "x", layers.KEPT, budget, threads=threads)
-        assert replace(other, seconds=alone.seconds) == alone
-
-
-def test_more_work_is_spent_to_the_step() -> None:
-    """What a budget does not suffice for is not made; what was counted is what the same plays count by themselves."""
-    chip = load("quad8").model_copy(update={"spm_words": 512})
-    problem = pose(SMALL, chip)
-    for most in (2_000_000, 2_000_001, 7_000_000):
-        found = search(problem, chip, PAPER, "x", budget=Budget(steps=most), threads=1)
-        assert 0.9 * most < found.steps <= most
-    whole = search(problem, chip, PAPER, "x", threads=1)
-    enough = search(problem, chip, PAPER, "x", budget=Budget(steps=4 * whole.steps), threads=1)
-    assert enough.complete
-    assert enough.choices == whole.choices
-
-
-def test_a_schedule_is_given_up_when_its_work_exceeds_a_limit() -> None:
-    chip = load("quad8").model_copy(update={"spm_words": 512})
-    problem = pose(SMALL, chip)
-    static = next(_Search(problem, chip, PAPER_STATIC, "x", 1, None, None, None, None).choices(Tiling(5, 10, 1, 2)))
-    again = Policy(again=True)
-    for choice, policy in (
-        (Choice(Tiling(5, 10, 1, 2), "mnk"), PAPER),
-        (Choice(Tiling(5, 10, 1, 2), "mnk"), again),
-        (static, PAPER_STATIC),
-        (Choice(Tiling(5, 10, 1, 2), "m", shape=(2, 2)), OURS),
-    ):
-        good, _, _, _, steps = attempt(problem, chip, choice, policy)
-        assert good
-        assert attempt(problem, chip, choice, policy, most=steps)[::4] == (True, steps)
-        good, _, _, _, fewer = attempt(problem, chip, choice, policy, most=steps // 2)
-        assert not good
-        assert steps // 2 < fewer < steps
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("budget", [None, Budget(steps=12_000_000)], ids=str)
-def test_interrupted_search_goes_on(budget: Budget | None, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupted again and again, in both halves of a search: what it has found is not done again, and the result is
-    that of a whole one."""
-    chip = load("quad8").model_copy(update={"spm_words": 512})
-    problem = pose(SMALL, chip)
-    whole = search(problem, chip, PAPER, "x", layers.KEPT, budget)
-    from meshloom.sched.flexer import search as module
-
-    quick, count = module.attempt, 0
-
-    def interrupted(*arguments: Any, **more: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == 70:
-            raise KeyboardInterrupt
-        return quick(*arguments, **more)
-
-    monkeypatch.setattr(module, "attempt", interrupted)
-    saved: list[Partial] = []
-    for times in range(1000):
-        count = 0
-        before = layers._PARTIAL.validate_json(layers._PARTIAL.dump_json(saved[-1])) if saved else None
-        try:
-            rest = search(
-                problem, chip, PAPER, "x", layers.KEPT, budget, threads=threads, before=before, save=saved.append
-            )
-            break
-        except KeyboardInterrupt:
-            assert len(saved) == times + 1
-    assert times > 1, "it was interrupted in both halves"
-    assert replace(rest, seconds=whole.seconds) == whole
-
-
-def test_what_was_interrupted_is_found_in_the_folder(tmp_path: Path) -> None:
-    """And what is damaged there is found again."""
-    chip = load("quad8").model_copy(update={"spm_words": 512})
-    problem = pose(SMALL, chip)
-    saved: list[Partial] = []
-
-    def stop(progress: Progress) -> None:
-        if progress.schedules > 60:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        search(problem, chip, PAPER, "x", layers.KEPT, tell=stop, save=saved.append)
-    assert saved[-1].ranked
-    assert 0 < saved[-1].taken < len(viable(problem, chip, "x"))
-    again = Layer(SMALL, chip, 1000, tmp_path)
-    again.searches.put((again.key, PAPER, None, layers.KEPT, "partly"), layers._PARTIAL, saved[-1])
-    first = again.choices(PAPER)
-    assert Layer(SMALL, chip, 1000, tmp_path).choices(PAPER) == first
-    for path in tmp_path.iterdir():
-        path.write_text("{damaged")
-    assert Layer(SMALL, chip, 1000, tmp_path).choices(PAPER) == first
-
-
-def test_a_budget_of_seconds_is_named(tmp_path: Path) -> None:
-    """It gives a schedule even if it is over before it began, says whose it is, and is not taken for one of work."""
-    chip = load("quad8").model_copy(update={"spm_words": 512})
-    found = search(pose(SMALL, chip), chip, PAPER, "x", budget=Budget(seconds=1e-6))
-    assert found.choices
-    assert not found.complete
-    hurried = scheduler.find("flexer:budget=0.001s", tmp_path)(SMALL, chip, 1000)
-    assert hurried.scheduler == "flexer:budget=0.001s"
-    counted = scheduler.find("flexer:budget=9M", tmp_path)(SMALL, chip, 1000)
-    assert counted.scheduler == "flexer"
-    alone = scheduler.find("flexer:budget=9M")(SMALL, chip, 1000)
-    assert counted == alone, "nothing of what seconds had found"
-
-
-@pytest.mark.parametrize("text", ["5", "0M", "soon", "-1s", "1e3M", "5 s", "inf", "0s", "2T"])
-def test_budgets_that_are_none(text: str) -> None:
-    with pytest.raises(BudgetError, match="100M or 2G, or seconds, as in 5s"):
-        Budget.parse(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "budget"),
-    [
-        ("500k", Budget(steps=500_000)),
-        ("100M", Budget(steps=10**8)),
-        ("1.5G", Budget(steps=1_500_000_000)),
-        ("0.25s", Budget(seconds=0.25)),
-    ],
-)
-def test_budgets(text: str, budget: Budget) -> None:
-    assert Budget.parse(text) == budget
-    assert str(budget) == text
-    assert Budget.parse(str(budget)) == budget
-
-
-def test_powers_are_the_same_on_every_machine() -> None:
-    """Made of products and square roots alone, which every processor rounds correctly; close to the library's."""
-    assert power(7.0, 0.0) == 1.0
-    assert power(3.0, 4.0) == 81.0
-    assert power(16.0, 0.25) == 2.0
-    assert power(2.0, 0.75) == (2.0**0.5) * (2.0**0.5) ** 0.5
-    for base, exponent in ((1234567.0, 0.3), (89.5, 2.7), (1e6, 3.0), (5.0, 99.9)):
-        assert power(base, exponent) == pytest.approx(base**exponent, rel=1e-12)
-        assert machine.metric(base, 1.0, np.array([exponent, 0.0])) == power(base, exponent)
 
 
 @pytest.mark.parametrize("name", ["flexer", "paper_static", "hybrid"])
