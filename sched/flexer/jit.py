@@ -87,7 +87,7 @@ class _Listener(event.Listener):
         self._hear()
 
     def on_end(self, event: event.Event) -> None:
-        which = id(event.data["dispatcher"])
+        which = id((event.data or {}).get("dispatcher"))
         if which in _made:
             self.done.add(which)
         self._hear()

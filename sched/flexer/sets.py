@@ -105,7 +105,7 @@ def scratch(start: Start) -> Scratch:
         marks=np.zeros(2, np.int64),
         groups=np.zeros((8, m * n), np.int64),
         group_counts=np.zeros(8, np.int64),
-        lists=np.zeros((tiles, 4, 4 * cores), np.int32),
+        lists=np.zeros((tiles, 4, 4 * cores), np.int64),
         list_counts=np.full((tiles, 5), -1, np.int64),
         wanted=np.zeros(3 * cores, np.int64),
         gone=np.zeros(tiles + m * n + 1, np.int64),
@@ -281,7 +281,7 @@ def _grow(work: Work, state: State, room: Scratch, size: int, number: int) -> No
                 continue
             for which in range(4):
                 for at in range(room.list_counts[tile, which]):
-                    pair = np.int64(room.lists[tile, which, at])
+                    pair = room.lists[tile, which, at]
                     looks += 1
                     inside, same_in, same_wt = _shares(pairs, chosen, size, pair)
                     other = same_wt if kind == 0 else same_in

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched import provenance
 from meshloom.sched.loop_order.tiling import Candidate
 
-
-@cache
-def _code() -> str:
-    """Hash of the sources that decide what a search finds."""
-    here = Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted([*here.glob("*.py"), *(here.parent / "loop_order").glob("*.py")]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 _FILE = TypeAdapter(dict[str, Candidate])
+#: What finds them.
+_SEARCH = "sched.network.scheduler"
 
 
 class Memory:
@@ -34,7 +25,7 @@ class Memory:
     """
 
     def __init__(self, folder: Path, chip: ChipConfig) -> None:
-        name = hashlib.sha256(f"{chip.digest} {_code()}".encode()).hexdigest()[:16]
+        name = hashlib.sha256(f"{chip.digest} {provenance.digest(_SEARCH)}".encode()).hexdigest()[:16]
         self._path = folder / f"{chip.name}-{name}.json"
         self._found = self._read()
 
