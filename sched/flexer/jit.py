@@ -18,6 +18,7 @@ import numba
 from numba.core import config as numba_config
 from numba.core import event, types
 
+from meshloom.sched import cache as kept
 from meshloom.sched import provenance
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,11 +30,13 @@ _made: dict[int, Any] = {}
 
 @cache
 def folder() -> Path | None:
-    """Where compiled code is kept: below NUMBA_CACHE_DIR or sim_build; None if nothing can be written there, so that
-    every process compiles."""
+    """Where compiled code is kept: below NUMBA_CACHE_DIR or in `numba/` of the cache (`sched.cache`); None if nothing can
+    be written there, so that every process compiles."""
     digest = provenance.digest(*(f"sched.flexer.{name}" for name in _MODULES))
-    base = os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).resolve().parents[2] / "sim_build" / "numba"
-    place = Path(base) / f"flexer-{digest[:12]}"
+    name = f"flexer-{digest[:12]}"
+    if not (named := os.environ.get("NUMBA_CACHE_DIR")):
+        return kept.folder("numba", name)
+    place = Path(named) / name
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError:
