@@ -56,7 +56,7 @@ class Status(StrEnum):
     FAULT = "fault"  #: the chip raised a fault
     MISMATCH = "mismatch"  #: a byte differs from the golden model
     INCOMPLETE = "incomplete"  #: all bytes are right, but not every instruction was compared with the model
-    MODEL = "model"  #: all bytes are right, the predicted cycles are not
+    MODEL = "model"  #: all bytes are right, predicted cycles or planned arrivals are not
     PASSED = "passed"
 
 
@@ -399,7 +399,17 @@ class Row(_Record):
                 counts = f"{self.records_compared:,} of {self.records_expected:,} trace records"
                 return f"the comparison with the model is incomplete, {counts} were compared{why}"
             case Status.MODEL:
-                return f"model error {self.error_percent:+.2f} % exceeds {WORST_ERROR_PERCENT:g} %{self._divergence()}"
+                return f"{' and '.join(self._off())}{self._divergence()}"
+
+    def _off(self) -> list[str]:
+        """What was not as predicted."""
+        found = []
+        if self.arrival_mismatches:
+            first = f" ({self.first_arrival_mismatch})" if self.first_arrival_mismatch else ""
+            found.append(f"{self.arrival_mismatches} of {self.planned_arrivals} planned arrivals are off{first}")
+        if self.error_percent is not None and abs(self.error_percent) > WORST_ERROR_PERCENT:
+            found.append(f"model error {self.error_percent:+.2f} % exceeds {WORST_ERROR_PERCENT:g} %")
+        return found
 
     def _divergence(self) -> str:
         first = self.first_divergence

@@ -118,6 +118,16 @@ def test_computed_fields() -> None:
             Status.MODEL,
             r"tag 5 \(gemm 0\).* 10..20, .* 10..23",
         ),
+        (
+            {"planned_arrivals": 9, "arrival_mismatches": 2, "first_arrival_mismatch": "tag 5 in cycle 8"},
+            Status.MODEL,
+            r"^2 of 9 planned arrivals are off \(tag 5 in cycle 8\)$",
+        ),
+        (
+            {"planned_arrivals": 9, "arrival_mismatches": 9, "model_cycles": 10_501},
+            Status.MODEL,
+            r"^9 of 9 planned arrivals are off and model error \+5.01 % exceeds 5 %$",
+        ),
         ({"mismatches": 1}, Status.MISMATCH, "1 of 16384 bytes differ"),
         ({"records_expected": 9, "records_compared": 9}, Status.PASSED, ""),
         (
