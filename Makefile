@@ -53,7 +53,7 @@ bench: $(NATIVE) ## measure speed and exactness, side by side with other simulat
 prove: $(STAMP) ## prove the network on chip: buffers, arbiters, routers, freedom from deadlock (minutes)
 	$(BIN)/python -m meshloom.tb.prove
 
-soak: $(NATIVE) ## ten million flits through many meshes, 210 ahead-of-time programs on three chips (minutes; resumes)
+soak: $(NATIVE) ## ten million flits through many meshes, 280 ahead-of-time programs on four chips (minutes; resumes)
 	$(BIN)/python -m meshloom.tb.noc.soak
 	$(BIN)/python -m meshloom.tb.ahead.soak
 

@@ -1,4 +1,4 @@
-"""Exact cycle counts of the core's units, as plain arithmetic; the gateware is tested against them, 0 cycles off."""
+"""Exact cycle counts of core and network, as plain arithmetic; the gateware is tested against them, 0 cycles off."""
 
 from __future__ import annotations
 
@@ -151,3 +151,18 @@ def noc_arrival(hops: int, flits: int) -> int:
     if hops < 0 or flits < 1:
         raise ValueError(f"a packet of {flits} flits over {hops} hops: there is at least 1 flit, and no negative way")
     return hops + flits
+
+
+def inbox_cycles(config: ChipConfig) -> int:
+    """Cycles that a flit spends in the inbox of its virtual channel before its tile can take it (`noc.delivery`): 1, or
+    0 on chips with one channel, which have no inbox."""
+    return int(config.noc.data_vcs > 1)
+
+
+def noc_landing(config: ChipConfig, hops: int, flits: int) -> int:
+    """Cycles from the injection of a head to the one after the last of `flits` flits has been taken, on an idle mesh.
+
+    `hops + flits + 1`, one more with an inbox; what they carry can be read from then on. That is `end` less `start` of
+    a record of arrival (`noc.arrivals`). Raises ValueError as `noc_arrival` does.
+    """
+    return noc_arrival(hops, flits) + inbox_cycles(config) + 1

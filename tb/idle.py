@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from ..hw.config import PACKET_WORDS, ChipConfig, TileKind
 from ..hw.isa import Region, split_address
+from ..hw.timing import inbox_cycles, noc_arrival
 from ..sched.program.packets import packets
 from ..sched.program.ways import Way, default_way
 
@@ -59,9 +60,9 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Way | None = Non
         for end in ("src", "dst")
     )
     reads, writes = (_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst"))
-    several = chip.noc.data_vcs > 1
-    flight = way.hops + 1 + several
-    holds = (way.hops + 1) * chip.noc.data_depth + _INBOX * several
+    inbox = inbox_cycles(chip)
+    flight = noc_arrival(way.hops, 1) + inbox
+    holds = (way.hops + 1) * chip.noc.data_depth + _INBOX * bool(inbox)
     dram = (chip.lanes, chip.dram.bytes_per_cycle, chip.dram.latency)
     return _move(fields["words"], *runs, reads, writes, flight, holds, dram)
 

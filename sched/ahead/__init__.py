@@ -2,6 +2,7 @@
 
 `windows`     what an operation occupies, and when, as a function of the cycle in which it fires
 `dram_train`  the same of words that come out of DRAM, burst by burst
+`boot`        how a program begins: until the controller's first code is there, and what that keeps busy
 `timetable`   plans a schedule: fire times, ways (found by `sched.dtt`), arrivals
 `orders`      the controller's program of a timetable
 `prove`       checks a program against the chip, from its bytes alone

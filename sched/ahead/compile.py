@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.isa import OFFSET_BITS, Opcode, Unit
+from meshloom.hw.isa import OFFSET_BITS
 
-from ..dtt.hardware import DttError
-from ..model.timeline import Machine
-from ..program.program import Instruction, Program, Stream, next_tag
+from ..dtt.hardware import DttError, TimingFault
+from ..program.program import Program
 from ..schedule import Move, Schedule, intervals
 from . import dram_train
+from .boot import boot_of
 from .orders import Late, Orders, code_packet, code_room, code_times, emit, keep_code_times
 from .timetable import Timetable, Timetabler
-from .windows import bursts, launch, train
+from .windows import TO_UNIT, bursts, launch, train
 
 _OFFSET = (1 << OFFSET_BITS) - 1
 #: Attempts to find room for the controller's code, and time for its packets.
@@ -67,15 +67,15 @@ def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
     for share in _SHARES:
         try:
             found = _compile(schedule, chip, code_tile, code_address, *share)
-        except Late as late:
-            error = late
+        except TimingFault as fault:
+            error = fault
             continue
         made.append(found)
         brought = [one.departure for one in found.orders.timed.values() if one.operation < 0]
         if not brought:
             break
         # once more, with the times that have been used and no others
-        with suppress(Late):
+        with suppress(TimingFault):
             made.append(_compile(schedule, chip, code_tile, code_address, *share, brought))
     if not made:
         assert error is not None
@@ -97,10 +97,10 @@ def _compile(
     lengths: dict[int, int] = {}
     count = sum(1 if isinstance(op, Move) else 2 for op in schedule.operations) + 1
     cycles = 0  # of the plan before, if there is code to be brought
-    error: Late | None = None
+    error: TimingFault | None = None
     for _ in range(_ATTEMPTS):
-        begins, code_until = boot_cycles(chip, code_tile, code_address, count)
-        planner = Timetabler(schedule, chip, begins, code_until, code_tile, floors, lengths)
+        boot = boot_of(chip, code_tile, code_address, count)
+        planner = Timetabler(schedule, chip, boot.begins, boot.until, code_tile, floors, lengths)
         packets = max(0, -(-count // code_packet(chip)) - code_room(chip)) + 1
         if times:
             keep_code_times(planner, code_address, times)
@@ -116,61 +116,74 @@ def _compile(
             error = late
             floors |= late.floors
             continue
-        if wrong := _out_of_step(orders, chip):
-            for index, (fire, cycles_taken) in wrong.items():
-                floors[index] = max(fire, floors.get(index, 0))
-                lengths[index] = max(cycles_taken, lengths.get(index, 0))
+        if held := _out_of_step(orders, chip):
+            error = _held_up(held, chip)
+            before = floors.copy(), lengths.copy()
+            for one in held:
+                floors[one.operation] = max(one.fire, floors.get(one.operation, 0))
+                lengths[one.operation] = max(one.cycles, lengths.get(one.operation, 0))
+            if (floors, lengths) == before:  # some have been given more time than they take any more
+                lengths |= {one.operation: one.cycles for one in held}
             continue
         length = len(orders.program.streams[0].instructions)
         if min(length, chip.ring(TileKind.DTT)) <= count:
             return Ahead(schedule, table, orders)
         count = length  # way-points have made it longer: its first ring comes for longer
-    if error is None:
-        raise DttError("MOVEs out of DRAM hold each other up, however they are planned; make their runs longer")
+    assert error is not None
     raise error
 
 
-def _out_of_step(orders: Orders, chip: ChipConfig) -> dict[int, tuple[int, int]]:
-    """MOVEs out of DRAM whose short bursts wait for those of the one before: fire time and length to plan with."""
-    found: dict[int, tuple[int, int]] = {}
+@dataclass(frozen=True)
+class _Held:
+    """A MOVE out of DRAM that does not go as planned: the cycle in which it can fire, and what its flits take then."""
+
+    operation: int
+    label: str
+    tile: int
+    planned: int
+    fire: int
+    cycles: int
+
+
+def _held_up(held: Sequence[_Held], chip: ChipConfig) -> TimingFault:
+    """What to say when there is no plan in which they go."""
+    first = min(held, key=lambda one: one.planned)
+    return TimingFault(
+        f"operation {first.operation} ({first.label or 'a move'}) is to fire in cycle {first.planned}, and MOVEs out of"
+        f" DRAM tile {first.tile:#04x} before it hold it up until {first.fire}, however they are planned; make their"
+        f" runs longer, or dram.latency = {chip.dram.latency} shorter",
+        str(first.operation),
+        first.planned,
+        f"channel of {first.tile:#04x}",
+    )
+
+
+def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
+    """MOVEs out of DRAM that wait for those before: for their short bursts, for a place in the mover's queue, or for
+    the controller's first code to have left. Where it is code that would wait, the MOVE before goes after it."""
+    found: list[_Held] = []
+    (code,) = orders.program.streams
+    boot = boot_of(chip, code.dram_tile, code.address, len(code.instructions))
     for tile in chip.drams:
-        state = dram_train.new_state()
+        state = boot.mover(chip) if tile == code.dram_tile else dram_train.new_state()
         moves = [one for one in orders.timed.values() if isinstance(one.op, Move) and one.op.src.tile == tile]
+        before = None
         for one in sorted(moves, key=lambda one: one.fire):
             assert isinstance(one.op, Move)
             _, words = train(one.op.body)
             its = np.array(bursts(one.op.body)), np.array(words)
             taken = dram_train.earliest(state, one.start)
             leaves, last = dram_train.send(state, taken, chip.dram.latency, *its)
-            if (leaves, last) != (one.departure, one.end - 1) and one.operation >= 0:
-                found[one.operation] = leaves - launch(chip, tile), last - leaves + 1
+            fire = max(taken - TO_UNIT, leaves - launch(chip, tile))
+            if (taken, leaves, last) != (one.start, one.departure, one.end - 1):
+                if one.operation >= 0:
+                    found.append(_Held(one.operation, one.op.label, tile, one.fire, fire, last - leaves + 1))
+                elif before is not None:
+                    later = one.fire + 1
+                    found.append(_Held(before.operation, before.op.label, tile, before.fire, later, before.flits))
+            if one.operation >= 0:
+                before = one
     return found
-
-
-def boot_cycles(chip: ChipConfig, code_tile: int, code_address: int, count: int) -> tuple[int, int]:
-    """(the cycle from which the controller can send, the one in which its first ring is there) of a program with
-    `count` instructions: as the model plays one of which every instruction is a SYNC."""
-    assert chip.dtt is not None
-    count = min(count, chip.ring(TileKind.DTT))
-    stream = [Instruction(Opcode.SYNC, {"tag": next_tag(index)}) for index in range(count - 1)]
-    stream.append(Instruction(Opcode.SYNC, {"tag": next_tag(count), "tile": chip.host, "sem": 0, "n": 1}))
-    fetch = {
-        "tag": next_tag(0), "tile": chip.dtt, "unit": int(Unit.MOVER), "dram": code_tile,
-        "addr": code_address, "count": count,
-    }  # fmt: skip
-    boot = (
-        Instruction(Opcode.FETCH, fetch),
-        Instruction(Opcode.SYNC, {"tag": next_tag(1), "wait_sem": 0, "wait_n": 1}),
-        Instruction(Opcode.END),
-    )
-    beyond = code_address + count * chip.instruction_words
-    streams = Stream(chip.dtt, Unit.MOVER, code_tile, code_address, tuple(stream))
-    program = Program(chip.digest, (streams,), Stream(chip.host, Unit.MOVER, code_tile, beyond, boot), {})
-    machine = Machine(program, chip)
-    machine.play()
-    there = machine.streams[chip.dtt, Unit.MOVER].whole
-    first = min(entry.start for entry in machine.executed if entry.tile == chip.dtt)
-    return first + 2, there + 4
 
 
 def _used(schedule: Schedule, chip: ChipConfig) -> dict[int, int]:

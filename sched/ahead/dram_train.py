@@ -33,6 +33,13 @@ def new_state() -> Array:
     return state
 
 
+def shift(state: Array, cycles: int) -> None:
+    """Moves all that a state knows by so many cycles."""
+    times = np.ones(SIZE, bool)
+    times[[BURSTS, MOVES]] = False
+    state[times & (state >= 0)] += cycles
+
+
 @jit
 def earliest(state: Array, taken: int) -> int:
     """The first cycle from `taken` on in which the source generator can take a MOVE."""

@@ -111,7 +111,7 @@ def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
             one = _bring(planner, op, sent, sender.fired(planner.code_tile), None if forced else work[0].fire)
             if one is not None:
                 missing = len(code) + left + _instructions(one, chip) - chunk * packet
-                one = _cut(one, min(packet, missing) * per)
+                one = _cut(one, min(packet, missing) * per, chip)
         if one is not None:
             if work and one.fire >= work[0].fire:  # who fires before it would wait behind it
                 sender.delay(work[0], one.fire + 1)
@@ -226,7 +226,7 @@ def _bring(planner: Timetabler, op: Move, sent: int, fired: int, last: int | Non
     return replace(kept, op=op)
 
 
-def _cut(one: Timed, words: int) -> Timed:
+def _cut(one: Timed, words: int, chip: ChipConfig) -> Timed:
     """A MOVE of code, or the beginning of it."""
     op = one.op
     assert isinstance(op, Move)
@@ -234,7 +234,7 @@ def _cut(one: Timed, words: int) -> Timed:
     op = op.model_copy(update={**spans, "words": words})
     flits, _ = train(op.body)
     end = one.departure + flits
-    lands = arrival(one.departure, one.hops, flits)
+    lands = arrival(chip, one.departure, one.hops, flits)
     return replace(one, op=op, flits=flits, end=end, read=end, arrival=lands)
 
 

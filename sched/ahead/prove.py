@@ -24,6 +24,7 @@ from ..network.depends import Depends
 from ..program.program import Instruction, Program
 from ..schedule import Gemm, Move, Schedule
 from . import dram_train
+from .boot import boot_of
 from .windows import (
     FIRE_STEP,
     MOVER_LEAD,
@@ -31,15 +32,17 @@ from .windows import (
     PACKET_CYCLES,
     TURN,
     UNIT_LEAD,
-    WRITE_BEATS,
     WRITE_DONE,
     Work,
+    arrival,
     bursts,
     code_there,
     hops,
+    landing,
     launch,
     train,
     work,
+    write_beats,
 )
 
 #: What the drain path reads of ACC, among the memories of a core.
@@ -76,7 +79,7 @@ class _Seen:
 def arrivals(program: Program, chip: ChipConfig) -> dict[int, int]:
     """Tag of each MOVE to the cycle after the one in which its last word lands: what `end` of its record will say."""
     seen, _ = _trains(list(_seen(program, chip)), program, chip)
-    return {one.tag: one.departure + len(one.path) + one.length for one in seen if one.path}
+    return {one.tag: arrival(chip, one.departure, len(one.path) - 1, one.length) for one in seen if one.path}
 
 
 def prove(program: Program, schedule: Schedule, chip: ChipConfig, begins: int) -> int:
@@ -119,10 +122,10 @@ def _seen(program: Program, chip: ChipConfig) -> Iterator[_Seen]:
             departure = fire + launch(chip, source)
             length, _ = train(fields)
             read = fire + 3 if chip.tiles[source] is TileKind.DRAM else departure - 2
-            lands = departure + len(path) + 1
-            last = departure + len(path) + length + (WRITE_DONE if chip.tiles[target] is TileKind.DRAM else 0)
+            first, there = landing(chip, departure, len(path) - 1, length)
+            there += WRITE_DONE if chip.tiles[target] is TileKind.DRAM else 0
             yield _Seen(
-                position, tag, source, Unit.MOVER, fire, (read, departure + length), (lands, last), fire + 1, path,
+                position, tag, source, Unit.MOVER, fire, (read, departure + length), (first, there), fire + 1, path,
                 departure, length,
             )  # fmt: skip
         else:
@@ -174,7 +177,7 @@ def _wires(seen: list[_Seen], chip: ChipConfig) -> Iterator[str]:
         )
         for tile, first, end, way in ends:
             dram = chip.tiles[tile] is TileKind.DRAM
-            more = WRITE_BEATS if dram and way == "into" else 0
+            more = write_beats(chip) if dram and way == "into" else 0
             used[f"channel of {tile:#04x}" if dram else f"port {way} {tile:#04x}"].append((first, end + more, one.tag))
     for wire, windows in used.items():
         windows.sort()
@@ -188,9 +191,13 @@ def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list
     are to fire in, or not taken when they fire."""
     problems: list[str] = []
     found = {one.position: one for one in seen}
-    code = program.streams[0].instructions
+    (stream,) = program.streams
+    code = stream.instructions
+    boot = boot_of(chip, stream.dram_tile, stream.address, len(code))
     for tile in {one.tile for one in seen if one.path}:
         state = dram_train.new_state() if chip.tiles[tile] is TileKind.DRAM else None
+        if tile == stream.dram_tile:
+            state = boot.mover(chip)
         before = None
         for one in sorted((one for one in seen if one.path and one.tile == tile), key=lambda one: one.fire):
             if before is not None and (one.fire <= before.fire or one.position < before.position):

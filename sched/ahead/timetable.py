@@ -34,15 +34,16 @@ from .windows import (
     PACKET_CYCLES,
     TURN,
     UNIT_LEAD,
-    WRITE_BEATS,
     WRITE_DONE,
     Work,
     arrival,
     bursts,
     hops,
+    landing,
     launch,
     train,
     work,
+    write_beats,
 )
 
 #: Cycles of the first reservation tables; they double when they are full.
@@ -318,7 +319,7 @@ class Timetabler:
             if index >= 0:
                 self.slots.take(departure - ahead)
             end = departure + length
-            lands = arrival(departure, len(path) - 1, length)
+            lands = arrival(self.chip, departure, len(path) - 1, length)
             fire = departure - before
             return Timed(index, op, fire, fire + 1, end, end, 0, departure, length, path, lands)
         wire = self.mesh.resource_name(self.mesh.injection(source))
@@ -378,7 +379,7 @@ class Timetabler:
     def _move_clash(self, op: Move, departure: int, path_hops: int, flits: int) -> int:
         """A later departure to try, if a port at either end is taken; else `departure`."""
         source, target = op.src.tile, op.dst.tile
-        first, end = departure + path_hops + 2, departure + path_hops + 1 + flits
+        first, end = landing(self.chip, departure, path_hops, flits)
         region = Region(op.dst.address >> OFFSET_BITS)
         if region in (Region.ACC, Region.OUT) and (busy := self._port(target, region).clash(first, end)) >= 0:
             return departure + busy - first
@@ -389,9 +390,9 @@ class Timetabler:
         if self._to_dram(op):  # the channel writes a little longer than the words come
             from ..dtt.tables import last_busy
 
-            row = self.mesh.ejection(target)
-            if (busy := int(last_busy(self.space.busy, row, end, end + WRITE_BEATS))) >= 0:
-                return departure + busy + 1 - end + 1
+            row, gone = self.mesh.ejection(target), departure + path_hops + 1 + flits
+            if (busy := int(last_busy(self.space.busy, row, gone, gone + write_beats(self.chip)))) >= 0:
+                return departure + busy + 1 - gone + 1
         return departure
 
     def _reserve(self, op: Move, departure: int, path: tuple[int, ...], flits: int) -> None:
@@ -404,10 +405,10 @@ class Timetabler:
             flip(self.space.busy, resource, first, end)
         target, last = op.dst.tile, departure + len(path) + flits
         if self._to_dram(op):
-            flip(self.space.busy, self.mesh.ejection(target), last, last + WRITE_BEATS)
+            flip(self.space.busy, self.mesh.ejection(target), last, last + write_beats(self.chip))
         region = Region(op.dst.address >> OFFSET_BITS)
         if region in (Region.ACC, Region.OUT):
-            self._port(target, region).take(departure + len(path) + 1, last)
+            self._port(target, region).take(*landing(self.chip, departure, len(path) - 1, flits))
         if Region(op.src.address >> OFFSET_BITS) is Region.ACC:
             self._port(op.src.tile, "moved").take(departure - 3, departure + flits)
 

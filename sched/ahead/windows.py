@@ -2,12 +2,13 @@
 
 All cycles follow from contracts of the gateware (`hw/memory/mover.py`, `hw/noc/interface.py`, `hw/control/frontend.py`,
 `hw/timing.py`). Let a MOVE of n flits fire in cycle f and depart in cycle d, in which its first head is offered to the
-network. Then d = f + 4 from a local memory, f + 4 + latency from DRAM, and over H hops
+network. Then d = f + 4 from a local memory, f + 4 + latency from DRAM, and over H hops, with i = 1 where flits wait in
+an inbox (`noc.data_vcs` > 1) and i = 0 elsewhere,
 
     source is read          by cycle d + n - 1, a local memory from d - 2 on
     k-th link               cycles d + k .. d + k + n - 1
-    words are written       cycles d + H + 2 .. d + H + n
-    arrival                 d + H + n + 1, the cycle from which they can be read
+    words are written       cycles d + H + i + 2 .. d + H + i + n
+    arrival                 d + H + i + n + 1, the cycle from which they can be read
 
 as `end` of its record of arrival says. A GEMM or VEC that fires in f starts in f + 1 + `GEMM_ISSUE_CYCLES`.
 """
@@ -26,7 +27,8 @@ from meshloom.hw.timing import (
     VecShape,
     gemm_cycles,
     gemm_occupancy,
-    noc_arrival,
+    inbox_cycles,
+    noc_landing,
     vec_cycles,
     vec_occupancy,
     vec_tail,
@@ -40,8 +42,8 @@ from ..schedule import Gemm, Move, Vec
 TO_UNIT, TO_HEAD = 1, 3
 #: Cycles of the packetiser between two MOVEs, and between two fire times of one unit.
 TURN, FIRE_STEP = 1, 3
-#: Cycles after the last flit for a DRAM channel to have written a packet (its beats, its response).
-WRITE_BEATS, WRITE_DONE = 4, 8
+#: Cycles after the last flit has been taken for a DRAM channel to have written a packet (its beats, its response).
+_WRITE_BEATS, WRITE_DONE = 4, 8
 #: Cycles from a control packet taken by the request plane's sender to the first cycle in which it can fire, less hops.
 MOVER_LEAD, UNIT_LEAD = 8, 9
 #: Cycles between two control packets.
@@ -80,9 +82,20 @@ def bursts(fields: Mapping[str, int]) -> list[int]:
     return [size for _, size in packets(source | {"words": fields["words"]})]
 
 
-def arrival(departure: int, path_hops: int, flits: int) -> int:
+def arrival(chip: ChipConfig, departure: int, path_hops: int, flits: int) -> int:
     """The cycle from which what a train of flits has brought can be read."""
-    return departure + noc_arrival(path_hops, flits) + 1
+    return departure + noc_landing(chip, path_hops, flits)
+
+
+def landing(chip: ChipConfig, departure: int, path_hops: int, flits: int) -> tuple[int, int]:
+    """(first cycle, cycle after the last) in which the words of a train are written; its first flit is a head."""
+    end = arrival(chip, departure, path_hops, flits)
+    return end - flits + 1, end
+
+
+def write_beats(chip: ChipConfig) -> int:
+    """Cycles after the last flit of a packet has left the network until a DRAM channel has written it."""
+    return inbox_cycles(chip) + _WRITE_BEATS
 
 
 @dataclass(frozen=True)

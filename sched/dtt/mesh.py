@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from meshloom.hw.config import ChipConfig, TileKind, tile_address, tile_position
 from meshloom.hw.noc.routes import DIRECTIONS, NEIGHBOURS, encode
-from meshloom.hw.timing import noc_arrival
+from meshloom.hw.timing import inbox_cycles, noc_arrival
 
 from .hardware import DttError, Hardware
 
@@ -161,7 +161,7 @@ def mesh_of(chip: ChipConfig) -> Mesh:
         regions=len(words),
         half_duplex=frozenset(chip.drams),
         gap=1,
-        landing=1,
+        landing=1 + inbox_cycles(chip),
         launch=LAUNCH_CYCLES,
     )
 

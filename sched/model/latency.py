@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.timing import noc_landing
 
 #: Cycles from a MOVE that its mover takes to the head of its first packet, from a local memory.
 _TO_HEAD = 3
@@ -36,9 +37,7 @@ def landing(chip: ChipConfig, hops: int, words: int, packets: int | None = None,
         )
     if from_dram:
         _whole_rate(chip)
-    last = _TO_HEAD + words + count - 1  # the last flit enters the network
-    inbox = int(chip.noc.data_vcs > 1)
-    return last + hops + 1 + inbox + 1 + from_dram * chip.dram.latency  # a cycle for each router, and to be taken
+    return _TO_HEAD + noc_landing(chip, hops, words + count) + from_dram * chip.dram.latency
 
 
 def notified(

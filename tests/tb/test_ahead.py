@@ -30,6 +30,10 @@ SMALL = ChipConfig.model_validate(
     | {"name": "ahead4", "lanes": 4, "rows": 4, "cols": 4, "floorplan": ["dram core dtt", "host spm core"]}
     | {"dram": {"bytes_per_cycle": 4, "latency": 20}, "controller_instructions": 64}
 )
+#: The same with two virtual channels, whose flits wait in an inbox where they arrive.
+CHANNELS = SMALL.model_copy(
+    update={"name": "ahead4_channels", "noc": SMALL.noc.model_copy(update={"data_vcs": 2, "data_depth": 2})}
+)
 
 
 def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig) -> list[Row]:
@@ -45,8 +49,15 @@ def test_every_word_lands_when_it_was_planned_to(simulator: str) -> None:
     assert sum(row.planned_arrivals for row in found) > 20
 
 
+def test_every_word_lands_when_it_was_planned_to_with_two_channels() -> None:
+    names = [*workloads(11, 8), "gemm:8x6x8", "gemm:43x60x56"]
+    found = rows(names, SimulatedDevice(build(CHANNELS, "verilator")), CHANNELS)
+    assert [wrong_with(row) for row in found] == [""] * len(names)
+
+
 def test_the_chips_of_the_soak_are_what_they_say() -> None:
     assert {chip.noc.data_routing.value for chip in chips()} == {"xy", "yx"}
+    assert {chip.noc.data_vcs for chip in chips()} == {1, 2}
     assert len({(chip.width, chip.height) for chip in chips()}) == len(chips())
 
 
