@@ -8,7 +8,8 @@ It shares no code with the lowering. It proves, or says what is wrong and where:
 - no hang in any timing: semaphores have one consumer each, so one run on tokens stands for all (`tokens`);
 - no semaphore passes 255 in any timing;
 - no data race: two accesses to a word, of which one writes, are ordered in every timing (`order`, `races`);
-- no instruction reads a word that nothing has written; every output word is written; END waits for everything.
+- no instruction reads a word that nothing has written; every output word is written; END waits for everything;
+- no instruction is ready only after its fire time, as the timeline model plays the program (`times`).
 
 What hardware order it builds on is said in `order`.
 """
@@ -28,6 +29,7 @@ from .problems import CheckError, Problem, Problems, Report
 from .program import Program
 from .races import Extent, RaceCheck, not_awaited
 from .static import StaticCheck
+from .times import check_fire_times
 from .tokens import TokenRun, run_tokens
 
 __all__ = ["CheckError", "Extent", "Problem", "Report", "ScheduleLike", "check"]
@@ -86,6 +88,8 @@ def check(
     races.run()
     not_awaited(order, names, problems)
     peak = _overflow(order, names, problems)
+    problems.settle()
+    check_fire_times(program, names, problems)
     problems.settle()
     warnings = _warnings(order, tokens, names)
     return Report(
