@@ -24,6 +24,10 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from .mistakes import mistakes
+from .near import near as near  # of hw/, software imports this module and few others
+from .near import near_or_all as near_or_all
+
 CHIP_FOLDER = Path(__file__).parent / "chips"
 
 #: Bits of a word address inside one region of a tile (see `hw.isa.Region`).
@@ -298,8 +302,11 @@ def load(chip: str | Path) -> ChipConfig:
     if path.suffix != ".toml":
         path = CHIP_FOLDER / f"{chip}.toml"
         if not path.is_file():
-            known = ", ".join(built_in_chips())
-            raise ConfigError(f"unknown chip {str(chip)!r}: built in are {known}; or give a .toml")
+            known = built_in_chips()
+            hint = near(str(chip), known)
+            raise ConfigError(
+                f"unknown chip {str(chip)!r}: built in are {', '.join(known)}; or give a .toml" + (hint and f"; {hint}")
+            )
     try:
         text = path.read_text()
     except OSError as error:
@@ -313,11 +320,4 @@ def load(chip: str | Path) -> ChipConfig:
     try:
         return ChipConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{path}: " + "; ".join(_explain(item) for item in error.errors())) from error
-
-
-def _explain(item: object) -> str:
-    assert isinstance(item, dict)
-    where = ".".join(str(part) for part in item["loc"])
-    message = item["msg"].removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
+        raise ConfigError(f"{path}: {mistakes(error, values, ChipConfig)}") from error

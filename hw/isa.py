@@ -53,6 +53,16 @@ class Unit(IntEnum):
     NONE = 3
 
 
+#: Which instructions the stream of each unit understands, besides SYNC, which all do (END: the boot stream's last).
+ACCEPTS = {
+    Unit.MOVER: (Opcode.MOVE, Opcode.FETCH, Opcode.ROUTE, Opcode.END),
+    Unit.MATRIX: (Opcode.GEMM,),
+    Unit.VECTOR: (Opcode.VEC,),
+}
+#: The same of the stream of an ahead-of-time controller, which sends them elsewhere.
+AHEAD_ACCEPTS = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC, Opcode.ORDER)
+
+
 class Region(IntEnum):
     """Bits [27:24] of a word address: which memory of the tile. Offsets inside a region count words of P bytes."""
 
@@ -271,7 +281,7 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
     ),
     Opcode.END: (),
     Opcode.ROUTE: (
-        Field("channel", 3, "0: the virtual channel of the destination (`noc.channels`); n: virtual channel n - 1"),
+        Field("channel", 3, "0: the virtual channel of the destination (`chip.channel_of`); n: virtual channel n - 1"),
         Field("routed", 1, "1 = the data goes by `turns`, 0 = by dimension order"),
         Field("turns", TURN_BITS * (MOST_HOPS + 1), "source route (`noc.routes`), first entry lowest"),
     ),

@@ -24,7 +24,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig, TileKind
-from ..isa import FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit, Waits
+from ..isa import ACCEPTS, AHEAD_ACCEPTS, FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit, Waits
 from .signatures import (
     FaultSignature,
     FetchLayout,
@@ -41,14 +41,6 @@ from .signatures import (
     steered,
 )
 
-#: Which instructions a unit understands (SYNC: every unit).
-ACCEPTS = {
-    Unit.MOVER: (Opcode.MOVE, Opcode.FETCH, Opcode.ROUTE, Opcode.END),
-    Unit.MATRIX: (Opcode.GEMM,),
-    Unit.VECTOR: (Opcode.VEC,),
-}
-#: Which instructions an ahead-of-time controller understands.
-AHEAD = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC, Opcode.ORDER)
 RING_REGION = {Unit.MOVER: Region.RING_MOVER, Unit.MATRIX: Region.RING_MATRIX, Unit.VECTOR: Region.RING_VECTOR}
 
 
@@ -241,7 +233,7 @@ class FrontEnd(wiring.Component):
 
         illegal, reserved = Signal(), Signal()
         with m.Switch(head.opcode):
-            for opcode in (Opcode.SYNC, *(AHEAD if self.ahead else ACCEPTS[self.unit])):
+            for opcode in (Opcode.SYNC, *(AHEAD_ACCEPTS if self.ahead else ACCEPTS[self.unit])):
                 if opcode is Opcode.ROUTE and not steered(self.config):
                     continue
                 with m.Case(int(opcode)):

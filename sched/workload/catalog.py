@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+
+from meshloom.hw.config import near
 
 from . import networks, resnet8, shapes, zoo
 from .layers import ConvShape, LayerData, WorkloadError, random_data, random_scale
@@ -88,8 +89,7 @@ def find(name: str) -> tuple[Workload, ...]:
         return tuple(network.values())
     choices = list(network) or [*zoo.names(), "regression"]
     known = list(network) or list(dict.fromkeys((*zoo.names(), *names(), "regression")))
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
-    hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(choices)}, conv: and gemm:"
+    hint = near(name, known) or f"there are {', '.join(choices)}, conv: and gemm:"
     raise WorkloadError(f"unknown workload {name!r}: {hint}")
 
 

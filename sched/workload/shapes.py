@@ -9,12 +9,14 @@ from dataclasses import replace
 from .layers import NO_CLAMP, ConvShape, WorkloadError, gemm_shape
 
 SYNTAX = """\
-conv:HxWxC-O[,kK][,sS][,pP][,dD][,bB][,relu][,clampN]   H rows, W columns, C input and O output channels
-  kK or kRxC      kernel (default 1)            sS or sRxC   stride (default 1)
+conv:HxWxC-O[,kK][,sS][,pP][,dD][,bB][,relu][,clampN]
+  H rows, W columns, C input and O output channels
+  kK or kRxC   kernel (default 1)           sS or sRxC   stride (default 1)
   pP, pRxC or pTOPxLEFTxBOTTOMxRIGHT   zero padding (default 0)
-  dD  dilation (default 1)   bB  batch (default 1)   relu  clamp below at 0   clampN  clamp above at N
-gemm:MxNxK[,relu][,clampN]                              M x K by K x N
-examples: conv:28x28x128-128,k3,p1,relu   conv:224x224x3-64,k7,s2,p3   gemm:256x256x256"""
+  dD   dilation (default 1)                 bB   batch (default 1)
+  relu   clamp below at 0                   clampN   clamp above at N
+gemm:MxNxK[,relu][,clampN]   M x K by K x N
+examples: conv:28x28x128-128,k3,p1,relu   gemm:256x256x256"""
 
 #: Letter of an option: how many numbers it may have.
 _OPTIONS = {"k": (1, 2), "s": (1, 2), "p": (1, 2, 4), "d": (1,), "b": (1,), "clamp": (1,)}

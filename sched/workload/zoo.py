@@ -6,12 +6,13 @@ those of which only the shapes matter are built by `networks` with random weight
 
 from __future__ import annotations
 
-import difflib
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from meshloom.hw.config import near_or_all
 
 from . import networks
 from .graph import Graph
@@ -125,6 +126,4 @@ def _array(path: Path) -> NDArray[np.int8]:
 
 def _known(name: str) -> None:
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=3, cutoff=0.6)
-        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(names())}"
-        raise WorkloadError(f"unknown network {name!r}: {hint}")
+        raise WorkloadError(f"unknown network {name!r}: {near_or_all(name, names())}")

@@ -11,9 +11,22 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.control.frontend import ACCEPTS, RING_REGION, FrontEnd
+from meshloom.hw.control.frontend import RING_REGION, FrontEnd
 from meshloom.hw.control.signatures import Issue, Request, SemPost, Standing
-from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, POST, TRACE, Cause, Opcode, Region, Unit, Waits, address, encode
+from meshloom.hw.isa import (
+    ACCEPTS,
+    FETCH_TAG,
+    INSTRUCTIONS,
+    POST,
+    TRACE,
+    Cause,
+    Opcode,
+    Region,
+    Unit,
+    Waits,
+    address,
+    encode,
+)
 
 from .unit_bench import Mood, Sink, Source, Strobe, always, faults_of, fields, never, simulate, sometimes
 

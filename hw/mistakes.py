@@ -1,0 +1,101 @@
+"""What is wrong with a description that a person has written: the field, what stands there, and what has to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from .near import near, near_or_all
+
+#: Characters of a wrong value that are shown.
+_SHOWN = 40
+
+
+def mistakes(error: ValidationError, values: Mapping[str, Any], model: type[BaseModel]) -> str:
+    """All mistakes in one line. `values`: what was read from the file that should have become a `model`.
+
+    A field that is not in `values` is never blamed, unless for being missing: where it is wrong, it was derived from
+    one that is.
+    """
+    written = [item for item in error.errors() if item["type"] == "missing" or _written(item["loc"], values)]
+    return "; ".join(_mistake(item, values, model) for item in written)
+
+
+def _written(place: Sequence[int | str], values: Any) -> bool:
+    for part in place:
+        if not isinstance(values, Mapping):
+            break
+        if part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+def _mistake(item: Any, values: Mapping[str, Any], model: type[BaseModel]) -> str:
+    kind, place, context = item["type"], item["loc"], item.get("ctx", {})
+    where = ".".join(map(str, place))
+    if kind == "value_error":  # one of our own messages
+        return ": ".join(filter(None, (where, str(context["error"]))))
+    if kind == "missing":
+        return f"{where}: is missing; there is no default for it"
+    if kind == "extra_forbidden":
+        return f"{where}: there is no such field; {_meant(place, model)}"
+    if kind == "enum" and len(place) == 3:  # a word of a drawing, whose rows are text in the file
+        known = context["expected"].replace("'", "").replace(" or ", ", ")
+        hint = near(str(item["input"]), known.split(", "))
+        return f"{place[0]}: row {place[1]}, column {place[2]} is {_shown(item['input'])}; " + (
+            hint or f"a place is one of {known}"
+        )
+    return f"{where} = {_shown(item['input'])} {_must(kind, context)}"
+
+
+def _must(kind: str, context: Mapping[str, Any]) -> str:
+    if kind == "greater_than_equal":
+        return f"must be at least {context['ge']}"
+    if kind == "less_than_equal":
+        return f"must be at most {context['le']}"
+    if kind.startswith("int"):
+        return "must be a whole number"
+    if kind.startswith("bool"):
+        return "must be true or false"
+    if kind == "string_pattern_mismatch":  # of names, which become those of files and modules
+        return "must be letters, digits and _, with a letter first"
+    if kind == "string_too_long":
+        return f"must have at most {context['max_length']} characters"
+    if kind.startswith("string"):
+        return "must be text in quotes"
+    if kind == "enum":
+        return f"must be {context['expected']}".replace("'", '"')
+    if kind.startswith(("model", "dict")):
+        return "must be a table of fields"
+    if kind.startswith(("tuple", "list")):
+        return 'must be text such as "dram core"'
+    return "is not possible here"
+
+
+def _meant(place: Sequence[int | str], model: type[BaseModel]) -> str:
+    """What a name that is no field of its table may have been meant to be."""
+    *table, name = map(str, place)
+    fields = dict(_tables(model))
+    here = ".".join(table)
+    for other, names in fields.items():
+        if name in names and other != here:
+            return f"{name} belongs " + (f"into [{other}]" if other else "in front of all [tables]")
+    return near_or_all(name, fields[here])
+
+
+def _tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Each table that a description may have, with the names of its fields."""
+    yield name, list(model.model_fields)
+    for field, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from _tables(info.annotation, f"{name}.{field}" if name else field)
+
+
+def _shown(value: object) -> str:
+    """A value as it might stand in the file."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
