@@ -1,35 +1,77 @@
-"""From a schedule to a program that has been checked, by whatever road its scheduler asks for."""
+"""From a schedule to a program that has been checked, by the road that its execution asks for: one road for all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from meshloom.hw.config import ChipConfig
 
+from .model.predict import prediction
+from .model.timeline import Timeline, play
 from .program.check import check
 from .program.lower import lower
+from .program.problems import Report
 from .program.program import Program
-from .schedule import Schedule
+from .schedule import Execution, Schedule
+
+Tell = Callable[[str], None]
 
 
-def program_of(schedule: Schedule, chip: ChipConfig, tell: Callable[[str], None] = lambda what: None) -> Program:
-    """The program of a schedule: triggered by semaphores, or timed ahead if it is one of scheduler `dtt`. `tell` hears
-    what is being done.
+def _nobody(what: str) -> None:
+    """Nobody hears what is being done."""
 
-    Raises what lowering and checking raise (ScheduleError, ProgramError, CheckError), or planning and proving
-    (DttError, TimingFault, ProofError).
+
+@dataclass(frozen=True)
+class Planned:
+    """What is known of a schedule before it runs. `schedule.predicted` is what `timeline` says of its operations."""
+
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+
+
+def planned(schedule: Schedule, chip: ChipConfig, tell: Tell = _nobody) -> Planned:
+    """The program of a schedule, checked, and its predicted cycles. Raises what `program_of` raises."""
+    program = program_of(schedule, chip, tell)
+    tell("predicting its cycles")
+    timeline = play(program, chip)
+    predicted = prediction(schedule, program, timeline)
+    return Planned(schedule.model_copy(update={"predicted": predicted}), program, timeline)
+
+
+def program_of(schedule: Schedule, chip: ChipConfig, tell: Tell = _nobody) -> Program:
+    """The program of a schedule, checked. `tell` hears what is being done.
+
+    Raises what making and checking it raise: ScheduleError, ProgramError, CheckError; of a timed one DttError,
+    TimingFault, ProofError too.
     """
-    if schedule.scheduler != "dtt":
+    program = unchecked(schedule, chip, tell)
+    check_program(program, chip, schedule, tell)
+    return program
+
+
+def unchecked(schedule: Schedule, chip: ChipConfig, tell: Tell = _nobody) -> Program:
+    """The program of a schedule as it is: triggered by semaphores, or timed ahead. Raises ScheduleError, ProgramError,
+    and DttError (TimingFault) for what cannot be timed."""
+    if schedule.execution != Execution.TIMED:
         tell("lowering")
-        program = lower(schedule, chip)
-        tell("checking the program")
-        check(program, chip, schedule)
-        return program
+        return lower(schedule, chip)
     from .ahead.compile import compile_ahead
-    from .ahead.prove import prove
 
     tell("timing it ahead")
-    made = compile_ahead(schedule, chip)
+    return compile_ahead(schedule, chip).program
+
+
+def check_program(program: Program, chip: ChipConfig, schedule: Schedule | None = None, tell: Tell = _nobody) -> Report:
+    """Proves that a program can run, whichever kind it is, and that it is the `schedule`'s, if that is known.
+
+    Raises CheckError with everything found; of a program that is timed ahead, ProofError too.
+    """
+    if all(stream.tile != chip.dtt for stream in program.streams):
+        tell("checking the program")
+        return check(program, chip, schedule)
+    from .ahead.check import check_ahead
+
     tell("proving it")
-    prove(made.program, schedule, chip, made.table.begins)
-    return made.program
+    return check_ahead(program, chip, schedule)

@@ -8,6 +8,7 @@ double buffering; the operations that one tile issues start in list order.
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
 
@@ -215,10 +216,18 @@ class Prediction(_Frozen):
     end: tuple[int, ...] = ()
 
 
+class Execution(StrEnum):
+    """What decides when an operation of a schedule begins."""
+
+    TRIGGERED = "triggered"  #: semaphores: when what it needs is there
+    TIMED = "timed"  #: a cycle, planned ahead; on chips with a controller
+
+
 class Schedule(_Frozen):
     """Operations in a total program order on one chip, and the tensors they work on.
 
-    `validate` checks it against the chip. Raises pydantic's ValidationError on contradictory content.
+    `execution`: what decides when they begin; a file that does not say so is triggered. `scheduler` is who made it, and
+    decides nothing. `validate` checks it against the chip. Raises pydantic's ValidationError on contradictory content.
     """
 
     version: Literal[1] = VERSION
@@ -226,6 +235,7 @@ class Schedule(_Frozen):
     chip_digest: str
     workload: str
     scheduler: str
+    execution: Execution = Execution.TRIGGERED
     operations: tuple[Annotated[Move | Gemm | Vec, Field(discriminator="kind")], ...]
     tensors: tuple[Tensor, ...] = ()
     predicted: Prediction | None = None

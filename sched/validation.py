@@ -14,6 +14,7 @@ from .schedule import (
     GEMM_FIELDS,
     VEC_FIELDS,
     Access,
+    Execution,
     Gemm,
     Move,
     Schedule,
@@ -27,6 +28,8 @@ from .schedule import (
     writes,
 )
 
+#: Tiles whose movers have a stream of MOVEs: the host's boots the chip, a controller's is sent elsewhere.
+_ISSUERS = (TileKind.CORE, TileKind.SPM, TileKind.DRAM)
 _WINDOW = ("in_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels")
 #: Fields that must be at least 1.
 _COUNTS = {Opcode.GEMM: ("a_plane", "k_blocks", "n_blocks", *_WINDOW), Opcode.VEC: ("x_plane", "blocks", *_WINDOW)}
@@ -36,7 +39,7 @@ _POINTWISE = (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE)
 
 
 def validate(schedule: Schedule, chip: ChipConfig) -> None:
-    """Checks that a schedule can run on a chip: tiles, memories, extents, field widths, digest.
+    """Checks that a schedule can run on a chip: tiles, memories, extents, field widths, execution, digest.
 
     Raises ScheduleError with the first fault found: operation index, label and mend.
     """
@@ -44,6 +47,13 @@ def validate(schedule: Schedule, chip: ChipConfig) -> None:
         raise ScheduleError(
             f"schedule of {schedule.workload} was made for chip {schedule.chip} ({schedule.chip_digest[:12]}), "
             f"not for {chip.name} ({chip.digest[:12]}); schedule the workload again for this chip"
+        )
+    if schedule.execution not in set(Execution):  # `model_copy` looks at nothing
+        raise ScheduleError(f"execution {schedule.execution!r} is none of {', '.join(Execution)}")
+    if schedule.execution == Execution.TIMED and chip.dtt is None:
+        raise ScheduleError(
+            f"schedule of {schedule.workload} is timed, and chip {chip.name} has no controller to time it; draw a "
+            '"dtt" tile into its floorplan, or set its execution to "triggered"'
         )
     for tensor in schedule.tensors:
         _check_tensor(tensor, chip)
@@ -112,7 +122,7 @@ def _check_span(span: Span, words: int, what: str, chip: ChipConfig) -> Access:
 
 
 def _check_move(op: Move, chip: ChipConfig) -> None:
-    if op.issuer not in chip.tiles or op.issuer == chip.host:
+    if chip.tiles.get(op.issuer) not in _ISSUERS:
         raise ScheduleError(f"issuer {_name(op.issuer)} has no mover stream; let a core, spm or dram tile issue it")
     src = _check_span(op.src, op.words, "source", chip)
     if chip.tiles[op.src.tile] is TileKind.CORE and src.region in (Region.MAIN, Region.B):

@@ -26,6 +26,7 @@ from ..sched.programs import program_of
 from ..sched.room import check_room
 from ..sched.schedule import Schedule
 from ..sched.scheduler import find as find_scheduler
+from ..sched.scheduler import options_of, require_known
 from ..sched.workload.catalog import Workload, find, regression
 from ..sched.workload.layers import LayerData, WorkloadError
 from . import compare, network
@@ -197,7 +198,7 @@ def run(
         elif is_network(each):
             asked.append(NetworkSource(each))
         elif each == "regression":
-            asked += _regression(simulator, on_event)
+            asked += _regression(simulator, scheduler, on_event)
         else:
             asked += find(each)
     # What is wrong with the words given is told before anything is done.
@@ -298,11 +299,17 @@ def _runs(asked: Workload | NetworkSource) -> int:
     return max(1, len(asked.inputs)) if isinstance(asked, NetworkSource) else 1
 
 
-def _regression(simulator: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:
-    """Networks and layers of `make sim`; for the slow simulator, the layers that it can run in minutes."""
+def _regression(simulator: str, scheduler: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:
+    """Networks and layers of `make sim`: those networks only if the scheduler knows any; for the slow simulator, the
+    layers that it can run in minutes."""
     layers = list(regression())
     if simulator != "icarus":
-        return [*map(NetworkSource, regression_networks()), *layers]
+        base, _ = options_of(scheduler)
+        require_known(base)
+        if base in networks.names():
+            return [*map(NetworkSource, regression_networks()), *layers]
+        on_event(Stage(workload="regression", what=f"scheduler {base} knows no networks: the {len(layers)} layers"))
+        return list(layers)
     small = [layer for layer in layers if layer.shape.macs <= ICARUS_MACS]
     what = f"{simulator} is slow: {len(small)} of {len(layers)} layers, up to {ICARUS_MACS:,} MACs; others by name"
     on_event(Stage(workload="regression", what=what))

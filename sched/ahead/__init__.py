@@ -5,5 +5,7 @@
 `boot`        how a program begins: until the controller's first code is there, and what that keeps busy
 `timetable`   plans a schedule: fire times, ways (found by `sched.dtt`), arrivals
 `orders`      the controller's program of a timetable
-`prove`       checks a program against the chip, from its bytes alone
+`prove`       proves that everything is in time, from the program's bytes alone
+`static`      what needs no notion of time: fields, tiles, way-points
+`check`       all of it, for a program with or without its schedule
 """

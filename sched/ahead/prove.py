@@ -95,6 +95,7 @@ def prove(program: Program, schedule: Schedule, chip: ChipConfig, begins: int) -
         *_ports(seen, program),
         *_words(seen, program, schedule, chip),
         *_packets(seen, program, chip, begins),
+        *_end(seen, program),
     ]
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -295,6 +296,17 @@ def _words(seen: list[_Seen], program: Program, schedule: Schedule, chip: ChipCo
 
 def _written(op: object) -> int:
     return op.dst.tile if isinstance(op, Move) else op.core  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _end(seen: list[_Seen], program: Program) -> Iterator[str]:
+    """The host is told when everything has been written."""
+    fire = program.streams[0].instructions[-1].fields.get("fire_at", 0)
+    for one in seen:
+        if max(one.reads[1], one.writes[1]) > fire:
+            yield (
+                f"cycle {fire}: the host is told of the end before instruction {one.position} (tag {one.tag}) is done, "
+                f"in {max(one.reads[1], one.writes[1])}"
+            )
 
 
 def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int) -> Iterator[str]:

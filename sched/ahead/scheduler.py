@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from meshloom.hw.config import ChipConfig
 
-from ..schedule import Schedule
+from ..schedule import Execution, Schedule
 from ..workload.layers import ConvShape
 
-#: What `Schedule.scheduler` says of schedules that are to be timed ahead.
+#: The name of this scheduler.
 NAME = "dtt"
 
 
@@ -23,4 +23,9 @@ def schedule(shape: ConvShape, chip: ChipConfig, scale: int = 1 << 10, base: str
         raise DttError(
             f'chip {chip.name} has no controller; draw a "dtt" tile into its floorplan, as in the built-in chip ahead16'
         )
-    return find(base)(shape, chip, scale).model_copy(update={"scheduler": NAME})
+    return timed(find(base)(shape, chip, scale))
+
+
+def timed(schedule: Schedule) -> Schedule:
+    """The same operations, to be run ahead of time. What was predicted of them no longer holds."""
+    return schedule.model_copy(update={"scheduler": NAME, "execution": Execution.TIMED, "predicted": None})

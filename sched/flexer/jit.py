@@ -30,8 +30,8 @@ _made: dict[int, Any] = {}
 
 @cache
 def folder() -> Path | None:
-    """Where compiled code is kept: below NUMBA_CACHE_DIR or in `numba/` of the cache (`sched.cache`); None if nothing can
-    be written there, so that every process compiles."""
+    """Where compiled code is kept: below NUMBA_CACHE_DIR or in `numba/` of the cache (`sched.cache`); None if nothing
+    can be written there, so that every process compiles."""
     digest = provenance.digest(*(f"sched.flexer.{name}" for name in _MODULES))
     name = f"flexer-{digest[:12]}"
     if not (named := os.environ.get("NUMBA_CACHE_DIR")):

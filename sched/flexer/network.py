@@ -84,10 +84,11 @@ class Planner:
 
 
 def planned(
-    name: str, options: Mapping[str, str], folder: Path | None, budget: Budget | None, tell: Tell | None
+    name: str, kind: str, options: Mapping[str, str], folder: Path | None, budget: Budget | None, tell: Tell | None
 ) -> Callable[[Graph, ChipConfig, Progress | None], NetworkSchedule]:
-    """`flexer` or `paper_static` for networks: layer after layer. Raises PolicyError."""
-    policy = Policy.named("flexer" if name == "flexer" else "static", **options)
+    """The policies of a `kind` ("flexer", "static") for networks, under the scheduler's name: layer after layer. Raises
+    PolicyError."""
+    policy = Policy.named(kind, **options)
 
     def make(graph: Graph, chip: ChipConfig, progress: Progress | None) -> NetworkSchedule:
         planner = Planner(chip, {policy: policy}, folder, budget, tell)

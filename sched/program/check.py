@@ -32,7 +32,7 @@ from .static import StaticCheck
 from .times import check_fire_times
 from .tokens import TokenRun, run_tokens
 
-__all__ = ["CheckError", "Extent", "Problem", "Report", "ScheduleLike", "check"]
+__all__ = ["CheckError", "Extent", "Problem", "Report", "ScheduleLike", "check", "tensors_inside"]
 
 #: Largest value of a semaphore (8 bits).
 SEMAPHORE_MAX = 255
@@ -75,7 +75,7 @@ def check(
 
     static = StaticCheck(program, chip, names, problems)
     static.run()
-    _tensors_inside(static, initial, outputs)
+    tensors_inside(static, initial, outputs)
     problems.settle()
     check_circles(static.steps, names, problems)
     tokens = run_tokens(static.steps, names, problems)
@@ -103,7 +103,7 @@ def check(
     )
 
 
-def _tensors_inside(static: StaticCheck, initial: Sequence[Extent] | None, outputs: Sequence[Extent]) -> None:
+def tensors_inside(static: StaticCheck, initial: Sequence[Extent] | None, outputs: Sequence[Extent]) -> None:
     """Tensors lie in DRAM and not where code lies."""
     names, chip = static.names, static.chip
     for tile, begin, words in (*(initial or ()), *outputs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from meshloom.hw import isa
-from meshloom.hw.config import MOST_HOPS, ChipConfig
+from meshloom.hw.config import MOST_HOPS, MOST_POINTS, ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Addend, Format, Opcode, VectorOp
 from meshloom.hw.noc.routes import DIRECTIONS, TURN_BITS, Turn
 
@@ -65,6 +65,14 @@ def _route(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
         turns = [DIRECTIONS[entries[0]], *(Turn(entry).name.lower() for entry in entries[1:end])]
         body.append(f"{end} hops: {', '.join(turns)}")
     return body
+
+
+def _order(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
+    # which of them count depends on the instruction behind it
+    body = [f"to {tile_name(chip, fields['tile'])}"] if fields["tile"] else []
+    body += [f"virtual channel {fields['channel'] - 1}"] if fields["channel"] else []
+    points = (tile_name(chip, fields["points"] >> 8 * at & 0xFF) for at in range(min(fields["count"], MOST_POINTS)))
+    return [*body, f"by way of {', '.join(points)}"] if fields["count"] else body
 
 
 def _gemm(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
@@ -127,6 +135,7 @@ _BODIES: dict[Opcode, Callable[[Mapping[str, int], ChipConfig], list[str]]] = {
     Opcode.VEC: _vec,
     Opcode.FETCH: _fetch,
     Opcode.ROUTE: _route,
+    Opcode.ORDER: _order,
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from meshloom.hw.config import OFFSET_BITS, ChipConfig
 from meshloom.hw.isa import Opcode, Unit
 
-from ..schedule import Move, Operation, Schedule, intervals
+from ..schedule import Execution, Move, Operation, Schedule, ScheduleError, intervals
 from ..validation import validate
 from .hazards import Event, dependences, unit_of
 from .program import Instruction, Program, ProgramError, next_tag, place
@@ -26,12 +26,17 @@ _OFFSET = (1 << OFFSET_BITS) - 1
 
 
 def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Program:
-    """The program of a schedule. `limit`: most posts that a semaphore may hold, 2..255.
+    """The program of a schedule that is triggered. `limit`: most posts that a semaphore may hold, 2..255.
 
-    Raises ScheduleError when the schedule does not fit the chip, ProgramError when its code does not fit behind the
-    tensors or a tile needs more semaphores than the chip has.
+    Raises ScheduleError when the schedule does not fit the chip, or is timed (`sched.programs` knows that road, too),
+    ProgramError when its code does not fit behind the tensors or a tile needs more semaphores than the chip has.
     """
     validate(schedule, chip)
+    if schedule.execution != Execution.TRIGGERED:
+        raise ScheduleError(
+            f"schedule of {schedule.workload} is {schedule.execution}, not triggered: nothing is lowered; "
+            "`sched.programs.program_of` makes its program"
+        )
     if not 2 <= limit <= 255:
         raise ProgramError(f"limit = {limit} posts for a semaphore of 8 bits; give 2..255")
     operations = schedule.operations

@@ -68,7 +68,8 @@ class Report:
 
     `instructions`, `streams`, `semaphores` (used), `accesses` (to memories), `chains` (of ordered events): what was
     checked. `peak` is the largest value that any semaphore can reach in any timing. `warnings` are oddities that do no
-    harm to this run, such as semaphores that end above zero.
+    harm to this run, such as semaphores that end above zero. `timed`: instructions whose cycles have been proven, of a
+    program that is timed ahead.
     """
 
     instructions: int
@@ -78,3 +79,4 @@ class Report:
     chains: int
     peak: int
     warnings: tuple[str, ...]
+    timed: int = 0

@@ -97,7 +97,8 @@ class Program:
 
     @property
     def ahead(self) -> bool:
-        """Whether a controller sends its operations ahead of time."""
+        """Whether a controller sends its operations ahead of time: only such programs have ORDERs, and all have that
+        compute anything."""
         return any(one.opcode is Opcode.ORDER for stream in self.streams for one in stream.instructions)
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
-from meshloom.hw.isa import FETCH_TAG, Addend, IsaError, Opcode, Region, Unit, VectorOp, decode, encode
+from meshloom.hw.isa import ACCEPTS, FETCH_TAG, Addend, IsaError, Opcode, Region, Unit, VectorOp, decode, encode
 from meshloom.hw.noc.routes import RouteError
 
 from .accesses import Access, gemm_accesses, move_accesses, region_words, vec_accesses
@@ -17,12 +17,6 @@ from .problems import Problems
 from .program import Instruction, Program, Stream
 from .ways import Way, way_of
 
-#: Which instructions the stream of a unit may hold (END: the boot stream's last one only).
-ACCEPTS = {
-    Unit.MOVER: (Opcode.SYNC, Opcode.MOVE, Opcode.FETCH, Opcode.ROUTE, Opcode.END),
-    Unit.MATRIX: (Opcode.SYNC, Opcode.GEMM),
-    Unit.VECTOR: (Opcode.SYNC, Opcode.VEC),
-}
 #: Cycles from an instruction's turn to fire to that of the next, if its unit takes it at once.
 ISSUE_CYCLES = 3
 #: Fields that count things, of which there must be at least one.
@@ -75,6 +69,12 @@ class StaticCheck:
     # -- streams ----------------------------------------------------------------------------------------------
 
     def _placement(self, number: int, stream: Stream) -> None:
+        if stream.tile == self.chip.dtt:
+            what = "is a controller's, whose program is timed ahead"
+            self.problems.add(self.names.stream(number), what, "`sched.programs.check_program` proves those")
+        self._place(number, stream)
+
+    def _place(self, number: int, stream: Stream) -> None:
         chip, where = self.chip, self.names.stream(number)
         kind = chip.tiles.get(stream.tile)
         if kind is None:
@@ -185,7 +185,7 @@ class StaticCheck:
                 problem(f"{which} = {fields[which]}", f"{chip.name} has semaphores 0..{chip.semaphores - 1}")
 
         self._time(fields["fire_at"], problem)
-        if opcode not in ACCEPTS.get(stream.unit, ()):
+        if opcode not in (Opcode.SYNC, *ACCEPTS.get(stream.unit, ())):
             problem(f"the {unit_name(stream.unit)} does not execute {opcode_name(opcode)}", "use the other unit")
         if opcode is Opcode.END and (number, position) != (0, len(stream.instructions) - 1):
             problem("END ends the whole run", "only the boot stream's last instruction may be END")
