@@ -20,10 +20,14 @@ from typer.exceptions import TyperException
 from .exits import Exit, expected, help_text, verdict
 
 if TYPE_CHECKING:
-    from meshloom.hw.config import ChipConfig
-    from meshloom.sched.program.program import Program
-    from meshloom.sched.schedule import Schedule
+    from rich.console import Console
+
+    from meshloom.sched.programs import Planned
+    from meshloom.sched.workload.catalog import Workload
     from meshloom.tb.results import Recorder
+
+#: The path that means stdout.
+STDOUT = Path("-")
 
 
 class Simulator(StrEnum):
@@ -64,6 +68,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Runs neural-network schedules on a simulated multi-NPU chip, checks every byte, and compares the cycles of "
     "RTL and model.",
     epilog="Start with `meshloom run resnet8/conv1`; `meshloom workloads` and `meshloom chips` say what else there is."
@@ -86,10 +91,27 @@ Budget = Annotated[
     typer.Option(
         "--budget",
         metavar="STEPS|SECONDS",
-        help="For each search of a scheduler that looks at everything else: steps of work, as in 100M (the same result "
-        "on every machine), or 5s.",
+        help="For each search of a scheduler that otherwise looks at everything: steps of work, as in 100M (the same "
+        "result on every machine), or 5s.",
     ),
 ]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"meshloom {version('meshloom')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def _examples(*lines: str) -> str:
@@ -145,7 +167,12 @@ def run(
     chip: Chip = "quad16",
     scheduler: Scheduler = "loop_order",
     budget: Budget = None,
-    json: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="Write the results here as well.")] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            "--json", metavar="PATH", help="Write the results here as well; - is stdout, all else then goes to stderr."
+        ),
+    ] = None,
     simulator: Annotated[Simulator, typer.Option(help="icarus is a slow second opinion.")] = Simulator.VERILATOR,
     waves: Annotated[bool, typer.Option("--waves", help="Write FST waveforms below sim_build/ (slower).")] = False,
     regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False,
@@ -156,10 +183,10 @@ def run(
     """Co-simulate workloads on the RTL and print the comparison.
 
     A network runs from picture to label, every tensor of it compared; `NETWORK/LAYER` and `NETWORK/*` run layers by
-    themselves (`--scheduler` is for these). Each workload is scheduled, lowered to a program, run on the chip's RTL,
-    compared byte by byte with ONNX Runtime and cycle by cycle with the model. One that cannot be run is a row with an
-    error, and the others run. Results land in sim_build/results/ as JSON (latest.json is the newest) and JUnit XML. The
-    exit status is 1 on any mismatch, fault or model error past its bound; `meshloom --help` lists the others.
+    themselves. Each workload is scheduled, lowered to a program, run on the chip's RTL, compared byte by byte with ONNX
+    Runtime and cycle by cycle with the model. One that cannot be run is a row with an error, and the others run.
+    Results land in sim_build/results/ as JSON (latest.json is the newest) and JUnit XML. The exit status is 1 on any
+    mismatch, fault or model error past its bound; `meshloom --help` lists the others.
     """
     if regression == bool(workloads):
         raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")
@@ -176,7 +203,7 @@ def run(
     scheduler = with_budget(scheduler, budget)
     parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, scheduler, simulator.value))
     recorder = Recorder("-".join(parts), simulator)
-    for place in filter(None, (recorder.path, json)):  # before the long run, not after it
+    for place in (recorder.path, *([json] if json not in (None, STDOUT) else [])):  # before the long run, not after it
         if problem := unwritable(place):
             _say_error(f"results could not be written: {problem}")
             raise typer.Exit(Exit.NOT_WRITTEN)
@@ -191,7 +218,7 @@ def run(
         numbers = _numbers(mean, "--mean"), _numbers(std, "--std")
         rest = labels, recorder.path.with_suffix("")
         names = [NetworkSource(name, *files, *numbers, *rest) if name in networks else name for name in names]
-    screen = console()
+    screen = console(stderr=json == STDOUT)
     try:
         with Reporter(screen) as reporter:
 
@@ -207,9 +234,9 @@ def run(
     except BaseException:
         # Whatever stopped the run, what was finished is kept and shown; if nothing was, nothing is written.
         if recorder.rows:
-            _publish(recorder, False, json, per_layer)
+            _publish(recorder, False, json, per_layer, screen)
         raise
-    if status := _publish(recorder, True, json, per_layer):
+    if status := _publish(recorder, True, json, per_layer, screen):
         raise typer.Exit(status)
 
 
@@ -223,15 +250,16 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
     return found
 
 
-def _publish(recorder: Recorder, complete: bool, json: Path | None, per_layer: bool) -> Exit:
+def _publish(recorder: Recorder, complete: bool, json: Path | None, per_layer: bool, screen: Console) -> Exit:
     """Writes and prints what came of a run; the exit status. What cannot be written is printed all the same."""
-    from .report import console, print_results, save_junit
+    from .report import print_results, save_junit
 
     results = recorder.finish(complete)
     recorder.write(lambda path: save_junit(results, path), recorder.path.with_suffix(".xml"))
-    if json is not None:
+    if json == STDOUT:
+        typer.echo(results.text, nl=False)
+    elif json is not None:
         recorder.write(results.save, json)
-    screen = console()
     print_results(results, screen, per_layer)
     status = verdict(results)
     if recorder.trouble is None:
@@ -249,7 +277,9 @@ def _publish(recorder: Recorder, complete: bool, json: Path | None, per_layer: b
     )
 )
 def schedule(
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A network, a layer or a shape.")],
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", help="A layer, a shape, or a network: each of its layers.")
+    ],
     chip: Chip = "quad16",
     scheduler: Scheduler = "loop_order",
     budget: Budget = None,
@@ -260,9 +290,14 @@ def schedule(
     program: Annotated[
         Path | None, typer.Option("--program", metavar="PATH", help="Save the lowered program image; likewise.")
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="List the operations with their predicted cycles.")] = False,
+    operations: Annotated[
+        bool, typer.Option("--show", help="List the operations with their predicted cycles.")
+    ] = False,
 ) -> None:
-    """Make schedules and predict their cycles, without a simulator."""
+    """Make schedules, check them and predict their cycles, without a simulator.
+
+    They take the road that `meshloom run` takes: what is predicted and saved here is what runs there.
+    """
     from meshloom.hw.config import load
     from meshloom.sched.workload.catalog import find
 
@@ -270,31 +305,34 @@ def schedule(
     layers = find(workload)
     from meshloom.sched import cache
     from meshloom.sched.program import image
-    from meshloom.sched.program.lower import lower
+    from meshloom.sched.programs import planned
     from meshloom.sched.room import check_room
     from meshloom.sched.scheduler import find as find_scheduler
 
+    from .narrow import show
     from .report import console
     from .searching import searching, with_budget
     from .tables import prediction_table, print_operations
 
     screen = console()
+    made: list[tuple[Workload, Planned]] = []
     with searching(screen) as tell:
         make = find_scheduler(with_budget(scheduler, budget), cache.folder("schedules"), tell=tell)
         for layer in layers:
             check_room(layer.shape, config)
-        made = [(layer, make(layer.shape, config, layer.scale)) for layer in layers]
-    screen.print(prediction_table([(layer.shape, one) for layer, one in made], config))
+        for layer in layers:
+            made.append((layer, planned(make(layer.shape, config, layer.scale), config)))
+    show(prediction_table([(layer.shape, one.schedule) for layer, one in made], config), screen)
     for layer, one in made:
-        if show:
-            print_operations(one, screen)
+        if operations:
+            print_operations(one.schedule, screen)
         if out is not None:
             place = _place(out, layer.name, ".json", len(made))
-            one.save(place)
+            one.schedule.save(place)
             screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
         if program is not None:
             place = _place(program, layer.name, ".bin", len(made))
-            image.save(lower(one, config), place)
+            image.save(one.program, place)
             screen.print(f"program: {place}", markup=False, soft_wrap=True)
 
 
@@ -334,10 +372,11 @@ def chips(
     """List the built-in chips, or check and show a chip of your own."""
     from meshloom.hw.config import built_in_chips, load
 
+    from .narrow import show
     from .report import console
     from .tables import chip_table
 
-    console().print(chip_table([load(name) for name in chip or built_in_chips()]))
+    show(chip_table([load(name) for name in chip or built_in_chips()]), console())
 
 
 @app.command(epilog=_examples("meshloom workloads", "meshloom workloads vgg16", "meshloom workloads regression"))
@@ -349,11 +388,12 @@ def workloads(
     from meshloom.sched.workload.catalog import find
     from meshloom.sched.workload.shapes import SYNTAX
 
+    from .narrow import show
     from .report import console
     from .tables import workload_table
 
     if name is not None:
-        console().print(workload_table(find(name)))
+        show(workload_table(find(name)), console())
         return
     console().print(
         f"networks: {', '.join(zoo.names())}, an .onnx file, regression (what `make sim` runs)",
@@ -379,16 +419,22 @@ def check(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A saved schedule (.json) or a program image.")],
     chip: SavedChip = None,
 ) -> None:
-    """Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race."""
-    config, program, saved = _read(path, chip)
-    from meshloom.sched.program.check import check as check_program
+    """Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race; of what is
+    timed ahead, that all of it is in time."""
+    from .saved import read
+
+    config, program, saved = read(path, chip)
+    from meshloom.sched.programs import check_program
 
     from .report import console
 
     report = check_program(program, config, saved)
+    if report.timed:
+        what = f"{report.timed} of them timed ahead, all in time, {report.accesses} accesses"
+    else:
+        what = f"{report.semaphores} semaphores (at most {report.peak} pending), {report.accesses} accesses"
     console().print(
-        f"{path}: good on {config.name}: {report.instructions} instructions in {report.streams} streams, "
-        f"{report.semaphores} semaphores (at most {report.peak} pending), {report.accesses} accesses",
+        f"{path}: good on {config.name}: {report.instructions} instructions in {report.streams} streams, {what}",
         markup=False,
         soft_wrap=True,
     )
@@ -401,47 +447,32 @@ def disasm(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A program image, or a schedule (.json) to lower.")],
     chip: SavedChip = None,
 ) -> None:
-    """Print a program's instructions, stream by stream, with the schedule's labels if there are any."""
-    config, program, saved = _read(path, chip)
+    """Print a program's instructions, stream by stream, with the schedule's labels if there are any.
+
+    A schedule's program is listed even if `meshloom check` refuses it; stderr then says why.
+    """
+    from .saved import read
+
+    config, program, saved = read(path, chip)
     from meshloom.sched.program.disasm import listing
 
     for line in listing(program, config, [op.label for op in saved.operations] if saved else ()):
         typer.echo(line)
+    if saved is None:
+        return
+    from meshloom.sched.programs import check_program
+
+    try:
+        check_program(program, config, saved)
+    except ValueError as error:
+        if (found := expected(error)) is None:
+            raise
+        from .report import console
+
+        console(stderr=True).print(f"note: must not run: {found[0]}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _read(path: Path, chip: str | None) -> tuple[ChipConfig, Program, Schedule | None]:
-    """The chip, the program (that of an image, or a lowered schedule), and the schedule if it is one.
-
-    Without `chip` it is the built-in one whose digest the file holds.
-    """
-    from meshloom.hw.config import load
-    from meshloom.sched.schedule import Schedule
-    from meshloom.sched.validation import validate
-
-    named = None if chip is None else load(chip)
-    if path.suffix == ".json":
-        saved = Schedule.load(path)
-        config = named or _built_in(saved.chip_digest, path)
-        validate(saved, config)
-        from meshloom.sched.programs import program_of
-
-        return config, program_of(saved, config), saved
-    from meshloom.sched.program import image
-
-    program = image.load(path, named)
-    return named or _built_in(program.chip_digest, path), program, None
-
-
-def _built_in(digest: str, path: Path) -> ChipConfig:
-    from meshloom.hw.config import ConfigError, built_in_chips, load
-
-    for config in map(load, built_in_chips()):
-        if config.digest == digest:
-            return config
-    raise ConfigError(f"{path}: was made for a chip that is not (or no longer) a built-in one; name it with --chip")
-
-
-@app.command(epilog=_examples("meshloom bench", "meshloom bench timing"))
+@app.command(epilog=_examples("meshloom bench", "meshloom bench gemm speed"))
 def bench(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; default: all.", show_default="all")

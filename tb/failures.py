@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from ..sched.scheduler import SchedulerError
 from .exits import is_ours
 from .results import RowError, write_atomically
 
@@ -28,11 +29,19 @@ class Failure:
 
 
 def failure(error: BaseException, stage: str) -> Failure:
-    """An error as data, which any process can be told."""
-    known = is_ours(error) or (isinstance(error, OSError) and error.filename is not None)
+    """An error as data, which any process can be told. That of a scheduler is the one that it failed with."""
+    cause = error.__cause__ if isinstance(error, SchedulerError) else None
+    # a plain ValueError is how a scheduler says that something does not fit
+    known = _expected(error) and (cause is None or type(cause) is ValueError or _expected(cause))
     message = f"{error.filename}: {error.strerror}" if known and isinstance(error, OSError) else str(error)
     trace = "" if known else "".join(traceback.format_exception(error))
-    return Failure(type(error).__name__, stage, message or type(error).__name__, trace)
+    kind = type(cause or error).__name__
+    return Failure(kind, stage, message or kind, trace)
+
+
+def _expected(error: BaseException) -> bool:
+    """Whether its message is enough."""
+    return is_ours(error) or (isinstance(error, OSError) and error.filename is not None)
 
 
 def attempt(make: Callable[[At], T], first: str) -> T | Failure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -16,6 +17,7 @@ from rich.table import Table
 
 from ..hw.config import built_in_chips, load, tile_position
 from .answers import lines
+from .narrow import show
 from .results import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary, write_atomically
 
 if TYPE_CHECKING:
@@ -35,9 +37,9 @@ _COLOUR = {
 
 
 def console(stderr: bool = False) -> Console:
-    """A console as wide as the terminal, or wide enough for the table when there is none."""
+    """A console as wide as the terminal, or as COLUMNS says, or wide enough for the table when nobody says."""
     made = Console(stderr=stderr, highlight=False)
-    if not made.is_terminal:
+    if not made.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
         made.width = LOG_WIDTH
     return made
 
@@ -225,20 +227,20 @@ def summary_line(summary: Summary, wall_seconds: float) -> str:
 def print_results(results: Results, to: Console, per_layer: bool = False) -> None:
     """The tables (`per_layer`: also of the layers of networks; of links, if rows tell of them), the totals, and one red
     line per reason for which the run is not good."""
-    to.print(table(results.rows))
+    show(table(results.rows), to)
     networks = [row for row in results.rows if row.network and row.network.layers]
     if networks:
-        to.print(network_table(networks))
-        to.print(share_table(networks))
+        show(network_table(networks), to)
+        show(share_table(networks), to)
         for line in (line for row in networks for line in lines(row)):
             to.print(line, markup=False, soft_wrap=True)
     for row in networks if per_layer else ():
-        to.print(layer_table(row))
+        show(layer_table(row), to)
     for row in results.rows:
         if row.links:
-            to.print(link_table(row))
+            show(link_table(row), to)
         if row.congestion is not None:
-            to.print(congestion_table(row))
+            show(congestion_table(row), to)
         if line := packet_line(row):
             to.print(line, markup=False, soft_wrap=True)
     to.print(summary_line(results.summary, results.wall_seconds))

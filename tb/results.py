@@ -480,7 +480,12 @@ class Results(_Record):
 
     def save(self, path: Path) -> None:
         """Writes the JSON file atomically. Raises OSError when the folder cannot be written."""
-        write_atomically(path, self.model_dump_json(indent=2) + "\n")
+        write_atomically(path, self.text)
+
+    @property
+    def text(self) -> str:
+        """What `save` writes."""
+        return self.model_dump_json(indent=2) + "\n"
 
 
 def load(path: Path) -> Results:

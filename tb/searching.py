@@ -18,9 +18,20 @@ Told = Any
 
 
 def with_budget(scheduler: str, budget: str | None) -> str:
-    """A scheduler's name with `budget` among its options."""
+    """A scheduler's name with `budget` among its options.
+
+    Raises SchedulerError for one that is unknown, has none, or names it itself.
+    """
     if budget is None:
         return scheduler
+    from meshloom.sched.scheduler import SchedulerError, names, options_of, takes_option
+
+    base, options = options_of(scheduler)
+    if not takes_option(base, "budget"):
+        those = ", ".join(name for name in names() if takes_option(name, "budget"))
+        raise SchedulerError(f"--budget: scheduler {base} has no budget, its work ends by itself; {those} take one")
+    if "budget" in options:
+        raise SchedulerError(f"scheduler {scheduler} names a budget, and so does --budget; say it once")
     return f"{scheduler}{',' if ':' in scheduler else ':'}budget={budget}"
 
 
@@ -35,7 +46,7 @@ def searching(screen: Console) -> Iterator[Callable[[Told], None]]:
         TextColumn("{task.fields[best]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=screen, transient=True) as bars:
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
         tasks: dict[str, int] = {}
         compiling = "compiling the search, once"
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
+from meshloom.hw.config import near_or_all
+
 
 class BenchmarkError(RuntimeError):
     """A benchmark that cannot be run as asked, or at all; the message says why and what would help."""
@@ -44,7 +46,7 @@ def main(names: Sequence[str]) -> bool:
 
     for name in names:
         if name not in BENCHMARKS:
-            raise BenchmarkError(f"unknown benchmark {name!r}: there are {', '.join(BENCHMARKS)}")
+            raise BenchmarkError(f"unknown benchmark {name!r}: {near_or_all(name, BENCHMARKS)}")
     screen = console()
     good = True
     for name in dict.fromkeys(names or BENCHMARKS):

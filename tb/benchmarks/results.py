@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ...sched import cache
 from ..build import ROOT
+from ..narrow import show
 from ..results import environment, write_atomically
 
 #: Pages belong to the repository; those of an installed package to the folder that it runs in.
@@ -64,7 +65,7 @@ def print_result(result: Result, to: Console) -> None:
             made.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left", no_wrap=True)
         for number, row in enumerate(sheet.rows):
             made.add_row(*map(escape, row), style="red" if number in sheet.failed else "")
-        to.print(made)
+        show(made, to)
     for remark in result.remarks:
         to.print(remark, markup=False, soft_wrap=True)
     for failure in result.failures:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import onnx
 import pytest
 from PIL import Image
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from meshloom.hw.config import ConfigError, built_in_chips
@@ -27,8 +30,10 @@ from meshloom.sched.program import image
 from meshloom.sched.program.lower import lower
 from meshloom.sched.schedule import Gemm, Move, Piece, Prediction, Schedule, ScheduleError, Span, Tensor, Vec
 from meshloom.sched.workload import zoo
+from meshloom.sched.workload.catalog import find as find_workloads
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import BiasLayout
+from meshloom.tb.benchmarks import BENCHMARKS
 from meshloom.tb.build import BuildError
 from meshloom.tb.cli import app
 from meshloom.tb.device import DeviceError
@@ -49,7 +54,7 @@ from meshloom.tb.results import (
     load,
 )
 from meshloom.tb.runs import RunsError
-from meshloom.tb.sources import NetworkSource
+from meshloom.tb.sources import NetworkSource, is_network
 
 from ..sched.float_models import FloatModel
 
@@ -123,6 +128,35 @@ def test_help_teaches(command: tuple[str, ...]) -> None:
         assert all(name in shown.output for name in COMMANDS)
 
 
+@pytest.mark.parametrize("command", [(), ("run",)])
+def test_help_has_a_short_name(command: tuple[str, ...]) -> None:
+    assert invoke(*command, "-h").output == invoke(*command, "--help").output
+
+
+def test_version() -> None:
+    shown = invoke("--version")
+    assert (shown.exit_code, shown.output) == (0, f"meshloom {version('meshloom')}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_are_not_stale(command: str) -> None:
+    """Options are there, and what is named is known."""
+    found: Any = get_command(app)
+    epilog = found.commands[command].epilog
+    examples = re.findall(r"`meshloom (.*)`", epilog)
+    assert examples
+    for example in examples:
+        name, *arguments = shlex.split(example.partition("|")[0])
+        assert name == command
+        given = found.commands[name].make_context(name, arguments).params
+        if name == "bench":
+            assert set(given["names"] or ()) <= set(BENCHMARKS)
+        for chip in [given[key] for key in ("chip",) if isinstance(given.get(key), str)]:
+            assert chip.endswith(".toml") or chip in built_in_chips()
+        workloads = given.get("workloads") or [given[key] for key in ("workload",) if key in given]
+        assert all(each.endswith(".onnx") or is_network(each) or find_workloads(each) for each in workloads)
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom meshloom.tb.cli import app\n"
@@ -190,6 +224,24 @@ def test_run_leaves_results(folder: Path, engine: Any) -> None:
     assert latest.run.endswith("-tiny-loop_order-verilator")
     assert "2 of 2 passed" in shown.output
     assert f"results: sim_build/results/{latest.run}.json" in shown.output
+
+
+@pytest.mark.parametrize("script", [(row(), row("resnet8/fc")), (row(mismatches=1),), (row(), KeyboardInterrupt())])
+def test_json_on_stdout_and_all_else_on_stderr(folder: Path, engine: Any, script: tuple[Any, ...]) -> None:
+    engine(*script)
+    shown = invoke("run", "gemm:8x8x8", "--chip", "tiny", "--json", "-")
+    latest = results_in(folder) / "latest.json"
+    assert shown.stdout == latest.read_text()
+    assert load(latest).complete == (not isinstance(script[-1], BaseException))
+    assert "gemm:8x8x8" in shown.stderr
+    assert f"results: sim_build/results/{load(latest).run}.json" in shown.stderr
+    assert not (folder / "-").exists()
+
+
+def test_json_on_stdout_is_empty_when_nothing_ran(folder: Path, engine: Any) -> None:
+    engine(ScheduleError("no room"))
+    shown = invoke("run", "gemm:8x8x8", "--chip", "tiny", "--json", "-")
+    assert (shown.exit_code, shown.stdout, shown.stderr) == (2, "", "error: no room\n")
 
 
 @pytest.mark.parametrize(
@@ -391,6 +443,13 @@ def test_results_that_cannot_be_written_are_shown(
         (["check", "absent.json"], "error: absent.json: cannot be read"),
         (["check", "broken.toml.json"], "error: broken.toml.json"),
         (["nonsense"], "nonsense"),
+        (["rnu"], "Did you mean 'run'?"),
+        (["run", "resnet8", "--chip", "quad61"], "or give a .toml; did you mean quad16"),
+        (["schedule", "gemm:8x8x8", "--scheduler", "loop_ordr"], "did you mean loop_order?"),
+        (["schedule", "gemm:8x8x8", "--budget", "3"], "--budget: scheduler loop_order has no budget, its work ends by"),
+        (["run", "resnet8", "--scheduler", "dtt", "--budget", "3"], "flexer, hybrid, paper_static take one"),
+        (["run", "resnet8", "--scheduler", "hybrid:budget=2", "--budget", "3"], "names a budget, and so does --budget"),
+        (["bench", "scalsim"], "error: unknown benchmark 'scalsim': did you mean scalesim?"),
     ],
 )
 def test_bad_input_exits_with_2_and_says_why(folder: Path, arguments: list[str], message: str) -> None:

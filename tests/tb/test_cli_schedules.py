@@ -1,0 +1,152 @@
+"""`meshloom schedule`, `check` and `disasm`: one road for all, the one that `run` takes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from meshloom.hw.config import load
+from meshloom.sched import scheduler
+from meshloom.sched.loop_order.scheduler import schedule as loop_order
+from meshloom.sched.program import image
+from meshloom.sched.schedule import Execution, Prediction, Schedule
+from meshloom.sched.workload.catalog import find, regression
+from meshloom.tb import runner
+from meshloom.tb.cli import app
+from meshloom.tb.runner import prepare
+
+LAYER = "gemm:32x32x32"
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Registers scheduler `mine`, which changes what loop_order makes."""
+
+    def enter(change: Any) -> None:
+        module = ModuleType("somebodys_scheduler")
+        module.schedule = lambda shape, chip, scale=1: change(loop_order(shape, chip, scale))  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "somebodys_scheduler", module)
+        monkeypatch.setitem(scheduler._KNOWN, "mine", ("somebodys_scheduler", "schedule"))
+
+    return enter
+
+
+def cycles(shown: Result, name: str) -> int:
+    found = re.search(rf"{name} +│.* ([\d,]+) │ +[\d.]+ %", shown.output)
+    assert found, shown.output
+    return int(found[1].replace(",", ""))
+
+
+@pytest.mark.parametrize(("chip", "name"), [("ahead8", "dtt"), ("ahead8", "loop_order"), ("tiny", "loop_order")])
+def test_what_is_shown_and_saved_is_what_runs(folder: Path, chip: str, name: str) -> None:
+    shown = invoke("schedule", LAYER, "--chip", chip, "--scheduler", name, "--out", "s.json", "--program", "p.bin")
+    assert shown.exit_code == 0, shown.output
+    config = load(chip)
+    runs = prepare(find(LAYER)[0], config, name)
+    assert Schedule.load("s.json") == runs.schedule
+    assert (folder / "p.bin").read_bytes() == image.to_bytes(runs.program)
+    assert cycles(shown, LAYER) == runs.cycles
+    for file in ("s.json", "p.bin"):
+        checked = invoke("check", file)
+        assert checked.exit_code == 0, checked.output
+        assert f"{file}: good on {chip}: " in checked.output
+        assert ("of them timed ahead, all in time" in checked.output) == (name == "dtt")
+        assert invoke("disasm", file).exit_code == 0
+
+
+def test_a_third_partys_schedule_is_predicted(folder: Path, register: Any) -> None:
+    register(lambda made: made.model_copy(update={"scheduler": "theirs", "predicted": Prediction(cycles=1)}))
+    shown = invoke("schedule", LAYER, "--chip", "tiny", "--scheduler", "mine", "--out", "s.json", "--show")
+    assert shown.exit_code == 0, shown.output
+    runs = prepare(find(LAYER)[0], load("tiny"), "mine")
+    assert cycles(shown, LAYER) == runs.cycles > 1
+    assert runs.schedule.predicted is not None
+    assert Schedule.load("s.json").predicted == runs.schedule.predicted
+    first = next(line for line in shown.output.splitlines() if line.split()[:1] == ["0"])
+    assert first.split()[1:3] == [str(runs.schedule.predicted.start[0]), str(runs.schedule.predicted.end[0])]
+
+
+def without_the_first_load(made: Schedule) -> Schedule:
+    return made.model_copy(update={"operations": made.operations[1:]})
+
+
+def outside(made: Schedule) -> Schedule:
+    first = made.operations[0].model_copy(update={"issuer": 0x77})
+    return made.model_copy(update={"operations": (first, *made.operations[1:])})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (outside, "error: operation 0 ("),
+        (without_the_first_load, "error: the program has "),
+        (lambda made: None, "error: scheduler mine made a NoneType of gemm:32x32x32, not a Schedule"),
+        (lambda made: 1 / 0, "error: scheduler mine failed on gemm:32x32x32: ZeroDivisionError: division by zero"),
+        (lambda made: made.model_copy(update={"execution": Execution.TIMED}), "chip tiny has no controller to time it"),
+        (lambda made: made.model_copy(update={"chip_digest": "0"}), "not for tiny"),
+    ],
+)
+def test_a_third_partys_schedule_is_checked(folder: Path, register: Any, change: Any, message: str) -> None:
+    register(change)
+    shown = invoke("schedule", LAYER, "--chip", "tiny", "--scheduler", "mine", "--out", "s.json", "--program", "p.bin")
+    assert shown.exit_code == 2
+    assert message in shown.stderr
+    assert "Traceback" not in shown.output
+    assert not list(folder.iterdir()), "nothing is written"
+
+
+def test_a_schedule_that_must_not_run_is_listed_all_the_same(folder: Path) -> None:
+    made = prepare(find(LAYER)[0], load("tiny"), "loop_order").schedule
+    without_the_first_load(made.model_copy(update={"predicted": None})).save(folder / "s.json")
+    refused = invoke("check", "s.json")
+    assert refused.exit_code == 2
+    shown = invoke("disasm", "s.json")
+    assert shown.exit_code == 0, shown.output
+    assert sum("GEMM" in line for line in shown.stdout.splitlines()) == sum(op.kind == "gemm" for op in made.operations)
+    assert shown.stderr == refused.stderr.replace("error: ", "note: must not run: ", 1)
+    assert "which" in shown.stderr or "written" in shown.stderr
+
+
+def test_a_schedule_without_a_program_has_no_listing(folder: Path) -> None:
+    outside(prepare(find(LAYER)[0], load("tiny"), "loop_order").schedule).save(folder / "s.json")
+    shown = invoke("disasm", "s.json")
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert shown.stderr.startswith("error: operation 0 ")
+
+
+def test_the_regression_of_a_scheduler_of_layers_has_no_networks(register: Any) -> None:
+    register(lambda made: made)
+    told: list[Any] = []
+    asked = runner._regression("verilator", "mine", told.append)
+    assert [each.name for each in asked] == [layer.name for layer in regression()]
+    assert [stage.what for stage in told] == [f"scheduler mine knows no networks: the {len(asked)} layers"]
+    both = runner._regression("verilator", "loop_order:effort=0.5", told.append)
+    assert len(both) > len(asked)
+    assert len(told) == 1
+    with pytest.raises(scheduler.SchedulerError, match="unknown scheduler 'nobody'"):
+        runner._regression("verilator", "nobody", told.append)
+
+
+def test_a_scheduler_of_layers_is_refused_on_a_network_before_anything_is_built(folder: Path, register: Any) -> None:
+    register(lambda made: made)
+    shown = invoke("run", "resnet8", "--chip", "tiny", "--scheduler", "mine")
+    assert shown.exit_code == 2
+    assert shown.stderr.startswith("error: scheduler mine schedules layers, not whole networks; give it a network's la")
+    assert not list(folder.iterdir())
