@@ -21,7 +21,7 @@ from ..program.program import OPERATIONS, Instruction, Program
 from ..program.races import Extent
 from ..program.static import Step
 from ..schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Move, Operation, Schedule, Span, Vec
-from .compile import boot_cycles  # played by the model: nothing of a plan
+from .boot import boot_of  # played by the model: nothing of a plan
 from .prove import prove
 from .static import OrdersCheck
 
@@ -52,7 +52,7 @@ def check_ahead(program: Program, chip: ChipConfig, schedule: Schedule | None = 
     (stream,) = program.streams
     code = tuple(Instruction(step.opcode, step.fields) for step in steps)  # with all fields, as an image has them
     whole = replace(program, streams=(replace(stream, instructions=code),))
-    begins, _ = boot_cycles(chip, stream.dram_tile, stream.address, len(stream.instructions))
+    begins = boot_of(chip, stream.dram_tile, stream.address, len(stream.instructions)).begins
     meant = schedule or Schedule(
         chip=chip.name, chip_digest=chip.digest, workload="", scheduler="", operations=tuple(operations)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from meshloom.hw.config import load
@@ -60,7 +62,7 @@ def test_what_is_on_time_is_no_miss_in_whatever_order_it_is_told() -> None:
 @pytest.mark.parametrize("off", [-1, 1])
 def test_a_cycle_early_or_late_is_a_miss(off: int) -> None:
     late = PLANNED[2] + off
-    found = arrivals(program(), ran(ON_TIME[0], ON_TIME[1], packet(2, late)), CHIP)
+    found = dict[str, Any](arrivals(program(), ran(ON_TIME[0], ON_TIME[1], packet(2, late)), CHIP))
     assert (found["planned_arrivals"], found["arrival_mismatches"]) == (2, 1)
     assert found["first_arrival_mismatch"] == (
         f"the MOVE with tag 2 was to land by cycle {PLANNED[2]}, and did so in cycle {late} "
@@ -73,7 +75,7 @@ def test_what_never_came_is_a_miss_and_the_first_planned_is_named() -> None:
     instruction = Record(SPM, Unit.MOVER, Opcode.MOVE, 1, 0, 0, 500, PLANNED[1])
     gemm = Record(CORE, Unit.NONE, Opcode.GEMM, 1, 0, 0, 500, PLANNED[1])
     for records, misses in (((), 2), ((instruction, gemm, packet(7, PLANNED[1])), 2), (ON_TIME[1:], 1)):
-        found = arrivals(program(), ran(*records), CHIP)
+        found = dict[str, Any](arrivals(program(), ran(*records), CHIP))
         assert found["arrival_mismatches"] == misses
         assert found["first_arrival_mismatch"].startswith(
             f"the MOVE with tag 1 was to land by cycle {PLANNED[1]}, and did so never"

@@ -21,6 +21,7 @@ from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb import runner
+from meshloom.tb.failures import Failure
 from meshloom.tb.golden_graph import golden_values
 from meshloom.tb.pictures import InputError
 from meshloom.tb.sources import (
@@ -313,8 +314,10 @@ def test_what_was_misread_in_an_integer_file_is_told_before_anything_is_made(
     monkeypatch.setattr("meshloom.sched.onnx.reader.sliding_window", wrong)
     monkeypatch.setattr(runner.network, "prepare", never)
     source = NetworkSource(str(integer_file(tmp_path)), (array(tmp_path),))
-    with pytest.raises(OnnxError, match=r"integer.onnx: node n_a \(QLinearConv\): misread: tensor 'a' at \[0, 0, "):
-        runner._prepare_network(source, load_chip("tiny"), "loop_order")
+    found = runner._attempt_network(source, load_chip("tiny"), "loop_order")
+    assert isinstance(found, Failure)
+    assert (found.kind, found.stage) == ("OnnxError", "reading")
+    assert "integer.onnx: node n_a (QLinearConv): misread: tensor 'a' at [0, 0, " in found.message
 
 
 @pytest.mark.parametrize("name", ["resnet8", "ds_cnn", "vww", "minilm_block"])
