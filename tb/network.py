@@ -21,12 +21,12 @@ from ..sched.program.program import Program
 from ..sched.programs import program_of
 from ..sched.schedule import Gemm, Move, Schedule, Vec
 from ..sched.workload.graph import Graph
-from . import answers, attribution, compare, observe
+from . import answers, attribution, compare, mismatch, observe
 from .ahead.arrivals import arrivals
 from .completeness import completeness
 from .device import Job, Run
 from .readout import Record
-from .results import LayerFigures, NetworkFigures, Row
+from .results import LayerFigures, NetworkFigures, Row, WrongByte
 from .sources import Feed, label_of
 
 Inputs = Mapping[str, NDArray[np.int8]]
@@ -78,22 +78,28 @@ def job(prepared: PreparedNetwork, inputs: Inputs, chip: ChipConfig, patience: i
 
 @dataclass(frozen=True)
 class Compared:
-    """How many bytes of how many tensors were compared, how many differ, and where the first one is."""
+    """How many bytes of how many tensors were compared, how many differ, where the first one is and what made it;
+    `wrong_byte`: the first one of an output in DRAM."""
 
     tensors: int
     checked: int
     wrong: int
     first: str
+    wrong_byte: WrongByte | None = None
 
 
-def compare_bytes(prepared: PreparedNetwork, run: Run, inputs: Inputs, chip: ChipConfig) -> Compared:
+def compare_bytes(
+    prepared: PreparedNetwork, run: Run, inputs: Inputs, chip: ChipConfig, match: compare.Match | None = None
+) -> Compared:
     """Compares every word that the cores computed, and the outputs in DRAM, with ONNX Runtime's tensors.
 
-    Whole words are compared: lanes without a channel must be zero.
+    Whole words are compared: lanes without a channel must be zero. `match`: the run's records, which say when what is
+    wrong was made. Raises observe.ObserveError when the cores did not write what the schedule says.
     """
     from .golden_graph import golden_values
 
     made = prepared.made
+    match = match or compare.match(run.records, prepared.timeline.executed, prepared.program)
     golden = golden_values(prepared.graph, dict(inputs))
     expected = {name: words(array[0], made.lanes[name], chip.lanes) for name, array in golden.items()}
     computed = observe.values(made.schedule, run.observed, chip)
@@ -105,12 +111,16 @@ def compare_bytes(prepared: PreparedNetwork, run: Run, inputs: Inputs, chip: Chi
             golden_words[name] = right.reshape(found.shape) if right.size == found.size else right
     mismatches = observe.compare_values(computed, golden_words)
     checked = sum(right.size for right in golden_words.values())
-    wrong = sum(mismatch.count for mismatch in mismatches)
+    wrong = sum(each.count for each in mismatches)
     first = str(mismatches[0]) if mismatches else ""
+    if mismatches:
+        right = golden_words[mismatches[0].tensor]
+        maker = mismatch.computed(mismatches[0], right, run.observed, made.schedule, prepared.program, match, chip)
+        first += f"; {mismatch.made_by(maker, chip)}" if maker else ""
     missing = {layer.output for layer in prepared.graph.layers if layer.kind != "concat"} - computed.keys()
     if missing:  # an operation without a box would go unchecked
         raise AssertionError(f"network {prepared.graph.name}: nothing was observed of {', '.join(sorted(missing))}")
-    place = 0
+    place, wrong_byte = 0, None
     for tensor in made.schedule.tensors:
         if tensor.role != "output":
             continue
@@ -119,9 +129,14 @@ def compare_bytes(prepared: PreparedNetwork, run: Run, inputs: Inputs, chip: Chi
         right = expected[tensor.name].reshape(got.shape)
         differ = int(np.count_nonzero(got != right))
         checked, wrong = checked + right.size, wrong + differ
-        if differ and not first:
-            first = f"output {tensor.name} in DRAM"
-    return Compared(len(computed), checked, wrong, first)
+        if differ and wrong_byte is None:
+            lanes = made.lanes[tensor.name].tolist()
+            wrong_byte = mismatch.in_dram(
+                tensor, right, got, made.schedule, prepared.program, match, chip, channels=lanes
+            )
+    if wrong_byte is not None and not first:
+        first = f"output {mismatch.described(wrong_byte, chip)}"
+    return Compared(len(computed), checked, wrong, first, wrong_byte)
 
 
 def dram_bytes(prepared: PreparedNetwork, chip: ChipConfig) -> int:
@@ -216,7 +231,7 @@ def row(
     failure = None
     if not faults:
         try:
-            found = compare_bytes(prepared, run, feed.arrays, chip)
+            found = compare_bytes(prepared, run, feed.arrays, chip, match)
         except observe.ObserveError as error:
             failure = f"what the cores computed is not what the schedule says: {error}"
             if why := traced.get("record_problem"):
@@ -240,6 +255,7 @@ def row(
         bytes_checked=found.checked,
         mismatches=found.wrong,
         first_mismatch=found.first,
+        wrong_byte=found.wrong_byte,
         faults=len(faults),
         fault_reports=faults,
         instructions=prepared.program.instructions,

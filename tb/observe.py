@@ -139,6 +139,25 @@ def values(schedule: Schedule, observed: Observed, chip: ChipConfig) -> dict[str
     return found
 
 
+def maker(schedule: Schedule, observed: Observed, chip: ChipConfig, wrong: Mismatch, right: Words) -> int | None:
+    """The first operation, in list order, that computed the word of a mismatch as it must not be; `right`: what it must
+    be, uint8 [P]. None if nobody computed it. Raises as `values` does."""
+    results = _results(schedule, chip)
+    numbers = {id(op): number for number, op in enumerate(schedule.operations)}
+    found = []
+    for (tile, region), log in observed.items():
+        for op, words in _assign(results.get((tile, region), []), log, tile, region, chip):
+            box = op.result
+            if box is None or box.tensor != wrong.tensor:
+                continue
+            plane, row, column = wrong.plane - box.plane, wrong.row - box.row, wrong.column - box.column
+            if 0 <= plane < box.planes and 0 <= row < box.rows and 0 <= column < box.columns:
+                word = words[(plane * box.rows + row) * box.columns + column]
+                if not np.array_equal(word, right):
+                    found.append(numbers[id(op)])
+    return min(found, default=None)
+
+
 def _results(schedule: Schedule, chip: ChipConfig) -> dict[tuple[int, Region], list[Gemm | Vec]]:
     """Operations with logged results by core and memory, in list order."""
     found: dict[tuple[int, Region], list[Gemm | Vec]] = {}

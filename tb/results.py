@@ -102,6 +102,47 @@ class Divergence(_Record):
     measured_end: Count
 
 
+class Maker(_Record):
+    """An instruction that a wrong byte went through: a MOVE, or the GEMM or VEC that computed it.
+
+    `index`: its number in the stream of `unit` of `tile`; `executed_by`: the tile whose unit carried it out. Cycles of
+    the run, from its record; null if that is missing.
+    """
+
+    operation: Count  #: index in the schedule
+    label: str
+    opcode: str
+    tile: Count
+    unit: str
+    index: Count
+    executed_by: Count
+    start: Count | None
+    end: Count | None
+
+
+class WrongByte(_Record):
+    """The first wrong byte of an output tensor in DRAM, in the order in which its words lie, and how it came there.
+
+    `channel` is null in a lane that holds none (it must be 0). `expected` and `found` as int8. `count`: wrong bytes of
+    the tensor. It lies in `lane` of word `address` of the DRAM tile `tile`; `unwritten`: that word is as it was before
+    the run. `makers`: the instructions that it went through, the last one first.
+    """
+
+    tensor: str
+    image: Count
+    channel: Count | None
+    row: Count
+    column: Count
+    lane: Count
+    expected: Annotated[int, Field(ge=-128, le=127)]
+    found: Annotated[int, Field(ge=-128, le=127)]
+    count: Annotated[int, Field(ge=1)]
+    tile: Count
+    address: Count
+    unwritten: bool
+    makers: tuple[Maker, ...]
+
+
 class FaultReport(_Record):
     """One fault as latched by the host tile."""
 
@@ -314,6 +355,7 @@ class Row(_Record):
     bytes_checked: Count = 0
     mismatches: Count = 0
     first_mismatch: str = ""
+    wrong_byte: WrongByte | None = None  #: of the output in DRAM
     planned_arrivals: Count = 0  #: MOVEs of an ahead-of-time program
     arrival_mismatches: Count = 0  #: those whose last word landed in another cycle than planned
     first_arrival_mismatch: str = ""

@@ -29,7 +29,7 @@ from ..sched.scheduler import find as find_scheduler
 from ..sched.scheduler import options_of, require_known
 from ..sched.workload.catalog import Workload, find, regression
 from ..sched.workload.layers import LayerData, WorkloadError
-from . import compare, network
+from . import compare, mismatch, network
 from .ahead.arrivals import arrivals
 from .batch import Item, failed_row, simulate
 from .build import SIMULATORS, BuildError, build
@@ -344,12 +344,14 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
     shape = workload.shape
     match = compare.match(run.records, prepared.timeline.executed, program)
     checked = wrong = 0
+    first = None
     if run.fault is None:
         tensor = schedule.tensor("y")
         # whole words are compared: the lanes that hold no channel must be zero
         expected = tensor.layout.pack(golden(workload.data()), chip.lanes)
         got = np.concatenate(run.memory)
         checked, wrong = int(expected.size), int(np.count_nonzero(expected != got))
+        first = mismatch.in_dram(tensor, expected, got, schedule, program, match, chip)
     faults = compare.fault_reports(run, program, schedule, chip)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
     return Row(
@@ -362,6 +364,8 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
         utilisation=min(1.0, shape.macs / peak),
         bytes_checked=checked,
         mismatches=wrong,
+        first_mismatch="" if first is None else mismatch.described(first, chip),
+        wrong_byte=first,
         faults=len(faults),
         fault_reports=faults,
         instructions=program.instructions,

@@ -128,6 +128,15 @@ class ActivationLayout(_Layout):
         self._check(lanes, self.block, "block")
         return self.batch * self.blocks * self.height * self.columns
 
+    def coordinates(self, word: int, lane: int) -> tuple[int, int | None, int, int]:
+        """(image, channel, row, column) of a byte of the packed form; channel None in a lane that holds none. With
+        `packed_kw`, channel and column are those that the array sees (`depth`, `columns`)."""
+        rest, column = divmod(word, self.columns)
+        rest, row = divmod(rest, self.height)
+        image, block = divmod(rest, self.blocks)
+        channel = block * self.block + lane
+        return image, channel if lane < self.block and channel < self.depth else None, row, column
+
     def pack(self, array: NDArray[Any], lanes: int) -> Bytes:
         self._take(array)
         words = self.words(lanes)

@@ -210,6 +210,15 @@ def test_what_is_wrong_in_dram_is_found_and_named(
     assert found.first_mismatch.startswith(first), "the layer that made the others wrong"
     assert re.match(r"[a-z]+: \d+ wrong bytes, first in plane \d, row \d", found.first_mismatch)
     assert f"first in {first}" in found.reason
+    layer = first.removesuffix(": ")
+    place = r"core@\(1,0\) (\w+) stream \[(\d+)\], cycles (\d+)\.\.(\d+)"
+    made = re.search(rf"; computed by \w+ '{layer}: .*' \({place}\)$", found.first_mismatch)
+    assert made is not None
+    unit, index, start, end = made.groups()
+    stream = next(s for s in prepared.program.streams if (s.tile, s.unit.name.lower()) == (CHIP.cores[0], unit))
+    tag = stream.instructions[int(index)].fields["tag"]
+    spans = [(r.start, r.end) for r in runs[name].records if (r.unit, r.tag) == (stream.unit, tag)]
+    assert (int(start), int(end)) in spans
     assert found.network is not None
     assert sum(found.network.shares.values()) == pytest.approx(100), "cycles are explained all the same"
 
@@ -221,7 +230,12 @@ def test_an_output_that_is_wrong_in_dram_alone_is_found(
     memory[-1][-1, 0] ^= 1
     found = network.compare_bytes(prepared, replace(runs["good"], memory=memory), feed.arrays, CHIP)
     last = [tensor.name for tensor in prepared.made.schedule.tensors if tensor.role == "output"][-1]
-    assert (found.wrong, found.first) == (1, f"output {last} in DRAM")
+    assert found.wrong == 1
+    assert found.first.startswith(f"output {last}: 1 wrong bytes, first in channel ")
+    assert f"; computed by GEMM '{last}: " in found.first
+    assert f", moved by MOVE '{last}: " in found.first
+    assert found.wrong_byte is not None
+    assert found.wrong_byte.found == np.int8(np.uint8(memory[-1][-1, 0]))
 
 
 def test_padding_lanes_count(prepared: PreparedNetwork, feed: Feed, runs: dict[str, Run]) -> None:

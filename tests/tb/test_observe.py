@@ -14,7 +14,17 @@ from meshloom.sched.program.lower import lower
 from meshloom.sched.schedule import Box, Gemm, Move, Schedule, Span, Vec
 from meshloom.tb.build import SIMULATORS, build
 from meshloom.tb.device import Job, Run, SimulatedDevice
-from meshloom.tb.observe import Mismatch, Observed, ObserveError, Written, compare_values, planes, read_log, values
+from meshloom.tb.observe import (
+    Mismatch,
+    Observed,
+    ObserveError,
+    Written,
+    compare_values,
+    maker,
+    planes,
+    read_log,
+    values,
+)
 
 from .hand_made import CHIP, CORE, DRAM, Words, endless, product
 
@@ -288,6 +298,43 @@ def test_a_write_too_many_is_named(observed: Observed, at: int, how: str) -> Non
     more = Written(np.append(log.addresses, np.int32(at)), np.concatenate([log.words, log.words[:1]]))
     with pytest.raises(ObserveError, match=f"wrote OUT word {at} {how}"):
         values(schedule(), observed | {(CORE, Region.OUT): more}, CHIP)
+
+
+@pytest.mark.parametrize(
+    ("index", "address", "how"),
+    [
+        (7, 250, "word 7 1 times, must be 2; first missing in operation 'conv rows 4'"),
+        (7, 8, "word 7 1 times, must be 2; first missing in operation 'conv rows 4'"),
+        (-1, 0, "word 119 1 times, must be 2; first missing in operation 'conv rows 5'"),
+    ],
+)
+def test_a_write_to_another_address_is_named(observed: Observed, index: int, address: int, how: str) -> None:
+    """There are as many words as the schedule says, to an address that is none of its, or one that is."""
+    log = observed[CORE, Region.OUT]
+    addresses = log.addresses.copy()
+    addresses[index] = address
+    with pytest.raises(ObserveError, match=rf"^core 0 \(tile 0x01\) wrote OUT {how}"):
+        values(schedule(), observed | {(CORE, Region.OUT): Written(addresses, log.words)}, CHIP)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2, 3])
+def test_the_operation_that_computed_a_wrong_word_is_known(observed: Observed, wrong: int) -> None:
+    """Also of a word that two compute: row 5 is of the third tile and of the fourth."""
+    log, made = observed[CORE, Region.OUT], schedule()
+    words = log.words.copy()
+    row, rows = TILES[wrong]
+    first = sum(BLOCKS * rows * COLUMNS for _, rows in TILES[:wrong])
+    inside = 5 - row if wrong >= 2 else 0
+    words[first + inside * COLUMNS + 3, 2] ^= 0x40  # plane 0, row 5 if it has that, column 3
+    changed = observed | {(CORE, Region.OUT): Written(log.addresses, words)}
+    golden = planes(right(*operands()), LANES)
+    (found,) = compare_values(values(made, changed, CHIP), {"y": golden})
+    assert (found.plane, found.row, found.column) == (0, row + inside, 3)
+    number = maker(made, changed, CHIP, found, golden[0, row + inside, 3])
+    assert number is not None
+    assert made.operations[number].label == f"conv rows {row}"
+    assert rows == 2
+    assert maker(made, observed, CHIP, found, golden[0, row + inside, 3]) is None, "it is right there"
 
 
 def test_a_write_to_a_memory_that_no_operation_writes_is_an_error(observed: Observed) -> None:

@@ -75,6 +75,16 @@ CONGESTION = {
 }  # fmt: skip
 
 
+WRONG = {
+    "tensor": "y", "image": 0, "channel": None, "row": 3, "column": 4, "lane": 15, "expected": 0, "found": -3,
+    "count": 1, "tile": 0, "address": 77, "unwritten": False,
+    "makers": [
+        {"operation": 1, "label": "conv", "opcode": "GEMM", "tile": 1, "unit": "matrix", "index": 0, "executed_by": 1,
+         "start": 5, "end": None},
+    ],
+}  # fmt: skip
+
+
 def row(**changes: Any) -> Row:
     """A row that passes, with changes."""
     good = {
@@ -214,6 +224,7 @@ def test_round_trip(tmp_path: Path) -> None:
     rows.append(row(network=NETWORK, mismatches=1, first_mismatch="c: wrong"))
     rows.append(row(links=LINKS, congestion=CONGESTION))
     rows.append(row(error=ERROR, settings=SETTINGS, chip_digest="0123"))
+    rows.append(row(mismatches=1, first_mismatch="y: wrong", wrong_byte=WRONG))
     results, path = recorded(tmp_path, *rows)
     assert load(path) == results
     assert load(tmp_path / "latest.json") == results
@@ -221,7 +232,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
-    parts: dict[str, Any] = {"first_divergence": DIVERGENCE, "network": NETWORK}
+    parts: dict[str, Any] = {"first_divergence": DIVERGENCE, "network": NETWORK, "wrong_byte": WRONG}
     parts |= {"links": LINKS, "congestion": CONGESTION}
     parts |= {"error": ERROR, "settings": SETTINGS}
     _, path = recorded(tmp_path, row(faults=1, fault_reports=[FAULT], **parts))
@@ -232,7 +243,7 @@ def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
     whole, held = first["network"], first["congestion"]
     inner = [first["fault_reports"][0], first["first_divergence"], whole, whole["layers"][0], first["links"][0]]
     inner += [whole["outputs"][0], whole["outputs"][0]["top"][0], held, held["sources"][0], held["packets"]]
-    inner += [first["error"], first["settings"]]
+    inner += [first["error"], first["settings"], first["wrong_byte"], first["wrong_byte"]["makers"][0]]
     for record in (values, values["summary"], first, *inner):
         assert set(record) <= documented, "docs/results/README.md does not explain a field"
 
