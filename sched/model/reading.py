@@ -11,7 +11,7 @@ from .clock import Clock
 from .flow import FOREVER, OPEN, Buffer, Place
 
 #: Words between a local memory and the packetiser, those that are being read included.
-LOCAL_FIFO: Final = 4
+_LOCAL_FIFO: Final = 4
 #: Cycles from the one in which a word is read to the first in which it can be sent.
 _TO_WORD: Final = 2
 
@@ -26,7 +26,7 @@ class Words(Buffer):
     __slots__ = ("_began", "_ceased", "port")
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, LOCAL_FIFO)
+        super().__init__(clock, _LOCAL_FIFO)
         self.port: Place = OPEN
         # cycle from which words are read, or were the last time, and the first one in which none was any more
         self._began = self._ceased = -1
@@ -54,8 +54,7 @@ class Words(Buffer):
             if self.n < _TO_WORD:
                 self.clock.put(now + _TO_WORD, self.arrival)
             return
-        if self._began < now:
-            self._ceased = now
+        self._ceased = now
         if self.drainer is not None:
             self.drainer.plan(now)  # it ends sooner
 

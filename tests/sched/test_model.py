@@ -9,6 +9,7 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, DramConfig, load, tile_position
 from meshloom.hw.isa import Addend, Region
+from meshloom.hw.memory.mover import LOCAL_FIFO
 from meshloom.hw.timing import GemmShape, gemm_cycles
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.drain import DrainPath, Port, drained
@@ -16,7 +17,7 @@ from meshloom.sched.model.dram import Dram
 from meshloom.sched.model.flow import OPEN, Buffer, Door, Link, nothing
 from meshloom.sched.model.network import Packet, Plane
 from meshloom.sched.model.posts import Ordered, Semaphores, Trace
-from meshloom.sched.model.reading import LOCAL_FIFO, Words
+from meshloom.sched.model.reading import Words
 
 
 def into(log: list[int] | dict[str, int], name: str = "") -> Callable[[int], None]:
@@ -283,10 +284,11 @@ def test_addends_are_read_one_cycle_before_acc_is_written_and_three_before_out_i
     chip, shape = load("quad16"), {"n_blocks": 2, "k_blocks": 3, "kernel_h": 1, "kernel_w": 1, "pixels": 20}
     for to_acc, written, idle, before in ((0, Region.OUT, Region.ACC, 3), (1, Region.ACC, Region.OUT, 1)):
         for addend in Addend:
-            path = DrainPath(chip)
-            reads = path.reads(Link(Clock()))
+            path, reader = DrainPath(chip), Link(Clock())
+            reads = path.reads(reader)
             path.drains(0, shape | {"to_acc": to_acc, "addend": addend}, 100)
             assert set(reads) == {Region.ACC}  # nobody else reads what the mover reads of OUT
+            assert reads[Region.ACC].feeder is reader  # hears of products that are issued while it reads
             for cycle in range(90, 400):
                 assert path.writes[idle].room(cycle)
                 ahead = path.writes[written].room(cycle + before)
