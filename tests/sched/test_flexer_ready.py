@@ -18,8 +18,9 @@ from meshloom.sched.loop_order.problem import pose
 from meshloom.sched.workload.shapes import parse
 
 
-def test_what_is_compiled_is_heard_once() -> None:
+def test_what_is_compiled_is_heard_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of our functions, when it begins and when it is done; not when it is only called."""
+    monkeypatch.setattr(jit, "folder", lambda: tmp_path)
     inside = jit.inner(lambda x: x + 1)
     outside = jit.compiled(lambda x: inside(x) + inside(2))
     heard: list[tuple[int, int]] = []
