@@ -53,6 +53,8 @@ def searching(screen: Console) -> Iterator[Callable[[Told], None]]:
         def tell(told: Told) -> None:
             if told.compiling:
                 if compiling not in tasks:
+                    if not screen.is_terminal:  # no bars, but nobody shall wonder what takes so long
+                        screen.print(compiling, markup=False)
                     tasks[compiling] = bars.add_task(compiling, total=told.total, best="", what="functions")
                 bars.update(tasks[compiling], completed=told.done, total=told.total)  # type: ignore[arg-type]
                 return

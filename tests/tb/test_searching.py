@@ -1,0 +1,43 @@
+"""What the screen says of a search."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from meshloom.sched.flexer.policy import Choice
+from meshloom.sched.flexer.search import Progress
+from meshloom.sched.flexer.tiles import Tiling
+from meshloom.tb import workers
+from meshloom.tb.searching import searching
+
+COMPILING = [Progress("l", done, 60, 0, None, compiling=True) for done in (0, 30, 60)]
+BEST = Choice(Tiling(1, 2, 3, 4), "mnk").judged(1234.0, 56)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_compiling_is_said_once(terminal: bool) -> None:
+    """As a bar on a terminal, which goes when the search begins; as a line elsewhere."""
+    text = io.StringIO()
+    screen = Console(file=text, force_terminal=terminal, width=200)
+    with searching(screen) as tell:
+        for told in COMPILING:
+            tell(told)
+        tell(Progress("l", 5, 9, 12, BEST))
+    assert "compiling the search, once" in text.getvalue()
+    if not terminal:
+        assert text.getvalue() == "compiling the search, once\n"
+
+
+def test_workers_tell_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, str]] = []
+    monkeypatch.setattr(workers, "tell", lambda workload, what: said.append((workload, what)))
+    for told in (COMPILING[1], Progress("l", 0, 0, 0, None, compiling=True), Progress("l", 5, 9, 12, BEST)):
+        workers.tell_search(told)
+    assert said == [
+        ("l", "compiling the search, once: 30 of 60 functions"),
+        ("l", "compiling the search, once, in another process"),
+        ("l", "5 of 9 tilings searched; best so far 1,234 cycles"),
+    ]
