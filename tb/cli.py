@@ -186,7 +186,7 @@ def run(
     themselves. Each workload is scheduled, lowered to a program, run on the chip's RTL, compared byte by byte with ONNX
     Runtime and cycle by cycle with the model. One that cannot be run is a row with an error, and the others run.
     Results land in sim_build/results/ as JSON (latest.json is the newest) and JUnit XML. The exit status is 1 on any
-    mismatch, fault or model error past its bound; `meshloom --help` lists the others.
+    mismatch, fault, incomplete comparison or model error past its bound; `meshloom --help` lists the others.
     """
     if regression == bool(workloads):
         raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")

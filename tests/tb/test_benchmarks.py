@@ -327,6 +327,8 @@ def test_the_bars_of_networks() -> None:
     )
     assert networks.missed([network_row(layers=[idle | {"limit": "dram"}])]) == []
     assert networks.missed([network_row(faults=1)])
+    (found,) = networks.missed([network_row(records_expected=9, records_compared=8, layers=[])])
+    assert "incomplete, 8 of 9 trace records were compared" in found
     assert networks.missed([row(workload="resnet8")]), "a row without figures is none of a network"
     same = network_row(cpu_seconds=9)
     assert len(networks.missed([same, same])) == 1
