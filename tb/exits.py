@@ -21,7 +21,10 @@ class Exit(IntEnum):
     meaning: str
 
     OK = 0, "all is well"
-    WRONG = 1, "a byte differs, the chip raised a fault, or the model is off by more than its bound"
+    WRONG = (
+        1,
+        "a byte differs, the chip raised a fault, a comparison is incomplete, or the model is off by more than its bound",
+    )
     BAD_INPUT = 2, "the command, the chip, a name or a file is wrong: nothing has been run"
     NOT_RUN = (
         3,
