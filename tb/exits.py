@@ -23,7 +23,7 @@ class Exit(IntEnum):
     OK = 0, "all is well"
     WRONG = (
         1,
-        "a byte differs, the chip raised a fault, a comparison is incomplete, or the model is off by more than its bound",
+        "a byte differs, the chip raised a fault, the comparison is incomplete, or the model is off by too much",
     )
     BAD_INPUT = 2, "the command, the chip, a name or a file is wrong: nothing has been run"
     NOT_RUN = (
