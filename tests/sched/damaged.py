@@ -1,0 +1,44 @@
+"""Programs with fire times, and the same with one field of one instruction changed by chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import INSTRUCTIONS
+from meshloom.sched.program.program import Instruction, Program
+from meshloom.sched.program.random_programs import random_program, with_fire_times
+
+
+def timed(seed: int, chip: ChipConfig) -> Program:
+    """A random program of which a fifth of all instructions has a fire time, none of them late."""
+    random = Random(seed)
+    program = random_program(random, chip, random.randint(4, 12), threads=random.randint(1, 3))
+    return with_fire_times(random, program, chip, 0.2)
+
+
+def damaged(random: Random, program: Program) -> Program:
+    """Another program: a field of an instruction is one more or less, has another bit, is extreme, or anything; half of
+    the time it is a fire time."""
+    places = [(at, position) for at, s in enumerate(program.streams) for position in range(len(s.instructions))]
+    if random.random() < 0.5:
+        places = [(at, p) for at, p in places if program.streams[at].instructions[p].fields.get("fire_at")] or places
+        names = ["fire_at"]
+    else:
+        names = []
+    number, position = random.choice(places)
+    stream = program.streams[number]
+    instruction = stream.instructions[position]
+    widths = {field.name: field.width for field in INSTRUCTIONS[instruction.opcode].fields if field.name != "opcode"}
+    fields = dict.fromkeys(widths, 0) | instruction.fields
+    name = random.choice(names or list(widths))
+    top, old = (1 << widths[name]) - 1, fields[name]
+    near = old + random.choice((-40, -1, 1, 40))
+    one_bit = old ^ 1 << random.randrange(top.bit_length())
+    new = random.choice([value for value in (0, 1, top, near & top, one_bit, random.randint(0, top)) if value != old])
+    code = list(stream.instructions)
+    code[position] = Instruction(instruction.opcode, fields | {name: new})
+    streams = list(program.streams)
+    streams[number] = replace(stream, instructions=tuple(code))
+    return replace(program, streams=tuple(streams))
