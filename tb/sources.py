@@ -69,7 +69,8 @@ def is_network(name: str) -> bool:
 def check_files(source: NetworkSource) -> None:
     """Raises WorkloadError for the first file of a network that is not there or cannot be opened."""
     model = (Path(source.name),) if source.name.endswith(".onnx") else ()
-    for path in (*model, *source.inputs, *source.calibration):
+    labels = () if source.labels is None else (source.labels,)
+    for path in (*model, *source.inputs, *source.calibration, *labels):
         try:
             with path.open("rb"):
                 pass

@@ -27,6 +27,7 @@ from meshloom.tb.pictures import InputError
 from meshloom.tb.sources import (
     Feed,
     NetworkSource,
+    check_files,
     feeds,
     is_network,
     label_of,
@@ -402,6 +403,11 @@ def test_labels_of_a_file_go_first(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("\n".join(SIX) + "\n", encoding="utf-8")
     assert load(replace(source, labels=tmp_path / "labels.txt")).labels == SIX
     assert labels_in(onnx.load(source.name)) == tuple("uvwxyz")
+
+
+def test_a_missing_file_of_labels_is_told_first(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"absent.txt: cannot be read: No such file"):
+        check_files(NetworkSource("resnet8", labels=tmp_path / "absent.txt"))
 
 
 def test_there_is_a_label_for_each_class(tmp_path: Path) -> None:
