@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from enum import StrEnum
 from math import isfinite
 from pathlib import Path
@@ -50,6 +51,8 @@ class _Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            # gateware that was being made when the interrupt came is, rightly, never used
+            warnings.filterwarnings("ignore", message=".* created but never used")
             _say_error("interrupted")
             raise typer.Exit(Exit.INTERRUPTED) from None
         except (typer.Exit, typer.Abort, TyperException):

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..results import Row
 
 from meshloom.hw.config import near_or_all
 
@@ -32,6 +36,13 @@ BENCHMARKS = {
 }
 #: Modules whose names are not those of their benchmarks.
 _MODULES = {"scalesim": "scale_sim"}
+
+
+def all_ran(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows of a run, for figures that need every one of them. Raises BenchmarkError when some have not run."""
+    if missing := [f"{row.workload}: {row.reason}" for row in rows if row.error is not None]:
+        raise BenchmarkError("; ".join(missing))
+    return rows
 
 
 def main(names: Sequence[str]) -> bool:

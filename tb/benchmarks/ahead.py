@@ -12,6 +12,7 @@ from ...sched.ahead.windows import PACKET_CYCLES
 from ..results import OnEvent, Row, Stage
 from ..runner import prepare
 from ..runner import run as run_workloads
+from . import all_ran
 from .results import Result, Sheet
 
 CHIP = "ahead16"
@@ -123,7 +124,7 @@ def run(tell: OnEvent) -> Result:
     """Runs all workloads both ways on the RTL, then plans for larger chips."""
     both: list[Sequence[Row]] = []
     for scheduler in ("loop_order", NAME):
-        both.append(run_workloads(WORKLOADS, CHIP, scheduler, "verilator", False, 2, tell, links=True))
+        both.append(all_ran(run_workloads(WORKLOADS, CHIP, scheduler, "verilator", False, 2, tell, links=True)))
     pairs = [Pair(pulled, pushed) for pulled, pushed in zip(*both, strict=True)]
     cells = [
         (

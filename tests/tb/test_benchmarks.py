@@ -26,6 +26,7 @@ from meshloom.tb.benchmarks import (
     BENCHMARKS,
     BenchmarkError,
     ahead,
+    all_ran,
     dtt_routing,
     flexer,
     flexer_policies,
@@ -57,6 +58,16 @@ def ran(array_cycles: int = 900, **changes: Any) -> layers.Ran:
 
 def theirs(cycles: int = 1000, cpu_seconds: float = 0.1) -> scale_sim.Theirs:
     return scale_sim.Theirs("gemm:8x8x8", cycles, 0, 0.5, cpu_seconds)
+
+
+def test_figures_are_made_of_rows_that_have_run() -> None:
+    """Others are refused, so that no gain is computed from cycles that are none."""
+    failed = row(
+        workload="big", error={"kind": "DoesNotFit", "stage": "scheduling", "message": "too big"}, rtl_cycles=0
+    )
+    assert all_ran([row(), row(mismatches=1)]) == [row(), row(mismatches=1)]
+    with pytest.raises(BenchmarkError, match=r"^big: scheduling: too big$"):
+        all_ran([row(), failed])
 
 
 # -- who runs ---------------------------------------------------------------------------------------------------------
