@@ -131,7 +131,7 @@ def test_accesses_in_runs_meet_where_their_runs_do() -> None:
 
 def test_the_first_stretch_of_words_is_named_whole() -> None:
     """However finely other accesses cut it: of 16 words that a GEMM reads, 8, 9 and 11 have come; the one behind it
-    reads two of those that have not."""
+    reads the last five of those that have not."""
     codes = {
         (CORE, MOVER): [
             *(move(DRAM, i, CORE, at(Region.MAIN, i), 1, notify=1, notify_tile=CORE, notify_sem=1) for i in (8, 9, 11)),
@@ -140,7 +140,7 @@ def test_the_first_stretch_of_words_is_named_whole() -> None:
         ],
         (CORE, MATRIX): [
             gemm(wait_sem=3, wait_n=1, a_plane=16, in_w=16, out_w=16, pixels=16),
-            gemm(a_base=3, a_plane=2, in_w=2, out_w=2, pixels=2, post_sem=2, post_n=1),
+            gemm(a_base=3, a_plane=5, in_w=5, out_w=5, pixels=5, post_sem=2, post_n=1),
             sync(wait_sem=2, wait_n=1),
         ],
     }
@@ -148,7 +148,7 @@ def test_the_first_stretch_of_words_is_named_whole() -> None:
     assert "[0] GEMM" in first
     assert "reads core@(1,0) MAIN words 0..7, which nothing has written" in first
     assert "[1] GEMM" in second
-    assert "reads core@(1,0) MAIN words 3..4, which nothing has written" in second
+    assert "reads core@(1,0) MAIN words 3..7, which nothing has written" in second
 
 
 def test_a_gemm_may_write_where_it_has_read_and_a_move_may_not() -> None:
@@ -222,6 +222,29 @@ def test_the_schedule_says_what_the_host_loads_and_what_must_be_written() -> Non
         ((Tensor("output", 0, 8), loaded[1]), "reads dram@(0,0) MAIN words 0..7, which nothing has written"),
     ):
         assert missing in problems(program(fed()), schedule=Tensors(tensors))
+
+
+@pytest.mark.parametrize("output", [False, True])
+def test_tensors_lie_in_dram_and_apart_from_code(output: bool) -> None:
+    """Whole: from its first word to its last. Code lies from word 1024 on, one word behind a tensor is soon enough."""
+    size = TINY.dram.words
+    code = program(fed()).streams[0]
+    assert (code.dram_tile, code.address) == (DRAM, 1024)
+
+    def said(place: tuple[int, int, int]) -> str:
+        given = [(DRAM, 32, 4), place]
+        if output:
+            return problems(program(fed()), initial=[LOADED], outputs=given)
+        return problems(program(fed()), initial=[LOADED, place])
+
+    for tile, begin, words in ((SPM, 0, 4), (0x99, 0, 4), (DRAM, -1, 4), (DRAM, 5, 0), (DRAM, size - 3, 4)):
+        text = said((tile, begin, words))
+        assert f"a tensor piece of {words} words from word {begin} of" in text
+        assert f"does not lie in DRAM; channels have {size} words" in text
+    for begin, words, place in ((1020, 5, "word 1024"), (1025, 2, "words 1025..1026"), (1000, 100, "words 1024..")):
+        assert f"its code overlaps a tensor in dram@(0,0) MAIN {place}" in said((DRAM, begin, words))
+    if not output:
+        check(program(fed()), TINY, initial=[LOADED, (DRAM, 1020, 4), (DRAM, size - 4, 4)])
 
 
 def test_an_instruction_that_reads_unwritten_words_twice_is_named_once() -> None:
