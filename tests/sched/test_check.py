@@ -103,6 +103,29 @@ def test_a_stream_that_is_started_too_late_is_part_of_the_cycle() -> None:
     assert "core@(1,0) matrix stream [0] SYNC" in cycle
 
 
+def test_a_post_does_not_start_the_stream_that_waits_for_it() -> None:
+    """What DRAM's stream posts is there; but the boot stream starts the core's only when both have ended."""
+    made = program({(DRAM, MOVER): [sync(tile=CORE, sem=1, n=1)], (CORE, MATRIX): [sync(wait_sem=1, wait_n=1)]})
+    check(made, TINY)
+    first, second, *rest = made.boot.instructions
+    late = replace(made, boot=replace(made.boot, instructions=(first, *rest[:-1], second, rest[-1])))
+    text = problems(late)
+    assert "boot stream [1] SYNC" in text
+    assert "hangs: waits for semaphore 0 of host@(0,1) >= 2, which stays at 1 (1 missing)" in text
+
+
+def test_own_posts_to_one_semaphore_go_one_way() -> None:
+    """A header's post is made at once, one over the post plane later: whichever comes first, a wait could be meant for
+    the other. Another tile's semaphore of that number has nothing to do with it."""
+    both = [sync(post_sem=4, post_n=1), sync(tile=CORE, sem=4, n=1), sync(wait_sem=4, wait_n=2)]
+    assert "[1] SYNC tag 102: posts semaphore 4 of its own tile, as other SYNCs here do by other fields" in problems(
+        program({(CORE, MATRIX): both})
+    )
+    check(program({(CORE, MATRIX): [both[0], sync(post_sem=4, post_n=1), both[2]]}), TINY)
+    apart = [both[0], sync(tile=SPM, sem=4, n=1), sync(wait_sem=4, wait_n=1)]
+    check(program({(CORE, MATRIX): apart, (SPM, MOVER): [sync(wait_sem=4, wait_n=1)]}), TINY)
+
+
 def test_every_lost_post_hangs() -> None:
     original = random_program(Random(5), load("quad8"), 4, threads=2)
     lost = 0
@@ -355,6 +378,20 @@ def test_boot() -> None:
     nobody = Instruction(Opcode.FETCH, {"tile": SPM, "unit": 0, "dram": DRAM, "count": 1})
     stray = replace(good, boot=replace(boot, instructions=(nobody, *boot.instructions)))
     assert "spm@(1,1) mover, which has no stream" in problems(stray)
+
+
+def test_a_unit_has_one_stream_and_no_stream_is_empty() -> None:
+    good = program(fed())
+    again = replace(good.streams[0], address=2048)
+    text = problems(replace(good, streams=(*good.streams, again)))
+    assert "the unit already has another stream (dram@(0,0) mover stream)" in text
+    text = problems(replace(good, boot=replace(good.boot, instructions=())))
+    assert "boot stream: holds no instruction" in text
+    assert "boot stream: does not finish with END" in text
+    empty = replace(good.streams[0], instructions=())
+    assert "dram@(0,0) mover stream: holds no instruction" in problems(
+        replace(good, streams=(empty, *good.streams[1:]))
+    )
 
 
 def test_code_placement() -> None:

@@ -290,6 +290,36 @@ def test_the_end_waits_for_a_pull_where_it_is_executed() -> None:
     check(program({(CORE, MOVER): [pull, sync(wait_sem=1, wait_n=1)]}), TINY, initial=[LOADED])
 
 
+# -- waits for one of several posts ---------------------------------------------------------------------------------
+
+
+def test_a_claim_that_rests_on_one_that_fell_falls_too() -> None:
+    """The core's GEMM waits for one of two posts: DRAM's, when its operand has landed, or the scratchpad's (Q). In one
+    run Q comes after the GEMM, because the scratchpad waits for one of two posts itself, and the core's own comes
+    first. But it may be the other one, so Q may come first, and the GEMM read what has not landed. Meanwhile a wait for
+    all posts of two streams, of which everything that is claimed holds, must not end the search."""
+    post_q = sync(wait_sem=1, wait_n=1, tile=CORE, sem=1, n=1)
+    wait_for_all = sync(wait_sem=3, wait_n=2)
+    told = {"tile": DRAM, "sem": 3, "n": 1}
+    codes = {
+        (CORE, MOVER): [sync(tile=SPM, sem=1, n=1), sync(**told)],
+        (SPM, MOVER): [post_q, sync(wait_sem=1, wait_n=1)],
+        (CORE, MATRIX): [
+            gemm(wait_sem=1, wait_n=1, b_base=4, post_sem=2, post_n=1), sync(tile=SPM, sem=1, n=1),
+            sync(wait_sem=1, wait_n=1), sync(wait_sem=2, wait_n=1, **told),
+        ],
+        (DRAM, MOVER): [
+            move(DRAM, 0, CORE, at(Region.MAIN)), move(DRAM, 8, CORE, at(Region.B), notify=1, notify_tile=CORE,
+            notify_sem=1), wait_for_all,
+        ],
+    }  # fmt: skip
+    text = problems(program(codes))
+    assert "races: reads core@(1,0) B words 4..7, which dram@(0,0) mover stream [1] MOVE" in text
+    post_q.fields["wait_n"] = 2  # when both have come, the GEMM has been issued
+    del codes[SPM, MOVER][1]
+    check(program(codes), TINY)
+
+
 # -- how high a semaphore can get ----------------------------------------------------------------------------------
 
 
