@@ -528,7 +528,7 @@ def test_a_controller_passes_fire_times_on_and_waits_only_for_its_own() -> None:
     assert out.faults == []
 
 
-@pytest.mark.parametrize("lanes", [8, 32])
+@pytest.mark.parametrize("lanes", [8, 16, 32])
 def test_a_controller_asks_for_the_first_ring_and_is_brought_the_rest(lanes: int) -> None:
     code = [move(tag) for tag in range(1, 23)]
     brought = [(100, 8, 4), (150, 12, 4), (200, 16, 6)]
