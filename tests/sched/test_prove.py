@@ -379,6 +379,7 @@ def test_code_behind_the_first_ring_must_be_brought_where_there_is_room() -> Non
     """By MOVEs of the program itself: over instructions that are done with, before it is due."""
     ring, per = CHIP.ring(TileKind.DTT), CHIP.instruction_words
     last = copy(SPM, WEST, 0, 1)
+    due = FIRE + ring * per  # when DRAM's mover has long sent the first ring
 
     def bringing(count: int) -> Move:
         source = span(DRAM, CODE + ring * per, count * per)
@@ -386,10 +387,10 @@ def test_code_behind_the_first_ring_must_be_brought_where_there_is_room() -> Non
 
     def long(bring: Move | None, at: int, fire: int) -> list[Order]:
         """`bring` is instruction `at`, `last` the first of the second ring; one SYNC follows, that of the end."""
-        first = Order(bring, FIRE, code=True)
+        first = Order(bring, due, code=True)
         return [first if number == at else Order(None) for number in range(ring)] + [Order(last, fire)]
 
-    arrives = FIRE + FAR + 3 + 9 + 1  # 3 hops, 2 instructions of 4 words and a head
+    arrives = due + FAR + 3 + 9 + 1  # 3 hops, 2 instructions of 4 words and a head
     closest(lambda fire: long(bringing(2), 1, fire), arrives + 8 + 5, f"the control packet of instruction {ring} ")
     assert (
         wrong(long(bringing(2), 0, arrives + 500)) == "instruction 0 brings code over instructions that come after it"
