@@ -376,7 +376,8 @@ def test_planes_put_channels_into_lanes() -> None:
 
 
 def test_the_words_of_many_operations_are_told_apart_quickly() -> None:
-    """500,000 words of 1000 operations that share addresses, each with a value of its own."""
+    """500,000 words of 1000 operations that share addresses, each with a value of its own; an operation may write its
+    words in any order."""
     count, size = 1000, 500
     rng = np.random.default_rng(1)
     fields = {"n_blocks": 1, "pixels": size}
@@ -391,6 +392,7 @@ def test_the_words_of_many_operations_are_told_apart_quickly() -> None:
     made = Schedule(chip=CHIP.name, chip_digest=CHIP.digest, workload="t", scheduler="t", operations=operations)
     addresses = np.concatenate([np.arange(base, base + size, dtype=np.int32) for base in bases])
     words = rng.integers(0, 256, (count * size, LANES), dtype=np.uint8)
-    found = values(made, {(CORE, Region.OUT): Written(addresses, words)}, CHIP)
+    order = np.concatenate([number * size + rng.permutation(size) for number in range(count)])
+    found = values(made, {(CORE, Region.OUT): Written(addresses[order], words[order])}, CHIP)
     golden: Words = words.reshape(count, size // 50, 50, LANES)
     assert compare_values(found, {"t": golden}) == []
