@@ -25,8 +25,8 @@ class SchedulerError(ValueError):
 class Scheduler(Protocol):
     """Makes the schedule of one layer. Raises ValueError when the layer does not fit the chip.
 
-    Besides these it is handed what it has a parameter for: `folder`, `tell` (see `find`), and the options `budget` and
-    `effort`; all other options only if it takes `**options`.
+    Besides these it is handed what it has a parameter for: `folder`, `tell` (see `find`), and the options `budget` (a
+    `Budget`) and `effort` (a number); all other options, as text, only if it takes `**options`.
     """
 
     def __call__(self, shape: ConvShape, chip: ChipConfig, scale: int = ...) -> Schedule: ...

@@ -11,6 +11,7 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched import networks, scheduler
+from meshloom.sched.budget import Budget
 from meshloom.sched.loop_order.problem import DoesNotFit
 from meshloom.sched.schedule import Execution, Schedule
 from meshloom.sched.scheduler import SchedulerError
@@ -109,13 +110,15 @@ def test_one_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_they_are_handed_what_they_take(register: Register) -> None:
     seen: dict[str, Any] = {}
 
-    def curious(shape: ConvShape, chip: ChipConfig, scale: int = 1, budget: float = 0.0, **options: object) -> Schedule:
+    def curious(
+        shape: ConvShape, chip: ChipConfig, scale: int = 1, budget: Budget | None = None, **options: object
+    ) -> Schedule:
         seen.update(shape=shape, chip=chip, scale=scale, budget=budget, **options)
         return Schedule(chip=chip.name, chip_digest=chip.digest, workload=shape.name, scheduler="mine", operations=())
 
     register(curious)
-    made = scheduler.find("mine:budget=2.5,mood=good", tell=print)(SHAPE, CHIP, 7)
-    assert seen == {"shape": SHAPE, "chip": CHIP, "scale": 7, "budget": 2.5, "mood": "good"}
+    made = scheduler.find("mine:budget=5s,mood=good", tell=print)(SHAPE, CHIP, 7)
+    assert seen == {"shape": SHAPE, "chip": CHIP, "scale": 7, "budget": Budget.parse("5s"), "mood": "good"}
     assert made.execution is Execution.TRIGGERED
 
 
