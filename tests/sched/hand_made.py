@@ -46,7 +46,8 @@ def program(codes: dict[tuple[int, Unit], list[Instruction]], chip: ChipConfig =
         tagged[key] = ()
         for instruction in [*code, done()]:
             tag += 1
-            tagged[key] += (Instruction(instruction.opcode, {"tag": tag} | instruction.fields),)
+            fields = instruction.fields | {"tag": instruction.fields["tag"] or tag}
+            tagged[key] += (Instruction(instruction.opcode, fields),)
     streams, boot = place(tagged, dict.fromkeys(chip.drams, 1024), chip)
     return Program(chip.digest, streams, boot, {101: 0})
 
