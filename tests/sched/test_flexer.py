@@ -225,13 +225,19 @@ def test_policy_options(options: dict[str, str], message: str) -> None:
         Policy.named("flexer", **options)
 
 
-def test_options_travel_in_the_name() -> None:
+def test_options_travel_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Policy.named("flexer", priority="min_spill", memory="small", words="2") == Policy(
         "flexer", priority=2, memory=2, by_words=2.0
     )
-    assert scheduler.find("flexer:budget=3M,priority=min_spill").keywords == {  # type: ignore[attr-defined]
-        "folder": None, "budget": Budget(steps=3_000_000), "priority": "min_spill",
-    }  # fmt: skip
+    given: dict[str, object] = {}
+
+    def flexer(shape: object, chip: object, folder: object, budget: object, **options: object) -> None:
+        given.update(options, folder=folder, budget=budget)
+
+    monkeypatch.setattr("meshloom.sched.flexer.scheduler.flexer", flexer)
+    with pytest.raises(scheduler.SchedulerError, match="made a NoneType"):
+        scheduler.find("flexer:budget=3M,priority=min_spill")(parse("gemm:8x8x8"), load("tiny"))
+    assert given == {"folder": None, "budget": Budget(steps=3_000_000), "priority": "min_spill"}
 
 
 def test_tiles_are_cut_as_in_the_paper() -> None:

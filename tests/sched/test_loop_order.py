@@ -329,4 +329,5 @@ def test_unknown_scheduler_lists_the_known() -> None:
         match="unknown scheduler 'loop'; known are dtt, flexer, hybrid, loop_order, paper_static",
     ):
         scheduler.find("loop")
-    assert scheduler.find("loop_order") is schedule
+    shape = gemm_shape("g", 8, 8, 8)
+    assert scheduler.find("loop_order")(shape, load("tiny")) == schedule(shape, load("tiny"))

@@ -1,0 +1,11 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _nobody_says_how_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables come out as in a log; pytest's workers say that a terminal has 80 columns."""
+    monkeypatch.delenv("COLUMNS", raising=False)
