@@ -39,14 +39,15 @@ def out(traffic: Traffic, port: str) -> list[list[int]]:
 def test_a_destination_outside_the_mesh_is_dropped_with_a_fault(vcs: int, routing: str, allocate: str) -> None:
     router = centre(2, vcs, routing=routing, allocate=allocate)
     bad = [tile_address(*at) for at in ((3, 1), (1, 3), (15, 15), (0, 15), (8, 1), (2, 8))]
-    good = [[CENTRE | 7 << NUMBER, 1, 2], [EAST, 3]]
-    sends = {LOCAL: {vcs - 1: [good[0], [bad[0], EAST, CENTRE, bad[0]], *([other] for other in bad[1:]), good[1]]}}
+    good = [[CENTRE | 7 << NUMBER, 1, 2], [EAST, 3], [tile_address(1, 2), 4]]  # the last row is inside
+    sends = {LOCAL: {vcs - 1: [good[0], [bad[0], EAST, CENTRE, bad[0]], *([other] for other in bad[1:]), *good[1:]]}}
     traffic = run_router(router, sends, 20)
     # The good packet of 3 flits, then the head of the bad one in cycle 4, and the one-flit packets after 4 flits.
     assert traffic.faults == [(cycle, "fault", value) for cycle, value in zip((4, 8, 9, 10, 11, 12), bad, strict=True)]
     assert out(traffic, LOCAL) == [good[0]]
     assert out(traffic, "east") == [good[1]]
-    assert {port for port, passed in traffic.ejected.items() if passed} == {LOCAL, "east"}
+    assert out(traffic, "south") == [good[2]]
+    assert {port for port, passed in traffic.ejected.items() if passed} == {LOCAL, "east", "south"}
 
 
 @kinds
