@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -9,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from meshloom.hw.config import load
 from meshloom.sched import scheduler
@@ -20,6 +23,7 @@ from meshloom.sched.flexer.layer import Layer
 from meshloom.sched.flexer.playing import attempt, play
 from meshloom.sched.flexer.policy import OURS, PAPER, PAPER_STATIC, Choice, Policy, power
 from meshloom.sched.flexer.search import Partial, Progress, _Search, bounds, search
+from meshloom.sched.flexer.store import Store
 from meshloom.sched.flexer.tiles import Tiling, viable
 from meshloom.sched.loop_order.problem import pose
 from meshloom.sched.workload.shapes import parse
@@ -176,6 +180,23 @@ def test_what_was_interrupted_is_found_in_the_folder(tmp_path: Path) -> None:
     for path in tmp_path.iterdir():
         path.write_text("{damaged")
     assert Layer(SMALL, chip, 1000, tmp_path).choices(PAPER) == first
+
+
+def test_what_several_write_at_the_same_time_is_all_kept(tmp_path: Path) -> None:
+    """Processes that search for one chip share a file."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom pydantic import TypeAdapter\nfrom meshloom.hw.config import load\n"
+        "from meshloom.sched.flexer.store import Store\n"
+        "store, first = Store(Path(sys.argv[1]), load('tiny'), 'kept', 'sched.budget'), int(sys.argv[2])\n"
+        "for number in range(first, first + 20):\n    store.put(number, TypeAdapter(int), number)\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(first)]) for first in (0, 20, 40)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    store = Store(tmp_path, load("tiny"), "kept", "sched.budget")
+    assert [store.get(number, TypeAdapter(int)) for number in range(60)] == list(range(60))
+    assert Store(tmp_path, load("tiny"), "kept", "sched.provenance").get(0, TypeAdapter(int)) is None
+    assert Store(tmp_path, load("quad8"), "kept", "sched.budget").get(0, TypeAdapter(int)) is None
+    assert Store(None, load("tiny"), "kept", "sched.budget").get(0, TypeAdapter(int)) is None
 
 
 def test_a_budget_of_seconds_is_named(tmp_path: Path) -> None:

@@ -146,6 +146,13 @@ def test_the_hybrid_is_no_worse_than_any_of_its_ways() -> None:
     assert HOPELESS > 1
 
 
+@pytest.mark.parametrize("name", ["flexer", "paper_static", "hybrid"])
+def test_a_budget_of_seconds_is_named(name: str) -> None:
+    """What was found in it depends on the machine."""
+    made = networks.find(f"{name}:budget=0.001s")(big_between(), small(256), None)
+    assert made.schedule.scheduler == f"{name}:budget=0.001s"
+
+
 def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, chip = big_between(), load("quad8")
     first = networks.find("flexer", tmp_path)(graph, chip, None)
