@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -182,18 +181,21 @@ def test_what_was_interrupted_is_found_in_the_folder(tmp_path: Path) -> None:
     assert Layer(SMALL, chip, 1000, tmp_path).choices(PAPER) == first
 
 
-def test_what_several_write_at_the_same_time_is_all_kept(tmp_path: Path) -> None:
-    """Processes that search for one chip share a file."""
-    code = (
-        "import sys\nfrom pathlib import Path\nfrom pydantic import TypeAdapter\nfrom meshloom.hw.config import load\n"
-        "from meshloom.sched.flexer.store import Store\n"
-        "store, first = Store(Path(sys.argv[1]), load('tiny'), 'kept', 'sched.budget'), int(sys.argv[2])\n"
-        "for number in range(first, first + 20):\n    store.put(number, TypeAdapter(int), number)\n"
-    )
-    writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(first)]) for first in (0, 20, 40)]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
+def test_what_several_write_at_the_same_time_is_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches for one chip share a file: nobody writes between another's look and its writing."""
+    look = Store._read
+
+    def look_and_think(store: Store) -> dict[str, str]:
+        found = look(store)
+        sleep(0.02)
+        return found
+
+    monkeypatch.setattr(Store, "_read", look_and_think)
+    stores = [Store(tmp_path, load("tiny"), "kept", "sched.budget") for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda number: stores[number].put(number, TypeAdapter(int), number), range(6)))
     store = Store(tmp_path, load("tiny"), "kept", "sched.budget")
-    assert [store.get(number, TypeAdapter(int)) for number in range(60)] == list(range(60))
+    assert [store.get(number, TypeAdapter(int)) for number in range(6)] == list(range(6))
     assert Store(tmp_path, load("tiny"), "kept", "sched.provenance").get(0, TypeAdapter(int)) is None
     assert Store(tmp_path, load("quad8"), "kept", "sched.budget").get(0, TypeAdapter(int)) is None
     assert Store(None, load("tiny"), "kept", "sched.budget").get(0, TypeAdapter(int)) is None
