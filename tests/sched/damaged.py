@@ -19,24 +19,23 @@ def timed(seed: int, chip: ChipConfig) -> Program:
 
 
 def damaged(random: Random, program: Program) -> Program:
-    """Another program: a field of an instruction is one more or less, has another bit, is extreme, or anything; half of
-    the time it is a fire time."""
+    """Another program: half of the time a fire time is another, else any field of any instruction has one bit changed,
+    is one more or less, extreme, or anything."""
     places = [(at, position) for at, s in enumerate(program.streams) for position in range(len(s.instructions))]
-    if random.random() < 0.5:
-        places = [(at, p) for at, p in places if program.streams[at].instructions[p].fields.get("fire_at")] or places
-        names = ["fire_at"]
-    else:
-        names = []
-    number, position = random.choice(places)
+    fires = [(at, p) for at, p in places if program.streams[at].instructions[p].fields.get("fire_at")]
+    late = bool(fires) and random.random() < 0.5
+    number, position = random.choice(fires if late else places)
     stream = program.streams[number]
     instruction = stream.instructions[position]
     widths = {field.name: field.width for field in INSTRUCTIONS[instruction.opcode].fields if field.name != "opcode"}
     fields = dict.fromkeys(widths, 0) | instruction.fields
-    name = random.choice(names or list(widths))
+    name = "fire_at" if late else random.choice(list(widths))
     top, old = (1 << widths[name]) - 1, fields[name]
-    near = old + random.choice((-40, -1, 1, 40))
-    one_bit = old ^ 1 << random.randrange(top.bit_length())
-    new = random.choice([value for value in (0, 1, top, near & top, one_bit, random.randint(0, top)) if value != old])
+    if late:
+        values = [old - 1, old - 40, old + 40, random.randint(1, old), random.randint(1, 2 * old)]
+    else:
+        values = [0, 1, top, old + 1, old - 1, old ^ 1 << random.randrange(widths[name]), random.randint(0, top)]
+    new = random.choice([value for value in values if 0 <= value <= top and value != old])
     code = list(stream.instructions)
     code[position] = Instruction(instruction.opcode, fields | {name: new})
     streams = list(program.streams)
