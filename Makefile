@@ -28,8 +28,8 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 	@touch $@
 
 # The timeline model as machine code, anew when its sources have changed. Where that cannot be, Python runs it.
-$(NATIVE): $(STAMP) sched/native.py $(wildcard sched/model/*.py)
-	@$(BIN)/python -m meshloom.sched.native || true
+$(NATIVE): $(STAMP) sched/model/native.py $(wildcard sched/model/*.py)
+	@$(BIN)/python -m meshloom.sched.model || true
 	@mkdir -p $(@D) && touch $@
 
 sim: $(NATIVE) ## co-simulate the regression of real layers and print its table (CHIP, SIM, SCHEDULER, WAVES, JOBS)
@@ -51,11 +51,11 @@ bench: $(NATIVE) ## measure speed and exactness, side by side with other simulat
 	$(BIN)/meshloom bench
 
 prove: $(STAMP) ## prove the network on chip: buffers, arbiters, routers, freedom from deadlock (minutes)
-	$(BIN)/python -m meshloom.tb.prove
+	$(BIN)/python -m meshloom.tb.verify.prove
 
 soak: $(NATIVE) ## ten million flits through many meshes, 280 ahead-of-time programs on four chips (minutes; resumes)
-	$(BIN)/python -m meshloom.tb.noc.soak
-	$(BIN)/python -m meshloom.tb.ahead.soak
+	$(BIN)/python -m meshloom.tb.verify.noc_soak
+	$(BIN)/python -m meshloom.tb.verify.ahead_soak
 
 clean: ## remove build output and caches; .venv stays
 	rm -rf sim_build sched/model/_native .pytest_cache .ruff_cache .hypothesis

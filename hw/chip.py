@@ -8,12 +8,12 @@ from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .axi import AXI4Lite
 from .config import ChipConfig, TileKind
 from .core_tile import Seen
 from .isa import POST, REQUEST_FLIT_BITS, data_flit_bits, route_field
-from .memory.axi import AXI4Lite
-from .noc.vc_link import Plane
-from .noc.vc_mesh import Gates, VcMesh
+from .noc.link import Plane
+from .noc.mesh import Gates, VcMesh
 from .tile import Tile, dram_bus
 
 PLANES = ("data", "request", "post")

@@ -24,9 +24,9 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from .mistakes import mistakes
-from .near import near as near  # of hw/, software imports this module and few others
-from .near import near_or_all as near_or_all
+from .support.mistakes import mistakes
+from .support.near import near as near  # of hw/, software imports this module and few others
+from .support.near import near_or_all as near_or_all
 
 CHIP_FOLDER = Path(__file__).parent / "chips"
 

@@ -16,10 +16,10 @@ from amaranth.lib.wiring import Out, connect
 from .clocking import gated_domain, in_domain
 from .config import ChipConfig
 from .control.frontend import FrontEnd
-from .control.signatures import SemPost, TraceRecord
 from .core.matrix import MatrixUnit
 from .core.vector import VectorUnit
 from .isa import Opcode, Unit
+from .signatures import SemPost, TraceRecord
 
 #: The compute units of a core and the opcode that each one executes.
 EXECUTES = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .config import INSTRUCTION_BYTES, MOST_HOPS, MOST_POINTS, OFFSET_BITS, ChipConfig
-from .noc.routes import TURN_BITS, RouteField
+from .routes import TURN_BITS, RouteField
 
 if TYPE_CHECKING:  # the gateware library is slow to import and only the gateware needs it
     from amaranth.lib import data

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .config import ChipConfig, TileKind
 from .control.frontend import RING_REGION
-from .control.reporter import units_of
 from .control.trace import stats_words
+from .host_link.reporter import units_of
 from .isa import Region
 
 __all__ = ["RING_REGION", "memory_regions", "readable_regions", "writable_regions"]

@@ -22,26 +22,26 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from .axi import AXI4, AXI4Lite
 from .clocking import gated_domain, in_domain
 from .config import ChipConfig, TileKind
 from .control.frontend import FrontEnd
-from .control.host import HostPort
-from .control.reporter import Reporter, parts_of, units_of
 from .control.semaphores import Semaphores
-from .control.signatures import FaultReport, PostFlit
 from .control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
 from .core_tile import CoreUnits, Seen
 from .dtt.controller import Controller
+from .host_link.host import HostPort
+from .host_link.reporter import Reporter, parts_of, units_of
 from .isa import POST, REQUEST_FLIT_BITS, Cause, Part, Region, Unit, Waits, data_flit_bits
-from .memory.axi import AXI4, AXI4Lite
+from .link_counters import link_counts
 from .memory.bank import Bank
 from .memory.dram_port import ADDRESS_BITS, DramPort
 from .memory.mover import Mover
-from .noc.delivery import Delivery
+from .noc.data_receiver import Delivery
 from .noc.interface import RequestSender, RequestTaker
-from .noc.link_counters import link_counts
-from .noc.vc_link import Flit, Link
+from .noc.link import Flit, Link
 from .regions import RING_REGION, readable_regions, writable_regions
+from .signatures import FaultReport, PostFlit
 
 
 def dram_bus(config: ChipConfig) -> AXI4:

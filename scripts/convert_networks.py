@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 from page import DATA, write_page
 from sources import PACKAGES
 
-from meshloom.sched.onnx import quantise
-from meshloom.sched.onnx.writer import save
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Picture
-from meshloom.tb.golden_graph import golden_values
-from meshloom.tb.pictures import quantise_input, read_picture
+from meshloom.sched.workload.onnx import quantise
+from meshloom.sched.workload.onnx.writer import save
+from meshloom.tb.golden.graph import golden_values
+from meshloom.tb.inputs.pictures import quantise_input, read_picture
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -25,7 +25,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig, TileKind
 from ..isa import ACCEPTS, AHEAD_ACCEPTS, FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit, Waits
-from .signatures import (
+from ..signatures import (
     FaultSignature,
     FetchLayout,
     Issue,

@@ -15,7 +15,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa import Cause
-from .signatures import FaultSignature, SemPost, TakeSignature
+from ..signatures import FaultSignature, SemPost, TakeSignature
 
 #: Largest value of a semaphore.
 LIMIT = 255

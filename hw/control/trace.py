@@ -16,8 +16,8 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import TRACE_BYTES, ChipConfig
 from ..isa import Region
-from ..noc.link_counters import OUTPUTS
-from .signatures import TraceRecord
+from ..link_counters import OUTPUTS
+from ..signatures import TraceRecord
 
 
 class Counter(IntEnum):

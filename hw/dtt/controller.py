@@ -19,8 +19,8 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..control.signatures import FaultSignature, Issue, MoveLayout, Request, Standing, TraceRecord
 from ..isa import INSTRUCTIONS, WAY, Cause, Opcode, Unit, Waits
+from ..signatures import FaultSignature, Issue, MoveLayout, Request, Standing, TraceRecord
 from .route_builder import RouteBuilder
 
 OrderLayout = INSTRUCTIONS[Opcode.ORDER].layout()

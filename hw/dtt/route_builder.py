@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import MOST_POINTS, ChipConfig, Routing
-from ..noc.routes import DIRECTIONS, TURN_BITS, Turn
+from ..routes import DIRECTIONS, TURN_BITS, Turn
 
 #: Steps clockwise from one heading to the next, to the turn; half a circle has none.
 TURN_OF_STEPS = {0: Turn.STRAIGHT, 1: Turn.RIGHT, 3: Turn.LEFT}

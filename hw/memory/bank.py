@@ -7,7 +7,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..control.signatures import word_read, word_write
+from ..signatures import word_read, word_write
 
 
 class Bank(wiring.Component):

@@ -8,10 +8,10 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..axi import AXI4, Burst
 from ..config import OFFSET_BITS, PACKET_WORDS, ChipConfig
-from ..control.signatures import Standing, detail
 from ..isa import Waits
-from .axi import AXI4, Burst
+from ..signatures import Standing, detail
 
 #: Bits of an AXI byte address.
 ADDRESS_BITS = 32

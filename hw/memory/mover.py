@@ -32,7 +32,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..config import PACKET_WORDS, ChipConfig, TileKind
-from ..control.signatures import (
+from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, INSTRUCTIONS, WAY, Cause, Opcode, Region, Unit, Waits, data_flit_bits
+from ..noc.link import Link
+from ..routes import TURN_BITS
+from ..signatures import (
     FaultSignature,
     Issue,
     MoveLayout,
@@ -45,21 +48,6 @@ from ..control.signatures import (
     steered,
     word_read,
 )
-from ..isa import (
-    ARRIVAL,
-    DATA_HEAD,
-    FETCH_TAG,
-    INSTRUCTIONS,
-    WAY,
-    Cause,
-    Opcode,
-    Region,
-    Unit,
-    Waits,
-    data_flit_bits,
-)
-from ..noc.routes import TURN_BITS
-from ..noc.vc_link import Link
 
 #: Words that may wait between a local memory and the packetiser.
 LOCAL_FIFO = 4

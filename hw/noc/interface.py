@@ -13,9 +13,9 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..control.signatures import FaultSignature, FetchLayout, MoveLayout, Request, Standing, requested_move
 from ..isa import INSTRUCTION_BITS, REQUEST_FLIT_BITS, REQUEST_FLITS, REQUEST_HEAD, WAY, Cause, Waits
-from .vc_link import Flit
+from ..signatures import FaultSignature, FetchLayout, MoveLayout, Request, Standing, requested_move
+from .link import Flit
 
 
 class RequestSender(wiring.Component):

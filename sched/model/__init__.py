@@ -1,11 +1,12 @@
-"""The models of time. The timeline is machine code where `sched/native.py` has compiled it, and Python elsewhere."""
+"""The models of time. The timeline is machine code where `sched/model/native.py` has compiled it, and Python
+elsewhere."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from warnings import warn
 
-from .. import native
+from . import native
 
 if (_compiled := native.folder()) is not None:
     __path__.insert(0, str(_compiled))  # modules that are not there are found beside this file

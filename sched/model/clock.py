@@ -1,9 +1,9 @@
 """The events of a run, in their order.
 
 An event is an object with a method instead of a closure: the same object is put in over and over, and compiled code
-(`sched/native.py`) calls it without looking anything up. Most events come a few cycles after they are put in, many in
-the same turn, so the next turns have a list each, in a ring, and only those further away a heap: a calendar queue of
-one short year (R. Brown, "Calendar Queues", Communications of the ACM 31(10), 1988).
+(`sched/model/native.py`) calls it without looking anything up. Most events come a few cycles after they are put in,
+many in the same turn, so the next turns have a list each, in a ring, and only those further away a heap: a calendar
+queue of one short year (R. Brown, "Calendar Queues", Communications of the ACM 31(10), 1988).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode, Unit
-from meshloom.hw.noc.routes import dimension_ordered, encode
+from meshloom.hw.routes import dimension_ordered, encode
 
 from ..program.program import Instruction, Program, Stream
 from .records import Executed

@@ -1,6 +1,6 @@
 """The model's data packets: their way, and what becomes of them where they are received.
 
-Mirrors `hw/noc/delivery.py` and what stands behind it.
+Mirrors `hw/noc/data_receiver.py` and what stands behind it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
-from ..program.ways import Way, default_way, way_of
+from ..program.routes import Way, default_way, way_of
 from .flow import OPEN, Door, Place
-from .network import Leg, Packet
+from .noc_flow import Leg, Packet
 from .records import Executed
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A DRAM channel with its port, to the cycle: `tb/verilog/dram_model.v` and `hw/memory/dram_port.py`.
+"""A DRAM channel with its port, to the cycle: `tb/build/verilog/dram_model.v` and `hw/memory/dram_port.py`.
 
 Bursts of reads are served in order, the first beat `latency` cycles after the address, into a buffer of two words from
 which the packetiser takes them; words of writes wait in another. At most one beat goes in a cycle: the kind that did

@@ -15,7 +15,7 @@ from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 from ..program.packets import packets
 from .dram import OUTSTANDING
 from .flow import OPEN, Link, Peek
-from .network import Gate, Packet
+from .noc_flow import Gate, Packet
 from .posts import MOVER_POST
 from .reading import Words
 from .records import Executed, ModelError

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from .clock import Clock
-from .network import Packet, Plane
+from .noc_flow import Packet, Plane
 
 #: Ports of a tile's semaphores: the mover's, the first of those of SYNCs (by unit), of what has landed, of the post
 #: plane, and the one before those of computing units (by unit).

@@ -9,7 +9,7 @@ from meshloom.hw.isa import Opcode, Unit
 
 class ModelError(ValueError):
     """A program that the model cannot play to its end, because the chip could not either; see also
-    `sched.program.check`."""
+    `sched.checker.check`."""
 
 
 @dataclass(frozen=True)

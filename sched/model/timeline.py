@@ -33,10 +33,10 @@ from .dram import Dram
 from .flow import OPEN, Door, Place
 from .frontend import FrontEnd
 from .mover import Mover, Sender
-from .network import Packet, Plane
+from .noc_flit import VcPlane
+from .noc_flow import Packet, Plane
 from .posts import LANDED_POST, PLANE_POST, UNIT_POST, PostSender, Semaphores, Trace
 from .records import Executed, ModelError, Timeline
-from .vc_network import VcPlane
 
 __all__ = ["Executed", "ModelError", "Timeline", "play"]
 

@@ -1,0 +1,1 @@
+"""Programs: instructions, images, routes, the disassembler."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from meshloom.hw import isa
 from meshloom.hw.config import MOST_HOPS, MOST_POINTS, ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Addend, Format, Opcode, VectorOp
-from meshloom.hw.noc.routes import DIRECTIONS, TURN_BITS, Turn
+from meshloom.hw.routes import DIRECTIONS, TURN_BITS, Turn
 
 from .names import Names, address_name, opcode_name, streams_of, tile_name, unit_name
 from .program import Instruction, Program

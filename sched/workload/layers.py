@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from ...hw.isa import INSTRUCTIONS, SCALE_SHIFT, Opcode
+from meshloom.hw.isa import INSTRUCTIONS, SCALE_SHIFT, Opcode
 
 #: Largest multiplier m of the requantisation acc * m / 2**17.
 SCALE_LIMIT = (1 << 16) - 1

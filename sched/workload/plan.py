@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.isa import SCALE_SHIFT
+from meshloom.hw.isa import SCALE_SHIFT
+
 from .graph import Graph, Kind, Layer, Picture, Value, Window
 from .layers import ConvShape, random_data
 

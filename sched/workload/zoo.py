@@ -45,7 +45,7 @@ def load(name: str) -> Graph:
     _known(name)
     if name in networks.GRAPHS:
         return networks.graph(name)
-    from ..onnx.reader import read  # onnx is slow to import
+    from .onnx.reader import read  # onnx is slow to import
 
     return read(file(name))
 

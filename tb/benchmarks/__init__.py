@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..results import Row
+    from ..results.schema import Row
 
 from meshloom.hw.config import near_or_all
 
@@ -50,9 +50,9 @@ def main(names: Sequence[str]) -> bool:
 
     Raises BenchmarkError on unknown names, before anything runs. A benchmark that cannot run counts as one that failed.
     """
-    from ..build import BuildError
-    from ..device import DeviceError
-    from ..report import Reporter, console
+    from ..build.builder import BuildError
+    from ..devices.simulated import DeviceError
+    from ..report.console import Reporter, console
     from .results import print_result, save_result
 
     for name in names:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...hw.config import ChipConfig, load
-from ...hw.noc.routes import LOCAL
-from ...sched.ahead.scheduler import NAME
-from ...sched.ahead.windows import PACKET_CYCLES
-from ..results import OnEvent, Row, Stage
-from ..runner import prepare
-from ..runner import run as run_workloads
+from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.routes import LOCAL
+from meshloom.sched.lowering.timed.windows import PACKET_CYCLES
+from meshloom.sched.schedulers.ahead.scheduler import NAME
+
+from ..results.schema import OnEvent, Row, Stage
+from ..runs.runner import prepare
+from ..runs.runner import run as run_workloads
 from . import all_ran
 from .results import Result, Sheet
 
@@ -86,7 +87,7 @@ def _fed(tell: OnEvent) -> Sheet:
         for grid in GRIDS:
             chip = fed_chip(grid)
             tell(Stage(workload=name, what=f"planning for {grid * grid} cores"))
-            from ...sched.workload.catalog import find
+            from meshloom.sched.workload.catalog import find
 
             workload = find(name)[0]
             pulled, pushed = prepare(workload, chip, "loop_order"), prepare(workload, chip, NAME)

@@ -8,24 +8,26 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from ...hw.config import ChipConfig, load
-from ...sched.dtt import check, examples
-from ...sched.dtt.hardware import DttError
-from ...sched.dtt.layers import layer_program
-from ...sched.dtt.plan import Plan, Settings
-from ...sched.dtt.planner import Planner
-from ...sched.dtt.program import Program
-from ...sched.dtt.pulled import Pulled, pull
-from ...sched.dtt.reduction import Reduction, reduce
-from ...sched.dtt.synthetic import random_program
-from ...sched.dtt.waypoints import Between, compress
-from ...sched.workload.catalog import find
-from ..results import OnEvent, Stage
+from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.papers.dtt import examples
+from meshloom.sched.papers.dtt.demand_model import Pulled, pull
+from meshloom.sched.papers.dtt.layers import layer_program
+from meshloom.sched.papers.dtt.reduction import Reduction, reduce
+from meshloom.sched.papers.dtt.synthetic import random_program
+from meshloom.sched.routing import check
+from meshloom.sched.routing.hardware import DttError
+from meshloom.sched.routing.plan import Plan, Settings
+from meshloom.sched.routing.planner import Planner
+from meshloom.sched.routing.program import Program
+from meshloom.sched.routing.waypoints import Between, compress
+from meshloom.sched.workload.catalog import find
+
+from ..results.schema import OnEvent, Stage
 from . import BenchmarkError
 from .results import FOLDER, Result, Sheet
 
 if TYPE_CHECKING:
-    from ...sched.dtt.yardstick import Yardstick
+    from meshloom.sched.papers.dtt.reference_search import Yardstick
 
 PLOT = "dtt_routing.svg"
 #: Least page moves per CPU-second.
@@ -335,7 +337,8 @@ def run(tell: OnEvent) -> Result:
 
 
 def _run(tell: OnEvent) -> Result:
-    from ...sched.dtt.yardstick import compare
+    from meshloom.sched.papers.dtt.reference_search import compare
+
     from .dtt_plot import draw
 
     tell(Stage(workload="dtt", what="compiling the search, unless it is cached"))
@@ -398,13 +401,13 @@ def _run(tell: OnEvent) -> Result:
     return Result(
         "dtt_routing",
         "Dijkstra through time",
-        "Page moves planned ahead of time (`sched/dtt`), after Tableau Roche and Murugappa Velayuthan, "
+        "Page moves planned ahead of time (`sched/routing`), after Tableau Roche and Murugappa Velayuthan, "
         "*Dijkstra-Through-Time*. One CPU; CPU time of `Planner.plan`, without making programs and empty tables, "
         f"without compiling; plans below {SHORT:,} moves are made {REPEATS} times, and the fastest counts. *Port "
         "load*: share of cycles for which the busiest ports are planned; *late moves*: landed behind the planned start "
         "of their task, which begins later then; *links looked at*: per move. Every plan is proved by "
-        f"`sched/dtt/check.py`. Bars: {BAR:,} moves/s at {100 * LOAD:.0f} % port load at every size; no problem found; "
-        "every way of the cost that networkx finds; every way rebuilt as it was planned.",
+        f"`sched/routing/check.py`. Bars: {BAR:,} moves/s at {100 * LOAD:.0f} % port load at every size; no problem "
+        "found; every way of the cost that networkx finds; every way rebuilt as it was planned.",
         (speed, yardstick, way_points, pushed, reductions_sheet()),
         (
             f"![Moves per second, and pushed against pulled]({PLOT})",

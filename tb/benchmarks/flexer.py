@@ -12,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from ...hw.config import load
-from ...sched.flexer.judge import PLAYED_CYCLES
-from ...sched.flexer.layer import Layer
-from ...sched.flexer.policy import OURS, PAPER, PAPER_STATIC, Policy
-from ...sched.workload.catalog import find
-from ..build import OUTPUT
-from ..results import OnEvent
+from meshloom.hw.config import load
+from meshloom.sched.schedulers.flexer.judge import PLAYED_CYCLES
+from meshloom.sched.schedulers.flexer.layer import Layer
+from meshloom.sched.schedulers.flexer.policy import OURS, PAPER, PAPER_STATIC, Policy
+from meshloom.sched.workload.catalog import find
+
+from ..build.builder import OUTPUT
+from ..results.schema import OnEvent
 from .flexer_layers import ARCHS, BUDGET, NETWORKS, LayerCost, budget_in_words, collect, grouped, total
 from .flexer_plots import draw
 from .flexer_reuse import KINDS, SHARED, Reuse, reuse, unlimited
@@ -274,7 +275,7 @@ def main(
     archs: Annotated[list[str] | None, typer.Argument(metavar="[ARCH]...", help="Chips; none: all eight.")] = None,
 ) -> None:
     """The benchmark for some of the chips only: all eight take hours the first time."""
-    from ..report import Reporter, console
+    from ..report.console import Reporter, console
 
     names = [name for name in ARCHS if name in (archs or ARCHS) or name == FIGURE_9]
     if unknown := set(archs or ()) - set(ARCHS):

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from math import ceil
 from os import sched_getaffinity
 
-from ...hw.config import ChipConfig, load
-from ...sched.budget import Budget
-from ...sched.workload.catalog import find
-from ...sched.workload.layers import ConvShape
-from ..build import OUTPUT
-from ..results import OnEvent, Stage
+from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.schedulers.budget import Budget
+from meshloom.sched.workload.catalog import find
+from meshloom.sched.workload.layers import ConvShape
+
+from ..build.builder import OUTPUT
+from ..results.schema import OnEvent, Stage
 
 NETWORKS = ("vgg16", "resnet50", "squeezenet", "yolov2")
 ARCHS = tuple(f"arch{number}" for number in range(1, 9))
@@ -65,8 +66,8 @@ def same(shape: ConvShape) -> ConvShape:
 
 def cost(shape: ConvShape, chip: ChipConfig) -> tuple[dict[str, Cost], str]:
     """Costs of a layer by scheduler, and whose schedule the hybrid takes. Raises DoesNotFit."""
-    from ...sched.flexer.layer import Layer
-    from ...sched.flexer.scheduler import candidates
+    from meshloom.sched.schedulers.flexer.layer import Layer
+    from meshloom.sched.schedulers.flexer.scheduler import candidates
 
     layer = Layer(shape, chip, 1 << 15, OUTPUT / "schedules", BUDGET, threads=1)
     found = candidates(layer)
@@ -77,7 +78,7 @@ def cost(shape: ConvShape, chip: ChipConfig) -> tuple[dict[str, Cost], str]:
 
 def compile_search(tell: OnEvent) -> None:
     """Has the searches compiled, once and for all processes, unless that has been done."""
-    from ...sched.flexer.ready import KINDS, ready
+    from meshloom.sched.schedulers.flexer.ready import KINDS, ready
 
     for kind in KINDS:
         ready(kind, lambda done, total: tell(Stage(workload="search", what=f"compiling, once: {done} of {total}")))
@@ -113,7 +114,7 @@ def collect(
 def floor_cycles(arch: str, network: str) -> int:
     """Cycles that no schedule of a network can undercut: all products on all arrays, or weights, biases, input and
     output over the DRAM channels."""
-    from ...sched.workload.zoo import load as load_network
+    from meshloom.sched.workload.zoo import load as load_network
 
     chip, graph = load(arch), load_network(network)
     arrays = graph.total_macs / (len(chip.cores) * chip.rows * chip.cols)

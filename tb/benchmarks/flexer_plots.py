@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...sched.flexer.policy import PAPER
+from meshloom.sched.schedulers.flexer.policy import PAPER
+
 from .flexer_layers import LayerCost, grouped, total
 from .flexer_reuse import KINDS, SHARED, Reuse
 from .flexer_search import TABLE_2, mean_ratio

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...sched.flexer.policy import PAPER
-from ..results import OnEvent
+from meshloom.sched.schedulers.flexer.policy import PAPER
+
+from ..results.schema import OnEvent
 from .flexer_layers import BUDGET, budget_in_words
 from .flexer_plots import draw_policies
 from .flexer_search import (

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.config import ChipConfig
-from ...sched.flexer.layer import Layer
-from ...sched.flexer.playing import play
-from ...sched.flexer.policy import Choice, Policy
-from ...sched.flexer.state import LOAD, NEXT, RUN, STORE
-from ...sched.flexer.tiles import Tiles
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.schedulers.flexer.layer import Layer
+from meshloom.sched.schedulers.flexer.playing import play
+from meshloom.sched.schedulers.flexer.policy import Choice, Policy
+from meshloom.sched.schedulers.flexer.state import LOAD, NEXT, RUN, STORE
+from meshloom.sched.schedulers.flexer.tiles import Tiles
 
 #: What is moved, and what the cores of a set may share.
 KINDS, SHARED = ("inputs", "weights", "sums", "results"), ("inputs", "weights", "both", "nothing")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..report import percent
-from ..results import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, OnEvent, Row, Stage, Status
-from ..runner import run as run_workloads
+from ..report.console import percent
+from ..results.schema import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, OnEvent, Row, Stage, Status
+from ..runs.runner import run as run_workloads
 from .flexer_layers import BUDGET, HYBRID_BAR, MEMORY_BOUND, budget_in_words, compile_search, floor_cycles
 from .results import Result, Sheet
 

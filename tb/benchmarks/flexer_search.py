@@ -11,18 +11,19 @@ from os import sched_getaffinity
 
 import numpy as np
 
-from ...hw.config import ChipConfig, load
-from ...sched.budget import Budget
-from ...sched.flexer.layer import Layer
-from ...sched.flexer.playing import play
-from ...sched.flexer.policy import PAPER, Choice, Policy
-from ...sched.flexer.search import Found, bounds, search
-from ...sched.flexer.tiles import Tiles, viable
-from ...sched.loop_order.problem import Problem, pose
-from ...sched.workload.catalog import find
-from ...sched.workload.layers import ConvShape
-from ..build import OUTPUT
-from ..results import OnEvent, Stage
+from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.mapping.problem import Problem, pose
+from meshloom.sched.schedulers.budget import Budget
+from meshloom.sched.schedulers.flexer.layer import Layer
+from meshloom.sched.schedulers.flexer.playing import play
+from meshloom.sched.schedulers.flexer.policy import PAPER, Choice, Policy
+from meshloom.sched.schedulers.flexer.search import Found, bounds, search
+from meshloom.sched.schedulers.flexer.tiles import Tiles, viable
+from meshloom.sched.workload.catalog import find
+from meshloom.sched.workload.layers import ConvShape
+
+from ..build.builder import OUTPUT
+from ..results.schema import OnEvent, Stage
 from .flexer_layers import BUDGET, compile_search, same
 
 #: Table 2's priorities and memory policies beside the paper's own.

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from ...hw.config import ChipConfig, built_in_chips, load
-from ...hw.isa import Addend, Opcode, Unit
-from ...hw.timing import GemmShape, gemm_cycles, gemm_folds, gemm_occupancy, gemm_start
-from ...sched.program.program import Instruction, Program, next_tag, place
-from ..readout import Record
-from ..results import OnEvent, Stage
+from meshloom.hw.config import ChipConfig, built_in_chips, load
+from meshloom.hw.isa import Addend, Opcode, Unit
+from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_folds, gemm_occupancy, gemm_start
+from meshloom.sched.program.program import Instruction, Program, next_tag, place
+
+from ..devices.readout import Record
+from ..results.schema import OnEvent, Stage
 from . import BenchmarkError
 from .results import Result, Sheet
 
@@ -193,8 +194,8 @@ def spans(records: Sequence[Record]) -> list[tuple[int, int]]:
 
 def run(tell: OnEvent) -> Result:
     """Runs both programs on every built-in chip."""
-    from ..build import build
-    from ..device import Job, SimulatedDevice
+    from ..build.builder import build
+    from ..devices.simulated import Job, SimulatedDevice
 
     chips = [load(name) for name in built_in_chips()]
     rows, failures, failed = [], [], set()

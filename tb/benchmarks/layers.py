@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from ...hw.isa import Opcode
-from ..readout import Record
-from ..results import OnEvent, Row, Stage
+from meshloom.hw.isa import Opcode
+
+from ..devices.readout import Record
+from ..results.schema import OnEvent, Row, Stage
 
 #: Layers of fewer cycles take milliseconds: they run so many times, and the fastest run counts.
 SHORT_CYCLES, REPEATS = 20_000, 3
@@ -37,13 +38,15 @@ class Batch:
 
 def run_layers(names: Sequence[str], chip: str, tell: OnEvent, scheduler: str = "loop_order") -> Batch:
     """Runs layers one after another, nothing beside them, so that CPU times disturb each other as little as can be."""
-    from ...hw.config import load
-    from ...sched.workload.catalog import find
-    from .. import golden, runner  # the golden model's imports are no layer's cost
-    from ..build import build
-    from ..device import SimulatedDevice
+    from meshloom.hw.config import load
+    from meshloom.sched.workload.catalog import find
 
-    assert golden
+    from ..build.builder import build
+    from ..devices.simulated import SimulatedDevice
+    from ..golden import layer  # its imports are no layer's cost
+    from ..runs import runner
+
+    assert layer
     config = load(chip)
     tell(Stage(workload=config.name, what="building the simulator, unless it is cached"))
     device = SimulatedDevice(build(config), keep=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..report import CAUSES, percent
-from ..results import Event, OnEvent, Plan, Row, Status
-from ..sources import NetworkSource, pictures
+from ..inputs.sources import NetworkSource, pictures
+from ..report.console import CAUSES, percent
+from ..results.schema import Event, OnEvent, Plan, Row, Status
 from .results import Result, Sheet
 
 #: Networks on each chip; `all`: on every stored picture, otherwise on the first.
@@ -143,7 +143,7 @@ def _layers(row: Row) -> Sheet:
 
 def run(tell: OnEvent) -> Result:
     """Runs all networks, one chip after the other."""
-    from .. import runner
+    from ..runs import runner
 
     def pass_on(event: Event) -> None:
         if not isinstance(event, Plan):  # the plan of all chips has been told

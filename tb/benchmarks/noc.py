@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 
-from ..noc.area import BITS, DEPTH, router_area
-from ..noc.build import Mesh
-from ..noc.curves import FACTOR, PATIENCE, SAMPLE, WARMUP, Curve
-from ..noc.peers import DEPTH as PEER_DEPTH
-from ..noc.peers import PEERS, SPREAD, VCS, Peer
-from ..noc.traffic import TrafficError, load_point
-from ..results import OnEvent, Stage
+from ..devices.noc.build import Mesh
+from ..devices.noc.traffic import TrafficError, load_point
+from ..results.schema import OnEvent, Stage
 from . import BenchmarkError
+from .noc_area import BITS, DEPTH, router_area
+from .noc_curves import FACTOR, PATIENCE, SAMPLE, WARMUP, Curve
+from .noc_peers import DEPTH as PEER_DEPTH
+from .noc_peers import PEERS, SPREAD, VCS, Peer
 from .results import FOLDER, Result, Sheet
 
 POLICIES = {"same": "keeps its VC", "free": "any free VC"}
@@ -156,7 +156,7 @@ def area_sheet() -> Sheet:
 
 def run(tell: OnEvent) -> Result:
     """Measures everything; writes the plot beside the tables."""
-    from ..noc.plot import draw
+    from .noc_plot import draw
 
     curves = {(peer, policy): Curve(mesh(peer.side, policy), peer) for peer in PEERS for policy in POLICIES}
     rows, failures, failed = [], [], set()
@@ -179,12 +179,12 @@ def run(tell: OnEvent) -> Result:
     return Result(
         "noc",
         "The network by itself",
-        f"RTL of `VcMesh` in a bench of Verilog (`tb/noc/`): {VCS} VCs of {PEER_DEPTH} flits, XY, Bernoulli injection, "
-        f"source queues without bound; {WARMUP:,} cycles of warm-up, packets of {SAMPLE:,} cycles, then waiting for "
-        "them all under load; every flit of every run is checked. Peers: BookSim 2 at the same settings "
-        "(`tb/noc/peers.py`), with a router of two cycles (C2) and one of four (A4). *Zero load*: mean packet latency "
-        "from creation to the last flit's arrival, in cycles: routers + flits, for the peers 2 + 3 and 2 + 5 times the "
-        f"routers. *Saturation*: offered flits per node and cycle at which it reaches {FACTOR} times that. *At C2's "
+        f"RTL of `VcMesh` in a bench of Verilog (`tb/devices/noc/`): {VCS} VCs of {PEER_DEPTH} flits, XY, Bernoulli "
+        f"injection, source queues without bound; {WARMUP:,} cycles of warm-up, packets of {SAMPLE:,} cycles, then "
+        "waiting for them all under load; every flit of every run is checked. Peers: BookSim 2 at the same settings "
+        "(`tb/benchmarks/noc_peers.py`), with a router of two cycles (C2) and one of four (A4). *Zero load*: mean packet "
+        "latency from creation to the last flit's arrival, in cycles: routers + flits, for the peers 2 + 3 "
+        f"and 2 + 5 times the routers. *Saturation*: offered flits per node and cycle at which it reaches {FACTOR} times that. *At C2's "
         f"{FACTOR}x*: the load at which our latency reaches {FACTOR} times C2's zero load, the same number of cycles. "
         "*Accepted at 1*: throughput when each node offers a flit in every cycle. *Keeps its VC*: ordered per source, "
         "destination and VC. Bars: zero load not above C2's; saturation not below C2's nor A4's at equal latency, nor, "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ..report import percent
-from ..results import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, Event, OnEvent, Plan, Row, Status, summarise
+from ..report.console import percent
+from ..results.schema import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, Event, OnEvent, Plan, Row, Status, summarise
 from .results import Result, Sheet
 
 CHIPS = ("quad16", "quad8", "pe12x14", "tiny")
@@ -28,7 +28,7 @@ _COLUMNS = (
 
 def layers(chip: str) -> list[str]:
     """Names of the regression's layers that run on a chip."""
-    from ...sched.workload.catalog import regression
+    from meshloom.sched.workload.catalog import regression
 
     return [layer.name for layer in regression() if chip != SMALL_CHIP or layer.shape.macs <= SMALL_MACS]
 
@@ -60,7 +60,7 @@ def sheet(chip: str, rows: Sequence[Row]) -> Sheet:
 
 def run(tell: OnEvent) -> Result:
     """Runs the regression on every chip."""
-    from .. import runner
+    from ..runs import runner
 
     def pass_on(event: Event) -> None:
         if not isinstance(event, Plan):  # the plan of all chips has been told

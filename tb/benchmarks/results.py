@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ...sched import cache
-from ..build import ROOT
-from ..narrow import show
-from ..results import environment, write_atomically
+from meshloom.sched.store import cache
+
+from ..build.builder import ROOT
+from ..report.narrow import show
+from ..results.schema import environment, write_atomically
 
 #: Pages belong to the repository; those of an installed package to the folder that it runs in.
 FOLDER = ROOT / "docs" / "results" if cache.checkout() else Path("sim_build", "bench")

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...sched.workload.layers import ConvShape
-from ..build import OUTPUT
-from ..results import OnEvent, Plan, Stage
+from meshloom.sched.workload.layers import ConvShape
+
+from ..build.builder import OUTPUT
+from ..results.schema import OnEvent, Plan, Stage
 from . import BenchmarkError
 from .layers import Ran, run_layers
 from .results import Result, Sheet
@@ -109,8 +110,8 @@ def line(ran: Ran, theirs: Theirs, missed: Sequence[str]) -> tuple[str, ...]:
 
 def run(tell: OnEvent) -> Result:
     """Runs every layer on both. Raises BenchmarkError when SCALE-Sim cannot be installed or fails."""
-    from ...hw.config import load
-    from ...sched.workload.catalog import find
+    from meshloom.hw.config import load
+    from meshloom.sched.workload.catalog import find
 
     tell(Plan(rows=len(LAYERS) * len(CHIPS)))
     python = install(tell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..results import OnEvent, Plan, Row, environment
+from ..results.schema import OnEvent, Plan, Row, environment
 from . import timeline
 from .layers import run_layers
 from .results import Result, Sheet

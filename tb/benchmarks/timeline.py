@@ -17,10 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from meshloom.hw.config import load
-from meshloom.sched import native
-from meshloom.sched.schedule import Schedule
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.model import native
 
-from ..results import OnEvent, Stage
+from ..results.schema import OnEvent, Stage
 from . import BenchmarkError
 from .results import Result, Sheet
 
@@ -57,8 +57,8 @@ class Played:
 
 def play(chip_name: str, path: Path) -> Played:
     """Plays the schedule in a file, in this process."""
+    from meshloom.sched.lowering.semaphores.lower import lower
     from meshloom.sched.model.timeline import play
-    from meshloom.sched.program.lower import lower
 
     chip = load(chip_name)
     program = lower(Schedule.model_validate_json(path.read_text()), chip)
@@ -85,7 +85,7 @@ def missed(cases: Sequence[tuple[str, str]], pairs: Sequence[tuple[Played, Playe
 
 def measure(tell: OnEvent) -> tuple[Sheet, list[str]]:
     """The table, and the bars that were missed. Raises BenchmarkError where the model cannot be compiled."""
-    from meshloom.sched.scheduler import find as scheduler
+    from meshloom.sched.schedulers.registry import find as scheduler
     from meshloom.sched.workload.catalog import find
 
     tell(Stage(workload="timeline", what="compiling the model, unless it has been"))
@@ -143,7 +143,7 @@ def _apart(chip: str, path: Path, *, pure: bool) -> Played:
 
 def main() -> None:
     """Prints the table; with the name of a chip and a file: one measurement, for `_apart`."""
-    from ..report import Reporter, console
+    from ..report.console import Reporter, console
     from .results import print_result
 
     if len(sys.argv) > 1:

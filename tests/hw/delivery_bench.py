@@ -1,7 +1,7 @@
 """Feeds a `Delivery` as a router with virtual channels does, and says in each cycle what its contract allows.
 
-`Contract` is the docstring of `hw/noc/delivery.py` in plain Python, cycle by cycle: whose turn it is, what moves, what
-is written, told and recorded. `compare` runs both on the same traffic; they must agree in every cycle.
+`Contract` is the docstring of `hw/noc/data_receiver.py` in plain Python, cycle by cycle: whose turn it is, what moves,
+what is written, told and recorded. `compare` runs both on the same traffic; they must agree in every cycle.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from meshloom.hw.isa import (
     split_address,
     with_parity,
 )
-from meshloom.hw.noc.delivery import INBOX, RECORDS, Delivery
+from meshloom.hw.noc.data_receiver import INBOX, RECORDS, Delivery
 
 from .unit_bench import Mood, Sink, always, faults_of, fields, simulate
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
-from meshloom.hw.control.signatures import Issue, Request, SemPost
 from meshloom.hw.isa import (
     ARRIVAL,
     DATA_HEAD,
@@ -21,6 +20,7 @@ from meshloom.hw.isa import (
     split_address,
 )
 from meshloom.hw.memory.mover import Mover
+from meshloom.hw.signatures import Issue, Request, SemPost
 
 from .unit_bench import Mood, Sink, Source, always, bits, faults_of, fields, simulate
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.isa import ARRIVAL, DATA_HEAD, FETCH_TAG, Cause, Opcode, Region, Unit, address
-from meshloom.hw.noc.delivery import RECORDS
+from meshloom.hw.noc.data_receiver import RECORDS
 
 from .delivery_bench import Packet, chip, deliver, random_packet, replay, steady
 

@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from meshloom.hw.config import (
-    ChipConfig,
-    ConfigError,
-    TileKind,
-    built_in_chips,
-    load,
-    tile_address,
-    tile_position,
-)
+from meshloom.hw.config import ChipConfig, ConfigError, TileKind, built_in_chips, load, tile_address, tile_position
 from meshloom.hw.isa import data_flit_bits
 
 GOOD = """

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.control.signatures import Standing
 from meshloom.hw.isa import Cause, Region, Waits, address
-from meshloom.hw.noc.delivery import Delivery
+from meshloom.hw.noc.data_receiver import Delivery
+from meshloom.hw.signatures import Standing
 
 from .delivery_bench import DEPTHS, INBOX, Delivered, Packet, chip, deliver, random_packet, replay, steady
 from .unit_bench import Sink, fields, simulate

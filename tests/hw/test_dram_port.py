@@ -22,11 +22,11 @@ from amaranth.hdl import Shape
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge
 
+from meshloom.hw.axi import AXI4, AXI4Lite
 from meshloom.hw.config import load
-from meshloom.hw.memory.axi import AXI4, AXI4Lite
 from meshloom.hw.memory.dram_port import ADDRESS_BITS, OUTSTANDING, DramPort
 
-MODEL = Path(__file__).resolve().parents[2] / "tb" / "verilog" / "dram_model.v"
+MODEL = Path(__file__).resolve().parents[2] / "tb" / "build" / "verilog" / "dram_model.v"
 #: Name to width factors of the streams: a fixed number of bits, or 0 for a word.
 STREAMS_IN = {"read_run": 31, "write_head": 46, "write_data": 0}
 STREAMS_OUT = {"read_data": 0, "written": 15}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from meshloom.hw.axi import Response
 from meshloom.hw.config import load
-from meshloom.hw.memory.axi import Response
 from meshloom.hw.memory.dram_port import RUN, WRITE_HEAD, DramPort
 
 from .delivery_bench import steady

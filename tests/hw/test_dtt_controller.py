@@ -11,11 +11,11 @@ import pytest
 from amaranth.sim import Simulator
 
 from meshloom.hw.config import MOST_POINTS, ChipConfig
-from meshloom.hw.control.signatures import Issue, Request
 from meshloom.hw.dtt.controller import Controller
 from meshloom.hw.dtt.route_builder import RouteBuilder
 from meshloom.hw.isa import INSTRUCTIONS, TRACE, WAY, Cause, Opcode, Unit, route_field
-from meshloom.hw.noc.routes import RouteError, dimension_ordered, encode
+from meshloom.hw.routes import RouteError, dimension_ordered, encode
+from meshloom.hw.signatures import Issue, Request
 
 from .unit_bench import Mood, Sink, Source, always, bits, faults_of, fields, simulate, sometimes
 

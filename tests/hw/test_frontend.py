@@ -12,7 +12,6 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.control.frontend import RING_REGION, FrontEnd
-from meshloom.hw.control.signatures import Issue, Request, SemPost, Standing
 from meshloom.hw.isa import (
     ACCEPTS,
     FETCH_TAG,
@@ -27,6 +26,7 @@ from meshloom.hw.isa import (
     address,
     encode,
 )
+from meshloom.hw.signatures import Issue, Request, SemPost, Standing
 
 from .unit_bench import Mood, Sink, Source, Strobe, always, faults_of, fields, never, simulate, sometimes
 

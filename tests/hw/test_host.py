@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.control.host import ID_VALUE, HostPort, Register
-from meshloom.hw.control.reporter import most_reports
+from meshloom.hw.host_link.host import ID_VALUE, HostPort, Register
+from meshloom.hw.host_link.reporter import most_reports
 from meshloom.hw.isa import INSTRUCTIONS, POST, STATE, Cause, Opcode, Part, Unit, Waits
 
 from .unit_bench import Mood, always, never, simulate, sometimes

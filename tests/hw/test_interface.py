@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
-from meshloom.hw.control.signatures import Request, Standing
 from meshloom.hw.isa import (
     DATA_HEAD,
     INSTRUCTIONS,
@@ -25,8 +24,9 @@ from meshloom.hw.isa import (
     split_address,
     with_parity,
 )
-from meshloom.hw.noc.delivery import Delivery
+from meshloom.hw.noc.data_receiver import Delivery
 from meshloom.hw.noc.interface import RequestSender, RequestTaker
+from meshloom.hw.signatures import Request, Standing
 
 from .unit_bench import (
     Mood,

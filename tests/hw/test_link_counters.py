@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from amaranth.hdl import Cat, Value
 
-from meshloom.hw.noc.link_counters import OUTPUTS, LinkCounters, link_counts
-from meshloom.hw.noc.routes import ports_at
-from meshloom.hw.noc.vc_link import Plane
-from meshloom.hw.noc.vc_mesh import VcMesh
+from meshloom.hw.link_counters import OUTPUTS, LinkCounters, link_counts
+from meshloom.hw.noc.link import Plane
+from meshloom.hw.noc.mesh import VcMesh
+from meshloom.hw.routes import ports_at
 
 from .unit_bench import simulate
 from .vc_traffic import run

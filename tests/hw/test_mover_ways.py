@@ -10,7 +10,7 @@ import pytest
 
 from meshloom.hw.config import MOST_HOPS, ChipConfig, TileKind
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, WAY, Cause, Opcode, Region, Unit, address
-from meshloom.hw.noc.routes import Turn, encode
+from meshloom.hw.routes import Turn, encode
 
 from .mover_bench import HERE, MOVE, Outcome, check_words, chip, move, packet_sizes, random_move, run
 from .unit_bench import sometimes

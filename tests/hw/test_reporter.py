@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import TileKind, load
-from meshloom.hw.control.reporter import Reporter, most_reports, parts_of, report_cycles
-from meshloom.hw.control.signatures import FaultReport, Standing
+from meshloom.hw.host_link.reporter import Reporter, most_reports, parts_of, report_cycles
 from meshloom.hw.isa import POST, STATE, Cause, Part, Unit, Waits
+from meshloom.hw.signatures import FaultReport, Standing
 
 from .unit_bench import Mood, Sink, always, bits, never, simulate, sometimes
 

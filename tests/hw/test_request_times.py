@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.control.signatures import Request, Standing
 from meshloom.hw.isa import INSTRUCTIONS, REQUEST_HEAD, WAY, Cause, Opcode, Waits
 from meshloom.hw.noc.interface import RequestTaker
+from meshloom.hw.signatures import Request, Standing
 
 from .unit_bench import Mood, Sink, Strobe, always, back_to_back, bits, faults_of, fields, simulate, sometimes
 

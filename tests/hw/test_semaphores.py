@@ -10,8 +10,8 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 
 from meshloom.hw.control.semaphores import LIMIT, Semaphores
-from meshloom.hw.control.signatures import SemPost
 from meshloom.hw.isa import Cause
+from meshloom.hw.signatures import SemPost
 
 from .unit_bench import Mood, Source, Strobe, always, back_to_back, bits, faults_of, never, simulate, sometimes
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import tile_address
-from meshloom.hw.noc.routes import LOCAL, RouteField, Turn
-from meshloom.hw.noc.vc_link import Plane
-from meshloom.hw.noc.vc_router import VcRouter
+from meshloom.hw.noc.link import Plane
+from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.routes import LOCAL, RouteField, Turn
 
 from .vc_traffic import Traffic, packets, run_router
 

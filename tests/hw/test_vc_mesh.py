@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import tile_address, tile_position
-from meshloom.hw.noc.routes import RouteField, Turn, dimension_ordered, encode
-from meshloom.hw.noc.vc_link import Plane
-from meshloom.hw.noc.vc_mesh import VcMesh
+from meshloom.hw.noc.link import Plane
+from meshloom.hw.noc.mesh import VcMesh
+from meshloom.hw.routes import RouteField, Turn, dimension_ordered, encode
 from meshloom.hw.timing import noc_arrival
 
 from .flit_traffic import moody

@@ -14,9 +14,9 @@ from amaranth.lib import stream, wiring
 from amaranth.sim import Simulator
 
 from meshloom.hw.config import tile_address
-from meshloom.hw.noc.routes import LOCAL, RouteField
-from meshloom.hw.noc.vc_link import Flit, Link, Plane, VcFlit
-from meshloom.hw.noc.vc_router import VcRouter
+from meshloom.hw.noc.link import Flit, Link, Plane, VcFlit
+from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.routes import LOCAL, RouteField
 
 from .flit_traffic import moody
 from .vc_traffic import KINDS, Traffic, packets, run, run_router

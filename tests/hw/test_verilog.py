@@ -15,8 +15,8 @@ from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAcc
 
 from meshloom.hw import verilog as emission
 from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.control.host import Register
 from meshloom.hw.core.array import SystolicArray
+from meshloom.hw.host_link.host import Register
 
 CHIP = load("tiny")
 MODULE = re.compile(r"^module (\S+?)\((.*?)\);\n(.*?)^endmodule$", re.MULTILINE | re.DOTALL)

@@ -10,8 +10,8 @@ from typing import Any
 from amaranth.hdl import Cat
 from amaranth.sim import Simulator
 
-from meshloom.hw.noc.vc_mesh import VcMesh
-from meshloom.hw.noc.vc_router import VcRouter
+from meshloom.hw.noc.mesh import VcMesh
+from meshloom.hw.noc.router import VcRouter
 
 #: Packets (lists of flit data) that one sender has for each of its virtual channels.
 Sends = Mapping[int, Sequence[Sequence[int]]]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from meshloom.hw.isa import Opcode, Region
-from meshloom.sched.functional import Memories, execute_one
+from meshloom.sched.ir.functional import Memories, execute_one
+from meshloom.sched.ir.schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Move, Span, Vec
 from meshloom.sched.program.program import Instruction, Program, from_words
-from meshloom.sched.program.ways import Way, way_of
-from meshloom.sched.schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Move, Span, Vec
+from meshloom.sched.program.routes import Way, way_of
 
 
 class Failure(AssertionError):

@@ -8,7 +8,7 @@ from random import Random
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS
 from meshloom.sched.program.program import Instruction, Program
-from meshloom.sched.program.random_programs import random_program, with_fire_times
+from meshloom.tb.verify.random_programs import random_program, with_fire_times
 
 
 def timed(seed: int, chip: ChipConfig) -> Program:

@@ -9,9 +9,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from meshloom.sched.onnx.runtime import run, session
-from meshloom.sched.onnx.writer import flip, to_onnx, unflip
 from meshloom.sched.workload.graph import Graph
+from meshloom.sched.workload.onnx.runtime import run, session
+from meshloom.sched.workload.onnx.writer import flip, to_onnx, unflip
 
 
 class FloatModel:

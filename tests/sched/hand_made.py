@@ -6,7 +6,7 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import Opcode, Region, Unit, address
-from meshloom.sched.program.check import CheckError, check
+from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.program.program import Instruction, Program, ProgramError, place
 
 TINY = load("tiny")

@@ -10,7 +10,7 @@ from random import Random
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, split_address
-from meshloom.sched.program.accesses import gemm_accesses, vec_accesses
+from meshloom.sched.checker.accesses import gemm_accesses, vec_accesses
 from meshloom.sched.program.program import Instruction, Program
 
 Word = tuple[int, int, int]  # tile, region, offset

@@ -12,10 +12,10 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from meshloom.sched.onnx import folding, lowering
-from meshloom.sched.onnx.errors import node_name
-from meshloom.sched.onnx.load import attributes
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.onnx import folding, lowering
+from meshloom.sched.workload.onnx.errors import node_name
+from meshloom.sched.workload.onnx.load import attributes
 
 Read = set[tuple[str, str]]
 

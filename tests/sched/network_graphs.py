@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import OFFSET_BITS, Region
-from meshloom.sched import functional
-from meshloom.sched.network.scheduler import NetworkSchedule
-from meshloom.sched.network.stages import words
-from meshloom.sched.schedule import Gemm, Operation, Tensor, Vec, writes
+from meshloom.sched.ir import functional
+from meshloom.sched.ir.schedule import Gemm, Operation, Tensor, Vec, writes
+from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
+from meshloom.sched.schedulers.network.stages import words
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
-from meshloom.tb.observe import REGIONS, Mismatch, Observed, Words, Written, compare_values, values
+from meshloom.tb.devices.observe import REGIONS, Mismatch, Observed, Words, Written, compare_values, values
 
 Arrays = dict[str, NDArray[np.int8]]
 POINT = Window()

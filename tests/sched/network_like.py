@@ -6,7 +6,7 @@ from random import Random
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Addend, Region, VectorOp, address
-from meshloom.sched.schedule import Gemm, Move, Operation, Span, Vec
+from meshloom.sched.ir.schedule import Gemm, Move, Operation, Span, Vec
 
 _SPM_WORDS = 320
 _ACC_WORDS = 34

@@ -9,13 +9,13 @@ import numpy as np
 
 from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig
 from meshloom.hw.isa import Region, VectorOp, address
-from meshloom.sched.functional import Memories, execute
-from meshloom.sched.program.circles import Roads
+from meshloom.sched.checker.channel_dependences import Roads
+from meshloom.sched.ir.functional import Memories, execute
+from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
+from meshloom.sched.ir.validation import validate
 from meshloom.sched.program.program import Program
-from meshloom.sched.program.random_programs import random_path
-from meshloom.sched.program.ways import Way
-from meshloom.sched.schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
-from meshloom.sched.validation import validate
+from meshloom.sched.program.routes import Way
+from meshloom.tb.verify.random_programs import random_path
 
 from .any_order import Interleaver
 

@@ -8,14 +8,14 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import Opcode
-from meshloom.hw.noc.routes import dimension_ordered
-from meshloom.sched.ahead.compile import Ahead, compile_ahead
-from meshloom.sched.ahead.orders import rebuilt, way_points
-from meshloom.sched.ahead.prove import ProofError, prove
-from meshloom.sched.dtt.hardware import DttError
+from meshloom.hw.routes import dimension_ordered
+from meshloom.sched.ir.schedule import Move, Schedule
+from meshloom.sched.lowering.timed.compile import Ahead, compile_ahead
+from meshloom.sched.lowering.timed.orders import rebuilt, way_points
+from meshloom.sched.lowering.timed.prove import ProofError, prove
 from meshloom.sched.program.program import Instruction, Program
-from meshloom.sched.schedule import Move, Schedule
-from meshloom.sched.scheduler import find as scheduler
+from meshloom.sched.routing.hardware import DttError
+from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 
 CHIP = load("ahead8")

@@ -10,17 +10,17 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region, Unit, address
-from meshloom.sched.ahead.check import check_ahead
-from meshloom.sched.ahead.compile import compile_ahead
-from meshloom.sched.ahead.prove import ProofError
+from meshloom.sched.checker.check import CheckError, check
+from meshloom.sched.ir.schedule import Execution, Move, Schedule, Span
+from meshloom.sched.lowering.programs import check_program
+from meshloom.sched.lowering.timed.check import check_ahead
+from meshloom.sched.lowering.timed.compile import compile_ahead
+from meshloom.sched.lowering.timed.prove import ProofError
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program import image
-from meshloom.sched.program.check import CheckError, check
 from meshloom.sched.program.disasm import listing
 from meshloom.sched.program.program import Instruction, Program, Stream
-from meshloom.sched.programs import check_program
-from meshloom.sched.schedule import Execution, Move, Schedule, Span
-from meshloom.sched.scheduler import find as scheduler
+from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 
 #: Small, with a ring that the longer programs do not fit into: they bring their own code.

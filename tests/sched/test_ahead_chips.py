@@ -10,15 +10,15 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode, Region, Unit, address
-from meshloom.sched.ahead import dram_train
-from meshloom.sched.ahead.boot import boot_of
-from meshloom.sched.ahead.compile import Ahead, compile_ahead
-from meshloom.sched.ahead.prove import arrivals, prove
-from meshloom.sched.dtt.hardware import TimingFault
+from meshloom.sched.ir.schedule import Move, Span
+from meshloom.sched.lowering.timed import dram_train
+from meshloom.sched.lowering.timed.boot import boot_of
+from meshloom.sched.lowering.timed.compile import Ahead, compile_ahead
+from meshloom.sched.lowering.timed.prove import arrivals, prove
 from meshloom.sched.model.timeline import Machine, play
 from meshloom.sched.program.program import Instruction, Program, Stream
-from meshloom.sched.schedule import Move, Span
-from meshloom.sched.scheduler import find as scheduler
+from meshloom.sched.routing.hardware import TimingFault
+from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 
 from .random_schedules import random_operations, schedule_of
@@ -172,7 +172,7 @@ def _sleeper(chip: ChipConfig, count: int) -> Program:
 
 def test_what_has_no_plan_is_refused_with_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two attempts find no plan where MOVEs hold each other up; who is told names one of them."""
-    monkeypatch.setattr("meshloom.sched.ahead.compile._ATTEMPTS", 2)
+    monkeypatch.setattr("meshloom.sched.lowering.timed.compile._ATTEMPTS", 2)
     chip = chip_of(PLANS[2], 4, 1000)
     with pytest.raises(TimingFault) as error:
         compile_ahead(schedule_of(loads(chip), chip), chip)

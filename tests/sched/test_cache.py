@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.sched import cache, native
+from meshloom.sched.model import native
+from meshloom.sched.store import cache
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,8 +61,8 @@ def test_a_folder_that_cannot_be_written_is_none(monkeypatch: pytest.MonkeyPatch
 def test_everything_lies_below_it(tmp_path: Path) -> None:
     """Simulators, schedules, runs and what numba compiles, in a process with the variable set."""
     code = (
-        "from pathlib import Path\nfrom meshloom.sched.dtt.compiled import _folder\n"
-        "from meshloom.tb.build import OUTPUT\n"
+        "from pathlib import Path\nfrom meshloom.sched.routing.compiled import _folder\n"
+        "from meshloom.tb.build.builder import OUTPUT\n"
         "print(OUTPUT, _folder(Path('x')), sep='\\n')"
     )
     variables = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}

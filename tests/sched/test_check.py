@@ -9,9 +9,9 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit
-from meshloom.sched.program.check import CheckError, check
+from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.program.program import Instruction, Program
-from meshloom.sched.program.random_programs import random_program
+from meshloom.tb.verify.random_programs import random_program
 
 from .hand_made import (
     CORE,

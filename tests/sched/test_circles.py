@@ -10,13 +10,13 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, tile_address
 from meshloom.hw.isa import Opcode, Region, Unit, address
-from meshloom.hw.noc.routes import dimension_ordered
+from meshloom.hw.routes import dimension_ordered
+from meshloom.sched.checker.channel_dependences import Roads, channels_of
+from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.model.timeline import ModelError, play
-from meshloom.sched.program.check import CheckError, check
-from meshloom.sched.program.circles import Roads, channels_of
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.program.random_programs import random_path
-from meshloom.sched.program.ways import Way, route_fields
+from meshloom.sched.program.routes import Way, route_fields
+from meshloom.tb.verify.random_programs import random_path
 
 #: A square of tiles, clockwise, and the ways of two links each round it.
 SQUARE = (0x01, 0x02, 0x12, 0x11)

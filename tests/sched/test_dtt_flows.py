@@ -11,21 +11,21 @@ from math import ceil
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.noc.routes import dimension_ordered
+from meshloom.hw.routes import dimension_ordered
 from meshloom.hw.timing import GemmShape, gemm_occupancy
-from meshloom.sched.dtt.check import problems
-from meshloom.sched.dtt.hardware import DttError
-from meshloom.sched.dtt.layers import cut, flits_of, layer_program
-from meshloom.sched.dtt.mesh import OPERAND_A, OPERAND_B, Mesh, mesh_of
-from meshloom.sched.dtt.placing import cached, first
-from meshloom.sched.dtt.plan import Plan, Settings
-from meshloom.sched.dtt.planner import plan
-from meshloom.sched.dtt.program import Page, Program, Task
-from meshloom.sched.dtt.pulled import REQUEST_CYCLES, REQUEST_FLITS, pull
-from meshloom.sched.dtt.synthetic import random_program, without_deadlines
-from meshloom.sched.dtt.waypoints import CYCLE_BITS, Between, compress, rebuild
-from meshloom.sched.dtt.yardstick import compare
-from meshloom.sched.loop_order.problem import pose
+from meshloom.sched.mapping.problem import pose
+from meshloom.sched.papers.dtt.demand_model import REQUEST_CYCLES, REQUEST_FLITS, pull
+from meshloom.sched.papers.dtt.layers import cut, flits_of, layer_program
+from meshloom.sched.papers.dtt.placing import cached, first
+from meshloom.sched.papers.dtt.reference_search import compare
+from meshloom.sched.papers.dtt.synthetic import random_program, without_deadlines
+from meshloom.sched.routing.check import problems
+from meshloom.sched.routing.hardware import DttError
+from meshloom.sched.routing.mesh import OPERAND_A, OPERAND_B, Mesh, mesh_of
+from meshloom.sched.routing.plan import Plan, Settings
+from meshloom.sched.routing.planner import plan
+from meshloom.sched.routing.program import Page, Program, Task
+from meshloom.sched.routing.waypoints import CYCLE_BITS, Between, compress, rebuild
 from meshloom.sched.workload.catalog import find
 
 # -- way-points -------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_layers_that_do_not_fit_are_refused() -> None:
 
 def test_nothing_is_compiled_or_slow_before_it_is_needed() -> None:
     names = ("planner", "pulled", "waypoints", "yardstick", "layers", "schedule", "reduction", "check")
-    code = "".join(f"import meshloom.sched.dtt.{name}\n" for name in names)
+    code = "".join(f"import meshloom.sched.routing.{name}\n" for name in names)
     code += "import sys; print([name for name in ('numba', 'networkx') if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import built_in_chips, load
-from meshloom.sched.dtt import examples, routing
-from meshloom.sched.dtt.hardware import Actor, DttError, Hardware, TimingFault
-from meshloom.sched.dtt.mesh import hardware_of
-from meshloom.sched.dtt.placing import DOT, Operation, cached, dot_product, first, first_best_fit
-from meshloom.sched.dtt.reduction import Reduction, ReductionPlan, reduce
-from meshloom.sched.dtt.routing import Movement, Router
-from meshloom.sched.dtt.schedule import Outcome, plan
+from meshloom.sched.papers.dtt import examples, routing
+from meshloom.sched.papers.dtt.placing import DOT, Operation, cached, dot_product, first, first_best_fit
+from meshloom.sched.papers.dtt.reduction import Reduction, ReductionPlan, reduce
+from meshloom.sched.papers.dtt.routing import Movement, Router
+from meshloom.sched.papers.dtt.schedule import Outcome, plan
+from meshloom.sched.routing.hardware import Actor, DttError, Hardware, TimingFault
+from meshloom.sched.routing.mesh import hardware_of
 
 #: Table IV as printed but for one misprint: datum 4 goes to PE_1_input; the wire to PE_0_input carries datum 3 then.
 TABLE_IV = """

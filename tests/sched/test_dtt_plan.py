@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshloom.hw.config import tile_address
-from meshloom.hw.noc.routes import decode
+from meshloom.hw.routes import decode
 from meshloom.hw.timing import noc_arrival
-from meshloom.sched.dtt.check import problems
-from meshloom.sched.dtt.hardware import DttError, TimingFault
-from meshloom.sched.dtt.mesh import Mesh
-from meshloom.sched.dtt.plan import Carry, Plan, Settings
-from meshloom.sched.dtt.planner import Planner, plan
-from meshloom.sched.dtt.program import Page, Program, Task
-from meshloom.sched.dtt.synthetic import random_program, without_deadlines
+from meshloom.sched.papers.dtt.synthetic import random_program, without_deadlines
+from meshloom.sched.routing.check import problems
+from meshloom.sched.routing.hardware import DttError, TimingFault
+from meshloom.sched.routing.mesh import Mesh
+from meshloom.sched.routing.plan import Carry, Plan, Settings
+from meshloom.sched.routing.planner import Planner, plan
+from meshloom.sched.routing.program import Page, Program, Task
 
 # -- against brute force ----------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from typing import Any
 import networkx
 import pytest
 
-from meshloom.sched.dtt.hardware import Hardware, TimingFault
-from meshloom.sched.dtt.routing import Router
+from meshloom.sched.papers.dtt.routing import Router
+from meshloom.sched.routing.hardware import Hardware, TimingFault
 
 CYCLES = 14
 

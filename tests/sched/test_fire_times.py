@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from meshloom.hw.config import load
+from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.model.frontend import LateError
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.check import CheckError, check
 from meshloom.sched.program.program import Instruction, Program
-from meshloom.sched.program.random_programs import random_program
+from meshloom.tb.verify.random_programs import random_program
 
 from .damaged import damaged, timed
 

@@ -8,14 +8,19 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig, CoreConfig, load
-from meshloom.sched import scheduler
-from meshloom.sched.budget import Budget
-from meshloom.sched.flexer import layer as layers
-from meshloom.sched.flexer.judge import dram_words
-from meshloom.sched.flexer.layer import Layer
-from meshloom.sched.flexer.order import AHEAD, Orderer
-from meshloom.sched.flexer.playing import play
-from meshloom.sched.flexer.policy import (
+from meshloom.sched.checker.check import check
+from meshloom.sched.ir.functional import run
+from meshloom.sched.ir.schedule import Gemm, Move, Schedule
+from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.mapping.problem import DoesNotFit, pose
+from meshloom.sched.schedulers import registry
+from meshloom.sched.schedulers.budget import Budget
+from meshloom.sched.schedulers.flexer import layer as layers
+from meshloom.sched.schedulers.flexer.judge import dram_words
+from meshloom.sched.schedulers.flexer.layer import Layer
+from meshloom.sched.schedulers.flexer.order import AHEAD, Orderer
+from meshloom.sched.schedulers.flexer.playing import play
+from meshloom.sched.schedulers.flexer.policy import (
     MEMORIES,
     PAPER,
     PAPER_STATIC,
@@ -25,17 +30,12 @@ from meshloom.sched.flexer.policy import (
     Policy,
     PolicyError,
 )
-from meshloom.sched.flexer.search import _Search
-from meshloom.sched.flexer.state import DROP, GIVE, LOAD, NEXT, ORDERS, RUN, STORE
-from meshloom.sched.flexer.tiles import Tiles, Tiling, steps, viable
-from meshloom.sched.functional import run
-from meshloom.sched.loop_order.problem import DoesNotFit, pose
-from meshloom.sched.program.check import check
-from meshloom.sched.program.lower import lower
-from meshloom.sched.schedule import Gemm, Move, Schedule
+from meshloom.sched.schedulers.flexer.search import _Search
+from meshloom.sched.schedulers.flexer.state import DROP, GIVE, LOAD, NEXT, ORDERS, RUN, STORE
+from meshloom.sched.schedulers.flexer.tiles import Tiles, Tiling, steps, viable
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
-from meshloom.tb.golden import golden
+from meshloom.tb.golden.layer import golden
 
 SHAPES = (
     "conv:12x12x40-40,k3,p1,relu",
@@ -153,7 +153,7 @@ def test_schedulers(name: str, chip_name: str, tmp_path: Path, monkeypatch: pyte
     """Every scheduler on four cores and on one; found again from the folder, without another search."""
     chip, shape = load(chip_name), parse("conv:6x6x20-20,k3,p1,relu")
     data = random_data(shape)
-    made = scheduler.find(name, tmp_path)(shape, chip, data.scale)
+    made = registry.find(name, tmp_path)(shape, chip, data.scale)
     assert made.scheduler == name
     assert made.predicted is not None
     proven(made, chip, shape.name)
@@ -162,13 +162,13 @@ def test_schedulers(name: str, chip_name: str, tmp_path: Path, monkeypatch: pyte
         raise AssertionError("searched again")
 
     monkeypatch.setattr(layers, "search", no_search)
-    again = scheduler.find(name, tmp_path)(shape, chip, data.scale)
+    again = registry.find(name, tmp_path)(shape, chip, data.scale)
     assert again.operations == made.operations
 
 
 def test_hybrid_is_never_worse(tmp_path: Path) -> None:
     """Than any of the static orders and the paper's, by the model."""
-    from meshloom.sched.flexer.scheduler import candidates, hybrid
+    from meshloom.sched.schedulers.flexer.scheduler import candidates, hybrid
 
     chip = load("quad8")
     layer = Layer(SMALL, chip, 1000, tmp_path)
@@ -192,7 +192,7 @@ def test_a_layer_that_does_not_fit(change: dict[str, object], message: str) -> N
     """One clear error that names the memory."""
     chip = ChipConfig.model_validate(load("tiny").model_dump() | {"name": "odd"} | change)
     with pytest.raises(DoesNotFit, match=message):
-        scheduler.find("flexer")(parse("conv:6x6x20-20,k3,p1"), chip, 1000)
+        registry.find("flexer")(parse("conv:6x6x20-20,k3,p1"), chip, 1000)
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_a_layer_that_does_not_fit(change: dict[str, object], message: str) -> N
     ],
 )
 def test_scheduler_names(name: str, message: str) -> None:
-    with pytest.raises(scheduler.SchedulerError, match=message):
-        scheduler.find(name)
+    with pytest.raises(registry.SchedulerError, match=message):
+        registry.find(name)
 
 
 @pytest.mark.parametrize(
@@ -234,9 +234,9 @@ def test_options_travel_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def flexer(shape: object, chip: object, folder: object, budget: object, **options: object) -> None:
         given.update(options, folder=folder, budget=budget)
 
-    monkeypatch.setattr("meshloom.sched.flexer.scheduler.flexer", flexer)
-    with pytest.raises(scheduler.SchedulerError, match="made a NoneType"):
-        scheduler.find("flexer:budget=3M,priority=min_spill")(parse("gemm:8x8x8"), load("tiny"))
+    monkeypatch.setattr("meshloom.sched.schedulers.flexer.scheduler.flexer", flexer)
+    with pytest.raises(registry.SchedulerError, match="made a NoneType"):
+        registry.find("flexer:budget=3M,priority=min_spill")(parse("gemm:8x8x8"), load("tiny"))
     assert given == {"folder": None, "budget": Budget(steps=3_000_000), "priority": "min_spill"}
 
 

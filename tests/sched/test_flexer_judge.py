@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import load
-from meshloom.sched.flexer import judge
-from meshloom.sched.flexer.judge import COMPARED, Judge
-from meshloom.sched.flexer.order import Orderer
-from meshloom.sched.flexer.policy import PAPER_STATIC, Choice
-from meshloom.sched.flexer.tiles import Tiling
-from meshloom.sched.model.predict import predict
-from meshloom.sched.schedule import Prediction
+from meshloom.sched.ir.schedule import Prediction
+from meshloom.sched.lowering.predict import predict
+from meshloom.sched.schedulers.flexer import judge
+from meshloom.sched.schedulers.flexer.judge import COMPARED, Judge
+from meshloom.sched.schedulers.flexer.order import Orderer
+from meshloom.sched.schedulers.flexer.policy import PAPER_STATIC, Choice
+from meshloom.sched.schedulers.flexer.tiles import Tiling
 from meshloom.sched.workload.shapes import parse
 
 

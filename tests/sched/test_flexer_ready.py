@@ -10,11 +10,11 @@ import pytest
 from filelock import FileLock
 
 from meshloom.hw.config import load
-from meshloom.sched.flexer import jit, ready
-from meshloom.sched.flexer import search as searching
-from meshloom.sched.flexer.policy import PAPER
-from meshloom.sched.flexer.search import Progress, search
-from meshloom.sched.loop_order.problem import pose
+from meshloom.sched.mapping.problem import pose
+from meshloom.sched.schedulers.flexer import jit, ready
+from meshloom.sched.schedulers.flexer import search as searching
+from meshloom.sched.schedulers.flexer.policy import PAPER
+from meshloom.sched.schedulers.flexer.search import Progress, search
 from meshloom.sched.workload.shapes import parse
 
 

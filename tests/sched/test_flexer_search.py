@@ -13,18 +13,18 @@ import pytest
 from pydantic import TypeAdapter
 
 from meshloom.hw.config import load
-from meshloom.sched import scheduler
-from meshloom.sched.budget import Budget, BudgetError
-from meshloom.sched.flexer import jit, machine
-from meshloom.sched.flexer import layer as layers
-from meshloom.sched.flexer import search as module
-from meshloom.sched.flexer.layer import Layer
-from meshloom.sched.flexer.playing import attempt, play
-from meshloom.sched.flexer.policy import OURS, PAPER, PAPER_STATIC, Choice, Policy, power
-from meshloom.sched.flexer.search import Partial, Progress, _Search, bounds, search
-from meshloom.sched.flexer.store import Store
-from meshloom.sched.flexer.tiles import Tiling, viable
-from meshloom.sched.loop_order.problem import pose
+from meshloom.sched.mapping.problem import pose
+from meshloom.sched.schedulers import registry
+from meshloom.sched.schedulers.budget import Budget, BudgetError
+from meshloom.sched.schedulers.flexer import jit, machine
+from meshloom.sched.schedulers.flexer import layer as layers
+from meshloom.sched.schedulers.flexer import search as module
+from meshloom.sched.schedulers.flexer.layer import Layer
+from meshloom.sched.schedulers.flexer.playing import attempt, play
+from meshloom.sched.schedulers.flexer.policy import OURS, PAPER, PAPER_STATIC, Choice, Policy, power
+from meshloom.sched.schedulers.flexer.search import Partial, Progress, _Search, bounds, search
+from meshloom.sched.schedulers.flexer.store import Store
+from meshloom.sched.schedulers.flexer.tiles import Tiling, viable
 from meshloom.sched.workload.shapes import parse
 
 SMALL = parse("conv:10x10x40-40,k3,p1,relu")
@@ -191,14 +191,14 @@ def test_what_several_write_at_the_same_time_is_all_kept(tmp_path: Path, monkeyp
         return found
 
     monkeypatch.setattr(Store, "_read", look_and_think)
-    stores = [Store(tmp_path, load("tiny"), "kept", "sched.budget") for _ in range(6)]
+    stores = [Store(tmp_path, load("tiny"), "kept", "sched.schedulers.budget") for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda number: stores[number].put(number, TypeAdapter(int), number), range(6)))
-    store = Store(tmp_path, load("tiny"), "kept", "sched.budget")
+    store = Store(tmp_path, load("tiny"), "kept", "sched.schedulers.budget")
     assert [store.get(number, TypeAdapter(int)) for number in range(6)] == list(range(6))
-    assert Store(tmp_path, load("tiny"), "kept", "sched.provenance").get(0, TypeAdapter(int)) is None
-    assert Store(tmp_path, load("quad8"), "kept", "sched.budget").get(0, TypeAdapter(int)) is None
-    assert Store(None, load("tiny"), "kept", "sched.budget").get(0, TypeAdapter(int)) is None
+    assert Store(tmp_path, load("tiny"), "kept", "sched.store.provenance").get(0, TypeAdapter(int)) is None
+    assert Store(tmp_path, load("quad8"), "kept", "sched.schedulers.budget").get(0, TypeAdapter(int)) is None
+    assert Store(None, load("tiny"), "kept", "sched.schedulers.budget").get(0, TypeAdapter(int)) is None
 
 
 def test_a_budget_of_seconds_is_named(tmp_path: Path) -> None:
@@ -207,11 +207,11 @@ def test_a_budget_of_seconds_is_named(tmp_path: Path) -> None:
     found = search(pose(SMALL, chip), chip, PAPER, "x", budget=Budget(seconds=1e-6))
     assert found.choices
     assert not found.complete
-    hurried = scheduler.find("flexer:budget=0.001s", tmp_path)(SMALL, chip, 1000)
+    hurried = registry.find("flexer:budget=0.001s", tmp_path)(SMALL, chip, 1000)
     assert hurried.scheduler == "flexer:budget=0.001s"
-    counted = scheduler.find("flexer:budget=9M", tmp_path)(SMALL, chip, 1000)
+    counted = registry.find("flexer:budget=9M", tmp_path)(SMALL, chip, 1000)
     assert counted.scheduler == "flexer"
-    alone = scheduler.find("flexer:budget=9M")(SMALL, chip, 1000)
+    alone = registry.find("flexer:budget=9M")(SMALL, chip, 1000)
     assert counted == alone, "nothing of what seconds had found"
 
 

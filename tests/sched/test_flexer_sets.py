@@ -7,9 +7,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from meshloom.sched.flexer import memory, sets
-from meshloom.sched.flexer.machine import commit
-from meshloom.sched.flexer.state import (
+from meshloom.sched.schedulers.flexer import memory, sets
+from meshloom.sched.schedulers.flexer.machine import commit
+from meshloom.sched.schedulers.flexer.state import (
     CORE,
     HEIGHT,
     OF_M,

@@ -10,9 +10,9 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig
 from meshloom.hw.isa import Region, address
-from meshloom.sched.functional import Memories, execute, land, requantise, run, take
-from meshloom.sched.schedule import Gemm, Move, Piece, Schedule, ScheduleError, Span, Tensor
-from meshloom.sched.validation import validate
+from meshloom.sched.ir.functional import Memories, execute, land, requantise, run, take
+from meshloom.sched.ir.schedule import Gemm, Move, Piece, Schedule, ScheduleError, Span, Tensor
+from meshloom.sched.ir.validation import validate
 from meshloom.sched.workload.layout import ActivationLayout, BiasLayout, WeightLayout
 
 

@@ -19,7 +19,7 @@ from meshloom.sched.program import image
 from meshloom.sched.program.disasm import format_tables, instruction_text, listing
 from meshloom.sched.program.image import ImageError, from_bytes, load, save, to_bytes
 from meshloom.sched.program.program import Instruction, Program, ProgramError
-from meshloom.sched.program.random_programs import random_instruction, random_program
+from meshloom.tb.verify.random_programs import random_instruction, random_program
 
 CHIP = load_chip("quad8")
 PROGRAM = replace(random_program(Random(3), CHIP, 2, threads=1), operation_of_tag={1: 0, 2: 1, 65534: 70000})

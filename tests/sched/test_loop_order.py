@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig, load
-from meshloom.sched import functional, scheduler
-from meshloom.sched.loop_order.emit import build, emit
-from meshloom.sched.loop_order.estimate import replay
-from meshloom.sched.loop_order.plan import plan
-from meshloom.sched.loop_order.problem import DoesNotFit, pose
-from meshloom.sched.loop_order.scheduler import schedule, search
-from meshloom.sched.loop_order.slots import assign
-from meshloom.sched.loop_order.tiling import ORDERS, Candidate, Pooling, even, parts, pooled_tiles
-from meshloom.sched.program.lower import lower
-from meshloom.sched.schedule import Gemm, Move, Prediction, Schedule
-from meshloom.sched.validation import validate
+from meshloom.sched.ir import functional
+from meshloom.sched.ir.schedule import Gemm, Move, Prediction, Schedule
+from meshloom.sched.ir.validation import validate
+from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.mapping.emit import build, emit
+from meshloom.sched.mapping.estimate import replay
+from meshloom.sched.mapping.plan import plan
+from meshloom.sched.mapping.problem import DoesNotFit, pose
+from meshloom.sched.mapping.slots import assign
+from meshloom.sched.mapping.tiling import ORDERS, Candidate, Pooling, even, parts, pooled_tiles
+from meshloom.sched.schedulers import registry
+from meshloom.sched.schedulers.loop_order.scheduler import schedule, search
 from meshloom.sched.workload.layers import ConvShape, LayerData, gemm_shape, random_data
 
 CHIPS = ("tiny", "quad8", "quad16", "pe12x14")
@@ -325,9 +326,9 @@ def test_padding_beyond_the_kernel_is_refused() -> None:
 
 def test_unknown_scheduler_lists_the_known() -> None:
     with pytest.raises(
-        scheduler.SchedulerError,
+        registry.SchedulerError,
         match="unknown scheduler 'loop'; known are dtt, flexer, hybrid, loop_order, paper_static",
     ):
-        scheduler.find("loop")
+        registry.find("loop")
     shape = gemm_shape("g", 8, 8, 8)
-    assert scheduler.find("loop_order")(shape, load("tiny")) == schedule(shape, load("tiny"))
+    assert registry.find("loop_order")(shape, load("tiny")) == schedule(shape, load("tiny"))

@@ -10,27 +10,16 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, DramConfig
 from meshloom.hw.isa import Opcode, Region, Unit, address
-from meshloom.sched.model.predict import predict
-from meshloom.sched.program import lower as lower_module
+from meshloom.sched.checker.check import check
+from meshloom.sched.ir.hazards import Dependence, Event, EventClass, dependences, event_class
+from meshloom.sched.ir.schedule import Access, Gemm, Move, Operation, Schedule, Span, Vec, memory_words, reads, writes
+from meshloom.sched.lowering.predict import predict
+from meshloom.sched.lowering.semaphores import lower as lower_module
+from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.lowering.semaphores.waits import Pass
 from meshloom.sched.program import program as program_module
-from meshloom.sched.program.check import check
 from meshloom.sched.program.disasm import listing
-from meshloom.sched.program.hazards import Dependence, Event, EventClass, dependences, event_class
-from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Program, ProgramError, from_words, next_tag
-from meshloom.sched.program.waits import Pass
-from meshloom.sched.schedule import (
-    Access,
-    Gemm,
-    Move,
-    Operation,
-    Schedule,
-    Span,
-    Vec,
-    memory_words,
-    reads,
-    writes,
-)
 
 from .any_order import Failure, Interleaver
 from .random_schedules import (

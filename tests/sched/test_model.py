@@ -15,7 +15,7 @@ from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.drain import DrainPath, Port, drained
 from meshloom.sched.model.dram import Dram
 from meshloom.sched.model.flow import OPEN, Buffer, Door, Link, nothing
-from meshloom.sched.model.network import Packet, Plane
+from meshloom.sched.model.noc_flow import Packet, Plane
 from meshloom.sched.model.posts import Ordered, Semaphores, Trace
 from meshloom.sched.model.reading import Words
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.sched.loop_order.problem import DoesNotFit
-from meshloom.sched.network.limits import RESOURCES, busy, limits
-from meshloom.sched.network.scheduler import NetworkSchedule, layer_of, schedule
-from meshloom.sched.network.stages import cut
-from meshloom.sched.program.check import check
-from meshloom.sched.program.lower import lower
-from meshloom.sched.schedule import Gemm, Move, Vec
-from meshloom.sched.validation import validate
+from meshloom.sched.checker.check import check
+from meshloom.sched.ir.schedule import Gemm, Move, Vec
+from meshloom.sched.ir.validation import validate
+from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.schedulers.network.limits import RESOURCES, busy, limits
+from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule
+from meshloom.sched.schedulers.network.stages import cut
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from meshloom.hw.config import load
-from meshloom.sched.loop_order.tiling import Candidate
-from meshloom.sched.network import conv
-from meshloom.sched.network.memory import Memory
-from meshloom.sched.network.scheduler import schedule
+from meshloom.sched.mapping.tiling import Candidate
+from meshloom.sched.schedulers.network import conv
+from meshloom.sched.schedulers.network.memory import Memory
+from meshloom.sched.schedulers.network.scheduler import schedule
 
 from .network_graphs import every_kind
 

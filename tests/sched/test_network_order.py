@@ -10,14 +10,14 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, TileKind, load
 from meshloom.hw.isa import Region
-from meshloom.sched.loop_order.placement import Dram
-from meshloom.sched.network import scheduler
-from meshloom.sched.network.depends import Depends
-from meshloom.sched.network.interleave import Interleaver
-from meshloom.sched.network.scheduler import HORIZONS, NetworkSchedule, schedule
-from meshloom.sched.network.stages import cut
-from meshloom.sched.network.storage import homes, kind_of, lives, place, staging_words
-from meshloom.sched.schedule import Access, Gemm, Move, Operation, Span, reads, writes
+from meshloom.sched.ir.dependences import Depends
+from meshloom.sched.ir.schedule import Access, Gemm, Move, Operation, Span, reads, writes
+from meshloom.sched.mapping.interleave import Interleaver
+from meshloom.sched.mapping.placement import Dram
+from meshloom.sched.schedulers.network import scheduler
+from meshloom.sched.schedulers.network.scheduler import HORIZONS, NetworkSchedule, schedule
+from meshloom.sched.schedulers.network.stages import cut
+from meshloom.sched.schedulers.network.storage import homes, kind_of, lives, place, staging_words
 
 from .network_graphs import every_kind, places, random_network
 

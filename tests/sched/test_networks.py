@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.sched import networks
-from meshloom.sched.budget import Budget
-from meshloom.sched.flexer.network import HOPELESS, Planner
-from meshloom.sched.flexer.policy import FASTEST, OURS, PAPER
-from meshloom.sched.loop_order.problem import DoesNotFit
-from meshloom.sched.model.predict import predict
-from meshloom.sched.network.scheduler import LAYERWISE, NetworkSchedule, Sharing, layer_of, schedule
-from meshloom.sched.network.stages import cut
-from meshloom.sched.network.storage import Between
-from meshloom.sched.program.check import check
-from meshloom.sched.program.lower import lower
-from meshloom.sched.schedule import Move
-from meshloom.sched.scheduler import SchedulerError
-from meshloom.sched.validation import validate
+from meshloom.sched.checker.check import check
+from meshloom.sched.ir.schedule import Move
+from meshloom.sched.ir.validation import validate
+from meshloom.sched.lowering.predict import predict
+from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.schedulers import networks
+from meshloom.sched.schedulers.budget import Budget
+from meshloom.sched.schedulers.flexer.network import HOPELESS, Planner
+from meshloom.sched.schedulers.flexer.policy import FASTEST, OURS, PAPER
+from meshloom.sched.schedulers.network.scheduler import LAYERWISE, NetworkSchedule, Sharing, layer_of, schedule
+from meshloom.sched.schedulers.network.stages import cut
+from meshloom.sched.schedulers.network.storage import Between
+from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.graph import Graph, Value
 
 from .network_graphs import Grower, every_kind, inputs_of, mismatches, perform, random_network, square
@@ -156,7 +156,7 @@ def test_a_budget_of_seconds_is_named(name: str) -> None:
 def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, chip = big_between(), load("quad8")
     first = networks.find("flexer", tmp_path)(graph, chip, None)
-    monkeypatch.setattr("meshloom.sched.flexer.layer.search", None)  # a search would fail
+    monkeypatch.setattr("meshloom.sched.schedulers.flexer.layer.search", None)  # a search would fail
     assert networks.find("flexer", tmp_path)(graph, chip, None).schedule == first.schedule
 
 

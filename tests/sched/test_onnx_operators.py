@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from meshloom.sched.onnx.errors import UnsupportedError
-from meshloom.sched.onnx.quantise import quantise, quantise_with_report
 from meshloom.sched.workload.graph import Window
+from meshloom.sched.workload.onnx.errors import UnsupportedError
+from meshloom.sched.workload.onnx.quantise import quantise, quantise_with_report
 
 from .float_models import FloatModel, decibels, integer_outputs, run_float
 

@@ -14,11 +14,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from meshloom.sched.onnx import float_reader, folding, windows
-from meshloom.sched.onnx.errors import OnnxError
-from meshloom.sched.onnx.float_reader import fold
-from meshloom.sched.onnx.original import check_float
-from meshloom.sched.onnx.quantise import quantise
+from meshloom.sched.workload.onnx import float_reader, folding, windows
+from meshloom.sched.workload.onnx.errors import OnnxError
+from meshloom.sched.workload.onnx.float_reader import fold
+from meshloom.sched.workload.onnx.original import check_float
+from meshloom.sched.workload.onnx.quantise import quantise
 
 from .float_models import FloatModel, run_float
 from .misreading import ids, looked_at, misread, misread_operand, says

@@ -15,14 +15,14 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from meshloom.sched.onnx import reader, windows
-from meshloom.sched.onnx.errors import OnnxError
-from meshloom.sched.onnx.original import check_integer
-from meshloom.sched.onnx.reader import from_onnx
-from meshloom.sched.onnx.runtime import run, session
-from meshloom.sched.onnx.writer import flip, to_onnx, unflip
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.onnx import reader, windows
+from meshloom.sched.workload.onnx.errors import OnnxError
+from meshloom.sched.workload.onnx.original import check_integer
+from meshloom.sched.workload.onnx.reader import from_onnx
+from meshloom.sched.workload.onnx.runtime import run, session
+from meshloom.sched.workload.onnx.writer import flip, to_onnx, unflip
 
 from .integer_models import IntegerModel
 from .misreading import ids, looked_at, misread, misread_operand, says

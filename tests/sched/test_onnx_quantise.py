@@ -6,15 +6,15 @@ import numpy as np
 import onnx
 import pytest
 
-from meshloom.sched.onnx.calibrate import common_step, measure
-from meshloom.sched.onnx.equalise import equalised
-from meshloom.sched.onnx.errors import OnnxError
-from meshloom.sched.onnx.float_reader import fold
-from meshloom.sched.onnx.quantise import quantise, quantise_with_report
-from meshloom.sched.onnx.rounding import Rounder
-from meshloom.sched.onnx.writer import to_onnx
 from meshloom.sched.workload.graph import Picture
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.onnx.calibrate import common_step, measure
+from meshloom.sched.workload.onnx.equalise import equalised
+from meshloom.sched.workload.onnx.errors import OnnxError
+from meshloom.sched.workload.onnx.float_reader import fold
+from meshloom.sched.workload.onnx.quantise import quantise, quantise_with_report
+from meshloom.sched.workload.onnx.rounding import Rounder
+from meshloom.sched.workload.onnx.writer import to_onnx
 
 from .float_models import FloatModel, integer_outputs, run_float
 

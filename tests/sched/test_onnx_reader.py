@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from meshloom.sched.onnx.errors import OnnxError, UnsupportedError
-from meshloom.sched.onnx.reader import from_onnx, is_float, read
-from meshloom.sched.onnx.runtime import run, session
-from meshloom.sched.onnx.writer import flip, save, to_onnx, unflip
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
+from meshloom.sched.workload.onnx.reader import from_onnx, is_float, read
+from meshloom.sched.workload.onnx.runtime import run, session
+from meshloom.sched.workload.onnx.writer import flip, save, to_onnx, unflip
 
 from .integer_models import IntegerModel
 from .random_graphs import random_graph, random_inputs

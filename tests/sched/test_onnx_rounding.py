@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from meshloom.hw.isa import SCALE_SHIFT
-from meshloom.sched.onnx.calibrate import measure
-from meshloom.sched.onnx.float_reader import fold
-from meshloom.sched.onnx.quantise import quantise_with_report
-from meshloom.sched.onnx.rounding import Rounder
 from meshloom.sched.workload.layers import SCALE_LIMIT
+from meshloom.sched.workload.onnx.calibrate import measure
+from meshloom.sched.workload.onnx.float_reader import fold
+from meshloom.sched.workload.onnx.quantise import quantise_with_report
+from meshloom.sched.workload.onnx.rounding import Rounder
 
 from .float_models import FloatModel, decibels, integer_outputs, run_float
 

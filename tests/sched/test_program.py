@@ -9,11 +9,11 @@ import pytest
 
 from meshloom.hw.config import load
 from meshloom.hw.isa import Opcode, Region, Unit, address, decode
+from meshloom.sched.checker.check import check
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.check import check
 from meshloom.sched.program.disasm import listing
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.program.random_programs import random_instruction
+from meshloom.tb.verify.random_programs import random_instruction
 
 CHIP = load("tiny")
 DRAM, CORE, HOST, SPM = CHIP.drams[0], CHIP.cores[0], CHIP.host, CHIP.spms[0]

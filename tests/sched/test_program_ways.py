@@ -10,18 +10,18 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode, Region, Unit, address
-from meshloom.hw.noc.routes import RouteError, dimension_ordered
-from meshloom.sched.functional import Memories, execute
+from meshloom.hw.routes import RouteError, dimension_ordered
+from meshloom.sched.checker.channel_dependences import Roads
+from meshloom.sched.checker.check import CheckError, check
+from meshloom.sched.ir.functional import Memories, execute
+from meshloom.sched.ir.schedule import Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
+from meshloom.sched.ir.validation import validate
+from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.check import CheckError, check
-from meshloom.sched.program.circles import Roads
 from meshloom.sched.program.disasm import instruction_text, listing
-from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.program.random_programs import random_program, random_route, with_fire_times
-from meshloom.sched.program.ways import Way, default_way, route_fields, way_of
-from meshloom.sched.schedule import Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
-from meshloom.sched.validation import validate
+from meshloom.sched.program.routes import Way, default_way, route_fields, way_of
+from meshloom.tb.verify.random_programs import random_program, random_route, with_fire_times
 
 from .random_schedules import copy_of_a, expected, interleave, random_operations, same, schedule_of, small_chip
 

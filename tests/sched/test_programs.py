@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from meshloom.hw.config import load
-from meshloom.sched import networks
+from meshloom.sched.ir.schedule import Execution, Schedule, ScheduleError
+from meshloom.sched.ir.validation import validate
+from meshloom.sched.lowering.programs import check_program, planned, program_of, unchecked
+from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.lower import lower
-from meshloom.sched.programs import check_program, planned, program_of, unchecked
-from meshloom.sched.schedule import Execution, Schedule, ScheduleError
-from meshloom.sched.scheduler import find as scheduler
-from meshloom.sched.validation import validate
+from meshloom.sched.schedulers import networks
+from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.catalog import find
 

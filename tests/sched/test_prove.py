@@ -1,5 +1,6 @@
 """The proof of ahead-of-time programs, condition by condition: two operations may come as close as the hardware lets
-them, and not a cycle closer. The cycles are those of `sched/ahead/windows.py`, worked out here from hops and words."""
+them, and not a cycle closer. The cycles are those of `sched/lowering/timed/windows.py`, worked out here from hops and
+words."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ import pytest
 from meshloom.hw.config import ChipConfig, TileKind, load
 from meshloom.hw.isa import Opcode, Region, Unit, VectorOp, address
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
-from meshloom.sched.ahead.prove import ProofError, arrivals, prove
+from meshloom.sched.ir.schedule import Gemm, Move, Operation, Span, Vec
+from meshloom.sched.lowering.timed.prove import ProofError, arrivals, prove
 from meshloom.sched.program.program import Instruction, Program, Stream
-from meshloom.sched.schedule import Gemm, Move, Operation, Span, Vec
 
 from .random_schedules import schedule_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.sched import provenance
-from meshloom.sched.provenance import needed, of_files
+from meshloom.sched.store import provenance
+from meshloom.sched.store.provenance import needed, of_files
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,9 +56,15 @@ def test_every_source_that_is_needed_counts(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "decisive"),
     [
-        ("sched.flexer.search", ["flexer/sets", "flexer/turns", "loop_order/problem", "loop_order/estimate"]),
-        ("sched.flexer.judge", ["flexer/order", "network/depends", "model/timeline", "program/lower", "schedule"]),
-        ("sched.loop_order.scheduler", ["loop_order/staging", "model/timeline"]),
+        (
+            "sched.schedulers.flexer.search",
+            ["schedulers/flexer/sets", "schedulers/flexer/turns", "mapping/problem", "mapping/estimate"],
+        ),
+        (
+            "sched.schedulers.flexer.judge",
+            ["schedulers/flexer/order", "ir/dependences", "model/timeline", "lowering/semaphores/lower", "ir/schedule"],
+        ),
+        ("sched.schedulers.loop_order.scheduler", ["mapping/staging", "model/timeline"]),
     ],
 )
 def test_what_decides_a_search_is_part_of_its_name(module: str, decisive: list[str]) -> None:

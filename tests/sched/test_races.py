@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from meshloom.hw.isa import Region, Unit
-from meshloom.sched.program.check import CheckError, check
+from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.program.program import Instruction
 
 from .hand_made import CORE, DRAM, LOADED, MATRIX, MOVER, SPM, TINY, at, fed, gemm, move, problems, program, sync

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Region, address
-from meshloom.sched.functional import Memories, execute_one
-from meshloom.sched.schedule import (
+from meshloom.sched.ir.functional import Memories, execute_one
+from meshloom.sched.ir.schedule import (
     Access,
     Gemm,
     Move,
@@ -30,7 +30,7 @@ from meshloom.sched.schedule import (
     reads,
     writes,
 )
-from meshloom.sched.validation import validate
+from meshloom.sched.ir.validation import validate
 from meshloom.sched.workload.layout import BiasLayout
 
 from .random_schedules import DATA_REGIONS, random_operations, schedule_of, small_chip

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.sched import networks, scheduler
-from meshloom.sched.budget import Budget
-from meshloom.sched.loop_order.problem import DoesNotFit
-from meshloom.sched.schedule import Execution, Schedule
-from meshloom.sched.scheduler import SchedulerError
+from meshloom.sched.ir.schedule import Execution, Schedule
+from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.schedulers import networks, registry
+from meshloom.sched.schedulers.budget import Budget
+from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.shapes import parse
@@ -33,7 +33,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Register:
         module = ModuleType("somebodys_scheduler")
         module.schedule = function  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "somebodys_scheduler", module)
-        monkeypatch.setitem(scheduler._KNOWN, "mine", ("somebodys_scheduler", "schedule"))
+        monkeypatch.setitem(registry._KNOWN, "mine", ("somebodys_scheduler", "schedule"))
 
     return enter
 
@@ -44,7 +44,7 @@ def failing(shape: ConvShape, chip: ChipConfig, scale: int = 1) -> Schedule:
 
 def test_one_for_layers_is_not_replaced_on_networks(register: Register) -> None:
     register(failing)
-    assert "mine" in scheduler.names()
+    assert "mine" in registry.names()
     assert "mine" not in networks.names()
     with pytest.raises(
         SchedulerError, match=r"^scheduler mine schedules layers, not whole networks; give it .*'NETWORK/"
@@ -55,7 +55,7 @@ def test_one_for_layers_is_not_replaced_on_networks(register: Register) -> None:
 
 
 def test_every_scheduler_that_ships_knows_networks() -> None:
-    assert networks.names() == scheduler.names()
+    assert networks.names() == registry.names()
 
 
 def test_one_that_fails_on_a_layer_is_named(register: Register) -> None:
@@ -65,7 +65,7 @@ def test_one_that_fails_on_a_layer_is_named(register: Register) -> None:
         r"\(line \d+ of test_scheduler.py\)$"
     )
     with pytest.raises(SchedulerError, match=message) as error:
-        scheduler.find("mine")(SHAPE, CHIP, 7)
+        registry.find("mine")(SHAPE, CHIP, 7)
     assert isinstance(error.value.__cause__, ZeroDivisionError)
 
 
@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_told_in_the_schedulers_words(register: Register) -
     register(too_big)
     message = r"^scheduler mine failed on gemm:8x8x8: gemm:8x8x8 needs 3 cores, tiny has 1 \(line"
     with pytest.raises(SchedulerError, match=message):
-        scheduler.find("mine")(SHAPE, CHIP)
+        registry.find("mine")(SHAPE, CHIP)
 
 
 def test_our_own_errors_come_through_as_they_are(register: Register) -> None:
@@ -91,20 +91,20 @@ def test_our_own_errors_come_through_as_they_are(register: Register) -> None:
 
     register(none)
     with pytest.raises(DoesNotFit, match=r"^no room$"):
-        scheduler.find("mine")(SHAPE, CHIP)
+        registry.find("mine")(SHAPE, CHIP)
 
 
 def test_a_schedule_is_what_they_make(register: Register) -> None:
     register(lambda shape, chip, scale=1: None)
     with pytest.raises(SchedulerError, match="scheduler mine made a NoneType of gemm:8x8x8, not a Schedule"):
-        scheduler.find("mine")(SHAPE, CHIP)
+        registry.find("mine")(SHAPE, CHIP)
 
 
 def test_one_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(scheduler._KNOWN, "mine", ("no_such_module_at_all", "schedule"))
+    monkeypatch.setitem(registry._KNOWN, "mine", ("no_such_module_at_all", "schedule"))
     message = "scheduler mine cannot be loaded: No module named 'no_such_module_at_all'; mend no_such_module_at_all"
     with pytest.raises(SchedulerError, match=message):
-        scheduler.find("mine")
+        registry.find("mine")
 
 
 def test_they_are_handed_what_they_take(register: Register) -> None:
@@ -117,7 +117,7 @@ def test_they_are_handed_what_they_take(register: Register) -> None:
         return Schedule(chip=chip.name, chip_digest=chip.digest, workload=shape.name, scheduler="mine", operations=())
 
     register(curious)
-    made = scheduler.find("mine:budget=5s,mood=good", tell=print)(SHAPE, CHIP, 7)
+    made = registry.find("mine:budget=5s,mood=good", tell=print)(SHAPE, CHIP, 7)
     assert seen == {"shape": SHAPE, "chip": CHIP, "scale": 7, "budget": Budget.parse("5s"), "mood": "good"}
     assert made.execution is Execution.TRIGGERED
 
@@ -137,7 +137,7 @@ def test_they_are_handed_what_they_take(register: Register) -> None:
 )
 def test_names_and_options(name: str, message: str) -> None:
     with pytest.raises(SchedulerError, match=message):
-        scheduler.find(name)
+        registry.find(name)
 
 
 def test_options_of_networks_that_may_have_been_meant() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, address
-from meshloom.hw.noc.routes import dimension_ordered
+from meshloom.hw.routes import dimension_ordered
 from meshloom.sched.model.frontend import LateError
 from meshloom.sched.model.latency import LatencyError, landing, notified
 from meshloom.sched.model.records import Executed
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.program.ways import route_fields
+from meshloom.sched.program.routes import route_fields
 
 #: In which all streams of a program below have got their code.
 START = 1000

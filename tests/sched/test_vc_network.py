@@ -10,8 +10,8 @@ from meshloom.hw.config import tile_position
 from meshloom.hw.timing import noc_arrival
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.flow import OPEN, Buffer, Door, Link, Place
-from meshloom.sched.model.network import Packet
-from meshloom.sched.model.vc_network import VcPlane
+from meshloom.sched.model.noc_flit import VcPlane
+from meshloom.sched.model.noc_flow import Packet
 
 from .vc_mesh_bench import measured, predicted, random_traffic
 

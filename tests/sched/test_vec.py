@@ -12,16 +12,16 @@ import pytest
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import Opcode, Region, Unit, VectorOp, address
 from meshloom.hw.timing import VEC_ISSUE_CYCLES, VecShape, vec_cycles, vec_occupancy, vec_start
-from meshloom.sched.functional import Memories, execute
-from meshloom.sched.model.predict import predict
+from meshloom.sched.checker.accesses import vec_accesses
+from meshloom.sched.checker.check import CheckError, check
+from meshloom.sched.ir.functional import Memories, execute
+from meshloom.sched.ir.schedule import Access, Move, Operation, ScheduleError, Span, Vec, reads, writes
+from meshloom.sched.ir.validation import validate
+from meshloom.sched.lowering.predict import predict
+from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.accesses import vec_accesses
-from meshloom.sched.program.check import CheckError, check
 from meshloom.sched.program.disasm import instruction_text
-from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.schedule import Access, Move, Operation, ScheduleError, Span, Vec, reads, writes
-from meshloom.sched.validation import validate
 
 from .network_like import network_like
 from .random_schedules import (

@@ -13,8 +13,8 @@ from PIL import Image
 
 from meshloom.sched.workload import networks, zoo
 from meshloom.sched.workload.layers import WorkloadError, random_data
-from meshloom.tb.golden_graph import golden_values
-from meshloom.tb.pictures import read_picture
+from meshloom.tb.golden.graph import golden_values
+from meshloom.tb.inputs.pictures import read_picture
 
 #: Multiply-accumulates, layers of each kind, shape of the result. The sums are those of the papers' or the makers'
 #: tables: ResNet-50 4.1 G, VGG-16 15.5 G, GoogLeNet 1.58 G (with 5x5, without auxiliary heads), MobileNet-v1 569 M,

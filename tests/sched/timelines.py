@@ -10,17 +10,17 @@ from dataclasses import replace
 from random import Random
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.sched import native
-from meshloom.sched.ahead.compile import compile_ahead
-from meshloom.sched.loop_order.scheduler import schedule
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.lowering.timed.compile import compile_ahead
+from meshloom.sched.model import native
 from meshloom.sched.model.frontend import LateError
 from meshloom.sched.model.records import ModelError
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Program
-from meshloom.sched.program.random_programs import random_program, with_fire_times
-from meshloom.sched.schedule import Schedule
+from meshloom.sched.schedulers.loop_order.scheduler import schedule
 from meshloom.sched.workload.catalog import find
+from meshloom.tb.verify.random_programs import random_program, with_fire_times
 
 LAYERS = ("gemm:40x50x60", "conv:12x12x24-40,k3,p1,relu")
 

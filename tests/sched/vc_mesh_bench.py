@@ -15,16 +15,16 @@ from amaranth.hdl import Cat
 from amaranth.sim import Simulator
 
 from meshloom.hw.config import tile_address
-from meshloom.hw.noc.routes import RouteField, dimension_ordered, encode
-from meshloom.hw.noc.vc_link import Plane
-from meshloom.hw.noc.vc_mesh import VcMesh
+from meshloom.hw.noc.link import Plane
+from meshloom.hw.noc.mesh import VcMesh
+from meshloom.hw.routes import RouteField, dimension_ordered, encode
+from meshloom.sched.checker.channel_dependences import Roads
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.flow import Place
-from meshloom.sched.model.network import Packet
-from meshloom.sched.model.vc_network import INBOX, VcPlane
-from meshloom.sched.program.circles import Roads
-from meshloom.sched.program.random_programs import random_path
-from meshloom.sched.program.ways import Way
+from meshloom.sched.model.noc_flit import INBOX, VcPlane
+from meshloom.sched.model.noc_flow import Packet
+from meshloom.sched.program.routes import Way
+from meshloom.tb.verify.random_programs import random_path
 
 #: Where heads hold their route: behind the destination and the packet's number.
 NUMBER_BITS = 10

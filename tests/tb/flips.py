@@ -23,15 +23,15 @@ from meshloom.hw import chip as chip_module
 from meshloom.hw import verilog as verilog_module
 from meshloom.hw.chip import PLANES
 from meshloom.hw.config import ChipConfig, tile_address
-from meshloom.hw.noc import vc_mesh as mesh_module
-from meshloom.hw.noc.routes import LOCAL, NEIGHBOURS
-from meshloom.hw.noc.vc_link import Plane
-from meshloom.hw.noc.vc_mesh import VcMesh
-from meshloom.hw.noc.vc_router import VcRouter
-from meshloom.tb import build as build_module
-from meshloom.tb.build import Build
-from meshloom.tb.device import SimulatedDevice
-from meshloom.tb.kept import Recipe, kept
+from meshloom.hw.noc import mesh as mesh_module
+from meshloom.hw.noc.link import Plane
+from meshloom.hw.noc.mesh import VcMesh
+from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.routes import LOCAL, NEIGHBOURS
+from meshloom.tb.build import builder as build_module
+from meshloom.tb.build.builder import Build
+from meshloom.tb.build.kept import Recipe, kept
+from meshloom.tb.devices.simulated import SimulatedDevice
 
 #: Where a bit can flip at a router: on the way in from its tile, or on the way out.
 PLACES = ("inject", *NEIGHBOURS, LOCAL)

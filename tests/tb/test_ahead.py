@@ -12,17 +12,17 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.noc import vc_mesh as mesh_module
-from meshloom.hw.noc.routes import LOCAL
-from meshloom.hw.noc.vc_router import VcRouter
+from meshloom.hw.noc import mesh as mesh_module
+from meshloom.hw.noc.router import VcRouter
+from meshloom.hw.routes import LOCAL
 from meshloom.sched.workload.catalog import find
-from meshloom.tb import build as build_module
-from meshloom.tb.ahead.soak import chips, workloads, wrong_with
-from meshloom.tb.build import Build, build
-from meshloom.tb.device import SimulatedDevice
-from meshloom.tb.kept import Recipe, kept
-from meshloom.tb.results import Row, Status
-from meshloom.tb.runner import prepare, simulate
+from meshloom.tb.build import builder as build_module
+from meshloom.tb.build.builder import Build, build
+from meshloom.tb.build.kept import Recipe, kept
+from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.results.schema import Row, Status
+from meshloom.tb.runs.runner import prepare, simulate
+from meshloom.tb.verify.ahead_soak import chips, workloads, wrong_with
 
 #: The smallest chip with a controller that computes anything.
 SMALL = ChipConfig.model_validate(

@@ -11,17 +11,17 @@ import pytest
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import Opcode, Region, Unit, VectorOp, address
 from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, Span, Vec
+from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import Executed, Timeline, play
-from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import TAGS, Instruction, Program, Stream, next_tag
-from meshloom.sched.schedule import Gemm, Move, Operation, Schedule, Span, Vec
-from meshloom.sched.scheduler import find as find_scheduler
+from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.workload.catalog import find
-from meshloom.tb.attribution import Attribution, AttributionError, Share, _Causes, attribute
-from meshloom.tb.build import build
-from meshloom.tb.compare import CompareError, Place, first_divergence, label_of, locate, operations, pair
-from meshloom.tb.device import Job, SimulatedDevice
-from meshloom.tb.readout import Record
+from meshloom.tb.build.builder import build
+from meshloom.tb.compare.attribution import Attribution, AttributionError, Share, _Causes, attribute
+from meshloom.tb.compare.records import CompareError, Place, first_divergence, label_of, locate, operations, pair
+from meshloom.tb.devices.readout import Record
+from meshloom.tb.devices.simulated import Job, SimulatedDevice
 
 from .hand_made import CHIP, CORE, DRAM
 

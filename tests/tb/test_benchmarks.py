@@ -18,7 +18,7 @@ from rich.console import Console
 from meshloom.hw.config import built_in_chips, load
 from meshloom.hw.isa import Addend, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
-from meshloom.sched.program.check import check
+from meshloom.sched.checker.check import check
 from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload.catalog import find
 from meshloom.tb import benchmarks
@@ -41,9 +41,9 @@ from meshloom.tb.benchmarks import (
 )
 from meshloom.tb.benchmarks import scale_sim_driver as driver
 from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result, save_result
-from meshloom.tb.readout import Record
-from meshloom.tb.report import CAUSES, console
-from meshloom.tb.results import OnEvent, Plan, Row, write_atomically
+from meshloom.tb.devices.readout import Record
+from meshloom.tb.report.console import CAUSES, console
+from meshloom.tb.results.schema import OnEvent, Plan, Row, write_atomically
 
 
 def row(**changes: Any) -> Row:
@@ -367,7 +367,7 @@ def test_the_networks_benchmark_runs_what_it_says(monkeypatch: pytest.MonkeyPatc
             tell(event)
         return rows
 
-    monkeypatch.setattr("meshloom.tb.runner.run", run)
+    monkeypatch.setattr("meshloom.tb.runs.runner.run", run)
     told: list[Any] = []
     result = networks.run(told.append)
     assert [(chip, tuple(names)) for chip, names, _ in asked] == list(networks.RUNS)

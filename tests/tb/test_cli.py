@@ -26,20 +26,22 @@ from typer.testing import CliRunner, Result
 from meshloom.hw.config import ConfigError, built_in_chips
 from meshloom.hw.config import load as load_chip
 from meshloom.hw.isa import IsaError, VectorOp
+from meshloom.sched.ir.schedule import Gemm, Move, Piece, Prediction, Schedule, ScheduleError, Span, Tensor, Vec
+from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.program import image
-from meshloom.sched.program.lower import lower
-from meshloom.sched.schedule import Gemm, Move, Piece, Prediction, Schedule, ScheduleError, Span, Tensor, Vec
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.catalog import find as find_workloads
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import BiasLayout
 from meshloom.tb.benchmarks import BENCHMARKS
-from meshloom.tb.build import BuildError
-from meshloom.tb.cli import app
-from meshloom.tb.device import DeviceError
-from meshloom.tb.exits import Exit
-from meshloom.tb.report import CAUSES, LOG_WIDTH
-from meshloom.tb.results import (
+from meshloom.tb.build.builder import BuildError
+from meshloom.tb.cli.main import app
+from meshloom.tb.devices.simulated import DeviceError
+from meshloom.tb.inputs.sources import NetworkSource, is_network
+from meshloom.tb.report.console import CAUSES, LOG_WIDTH
+from meshloom.tb.results.exits import Exit
+from meshloom.tb.results.folders import RunsError
+from meshloom.tb.results.schema import (
     Congestion,
     LayerFigures,
     LinkFigures,
@@ -53,8 +55,6 @@ from meshloom.tb.results import (
     Status,
     load,
 )
-from meshloom.tb.runs import RunsError
-from meshloom.tb.sources import NetworkSource, is_network
 
 from ..sched.float_models import FloatModel
 
@@ -105,9 +105,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, .
                 on_event(step)
             return [step for step in script if isinstance(step, Row)]
 
-        module = ModuleType("meshloom.tb.runner")
+        module = ModuleType("meshloom.tb.runs.runner")
         monkeypatch.setattr(module, "run", run, raising=False)
-        monkeypatch.setitem(sys.modules, "meshloom.tb.runner", module)
+        monkeypatch.setitem(sys.modules, "meshloom.tb.runs.runner", module)
         return calls
 
     return install
@@ -159,7 +159,7 @@ def test_examples_are_not_stale(command: str) -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom meshloom.tb.cli import app\n"
+        "import sys\nfrom typer.testing import CliRunner\nfrom meshloom.tb.cli.main import app\n"
         "assert CliRunner().invoke(app, ['run', '--help']).exit_code == 0\n"
         "print(*sorted({'amaranth', 'cocotb', 'numpy', 'onnx', 'onnxruntime'} & set(sys.modules)))"
     )
@@ -389,8 +389,8 @@ def test_results_that_cannot_be_written_are_shown(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device", "x.json")
 
-    monkeypatch.setattr("meshloom.tb.results.write_atomically", full)
-    monkeypatch.setattr("meshloom.tb.report.write_atomically", full)
+    monkeypatch.setattr("meshloom.tb.results.schema.write_atomically", full)
+    monkeypatch.setattr("meshloom.tb.report.console.write_atomically", full)
     engine(row("first"), bad, row("last"))
     shown = invoke("run", "--regression", "--chip", "tiny", "--json", "copy.json")
     assert shown.exit_code == status
@@ -567,7 +567,7 @@ def test_verilog_says_what_it_wrote(folder: Path, monkeypatch: pytest.MonkeyPatc
         seen.append((config.name, out))
         return out / "chip.v", out / "chip.json"
 
-    monkeypatch.setitem(sys.modules, "meshloom.tb.build", SimpleNamespace(emit_verilog=emit))
+    monkeypatch.setitem(sys.modules, "meshloom.tb.build.builder", SimpleNamespace(emit_verilog=emit))
     assert invoke("verilog", "--chip", "tiny", "--out", "there").output.splitlines() == [
         "there/chip.v",
         "there/chip.json",
@@ -631,8 +631,8 @@ def test_check_of_damaged_files(folder: Path) -> None:
 
 
 def test_operations_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
-    from meshloom.tb.report import console
-    from meshloom.tb.tables import print_operations
+    from meshloom.tb.report.console import console
+    from meshloom.tb.report.tables import print_operations
 
     move = Move(issuer=1, src=Span(tile=0, address=64, run=8), dst=Span(tile=1, address=(1 << 24) + 5, run=8), words=8)
     fields = {"op": VectorOp.MAX, "x_out": 1, "pixels": 4, "blocks": 2, "kernel_h": 2, "kernel_w": 2, "dest_base": 7}

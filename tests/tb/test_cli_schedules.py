@@ -13,14 +13,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from meshloom.hw.config import load
-from meshloom.sched import scheduler
-from meshloom.sched.loop_order.scheduler import schedule as loop_order
+from meshloom.sched.ir.schedule import Execution, Prediction, Schedule
 from meshloom.sched.program import image
-from meshloom.sched.schedule import Execution, Prediction, Schedule
+from meshloom.sched.schedulers import registry
+from meshloom.sched.schedulers.loop_order.scheduler import schedule as loop_order
 from meshloom.sched.workload.catalog import find, regression
-from meshloom.tb import runner
-from meshloom.tb.cli import app
-from meshloom.tb.runner import prepare
+from meshloom.tb.cli.main import app
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.runner import prepare
 
 LAYER = "gemm:32x32x32"
 
@@ -43,7 +43,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
         module = ModuleType("somebodys_scheduler")
         module.schedule = lambda shape, chip, scale=1: change(loop_order(shape, chip, scale))  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "somebodys_scheduler", module)
-        monkeypatch.setitem(scheduler._KNOWN, "mine", ("somebodys_scheduler", "schedule"))
+        monkeypatch.setitem(registry._KNOWN, "mine", ("somebodys_scheduler", "schedule"))
 
     return enter
 
@@ -140,7 +140,7 @@ def test_the_regression_of_a_scheduler_of_layers_has_no_networks(register: Any) 
     both = runner._regression("verilator", "loop_order:effort=0.5", told.append)
     assert len(both) > len(asked)
     assert len(told) == 1
-    with pytest.raises(scheduler.SchedulerError, match="unknown scheduler 'nobody'"):
+    with pytest.raises(registry.SchedulerError, match="unknown scheduler 'nobody'"):
         runner._regression("verilator", "nobody", told.append)
 
 

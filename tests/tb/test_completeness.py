@@ -11,14 +11,14 @@ from meshloom.hw.config import load
 from meshloom.hw.isa import FETCH_TAG, Opcode, Unit
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Instruction, Program, Stream, place
-from meshloom.tb import runner
-from meshloom.tb.build import build
-from meshloom.tb.compare import match
-from meshloom.tb.completeness import completeness
-from meshloom.tb.device import Job, Run, SimulatedDevice
-from meshloom.tb.report import junit
-from meshloom.tb.results import Recorder, Row, Status
-from meshloom.tb.runner import Prepared
+from meshloom.tb.build.builder import build
+from meshloom.tb.compare.completeness import completeness
+from meshloom.tb.compare.records import match
+from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
+from meshloom.tb.report.console import junit
+from meshloom.tb.results.schema import Recorder, Row, Status
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.runner import Prepared
 
 CHIP = load("tiny")
 CORE, DRAM = CHIP.cores[0], CHIP.drams[0]

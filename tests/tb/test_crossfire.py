@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Cause, Opcode, Region, Unit, address
-from meshloom.hw.noc.routes import dimension_ordered
-from meshloom.sched.functional import Memories, execute
+from meshloom.hw.routes import dimension_ordered
+from meshloom.sched.checker.check import CheckError, check
+from meshloom.sched.ir.functional import Memories, execute
+from meshloom.sched.ir.schedule import Move, Operation, Span, Vec, memory_words
+from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.latency import landing
 from meshloom.sched.model.timeline import ModelError, Timeline, play
-from meshloom.sched.program.check import CheckError, check
-from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.program.random_programs import random_program, with_fire_times
-from meshloom.sched.program.ways import route_fields
-from meshloom.sched.schedule import Move, Operation, Span, Vec, memory_words
-from meshloom.tb.build import build
-from meshloom.tb.compare import pair
-from meshloom.tb.device import Job, Run, SimulatedDevice
+from meshloom.sched.program.routes import route_fields
+from meshloom.tb.build.builder import build
+from meshloom.tb.compare.records import pair
+from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
+from meshloom.tb.verify.random_programs import random_program, with_fire_times
 
 from ..sched.random_schedules import DATA_REGIONS, DATA_WORDS, copy_of_a, random_operations, schedule_of
 from .crossfire import crossfire, finished

@@ -21,12 +21,12 @@ from meshloom.hw.control.trace import Counter, stats_words
 from meshloom.hw.isa import TRACE, Cause, Opcode, Region, Unit
 from meshloom.hw.timing import GemmShape, gemm_occupancy
 from meshloom.sched.program.program import Program
-from meshloom.tb import build as build_module
-from meshloom.tb import device as device_module
-from meshloom.tb.build import ROOT, SIMULATORS, Build, BuildError, build
-from meshloom.tb.device import FILL, DeviceError, Job, Run, SimulatedDevice
-from meshloom.tb.readout import Readout, parse
-from meshloom.tb.readout import plan as plan_readout
+from meshloom.tb.build import builder as build_module
+from meshloom.tb.build.builder import ROOT, SIMULATORS, Build, BuildError, build
+from meshloom.tb.devices import simulated as device_module
+from meshloom.tb.devices.readout import Readout, parse
+from meshloom.tb.devices.readout import plan as plan_readout
+from meshloom.tb.devices.simulated import FILL, DeviceError, Job, Run, SimulatedDevice
 
 from .hand_made import (
     CHIP,
@@ -181,7 +181,7 @@ def test_reset_is_enough(all_runs: dict[str, dict[str, Run]], tmp_path: Path) ->
     (tmp_path / "chip.v").write_text(text)
     (tmp_path / "model").mkdir()
     options = ["-s", "bench", "-g2012", "-f", str(built.folder / "model" / "cmds.f")]
-    rest = [*sorted((ROOT / "tb" / "verilog").glob("*.v")), built.folder / "bench.v"]
+    rest = [*sorted((ROOT / "tb" / "build" / "verilog").glob("*.v")), built.folder / "bench.v"]
     sources = [str(path) for path in (tmp_path / "chip.v", *rest)]
     subprocess.run(["iverilog", "-o", str(tmp_path / "model" / "sim.vvp"), *options, *sources], check=True)
     device = SimulatedDevice(replace(built, folder=tmp_path))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.sched.dtt.plan import Settings
-from meshloom.sched.dtt.synthetic import random_program
-from meshloom.sched.dtt.yardstick import compare
+from meshloom.sched.papers.dtt.reference_search import compare
+from meshloom.sched.papers.dtt.synthetic import random_program
+from meshloom.sched.routing.plan import Settings
 from meshloom.tb.benchmarks import BenchmarkError, dtt_routing
 from meshloom.tb.benchmarks.dtt_plot import draw
 

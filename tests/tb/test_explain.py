@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from meshloom.hw.isa import Cause, Part, Region, Unit, Waits, address
-from meshloom.sched.program.check import CheckError, check
+from meshloom.sched.checker.check import CheckError, check
+from meshloom.sched.ir.schedule import Move, Schedule, Span
 from meshloom.sched.program.program import Instruction, Program
-from meshloom.sched.schedule import Move, Schedule, Span
-from meshloom.tb.build import build
-from meshloom.tb.device import Fault, Job, Run, SimulatedDevice, Standing, parse_states
-from meshloom.tb.explain import explain, patience
+from meshloom.tb.build.builder import build
+from meshloom.tb.compare.explain import explain, patience
+from meshloom.tb.devices.simulated import Fault, Job, Run, SimulatedDevice, Standing, parse_states
 
 from .hand_made import CHIP, CORE, DRAM, HOST, SPM, endless, finish, gemm, move, notify, program, sync
 

@@ -9,11 +9,11 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Cause, Opcode, Region, Unit, address
-from meshloom.hw.noc.routes import DIRECTIONS
+from meshloom.hw.routes import DIRECTIONS
 from meshloom.hw.timing import GEMM_ISSUE_CYCLES
 from meshloom.sched.program.program import Instruction
-from meshloom.tb.build import build
-from meshloom.tb.device import Fault, Job, Run, SimulatedDevice
+from meshloom.tb.build.builder import build
+from meshloom.tb.devices.simulated import Fault, Job, Run, SimulatedDevice
 
 from .hand_made import CHIP, CORE, DRAM, HOST, SPM, Raw, endless, finish, gemm, move, notify, program, sync
 from .ways import GAPS, WAYS, route

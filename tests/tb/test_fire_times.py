@@ -7,11 +7,11 @@ from random import Random
 
 from meshloom.hw.config import load
 from meshloom.hw.isa import Cause
+from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.check import CheckError, check
 from meshloom.sched.program.program import Program
-from meshloom.tb.build import build
-from meshloom.tb.device import Job, Run, SimulatedDevice
+from meshloom.tb.build.builder import build
+from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
 
 from ..sched.damaged import damaged, timed
 

@@ -11,8 +11,8 @@ from meshloom.sched.workload.zoo import load as load_network
 from meshloom.tb.benchmarks import flexer, flexer_rtl
 from meshloom.tb.benchmarks.flexer_layers import ARCHS, NETWORKS, LayerCost, floor_cycles, same
 from meshloom.tb.benchmarks.flexer_rtl import LAYERWISE
-from meshloom.tb.results import Row, Status
-from meshloom.tb.runner import run
+from meshloom.tb.results.schema import Row, Status
+from meshloom.tb.runs.runner import run
 
 #: Layers whose tiles do not all stay in quad8's scratchpad, whose sums are spilled, and of odd sizes.
 LAYERS = ("conv:10x10x40-40,k3,p1,relu", "conv:7x9x130-90,k3,p1", "gemm:40x70x300")

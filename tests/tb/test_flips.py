@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from meshloom.hw.isa import DATA_HEAD, HEADER_FORMAT, POST, REQUEST_HEAD, Cause
-from meshloom.tb.device import Run
-from meshloom.tb.explain import explain
+from meshloom.tb.compare.explain import explain
+from meshloom.tb.devices.simulated import Run
 
 from . import flips
 from .flips import LAST, Flip, FlippingDevice

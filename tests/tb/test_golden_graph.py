@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
-from meshloom.tb.golden_graph import GoldenError, golden_values
+from meshloom.tb.golden.graph import GoldenError, golden_values
 
 from ..sched.random_graphs import defined_values, random_graph, random_inputs
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.tb.kept import MANIFEST, KeptError, Recipe, damage, fingerprint, kept
+from meshloom.tb.build.kept import MANIFEST, KeptError, Recipe, damage, fingerprint, kept
 
 CONTENT = b"a program" * 1000
 

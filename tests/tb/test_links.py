@@ -12,15 +12,15 @@ import pytest
 from meshloom.hw.config import ChipConfig, TileKind, load
 from meshloom.hw.control.trace import Counter
 from meshloom.hw.isa import Cause, Opcode, Unit
-from meshloom.hw.noc.routes import ports_at
+from meshloom.hw.routes import ports_at
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Instruction, Program, Stream
-from meshloom.sched.program.ways import default_way, way_of
-from meshloom.tb.build import build
-from meshloom.tb.device import Fault, Job, Run, SimulatedDevice
-from meshloom.tb.idle import ideal_move_cycles, idle_move, steady_cycles
-from meshloom.tb.links import LinksError, congestion, figures, links, transfers
-from meshloom.tb.readout import Record
+from meshloom.sched.program.routes import default_way, way_of
+from meshloom.tb.build.builder import build
+from meshloom.tb.compare.idle import ideal_move_cycles, idle_move, steady_cycles
+from meshloom.tb.compare.links import LinksError, congestion, figures, links, transfers
+from meshloom.tb.devices.readout import Record
+from meshloom.tb.devices.simulated import Fault, Job, Run, SimulatedDevice
 
 from .hand_made import move, notify, sync
 from .ways import MAIN, TOUR, WAYS, flits_on_links, movers, route, tour

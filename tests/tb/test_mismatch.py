@@ -11,19 +11,20 @@ import pytest
 
 from meshloom.hw.config import load
 from meshloom.hw.isa import Opcode, Region, Unit, address
-from meshloom.sched import functional
-from meshloom.sched.program.lower import lower
+from meshloom.sched.ir import functional
+from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, Span
+from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.program.program import Instruction, Program
-from meshloom.sched.schedule import Gemm, Move, Operation, Schedule, Span
-from meshloom.tb import mismatch, runner
-from meshloom.tb.build import build
-from meshloom.tb.compare import Match
-from meshloom.tb.device import FILL, Run, SimulatedDevice
-from meshloom.tb.golden import golden
-from meshloom.tb.report import junit
-from meshloom.tb.results import Maker, Recorder, Row, Status, WrongByte
-from meshloom.tb.results import load as load_results
-from meshloom.tb.runner import Prepared
+from meshloom.tb.build.builder import build
+from meshloom.tb.compare import mismatch
+from meshloom.tb.compare.records import Match
+from meshloom.tb.devices.simulated import FILL, Run, SimulatedDevice
+from meshloom.tb.golden.layer import golden
+from meshloom.tb.report.console import junit
+from meshloom.tb.results.schema import Maker, Recorder, Row, Status, WrongByte
+from meshloom.tb.results.schema import load as load_results
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.runner import Prepared
 
 CHIP = load("tiny")
 SPM = CHIP.spms[0]

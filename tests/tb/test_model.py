@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig, DramConfig, NocConfig, TileKind
 from meshloom.hw.isa import Addend, Opcode, Region, Unit, VectorOp, address
-from meshloom.sched.functional import Memories, execute
+from meshloom.sched.checker.check import check
+from meshloom.sched.ir.functional import Memories, execute
+from meshloom.sched.ir.schedule import VEC_FIELDS, Gemm, Move, Operation, Schedule, Span, Vec
+from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.check import check
-from meshloom.sched.program.lower import lower
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.program.random_programs import random_gemm, random_program, random_vec
-from meshloom.sched.schedule import VEC_FIELDS, Gemm, Move, Operation, Schedule, Span, Vec
-from meshloom.tb.build import build
-from meshloom.tb.compare import pair
-from meshloom.tb.device import FILL, Job, SimulatedDevice
+from meshloom.tb.build.builder import build
+from meshloom.tb.compare.records import pair
+from meshloom.tb.devices.simulated import FILL, Job, SimulatedDevice
+from meshloom.tb.verify.random_programs import random_gemm, random_program, random_vec
 
 from .crossfire import stored
 from .hand_made import CHIP, CODE, CORE, DRAM, SPM, finish, gemm, move, notify, program, random_words, sync, vec

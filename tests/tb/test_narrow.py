@@ -12,9 +12,9 @@ from rich.table import Table
 from typer.testing import CliRunner
 
 from meshloom.hw.config import built_in_chips
-from meshloom.tb.cli import app
-from meshloom.tb.narrow import show
-from meshloom.tb.report import LOG_WIDTH, console
+from meshloom.tb.cli.main import app
+from meshloom.tb.report.console import LOG_WIDTH, console
+from meshloom.tb.report.narrow import show
 
 
 def drawn(table: Table, width: int) -> str:

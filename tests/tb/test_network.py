@@ -13,19 +13,20 @@ import pytest
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
 from meshloom.hw.isa import Opcode, Region, Unit
-from meshloom.sched.network.scheduler import schedule
-from meshloom.sched.network.stages import cut
-from meshloom.sched.schedule import Move, Schedule
+from meshloom.sched.ir.schedule import Move, Schedule
+from meshloom.sched.schedulers.network.scheduler import schedule
+from meshloom.sched.schedulers.network.stages import cut
 from meshloom.sched.workload.graph import Graph
-from meshloom.tb import attribution, network, runner
-from meshloom.tb.build import build
-from meshloom.tb.device import Job, Run, SimulatedDevice
-from meshloom.tb.golden_graph import golden_values
-from meshloom.tb.network import PreparedNetwork
-from meshloom.tb.observe import ObserveError
-from meshloom.tb.report import CAUSES
-from meshloom.tb.results import Row, Status
-from meshloom.tb.sources import Feed
+from meshloom.tb.build.builder import build
+from meshloom.tb.compare import attribution
+from meshloom.tb.devices.observe import ObserveError
+from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
+from meshloom.tb.golden.graph import golden_values
+from meshloom.tb.inputs.sources import Feed
+from meshloom.tb.report.console import CAUSES
+from meshloom.tb.results.schema import Row, Status
+from meshloom.tb.runs import network, runner
+from meshloom.tb.runs.network import PreparedNetwork
 
 from ..sched.network_graphs import Grower, Value, every_kind, inputs_of, square
 

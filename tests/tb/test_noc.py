@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import tile_address
-from meshloom.hw.noc.routes import DIRECTIONS, decode, dimension_ordered, heading_after
-from meshloom.tb.benchmarks import noc
-from meshloom.tb.noc import area, build, curves, soak, traffic
-from meshloom.tb.noc.build import ROUTES, Mesh
-from meshloom.tb.noc.curves import Curve
-from meshloom.tb.noc.peers import PEERS, Peer, pattern
-from meshloom.tb.noc.traffic import Counters, TrafficError
+from meshloom.hw.routes import DIRECTIONS, decode, dimension_ordered, heading_after
+from meshloom.tb.benchmarks import noc, noc_area, noc_curves
+from meshloom.tb.benchmarks.noc_curves import Curve
+from meshloom.tb.benchmarks.noc_peers import PEERS, Peer, pattern
+from meshloom.tb.devices.noc import build, traffic
+from meshloom.tb.devices.noc.build import ROUTES, Mesh
+from meshloom.tb.devices.noc.traffic import Counters, TrafficError
+from meshloom.tb.verify import noc_soak
 
 #: Its links at node 0 can be made to do something wrong.
 MUTABLE = Mesh(3, 2, 2, 4, routed=True, mutable=True)
@@ -218,7 +219,7 @@ def queue_like(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             return counted(created=10, done=9, offered=1)
         return counted(created=1000, done=1000, latency=round(1000 * 4 / (1 - load / 0.5)))
 
-    monkeypatch.setattr(curves, "load_point", point)
+    monkeypatch.setattr(noc_curves, "load_point", point)
     return ran
 
 
@@ -226,7 +227,7 @@ def test_saturation_is_where_latency_reaches_three_times_that_without_load(queue
     curve = Curve(Mesh(3, 3), PEERS[0])
     assert curve.zero_load == pytest.approx(4, rel=0.03)
     exact = 0.5 * (1 - 4 / (3 * curve.zero_load))
-    assert exact <= curve.saturation <= exact + 1 / curves.STEPS
+    assert exact <= curve.saturation <= exact + 1 / noc_curves.STEPS
     assert curve.load_at(1e9) == 0.5  # where not everything arrives any more
     assert curve.at(0.6).latency == float("inf")
     assert len(queue_like) == len(set(queue_like)) < 30  # no load runs twice
@@ -255,7 +256,7 @@ def test_patterns_of_the_peers() -> None:
 
 
 def test_a_plot_has_a_curve_for_each_policy(queue_like: list[float], tmp_path: Path) -> None:
-    from meshloom.tb.noc.plot import draw
+    from meshloom.tb.benchmarks.noc_plot import draw
 
     made = {(one, policy): Curve(noc.mesh(one.side, policy), one) for one in PEERS for policy in noc.POLICIES}
     titles = noc.panels(made)
@@ -273,7 +274,7 @@ def test_a_plot_has_a_curve_for_each_policy(queue_like: list[float], tmp_path: P
 
 
 def test_a_soak_has_every_kind_of_mesh() -> None:
-    meshes = soak.MESHES
+    meshes = noc_soak.MESHES
     assert {mesh.vcs for mesh in meshes} == {1, 2, 3, 4}
     assert {mesh.depth for mesh in meshes} == {2, 4}
     assert {(mesh.vcs, mesh.routing) for mesh in meshes} == {(vcs, way) for vcs in (1, 2, 3, 4) for way in ("xy", "yx")}
@@ -281,21 +282,21 @@ def test_a_soak_has_every_kind_of_mesh() -> None:
     assert {(2, 2), (1, 6), (6, 1), (3, 5), (6, 6)} <= {(mesh.width, mesh.height) for mesh in meshes}
     for name in ("routed", "gated"):
         assert {getattr(mesh, name) for mesh in meshes} == {False, True}
-    plan = soak.doses(meshes, soak.FLITS, 1)
-    assert sum(dose.flits for dose in plan) >= soak.FLITS >= 10_000_000
+    plan = noc_soak.doses(meshes, noc_soak.FLITS, 1)
+    assert sum(dose.flits for dose in plan) >= noc_soak.FLITS >= 10_000_000
     assert len({dose.name for dose in plan}) == len(plan) == 3 * len(meshes)
     assert {dose.stalls for dose in plan} == {False, True}
     assert any(dose.routed for dose in plan)
 
 
 @pytest.fixture
-def plan(monkeypatch: pytest.MonkeyPatch) -> list[soak.Dose]:
-    monkeypatch.setattr(soak, "digest", lambda mesh: mesh.name)
-    return soak.doses((FREE, MUTABLE), 6000, 1)
+def plan(monkeypatch: pytest.MonkeyPatch) -> list[noc_soak.Dose]:
+    monkeypatch.setattr(noc_soak, "digest", lambda mesh: mesh.name)
+    return noc_soak.doses((FREE, MUTABLE), 6000, 1)
 
 
-def taker(ran: list[str], bad: Callable[[soak.Dose], BaseException | None] = lambda dose: None) -> Any:
-    def take(dose: soak.Dose) -> Counters:
+def taker(ran: list[str], bad: Callable[[noc_soak.Dose], BaseException | None] = lambda dose: None) -> Any:
+    def take(dose: noc_soak.Dose) -> Counters:
         if (error := bad(dose)) is not None:
             raise error
         ran.append(dose.name)
@@ -304,49 +305,52 @@ def taker(ran: list[str], bad: Callable[[soak.Dose], BaseException | None] = lam
     return take
 
 
-def test_an_interrupted_soak_goes_on(plan: list[soak.Dose], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupted_soak_goes_on(
+    plan: list[noc_soak.Dose], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     ran: list[str] = []
     stop = taker(ran, lambda dose: KeyboardInterrupt() if dose.mesh == MUTABLE else None)
-    monkeypatch.setattr(soak, "take", stop)
+    monkeypatch.setattr(noc_soak, "take", stop)
     with pytest.raises(KeyboardInterrupt):
-        soak.run(plan, soak.Record(plan, tmp_path), 1, lambda words: None)
+        noc_soak.run(plan, noc_soak.Record(plan, tmp_path), 1, lambda words: None)
     assert ran == [dose.name for dose in plan[:3]]
     said: list[str] = []
-    monkeypatch.setattr(soak, "take", taker(ran))
-    record = soak.Record(plan, tmp_path)
-    assert soak.run(plan, record, 1, said.append) == []
+    monkeypatch.setattr(noc_soak, "take", taker(ran))
+    record = noc_soak.Record(plan, tmp_path)
+    assert noc_soak.run(plan, record, 1, said.append) == []
     assert ran == [dose.name for dose in plan]
     assert said[0].startswith("going on: 3 of 6 runs are done")
     assert f"{sum(dose.flits for dose in plan):,} flits so far" in said[-1]
     record.forget()
-    assert soak.Record(plan, tmp_path).done == {}
+    assert noc_soak.Record(plan, tmp_path).done == {}
 
 
 def test_a_soak_goes_on_after_a_failure_and_reports_it(
-    plan: list[soak.Dose], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    plan: list[noc_soak.Dose], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ran: list[str] = []
-    monkeypatch.setattr(soak, "take", taker(ran, lambda dose: TrafficError("lost packet") if dose == plan[1] else None))
-    record = soak.Record(plan, tmp_path)
-    wrong = soak.run(plan, record, 2, lambda words: None)
+    lost = TrafficError("lost packet")
+    monkeypatch.setattr(noc_soak, "take", taker(ran, lambda dose: lost if dose == plan[1] else None))
+    record = noc_soak.Record(plan, tmp_path)
+    wrong = noc_soak.run(plan, record, 2, lambda words: None)
     assert wrong == [f"{plan[1].name}: lost packet"]
     assert plan[1].name not in record.done
     assert len(ran) == len(record.done) == 5
 
 
-def test_pairs_of_tiles_that_no_run_of_a_mesh_served_are_told(plan: list[soak.Dose]) -> None:
+def test_pairs_of_tiles_that_no_run_of_a_mesh_served_are_told(plan: list[noc_soak.Dose]) -> None:
     served = {dose.name: counted(pairs=pairs) for dose, pairs in zip(plan, (15, 16, 14, 35, 34, 33), strict=True)}
-    assert [words.split("; ")[0] for words in soak.left_out(plan, served)] == [
+    assert [words.split("; ")[0] for words in noc_soak.left_out(plan, served)] == [
         f"{MUTABLE.name}: packets between 35 of 36 pairs of tiles"
     ]
-    assert soak.left_out(plan, {}) == []
+    assert noc_soak.left_out(plan, {}) == []
 
 
 # -- area -------------------------------------------------------------------------------------------------------------
 
 
 def test_more_channels_are_more_cells() -> None:
-    one, two = (area.router_area(vcs, bits=92, depth=2) for vcs in (1, 2))
+    one, two = (noc_area.router_area(vcs, bits=92, depth=2) for vcs in (1, 2))
     flits = 5 * 2 * 93  # what the buffers of five ports hold
     assert flits < one.flip_flops < 1.2 * flits
     assert 1.8 * one.flip_flops < two.flip_flops < 2.4 * one.flip_flops

@@ -10,11 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from meshloom.hw.isa import Cause, Region, VectorOp, address
-from meshloom.sched.program.lower import lower
-from meshloom.sched.schedule import Box, Gemm, Move, Schedule, Span, Vec
-from meshloom.tb.build import SIMULATORS, build
-from meshloom.tb.device import Job, Run, SimulatedDevice
-from meshloom.tb.observe import (
+from meshloom.sched.ir.schedule import Box, Gemm, Move, Schedule, Span, Vec
+from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.tb.build.builder import SIMULATORS, build
+from meshloom.tb.devices.observe import (
     Mismatch,
     Observed,
     ObserveError,
@@ -25,6 +24,7 @@ from meshloom.tb.observe import (
     read_log,
     values,
 )
+from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
 
 from .hand_made import CHIP, CORE, DRAM, Words, endless, product
 

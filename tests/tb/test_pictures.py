@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from meshloom.sched.workload.graph import Graph, Layer, Picture, Value
-from meshloom.tb.pictures import InputError, read_picture
+from meshloom.tb.inputs.pictures import InputError, read_picture
 
 MEAN, STD, STEP = (120.0, 100.5, 90.0), (60.0, 64.0, 50.0), 1 / 32
 

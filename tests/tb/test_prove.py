@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from amaranth.hdl import Module, Mux, Signal
 
-from meshloom.hw.noc import vc_output
-from meshloom.hw.noc.vc_router import VcRouter
-from meshloom.tb.prove import PROOFS, Proof, ProveError, Refutation, Result, arbiter, buffer, mutants, run
-from meshloom.tb.prove.engine import Bench, Netlist, Shown
-from meshloom.tb.prove.opened import OpenRouter
-from meshloom.tb.prove.probe import Inside
-from meshloom.tb.prove.surroundings import plane
+from meshloom.hw.noc import output_unit
+from meshloom.hw.noc.router import VcRouter
+from meshloom.tb.verify.prove import PROOFS, Proof, ProveError, Refutation, Result, arbiter, buffer, mutants, run
+from meshloom.tb.verify.prove.engine import Bench, Netlist, Shown
+from meshloom.tb.verify.prove.opened import OpenRouter
+from meshloom.tb.verify.prove.probe import Inside
+from meshloom.tb.verify.prove.surroundings import plane
 
 DOC = Path(__file__).parents[2] / "docs" / "proofs.md"
 
@@ -73,7 +73,7 @@ def test_assumptions_are_kept_to() -> None:
 
 def test_a_proof_about_broken_gateware_fails_with_a_trace() -> None:
     with mutants.mutated(mutants.UNFAIR) as modules:
-        result = Proof("unfair", lambda: arbiter.bench(3, modules["vc_output"])).run()
+        result = Proof("unfair", lambda: arbiter.bench(3, modules["output_unit"])).run()
     assert not result.passed
     assert result.verdict.startswith("NOT PROVED: all: ")
     assert "granted" in result.trace
@@ -94,8 +94,8 @@ def test_names_that_do_not_exist_are_said() -> None:
         inner["north_0_held"]
     with pytest.raises(ProveError, match="no property begins with 'above'; there are: below 6"):
         Netlist(counter(5, 6)).refute("above", 3)
-    gone = mutants.mutated(mutants.Mutant("gone", "", {"vc_output": [("no such words", "")]}))
-    with pytest.raises(ProveError, match=r"mutant gone: vc_output.py has 0 times 'no such words'"), gone:
+    gone = mutants.mutated(mutants.Mutant("gone", "", {"output_unit": [("no such words", "")]}))
+    with pytest.raises(ProveError, match=r"mutant gone: output_unit.py has 0 times 'no such words'"), gone:
         pass
     top = Module()
     opened = OpenRouter(top, VcRouter(0, 0, plane(2, 1)))
@@ -103,10 +103,10 @@ def test_names_that_do_not_exist_are_said() -> None:
 
 
 def test_mutants_leave_no_trace() -> None:
-    before = sys.modules["meshloom.hw.noc.vc_output"]
-    with mutants.mutated(mutants.UNFAIR, "vc_router") as modules:
-        assert modules["vc_router"].Output is modules["vc_output"].Output is not vc_output.Output
-    assert sys.modules["meshloom.hw.noc.vc_output"] is before is vc_output
+    before = sys.modules["meshloom.hw.noc.output_unit"]
+    with mutants.mutated(mutants.UNFAIR, "router") as modules:
+        assert modules["router"].Output is modules["output_unit"].Output is not output_unit.Output
+    assert sys.modules["meshloom.hw.noc.output_unit"] is before is output_unit
 
 
 @cache
@@ -139,7 +139,7 @@ def test_the_document_names_what_is_proved() -> None:
 
 
 def test_command_line() -> None:
-    command = [sys.executable, "-m", "meshloom.tb.prove"]
+    command = [sys.executable, "-m", "meshloom.tb.verify.prove"]
     done = subprocess.run([*command, "buffer-2", "arbiter-2"], capture_output=True, text=True)
     assert done.returncode == 0
     assert re.search(r"^buffer-2 +induction +\d+\.\d s  proved$", done.stdout, re.MULTILINE)

@@ -12,8 +12,8 @@ from junitparser import Error, Failure, JUnitXml
 from pydantic import ValidationError
 
 from meshloom.hw.config import load as load_chip
-from meshloom.tb import report
-from meshloom.tb.results import (
+from meshloom.tb.report import console
+from meshloom.tb.results.schema import (
     MEAN_ERROR_PERCENT,
     SCHEMA_VERSION,
     WORST_ERROR_PERCENT,
@@ -326,7 +326,7 @@ def test_junit(tmp_path: Path) -> None:
         row(workload="none", failure="does not fit"),
     ]
     results, path = recorded(tmp_path, *rows)
-    report.save_junit(results, path.with_suffix(".xml"))
+    console.save_junit(results, path.with_suffix(".xml"))
     (suite,) = JUnitXml.fromfile(str(path.with_suffix(".xml")))
     cases = {case.name: case for case in suite}
     assert list(cases) == ["resnet8/conv1", "a<b>&c", "fault", "model", "none", "whole run"]
@@ -363,7 +363,7 @@ def test_the_first_mismatch_is_part_of_the_reason() -> None:
 def test_tables_of_networks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     unlike = row(workload="fault", faults=1, network=NETWORK | {"layers": [], "shares": {}})
     results, _ = recorded(tmp_path, row(workload="[odd]", network=NETWORK), row(), unlike)
-    report.print_results(results, report.console())
+    console.print_results(results, console.console())
     shown = capsys.readouterr().out
     (line,) = [line for line in shown.splitlines() if "cat.png" in line and "dog" in line]
     assert [cell.strip() for cell in re.split("[│]", line)[1:-1]] == [
@@ -373,7 +373,7 @@ def test_tables_of_networks(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert line.split() == ["[odd]", "cat.png", "25.0", *["0.0"] * 8, "75.0"]
     assert "max_pool" not in shown, "layers are shown if asked for"
     assert "[odd], cat.png: best of y: cat 0.5\n[odd], cat.png: Softmax s at the end is left out.\n" in shown
-    report.print_results(results, report.console(), per_layer=True)
+    console.print_results(results, console.console(), per_layer=True)
     shown = capsys.readouterr().out
     assert shown.count("layer by layer") == 1
     assert "[odd] on tiny, layer by layer" in shown
@@ -382,7 +382,7 @@ def test_tables_of_networks(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
 
 def test_the_answer_is_told_as_soon_as_a_network_has_run(capsys: pytest.CaptureFixture[str]) -> None:
-    with report.Reporter(report.console()) as reporter:
+    with console.Reporter(console.console()) as reporter:
         reporter(row(network=NETWORK))
     assert capsys.readouterr().out.startswith("[1/?] resnet8/conv1: passed, cat.png is cat, 10,000 cycles")
 
@@ -408,14 +408,14 @@ def test_chips_with_equal_names_are_told_apart(capsys: pytest.CaptureFixture[str
         row(workload="one", chip="both", chip_digest="3" * 64),
         row(workload="other", chip="both", chip_digest="4" * 64),
     ]
-    assert [report.chip_name(each, rows) for each in rows] == [
+    assert [console.chip_name(each, rows) for each in rows] == [
         "tiny", "mine", "quad8", "quad16@22222222", "both@33333333", "both@44444444",
     ]  # fmt: skip
     results, path = recorded(tmp_path, *rows)
-    report.print_results(results, report.console())
+    console.print_results(results, console.console())
     shown = capsys.readouterr().out
     assert re.search(r"posing +│ quad16@22222222 ", shown)
-    report.save_junit(results, path.with_suffix(".xml"))
+    console.save_junit(results, path.with_suffix(".xml"))
     (suite,) = JUnitXml.fromfile(str(path.with_suffix(".xml")))
     assert [case.classname.split(".")[1] for case in suite][3:6] == [
         "quad16@22222222",
@@ -451,7 +451,7 @@ def test_places_that_cannot_be_written_are_seen(tmp_path: Path) -> None:
 def test_table_shows_every_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = [row(), row(workload="[odd] name", mismatches=7), row(workload="empty", rtl_cycles=0, failure="no room")]
     results, _ = recorded(tmp_path, *rows)
-    report.print_results(results, report.console())
+    console.print_results(results, console.console())
     shown = capsys.readouterr().out
     for text in (
         "10,000",
@@ -469,7 +469,7 @@ def test_table_shows_every_row(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 
 
 def test_reporter_prints_rows_as_they_finish(capsys: pytest.CaptureFixture[str]) -> None:
-    with report.Reporter(report.console()) as reporter:
+    with console.Reporter(console.console()) as reporter:
         for event in (Plan(2), Stage("x", "simulating"), row(), row(workload="x", mismatches=1)):
             reporter(event)
     lines = capsys.readouterr().out.splitlines()

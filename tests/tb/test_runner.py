@@ -20,28 +20,30 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, ConfigError, load
 from meshloom.hw.isa import Opcode, Unit
-from meshloom.sched import scheduler as scheduler_module
-from meshloom.sched.loop_order.problem import DoesNotFit
+from meshloom.sched.checker.problems import CheckError
+from meshloom.sched.checker.problems import Problem as CheckProblem
+from meshloom.sched.ir.schedule import Gemm, Schedule
+from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.model import timeline as timeline_module
 from meshloom.sched.model.timeline import Executed, Timeline, play
-from meshloom.sched.onnx.errors import Problem as OnnxProblem
-from meshloom.sched.onnx.errors import UnsupportedError
-from meshloom.sched.program.problems import CheckError
-from meshloom.sched.program.problems import Problem as CheckProblem
 from meshloom.sched.program.program import Program
-from meshloom.sched.schedule import Gemm, Schedule
-from meshloom.sched.scheduler import SchedulerError
-from meshloom.sched.scheduler import find as find_scheduler
+from meshloom.sched.schedulers import registry as scheduler_module
+from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import ConvShape, LayerData, WorkloadError
-from meshloom.tb import golden, identity, runner
-from meshloom.tb.build import SIMULATORS, BuildError
-from meshloom.tb.compare import first_divergence, pair
-from meshloom.tb.device import Job, NoDeviceError, SimulatedDevice
-from meshloom.tb.readout import Record
-from meshloom.tb.results import Event, Plan, Row, Stage, Status
-from meshloom.tb.sources import NetworkSource, feeds
-from meshloom.tb.workers import EVERY, tell, workers
+from meshloom.sched.workload.onnx.errors import Problem as OnnxProblem
+from meshloom.sched.workload.onnx.errors import UnsupportedError
+from meshloom.tb.build.builder import SIMULATORS, BuildError
+from meshloom.tb.compare.records import first_divergence, pair
+from meshloom.tb.devices.readout import Record
+from meshloom.tb.devices.simulated import Job, NoDeviceError, SimulatedDevice
+from meshloom.tb.golden import layer
+from meshloom.tb.inputs.sources import NetworkSource, feeds
+from meshloom.tb.results import identity
+from meshloom.tb.results.schema import Event, Plan, Row, Stage, Status
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.workers import EVERY, tell, workers
 
 WORKLOADS = ["conv:7x7x5-6,k3,p1", "gemm:5x6x7", "conv:6x5x9-5,k3x2,s2x1,p1x0,relu,clamp90", "gemm:3x10x20"]
 CHIP = load("tiny")
@@ -323,7 +325,7 @@ def _count(most: int) -> int:
 
 def test_a_worker_does_not_wait_to_be_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Far more than a pipe holds is told while nobody listens."""
-    monkeypatch.setattr("meshloom.tb.workers.EVERY", -1.0)
+    monkeypatch.setattr("meshloom.tb.runs.workers.EVERY", -1.0)
     with workers(1) as pool:
         assert pool.submit(_count, 3000).result(timeout=60) == 3000
 
@@ -462,8 +464,8 @@ def test_an_error_of_the_golden_model_costs_one_row(monkeypatch: pytest.MonkeyPa
             raise RuntimeError("the golden model is ill")
         return original(data)
 
-    original = golden.golden
-    monkeypatch.setattr(golden, "golden", wrong)
+    original = layer.golden
+    monkeypatch.setattr(layer, "golden", wrong)
     rows, _ = run(["gemm:5x6x7", "gemm:3x10x20"])
     assert [row.status for row in rows] == [Status.FAILED, Status.PASSED]
     assert rows[0].error is not None
@@ -534,7 +536,7 @@ def test_the_code_is_named_by_commit_and_sources() -> None:
 
 
 def test_an_interrupt_while_scheduling_leaves_nothing_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "meshloom.tb.cli", "run", "resnet50", "vgg16", "--chip", "quad32"]
+    command = [sys.executable, "-m", "meshloom.tb.cli.main", "run", "resnet50", "vgg16", "--chip", "quad32"]
     process = subprocess.Popen(
         command,
         cwd=tmp_path,

@@ -7,11 +7,11 @@ import io
 import pytest
 from rich.console import Console
 
-from meshloom.sched.flexer.policy import Choice
-from meshloom.sched.flexer.search import Progress
-from meshloom.sched.flexer.tiles import Tiling
-from meshloom.tb import workers
-from meshloom.tb.searching import searching
+from meshloom.sched.schedulers.flexer.policy import Choice
+from meshloom.sched.schedulers.flexer.search import Progress
+from meshloom.sched.schedulers.flexer.tiles import Tiling
+from meshloom.tb.runs import workers
+from meshloom.tb.runs.searching import searching
 
 COMPILING = [Progress("l", done, 60, 0, None, compiling=True) for done in (0, 30, 60)]
 BEST = Choice(Tiling(1, 2, 3, 4), "mnk").judged(1234.0, 56)

@@ -21,7 +21,7 @@ ARROWS = {
         "meshloom.hw.config",
         "meshloom.hw.isa",
         "meshloom.hw.timing",
-        "meshloom.hw.noc.routes",
+        "meshloom.hw.routes",
     ),  # timing: closed forms, routes: ways through a mesh; no gateware
     "tb": ("meshloom",),
 }

@@ -12,19 +12,17 @@ import pytest
 from PIL import Image
 
 from meshloom.hw.config import load as load_chip
-from meshloom.sched.onnx import windows
-from meshloom.sched.onnx.errors import OnnxError
-from meshloom.sched.onnx.labels import labels_in
-from meshloom.sched.onnx.original import check_integer
-from meshloom.sched.onnx.writer import to_onnx
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.tb import runner
-from meshloom.tb.failures import Failure
-from meshloom.tb.golden_graph import golden_values
-from meshloom.tb.pictures import InputError
-from meshloom.tb.sources import (
+from meshloom.sched.workload.onnx import windows
+from meshloom.sched.workload.onnx.errors import OnnxError
+from meshloom.sched.workload.onnx.labels import labels_in
+from meshloom.sched.workload.onnx.original import check_integer
+from meshloom.sched.workload.onnx.writer import to_onnx
+from meshloom.tb.golden.graph import golden_values
+from meshloom.tb.inputs.pictures import InputError
+from meshloom.tb.inputs.sources import (
     Feed,
     NetworkSource,
     check_files,
@@ -36,6 +34,8 @@ from meshloom.tb.sources import (
     ready,
     regression_networks,
 )
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.failures import Failure
 
 from ..sched.float_models import FloatModel, run_float
 from ..sched.integer_models import IntegerModel
@@ -312,7 +312,7 @@ def test_what_was_misread_in_an_integer_file_is_told_before_anything_is_made(
     def never(*_: Any) -> None:
         raise AssertionError("nothing is to be scheduled")
 
-    monkeypatch.setattr("meshloom.sched.onnx.reader.sliding_window", wrong)
+    monkeypatch.setattr("meshloom.sched.workload.onnx.reader.sliding_window", wrong)
     monkeypatch.setattr(runner.network, "prepare", never)
     source = NetworkSource(str(integer_file(tmp_path)), (array(tmp_path),))
     found = runner._attempt_network(source, load_chip("tiny"), "loop_order")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from meshloom.hw.config import load
-from meshloom.sched import native
-from meshloom.sched.loop_order.scheduler import schedule
+from meshloom.sched.model import native
+from meshloom.sched.schedulers.loop_order.scheduler import schedule
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.benchmarks import BenchmarkError, timeline
 from meshloom.tb.benchmarks.timeline import BAR, Played, missed

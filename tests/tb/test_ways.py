@@ -14,19 +14,19 @@ import pytest
 from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.control.trace import LINK_BLOCKED, LINK_BUSY
 from meshloom.hw.isa import Cause, Opcode, Region, Unit
-from meshloom.hw.noc.link_counters import OUTPUTS
+from meshloom.hw.link_counters import OUTPUTS
 from meshloom.hw.timing import noc_arrival
+from meshloom.sched.checker.channel_dependences import Roads
+from meshloom.sched.checker.check import check
 from meshloom.sched.model.timeline import play
-from meshloom.sched.program.check import check
-from meshloom.sched.program.circles import Roads
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.program import Instruction, Program
-from meshloom.sched.program.ways import default_way
-from meshloom.tb.build import SIMULATORS, build
-from meshloom.tb.compare import pair
-from meshloom.tb.device import Job, Run, SimulatedDevice
-from meshloom.tb.explain import explain
-from meshloom.tb.readout import Record
+from meshloom.sched.program.routes import default_way
+from meshloom.tb.build.builder import SIMULATORS, build
+from meshloom.tb.compare.explain import explain
+from meshloom.tb.compare.records import pair
+from meshloom.tb.devices.readout import Record
+from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
 
 from .hand_made import move, notify, sync
 from .ways import MAIN, TOUR, TOUR_YX, WAYS, WAYS_YX, flits_on_links, movers, route, tour, ways

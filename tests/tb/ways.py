@@ -9,11 +9,11 @@ import numpy as np
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode, Region, Unit
-from meshloom.hw.noc.routes import DIRECTIONS, LOCAL, NEIGHBOURS
+from meshloom.hw.routes import DIRECTIONS, LOCAL, NEIGHBOURS
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.program import Instruction, Program, Stream
-from meshloom.sched.program.ways import Way, route_fields, way_of
-from meshloom.tb.device import FILL, Job
+from meshloom.sched.program.routes import Way, route_fields, way_of
+from meshloom.tb.devices.simulated import FILL, Job
 
 from .hand_made import CHIP, Case, move, notify, program, random_words, sync
 

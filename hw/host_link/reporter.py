@@ -1,0 +1,117 @@
+"""What a tile tells the host by itself: its first fault, and when the host asks why nothing goes on, where it stands.
+
+After a watchdog the host raises `ask`. Every tile then sends a `STATE` for each of its parts that waits for something,
+over the post plane, which always drains. So the host learns who stands where although nothing else moves any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ChipConfig, TileKind
+from ..isa import Part, Unit
+from ..signatures import FaultReport, PostFlit, Standing, StateFlit
+
+
+def units_of(kind: TileKind) -> tuple[Unit, ...]:
+    """The units of a tile kind, each with a stream of its own."""
+    return (Unit.MOVER, Unit.MATRIX, Unit.VECTOR) if kind is TileKind.CORE else (Unit.MOVER,)
+
+
+def parts_of(kind: TileKind) -> tuple[tuple[Part, Unit], ...]:
+    """The parts of a tile kind that can stand still, in the order in which they report (besides a fault)."""
+    parts = [(Part.STREAM, unit) for unit in units_of(kind)]
+    parts += [(Part.MOVER, Unit.NONE), (Part.QUEUE, Unit.NONE), (Part.DELIVERY, Unit.NONE)]
+    return (*parts, (Part.DRAM, Unit.NONE)) if kind is TileKind.DRAM else tuple(parts)
+
+
+def most_reports(config: ChipConfig) -> int:
+    """How many `STATE`s a chip can send at most."""
+    return sum(1 + len(parts_of(kind)) for kind in config.tiles.values())
+
+
+def report_cycles(config: ChipConfig) -> int:
+    """Cycles after a watchdog within which all `STATE`s have arrived: one a cycle is taken, each after another."""
+    return 4 * most_reports(config) + 4 * (config.width + config.height) + 32
+
+
+class Reporter(wiring.Component):
+    """Sends the first of the faults `fault_0`...; on `ask` sends the states of `parts` (`standing_0`...).
+
+    A fault raised in cycle t is offered in t + 1; of several in one cycle the lowest-numbered goes. Faults are heard
+    while `go` holds, one until reset. `ask` stays up once it is: the first state is offered 1 cycle later, then one
+    every two cycles, parts that wait for nothing taking one cycle. A fault that was latched goes first, once more: its
+    report may be lost. In cycles without `active` no register changes.
+    """
+
+    tile: Signal
+    host: Signal
+    go: Signal
+    ask: Signal
+    send: stream.Interface
+    active: Signal
+
+    def __init__(self, faults: Sequence[Unit], parts: Sequence[tuple[Part, Unit]]) -> None:
+        self.faults, self.parts = tuple(faults), tuple(parts)
+        super().__init__(
+            {"tile": In(8), "host": In(8), "go": In(1), "ask": In(1)}
+            | {f"fault_{i}": In(FaultReport) for i in range(len(self.faults))}
+            | {f"standing_{i}": In(Standing) for i in range(len(self.parts))}
+            | {"send": Out(stream.Signature(PostFlit)), "active": Out(1)}
+        )
+
+    def fault(self, port: int) -> Any:
+        """Port `fault_<port>`."""
+        return getattr(self, f"fault_{port}")
+
+    def standing(self, port: int) -> Any:
+        """Port `standing_<port>`."""
+        return getattr(self, f"standing_{port}")
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        report = Signal(PostFlit)
+        state: Any = data.View(StateFlit, report)
+        reporting, seen = Signal(), Signal()
+        turn = Signal(range(len(self.parts) + 2))
+        asked, raised = Signal(), Signal()
+        faults = [self.fault(i) for i in range(len(self.faults))]
+        m.d.comb += [
+            self.send.valid.eq(reporting),
+            self.send.payload.eq(report),
+            asked.eq(self.ask & (turn != len(self.parts) + 1)),
+            raised.eq(Cat(fault.valid for fault in faults).any()),
+            self.active.eq(raised | reporting | asked),
+        ]
+        with m.If(self.send.ready):
+            m.d.sync += reporting.eq(0)
+        with m.If(raised & ~seen & self.go):
+            m.d.sync += [seen.eq(1), reporting.eq(1)]
+            m.d.sync += [report.dst_tile.eq(self.host), report.fault.eq(1), report.tile.eq(self.tile)]
+            for unit, fault in reversed(list(zip(self.faults, faults, strict=True))):
+                with m.If(fault.valid):
+                    m.d.sync += [
+                        report.cause.eq(fault.cause),
+                        report.unit.eq(int(unit)),
+                        report.tag.eq(fault.tag),
+                        report.value.eq(fault.value),
+                    ]
+        with m.Elif(asked & ~reporting):
+            m.d.sync += [turn.eq(turn + 1), report.dst_tile.eq(self.host), report.fault.eq(1)]
+            m.d.sync += report.tile.eq(self.tile)
+            with m.Switch(turn):
+                with m.Case(0):
+                    m.d.sync += [state.part.eq(int(Part.FAULT)), state.waits.eq(report.cause), report.cause.eq(0)]
+                    m.d.sync += reporting.eq(seen)
+                for i, (part, unit) in enumerate(self.parts):
+                    with m.Case(1 + i):
+                        standing = self.standing(i)
+                        m.d.sync += [reporting.eq(standing.waits != 0), state.part.eq(int(part))]
+                        m.d.sync += state.unit.eq(int(unit))
+                        m.d.sync += [state[name].eq(standing[name]) for name in Standing.members]
+        return m

@@ -1,0 +1,313 @@
+"""The receiving side of the network interface: packets of the data plane -> checked word writes, and who is told.
+
+data plane --> (inbox of each virtual channel) --> turn --> head: check, remember
+                                                            body: write ----> memory, rings, DRAM port
+                                                            tail: `landed` -> semaphores, post plane
+                                                                  `record` -> trace
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ChipConfig
+from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, Cause, Opcode, Region, Unit, Waits, data_flit_bits
+from ..signatures import FaultSignature, Standing, TraceRecord, detail, notify_layout, word_write
+from .link import Flit, Link
+from .output_unit import next_in_turn
+
+#: Flits that wait for their turn, of each virtual channel if there are several.
+INBOX = 2
+#: Records of arrivals that wait for the trace memory, so that it holds up no packet.
+RECORDS = 8
+
+
+class _State(IntEnum):
+    """What the next flit of a virtual channel is."""
+
+    HEAD = 0
+    BODY = 1
+    SINK = 2  #: of a packet that is a fault
+
+
+def _context() -> data.StructLayout:
+    """What is remembered of the packet under way on a virtual channel."""
+    return data.StructLayout(
+        {
+            "state": 2,
+            "addr": 28,
+            "notify_tile": 8,
+            "notify_sem": 6,
+            "notify": 1,
+            "region": 4,
+            "offset": 24,
+            "left": 7,
+            "tag": 16,
+            "words": 7,
+            "start": 32,
+        }
+    )
+
+
+class Delivery(wiring.Component):
+    """Writes arriving packets into the memories of the tile.
+
+    Every head is checked for its parity and against `depths` (words of each writable region) before the first word is
+    written, and the tail against the length in the head; a packet that fails is a fault and sinks.
+    Throughput: one flit a cycle. Latency: a payload flit taken in cycle t is written at the end of t; `landed` is valid
+    from t + 1 on. For DRAM packets (`dram=True`, region MAIN) `landed` comes from the DRAM port instead, when the write
+    has been answered. `standing`: what the packet under way waits for, for the host when it asks.
+
+    With several virtual channels flits wait in an inbox for each (a flit accepted in cycle t can be taken from t + 1
+    on), packets on different channels are written side by side, and in each cycle one channel has its turn: the next
+    after the one before that has a flit. If its flit cannot go in this cycle, the next cycle is another's. But DRAM
+    takes one packet at a time: until its tail has gone, heads of other packets for DRAM have no turn.
+
+    If the chip's heads say when they were born (`isa.ARRIVAL`) every packet but those of instruction fetch leaves a
+    `record`: unit NONE, opcode MOVE, the tag of its MOVE, start = the cycle from which its head was offered to the
+    network, end = the cycle after its tail was taken here, wait = its words. (A packet that was on its way for 2**16
+    cycles looks younger than it is.)
+    """
+
+    flit: Any  # Link
+    now: Signal
+    write: stream.Interface
+    landed: stream.Interface
+    record: stream.Interface  # with arrivals only
+    fault: Any  # FaultSignature
+    standing: Any  # Standing
+    active: Signal
+    burst: stream.Interface  # of DRAM tiles only, like `burst_data`
+    burst_data: stream.Interface
+
+    def __init__(self, config: ChipConfig, depths: dict[Region, int], dram: bool = False) -> None:
+        self.config, self.depths, self.dram = config, depths, dram
+        self.vcs, self.bits = config.noc.data_vcs, data_flit_bits(config)
+        members = {
+            "flit": In(Link(self.bits, self.vcs)),
+            "now": In(32),
+            "write": Out(word_write(config.lanes)),
+            "landed": Out(stream.Signature(notify_layout())),
+            "fault": Out(FaultSignature()),
+            "standing": Out(Standing),
+            "active": Out(1),
+        }
+        if config.noc.arrivals:
+            members["record"] = Out(stream.Signature(TraceRecord))
+        if dram:
+            members["burst"] = Out(
+                stream.Signature(
+                    data.StructLayout({"offset": 24, "words": 7, "notify_tile": 8, "notify_sem": 6, "notify": 1})
+                )
+            )
+            members["burst_data"] = Out(stream.Signature(config.word_bits))
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        valid, take = Signal(), Signal()
+        flit = Signal(Flit(self.bits))
+        packet, following = Signal(_context(), name="packet"), Signal(_context(), name="following")
+        m.d.comb += following.eq(packet)
+        if self.vcs == 1:
+            self._only(m, valid, take, flit, packet, following)
+        else:
+            self._in_turn(m, valid, take, flit, packet, following)
+        head = data.View(DATA_HEAD.layout(), flit.data[: DATA_HEAD.width])
+        is_dram: Value | int = (head.addr[24:28] == Region.MAIN) if self.dram else 0
+        to_dram = Signal()
+        if self.dram:
+            m.d.comb += to_dram.eq(packet.region == Region.MAIN)
+
+        # the slot for whom to tell
+        owed, note = Signal(), Signal(notify_layout())
+        told = Signal()
+        m.d.comb += [
+            self.landed.valid.eq(owed),
+            self.landed.payload.eq(note),
+            self.active.eq(self.flit.valid | valid | owed),
+            told.eq(~owed | self.landed.ready),
+        ]
+        with m.If(self.landed.ready):
+            m.d.sync += owed.eq(0)
+        notifies, done = Signal(), Signal()
+        m.d.comb += [notifies.eq(packet.notify & ~to_dram), done.eq(take & flit.last)]
+
+        good, flipped = self._check(m, flit, head)
+        word = self.write.payload
+        m.d.comb += [word.region.eq(packet.region), word.offset.eq(packet.offset), word.data.eq(flit.data)]
+        # the head of a packet on another channel may have come before the slot was taken
+        free = self._record(m, packet, following, flit, done)
+        if self.vcs > 1:
+            free = free & (told | ~(flit.last & notifies))
+        sink_ready = Signal()
+        m.d.comb += sink_ready.eq(self.write.ready)
+        if self.dram:
+            m.d.comb += self.burst_data.payload.eq(flit.data)
+            with m.If(to_dram):
+                m.d.comb += sink_ready.eq(self.burst_data.ready)
+
+        standing = self.standing
+        with m.Switch(packet.state):
+            with m.Case(_State.HEAD):
+                accept = Signal()
+                m.d.comb += [accept.eq(valid & told), take.eq(accept)]
+                if self.dram:
+                    m.d.comb += [
+                        self.burst.valid.eq(accept & good & is_dram),
+                        self.burst.payload.offset.eq(head.addr[:24]),
+                        self.burst.payload.words.eq(head.words),
+                        self.burst.payload.notify_tile.eq(head.notify_tile),
+                        self.burst.payload.notify_sem.eq(head.notify_sem),
+                        self.burst.payload.notify.eq(head.notify),
+                        take.eq(accept & (~self.burst.valid | self.burst.ready)),
+                    ]
+                m.d.comb += [
+                    *(following[name].eq(head[name]) for name in ("addr", "notify_tile", "notify_sem", "notify")),
+                    following.region.eq(head.addr[24:28]),
+                    following.offset.eq(head.addr[:24]),
+                    following.left.eq(head.words),
+                    following.state.eq(_State.BODY),
+                ]
+                with m.If(valid & ~take):
+                    m.d.comb += standing.waits.eq(Mux(owed, Waits.POSTS, Waits.DRAM))
+                    m.d.comb += [standing.tag.eq(head.words), detail(standing).eq(head.addr)]
+                with m.If(~good):
+                    m.d.comb += following.state.eq(Mux(flit.last, _State.HEAD, _State.SINK))
+                    m.d.comb += [self.fault.valid.eq(take), self.fault.value.eq(head.addr)]
+                    wrong = Mux(flit.last | (head.words == 0), Cause.LENGTH, Cause.ADDRESS)
+                    m.d.comb += self.fault.cause.eq(Mux(flipped, Cause.PARITY, wrong))
+            with m.Case(_State.BODY):
+                offered = Signal()
+                m.d.comb += [
+                    offered.eq(valid & free),
+                    self.write.valid.eq(offered & ~to_dram),
+                    take.eq(offered & sink_ready),
+                    following.offset.eq(packet.offset + 1),
+                    following.left.eq(packet.left - 1),
+                ]
+                if self.dram:
+                    m.d.comb += self.burst_data.valid.eq(offered & to_dram)
+                with m.If(flit.last):
+                    m.d.comb += following.state.eq(_State.HEAD)
+                with m.Elif(packet.left == 1):
+                    m.d.comb += following.state.eq(_State.SINK)
+                with m.If(take & (flit.last != (packet.left == 1))):
+                    m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.LENGTH)]
+                    m.d.comb += self.fault.value.eq(packet.addr)
+                with m.If(done & notifies):  # no other tail: one of another channel may go while the slot is taken
+                    m.d.sync += [note.notify_tile.eq(packet.notify_tile), note.notify_sem.eq(packet.notify_sem)]
+                    m.d.sync += [note.notify.eq(1), owed.eq(1)]
+                with m.If(~take):
+                    blocked = Mux(to_dram, Waits.DRAM, Waits.MEMORY)
+                    m.d.comb += standing.waits.eq(Mux(valid, Mux(free, blocked, Waits.POSTS), Waits.FLITS))
+                    m.d.comb += [standing.tag.eq(packet.left), detail(standing).eq(Cat(packet.offset, packet.region))]
+            with m.Case(_State.SINK):
+                m.d.comb += take.eq(valid)
+                with m.If(flit.last):
+                    m.d.comb += following.state.eq(_State.HEAD)
+                with m.If(~valid):
+                    m.d.comb += standing.waits.eq(Waits.FLITS)
+                    m.d.comb += detail(standing).eq(Cat(packet.offset, packet.region))
+        return m
+
+    def _only(self, m: Module, valid: Signal, take: Signal, flit: Any, packet: Any, following: Any) -> None:
+        """One virtual channel: flits come right from the network."""
+        m.d.comb += [
+            valid.eq(self.flit.valid),
+            flit.eq(self.flit.payload),
+            self.flit.ready.eq(take),
+        ]
+        kept = Signal(_context(), name="kept")
+        m.d.comb += packet.eq(kept)
+        with m.If(take):
+            m.d.sync += kept.eq(following)
+
+    def _in_turn(self, m: Module, valid: Signal, take: Signal, flit: Any, packet: Any, following: Any) -> None:
+        """Several: an inbox and what is remembered for each, and whose turn it is."""
+        inboxes = [fifo.SyncFIFO(width=flit.shape().size, depth=INBOX) for _ in range(self.vcs)]
+        kept = [Signal(_context(), name=f"kept_{vc}") for vc in range(self.vcs)]
+        candidates, chosen, before = (Signal(self.vcs, name=name) for name in ("candidates", "chosen", "before"))
+        locked = Signal(self.vcs)  # whose words go into DRAM
+        arriving = self.flit.payload
+        for vc, inbox in enumerate(inboxes):
+            m.submodules[f"inbox_{vc}"] = inbox
+            front = data.View(DATA_HEAD.layout(), inbox.r_data[: DATA_HEAD.width])
+            m.d.comb += [
+                inbox.w_data.eq(Cat(arriving.data, arriving.last)),
+                inbox.w_en.eq(self.flit.valid & (arriving.vc == vc)),
+                self.flit.ready[vc].eq(inbox.w_rdy),
+                inbox.r_en.eq(take & chosen[vc]),
+                candidates[vc].eq(inbox.r_rdy),
+            ]
+            if self.dram:
+                to_dram = (kept[vc].state == _State.HEAD) & (front.addr[24:28] == Region.MAIN)
+                m.d.comb += candidates[vc].eq(inbox.r_rdy & ~(locked.any() & ~locked[vc] & to_dram))
+            with m.If(chosen[vc]):
+                m.d.comb += [flit.eq(inbox.r_data), packet.eq(kept[vc])]
+            with m.Elif(~valid & (kept[vc].state != _State.HEAD)):  # says what it waits for
+                m.d.comb += packet.eq(kept[vc])
+            with m.If(take & chosen[vc]):
+                m.d.sync += kept[vc].eq(following)
+        m.d.comb += [chosen.eq(next_in_turn(m, "inbox_turn", candidates, before)), valid.eq(chosen.any())]
+        with m.If(valid):
+            m.d.sync += before.eq(chosen)
+        if self.dram:
+            sinks = packet.state == _State.SINK  # no word of it goes there
+            with m.If(take & (following.region == Region.MAIN) & ~sinks):
+                m.d.sync += locked.eq(Mux(following.state == _State.BODY, chosen, 0))
+
+    def _check(self, m: Module, flit: Any, head: Any) -> tuple[Signal, Signal]:
+        """(the head may be written, a bit of it is wrong)."""
+        limit, known = Signal(25), Signal()
+        with m.Switch(head.addr[24:28]):
+            for number, depth in self.depths.items():
+                with m.Case(int(number)):
+                    m.d.comb += [limit.eq(depth), known.eq(1)]
+        good, flipped = Signal(), Signal()
+        odd = flit.data[: DATA_HEAD.used].xor()
+        if self.config.noc.arrivals:
+            odd |= flit.data[DATA_HEAD.used :][: ARRIVAL.used].xor()
+        m.d.comb += [
+            flipped.eq(odd),
+            good.eq(~flipped & known & (head.words != 0) & (head.addr[:24] + head.words <= limit) & ~flit.last),
+        ]
+        return good, flipped
+
+    def _record(self, m: Module, packet: Any, following: Any, flit: Any, done: Signal) -> Value:
+        """Records what arrives; returns whether the flit may go, as far as that is concerned."""
+        free = Signal()
+        m.d.comb += free.eq(1)
+        if not self.config.noc.arrivals:
+            return free
+        arrival = data.View(ARRIVAL.layout(), flit.data[DATA_HEAD.used :][: ARRIVAL.used])
+        head = data.View(DATA_HEAD.layout(), flit.data[: DATA_HEAD.width])
+        age = Signal(len(arrival.born))
+        m.d.comb += age.eq(self.now - arrival.born)
+        with m.If(packet.state == _State.HEAD):
+            m.d.comb += [following.tag.eq(arrival.tag), following.words.eq(head.words)]
+            m.d.comb += following.start.eq(self.now - age)
+        m.submodules.records = records = fifo.SyncFIFO(width=TraceRecord.size, depth=RECORDS)
+        made = Signal(TraceRecord)
+        m.d.comb += [
+            made.tag.eq(packet.tag),
+            made.unit.eq(int(Unit.NONE)),
+            made.opcode.eq(int(Opcode.MOVE)),
+            made.wait.eq(packet.words),
+            made.start.eq(packet.start),
+            made.end.eq(self.now + 1),
+            records.w_data.eq(made),
+            records.w_en.eq(done & (packet.state == _State.BODY) & (packet.tag != FETCH_TAG)),
+            self.record.valid.eq(records.r_rdy),
+            self.record.payload.eq(records.r_data),
+            records.r_en.eq(self.record.ready),
+            free.eq(records.w_rdy | ~flit.last),
+        ]
+        with m.If(records.r_rdy):
+            m.d.comb += self.active.eq(1)
+        return free

@@ -1,0 +1,162 @@
+"""The input side of a router with virtual channels: buffers, and where the packet at the front of each wants to go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import memory
+
+from ..config import tile_address
+from ..routes import DESTINATION_BITS, DIRECTIONS, LOCAL, OPPOSITE, ROUTINGS, TURN_BITS, Turn, heading_after
+
+if TYPE_CHECKING:
+    from .router import VcRouter
+
+
+class Inputs:
+    """The buffers of all virtual channels of all inputs, and what becomes of the flits at their fronts.
+
+    State is kept in vectors with one bit per buffer, which a simulator evaluates all at once.
+    """
+
+    def __init__(self, m: Module, router: VcRouter) -> None:
+        count = len(router.ports) * router.plane.vcs
+        self.m = m
+        self.valid = Signal(count, name="valid")
+        self.last = Signal(count, name="last")
+        self.pop = Signal(count, name="pop")
+        inside = Signal(count, name="inside")  # of packets whose heads have left the buffers
+        head = Signal(count, name="head")
+        m.d.comb += head.eq(self.valid & ~inside)
+        m.d.sync += inside.eq((inside & ~self.pop) | (self.pop & ~self.last))
+        self.queues = [Queue(m, router, self, number, head[number]) for number in range(count)]
+        #: Heads of packets that cannot go on.
+        self.bad = Signal(count, name="bad")
+        self.dropping = Signal(count, name="dropping")
+        self.drop = Signal(count, name="drop")
+        wants = [Cat(*queue.wants.values()).any() for queue in self.queues]
+        m.d.comb += [self.bad.eq(head & ~Cat(*wants)), self.drop.eq(self.bad | (self.dropping & self.valid))]
+        m.d.sync += self.dropping.eq((self.dropping & ~self.drop) | (self.drop & ~self.last))
+
+    def finish(self) -> None:
+        """When the outputs have said which flits they take."""
+        taken = [Cat(*queue.taken).any() for queue in self.queues]
+        self.m.d.comb += self.pop.eq(Cat(*taken) | self.drop)
+
+
+class Queue:
+    """The buffer of one virtual channel of one input, with the routing decision for the flit at its front."""
+
+    def __init__(self, m: Module, router: VcRouter, inputs: Inputs, number: int, head: Value) -> None:
+        plane = router.plane
+        position, self.vc = divmod(number, plane.vcs)
+        self.port = port = router.ports[position]
+        name = f"{port}_{self.vc}"
+        self.valid, self.last = inputs.valid[number], inputs.last[number]
+        self.destination = Signal(DESTINATION_BITS, name=f"{name}_destination")
+        link = router.input(port)
+        mine = link.valid if plane.vcs == 1 else link.valid & (link.payload.vc == self.vc)
+        flit = Cat(link.payload.data, link.payload.last)
+        self.front = _buffer(m, name, flit, mine, link.ready[self.vc], self.valid, inputs.pop[number], plane.depth)
+        m.d.comb += [self.last.eq(self.front[plane.bits]), self.destination.eq(self.front[:DESTINATION_BITS])]
+        #: The front is a head whose route loses an entry when it is passed on.
+        self.routed = Signal(name=f"{name}_routed")
+        if plane.routes is not None:
+            m.d.comb += self.routed.eq(head & self.front[plane.routes.flag_bit])
+        #: Output port to "the head at the front wants to leave there", at most one of them.
+        self.wants: dict[str, Value] = {}
+        for target, wish in self._directions(m, router, name, head).items():
+            self.wants[target] = want = Signal(name=f"{name}_to_{target}")
+            m.d.comb += want.eq(wish)
+        #: Reasons for the front flit to leave by an output, one bit each.
+        self.taken: list[Value] = []
+
+    def _directions(self, m: Module, router: VcRouter, name: str, head: Value) -> dict[str, Value]:
+        """Output port to the wish to leave there, in the order in which dimension-ordered routing looks at them."""
+        plane = router.plane
+        legal = head
+        if self.port == LOCAL:
+            inside_mesh = Signal(name=f"{name}_legal")
+            inside = (self.destination[:4] < plane.width) & (self.destination[4:] < plane.height)
+            for gap in plane.gaps:
+                inside &= self.destination != gap
+            m.d.comb += inside_mesh.eq(inside)
+            legal = head & inside_mesh
+        here = Signal(name=f"{name}_here")
+        m.d.comb += here.eq(self.destination == tile_address(router.x, router.y))
+        unrouted = legal & ~self.routed
+        ordered = self._ordered(router, unrouted)
+        ordered[LOCAL] = unrouted & here
+        if plane.routes is None:
+            return ordered
+        wishes: dict[str, Value] = {}
+        first = plane.routes.first_bit
+        turn = self.front[first : first + TURN_BITS]
+        routed = legal & self.routed
+        for target in (*(port for port in router.ports if port not in (LOCAL, self.port)), LOCAL):
+            wishes[target] = ordered.get(target, Const(0))
+            if target == LOCAL and self.port != LOCAL:
+                wishes[target] |= routed & (turn == Turn.EJECT) & here
+            elif target != LOCAL:
+                wishes[target] |= routed & (turn == self._entry(target))
+        return wishes
+
+    def _entry(self, target: str) -> int:
+        """The entry of a route that leads from this input to `target`."""
+        if self.port == LOCAL:
+            return DIRECTIONS.index(target)
+        heading = OPPOSITE[self.port]
+        return next(turn for turn in Turn if turn is not Turn.EJECT and heading_after(heading, turn) == target)
+
+    def _ordered(self, router: VcRouter, head: Value) -> dict[str, Value]:
+        """Output port (without LOCAL) to the wish of an unrouted head, by the dimension order."""
+        to_x, to_y = self.destination[:4], self.destination[4:]
+        beyond: dict[str, Value] = {
+            "east": to_x > router.x,
+            "west": to_x < router.x,
+            "north": to_y < router.y,
+            "south": to_y > router.y,
+        }
+        first = router.plane.routing[0]
+        aligned = {"x": to_x == router.x, "y": to_y == router.y}[first]
+        along = {"x": ("east", "west"), "y": ("north", "south")}[first]
+        targets = [port for port in ROUTINGS[router.plane.routing][self.port] if port in router.ports and port != LOCAL]
+        return {port: head & beyond[port] & (1 if port in along else aligned) for port in targets}
+
+
+def _buffer(
+    m: Module, name: str, flit: Value, arrives: Value, ready: Value, valid: Value, pop: Value, depth: int
+) -> Value:
+    """A queue of `depth` flits; takes `flit` when it `arrives` and `ready`; returns its front, there when `valid`.
+
+    Written in cycle t, a flit is at the front from cycle t + 1. `pop` must imply `valid`.
+    """
+    storage = memory.Memory(shape=len(flit), depth=depth, init=[])
+    m.submodules[f"{name}_buffer"] = storage
+    write, read = storage.write_port(), storage.read_port(domain="comb")
+    slots = len(write.addr)
+    # One bit more than the address: the lap, which tells full from empty.
+    pushed = Signal(slots + 1, name=f"{name}_pushed")
+    popped = Signal(slots + 1, name=f"{name}_popped")
+    m.d.comb += [
+        valid.eq(pushed != popped),
+        ready.eq((pushed ^ popped) != 1 << slots),
+        write.en.eq(arrives & ready),
+        write.addr.eq(pushed[:slots]),
+        write.data.eq(flit),
+        read.addr.eq(popped[:slots]),
+    ]
+    with m.If(write.en):
+        m.d.sync += pushed.eq(_next_slot(pushed, depth))
+    with m.If(pop):
+        m.d.sync += popped.eq(_next_slot(popped, depth))
+    return read.data
+
+
+def _next_slot(counter: Signal, depth: int) -> Value:
+    """The slot after `counter` (its top bit is the lap), for a buffer of `depth` slots."""
+    slots = len(counter) - 1
+    if depth == 1 << slots:
+        return counter + 1
+    return Mux(counter[:slots] == depth - 1, Cat(Const(0, slots), ~counter[slots]), counter + 1)

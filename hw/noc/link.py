@@ -1,0 +1,88 @@
+"""Links with virtual channels, and what the routers of a mesh of them have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..routes import DESTINATION_BITS, ROUTINGS, RouteField
+
+#: How a packet gets its virtual channel on the next link: the one it came on, or any that is free.
+ALLOCATIONS = ("same", "free")
+MOST_VCS = 4
+
+
+@dataclass(frozen=True)
+class Plane:
+    """What all routers of a mesh have in common.
+
+    `bits`: data bits of a flit. `depth`: flits that each virtual channel of each input buffers. `vcs`: virtual channels
+    of every link. `routing`: dimension order of packets without a source route (`ROUTINGS`). `allocate`: "same", a
+    packet keeps the virtual channel on which it was injected all the way; "free", each hop takes any that is free,
+    which carries more traffic but lets packets overtake each other. `routes`: where heads hold source routes; None =
+    there are none. `gaps`: addresses of routers that no tile is attached to; a packet for one is dropped where it is
+    injected.
+
+    Raises ValueError for a mesh beyond 16 x 16, a `depth` below 2, `vcs` outside 1..4, a routing or allocation that
+    does not exist, or heads that do not fit into `bits`.
+    """
+
+    width: int
+    height: int
+    bits: int
+    depth: int
+    vcs: int = 1
+    routing: str = "xy"
+    allocate: str = "same"
+    routes: RouteField | None = None
+    gaps: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.width <= 16 and 1 <= self.height <= 16):
+            raise ValueError(f"mesh of {self.width}x{self.height}: tile addresses reach 1x1 to 16x16")
+        if self.depth < 2:
+            raise ValueError(f"buffer depth {self.depth} cannot sustain a flit per cycle; use at least 2")
+        if not 1 <= self.vcs <= MOST_VCS:
+            raise ValueError(f"{self.vcs} virtual channels: use 1 to {MOST_VCS}")
+        if self.routing not in ROUTINGS:
+            raise ValueError(f"unknown routing {self.routing!r}: use {' or '.join(ROUTINGS)}")
+        if self.allocate not in ALLOCATIONS:
+            raise ValueError(f"unknown allocation {self.allocate!r}: use {' or '.join(ALLOCATIONS)}")
+        if self.bits < DESTINATION_BITS:
+            raise ValueError(f"a flit of {self.bits} bits cannot hold the 8-bit destination; use at least 8")
+        if self.routes is not None and self.bits < (needed := max(self.routes.end, self.routes.flag_bit + 1)):
+            raise ValueError(f"a flit of {self.bits} bits cannot hold {self.routes}; use at least {needed}")
+
+
+class VcFlit(data.StructLayout):
+    """One flit: `data` (`bits` wide), `last`, set on the last flit of a packet, and `vc`, its virtual channel.
+
+    The first flit of a packet is its head; the low 8 bits of its data are the destination tile (y * 16 + x). `vc` has
+    no bits when there is one virtual channel.
+    """
+
+    def __init__(self, bits: int, vcs: int) -> None:
+        super().__init__({"data": bits, "last": 1, "vc": ceil_log2(vcs)})
+
+
+class Flit(VcFlit):
+    """A flit of a plane with one virtual channel."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__(bits, 1)
+
+
+class Link(wiring.Signature):
+    """A link, seen from its sender: `valid` and `payload` (`VcFlit`) forward, `ready` back, a bit for each channel.
+
+    A flit moves in a cycle with `valid` and the bit of `ready` that its `vc` names; a `vc` that does not exist is never
+    ready. With several channels `ready` must not depend on `valid`: routers look at it to choose a channel. That of a
+    router depends on registers only (it has room for a flit of that channel), and stays until a flit of the channel
+    moves. With one channel this is a stream.
+    """
+
+    def __init__(self, bits: int, vcs: int) -> None:
+        super().__init__({"valid": Out(1), "payload": Out(VcFlit(bits, vcs)), "ready": In(vcs)})

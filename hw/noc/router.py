@@ -1,0 +1,93 @@
+"""A wormhole router with virtual channels: input buffered, dimension ordered or source routed, one cycle per hop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..routes import DESTINATION_BITS, ports_at
+from .input_unit import Inputs
+from .link import Link, Plane
+from .output_unit import Output
+
+
+class VcRouter(wiring.Component):
+    """The router of tile (x, y) of the mesh that `plane` describes.
+
+    Ports: for `local` and for each direction that has a neighbour, `<port>_in` and `<port>_out` (`Link`), and the
+    strobes `busy_<port>` (a flit leaves by this output) and `blocked_<port>` (a flit wants to, and none does); `fault`
+    (1 bit) and `fault_tile` (8 bits); `active`.
+
+    Contract: an output's virtual channel belongs to one packet from when its head is at the front of an input buffer
+    until its last flit has gone; inputs that want the same channel of an output take turns packet by packet, and
+    channels that have a flit and room for it share the link flit by flit, in turns: such a flit waits for at most
+    `vcs` - 1 others. A channel without room is never chosen and holds up no other. Packets between the same two tiles
+    on the same channel (and route) arrive in order with `allocate` "same". A tile may send to itself.
+
+    With `allocate` "free" a head takes a free channel that has room, the channels and the waiting heads each in turns.
+
+    Latency: a flit accepted in cycle t is offered at the output in cycle t + 1. Throughput: one flit per cycle and
+    port, with no bubble between packets, at every `depth` >= 2. Each channel of each input has its own way to the
+    outputs: inputs limit nothing.
+
+    With `vcs` > 1, `<port>_out.valid` implies that the flit moves. With one, it does not depend on `ready`, and once
+    offered a flit stays until taken.
+
+    A packet that cannot go on is dropped whole, in whichever router it is: `fault` is 1 for the one cycle in which its
+    head goes (the cycle after its acceptance if the buffer was empty), and `fault_tile` is the destination in it. The
+    reasons: a destination outside the mesh, checked where it is injected; a way out of the mesh; a turn against the
+    dimension order; a source route that ends elsewhere than at the destination. If several packets are dropped in one
+    cycle, `fault_tile` is that of the first, the tile's own before its neighbours'. So no head blocks an input for
+    ever, and every packet that comes out of `local_out` is for this tile.
+
+    `active`: this router holds a flit or is offered one; in cycles without, none of its registers changes.
+
+    Raises ValueError for a position outside the mesh.
+    """
+
+    fault: Signal
+    fault_tile: Signal
+    active: Signal
+
+    def __init__(self, x: int, y: int, plane: Plane) -> None:
+        if not (0 <= x < plane.width and 0 <= y < plane.height):
+            raise ValueError(f"router at ({x}, {y}) is outside the {plane.width}x{plane.height} mesh")
+        self.x, self.y, self.plane = x, y, plane
+        self.ports = ports_at(x, y, plane.width, plane.height)
+        link = Link(plane.bits, plane.vcs)
+        members: dict[str, wiring.Member] = {}
+        for port in self.ports:
+            members[f"{port}_in"] = In(link)
+            members[f"{port}_out"] = Out(link)
+            members[f"busy_{port}"] = Out(1)
+            members[f"blocked_{port}"] = Out(1)
+        super().__init__({**members, "fault": Out(1), "fault_tile": Out(DESTINATION_BITS), "active": Out(1)})
+
+    def input(self, port: str) -> Any:
+        """The link that enters through `port`."""
+        return getattr(self, f"{port}_in")
+
+    def output(self, port: str) -> Any:
+        """The link that leaves through `port`."""
+        return getattr(self, f"{port}_out")
+
+    def counters(self, port: str) -> tuple[Signal, Signal]:
+        """(busy, blocked) of the output `port`."""
+        return getattr(self, f"busy_{port}"), getattr(self, f"blocked_{port}")
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        inputs = Inputs(m, self)
+        for port in self.ports:
+            Output(m, self, port, [queue for queue in inputs.queues if port in queue.wants])
+        inputs.finish()
+        arriving = [self.input(port).valid for port in self.ports]
+        m.d.comb += [self.active.eq(Cat(arriving, inputs.valid).any()), self.fault.eq(inputs.bad.any())]
+        value: Value = inputs.queues[0].destination
+        for number, queue in enumerate(inputs.queues[1:], 1):  # the tile's own are the last, and come first
+            value = Mux(inputs.bad[number], queue.destination, value)
+        m.d.comb += self.fault_tile.eq(value)
+        return m

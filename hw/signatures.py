@@ -1,0 +1,76 @@
+"""Interfaces that several parts of a tile share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import ChipConfig
+from .isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, STATE, TRACE, WAY, Opcode
+
+#: A semaphore and how much to add to it.
+SemPost = data.StructLayout({"sem": 6, "n": 4})
+#: An instruction on its way from a stream to its unit, with the cycles that it waited.
+Issue = data.StructLayout({"code": INSTRUCTION_BITS, "waited": 21})
+#: How a MOVE's data goes: what a ROUTE says. All zero: as the chip sends it by itself.
+Way = data.StructLayout({name: width for name, (_, width) in WAY.offsets.items()})
+#: An instruction on its way to another tile over the request plane.
+Request = data.StructLayout({"dst_tile": 8, "unit": 2, "fetch": 1, "way": Way, "code": INSTRUCTION_BITS})
+#: A fault, as it is inside a tile.
+FaultReport = data.StructLayout({"valid": 1, "cause": 4, "tag": 16, "value": 28})
+PostFlit = POST.layout()
+StateFlit = STATE.layout()
+#: What a part of a tile waits for (`isa.Waits`; 0 = for nothing), as it is inside a tile: fields of `isa.STATE`.
+Standing = data.StructLayout({"waits": 6, "tag": 16, "sem": 6, "need": 6, "has": 8, "peer": 8})
+TraceRecord = TRACE.layout()
+MoveLayout = INSTRUCTIONS[Opcode.MOVE].layout()
+FetchLayout = INSTRUCTIONS[Opcode.FETCH].layout()
+SyncLayout = INSTRUCTIONS[Opcode.SYNC].layout()
+
+
+def steered(config: ChipConfig) -> bool:
+    """Whether the chip has ways to choose from: whether it knows ROUTEs."""
+    return config.noc.data_vcs > 1 or config.noc.route_hops > 0
+
+
+def requested_move(config: ChipConfig) -> data.StructLayout:
+    """A MOVE that another tile has asked for, with its way if the chip is `steered`."""
+    return data.StructLayout({"code": INSTRUCTION_BITS, "way": Way if steered(config) else 0})
+
+
+def notify_layout() -> data.StructLayout:
+    """Whom to tell that data has landed."""
+    return data.StructLayout({"notify_tile": 8, "notify_sem": 6, "notify": 1})
+
+
+class FaultSignature(wiring.Signature):
+    """A strobe that reports one fault; the tile adds who it is."""
+
+    def __init__(self) -> None:
+        super().__init__({"valid": Out(1), "cause": Out(4), "tag": Out(16), "value": Out(28)})
+
+
+class TakeSignature(wiring.Signature):
+    """A wait on a semaphore: `grant` in the same cycle means that `n` has been subtracted. `value`: of semaphore `sem`,
+    before that."""
+
+    def __init__(self) -> None:
+        super().__init__({"valid": Out(1), "sem": Out(6), "n": Out(6), "grant": In(1), "value": In(8)})
+
+
+def detail(standing: Any) -> Cat:
+    """The last four fields of a `Standing` as one number."""
+    return Cat(standing.sem, standing.need, standing.has, standing.peer)
+
+
+def word_write(lanes: int) -> stream.Signature:
+    """A stream of words for the memories of a tile."""
+    return stream.Signature(data.StructLayout({"region": 4, "offset": 24, "data": 8 * lanes}))
+
+
+def word_read() -> stream.Signature:
+    """A stream of read requests to the memories of a tile."""
+    return stream.Signature(data.StructLayout({"region": 4, "offset": 24}))

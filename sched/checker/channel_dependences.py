@@ -1,0 +1,165 @@
+"""Whether packets of the data plane can wait for each other in a circle: the channel dependency graph.
+
+A packet holds the channels (link, virtual channel) that its flits stand in while its head waits for the next one of its
+way. If no chain of such dependences comes back to where it began, some packet can always move, and so all arrive:
+W. J. Dally, C. L. Seitz, "Deadlock-Free Message Routing in Multiprocessor Interconnection Networks", theorem 1. The
+receiving side adds no dependence: a packet whose head has been taken there holds its whole way and is taken whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Opcode
+
+from ..program.names import Names
+from ..program.routes import Way, default_way
+from .problems import Problems
+from .static import Step
+
+#: Who sends packets: an instruction as (stream, position), or somebody by name.
+Maker = tuple[int, int] | str
+
+
+class Channel(NamedTuple):
+    """A virtual channel of the link from one tile to its neighbour."""
+
+    before: int
+    after: int
+    number: int
+
+
+def channels_of(way: Way) -> list[Channel]:
+    """The channels of a way, in the order in which a packet takes them."""
+    return [Channel(before, after, way.channel) for before, after in pairwise(way.tiles)]
+
+
+class Roads:
+    """The dependences of ways that have been added, and who makes each."""
+
+    def __init__(self) -> None:
+        self.graph: dict[Channel, dict[Channel, list[Maker]]] = {}
+        self._known: dict[Way, list[list[Maker]]] = {}  # the lists of makers of a way's dependences
+
+    @classmethod
+    def of_chip(cls, chip: ChipConfig) -> Roads:
+        """With the ways between all tiles of a chip that packets take when no ROUTE says otherwise."""
+        roads = cls()
+        for source in chip.tiles:
+            for target in chip.tiles:
+                roads.add(default_way(chip, source, target), "unrouted")
+        return roads
+
+    def add(self, way: Way, maker: Maker) -> None:
+        """Packets of `maker` take a way."""
+        if (lists := self._known.get(way)) is None:
+            lists = self._known[way] = []
+            for held, wanted in pairwise(channels_of(way)):
+                lists.append(self.graph.setdefault(held, {}).setdefault(wanted, []))
+        for makers in lists:
+            makers.append(maker)
+
+    def admits(self, way: Way) -> bool:
+        """Whether there would still be no circle with that way, given that there is none now."""
+        if way in self._known:
+            return True
+        # only the way's own dependences are new, so that a circle goes over some of them
+        extra: dict[Channel, set[Channel]] = {}
+        for held, wanted in pairwise(channels_of(way)):
+            extra.setdefault(held, set()).add(wanted)
+        return not any(_path(self.graph, extra, wanted, held) for held, more in extra.items() for wanted in more)
+
+    def circle(self) -> list[Channel]:
+        """A shortest circle, each channel depending on the next and the last on the first; empty if there is none."""
+        best: list[Channel] = []
+        for start in _in_circles(self.graph):
+            for after in self.graph.get(start, ()):
+                found = _path(self.graph, {}, after, start)
+                if found and (not best or len(found) < len(best)):
+                    best = found
+        return best
+
+
+def check_circles(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> None:
+    """Adds one problem if data packets of a program can wait for each other in a circle: those of its MOVEs, whoever
+    issues them, and those that bring its code. Names each link of a shortest circle and who makes a packet that holds
+    it wait for the next."""
+    chip, roads = names.chip, Roads()
+    for number, stream in enumerate(names.streams):
+        roads.add(default_way(chip, stream.dram_tile, stream.tile), f"the code of the {names.stream(number)}")
+        for position, step in enumerate(steps[number]):
+            if step.opcode is Opcode.MOVE and step.way is not None and step.way.hops > 1:
+                roads.add(step.way, (number, position))
+    circle = roads.circle()
+    if not circle:
+        return
+    parts = []
+    for held, wanted in zip(circle, (*circle[1:], circle[0]), strict=True):
+        makers = [
+            names.instruction(*maker) if isinstance(maker, tuple) else maker for maker in roads.graph[held][wanted]
+        ]
+        more = f" and {len(makers) - 1} more" if len(makers) > 1 else ""
+        link = f"{names.tile(held.before)} -> {names.tile(held.after)}"
+        parts.append(f"the link {link} waits for the next one, held by {makers[0]}{more}")
+    problems.add(
+        "data plane",
+        f"packets on virtual channel {circle[0].number} can wait for each other in a circle: {'; '.join(parts)}, where "
+        "the circle closes",
+        "send some of them on another virtual channel, or on a route that turns as others do (dimension-ordered ways "
+        "alone never make a circle)",
+    )
+
+
+def _after(
+    graph: Mapping[Channel, Iterable[Channel]], extra: Mapping[Channel, Iterable[Channel]], at: Channel
+) -> Iterator[Channel]:
+    yield from graph.get(at, ())
+    yield from extra.get(at, ())
+
+
+def _path(
+    graph: Mapping[Channel, Iterable[Channel]],
+    extra: Mapping[Channel, Iterable[Channel]],
+    start: Channel,
+    goal: Channel,
+) -> list[Channel]:
+    """A shortest path from `start` to `goal`, both included; empty if there is none."""
+    came: dict[Channel, Channel | None] = {start: None}
+    todo = deque([start])
+    while todo:
+        at = todo.popleft()
+        if at == goal:
+            path: list[Channel] = []
+            step: Channel | None = at
+            while step is not None:
+                path.append(step)
+                step = came[step]
+            return path[::-1]
+        for after in _after(graph, extra, at):
+            if after not in came:
+                came[after] = at
+                todo.append(after)
+    return []
+
+
+def _in_circles(graph: Mapping[Channel, Iterable[Channel]]) -> list[Channel]:
+    """What is left when channels that nothing left depends on are taken away, again and again: empty if and only if
+    there is no circle."""
+    incoming: dict[Channel, int] = {}
+    for wanted in graph.values():
+        for channel in wanted:
+            incoming[channel] = incoming.get(channel, 0) + 1
+    free = [channel for channel in graph if channel not in incoming]
+    left = {*graph, *incoming}
+    while free:
+        channel = free.pop()
+        left.discard(channel)
+        for after in graph.get(channel, ()):
+            incoming[after] -= 1
+            if not incoming[after]:
+                free.append(after)
+    return [channel for channel in graph if channel in left]

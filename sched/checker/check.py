@@ -1,0 +1,156 @@
+"""The program checker: an independent witness that a program can run, before anything runs.
+
+It shares no code with the lowering. It proves, or says what is wrong and where:
+
+- every instruction encodes, and its fields fit this chip: tiles, units, regions, addresses, semaphores, shapes;
+- code lies in DRAM, apart from other code, and nothing overwrites it; each stream is started once, as it lies;
+- no packets of the data plane can wait for each other in a circle, whatever ways they take (`circles`);
+- no hang in any timing: semaphores have one consumer each, so one run on tokens stands for all (`tokens`);
+- no semaphore passes 255 in any timing;
+- no data race: two accesses to a word, of which one writes, are ordered in every timing (`order`, `races`);
+- no instruction reads a word that nothing has written; every output word is written; END waits for everything;
+- no instruction is ready only after its fire time, as the timeline model plays the program (`times`).
+
+What hardware order it builds on is said in `order`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from meshloom.hw.config import ChipConfig
+
+from ..program.names import Names
+from ..program.program import Program
+from .channel_dependences import check_circles
+from .order import Order
+from .problems import CheckError, Problem, Problems, Report
+from .races import Extent, RaceCheck, not_awaited
+from .static import StaticCheck
+from .times import check_fire_times
+from .tokens import TokenRun, run_tokens
+
+__all__ = ["CheckError", "Extent", "Problem", "Report", "ScheduleLike", "check", "tensors_inside"]
+
+#: Largest value of a semaphore (8 bits).
+SEMAPHORE_MAX = 255
+
+
+class ScheduleLike(Protocol):
+    """What the checker likes to know of a schedule: labels of operations, places of tensors."""
+
+    @property
+    def operations(self) -> Sequence[Any]: ...
+
+    @property
+    def tensors(self) -> Sequence[Any]: ...
+
+
+def check(
+    program: Program,
+    chip: ChipConfig,
+    schedule: ScheduleLike | None = None,
+    *,
+    initial: Iterable[Extent] | None = None,
+    outputs: Iterable[Extent] = (),
+) -> Report:
+    """Checks a program; raises CheckError (a ProgramError) with everything found.
+
+    `schedule` (if given) lends operation labels, and says which DRAM words the host loads (inputs, constants) and
+    which must be written (outputs). Without it, `initial` and `outputs` say so as (tile, word, words) of region MAIN;
+    `initial=None` takes all DRAM as loaded. Code always counts as loaded.
+    """
+    labels: tuple[str, ...] = ()
+    if schedule is not None:
+        labels = tuple(operation.label for operation in schedule.operations)
+        initial, outputs = list(initial or ()), list(outputs)
+        for tensor in schedule.tensors:
+            pieces = [(piece.tile, piece.address, piece.words) for piece in tensor.pieces]
+            (outputs if tensor.role == "output" else initial).extend(pieces)
+    problems, names = Problems(), Names(chip, program, labels)
+    outputs = list(outputs)
+    initial = None if initial is None else list(initial)
+
+    static = StaticCheck(program, chip, names, problems)
+    static.run()
+    tensors_inside(static, initial, outputs)
+    problems.settle()
+    check_circles(static.steps, names, problems)
+    tokens = run_tokens(static.steps, names, problems)
+    problems.settle()
+
+    order = Order(static.steps, tokens.order, names)
+    if initial is not None:
+        initial += [(tile, begin, end - begin) for tile, code in static.code.items() for begin, end, _ in code]
+    races = RaceCheck(static.steps, order, names, problems, initial, outputs)
+    races.run()
+    not_awaited(order, names, problems)
+    peak = _overflow(order, names, problems)
+    problems.settle()
+    check_fire_times(program, names, problems)
+    problems.settle()
+    warnings = _warnings(order, tokens, names)
+    return Report(
+        instructions=len(tokens.order),
+        streams=len(names.streams),
+        semaphores=len(order.posts),
+        accesses=len(races.events),
+        chains=len(order.chains),
+        peak=peak,
+        warnings=warnings,
+    )
+
+
+def tensors_inside(static: StaticCheck, initial: Sequence[Extent] | None, outputs: Sequence[Extent]) -> None:
+    """Tensors lie in DRAM and not where code lies."""
+    names, chip = static.names, static.chip
+    for tile, begin, words in (*(initial or ()), *outputs):
+        if tile not in static.code or begin < 0 or words < 1 or begin + words > chip.dram.words:
+            what = f"a tensor piece of {words} words from word {begin} of {names.tile(tile)} does not lie in DRAM"
+            static.problems.add("program", what, f"channels have {chip.dram.words} words")
+            continue
+        for first, end, stream in static.code[tile]:
+            if begin < end and first < begin + words:
+                place = names.words(tile, 0, max(begin, first), min(begin + words, end))
+                what = f"its code overlaps a tensor in {place}"
+                static.problems.add(names.stream(stream), what, "place code behind the tensors")
+
+
+def _overflow(order: Order, names: Names, problems: Problems) -> int:
+    """The largest value any semaphore can reach: just before each wait, all posts that need not come after it."""
+    peak = 0
+    for semaphore, by_chain in order.posts.items():
+        worst = (0, "at the end of the run")
+        waits = order.waits.get(semaphore, [])
+        followers = []
+        if waits:
+            consumer = waits[0].stream
+            for posts in by_chain.values():
+                followers.append((posts.sums, [int(clock[consumer]) for clock in posts.clocks]))
+        for plan in waits:
+            units = 0
+            for sums, ticks in followers:
+                count = bisect_left(ticks, plan.position + 1)
+                units += sums[count - 1] if count else 0
+            value = units - plan.consumed
+            if value > worst[0]:
+                worst = (value, f"before {names.instruction(plan.stream, plan.position)}")
+        left = sum(posts.sums[-1] for posts in by_chain.values()) - (waits[-1].need if waits else 0)
+        if left > worst[0]:
+            worst = (left, "at the end of the run")
+        peak = max(peak, worst[0])
+        if worst[0] > SEMAPHORE_MAX:
+            what = f"can reach {worst[0]} {worst[1]}, past {SEMAPHORE_MAX}"
+            problems.add(names.semaphore(*semaphore), what, "let its posters wait for the consumer now and then")
+    return peak
+
+
+def _warnings(order: Order, tokens: TokenRun, names: Names) -> tuple[str, ...]:
+    found = [
+        f"{names.semaphore(*semaphore)} ends at {value}: posts that nobody consumes"
+        for semaphore, value in sorted(tokens.left.items())
+        if value
+    ]
+    return tuple(found)

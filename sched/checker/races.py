@@ -1,0 +1,221 @@
+"""Data races and reads of words that nothing wrote, from the clocks of `order`.
+
+Memories are cut at every place where some access begins or ends; each segment remembers its last writer and the
+readers since. Two accesses of which one writes must be ordered; a read must find a writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from meshloom.hw.isa import Opcode, Region
+
+from ..program.names import Names
+from .order import Clock, Event, Kind, Order
+from .problems import Problems
+from .static import Step
+
+#: (tile, word offset in region MAIN, words).
+Extent = tuple[int, int, int]
+#: Writers before the first access.
+NOBODY, HOST = 0, 1
+Ints = npt.NDArray[np.int64]
+_UNTIL = {
+    Kind.FRONT: "for the stream's end",
+    Kind.UNIT: "until it is complete",
+    Kind.PULL: "until it has been executed",
+    Kind.LANDED: "until its words have landed",
+}
+
+
+@dataclass
+class _Memory:
+    """Shadow of one region of one tile: segment i holds the words [cuts[i], cuts[i+1])."""
+
+    cuts: Ints
+    writer: npt.NDArray[np.int32]  # NOBODY, HOST, or HOST + 1 + number of the event
+    readers: npt.NDArray[np.int32]  # number of a set of readers
+
+    def at(self, begins: Ints, ends: Ints) -> slice | Ints:
+        """Segments of some intervals (whose ends are cuts)."""
+        low, high = np.searchsorted(self.cuts, begins), np.searchsorted(self.cuts, ends)
+        if len(low) == 1:
+            return slice(int(low[0]), int(high[0]))
+        sizes = high - low
+        return np.repeat(low - np.concatenate(([0], np.cumsum(sizes)[:-1])), sizes) + np.arange(sizes.sum())
+
+
+class RaceCheck:
+    """Replays all accesses of `order`. `initial`: DRAM words the host loads (None: all of them); `outputs`: DRAM words
+    that the program must have written in the end."""
+
+    def __init__(
+        self,
+        steps: Sequence[Sequence[Step]],
+        order: Order,
+        names: Names,
+        problems: Problems,
+        initial: Iterable[Extent] | None,
+        outputs: Iterable[Extent],
+    ) -> None:
+        self.steps, self.order, self.names, self.problems = steps, order, names, problems
+        self.outputs = list(outputs)
+        self.events = list(order.events())
+        self._memories = self._build(None if initial is None else list(initial))
+        # Sets of readers: tuples of event numbers; 0 is the empty set.
+        self._sets: list[tuple[int, ...]] = [()]
+        self._set_number: dict[tuple[int, ...], int] = {(): 0}
+        self._known: set[tuple[object, ...]] = set()
+
+    def _build(self, initial: list[Extent] | None) -> dict[tuple[int, int], _Memory]:
+        edges: dict[tuple[int, int], list[Ints]] = {}
+        for event in self.events:
+            access = event.access
+            edges.setdefault((access.tile, int(access.region)), []).extend((access.begins, access.ends))
+        for tile, begin, words in (initial or []) + self.outputs:
+            edges.setdefault((tile, int(Region.MAIN)), []).append(np.array([begin, begin + words], np.int64))
+        memories = {}
+        drams = self.names.chip.drams
+        for (tile, region), pieces in edges.items():
+            cuts = np.unique(np.concatenate(pieces))
+            loaded = region in (Region.TRACE, Region.STATS) or (tile in drams and initial is None)
+            count = len(cuts)
+            fill = HOST if loaded else NOBODY
+            memories[tile, region] = _Memory(cuts, np.full(count, fill, np.int32), np.zeros(count, np.int32))
+        for tile, begin, words in initial or []:
+            memory = memories[tile, int(Region.MAIN)]
+            memory.writer[memory.at(np.array([begin]), np.array([begin + words]))] = HOST
+        return memories
+
+    def run(self) -> None:
+        """Replays; adds a problem for each pair of instructions that race and each first read of unwritten words."""
+        for number, event in enumerate(self.events):
+            if self.problems.full:
+                return
+            access = event.access
+            memory = self._memories[access.tile, int(access.region)]
+            where = memory.at(access.begins, access.ends)
+            for writer in _distinct(memory.writer[where]):
+                if writer == NOBODY and not access.write:
+                    self._unwritten(event, memory, where)
+                elif writer > HOST and not self._ordered(writer - HOST - 1, event):
+                    self._race(writer - HOST - 1, event, memory, where, memory.writer, (writer,))
+            sets = memory.readers[where]
+            distinct = _distinct(sets)
+            if access.write:
+                for found in distinct:
+                    for reader in self._sets[found]:
+                        if not self._ordered(reader, event):
+                            every = tuple(i for i in distinct if reader in self._sets[i])
+                            self._race(reader, event, memory, where, memory.readers, every)
+                memory.writer[where] = HOST + 1 + number
+                memory.readers[where] = 0
+            elif len(distinct) == 1:
+                memory.readers[where] = self._with(distinct[0], number)
+            else:
+                fresh = np.zeros(max(distinct) + 1, np.int32)
+                for found in distinct:
+                    fresh[found] = self._with(found, number)
+                memory.readers[where] = fresh[sets]
+        self._check_outputs()
+
+    def _ordered(self, earlier: int, event: Event) -> bool:
+        """Whether event number `earlier` is over, in every timing, when `event` begins."""
+        first = self.events[earlier]
+        if first.stream == event.stream and first.position == event.position:
+            # A GEMM reads each addend before it writes there, a VEC writes where it never reads; a MOVE does not read
+            # everything before it writes.
+            return self.steps[event.stream][event.position].opcode is not Opcode.MOVE
+        return int(event.begin[first.chain]) >= first.tick
+
+    def _with(self, readers: int, number: int) -> int:
+        """The set of readers with one more; those that are ordered before it say nothing new."""
+        begin, events = self.events[number].begin, self.events
+        kept = tuple(i for i in self._sets[readers] if begin[events[i].chain] < events[i].tick)
+        key = (*kept, number)
+        found = self._set_number.get(key)
+        if found is None:
+            found = self._set_number[key] = len(self._sets)
+            self._sets.append(key)
+        return found
+
+    # -- what went wrong --------------------------------------------------------------------------------------
+
+    def _words(self, event: Event, memory: _Memory, where: slice | Ints, chosen: npt.NDArray[np.bool_]) -> str:
+        """Names the first stretch of chosen segments."""
+        segments = np.arange(len(memory.cuts))[where][chosen]
+        first = int(segments[0])
+        last = first
+        while last + 1 in segments[:1000]:
+            last += 1
+        access = event.access
+        return self.names.words(access.tile, access.region, int(memory.cuts[first]), int(memory.cuts[last + 1]))
+
+    def _unwritten(self, event: Event, memory: _Memory, where: slice | Ints) -> None:
+        if self._seen("unwritten", event.stream, event.position):
+            return
+        words = self._words(event, memory, where, memory.writer[where] == NOBODY)
+        instruction = self.names.instruction(event.stream, event.position)
+        self.problems.add(instruction, f"reads {words}, which nothing has written", "write them first")
+
+    def _race(
+        self,
+        earlier: int,
+        event: Event,
+        memory: _Memory,
+        where: slice | Ints,
+        marks: npt.NDArray[np.int32],
+        values: tuple[int, ...],
+    ) -> None:
+        first = self.events[earlier]
+        if self._seen(first.stream, first.position, event.stream, event.position):
+            return
+        words = self._words(event, memory, where, np.isin(marks[where], values))
+        verbs = ["writes" if access.write else "reads" for access in (event.access, first.access)]
+        one = self.names.instruction(event.stream, event.position)
+        if (first.stream, first.position) == (event.stream, event.position):
+            self.problems.add(one, f"reads and overwrites {words}", "a MOVE's source and destination must be apart")
+            return
+        other = self.names.instruction(first.stream, first.position)
+        what = f"races: {verbs[0]} {words}, which {other} {verbs[1]}, and no semaphore orders the two"
+        self.problems.add(one, what, "one must wait until the other is done")
+
+    def _seen(self, *key: object) -> bool:
+        if key in self._known:
+            return True
+        self._known.add(key)
+        return False
+
+    def _check_outputs(self) -> None:
+        for tile, begin, words in self.outputs:
+            memory = self._memories[tile, int(Region.MAIN)]
+            where = memory.at(np.array([begin]), np.array([begin + words]))
+            missing = memory.writer[where] <= HOST
+            if missing.any():
+                first = int(memory.cuts[where][np.argmax(missing)])
+                what = f"output {self.names.words(tile, Region.MAIN, first, first + 1)} is never written"
+                self.problems.add("program", what, "the schedule leaves a hole in the result")
+
+
+def _distinct(values: npt.NDArray[np.int32]) -> list[int]:
+    """Distinct values; most accesses see one."""
+    first = values[0]
+    if len(values) == 1 or (values == first).all():
+        return [int(first)]
+    return np.unique(values).tolist()
+
+
+def not_awaited(order: Order, names: Names, problems: Problems) -> None:
+    """END must come after everything: the end of every stream, every computation, every landing."""
+    clock: Clock = order.end
+    for (kind, *_), chain in order.chains.items():
+        tick, stream, position = order.last[chain]
+        if (kind, stream) == (Kind.FRONT, 0) or clock[chain] >= tick:
+            continue
+        what = f"END does not wait {_UNTIL[Kind(kind)]}"
+        mend = "the boot stream must wait for a post that follows it (host semaphore 0, one from every stream)"
+        problems.add(names.instruction(stream, position), what, mend)

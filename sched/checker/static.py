@@ -1,0 +1,320 @@
+"""Checks that need no notion of time: every field of every instruction, code placement, and who starts whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
+from meshloom.hw.isa import ACCEPTS, FETCH_TAG, Addend, IsaError, Opcode, Region, Unit, VectorOp, decode, encode
+from meshloom.hw.routes import RouteError
+
+from ..program.names import Names, opcode_name, region_name, unit_name
+from ..program.program import Instruction, Program, Stream
+from ..program.routes import Way, way_of
+from .accesses import Access, gemm_accesses, move_accesses, region_words, vec_accesses
+from .problems import Problems
+
+#: Cycles from an instruction's turn to fire to that of the next, if its unit takes it at once.
+ISSUE_CYCLES = 3
+#: Fields that count things, of which there must be at least one.
+COUNTS = {
+    Opcode.GEMM: (
+        "a_plane", "in_w", "k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels",
+        "n_blocks",
+    ),
+    Opcode.VEC: (
+        "x_plane", "in_w", "blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels",
+    ),
+    Opcode.MOVE: ("words", "src_run", "dst_run"),
+    Opcode.FETCH: ("count",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """A decoded instruction: all fields, what it reads and writes, and for a MOVE the way that its packets take."""
+
+    opcode: Opcode
+    fields: dict[str, int]
+    accesses: tuple[Access, ...] = ()
+    way: Way | None = None
+
+
+class StaticCheck:
+    """Fills `steps` (per stream, the boot stream first) and `problems`."""
+
+    def __init__(self, program: Program, chip: ChipConfig, names: Names, problems: Problems) -> None:
+        self.program, self.chip, self.names, self.problems = program, chip, names, problems
+        self.steps: list[list[Step]] = []
+        #: Code intervals [begin, end) of each DRAM tile, with the number of the stream.
+        self.code: dict[int, list[tuple[int, int, int]]] = {tile: [] for tile in chip.drams}
+        self._route: tuple[int, Step] | None = None  # a ROUTE that no MOVE has followed yet, and where it stands
+        self._earliest = 0  # cycle in which the instruction can fire at best
+
+    def run(self) -> None:
+        """All static checks."""
+        program, chip = self.program, self.chip
+        if program.chip_digest != chip.digest:
+            self.problems.add("program", f"was lowered for another chip than {chip.name}", "lower the schedule again")
+        for number, stream in enumerate(self.names.streams):
+            self._placement(number, stream)
+        self._code_overlaps()
+        for number, stream in enumerate(self.names.streams):
+            self._stream(number, stream)
+        self._starts()
+
+    # -- streams ----------------------------------------------------------------------------------------------
+
+    def _placement(self, number: int, stream: Stream) -> None:
+        if stream.tile == self.chip.dtt:
+            what = "is a controller's, whose program is timed ahead"
+            self.problems.add(self.names.stream(number), what, "`sched.lowering.programs.check_program` proves those")
+        self._place(number, stream)
+
+    def _place(self, number: int, stream: Stream) -> None:
+        chip, where = self.chip, self.names.stream(number)
+        kind = chip.tiles.get(stream.tile)
+        if kind is None:
+            self.problems.add(where, "no such tile", f"the floorplan of {chip.name} is {chip.width}x{chip.height}")
+            return
+        if stream.unit not in ACCEPTS or (stream.unit != Unit.MOVER and kind is not TileKind.CORE):
+            self.problems.add(where, f"a {kind} tile has no {unit_name(stream.unit)} unit", "place it elsewhere")
+        if number == 0 and (stream.tile, stream.unit) != (chip.host, Unit.MOVER):
+            mend = f"boot from the mover of {self.names.tile(chip.host)}"
+            self.problems.add(where, f"runs on {self.names.tile(stream.tile)} {unit_name(stream.unit)}", mend)
+        words = len(stream.instructions) * chip.instruction_words
+        if stream.dram_tile not in self.code:
+            what = f"its code lies in {self.names.tile(stream.dram_tile)}"
+            self.problems.add(where, what, "code must lie in a dram tile")
+        elif not 0 <= stream.address <= chip.dram.words - words:
+            what = f"its code, words {stream.address}..{stream.address + words - 1}, ends past the DRAM"
+            self.problems.add(where, what, f"the channel has {chip.dram.words} words")
+        elif words:
+            self.code[stream.dram_tile].append((stream.address, stream.address + words, number))
+        if not words:
+            self.problems.add(where, "holds no instruction", "leave the stream out")
+
+    def _code_overlaps(self) -> None:
+        for tile, pieces in self.code.items():
+            pieces.sort()
+            for (_, end, one), (begin, _, other) in zip(pieces, pieces[1:], strict=False):
+                if begin < end:
+                    what = f"its code overlaps that of the {self.names.stream(one)} in {self.names.tile(tile)}"
+                    self.problems.add(self.names.stream(other), what, "place it behind")
+
+    def _starts(self) -> None:
+        """Each stream is started once, by a FETCH that says where it lies; END is the last word of the boot stream."""
+        units: dict[tuple[int, int], int] = {}
+        for number, stream in enumerate(self.names.streams):
+            key = (int(stream.tile), int(stream.unit))
+            if key in units:
+                what = f"the unit already has another stream ({self.names.stream(units[key])})"
+                self.problems.add(self.names.stream(number), what, "a unit has one stream per run")
+            units.setdefault(key, number)
+        started: dict[int, str] = {}
+        for number, steps in enumerate(self.steps):
+            for position, step in enumerate(steps):
+                if step.opcode is not Opcode.FETCH:
+                    continue
+                where, fields = self.names.instruction(number, position), step.fields
+                target = units.get((fields["tile"], fields["unit"]), 0)
+                if target == 0:
+                    what = f"starts {self.names.tile(fields['tile'])} {unit_name(fields['unit'])}, which has no stream"
+                    self.problems.add(where, what, "drop it, or add the stream")
+                    continue
+                stream = self.names.streams[target]
+                said = (fields["dram"], fields["addr"], fields["count"])
+                meant = (stream.dram_tile, stream.address, len(stream.instructions))
+                if said != meant:
+                    what = "fetches {2} instructions from {0}, word {1}".format(self.names.tile(said[0]), *said[1:])
+                    mend = "the {3} has {2} in {0}, word {1}".format(
+                        self.names.tile(meant[0]), *meant[1:], self.names.stream(target)
+                    )
+                    self.problems.add(where, what, mend)
+                if target in started:
+                    what = f"starts the {self.names.stream(target)} again after {started[target]}"
+                    self.problems.add(where, what, "a stream starts once")
+                started.setdefault(target, where)
+        for number in range(1, len(self.steps)):
+            if number not in started:
+                self.problems.add(self.names.stream(number), "is never started", "the boot stream must FETCH it")
+        boot = self.steps[0]
+        if not boot or boot[-1].opcode is not Opcode.END:
+            self.problems.add("boot stream", "does not finish with END", "END must be its last instruction")
+
+    # -- instructions -----------------------------------------------------------------------------------------
+
+    def _stream(self, number: int, stream: Stream) -> None:
+        steps = []
+        self._route, self._earliest = None, 0
+        for position, instruction in enumerate(stream.instructions):
+            if self.problems.full:
+                break
+            step = self._decode(number, position, instruction)
+            if step is not None:
+                step = self._instruction(number, position, stream, step)
+            steps.append(step if step is not None else Step(Opcode.SYNC, dict.fromkeys(("wait_n", "post_n", "n"), 0)))
+        self.steps.append(steps)
+        self._unused(number)
+
+    def _decode(self, number: int, position: int, instruction: Instruction) -> Step | None:
+        try:
+            opcode = Opcode(instruction.opcode)
+            return Step(*decode(encode(opcode, **instruction.fields)))
+        except (ValueError, TypeError) as error:
+            where = self.names.instruction(number, position)
+            mend = "see the instruction tables" if isinstance(error, IsaError) else "fields are whole numbers"
+            self.problems.add(where, f"does not encode: {error}", mend)
+            return None
+
+    def _instruction(self, number: int, position: int, stream: Stream, step: Step) -> Step | None:
+        """Checks the fields for this chip; returns the step with its accesses, None if they make no sense."""
+        chip, fields, opcode = self.chip, step.fields, step.opcode
+        before = len(self.problems.found)
+
+        def problem(what: str, mend: str) -> None:
+            self.problems.add(self.names.instruction(number, position), what, mend)
+
+        def semaphore(which: str, at: int) -> None:
+            if at not in chip.tiles:
+                problem(f"{which} names tile {self.names.tile(at)}", "the tile must lie on the floorplan")
+            elif fields[which] >= chip.semaphores:
+                problem(f"{which} = {fields[which]}", f"{chip.name} has semaphores 0..{chip.semaphores - 1}")
+
+        self._time(fields["fire_at"], problem)
+        if opcode not in (Opcode.SYNC, *ACCEPTS.get(stream.unit, ())):
+            problem(f"the {unit_name(stream.unit)} does not execute {opcode_name(opcode)}", "use the other unit")
+        if opcode is Opcode.END and (number, position) != (0, len(stream.instructions) - 1):
+            problem("END ends the whole run", "only the boot stream's last instruction may be END")
+        if fields["tag"] == FETCH_TAG:
+            problem(f"tag {FETCH_TAG:#x} belongs to instruction fetch", "choose another")
+        for name in COUNTS.get(opcode, ()):
+            if fields[name] == 0:
+                problem(f"{name} = 0", "it must be at least 1")
+        if fields["wait_n"]:
+            semaphore("wait_sem", stream.tile)
+        executing = fields["src_tile"] if opcode is Opcode.MOVE else stream.tile
+        if executing not in chip.tiles:
+            problem(f"src_tile is {self.names.tile(executing)}", "the tile must lie on the floorplan")
+        elif fields["post_n"]:
+            semaphore("post_sem", executing)
+        if opcode is Opcode.SYNC and fields["n"]:
+            semaphore("sem", fields["tile"])
+        if opcode is Opcode.MOVE and fields["notify"]:
+            semaphore("notify_sem", fields["notify_tile"])
+        if len(self.problems.found) > before:
+            return None
+        accesses: tuple[Access, ...] = ()
+        way = None
+        if opcode is Opcode.ROUTE:
+            self._take_route(number, position, step, problem)
+        elif opcode is Opcode.MOVE:
+            accesses = move_accesses(fields)
+            way = self._way(number, fields, problem)
+        elif opcode is Opcode.GEMM:
+            if fields["addend"] not in set(Addend):
+                problem(f"addend = {fields['addend']}", "0 = none, 1 = bias, 2 = partial sums")
+                return None
+            accesses = tuple(gemm_accesses(stream.tile, fields, chip.cols))
+            self._own_sums(fields, problem)
+        elif opcode is Opcode.VEC:
+            self._vector(fields, problem)
+            if len(self.problems.found) > before:
+                return None
+            accesses = tuple(vec_accesses(stream.tile, fields, chip.lanes))
+        for access in accesses:
+            self._inside(access, opcode is Opcode.MOVE, problem)
+        return Step(opcode, fields, accesses, way)
+
+    def _time(self, fire: int, problem: Callable[[str, str], None]) -> None:
+        """A fire time must not be past when an instruction's turn comes at the earliest."""
+        if fire:
+            if fire < self._earliest:
+                what = f"fire_at = {fire} is past when its turn comes, in cycle {self._earliest} at the earliest"
+                problem(what, f"fire it in {self._earliest} or later, or leave it 0")
+            self._earliest = max(self._earliest, fire)
+        self._earliest += ISSUE_CYCLES
+
+    def _take_route(self, number: int, position: int, step: Step, problem: Callable[[str, str], None]) -> None:
+        """A ROUTE is for the next MOVE of its stream; whether it leads there shows with that."""
+        noc = self.chip.noc
+        if noc.data_vcs == 1 and not noc.route_hops:
+            problem(f"{self.chip.name} has one channel, no source routes, and so no ROUTE", "leave it out")
+            return
+        if step.fields["post_n"]:
+            problem(f"post_n = {step.fields['post_n']}", "a ROUTE posts nothing: let the MOVE behind it do so")
+        self._unused(number)
+        self._route = position, step
+
+    def _unused(self, number: int) -> None:
+        """The end of the stream or another ROUTE has come where a MOVE should have."""
+        if self._route is not None:
+            where = self.names.instruction(number, self._route[0])
+            self.problems.add(where, "no MOVE follows that could take its way", "drop it, or put it before the MOVE")
+            self._route = None
+
+    def _way(self, number: int, fields: dict[str, int], problem: Callable[[str, str], None]) -> Way | None:
+        """The way of a MOVE's packets, with the ROUTE before it, if any."""
+        chip, source, target = self.chip, fields["src_tile"], fields["dst_tile"]
+        (position, route), self._route = self._route or (0, None), None
+        if target not in chip.tiles:
+            return None
+        try:
+            return way_of(chip, source, target, route.fields if route is not None else None)
+        except RouteError as error:
+            problem(f"cannot take the way of its ROUTE, [{position}]: {error}", "see `hw.routes` for the entries")
+            return None
+
+    def _vector(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
+        """What a vector operation has no use for must be off."""
+        op = fields["op"]
+        if op not in set(VectorOp):
+            problem(f"op = {op}", ", ".join(f"{int(known)} = {known.name}" for known in VectorOp))
+            return
+        name = VectorOp(op).name
+        window = (fields["kernel_h"], fields["kernel_w"])
+        if op in (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE) and window != (1, 1):
+            problem(f"{name} with a window of {window[0]}x{window[1]}", "its window is 1x1")
+        if op in (VectorOp.ADD, VectorOp.REQUANT) and fields["x_out"]:
+            problem(f"{name} with x_out = 1", "it must be 0: where x lies is fixed")
+        if op not in (VectorOp.MAC, VectorOp.SUM) and fields["addend"]:
+            problem(f"{name} with addend = 1", "only MAC and SUM add a bias")
+
+    def _own_sums(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
+        """A GEMM may accumulate in place, but not overwrite addends that it has yet to read."""
+        if not fields["to_acc"] or fields["addend"] == Addend.NONE:
+            return
+        bias = fields["addend"] == Addend.BIAS
+        results = fields["n_blocks"] * fields["pixels"]
+        begin, dest = fields["addend_base"], fields["dest_base"]
+        end = begin + (fields["n_blocks"] if bias else results)
+        if begin < dest + results and dest < end and (bias or begin != dest):
+            problem(
+                f"its addend ACC {begin}..{end - 1} overlaps its result ACC {dest}..{dest + results - 1}",
+                "partial sums accumulate in the very same words, or apart",
+            )
+
+    def _inside(self, access: Access, move: bool, problem: Callable[[str, str], None]) -> None:
+        verb = "writes" if access.write else "reads"
+        end = int(access.ends[-1])
+        end_of_move = ("dst" if access.write else "src") if move else None
+        size = region_words(self.chip, access.tile, access.region, end_of_move)
+        if access.tile not in self.chip.tiles:
+            problem(f"{verb} {self.names.tile(access.tile)}", "the tile must lie on the floorplan")
+        elif not size:
+            what = f"{verb} {self.names.tile(access.tile)} {region_name(access.region)}"
+            can = " that a MOVE can " + ("write" if access.write else "read") if move else ""
+            problem(what, "the tile has no such region" + can)
+        elif end > min(size, 1 << OFFSET_BITS):
+            last = self.names.words(access.tile, access.region, end - 1, end)
+            problem(f"{verb} up to {last}", f"the memory has {size} words")
+        elif access.write and access.tile in self.code and access.region == Region.MAIN:
+            for begin, finish, number in self.code[access.tile]:
+                hit = (access.begins < finish) & (access.ends > begin)
+                if np.any(hit):
+                    first = max(begin, int(access.begins[np.argmax(hit)]))
+                    word = self.names.words(access.tile, access.region, first, first + 1)
+                    problem(f"overwrites {word}, code of the {self.names.stream(number)}", "place the code elsewhere")

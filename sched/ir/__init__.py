@@ -1,0 +1,1 @@
+"""The Schedule: operations with addresses, their hazards and dependences, what they compute."""

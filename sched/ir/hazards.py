@@ -1,0 +1,186 @@
+"""What each operation must wait for, derived from the words that operations read and write.
+
+Each operation makes events: a GEMM or VEC *completes*, a MOVE has *read* its last word (its source may be overwritten)
+and has *landed* (its destination may be read). Events of one `EventClass` happen in list order on the hardware, so of
+several dependences on one class only the latest is kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Unit
+
+from .schedule import Gemm, Move, Operation, reads, writes
+
+#: Interval maps are cut into pages of this many words, so that no list grows long.
+_PAGE = 4096
+
+
+class Event(IntEnum):
+    """Something that an operation makes happen."""
+
+    COMPLETE = 0  #: a GEMM or VEC has written its last row
+    READ = 1  #: a MOVE has read and sent its last word
+    LANDED = 2  #: a MOVE's last word is written
+
+
+class EventClass(NamedTuple):
+    """Events that happen in list order: GEMMs of one core, VECs of one core (issuer = executor = target); reads of
+    moves that one tile issues and one tile executes (target -1); landings of those in one target tile that go the same
+    way there (`channel` and `route` of `Move`). `unit` issues them."""
+
+    event: Event
+    unit: Unit
+    issuer: int
+    executor: int
+    target: int
+    channel: int | None = None
+    route: tuple[int, ...] | None = None
+
+
+class Dependence(NamedTuple):
+    """An operation must not start before `event` of operation `on`.
+
+    `overwrite`: only because both write the same words, so data that arrives in order needs no wait.
+    """
+
+    on: int
+    event: Event
+    overwrite: bool
+
+
+def unit_of(op: Operation) -> Unit:
+    """The unit whose stream an operation belongs to."""
+    return Unit.MOVER if isinstance(op, Move) else Unit.MATRIX if isinstance(op, Gemm) else Unit.VECTOR
+
+
+def event_class(op: Operation, event: Event) -> EventClass:
+    """The class of one of an operation's events."""
+    if not isinstance(op, Move):
+        return EventClass(Event.COMPLETE, unit_of(op), op.core, op.core, op.core)
+    if event is Event.READ:
+        return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, -1)
+    return EventClass(event, Unit.MOVER, op.issuer, op.src.tile, op.dst.tile, op.channel, op.route)
+
+
+class _Words(NamedTuple):
+    """What is known of a run of words: who wrote it last (-1: the host), and who has read it since, by class number."""
+
+    writer: int
+    readers: dict[int, int]
+
+
+_FRESH = _Words(-1, {})
+
+
+class _Page:
+    """Interval map of one page: words from starts[i] up to starts[i + 1] share values[i]."""
+
+    __slots__ = ("starts", "values")
+
+    def __init__(self) -> None:
+        self.starts = [0]
+        self.values = [_FRESH]
+
+    def cut(self, start: int, stop: int) -> tuple[int, int]:
+        """Makes both ends interval borders; the indices of the intervals between them."""
+        return self._border(start), self._border(stop)
+
+    def _border(self, at: int) -> int:
+        index = bisect_right(self.starts, at) - 1
+        if self.starts[index] == at:
+            return index
+        if at < _PAGE:
+            self.starts.insert(index + 1, at)
+            self.values.insert(index + 1, self.values[index])
+        return index + 1
+
+
+class WordMap:
+    """Who wrote and read the words of one memory, as an interval map."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, _Page] = {}
+
+    def _cut(self, intervals: Iterable[tuple[int, int]]) -> Iterable[tuple[_Page, int, int, int]]:
+        for start, stop in intervals:
+            while start < stop:
+                number, low = divmod(start, _PAGE)
+                high = min(low + stop - start, _PAGE)
+                page = self._pages.get(number)
+                if page is None:
+                    page = self._pages[number] = _Page()
+                first, last = page.cut(low, high)
+                yield page, first, last, low
+                start += high - low
+
+    def read(self, intervals: Iterable[tuple[int, int]], reader: int, number: int, writers: set[int]) -> None:
+        """Adds the last writers of the words to `writers` and enters a reader of class `number`."""
+        for page, first, last, _ in self._cut(intervals):
+            values = page.values
+            for i in range(first, last):
+                writer, readers = values[i]
+                writers.add(writer)
+                values[i] = _Words(writer, {**readers, number: reader})
+
+    def write(
+        self, intervals: Iterable[tuple[int, int]], writer: int, writers: set[int], readers: dict[int, int]
+    ) -> None:
+        """Adds last writers and readers (the latest of each class) of the words, and enters a writer."""
+        fresh = _Words(writer, {})
+        for page, first, last, low in self._cut(intervals):
+            for old in page.values[first:last]:
+                writers.add(old.writer)
+                for number, reader in old.readers.items():
+                    if reader > readers.get(number, -1):
+                        readers[number] = reader
+            page.values[first:last] = [fresh]
+            page.starts[first:last] = [low]
+
+
+def dependences(operations: Sequence[Operation], chip: ChipConfig) -> list[tuple[Dependence, ...]]:
+    """For each operation of a validated schedule, what it must wait for, latest first.
+
+    Leaves out what one core's GEMMs owe each other, and its VECs (they are hazard-free in order), and all but the
+    latest of each class.
+    """
+    memories: dict[tuple[int, int], WordMap] = {}
+    numbers: dict[EventClass, int] = {}
+    classes: list[tuple[EventClass, EventClass]] = []  # of each operation: when it has read, when it has written
+    found: list[tuple[Dependence, ...]] = []
+    for index, op in enumerate(operations):
+        if isinstance(op, Move):
+            mine = event_class(op, Event.READ), event_class(op, Event.LANDED)
+        else:
+            mine = event_class(op, Event.COMPLETE), event_class(op, Event.COMPLETE)
+        classes.append(mine)
+        number = numbers.setdefault(mine[0], len(numbers))
+        raw: set[int] = set()
+        waw: set[int] = set()
+        war: dict[int, int] = {}
+        for access in reads(op, chip):
+            memory = memories.setdefault((access.tile, access.region), WordMap())
+            memory.read(access.intervals, index, number, raw)
+        for access in writes(op, chip):
+            memory = memories.setdefault((access.tile, access.region), WordMap())
+            memory.write(access.intervals, index, waw, war)
+        latest: dict[tuple[EventClass, bool], int] = {}
+        for sources, which, overwrite in ((raw, 1, False), (waw, 1, True), (war.values(), 0, False)):
+            for source in sources:
+                if source < 0 or source == index or (mine[0].event is Event.COMPLETE and classes[source] == mine):
+                    continue
+                key = classes[source][which], overwrite
+                if source > latest.get(key, -1):
+                    latest[key] = source
+        found.append(
+            tuple(
+                Dependence(on, key[0].event, key[1])
+                for key, on in sorted(latest.items(), key=lambda item: item[1], reverse=True)
+            )
+        )
+    return found

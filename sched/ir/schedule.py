@@ -1,0 +1,401 @@
+"""The one intermediate form that all schedulers produce: operations in a total order, every address explicit.
+
+Sequential execution in list order is the meaning of a `Schedule`. Dependences are not written down; they follow from
+the words that each operation reads and writes (`reads`, `writes`). Two address ranges and the order of the list make
+double buffering; the operations that one tile issues start in list order.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
+from meshloom.hw.isa import INSTRUCTIONS, Addend, Opcode, Region, VectorOp
+
+from ..workload.layout import Layout
+
+#: Version of the saved form.
+VERSION = 1
+
+_OFFSET = (1 << OFFSET_BITS) - 1
+_HEADER = frozenset(INSTRUCTIONS[Opcode.END].offsets)
+#: Names of the body fields of a GEMM and of a VEC.
+GEMM_FIELDS = frozenset(INSTRUCTIONS[Opcode.GEMM].offsets) - _HEADER
+VEC_FIELDS = frozenset(INSTRUCTIONS[Opcode.VEC].offsets) - _HEADER
+
+
+class ScheduleError(ValueError):
+    """A schedule that cannot run; the message names the operation or tensor and the mend."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Span(_Frozen):
+    """A strided set of words of one tile: word i lies at `address + (i // run) * stride + i % run`.
+
+    `address` is a 28-bit word address, the region in bits 27:24 (`hw.isa.address`).
+    """
+
+    tile: Natural
+    address: Natural
+    run: Positive
+    stride: Natural = 0
+
+
+class Move(_Frozen):
+    """`words` words from `src` to `dst`, read by the mover of `src.tile`.
+
+    A push if `issuer` is `src.tile`, otherwise a pull: the mover stream of `issuer` sends it as a request. On the way
+    the words visit the tiles of `route` (source and destination included), or those of the chip's dimension order; on
+    virtual channel `channel`, or that of the destination (`ChipConfig.channel_of`). Neither changes what a move means.
+    """
+
+    kind: Literal["move"] = "move"
+    issuer: Natural
+    src: Span
+    dst: Span
+    words: Positive
+    label: str = ""
+    route: tuple[Natural, ...] | None = None
+    channel: Natural | None = None
+
+    @property
+    def body(self) -> dict[str, int]:
+        """The body fields of the MOVE instruction, without notification."""
+        src, dst = self.src, self.dst
+        return {
+            "src_tile": src.tile,
+            "src": src.address,
+            "src_run": src.run,
+            "src_stride": src.stride,
+            "dst_tile": dst.tile,
+            "dst": dst.address,
+            "dst_run": dst.run,
+            "dst_stride": dst.stride,
+            "words": self.words,
+        }
+
+
+class Box(_Frozen):
+    """Which part of which int8 tensor an operation computes: planes (channel blocks) x rows x columns, in words.
+
+    The words of the result follow each other as [plane][row][column].
+    """
+
+    tensor: str
+    plane: Natural
+    planes: Positive
+    row: Natural
+    rows: Positive
+    column: Natural
+    columns: Positive
+
+
+class Gemm(_Frozen):
+    """One GEMM instruction of a core. `fields` are its body fields as in `hw.isa`; missing ones are 0.
+
+    `result`: what the words that it writes to OUT are, if anybody wants to compare them.
+    """
+
+    kind: Literal["gemm"] = "gemm"
+    core: Natural
+    fields: dict[str, int]
+    label: str = ""
+    result: Box | None = None
+
+    @property
+    def body(self) -> dict[str, int]:
+        """The body fields of the GEMM instruction."""
+        return self.fields
+
+    def __getitem__(self, name: str) -> int:
+        """One body field; KeyError on a name that GEMM does not have."""
+        if name not in GEMM_FIELDS:
+            raise KeyError(name)
+        return self.fields.get(name, 0)
+
+    @property
+    def taps(self) -> int:
+        """Words along K: channel blocks x kernel rows x kernel columns."""
+        return self["k_blocks"] * self["kernel_h"] * self["kernel_w"]
+
+
+class Vec(_Frozen):
+    """One VEC instruction of a core. `fields` are its body fields as in `hw.isa`; missing ones are 0."""
+
+    kind: Literal["vec"] = "vec"
+    core: Natural
+    fields: dict[str, int]
+    label: str = ""
+    result: Box | None = None
+
+    @property
+    def body(self) -> dict[str, int]:
+        """The body fields of the VEC instruction."""
+        return self.fields
+
+    def __getitem__(self, name: str) -> int:
+        """One body field; KeyError on a name that VEC does not have."""
+        if name not in VEC_FIELDS:
+            raise KeyError(name)
+        return self.fields.get(name, 0)
+
+    @property
+    def taps(self) -> int:
+        """Words that are read for one output word."""
+        return self["kernel_h"] * self["kernel_w"]
+
+    @property
+    def x_region(self) -> Region:
+        """The memory that x lies in."""
+        if self["op"] == VectorOp.REQUANT:
+            return Region.ACC
+        return Region.OUT if self["x_out"] else Region.MAIN
+
+    def results(self, lanes: int) -> int:
+        """Words that are written: [block][pixel], or [pixel block][block * P + lane] of a TRANSPOSE; P = `lanes`."""
+        if self["op"] == VectorOp.TRANSPOSE:
+            return -(-self["pixels"] // lanes) * lanes * self["blocks"]
+        return self["blocks"] * self["pixels"]
+
+
+Operation = Move | Gemm | Vec
+
+
+class Piece(_Frozen):
+    """Words `first` .. `first + words - 1` of a packed tensor lie in DRAM `tile` from word `address` on."""
+
+    tile: Natural
+    address: Natural
+    first: Natural
+    words: Positive
+
+
+class Tensor(_Frozen):
+    """An array that the host writes ("input", "constant") or reads ("output"); single layers use x, w, bias, y."""
+
+    name: str
+    role: Literal["input", "constant", "output"]
+    layout: Layout
+    pieces: tuple[Piece, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        at = 0
+        for index, piece in enumerate(self.pieces):
+            if piece.first != at:
+                raise ValueError(
+                    f"tensor {self.name!r}: piece {index} begins with word {piece.first}, must be {at} "
+                    "(pieces follow each other without gap or overlap)"
+                )
+            at += piece.words
+        return self
+
+    @property
+    def words(self) -> int:
+        """Words of all pieces together."""
+        return sum(piece.words for piece in self.pieces)
+
+
+class Prediction(_Frozen):
+    """What the scheduler's model expects: cycles of the run, and start and end cycle of each operation."""
+
+    cycles: Natural
+    start: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
+
+
+class Execution(StrEnum):
+    """What decides when an operation of a schedule begins."""
+
+    TRIGGERED = "triggered"  #: semaphores: when what it needs is there
+    TIMED = "timed"  #: a cycle, planned ahead; on chips with a controller
+
+
+class Schedule(_Frozen):
+    """Operations in a total program order on one chip, and the tensors they work on.
+
+    `execution`: what decides when they begin; a file that does not say so is triggered. `scheduler` is who made it, and
+    decides nothing. `validate` checks it against the chip. Raises pydantic's ValidationError on contradictory content.
+    """
+
+    version: Literal[1] = VERSION
+    chip: str
+    chip_digest: str
+    workload: str
+    scheduler: str
+    execution: Execution = Execution.TRIGGERED
+    operations: tuple[Annotated[Move | Gemm | Vec, Field(discriminator="kind")], ...]
+    tensors: tuple[Tensor, ...] = ()
+    predicted: Prediction | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [tensor.name for tensor in self.tensors]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"tensor {twice[0]!r} is listed twice; names must differ")
+        if self.predicted is not None:
+            for name, times in (("start", self.predicted.start), ("end", self.predicted.end)):
+                if times and len(times) != len(self.operations):
+                    raise ValueError(
+                        f"predicted.{name} has {len(times)} entries for {len(self.operations)} operations; give one "
+                        "for each"
+                    )
+        return self
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of that name. Raises ScheduleError with the names there are."""
+        for tensor in self.tensors:
+            if tensor.name == name:
+                return tensor
+        there = ", ".join(repr(tensor.name) for tensor in self.tensors) or "none"
+        raise ScheduleError(f"schedule of {self.workload} has no tensor {name!r}; it has {there}")
+
+    def save(self, path: str | Path) -> None:
+        """Writes JSON; an existing file is replaced at once or not at all."""
+        path = Path(path)
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            part.write_text(self.model_dump_json(exclude_none=True) + "\n", encoding="utf-8")
+            part.replace(path)
+        except OSError as error:
+            raise ScheduleError(f"{path}: cannot be written: {error.strerror}; choose another place") from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schedule:
+        """Reads what `save` wrote. Raises ScheduleError naming file, place and mend."""
+        path = Path(path)
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise ScheduleError(f"{path}: cannot be read: {error.strerror}") from error
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "file"
+            message = first["msg"].removeprefix("Value error, ")
+            raise ScheduleError(f"{path}: {where}: {message}; save the schedule again") from error
+
+
+# -- what operations touch ------------------------------------------------------------------------------------
+
+
+class Access(NamedTuple):
+    """Words of one memory: sorted, disjoint intervals [start, stop) of word offsets.
+
+    ACC counts words of P bytes, four for each accumulator word.
+    """
+
+    tile: int
+    region: Region
+    intervals: list[tuple[int, int]]
+
+
+def memory_words(chip: ChipConfig, tile: int, region: int) -> int:
+    """Words of P bytes in a region of a tile; 0 when the tile has no such memory that data can live in."""
+    kind = chip.tiles.get(tile)
+    if kind is TileKind.CORE:
+        core = chip.core
+        rooms: dict[int, int] = {
+            Region.MAIN: core.a_words,
+            Region.B: core.b_words,
+            Region.ACC: 4 * core.acc_words,
+            Region.OUT: core.out_words,
+            Region.VEC: core.vec_words,
+        }
+        return rooms.get(region, 0)
+    if region != Region.MAIN:
+        return 0
+    return {TileKind.SPM: chip.spm_words, TileKind.DRAM: chip.dram.words}.get(kind, 0) if kind else 0
+
+
+def intervals(span: Span, words: int) -> list[tuple[int, int]]:
+    """Offsets of the first `words` words of a span as sorted, disjoint intervals [start, stop)."""
+    start, run, stride = span.address & _OFFSET, span.run, span.stride
+    runs = -(-words // run)
+    if runs == 1:
+        return [(start, start + words)]
+    last = words - (runs - 1) * run
+    if stride <= run:  # the runs touch or overlap
+        return [(start, start + max((runs - 2) * stride + run, (runs - 1) * stride + last))]
+    found = [(at, at + run) for at in range(start, start + (runs - 1) * stride, stride)]
+    found.append((start + (runs - 1) * stride, start + (runs - 1) * stride + last))
+    return found
+
+
+def span_access(span: Span, words: int) -> Access:
+    """The first `words` words of a span as an Access. Raises ValueError on a region number that is none."""
+    return Access(span.tile, Region(span.address >> OFFSET_BITS), intervals(span, words))
+
+
+def reads(op: Operation, chip: ChipConfig) -> list[Access]:
+    """What an operation reads. Exact for moves; a GEMM counts as reading all of its input tile, a VEC that of each
+    block as far as its last window reaches."""
+    if isinstance(op, Move):
+        return [span_access(op.src, op.words)]
+    if isinstance(op, Vec):
+        return _vec_reads(op)
+    a, b = op["a_base"], op["b_base"]
+    found = [
+        Access(op.core, Region.MAIN, [(a, a + op["a_plane"] * op["k_blocks"])]),
+        Access(op.core, Region.B, [(b, b + op["n_blocks"] * op.taps * chip.cols)]),
+    ]
+    if op["addend"] != Addend.NONE:
+        rows = op["n_blocks"] * (op["pixels"] if op["addend"] == Addend.PARTIAL else 1)
+        found.append(Access(op.core, Region.ACC, [(4 * op["addend_base"], 4 * (op["addend_base"] + rows))]))
+    return found
+
+
+def _vec_reads(op: Vec) -> list[Access]:
+    kind, blocks, found = op["op"], op["blocks"], []
+    if reach := _vec_reach(op):
+        base, plane = op["x_base"], op["x_plane"]
+        unit = 4 if kind == VectorOp.REQUANT else 1
+        if reach == plane:
+            tiles = [(unit * base, unit * (base + blocks * plane))]
+        else:
+            tiles = [(unit * at, unit * (at + reach)) for at in range(base, base + blocks * plane, plane)]
+        found.append(Access(op.core, op.x_region, tiles))
+    if kind == VectorOp.MAC:
+        found.append(Access(op.core, Region.B, [(op["y_base"], op["y_base"] + blocks * op.taps)]))
+    elif kind == VectorOp.ADD:
+        found.append(Access(op.core, Region.OUT, [(op["y_base"], op["y_base"] + blocks * op["pixels"])]))
+    if op["addend"]:
+        found.append(Access(op.core, Region.ACC, [(4 * op["addend_base"], 4 * (op["addend_base"] + blocks))]))
+    return found
+
+
+def _vec_reach(op: Vec) -> int:
+    """Words of each block from its first one to the last that lies under a window; 0 if all windows lie outside."""
+    in_w, columns = op["in_w"], min(op["out_w"], op["pixels"]) - 1
+    down = (op["pixels"] - 1) // op["out_w"] * op["stride_h"] + (op["kernel_h"] - 1) * op["dilation"] - op["pad_top"]
+    right = columns * op["stride_w"] + (op["kernel_w"] - 1) * op["dilation"] - op["pad_left"]
+    if down < 0 or right < 0:
+        return 0
+    return min(op["x_plane"], min(down, (op["x_plane"] - 1) // in_w) * in_w + min(right, in_w - 1) + 1)
+
+
+def writes(op: Operation, chip: ChipConfig) -> list[Access]:
+    """What an operation writes, exactly."""
+    if isinstance(op, Move):
+        return [span_access(op.dst, op.words)]
+    if isinstance(op, Vec):
+        return [Access(op.core, Region.VEC, [(op["dest_base"], op["dest_base"] + op.results(chip.lanes))])]
+    base, rows = op["dest_base"], op["n_blocks"] * op["pixels"]
+    if op["to_acc"]:
+        return [Access(op.core, Region.ACC, [(4 * base, 4 * (base + rows))])]
+    return [Access(op.core, Region.OUT, [(base, base + rows)])]

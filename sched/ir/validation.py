@@ -1,0 +1,216 @@
+"""Can this schedule run on this chip? Tiles, memories, extents, field widths, digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from meshloom.hw.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.isa import INSTRUCTIONS, Addend, IsaError, Opcode, Region, VectorOp, split_address
+from meshloom.hw.routes import RouteError
+
+from ..program.routes import check_route
+from .schedule import (
+    GEMM_FIELDS,
+    VEC_FIELDS,
+    Access,
+    Execution,
+    Gemm,
+    Move,
+    Schedule,
+    ScheduleError,
+    Span,
+    Tensor,
+    Vec,
+    memory_words,
+    reads,
+    span_access,
+    writes,
+)
+
+#: Tiles whose movers have a stream of MOVEs: the host's boots the chip, a controller's is sent elsewhere.
+_ISSUERS = (TileKind.CORE, TileKind.SPM, TileKind.DRAM)
+_WINDOW = ("in_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels")
+#: Fields that must be at least 1.
+_COUNTS = {Opcode.GEMM: ("a_plane", "k_blocks", "n_blocks", *_WINDOW), Opcode.VEC: ("x_plane", "blocks", *_WINDOW)}
+_FIELDS = {Opcode.GEMM: GEMM_FIELDS, Opcode.VEC: VEC_FIELDS}
+#: Vector operations whose window is one word.
+_POINTWISE = (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE)
+
+
+def validate(schedule: Schedule, chip: ChipConfig) -> None:
+    """Checks that a schedule can run on a chip: tiles, memories, extents, field widths, execution, digest.
+
+    Raises ScheduleError with the first fault found: operation index, label and mend.
+    """
+    if schedule.chip_digest != chip.digest:
+        raise ScheduleError(
+            f"schedule of {schedule.workload} was made for chip {schedule.chip} ({schedule.chip_digest[:12]}), "
+            f"not for {chip.name} ({chip.digest[:12]}); schedule the workload again for this chip"
+        )
+    if schedule.execution not in set(Execution):  # `model_copy` looks at nothing
+        raise ScheduleError(f"execution {schedule.execution!r} is none of {', '.join(Execution)}")
+    if schedule.execution == Execution.TIMED and chip.dtt is None:
+        raise ScheduleError(
+            f"schedule of {schedule.workload} is timed, and chip {chip.name} has no controller to time it; draw a "
+            '"dtt" tile into its floorplan, or set its execution to "triggered"'
+        )
+    for tensor in schedule.tensors:
+        _check_tensor(tensor, chip)
+    _check_disjoint(schedule.tensors)
+    for index, op in enumerate(schedule.operations):
+        try:
+            if isinstance(op, Move):
+                _check_move(op, chip)
+            elif isinstance(op, Gemm):
+                _check_gemm(op, chip)
+            else:
+                _check_vec(op, chip)
+        except (ScheduleError, IsaError, RouteError) as error:
+            label = f" ({op.label})" if op.label else ""
+            raise ScheduleError(f"operation {index}{label}: {error}") from error
+
+
+def _name(tile: int) -> str:
+    return "tile ({}, {})".format(*tile_position(tile))
+
+
+def _check_tensor(tensor: Tensor, chip: ChipConfig) -> None:
+    words = tensor.layout.words(chip.lanes)
+    if tensor.words != words:
+        raise ScheduleError(f"tensor {tensor.name!r}: pieces hold {tensor.words} words, its layout takes {words}")
+    for piece in tensor.pieces:
+        if chip.tiles.get(piece.tile) is not TileKind.DRAM:
+            raise ScheduleError(f"tensor {tensor.name!r}: {_name(piece.tile)} is no DRAM tile; tensors live in DRAM")
+        if piece.address + piece.words > chip.dram.words:
+            raise ScheduleError(
+                f"tensor {tensor.name!r}: words {piece.address}..{piece.address + piece.words - 1} end past the "
+                f"{chip.dram.words} words of the DRAM at {_name(piece.tile)}; raise dram.words or spread the tensor"
+            )
+
+
+def _check_disjoint(tensors: Iterable[Tensor]) -> None:
+    # Outputs may reuse the room of inputs that are no longer needed; what the host writes must not collide.
+    for roles in (("input", "constant"), ("output",)):
+        held = sorted((p.tile, p.address, p.words, t.name) for t in tensors if t.role in roles for p in t.pieces)
+        for (tile, address, words, name), (other_tile, other, _, other_name) in pairwise(held):
+            if tile == other_tile and address + words > other:
+                raise ScheduleError(
+                    f"tensors {name!r} and {other_name!r} both claim word {other} of the DRAM at {_name(tile)}; "
+                    "place them apart"
+                )
+
+
+def _check_span(span: Span, words: int, what: str, chip: ChipConfig) -> Access:
+    kind = chip.tiles.get(span.tile)
+    if kind is None:
+        raise ScheduleError(f"{what} {_name(span.tile)} lies outside the floorplan of {chip.name}")
+    region, _ = split_address(span.address)
+    room = memory_words(chip, span.tile, region)
+    if not room:
+        name = next((known.name for known in Region if known == region), f"region {region}")
+        raise ScheduleError(
+            f"{what} is {name} of a {kind} tile; MAIN lies in core, spm and dram tiles, B, ACC, OUT and VEC in cores"
+        )
+    access = span_access(span, words)
+    if access.intervals[-1][1] > room:
+        raise ScheduleError(
+            f"{what} words {access.intervals[0][0]}..{access.intervals[-1][1] - 1} end past {access.region.name} of "
+            f"the {kind} at {_name(span.tile)}, which has {room}; use a lower address or smaller tiles"
+        )
+    return access
+
+
+def _check_move(op: Move, chip: ChipConfig) -> None:
+    if chip.tiles.get(op.issuer) not in _ISSUERS:
+        raise ScheduleError(f"issuer {_name(op.issuer)} has no mover stream; let a core, spm or dram tile issue it")
+    src = _check_span(op.src, op.words, "source", chip)
+    if chip.tiles[op.src.tile] is TileKind.CORE and src.region in (Region.MAIN, Region.B):
+        raise ScheduleError(
+            f"source is operand memory {'A' if src.region is Region.MAIN else 'B'} of a core, whose only read port "
+            "belongs to the array; keep a copy elsewhere or move from ACC, OUT or VEC"
+        )
+    dst = _check_span(op.dst, op.words, "destination", chip)
+    if dst.region is Region.VEC:
+        raise ScheduleError("destination is VEC, which only the vector unit writes; move to A, B, ACC or OUT")
+    if op.words > op.dst.run > op.dst.stride:
+        raise ScheduleError(
+            f"destination runs of {op.dst.run} words overlap at stride {op.dst.stride}; use a stride >= the run"
+        )
+    if src[:2] == dst[:2] and (word := _common(src.intervals, dst.intervals)) is not None:
+        raise ScheduleError(f"source and destination share word {word} of one memory; move through another range")
+    INSTRUCTIONS[Opcode.MOVE].pack(op.body)
+    check_route(chip, op.src.tile, op.dst.tile, op.route, op.channel)
+
+
+def _common(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> int | None:
+    """A word in both interval lists, or None."""
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if (word := max(left[i][0], right[j][0])) < min(left[i][1], right[j][1]):
+            return word
+        if left[i][1] <= right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return None
+
+
+def _check_compute(op: Gemm | Vec, opcode: Opcode, chip: ChipConfig) -> None:
+    name = opcode.name
+    if chip.tiles.get(op.core) is not TileKind.CORE:
+        raise ScheduleError(f"{_name(op.core)} is no core; a {name} needs one")
+    if unknown := op.fields.keys() - _FIELDS[opcode]:
+        names = ", ".join(sorted(_FIELDS[opcode]))
+        raise ScheduleError(f"{name} has no body field {min(unknown)!r}; it has {names}")
+    INSTRUCTIONS[opcode].pack(op.fields)
+    for field in _COUNTS[opcode]:
+        if op[field] < 1:
+            raise ScheduleError(f"{name}.{field} = {op[field]} must be at least 1")
+    plane = "a_plane" if opcode is Opcode.GEMM else "x_plane"
+    if op[plane] % op["in_w"]:
+        raise ScheduleError(f"{name}.{plane} = {op[plane]} must be whole rows of in_w = {op['in_w']} words")
+
+
+def _check_extents(op: Gemm | Vec, name: str, accesses: Iterable[Access], chip: ChipConfig) -> None:
+    for access in accesses:
+        room = memory_words(chip, op.core, access.region)
+        if access.intervals[-1][1] > room:
+            raise ScheduleError(
+                f"{name} uses words {access.intervals[0][0]}..{access.intervals[-1][1] - 1} of {access.region.name}, "
+                f"which has {room}; use a lower base or smaller tiles"
+            )
+
+
+def _check_gemm(op: Gemm, chip: ChipConfig) -> None:
+    _check_compute(op, Opcode.GEMM, chip)
+    if op["addend"] not in tuple(Addend):
+        raise ScheduleError(
+            f"GEMM.addend = {op['addend']} is none of {', '.join(f'{a.value} {a.name}' for a in Addend)}"
+        )
+    read, written = reads(op, chip), writes(op, chip)
+    _check_extents(op, "GEMM", (*read, *written), chip)
+    if op["to_acc"] and op["addend"] != Addend.NONE:
+        addend, dest = read[-1].intervals, written[0].intervals
+        word = None if op["addend"] == Addend.PARTIAL and addend == dest else _common(addend, dest)
+        if word is not None:
+            raise ScheduleError(
+                f"GEMM writes ACC word {word // 4}, which is also an addend of another row; only partial sums with "
+                "addend_base = dest_base may be updated in place"
+            )
+
+
+def _check_vec(op: Vec, chip: ChipConfig) -> None:
+    _check_compute(op, Opcode.VEC, chip)
+    kind = op["op"]
+    if kind not in tuple(VectorOp):
+        raise ScheduleError(f"VEC.op = {kind} is none of {', '.join(f'{o.value} {o.name}' for o in VectorOp)}")
+    name = VectorOp(kind).name
+    if kind in _POINTWISE and op.taps != 1:
+        raise ScheduleError(f"VEC {name} has a window of {op['kernel_h']}x{op['kernel_w']}; it must be 1x1")
+    if op["x_out"] and kind in (VectorOp.ADD, VectorOp.REQUANT):
+        place = "A" if kind == VectorOp.ADD else "ACC"
+        raise ScheduleError(f"VEC {name} has x_out = 1, but its x lies in {place}; x_out must be 0")
+    if op["addend"] and kind not in (VectorOp.MAC, VectorOp.SUM):
+        raise ScheduleError(f"VEC {name} has addend = 1; only MAC and SUM add a bias, so addend must be 0")
+    _check_extents(op, f"VEC {name}", (*reads(op, chip), *writes(op, chip)), chip)

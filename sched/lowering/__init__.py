@@ -1,0 +1,1 @@
+"""From a Schedule to a program: triggered by semaphores, or timed ahead."""

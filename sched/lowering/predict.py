@@ -1,0 +1,44 @@
+"""From a schedule to its predicted cycles: lower it and play the program."""
+
+from __future__ import annotations
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Unit
+
+from ..ir.hazards import unit_of
+from ..ir.schedule import Move, Prediction, Schedule
+from ..model.timeline import Timeline, play
+from ..program.program import OPERATIONS, Program
+from .semaphores.lower import lower
+
+
+def predict(schedule: Schedule, chip: ChipConfig) -> Prediction:
+    """Predicted cycles of a schedule on a chip."""
+    program = lower(schedule, chip)
+    return prediction(schedule, program, play(program, chip))
+
+
+def prediction(schedule: Schedule, program: Program, timeline: Timeline) -> Prediction:
+    """Start and end of each operation in a played program: of a MOVE, where its source is read.
+
+    An operation is known by tile, unit and tag; where tags wrap around, by its turn among equals.
+    """
+    equals: dict[tuple[int, int, int], list[tuple[int, bool]]] = {}  # operations, and whether they execute there
+    for stream in program.streams:
+        unit = stream.unit
+        for index, instruction in zip(program.operations_of(stream), stream.instructions, strict=True):
+            if index is None:
+                continue
+            op, tag = schedule.operations[index], instruction.fields["tag"]
+            tile, executes = (op.src.tile, Unit.MOVER) if isinstance(op, Move) else (op.core, unit_of(op))
+            equals.setdefault((tile, executes, tag), []).append((index, True))
+            if tile != stream.tile:  # the request
+                equals.setdefault((stream.tile, unit, tag), []).append((index, False))
+    turns = {key: iter(sorted(found)) for key, found in equals.items()}
+    start, end = [0] * len(schedule.operations), [0] * len(schedule.operations)
+    for entry in sorted(timeline.executed, key=lambda entry: entry.start):
+        if entry.opcode in OPERATIONS and (entry.tile, entry.unit, entry.tag) in turns:
+            index, executes = next(turns[entry.tile, entry.unit, entry.tag])
+            if executes:
+                start[index], end[index] = entry.start, entry.end
+    return Prediction(cycles=timeline.cycles, start=tuple(start), end=tuple(end))

@@ -1,0 +1,1 @@
+"""Programs whose operations wait for semaphores."""

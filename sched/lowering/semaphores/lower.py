@@ -1,0 +1,161 @@
+"""Schedule -> Program: one instruction for each operation, dependences between streams as semaphore waits.
+
+A MOVE belongs to the stream of its issuer's mover, a GEMM to that of its core's matrix unit, a VEC to that of its
+vector unit; a unit without operations has no stream. A MOVE with a route or channel of its own follows a ROUTE, which
+goes ahead while the MOVE may have to wait. `waits` finds out who waits for what and who posts it.
+"""
+
+from __future__ import annotations
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.isa import Opcode, Unit
+
+from ...ir.hazards import Event, dependences, unit_of
+from ...ir.schedule import Execution, Move, Operation, Schedule, ScheduleError, intervals
+from ...ir.validation import validate
+from ...program.program import Instruction, Program, ProgramError, next_tag, place
+from ...program.routes import route_fields
+from .waits import Channel, Item, Key, Numbers, Pass, Post
+
+#: Posts that a channel may hold before its consumer must have taken one; a semaphore has 8 bits.
+POST_LIMIT = 192
+#: Attempts to do with the semaphores that there are.
+_PASSES = 12
+
+_OFFSET = (1 << OFFSET_BITS) - 1
+
+
+def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Program:
+    """The program of a schedule that is triggered. `limit`: most posts that a semaphore may hold, 2..255.
+
+    Raises ScheduleError when the schedule does not fit the chip, or is timed (`sched.lowering.programs` knows that
+    road, too), ProgramError when its code does not fit behind the tensors or a tile needs more semaphores than the chip
+    has.
+    """
+    validate(schedule, chip)
+    if schedule.execution != Execution.TRIGGERED:
+        raise ScheduleError(
+            f"schedule of {schedule.workload} is {schedule.execution}, not triggered: nothing is lowered; "
+            "`sched.lowering.programs.program_of` makes its program"
+        )
+    if not 2 <= limit <= 255:
+        raise ProgramError(f"limit = {limit} posts for a semaphore of 8 bits; give 2..255")
+    operations = schedule.operations
+    numbers = Numbers(operations, chip)
+    needs = dependences(operations, chip)
+    routes = Pass(operations, needs, chip, numbers, limit).consumers
+    before: dict[Key, list[int]] = {}
+    shares: dict[int, int] = {}
+    posting: dict[int, set[Key]] = {}
+    for _ in range(_PASSES):  # most often one is enough: credits and handovers only add knowledge, so no post is added
+        done = Pass(operations, needs, chip, numbers, limit, routes, before, shares, posting)
+        crowded = _crowded(done, limit, before)
+        short = {tile: count for tile, count in done.wanted.items() if count > chip.semaphores}
+        if not crowded and not short:
+            return _assemble(schedule, chip, numbers, done)
+        before |= crowded
+        for tile in short:
+            shares |= _share(tile, done, chip.semaphores, shares)
+        if shares:
+            for (op, event), channel in done.slots.items():
+                number = numbers.late[op] if event is Event.LANDED else numbers.early[op]
+                posting.setdefault(op, set()).add((number, channel.consumer))
+    tile, count = max(done.wanted.items(), key=lambda item: item[1])
+    raise ProgramError(
+        f"tile {tile:#04x} needs {count} semaphores, chip {chip.name} has {chip.semaphores}; raise semaphores "
+        "(up to 64) or let fewer tiles exchange data with it"
+    )
+
+
+def _crowded(done: Pass, limit: int, before: dict[Key, list[int]]) -> dict[Key, list[int]]:
+    """Channels with so many posts that they need credits, and more than `before`: the operations that post."""
+    posts: dict[Key, set[int]] = {}
+    for key, channel in (*done.retired, *done.channels.items()):
+        if key[0] >= 0:
+            posts.setdefault(key, {*before.get(key, ())}).update(channel.posts)
+    return {key: sorted(ops) for key, ops in posts.items() if len(ops) > max(limit, len(before.get(key, ())))}
+
+
+def _share(tile: int, done: Pass, semaphores: int, shares: dict[int, int]) -> dict[int, int]:
+    """How many semaphores each stream of a tile gets for what is no relay: what it wants, the greediest less."""
+    streams = [number for number, (at, _) in enumerate(done.numbers.streams) if at == tile and done.direct[number]]
+    left = semaphores - sum(done.relays[number] for number, (at, _) in enumerate(done.numbers.streams) if at == tile)
+    found = {}
+    for rank, number in enumerate(sorted(streams, key=lambda number: done.direct[number])):
+        wanted = min(done.direct[number], shares.get(number, semaphores))
+        found[number] = max(1, min(wanted, left // (len(streams) - rank)))
+        left -= found[number]
+    return found
+
+
+def _assemble(schedule: Schedule, chip: ChipConfig, numbers: Numbers, done: Pass) -> Program:
+    operations = schedule.operations
+    syncs = len(operations)
+    codes: dict[tuple[int, Unit], tuple[Instruction, ...]] = {}
+    for number, items in enumerate(done.items):
+        if not items:
+            continue
+        code: list[Instruction] = []
+        end = {"tile": chip.host, "sem": 0, "n": 1}
+        for item in (*items, Item(-1, done.ends.get(number, []), None)):
+            for channel in item.waits[:-1]:
+                code.append(Instruction(Opcode.SYNC, {"tag": next_tag(syncs)} | _wait(channel)))
+                syncs += 1
+            header = _wait(item.waits[-1]) if item.waits else {}
+            if item.op >= 0:
+                if route := _route(operations[item.op], chip):
+                    code.append(Instruction(Opcode.ROUTE, {"tag": next_tag(syncs)} | route))
+                    syncs += 1
+                header["tag"] = next_tag(item.op)
+                code.append(_operation(item.op, operations[item.op], header, done.slots))
+                continue
+            header["tag"] = next_tag(syncs)
+            syncs += 1
+            if item.post is not None:
+                header |= {"tile": item.post.tile, "sem": item.post.semaphore, "n": 1}
+            code.append(Instruction(Opcode.SYNC, header))
+        last = code.pop()
+        code.append(Instruction(Opcode.SYNC, last.fields | end))
+        codes[numbers.streams[number]] = tuple(code)
+    streams, boot = place(codes, _used(schedule, chip), chip)
+    tags = {next_tag(index): index for index in range(len(operations))}
+    return Program(chip.digest, streams, boot, tags)
+
+
+def _wait(channel: Channel) -> dict[str, int]:
+    return {"wait_sem": channel.semaphore, "wait_n": 1}
+
+
+def _route(op: Operation, chip: ChipConfig) -> dict[str, int]:
+    """Body fields of the ROUTE that an operation needs; empty if it needs none."""
+    if not isinstance(op, Move):
+        return {}
+    # chips with one channel know no ROUTE for it
+    channel = None if op.channel == chip.channel_of(op.dst.tile) else op.channel
+    return route_fields(chip, op.route, channel)
+
+
+def _operation(index: int, op: Operation, header: dict[str, int], slots: dict[Post, Channel]) -> Instruction:
+    early = slots.get((index, Event.READ if isinstance(op, Move) else Event.COMPLETE))
+    if early is not None:
+        header |= {"post_sem": early.semaphore, "post_n": 1}
+    if not isinstance(op, Move):
+        return Instruction(Opcode.VEC if unit_of(op) is Unit.VECTOR else Opcode.GEMM, header | op.body)
+    if (landed := slots.get((index, Event.LANDED))) is not None:
+        header |= {"notify_tile": landed.tile, "notify_sem": landed.semaphore, "notify": 1}
+    return Instruction(Opcode.MOVE, header | op.body)
+
+
+def _used(schedule: Schedule, chip: ChipConfig) -> dict[int, int]:
+    """First word of each DRAM tile behind everything that tensors and operations touch."""
+    used = dict.fromkeys(chip.drams, 0)
+    for tensor in schedule.tensors:
+        for piece in tensor.pieces:
+            used[piece.tile] = max(used[piece.tile], (piece.address & _OFFSET) + piece.words)
+    for op in schedule.operations:
+        if not isinstance(op, Move):
+            continue
+        for span in (op.src, op.dst):
+            if span.tile in used:
+                used[span.tile] = max(used[span.tile], intervals(span, op.words)[-1][1])
+    return used

@@ -1,0 +1,330 @@
+"""Which waits and posts carry out the dependences of a schedule.
+
+An event (`hazards.Event`) that another stream must wait for is posted to a semaphore in that stream's tile. There is
+one semaphore for each *channel*: one class of events, which happen in list order, to one waiting stream; each post in
+it is consumed by exactly one wait, so every wait is for 1 and a run leaves all semaphores at zero.
+
+- **Knowledge.** Each stream has a vector clock: the latest event of each class it knows to have happened. An event
+  brings what its issuer knew when it issued the operation. A wait for something known is left out, and of several waits
+  only those remain that no other brings.
+- **For free** come: GEMMs of one core among themselves, and so its VECs; MOVEs of one issuer in one executing mover
+  (first in, first out), and their data in one target tile. A mover's front end does not hold its stream until an own
+  MOVE has been read.
+- **Relays.** An operation can post each event once, and COMPLETE and READ only on the executing tile. Further waiting
+  streams are told by a *home* stream, which waits itself and passes the news on with a SYNC. The SYNC stands where the
+  first operation needs it, so that the home is not held up earlier than necessary.
+- **No deadlock.** Every wait, relays included, is for something that stands earlier in the list's total order, and
+  requests that travel carry no wait. The earliest unfinished instruction can always go on.
+- **No overflow.** A channel never holds more than `limit` posts: before an operation makes a post that might be one too
+  many, its issuer learns that the consumer has taken an earlier one (a credit, itself a SYNC).
+- **Few semaphores.** When a tile has more channels than semaphores, each of its streams gets a share, and a channel
+  that opens takes the semaphore of another one to the same stream: of one that the poster knows to be empty, or else of
+  the one longest unused, which the stream first empties and tells the poster so (a handover, with SYNCs like a
+  credit's). Relays keep theirs, so that news can always travel.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Unit
+
+from ...ir.hazards import Dependence, Event, EventClass, event_class, unit_of
+from ...ir.schedule import Move, Operation
+
+Clock = NDArray[np.int32]
+Post = tuple[int, Event]  # operation, event
+Key = tuple[int, int]  # of a channel: class number (relays: -1 - home stream), consuming stream
+
+
+class Channel:
+    """A semaphore in the tile of the stream `consumer`."""
+
+    __slots__ = ("consumer", "expected", "posts", "semaphore", "taken", "tile")
+
+    def __init__(self, tile: int, consumer: int, semaphore: int) -> None:
+        self.tile = tile
+        self.expected = -1  # last operation issued so far that may post, whether or not anybody has waited for it yet
+        self.consumer = consumer
+        self.semaphore = semaphore
+        self.posts: list[int] = []  # operations (relays: running numbers) whose posts are waited for, in order
+        self.taken: list[int] = []  # progress of the consumer when it had taken each
+
+
+class Item(NamedTuple):
+    """One instruction to be: an operation, or -1 for a SYNC; what it waits for; what a SYNC posts to."""
+
+    op: int
+    waits: list[Channel]
+    post: Channel | None
+
+
+class Need(NamedTuple):
+    op: int
+    event: Event
+    number: int  # of the event's class
+
+
+class Numbers:
+    """Streams and event classes by number, and the classes of each operation's events."""
+
+    def __init__(self, operations: Sequence[Operation], chip: ChipConfig) -> None:
+        self.streams = [(tile, Unit.MOVER) for tile in chip.tiles]
+        self.streams += [(tile, unit) for unit in (Unit.MATRIX, Unit.VECTOR) for tile in chip.cores]
+        self.stream_of = {stream: number for number, stream in enumerate(self.streams)}
+        numbers: dict[EventClass, int] = {}
+        self.early: list[int] = []  # class of READ or COMPLETE of each operation
+        self.late: list[int] = []  # class of LANDED or COMPLETE
+        self.issuer: list[int] = []  # stream of each operation
+        for op in operations:
+            if not isinstance(op, Move):
+                early = late = numbers.setdefault(event_class(op, Event.COMPLETE), len(numbers))
+                self.issuer.append(self.stream_of[op.core, unit_of(op)])
+            else:
+                early = numbers.setdefault(event_class(op, Event.READ), len(numbers))
+                late = numbers.setdefault(event_class(op, Event.LANDED), len(numbers))
+                self.issuer.append(self.stream_of[op.issuer, Unit.MOVER])
+            self.early.append(early)
+            self.late.append(late)
+        self.events = [known.event for known in numbers]  # of each class
+        self.progress = len(numbers)  # clock entry of stream 0's progress; the other streams' follow
+        self.size = self.progress + len(self.streams)
+
+
+class Pass:
+    """One walk over the operations in list order.
+
+    `routes` (consumers of an earlier pass): for each post the streams that need it, in order of need. Without it, the
+    pass only finds this out, as if every post could reach everybody. `before` (posts of an earlier pass): for each
+    channel the operations that post; with it, credits are inserted. `shares`: semaphores of each stream for channels
+    that are no relays; with `posting` (the channels that each operation posts to), handovers are inserted.
+    """
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        needs: Sequence[tuple[Dependence, ...]],
+        chip: ChipConfig,
+        numbers: Numbers,
+        limit: int,
+        routes: dict[Post, list[int]] | None = None,
+        before: dict[Key, list[int]] | None = None,
+        shares: dict[int, int] | None = None,
+        posting: dict[int, set[Key]] | None = None,
+    ) -> None:
+        self.operations, self.needs, self.numbers, self.limit, self.routes = operations, needs, numbers, limit, routes
+        self.before = before or {}
+        self.shares, self.posting = shares or {}, posting or {}
+        self.relays = [0] * len(numbers.streams)  # semaphores for relays to each stream
+        self.direct = [0] * len(numbers.streams)  # and for operations' posts
+        self._to: list[dict[Key, Channel]] = [{} for _ in numbers.streams]  # these, the one longest unused first
+        self.consumers: dict[Post, list[int]] = {}
+        self.channels: dict[Key, Channel] = {}
+        self.slots: dict[Post, Channel] = {}  # the semaphore that a post goes to
+        self.items: list[list[Item]] = [[] for _ in numbers.streams]
+        self.ends: dict[int, list[Channel]] = {}  # what streams wait for at last
+        self.retired: list[tuple[Key, Channel]] = []  # those whose semaphore has gone to another
+        self.wanted = dict.fromkeys(chip.tiles, 0)  # semaphores, for each tile
+        self._known: list[Clock] = [np.full(numbers.size, -1, np.int32) for _ in numbers.streams]
+        self._issued: list[Clock] = []  # what the issuer knew, for each operation
+        self._now = 0
+        self._ranks: dict[int, list[tuple[Key, int]]] = {}
+        for key, ops in self.before.items():
+            for rank in range(limit, len(ops)):
+                self._ranks.setdefault(ops[rank], []).append((key, rank))
+        for index in range(len(operations)):
+            self._now = index
+            self._operation(index)
+        self._now = len(operations)
+        self._finish()
+
+    def _operation(self, index: int) -> None:
+        numbers = self.numbers
+        stream = numbers.issuer[index]
+        self._credits(index, stream)
+        for key in sorted(self.posting.get(index, ())):
+            self._reserve(key, index, stream)
+        wanted: list[Need] = []
+        for on, event, overwrite in self.needs[index]:
+            # First in, first out: the executing mover has sent what this issuer asked of it before, and data that goes
+            # the same way arrives in order.
+            if event is Event.READ and numbers.early[index] == numbers.early[on]:
+                continue
+            if overwrite and numbers.late[index] == numbers.late[on]:
+                continue
+            wanted.append(self._need(on, event, stream))
+        waits = self._satisfy(stream, wanted)
+        self._issued.append(self._known[stream])
+        self.items[stream].append(Item(index, waits, None))
+
+    def _finish(self) -> None:
+        """Lets each stream wait at its end for its last events that no stream knows of."""
+        everybody = np.maximum.reduce(self._known)
+        ends: dict[int, list[Need]] = {}
+        for number, index in {number: index for index, number in enumerate(self.numbers.late)}.items():
+            if everybody[number] < index:
+                ends.setdefault(self.numbers.issuer[index], []).append(Need(index, self.numbers.events[number], number))
+        for stream, wanted in ends.items():
+            self.ends[stream] = self._satisfy(stream, sorted(wanted, reverse=True))
+
+    # -- knowledge --------------------------------------------------------------------------------------------
+
+    def _need(self, on: int, event: Event, stream: int) -> Need:
+        numbers, op = self.numbers, self.operations[on]
+        away = isinstance(op, Move) and op.src.tile != numbers.streams[stream][0]
+        if event is Event.READ and away and self._known[stream][numbers.early[on]] < on:
+            event = Event.LANDED  # can be posted anywhere; the end of reading only where it happens
+        return Need(on, event, numbers.late[on] if event is Event.LANDED else numbers.early[on])
+
+    def _after(self, clock: Clock, op: int, event: Event) -> Clock:
+        """What is known once an event is: all that its issuer knew, and a MOVE that has landed has been read."""
+        numbers = self.numbers
+        clock = np.maximum(clock, self._issued[op])
+        clock[numbers.early[op]] = max(clock[numbers.early[op]], op)
+        if event is Event.LANDED:
+            clock[numbers.late[op]] = max(clock[numbers.late[op]], op)
+        return clock
+
+    def _satisfy(self, stream: int, wanted: Iterable[Need]) -> list[Channel]:
+        """Makes a stream know events (given latest first). Returns the channels it must wait for, earliest first."""
+        clock = self._known[stream]
+        kept: list[Need] = []
+        for need in wanted:
+            if clock[need.number] < need.op:
+                kept.append(need)
+                clock = self._after(clock, need.op, need.event)
+        if not kept:
+            return []
+        if self.routes is None:
+            for need in kept:
+                self.consumers.setdefault((need.op, need.event), []).append(stream)
+            self._known[stream] = clock
+            return []
+        waits: list[tuple[int, Channel]] = []
+        relayed: dict[int, list[Need]] = {}
+        for need in kept:
+            if (home := self._home(need, stream)) == stream:
+                waits.append((need.op, self._post(need, stream)))
+            else:
+                relayed.setdefault(home, []).append(need)
+        for home, group in relayed.items():
+            channel, told = self._forward(home, stream, group)
+            waits.append((group[0].op, channel))
+            clock = np.maximum(clock, told)
+        self._known[stream] = np.maximum(clock, self._known[stream])
+        waits.sort(key=lambda wait: wait[0])
+        return self._taken(stream, [channel for _, channel in waits])
+
+    def _taken(self, stream: int, waits: list[Channel]) -> list[Channel]:
+        """Enters that a stream waits for these channels next."""
+        if waits:
+            clock = self._known[stream] = self._known[stream].copy()
+            clock[self.numbers.progress + stream] += 1
+            for channel in waits:
+                channel.taken.append(int(clock[self.numbers.progress + stream]))
+        return waits
+
+    # -- posts ------------------------------------------------------------------------------------------------
+
+    def _channel(self, key: Key) -> Channel:
+        """The channel of a key; a new one gets a semaphore of its own."""
+        channel = self.channels.get(key)
+        if channel is None:
+            tile = self.numbers.streams[key[1]][0]
+            channel = self.channels[key] = Channel(tile, key[1], self.wanted[tile])
+            self.wanted[tile] += 1
+            if key[0] < 0:
+                self.relays[key[1]] += 1
+            else:
+                self.direct[key[1]] += 1
+                self._to[key[1]][key] = channel
+        return channel
+
+    def _reserve(self, key: Key, index: int, stream: int) -> None:
+        """Sees to it that an operation of `stream` finds a channel for its post, within the consumer's share."""
+        consumer = key[1]
+        held = self._to[consumer]
+        channel = held.pop(key, None)
+        others = [(old, other) for old, other in held.items() if other.expected < index]
+        if channel is None and others and self.direct[consumer] >= self.shares.get(consumer, 1 << 30):
+            known, mine = self._known[stream], self._known[consumer]
+            for old, given in others:  # emptied, as both sides know?
+                taken = given.taken[-1] if given.taken else 0
+                if mine[old[0]] >= given.expected and known[self.numbers.progress + consumer] >= taken:
+                    break
+            else:
+                old, given = others[0]
+                self._empty(old, given, stream)
+            del held[old]
+            self.retired.append((old, self.channels.pop(old)))
+            channel = self.channels[key] = Channel(given.tile, consumer, given.semaphore)
+        elif channel is None:
+            channel = self._channel(key)
+        channel.expected = index
+        held[key] = channel  # used last
+
+    def _empty(self, key: Key, channel: Channel, stream: int) -> None:
+        """Lets the consumer of a channel take all that is posted there, and `stream` know it."""
+        number, consumer = key
+        forced = self._satisfy(consumer, [Need(channel.expected, self.numbers.events[number], number)])
+        if forced:
+            self.items[consumer].append(Item(-1, forced, None))
+        if channel.taken:
+            self._hear(stream, consumer, channel.taken[-1])
+
+    def _post(self, need: Need, stream: int) -> Channel:
+        """Lets an operation post an event to a stream."""
+        channel = self.slots[need.op, need.event] = self._channel((need.number, stream))
+        channel.posts.append(need.op)
+        return channel
+
+    def _home(self, need: Need, stream: int) -> int:
+        """The stream that the operation posts this event to; it tells the others."""
+        if (slot := self.slots.get((need.op, need.event))) is not None:
+            return slot.consumer
+        op, numbers = self.operations[need.op], self.numbers
+        wanting = (self.routes or {}).get((need.op, need.event)) or [stream]
+        if not isinstance(op, Move):
+            here = [number for number in wanting if numbers.streams[number][0] == op.core]
+            return here[0] if here else numbers.stream_of[op.core, Unit.MOVER]
+        if need.event is Event.READ or all(numbers.streams[number][0] == op.dst.tile for number in wanting):
+            return wanting[0]
+        return wanting[0] if len(wanting) == 1 else numbers.stream_of[op.dst.tile, Unit.MOVER]
+
+    def _forward(self, home: int, stream: int, group: list[Need]) -> tuple[Channel, Clock]:
+        """A SYNC in `home` that waits for these events (as far as they are news there) and posts to `stream`; what
+        `stream` knows once it has taken the post."""
+        key = (-1 - home, stream)
+        full = self.channels.get(key)
+        if full is not None and (held := len(full.posts) - self.limit) >= 0:
+            self._hear(home, stream, full.taken[held])
+        waits = self._satisfy(home, group)
+        channel = self._channel(key)
+        channel.posts.append(self._now)
+        self.items[home].append(Item(-1, waits, channel))
+        return channel, self._known[home]
+
+    def _hear(self, stream: int, consumer: int, progress: int) -> None:
+        """Lets a stream wait until it knows how far a consumer has come: a credit."""
+        if consumer != stream and self._known[stream][self.numbers.progress + consumer] < progress:
+            channel, clock = self._forward(consumer, stream, [])
+            self._known[stream] = np.maximum(self._known[stream], clock)
+            self.items[stream].append(Item(-1, self._taken(stream, [channel]), None))
+
+    def _credits(self, index: int, stream: int) -> None:
+        """Before an operation posts once more to a channel that might be full, its issuer hears from the consumer."""
+        for key, rank in self._ranks.get(index, ()):
+            number, consumer = key
+            target = self.before[key][rank - self.limit]
+            forced = self._satisfy(consumer, [Need(target, self.numbers.events[number], number)])
+            if forced:
+                self.items[consumer].append(Item(-1, forced, None))
+            channel = self.channels.get(key)
+            if channel and (count := bisect_right(channel.posts, target)):
+                self._hear(stream, consumer, channel.taken[count - 1])

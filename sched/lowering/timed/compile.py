@@ -1,0 +1,201 @@
+"""From a schedule to its ahead-of-time program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.isa import OFFSET_BITS
+
+from ...ir.schedule import Move, Schedule, intervals
+from ...program.program import Program
+from ...routing.hardware import DttError, TimingFault
+from . import dram_train
+from .boot import boot_of
+from .orders import Late, Orders, code_packet, code_room, code_times, emit, keep_code_times
+from .timetable import Timetable, Timetabler
+from .windows import TO_UNIT, bursts, launch, train
+
+_OFFSET = (1 << OFFSET_BITS) - 1
+#: Attempts to find room for the controller's code, and time for its packets.
+_ATTEMPTS = 30
+#: How many more times are kept for code than are needed, and how many of them close to each other: the best is taken.
+_SHARES = ((1.5, 0), (1.5, 16), (1.5, 64), (4.0, 0))
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A schedule with its timetable and program."""
+
+    schedule: Schedule
+    table: Timetable
+    orders: Orders
+
+    @property
+    def program(self) -> Program:
+        return self.orders.program
+
+
+def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
+    """Plans a schedule and makes its program.
+
+    Raises DttError for a chip that cannot run one, TimingFault naming operation, cycle and wire for what cannot be
+    timed, ScheduleError when the schedule does not fit the chip.
+    """
+    from ...ir.validation import validate
+
+    validate(schedule, chip)
+    if chip.dtt is None:
+        raise DttError(
+            f'chip {chip.name} has no controller; draw a "dtt" tile into its floorplan, as in the built-in chip ahead16'
+        )
+    if not chip.noc.arrivals:
+        raise DttError(f"chip {chip.name}: nobody could tell when its data arrive; set noc.arrivals = true")
+    used = _used(schedule, chip)
+    read = dict.fromkeys(chip.drams, 0)
+    for op in schedule.operations:
+        if isinstance(op, Move) and op.src.tile in read:
+            read[op.src.tile] += op.words
+    code_tile = min(chip.drams, key=lambda tile: (read[tile], tile))
+    code_address = -(-used[code_tile] // 64) * 64
+    made: list[Ahead] = []
+    error: DttError | None = None
+    for share in _SHARES:
+        try:
+            found = _compile(schedule, chip, code_tile, code_address, *share)
+        except TimingFault as fault:
+            error = fault
+            continue
+        made.append(found)
+        brought = [one.departure for one in found.orders.timed.values() if one.operation < 0]
+        if not brought:
+            break
+        # once more, with the times that have been used and no others
+        with suppress(TimingFault):
+            made.append(_compile(schedule, chip, code_tile, code_address, *share, brought))
+    if not made:
+        assert error is not None
+        raise error
+    return min(made, key=lambda one: one.orders.cycles)
+
+
+def _compile(
+    schedule: Schedule,
+    chip: ChipConfig,
+    code_tile: int,
+    code_address: int,
+    share: float,
+    dense: int,
+    times: Sequence[int] = (),
+) -> Ahead:
+    """One attempt. `times`: those to be kept for code; if there are none, as `code_times` has them."""
+    floors: dict[int, int] = {}
+    lengths: dict[int, int] = {}
+    count = sum(1 if isinstance(op, Move) else 2 for op in schedule.operations) + 1
+    cycles = 0  # of the plan before, if there is code to be brought
+    error: TimingFault | None = None
+    for _ in range(_ATTEMPTS):
+        boot = boot_of(chip, code_tile, code_address, count)
+        planner = Timetabler(schedule, chip, boot.begins, boot.until, code_tile, floors, lengths)
+        packets = max(0, -(-count // code_packet(chip)) - code_room(chip)) + 1
+        if times:
+            keep_code_times(planner, code_address, times)
+        elif cycles:
+            keep_code_times(planner, code_address, code_times(planner, packets, cycles, share, dense))
+        table = planner.plan()
+        if not times and not cycles and count > chip.ring(TileKind.DTT):
+            cycles = table.cycles
+            continue
+        try:
+            orders = emit(planner, table, code_address)
+        except Late as late:
+            error = late
+            floors |= late.floors
+            continue
+        if held := _out_of_step(orders, chip):
+            error = _held_up(held, chip)
+            before = floors.copy(), lengths.copy()
+            for one in held:
+                floors[one.operation] = max(one.fire, floors.get(one.operation, 0))
+                lengths[one.operation] = max(one.cycles, lengths.get(one.operation, 0))
+            if (floors, lengths) == before:  # some have been given more time than they take any more
+                lengths |= {one.operation: one.cycles for one in held}
+            continue
+        length = len(orders.program.streams[0].instructions)
+        if min(length, chip.ring(TileKind.DTT)) <= count:
+            return Ahead(schedule, table, orders)
+        count = length  # way-points have made it longer: its first ring comes for longer
+    assert error is not None
+    raise error
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A MOVE out of DRAM that does not go as planned: the cycle in which it can fire, and what its flits take then."""
+
+    operation: int
+    label: str
+    tile: int
+    planned: int
+    fire: int
+    cycles: int
+
+
+def _held_up(held: Sequence[_Held], chip: ChipConfig) -> TimingFault:
+    """What to say when there is no plan in which they go."""
+    first = min(held, key=lambda one: one.planned)
+    return TimingFault(
+        f"operation {first.operation} ({first.label or 'a move'}) is to fire in cycle {first.planned}, and MOVEs out of"
+        f" DRAM tile {first.tile:#04x} before it hold it up until {first.fire}, however they are planned; make their"
+        f" runs longer, or dram.latency = {chip.dram.latency} shorter",
+        str(first.operation),
+        first.planned,
+        f"channel of {first.tile:#04x}",
+    )
+
+
+def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
+    """MOVEs out of DRAM that wait for those before: for their short bursts, for a place in the mover's queue, or for
+    the controller's first code to have left. Where it is code that would wait, the MOVE before goes after it."""
+    found: list[_Held] = []
+    (code,) = orders.program.streams
+    boot = boot_of(chip, code.dram_tile, code.address, len(code.instructions))
+    for tile in chip.drams:
+        state = boot.mover(chip) if tile == code.dram_tile else dram_train.new_state()
+        moves = [one for one in orders.timed.values() if isinstance(one.op, Move) and one.op.src.tile == tile]
+        before = None
+        for one in sorted(moves, key=lambda one: one.fire):
+            assert isinstance(one.op, Move)
+            _, words = train(one.op.body)
+            its = np.array(bursts(one.op.body)), np.array(words)
+            taken = dram_train.earliest(state, one.start)
+            leaves, last = dram_train.send(state, taken, chip.dram.latency, *its)
+            fire = max(taken - TO_UNIT, leaves - launch(chip, tile))
+            if (taken, leaves, last) != (one.start, one.departure, one.end - 1):
+                if one.operation >= 0:
+                    found.append(_Held(one.operation, one.op.label, tile, one.fire, fire, last - leaves + 1))
+                elif before is not None:
+                    later = one.fire + 1
+                    found.append(_Held(before.operation, before.op.label, tile, before.fire, later, before.flits))
+            if one.operation >= 0:
+                before = one
+    return found
+
+
+def _used(schedule: Schedule, chip: ChipConfig) -> dict[int, int]:
+    """First word of each DRAM tile behind everything that tensors and operations touch."""
+    used = dict.fromkeys(chip.drams, 0)
+    for tensor in schedule.tensors:
+        for piece in tensor.pieces:
+            used[piece.tile] = max(used[piece.tile], (piece.address & _OFFSET) + piece.words)
+    for op in schedule.operations:
+        if not isinstance(op, Move):
+            continue
+        for span in (op.src, op.dst):
+            if span.tile in used:
+                used[span.tile] = max(used[span.tile], intervals(span, op.words)[-1][1])
+    return used

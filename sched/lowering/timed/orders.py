@@ -1,0 +1,320 @@
+"""The controller's program of a timetable: an order for each operation, and MOVEs that bring the program itself.
+
+A MOVE off dimension order is preceded by an ORDER with the fewest way-points between which dimension order rebuilds its
+way; a GEMM or VEC by one that names its core. The controller asks for the first ring of its program by itself. The rest
+is brought packet by packet by MOVEs of the program itself, as soon as there is room in the ring.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from meshloom.hw.config import MOST_POINTS, PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.isa import Opcode, Region, Unit, address
+from meshloom.hw.routes import dimension_ordered
+
+from ...ir.hazards import unit_of
+from ...ir.schedule import Move, Span
+from ...program.program import Instruction, Program, Stream, next_tag
+from ...routing.hardware import DttError, TimingFault
+from .timetable import Timed, Timetable, Timetabler
+from .windows import MOVER_LEAD, ORDER_CYCLES, PACKET_CYCLES, UNIT_LEAD, arrival, code_there, hops, launch, train
+
+#: Cycles from a half ring that has landed to the first of its control packets sent.
+CODE_TO_PACKET = 8
+#: Cycles that the controller needs for a route, besides hops and way-points.
+ROUTE_CYCLES = 3
+#: Cycles from a fire time until a packet that has waited for it is sent.
+PACED_CYCLES = 3
+
+
+@dataclass(frozen=True)
+class Orders:
+    """A program, what each of its tags stands for (the MOVEs that bring its code among them), its length in cycles."""
+
+    program: Program
+    timed: dict[int, Timed]
+    cycles: int
+
+
+def way_points(path: Sequence[int], routing: str) -> tuple[int, ...]:
+    """The fewest tiles of a path between which dimension order leads along it; empty if it does so all the way.
+
+    Each is as far along as dimension order goes right, which gives the fewest: none further back gets any further.
+    """
+    points: list[int] = []
+    at = 0
+    while True:
+        reach = at + 1
+        for to in range(at + 2, len(path)):
+            if tuple(path[at : to + 1]) != dimension_ordered(path[at], path[to], routing):
+                break
+            reach = to
+        if reach >= len(path) - 1:
+            return tuple(points)
+        points.append(path[reach])
+        at = reach
+
+
+def rebuilt(source: int, points: Sequence[int], target: int, routing: str) -> tuple[int, ...]:
+    """The path that the controller rebuilds from way-points."""
+    path = [source]
+    for point in (*points, target):
+        path += dimension_ordered(path[-1], point, routing)[1:]
+    return tuple(path)
+
+
+def _codes(timed: Timed, tag: int, chip: ChipConfig) -> list[Instruction]:
+    """The instructions that order it."""
+    op = timed.op
+    order: dict[str, int] = {}
+    if isinstance(op, Move):
+        points = way_points(timed.path, chip.noc.data_routing)
+        if rebuilt(op.src.tile, points, op.dst.tile, chip.noc.data_routing) != timed.path or len(points) > MOST_POINTS:
+            raise DttError(f"operation {timed.operation}: its way {timed.path} cannot be rebuilt from {points}")
+        if points:
+            order = {"count": len(points), "points": sum(point << 8 * at for at, point in enumerate(points))}
+        opcode, body = Opcode.MOVE, op.body
+    else:
+        order = {"tile": op.core}
+        opcode, body = (Opcode.VEC if unit_of(op) is Unit.VECTOR else Opcode.GEMM), op.body
+    found = [Instruction(Opcode.ORDER, {"tag": next_tag(tag + (1 << 15))} | order)] if order else []
+    return [*found, Instruction(opcode, {"tag": tag, "fire_at": timed.fire} | body)]
+
+
+def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
+    """The program of a timetable that `planner` has made; the controller's code lies in `table.code_tile` from word
+    `code_address` (a multiple of 64) on. Reserves the way of the code, too.
+
+    Raises Late if control packets cannot be there in time: plan again, with its floors.
+    """
+    chip = planner.chip
+    work = deque(table.timed)
+    if len(work) >= 1 << 15:
+        raise DttError(f"{len(work)} operations; tags tell {1 << 15} apart: plan fewer at once")
+    packet, room, per = code_packet(chip), code_room(chip), chip.instruction_words
+    left = sum(_instructions(one, chip) for one in work) + 1
+    sender = _Sender(chip, table.begins)
+    code: list[Instruction] = []
+    timed: dict[int, Timed] = {}
+    chunk = room  # the code that comes next; a ring full of it is asked for
+    while work or len(code) + 1 > chunk * packet:
+        # when the packet of a ring before has been sent, there is room for more code
+        one = None
+        if len(code) >= (chunk - room + 1) * packet and len(code) + left > chunk * packet:
+            op = code_move(chip, planner.code_tile, code_address, chunk, packet * per)
+            sent = sender.next(len(code) + 1, planner.code_tile, Unit.MOVER)
+            forced = not work or len(code) + 4 >= chunk * packet
+            one = _bring(planner, op, sent, sender.fired(planner.code_tile), None if forced else work[0].fire)
+            if one is not None:
+                missing = len(code) + left + _instructions(one, chip) - chunk * packet
+                one = _cut(one, min(packet, missing) * per, chip)
+        if one is not None:
+            if work and one.fire >= work[0].fire:  # who fires before it would wait behind it
+                sender.delay(work[0], one.fire + 1)
+            sender.code[chunk] = one.arrival
+            chunk += 1
+            left += _instructions(one, chip)
+        else:
+            one = work.popleft()
+        tag = next_tag(len(timed))
+        timed[tag] = one
+        made = _codes(one, tag, chip)
+        sender.send(len(code) + len(made) - 1, one, made)
+        code += made
+        left -= len(made)
+    sender.check()
+    cycles = max([table.cycles, *(one.arrival + 1 for one in timed.values())])
+    end = {"tag": next_tag((1 << 16) - 3), "fire_at": cycles, "tile": chip.host, "sem": 0, "n": 1}
+    code.append(Instruction(Opcode.SYNC, end))
+    assert chip.dtt is not None
+    stream = Stream(chip.dtt, Unit.MOVER, table.code_tile, code_address, tuple(code))
+    boot_address = code_address + -(-len(code) * per // 64) * 64
+    fetch = {
+        "tag": next_tag(0), "tile": chip.dtt, "unit": int(Unit.MOVER), "dram": table.code_tile,
+        "addr": code_address, "count": len(code),
+    }  # fmt: skip
+    boot = (
+        Instruction(Opcode.FETCH, fetch),
+        Instruction(Opcode.SYNC, {"tag": next_tag(1), "wait_sem": 0, "wait_n": 1}),
+        Instruction(Opcode.END),
+    )
+    if boot_address + len(boot) * per > chip.dram.words:
+        raise DttError(
+            f"{len(code)} instructions do not fit behind the tensors in DRAM tile {table.code_tile:#04x}; raise "
+            "dram.words"
+        )
+    program = Program(
+        chip.digest,
+        (stream,),
+        Stream(chip.host, Unit.MOVER, table.code_tile, boot_address, boot),
+        {tag: one.operation for tag, one in timed.items() if one.operation >= 0},
+    )
+    return Orders(program, timed, cycles)
+
+
+def _instructions(one: Timed, chip: ChipConfig) -> int:
+    return len(_codes(one, 0, chip))
+
+
+def code_packet(chip: ChipConfig) -> int:
+    """Instructions that come in one packet."""
+    return min(PACKET_WORDS // chip.instruction_words, chip.ring(TileKind.DTT) // 2)
+
+
+def code_room(chip: ChipConfig) -> int:
+    """Packets of code that the controller's ring holds."""
+    return chip.ring(TileKind.DTT) // code_packet(chip)
+
+
+def code_move(chip: ChipConfig, source: int, code_address: int, chunk: int, words: int) -> Move:
+    """The MOVE that brings `words` words of a packet of code from DRAM tile `source` into the controller's ring."""
+    assert chip.dtt is not None
+    size = code_packet(chip) * chip.instruction_words
+    return Move(
+        issuer=chip.dtt,
+        src=Span(tile=source, address=code_address + chunk * size, run=words),
+        dst=Span(tile=chip.dtt, address=address(Region.RING_MOVER, chunk % code_room(chip) * size), run=words),
+        words=words,
+        label=f"code {chunk}",
+    )
+
+
+def code_times(planner: Timetabler, packets: int, cycles: int, share: float, dense: int) -> Iterator[int]:
+    """Cycles in which packets of code might leave DRAM: `share` times as many as are needed in `cycles` cycles, but so
+    far apart that the longest MOVE fits in between; the first `dense` no further apart than that."""
+    chip, tile = planner.chip, planner.code_tile
+    words = code_packet(chip) * chip.instruction_words
+    moves = [op for op in planner.ops if isinstance(op, Move) and tile in (op.src.tile, op.dst.tile)]
+    least = max((planner.length(op) for op in moves), default=0) + 2 * words
+    step = max(least, int(cycles / (share * max(1, packets))))
+    begins, then = planner.begins, planner.begins + dense * least
+    yield from range(begins, then, least)
+    yield from range(then, cycles + cycles // 4, step)
+
+
+def keep_code_times(planner: Timetabler, code_address: int, times: Iterable[int]) -> None:
+    """Keeps times for packets of code before anything else is planned. What is not used costs their channel."""
+    chip = planner.chip
+    op = code_move(chip, planner.code_tile, code_address, 0, code_packet(chip) * chip.instruction_words)
+    for number, ready in enumerate(times, 1):
+        kept = planner.place(-number, op, ready)
+        assert kept is not None
+        if not planner.code or kept.departure > planner.code[-1].departure:
+            planner.code.append(kept)
+
+
+def _bring(planner: Timetabler, op: Move, sent: int, fired: int, last: int | None) -> Timed | None:
+    """A MOVE of code, ordered in cycle `sent`, which fires after `fired`: in the first time that has been kept, or
+    later. None if it cannot fire by cycle `last`."""
+    chip, source = planner.chip, planner.code_tile
+    assert chip.dtt is not None
+    fires = launch(chip, source)
+    ready = max(sent + MOVER_LEAD + hops(chip.dtt, source), fired + 1) + fires
+    # the longest way-points that its order could have
+    ready += chip.noc.route_hops + MOST_POINTS + ROUTE_CYCLES
+    at = bisect_left(planner.code, ready, key=lambda kept: kept.departure)
+    if at == len(planner.code):
+        return planner.place(-1 - at, op, ready, None if last is None else last + fires)
+    kept = planner.code[at]
+    if last is not None and kept.fire > last:
+        return None
+    del planner.code[: at + 1]
+    return replace(kept, op=op)
+
+
+def _cut(one: Timed, words: int, chip: ChipConfig) -> Timed:
+    """A MOVE of code, or the beginning of it."""
+    op = one.op
+    assert isinstance(op, Move)
+    spans = {end: getattr(op, end).model_copy(update={"run": words}) for end in ("src", "dst")}
+    op = op.model_copy(update={**spans, "words": words})
+    flits, _ = train(op.body)
+    end = one.departure + flits
+    lands = arrival(chip, one.departure, one.hops, flits)
+    return replace(one, op=op, flits=flits, end=end, read=end, arrival=lands)
+
+
+def packets_of(code: Sequence[Instruction]) -> Iterator[tuple[int, Instruction, Instruction | None]]:
+    """(position, instruction, its ORDER) of everything that becomes a control packet."""
+    order = None
+    for position, instruction in enumerate(code):
+        if instruction.opcode is Opcode.ORDER:
+            order = instruction
+        elif instruction.opcode is not Opcode.SYNC:
+            yield position, instruction, order
+            order = None
+
+
+class _Sender:
+    """When the controller sends its packets, at the latest (`hw/dtt/controller.py`)."""
+
+    def __init__(self, chip: ChipConfig, begins: int) -> None:
+        self.chip, self.begins, self.now = chip, begins, begins - PACKET_CYCLES
+        self.code: dict[int, int] = {}  # chunk to the cycle in which it is there
+        self._fired: dict[tuple[int, Unit], deque[int]] = {}
+        self._floors: dict[int, int] = {}
+        self._first: tuple[Timed, int, int] | None = None
+
+    def next(self, position: int, tile: int, unit: Unit) -> int:
+        """The cycle in which a packet to a unit would be sent now, its instruction at `position` of the stream."""
+        chip, cycle = self.chip, self.now + PACKET_CYCLES
+        if (arrived := self.code.get(position // code_packet(chip))) is not None:
+            cycle = max(cycle, arrived + CODE_TO_PACKET)
+        else:
+            cycle = max(cycle, self.begins + code_there(chip, position))
+        fired = self._fired.setdefault((tile, unit), deque(maxlen=chip.mover_queue))
+        return max(cycle, fired[0] + PACED_CYCLES) if len(fired) == chip.mover_queue else cycle
+
+    def fired(self, tile: int) -> int:
+        """The last fire time that the mover of a tile has been sent."""
+        fired = self._fired.get((tile, Unit.MOVER))
+        return fired[-1] if fired else 0
+
+    def send(self, position: int, one: Timed, codes: Sequence[Instruction]) -> None:
+        """The next one, at `position` of the stream."""
+        chip, op = self.chip, one.op
+        tile, unit = (op.src.tile, Unit.MOVER) if isinstance(op, Move) else (op.core, unit_of(op))
+        self.now = self.next(position, tile, unit)
+        if isinstance(op, Move) and len(codes) > 1:
+            self.now += one.hops + codes[0].fields["count"] + ROUTE_CYCLES
+        elif len(codes) > 1:
+            self.now += ORDER_CYCLES
+        self._fired[tile, unit].append(one.fire)
+        assert chip.dtt is not None
+        ready = self.now + (MOVER_LEAD if unit is Unit.MOVER else UNIT_LEAD) + hops(chip.dtt, tile)
+        if ready > one.fire:
+            if one.operation >= 0:  # code goes when it can: whoever it is for goes later
+                self._floors[one.operation] = ready
+            self._first = self._first or (one, tile, ready)
+
+    def delay(self, one: Timed, fire: int) -> None:
+        """An operation cannot fire before cycle `fire`."""
+        tile = one.op.src.tile if isinstance(one.op, Move) else one.op.core
+        self._floors[one.operation] = max(fire, self._floors.get(one.operation, 0))
+        self._first = self._first or (one, tile, fire)
+
+    def check(self) -> None:
+        """Raises Late if some have been sent too late."""
+        if self._first is None:
+            return
+        one, tile, ready = self._first
+        raise Late(
+            f"operation {one.operation} ({one.op.label or one.op.kind}): the controller can have its control packet at "
+            f"{tile:#04x} in cycle {ready}, it is to fire in {one.fire}; begin {ready - one.fire} cycles later",
+            str(one.operation),
+            one.fire,
+            f"request plane to {tile:#04x}",
+            self._floors,
+        )
+
+
+class Late(TimingFault):
+    """Control packets that cannot be there in time. `floors`: operation to its earliest fire time."""
+
+    def __init__(self, message: str, operation: str, cycle: int, wire: str, floors: dict[int, int]) -> None:
+        super().__init__(message, operation, cycle, wire)
+        self.floors = floors

@@ -1,0 +1,348 @@
+"""Proves an ahead-of-time program before it runs, from its instructions alone: no code of the planner takes part.
+
+Ways are rebuilt from way-points as the controller rebuilds them; where each flit is in each cycle follows from the
+contracts of the hardware (`windows`). Then
+
+- no link, port or DRAM channel carries two things in a cycle, so that nothing ever waits for anything;
+- every word is read after it has been written, and written over after it has been read, as the schedule means it;
+- every control packet is in its unit before it is due, and no unit is sent more than it takes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from meshloom.hw.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.isa import OFFSET_BITS, Opcode, Region, Unit
+
+from ...ir.dependences import Depends
+from ...ir.schedule import Gemm, Move, Schedule
+from ...program.program import Instruction, Program
+from . import dram_train
+from .boot import boot_of
+from .windows import (
+    FIRE_STEP,
+    MOVER_LEAD,
+    ORDER_CYCLES,
+    PACKET_CYCLES,
+    TURN,
+    UNIT_LEAD,
+    WRITE_DONE,
+    Work,
+    arrival,
+    bursts,
+    code_there,
+    hops,
+    landing,
+    launch,
+    train,
+    work,
+    write_beats,
+)
+
+#: What the drain path reads of ACC, among the memories of a core.
+_ADDENDS = "addends"
+
+
+class ProofError(ValueError):
+    """A program that is not proven; the message names operation, cycle and wire of the first problem, and how many."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What an instruction of the controller makes happen. Windows are [first cycle, cycle after the last)."""
+
+    position: int
+    tag: int
+    tile: int
+    unit: Unit
+    fire: int
+    reads: tuple[int, int]
+    writes: tuple[int, int]
+    start: int
+    path: tuple[int, ...] = ()
+    departure: int = 0
+    length: int = 0
+    does: Work | None = None
+
+    @property
+    def arrival(self) -> int:
+        """The cycle from which what it moved can be read."""
+        return self.writes[1]
+
+
+def arrivals(program: Program, chip: ChipConfig) -> dict[int, int]:
+    """Tag of each MOVE to the cycle after the one in which its last word lands: what `end` of its record will say."""
+    seen, _ = _trains(list(_seen(program, chip)), program, chip)
+    return {one.tag: arrival(chip, one.departure, len(one.path) - 1, one.length) for one in seen if one.path}
+
+
+def prove(program: Program, schedule: Schedule, chip: ChipConfig, begins: int) -> int:
+    """Raises ProofError for what does not hold; returns how many operations have been proven.
+
+    `begins`: the cycle in which the controller can send its first packet.
+    """
+    seen, late = _trains(list(_seen(program, chip)), program, chip)
+    problems = [
+        *late,
+        *_wires(seen, chip),
+        *_units(seen),
+        *_ports(seen, program),
+        *_words(seen, program, schedule, chip),
+        *_packets(seen, program, chip, begins),
+        *_end(seen, program),
+    ]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ProofError(f"{problems[0]}{more}")
+    return len(seen)
+
+
+def _seen(program: Program, chip: ChipConfig) -> Iterator[_Seen]:
+    order: Instruction | None = None
+    (stream,) = program.streams
+    for position, instruction in enumerate(stream.instructions):
+        if instruction.opcode is Opcode.ORDER:
+            order = instruction
+            continue
+        if instruction.opcode is Opcode.SYNC:
+            continue
+        fields = dict(instruction.fields)
+        tag, fire = fields["tag"], fields.get("fire_at", 0)
+        if instruction.opcode is Opcode.MOVE:
+            source, target = fields["src_tile"], fields["dst_tile"]
+            points = [] if order is None else [
+                order.fields["points"] >> 8 * at & 0xFF for at in range(order.fields["count"])
+            ]  # fmt: skip
+            path = tuple(_path([source, *points, target], chip))
+            departure = fire + launch(chip, source)
+            length, _ = train(fields)
+            read = fire + 3 if chip.tiles[source] is TileKind.DRAM else departure - 2
+            first, there = landing(chip, departure, len(path) - 1, length)
+            there += WRITE_DONE if chip.tiles[target] is TileKind.DRAM else 0
+            yield _Seen(
+                position, tag, source, Unit.MOVER, fire, (read, departure + length), (first, there), fire + 1, path,
+                departure, length,
+            )  # fmt: skip
+        else:
+            assert order is not None
+            core, op = order.fields["tile"], Gemm(core=0, fields={})
+            body = {name: value for name, value in fields.items() if name not in ("tag", "fire_at")}
+            if instruction.opcode is Opcode.GEMM:
+                op, unit = Gemm(core=core, fields=body), Unit.MATRIX
+            else:
+                from ...ir.schedule import Vec
+
+                op, unit = Vec(core=core, fields=body), Unit.VECTOR
+            does = work(op, chip)
+            start = fire + does.lead
+            yield _Seen(
+                position, tag, core, unit, fire, (start, start + does.occupied),
+                (start + does.first_write, start + does.cycles), start, does=does,
+            )  # fmt: skip
+        order = None
+
+
+def _path(stops: list[int], chip: ChipConfig) -> Iterator[int]:
+    """Tiles of a way along its stops, dimension order between them: step by step, as the hardware does it."""
+    x_first = chip.noc.data_routing.value == "xy"
+    at = stops[0]
+    yield at
+    for stop in stops[1:]:
+        while at != stop:
+            (x, y), (to_x, to_y) = tile_position(at), tile_position(stop)
+            in_x = x != to_x and (x_first or y == to_y)
+            at += (1 if to_x > x else -1) if in_x else (16 if to_y > y else -16)
+            yield at
+
+
+def _wires(seen: list[_Seen], chip: ChipConfig) -> Iterator[str]:
+    """No two trains on a wire in a cycle; ports of DRAM tiles carry both directions."""
+    used: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for one in seen:
+        if not one.path:
+            continue
+        d, n = one.departure, one.length
+        if len(one.path) - 1 > chip.noc.route_hops:
+            yield f"instruction {one.position} (tag {one.tag}): its way has {len(one.path) - 1} hops"
+        for place, (before, after) in enumerate(pairwise(one.path), 1):
+            used[f"link {before:#04x} -> {after:#04x}"].append((d + place, d + place + n, one.tag))
+        ends = (
+            (one.path[0], d, d + n + TURN, "out of"),
+            (one.path[-1], d + len(one.path), d + len(one.path) + n, "into"),
+        )
+        for tile, first, end, way in ends:
+            dram = chip.tiles[tile] is TileKind.DRAM
+            more = write_beats(chip) if dram and way == "into" else 0
+            used[f"channel of {tile:#04x}" if dram else f"port {way} {tile:#04x}"].append((first, end + more, one.tag))
+    for wire, windows in used.items():
+        windows.sort()
+        for (_, end, tag), (first, _, other) in pairwise(windows):
+            if first < end:
+                yield f"cycle {first}: MOVEs with tags {tag} and {other} are both on {wire}"
+
+
+def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list[_Seen], list[str]]:
+    """The MOVEs as they leave their movers, one behind the other, and what is wrong: sent in another order than they
+    are to fire in, or not taken when they fire."""
+    problems: list[str] = []
+    found = {one.position: one for one in seen}
+    (stream,) = program.streams
+    code = stream.instructions
+    boot = boot_of(chip, stream.dram_tile, stream.address, len(code))
+    for tile in {one.tile for one in seen if one.path}:
+        state = dram_train.new_state() if chip.tiles[tile] is TileKind.DRAM else None
+        if tile == stream.dram_tile:
+            state = boot.mover(chip)
+        before = None
+        for one in sorted((one for one in seen if one.path and one.tile == tile), key=lambda one: one.fire):
+            if before is not None and (one.fire <= before.fire or one.position < before.position):
+                problems.append(
+                    f"cycle {one.fire}: MOVEs {before.tag} and {one.tag} of {tile:#04x} are sent the wrong way round"
+                )
+            before = one
+            if state is None:
+                continue
+            fields = dict(code[one.position].fields)
+            _, words = train(fields)
+            if (free := dram_train.earliest(state, one.fire + 1)) != one.fire + 1:
+                problems.append(
+                    f"cycle {one.fire}: the mover of {tile:#04x} takes the MOVE with tag {one.tag} in {free} only"
+                )
+            its = np.array(bursts(fields)), np.array(words)
+            leaves, last = dram_train.send(state, free, chip.dram.latency, *its)
+            later = last + 1 - one.departure - one.length
+            writes = one.writes[0] + leaves - one.departure, one.writes[1] + later
+            found[one.position] = replace(
+                one, departure=leaves, length=last - leaves + 1, reads=(one.reads[0], last + 1), writes=writes
+            )
+    return list(found.values()), problems
+
+
+def _units(seen: list[_Seen]) -> Iterator[str]:
+    """A unit that computes is done with the operands of one instruction before it begins the next."""
+    by_unit: dict[tuple[int, Unit], list[_Seen]] = defaultdict(list)
+    for one in seen:
+        if not one.path:
+            by_unit[one.tile, one.unit].append(one)
+    for (tile, unit), its in by_unit.items():
+        for before, one in pairwise(its):
+            if one.start < before.reads[1] or one.fire < before.fire + FIRE_STEP:
+                yield (
+                    f"cycle {one.fire}: the {unit.name.lower()} unit of {tile:#04x} is to begin instruction "
+                    f"{one.position} (tag {one.tag}) in {one.start}, the one before keeps it until {before.reads[1]}"
+                )
+
+
+def _ports(seen: list[_Seen], program: Program) -> Iterator[str]:
+    """No word comes into ACC or OUT in a cycle in which the drain path writes there, none leaves ACC while it reads."""
+    drains: dict[tuple[int, object], list[tuple[int, int]]] = defaultdict(list)
+    for one in seen:
+        if one.does is not None and one.does.writes:
+            drains[one.tile, one.does.region] += [(one.start + a, one.start + b) for a, b in one.does.writes]
+        if one.does is not None and one.does.addend:
+            drains[one.tile, _ADDENDS].append((one.start, one.start + one.does.cycles))
+    code = program.streams[0].instructions
+    for one in seen:
+        if not one.path:
+            continue
+        fields = code[one.position].fields
+        into, out = Region(fields["dst"] >> OFFSET_BITS), Region(fields["src"] >> OFFSET_BITS)
+        meets = [(begin, end, one.writes) for begin, end in drains.get((fields["dst_tile"], into), ())]
+        if out is Region.ACC:
+            meets += [(begin, end, one.reads) for begin, end in drains.get((fields["src_tile"], _ADDENDS), ())]
+        for begin, end, (first, over) in meets:
+            if begin < over and first < end:
+                yield f"cycle {max(begin, first)}: the MOVE with tag {one.tag} meets the drain path"
+                break
+
+
+def _words(seen: list[_Seen], program: Program, schedule: Schedule, chip: ChipConfig) -> Iterator[str]:
+    """Reads behind the writes they mean, writes behind the reads before them."""
+    of = {program.operation_of_tag[one.tag]: one for one in seen if one.tag in program.operation_of_tag}
+    operations = schedule.operations
+    if sorted(of) != list(range(len(operations))):
+        yield f"{len(operations)} operations in the schedule, {len(of)} in the program"
+        return
+    depends = Depends(operations, chip)
+    for index, op in enumerate(operations):
+        one = of[index]
+        for other in depends.data[index]:
+            source = of[other]
+            if source.unit is one.unit is not Unit.MOVER and source.tile == one.tile:
+                ordered = source.start < one.start  # through the unit's own pipeline
+            else:
+                ordered = source.writes[1] <= one.reads[0]
+            if not ordered:
+                yield f"cycle {one.reads[0]}: operation {index} reads what {other} writes by cycle {source.writes[1]}"
+        for other in depends.room[index]:
+            source = of[other]
+            if source.unit is one.unit is not Unit.MOVER and source.tile == one.tile:
+                ordered = source.start < one.start
+            else:
+                operand = isinstance(op, Move) and Region(op.dst.address >> OFFSET_BITS) in (Region.MAIN, Region.B)
+                computed = source.unit is not Unit.MOVER and not operand
+                ordered = (max(source.reads[1], source.writes[1]) if computed else source.reads[1]) <= one.writes[0]
+                if source.unit is Unit.MOVER and source.path[-1] == _written(op):
+                    ordered = ordered and source.writes[1] <= one.writes[1]
+            if not ordered:
+                yield f"cycle {one.writes[0]}: operation {index} writes over what operation {other} needs"
+
+
+def _written(op: object) -> int:
+    return op.dst.tile if isinstance(op, Move) else op.core  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _end(seen: list[_Seen], program: Program) -> Iterator[str]:
+    """The host is told when everything has been written."""
+    fire = program.streams[0].instructions[-1].fields.get("fire_at", 0)
+    for one in seen:
+        if max(one.reads[1], one.writes[1]) > fire:
+            yield (
+                f"cycle {fire}: the host is told of the end before instruction {one.position} (tag {one.tag}) is done, "
+                f"in {max(one.reads[1], one.writes[1])}"
+            )
+
+
+def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int) -> Iterator[str]:
+    """Control packets are early enough, though each waits for the one before it, for room, and for its own code."""
+    assert chip.dtt is not None
+    ring, per = chip.ring(TileKind.DTT), chip.instruction_words
+    code = program.streams[0].instructions
+    there: dict[int, int] = {}  # position in the stream to when it has been brought
+    first = program.streams[0].address
+    for one in seen:
+        if one.path and one.path[-1] == chip.dtt:
+            fields = code[one.position].fields
+            at = (fields["src"] - first) // per
+            for position in range(at, at + fields["words"] // per):
+                there[position] = one.arrival
+                if position - ring > one.position:
+                    yield f"instruction {one.position} brings code over instructions that come after it"
+    missing = [position for position in range(ring, len(code)) if position not in there]
+    if missing:
+        yield f"nobody brings instruction {missing[0]} of the controller"
+    now = begins - PACKET_CYCLES
+    fired: dict[tuple[int, Unit], list[int]] = defaultdict(list)
+    for one in seen:
+        first_ring = begins + code_there(chip, one.position) if one.position < ring else 0
+        now = max(now + PACKET_CYCLES, there.get(one.position, first_ring))
+        if code[one.position - 1].opcode is Opcode.ORDER and one.path:
+            now += len(one.path) + code[one.position - 1].fields["count"] + 2
+        elif code[one.position - 1].opcode is Opcode.ORDER:
+            now += ORDER_CYCLES
+        waiting = fired[one.tile, one.unit]
+        if len(waiting) >= chip.mover_queue:
+            now = max(now, waiting[-chip.mover_queue] + 2)
+        waiting.append(one.fire)
+        lead = (MOVER_LEAD if one.unit is Unit.MOVER else UNIT_LEAD) + hops(chip.dtt, one.tile)
+        if now + lead > one.fire:
+            yield (
+                f"cycle {one.fire}: the control packet of instruction {one.position} (tag {one.tag}) is at tile "
+                f"{one.tile:#04x} in cycle {now + lead} only"
+            )

@@ -1,0 +1,427 @@
+"""Plans a schedule ahead of time: the cycle in which each operation fires, the way of each MOVE, its arrival.
+
+Operations are planned in the order of the schedule, each at the earliest cycle in which everything it needs is free:
+the mover it starts from, every link of its way, the port and memory it goes to, a slot of the controller to send its
+control packet. Gaps that earlier ones have left are used. Ways are found by Dijkstra through time
+(`sched.routing.search`), so that no flit ever waits for another. What depends on what is read from the schedule's
+words, nothing from the order in which units happen to work. DRAM channels are asked a latency ahead, and read or write,
+never both at once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.isa import OFFSET_BITS, Region, Unit
+from meshloom.hw.routes import dimension_ordered
+
+from ...ir.dependences import Depends
+from ...ir.hazards import unit_of
+from ...ir.schedule import Gemm, Move, Operation, Schedule, Vec
+from ...routing.hardware import DttError, TimingFault
+from ...routing.mesh import mesh_of
+from ...routing.plan import Settings
+from ...routing.planner import mesh_space, new_question
+from . import dram_train
+from .windows import (
+    FIRE_STEP,
+    MOVER_LEAD,
+    ORDER_CYCLES,
+    PACKET_CYCLES,
+    TURN,
+    UNIT_LEAD,
+    WRITE_DONE,
+    Work,
+    arrival,
+    bursts,
+    hops,
+    landing,
+    launch,
+    train,
+    work,
+    write_beats,
+)
+
+#: Cycles of the first reservation tables; they double when they are full.
+_FIRST_CYCLES = 1 << 14
+#: Cycles that the controller is given for a control packet: those with an ORDER take so long.
+_SLOT_CYCLES = PACKET_CYCLES + ORDER_CYCLES
+#: Searches for one MOVE before that is an error: each begins later than the one before.
+_PATIENCE = 2000
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An operation's place in time. `operation`: its number in the schedule, -2 - n for the n-th MOVE of code.
+
+    `fire`: its fire time. `start`: of its record (a MOVE: taken by the mover). `end`: a computation's; a MOVE's last
+    word has left. `read`: its operands have been read; `writes`: of a computation, its first result is written. MOVEs:
+    `departure` of the first head, `flits`, `path` (tiles), `arrival` (`windows.arrival`).
+    """
+
+    operation: int
+    op: Operation
+    fire: int
+    start: int
+    end: int
+    read: int
+    writes: int = 0
+    departure: int = 0
+    flits: int = 0
+    path: tuple[int, ...] = ()
+    arrival: int = 0
+
+    @property
+    def hops(self) -> int:
+        """Links of its way."""
+        return max(0, len(self.path) - 1)
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """All operations in the order of their fire times. `begins`: the controller's first control packet may go from this
+    cycle on. `cycles`: everything has landed. `code_tile`: the DRAM tile that holds the controller's program."""
+
+    timed: tuple[Timed, ...]
+    begins: int
+    cycles: int
+    code_tile: int
+
+    @property
+    def flit_hops(self) -> int:
+        """Flits x links: what energy in the network is proportional to."""
+        return sum(one.flits * one.hops for one in self.timed)
+
+
+class _Windows:
+    """Windows in which something is used; those that touch become one."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def clash(self, first: int, end: int) -> int:
+        """The end of the last window that overlaps [first, end), -1 if there is none."""
+        at = bisect_left(self._starts, end)
+        return self._ends[at - 1] if at and self._ends[at - 1] > first else -1
+
+    def take(self, first: int, end: int) -> None:
+        """Uses [first, end), too."""
+        low, high = bisect_left(self._ends, first), bisect_right(self._starts, end)
+        if low < high:
+            first, end = min(first, self._starts[low]), max(end, self._ends[high - 1])
+        self._starts[low:high], self._ends[low:high] = [first], [end]
+
+
+class _Slots:
+    """The controller's packets, one in `_SLOT_CYCLES`. If each operation has a slot before it is due, all can be sent
+    in the order in which they are due."""
+
+    def __init__(self, begins: int) -> None:
+        self.begins = begins
+        self._before: dict[int, int] = {}  # a slot that is taken to one before it, on the way to one that is free
+        self._high = 0  # all from here on are free
+
+    def _last_free(self, slot: int) -> int:
+        """The last free slot up to `slot`, -1 if there is none."""
+        way = []
+        while slot in self._before:
+            way.append(slot)
+            slot = self._before[slot]
+        for passed in way:
+            self._before[passed] = slot
+        return slot
+
+    def earliest(self, cycle: int) -> int:
+        """`cycle` if a packet can be sent by then, else the first cycle in which one can."""
+        slot = (cycle - self.begins) // _SLOT_CYCLES
+        if slot >= 0 and self._last_free(slot) >= 0:
+            return cycle
+        slot = max(0, slot)
+        while slot in self._before:
+            slot += 1
+        return self.begins + slot * _SLOT_CYCLES
+
+    def take(self, cycle: int) -> None:
+        """Sends a packet by `cycle`."""
+        slot = self._last_free((cycle - self.begins) // _SLOT_CYCLES)
+        assert slot >= 0, "no slot of the controller is free"
+        self._before[slot] = slot - 1
+
+
+class Timetabler:
+    """Plans one schedule. `begins`: first cycle in which the controller can send; `code_until`: until when its first
+    instructions come from `code_tile`. `floors`: operation to its earliest fire time. `lengths`: MOVE to the
+    cycles that its flits take, where that is known better than for a MOVE alone.
+
+    Raises DttError for a chip without a controller, or whose source routes are too short.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        chip: ChipConfig,
+        begins: int,
+        code_until: int,
+        code_tile: int,
+        floors: Mapping[int, int] | None = None,
+        lengths: Mapping[int, int] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        if chip.dtt is None:
+            raise DttError(f'chip {chip.name} has no "dtt" tile to time anything; add one to its floorplan')
+        spare = chip.noc.route_hops - (chip.width + chip.height - 2)
+        if spare < 0:
+            raise DttError(
+                f"chip {chip.name}: noc.route_hops = {chip.noc.route_hops} is less than its diameter; MOVEs take "
+                f"planned ways: make it at least {chip.width + chip.height - 2}"
+            )
+        self.chip, self.ops, self.dtt = chip, schedule.operations, chip.dtt
+        self.begins, self.code_tile, self.floors = begins, code_tile, floors or {}
+        self.lengths = lengths or {}
+        self.mesh = replace(mesh_of(chip), gap=TURN)
+        self.settings = settings or Settings(detour=min(4, spare // 2 * 2))
+        self.space = mesh_space(self.mesh, self.settings, _FIRST_CYCLES)
+        self.question = new_question(self.mesh, self.settings, 1)
+        self.depends = Depends(self.ops, chip)
+        self.timed: list[Timed] = []
+        self.unit_free: dict[tuple[int, Unit], int] = {}
+        self.unit_fire: dict[tuple[int, Unit], int] = {}
+        self.ports: dict[tuple[int, Region | str], _Windows] = {}
+        self.slots = _Slots(begins)
+        self.code: list[Timed] = []  # times that are kept for code, in order
+        self._occupy_boot(code_until)
+
+    # -- the road through the schedule ------------------------------------------------------------------------------
+
+    def plan(self) -> Timetable:
+        """Raises TimingFault naming operation, cycle and wire for what finds no time."""
+        for index, op in enumerate(self.ops):
+            timed = self._move(index, op) if isinstance(op, Move) else self._compute(index, op)
+            self.timed.append(timed)
+        every = tuple(sorted(self.timed, key=lambda one: (one.fire, one.operation)))
+        last = max((max(one.end, one.arrival + WRITE_DONE) for one in every), default=self.begins)
+        return Timetable(every, self.begins, last, self.code_tile)
+
+    def _ready(self, index: int) -> int:
+        """The earliest start of a computation, or departure of a MOVE, that its dependences allow."""
+        op = self.ops[index]
+        earliest = 0
+        for other in self.depends.data[index]:
+            earliest = max(earliest, self._after_data(op, self.timed[other]))
+        for other in self.depends.room[index]:
+            earliest = max(earliest, self._after_room(op, self.timed[other]))
+        return earliest
+
+    def _after_data(self, op: Operation, before: Timed) -> int:
+        """What `before` writes is read by `op`."""
+        if not isinstance(op, Move):
+            if isinstance(before.op, Move):
+                return before.arrival
+            same = unit_of(op) is unit_of(before.op)  # a unit keeps its own order, through its pipeline
+            return 0 if same else before.end
+        lead = 2 + (self.chip.dram.latency if self._from_dram(op) else 0)  # from the first read to the departure
+        if isinstance(before.op, Move):
+            written = before.arrival + (WRITE_DONE if self._to_dram(before.op) else 0)
+            return written + lead
+        return before.end + lead
+
+    def _after_room(self, op: Operation, before: Timed) -> int:
+        """`op` writes over what `before` reads or writes."""
+        if isinstance(op, Move):
+            if isinstance(before.op, Move):
+                # its words land after those of the other; and what it has read has been read
+                return max(before.end, before.arrival + (WRITE_DONE if self._to_dram(before.op) else 0))
+            # nobody computes into operand memories: there only readers can be in the way
+            operand = Region(op.dst.address >> OFFSET_BITS) in (Region.MAIN, Region.B)
+            return (before.read if operand else before.end) - 2
+        if isinstance(before.op, Move):
+            landed = before.arrival if before.op.dst.tile == op.core else 0
+            return max(landed, before.read - work(op, self.chip).first_write)
+        same = unit_of(op) is unit_of(before.op)
+        return 0 if same else before.end
+
+    # -- computing --------------------------------------------------------------------------------------------------
+
+    def _compute(self, index: int, op: Gemm | Vec) -> Timed:
+        unit = unit_of(op)
+        key = op.core, unit
+        does = work(op, self.chip)
+        start = max(self._ready(index), self.unit_free.get(key, 0))
+        fire = max(self.floors.get(index, 0), self.unit_fire.get(key, 0) + FIRE_STEP)
+        start = max(start, fire + does.lead)
+        ahead = does.lead + UNIT_LEAD + hops(self.dtt, op.core)  # from the slot to the start
+        while True:
+            later = max(self._compute_clash(op.core, does, start), self.slots.earliest(start - ahead) + ahead)
+            if later <= start:
+                break
+            start = later
+        self.slots.take(start - ahead)
+        for first, end in does.writes:
+            self._port(op.core, does.region).take(start + first, start + end)
+        if does.addend:
+            self._port(op.core, "addends").take(start, start + does.cycles)
+        self.unit_free[key] = start + does.occupied
+        self.unit_fire[key] = start - does.lead
+        ends = start + does.cycles, start + does.occupied, start + does.first_write
+        return Timed(index, op, start - does.lead, start, *ends)
+
+    def _compute_clash(self, core: int, does: Work, start: int) -> int:
+        for first, end in does.writes:
+            if (busy := self._port(core, does.region).clash(start + first, start + end)) >= 0:
+                return busy - first
+        if does.addend and (busy := self._port(core, "moved").clash(start, start + does.cycles)) >= 0:
+            return busy
+        return start
+
+    def _port(self, core: int, name: Region | str) -> _Windows:
+        """When the write port of ACC or OUT is used, or ACC read: by the drain path ("addends"), a mover ("moved")."""
+        if (core, name) not in self.ports:
+            self.ports[core, name] = _Windows()
+        return self.ports[core, name]
+
+    # -- moving -----------------------------------------------------------------------------------------------------
+
+    def _from_dram(self, op: Move) -> bool:
+        return self.chip.tiles[op.src.tile] is TileKind.DRAM
+
+    def _to_dram(self, op: Move) -> bool:
+        return self.chip.tiles[op.dst.tile] is TileKind.DRAM
+
+    def _move(self, index: int, op: Move) -> Timed:
+        timed = self.place(index, op, self._ready(index))
+        assert timed is not None
+        return timed
+
+    def place(self, index: int, op: Move, ready: int, last: int | None = None) -> Timed | None:
+        """Finds the earliest way for a MOVE that departs in `ready` at the earliest, and reserves it; None if that is
+        after cycle `last`. Code (a negative index) needs no slot of the controller: it takes its time."""
+        source, target = op.src.tile, op.dst.tile
+        before = launch(self.chip, source)
+        ahead = before + MOVER_LEAD + hops(self.dtt, source)  # from the slot to the departure
+        ready = max(ready, self.floors.get(index, 0) + before)
+        length = max(self.length(op), self.lengths.get(index, 0))
+        for _ in range(_PATIENCE):
+            departure, path = self._way(source, target, ready, length)
+            later = self._move_clash(op, departure, len(path) - 1, length)
+            if index >= 0:
+                later = max(later, self.slots.earliest(departure - ahead) + ahead)
+            if last is not None and later > last:
+                return None
+            if later > departure:
+                ready = later
+                continue
+            self._reserve(op, departure, path, length)
+            if index >= 0:
+                self.slots.take(departure - ahead)
+            end = departure + length
+            lands = arrival(self.chip, departure, len(path) - 1, length)
+            fire = departure - before
+            return Timed(index, op, fire, fire + 1, end, end, 0, departure, length, path, lands)
+        wire = self.mesh.resource_name(self.mesh.injection(source))
+        raise TimingFault(
+            f"operation {index} ({op.label or 'a move'}): no way from {source:#04x} to {target:#04x} is free for "
+            f"{length} cycles from cycle {ready} on, at {wire}",
+            str(index),
+            ready,
+            wire,
+        )
+
+    def length(self, op: Move) -> int:
+        """Cycles from a MOVE's first flit to its last: flits, and gaps where DRAM cannot keep up with short runs."""
+        flits, words = train(op.body)
+        if not self._from_dram(op):
+            return flits
+        its = bursts(op.body)
+        leaves, last = dram_train.send(
+            dram_train.new_state(), 0, self.chip.dram.latency, np.array(its), np.array(words)
+        )
+        return max(flits, last - leaves + 1)
+
+    def _way(self, source: int, target: int, ready: int, flits: int) -> tuple[int, tuple[int, ...]]:
+        """Departure, `ready` at the earliest, and tiles of the way that arrives first."""
+        from ...routing.search import FOREVER, later
+
+        space, question, mesh = self.space, self.question, self.mesh
+        tile, end = mesh.number(target), mesh.number(source)
+        apart = int(space.distance[tile, end])
+        question.tiles[0], question.stays[0], question.ready[0], question.until[0] = end, 0, ready, FOREVER
+        question.numbers[:4] = tile, flits, apart, 1
+        question.numbers[6] = 2  # a mesh has ways of an even number of extra hops only
+        question.numbers[9] = self.settings.detour
+        while True:
+            first = ready + apart + flits
+            limit = 64 * self.space.busy.shape[1]
+            found = later(self.space, question, first, limit - flits - 2) if first < limit - flits - 2 else -1
+            if found >= 0:
+                break
+            busy = self.space.busy
+            self.space = space = self.space._replace(busy=np.concatenate([busy, np.zeros_like(busy)], axis=1))
+        length = int(question.numbers[5])
+        path = tuple(mesh.tiles[number] for number in space.path[: length + 1].tolist())
+        departure = int(found) - length - flits
+        plain = dimension_ordered(source, target, self.chip.noc.data_routing)
+        if len(plain) == len(path) and self._free(plain, departure, flits):
+            path = plain  # it needs no way-points
+        return departure, path
+
+    def _free(self, path: tuple[int, ...], departure: int, flits: int) -> bool:
+        """Whether the links of a path are free for a train."""
+        from ...routing.tables import first_busy
+
+        links = self.mesh.occupied(path, departure, flits)[1:-1]
+        return all(first_busy(self.space.busy, link, first, end) < 0 for link, first, end in links)
+
+    def _move_clash(self, op: Move, departure: int, path_hops: int, flits: int) -> int:
+        """A later departure to try, if a port at either end is taken; else `departure`."""
+        source, target = op.src.tile, op.dst.tile
+        first, end = landing(self.chip, departure, path_hops, flits)
+        region = Region(op.dst.address >> OFFSET_BITS)
+        if region in (Region.ACC, Region.OUT) and (busy := self._port(target, region).clash(first, end)) >= 0:
+            return departure + busy - first
+        if Region(op.src.address >> OFFSET_BITS) is Region.ACC:
+            busy = self._port(source, "addends").clash(departure - 3, departure + flits)
+            if busy >= 0:
+                return busy + 3
+        if self._to_dram(op):  # the channel writes a little longer than the words come
+            from ...routing.tables import last_busy
+
+            row, gone = self.mesh.ejection(target), departure + path_hops + 1 + flits
+            if (busy := int(last_busy(self.space.busy, row, gone, gone + write_beats(self.chip)))) >= 0:
+                return departure + busy + 1 - gone + 1
+        return departure
+
+    def _reserve(self, op: Move, departure: int, path: tuple[int, ...], flits: int) -> None:
+        from ...routing.tables import flip
+
+        while departure + len(path) + flits + 64 > 64 * self.space.busy.shape[1]:
+            busy = self.space.busy
+            self.space = self.space._replace(busy=np.concatenate([busy, np.zeros_like(busy)], axis=1))
+        for resource, first, end in self.mesh.occupied(path, departure, flits):
+            flip(self.space.busy, resource, first, end)
+        target, last = op.dst.tile, departure + len(path) + flits
+        if self._to_dram(op):
+            flip(self.space.busy, self.mesh.ejection(target), last, last + write_beats(self.chip))
+        region = Region(op.dst.address >> OFFSET_BITS)
+        if region in (Region.ACC, Region.OUT):
+            self._port(target, region).take(*landing(self.chip, departure, len(path) - 1, flits))
+        if Region(op.src.address >> OFFSET_BITS) is Region.ACC:
+            self._port(op.src.tile, "moved").take(departure - 3, departure + flits)
+
+    # -- the controller ---------------------------------------------------------------------------------------------
+
+    def _occupy_boot(self, until: int) -> None:
+        """The first instructions come from the code's channel, unplanned: nobody uses it or their way till then."""
+        from ...routing.tables import flip
+
+        for target in (self.dtt, self.chip.host):
+            path = dimension_ordered(self.code_tile, target, self.chip.noc.data_routing)
+            for resource, _, _ in self.mesh.occupied(path, 0, 1):
+                busy = self.space.busy
+                if not busy[resource].any():
+                    flip(busy, resource, 0, until)

@@ -1,0 +1,147 @@
+"""What an operation occupies on the chip, and when, if it fires in a given cycle and nothing stops it.
+
+All cycles follow from contracts of the gateware (`hw/memory/mover.py`, `hw/noc/interface.py`, `hw/control/frontend.py`,
+`hw/timing.py`). Let a MOVE of n flits fire in cycle f and depart in cycle d, in which its first head is offered to the
+network. Then d = f + 4 from a local memory, f + 4 + latency from DRAM, and over H hops, with i = 1 where flits wait in
+an inbox (`noc.data_vcs` > 1) and i = 0 elsewhere,
+
+    source is read          by cycle d + n - 1, a local memory from d - 2 on
+    k-th link               cycles d + k .. d + k + n - 1
+    words are written       cycles d + H + i + 2 .. d + H + i + n
+    arrival                 d + H + i + n + 1, the cycle from which they can be read
+
+as `end` of its record of arrival says. A GEMM or VEC that fires in f starts in f + 1 + `GEMM_ISSUE_CYCLES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind, tile_position
+from meshloom.hw.isa import Addend, Region, VectorOp
+from meshloom.hw.timing import (
+    GEMM_ISSUE_CYCLES,
+    VEC_ISSUE_CYCLES,
+    GemmShape,
+    VecShape,
+    gemm_cycles,
+    gemm_occupancy,
+    inbox_cycles,
+    noc_landing,
+    vec_cycles,
+    vec_occupancy,
+    vec_tail,
+)
+
+from ...ir.schedule import Gemm, Move, Vec
+from ...model.drain import drained
+from ...program.packets import packets
+
+#: Cycles from a fire time to the mover, to a unit, and from there to a head flit of a local memory.
+TO_UNIT, TO_HEAD = 1, 3
+#: Cycles of the packetiser between two MOVEs, and between two fire times of one unit.
+TURN, FIRE_STEP = 1, 3
+#: Cycles after the last flit has been taken for a DRAM channel to have written a packet (its beats, its response).
+_WRITE_BEATS, WRITE_DONE = 4, 8
+#: Cycles from a control packet taken by the request plane's sender to the first cycle in which it can fire, less hops.
+MOVER_LEAD, UNIT_LEAD = 8, 9
+#: Cycles between two control packets.
+PACKET_CYCLES = 6
+#: More, if an ORDER goes before it: the front end needs 3 for each instruction, and the controller one.
+ORDER_CYCLES = 1
+
+
+def code_there(chip: ChipConfig, position: int) -> int:
+    """Cycles from the arrival of the controller's first instruction to that of the one at `position` of its first ring:
+    a word a cycle, a head before each packet, and a turn of the mover between the two halves."""
+    words = position * chip.instruction_words
+    return words + -(-words // PACKET_WORDS) + 3 * (position > 0)
+
+
+def hops(source: int, target: int) -> int:
+    """Of the shortest ways between two tiles."""
+    (x, y), (to_x, to_y) = tile_position(source), tile_position(target)
+    return abs(x - to_x) + abs(y - to_y)
+
+
+def launch(chip: ChipConfig, tile: int) -> int:
+    """Cycles from a MOVE's fire time to its departure, out of the memory of `tile`."""
+    return TO_UNIT + TO_HEAD + (chip.dram.latency if chip.tiles[tile] is TileKind.DRAM else 0)
+
+
+def train(fields: Mapping[str, int]) -> tuple[int, list[int]]:
+    """Flits of a MOVE with these body fields, heads included, and the words of each of its packets."""
+    words = [size for _, size in packets(fields)]
+    return sum(words) + len(words), words
+
+
+def bursts(fields: Mapping[str, int]) -> list[int]:
+    """Words of the bursts in which a MOVE's source is read from DRAM: cut as packets are, at the other end."""
+    source = {"dst": fields["src"], "dst_run": fields["src_run"], "dst_stride": fields.get("src_stride", 0)}
+    return [size for _, size in packets(source | {"words": fields["words"]})]
+
+
+def arrival(chip: ChipConfig, departure: int, path_hops: int, flits: int) -> int:
+    """The cycle from which what a train of flits has brought can be read."""
+    return departure + noc_landing(chip, path_hops, flits)
+
+
+def landing(chip: ChipConfig, departure: int, path_hops: int, flits: int) -> tuple[int, int]:
+    """(first cycle, cycle after the last) in which the words of a train are written; its first flit is a head."""
+    end = arrival(chip, departure, path_hops, flits)
+    return end - flits + 1, end
+
+
+def write_beats(chip: ChipConfig) -> int:
+    """Cycles after the last flit of a packet has left the network until a DRAM channel has written it."""
+    return inbox_cycles(chip) + _WRITE_BEATS
+
+
+@dataclass(frozen=True)
+class Work:
+    """A computation: all cycles are counted from its start (first operand address).
+
+    `lead`: from its fire time to its start. `occupied`: until the next one of the unit can start, when all operands
+    have been read. `first_write`: until its first result is written, at least. `cycles`: to its end. `writes`: (first,
+    after last) cycles in which it has the write port of `region`. `addend`: it reads ACC all the time.
+    """
+
+    lead: int
+    occupied: int
+    cycles: int
+    first_write: int
+    region: Region
+    writes: tuple[tuple[int, int], ...]
+    addend: bool
+
+
+def work(op: Gemm | Vec, chip: ChipConfig) -> Work:
+    """The windows of a GEMM or VEC."""
+    if isinstance(op, Vec):
+        vec = VecShape(VectorOp(op["op"]), op["pixels"], op["blocks"], op["kernel_h"], op["kernel_w"])
+        return Work(
+            TO_UNIT + VEC_ISSUE_CYCLES,
+            vec_occupancy(chip, vec),
+            vec_cycles(chip, vec),
+            vec_tail(),
+            Region.VEC,
+            (),
+            bool(op["addend"]),
+        )
+    shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
+    rows = drained(chip, op.fields, 0)
+    return Work(
+        TO_UNIT + GEMM_ISSUE_CYCLES,
+        gemm_occupancy(chip, shape),
+        gemm_cycles(chip, shape),
+        rows[0][0],
+        Region.ACC if op["to_acc"] else Region.OUT,
+        tuple((first, first + count) for first, count in rows),
+        op["addend"] != Addend.NONE,
+    )
+
+
+def is_dram(chip: ChipConfig, move: Move, end: str) -> bool:
+    """Whether the `end` ("src" or "dst") of a MOVE is a DRAM channel."""
+    return chip.tiles[getattr(move, end).tile] is TileKind.DRAM

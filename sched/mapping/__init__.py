@@ -1,0 +1,1 @@
+"""What schedulers share: tiling, placement, tensors in memory, staging, emission, interleaving, estimates."""

@@ -1,0 +1,77 @@
+"""From a candidate to a Schedule: the operations of all cores and of the SPM tiles in one order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshloom.hw.config import ChipConfig
+
+from ..ir.schedule import Schedule, Tensor
+from ..workload.layers import ConvShape
+from .core import Core
+from .nodes import Node
+from .plan import plan
+from .problem import pose
+from .staging import Staging
+from .tensors import Tensors, ramp_edges
+from .tiling import Candidate, parts
+
+NAME = "loop_order"
+
+
+@dataclass
+class Emission:
+    """A schedule without its prediction: operations in order with what they wait for, and tensors."""
+
+    candidate: Candidate
+    nodes: list[Node]
+    tensors: tuple[Tensor, ...]
+
+
+def emit(shape: ConvShape, chip: ChipConfig, candidate: Candidate, scale: int = 0) -> Emission:
+    """All operations of a candidate. Raises DoesNotFit when some tile of it does not fit its memory."""
+    problem = pose(shape, chip)
+    work = parts(problem, chip, candidate)
+    plans = [plan(problem, chip, candidate, part) for part in work]
+    pieces = plans[0].pieces if len(plans[0].pieces) > 1 else []
+    tensors = Tensors(problem, chip, candidate, work, ramp_edges(problem, pieces))
+    fixed = {"scale": scale, "relu": int(shape.relu), "clamp": shape.clamp}
+    cores = [Core(tensors, one, candidate, fixed) for one in plans]
+    staging = Staging(chip, tensors, [pull for core in cores for pull in core.pulls()])
+    for core in cores:
+        core.emit(staging)
+    return Emission(candidate, merge(cores, staging), tensors.tensors(shape, chip))
+
+
+def merge(cores: list[Core], staging: Staging) -> list[Node]:
+    """The operations of all cores, and of the SPM tiles, step by step."""
+    nodes: list[Node] = []
+    staged = staging.by_position()
+    for position in range(max(len(core.before) for core in cores)):
+        for stage in staged.get(position, ()):
+            nodes += stage.nodes
+        for core in cores:
+            if position < len(core.before):
+                nodes += core.before[position]
+        for core in cores:
+            if position < len(core.gemms):
+                nodes.append(core.gemms[position])
+        nodes += [core.vecs[position] for core in cores if position in core.vecs]
+    return nodes
+
+
+def build(shape: ConvShape, chip: ChipConfig, candidate: Candidate, scale: int = 0) -> Schedule:
+    """The schedule of one candidate, without a prediction. Raises DoesNotFit."""
+    return to_schedule(emit(shape, chip, candidate, scale), shape, chip)
+
+
+def to_schedule(emission: Emission, shape: ConvShape, chip: ChipConfig) -> Schedule:
+    """The emission as the intermediate form that everything downstream takes."""
+    return Schedule(
+        chip=chip.name,
+        chip_digest=chip.digest,
+        workload=shape.name,
+        scheduler=NAME,
+        operations=tuple(node.operation() for node in emission.nodes),
+        tensors=emission.tensors,
+    )

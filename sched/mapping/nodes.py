@@ -1,0 +1,59 @@
+"""Operations on their way into a schedule: light, and with what they wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshloom.hw.isa import Unit
+
+from ..ir.schedule import Box, Gemm, Move, Operation, Span, Vec
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A strided set of words in one tile (address includes the region), before it becomes a Span."""
+
+    tile: int
+    address: int
+    run: int
+    stride: int
+
+    def span(self) -> Span:
+        return Span(tile=self.tile, address=self.address, run=self.run, stride=self.stride)
+
+
+_NOWHERE = Run(0, 0, 1, 0)
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A move, or (`fields`) a GEMM of core `issuer`, or (`vec` too) a VEC.
+
+    `after`: the nodes it waits for; `cycles`: of the GEMM or VEC; `result`: what it computes.
+    """
+
+    issuer: int
+    after: list[Node]
+    label: str
+    source: Run = _NOWHERE
+    target: Run = _NOWHERE
+    words: int = 0
+    fields: dict[str, int] | None = None
+    cycles: int = 0
+    vec: bool = False
+    result: Box | None = None
+
+    @property
+    def stream(self) -> tuple[int, Unit]:
+        """The stream that issues it."""
+        return self.issuer, Unit.MOVER if self.fields is None else Unit.VECTOR if self.vec else Unit.MATRIX
+
+    def operation(self) -> Operation:
+        """The operation of the schedule."""
+        if self.fields is not None:
+            return (Vec if self.vec else Gemm)(
+                core=self.issuer, fields=self.fields, label=self.label, result=self.result
+            )
+        return Move(
+            issuer=self.issuer, src=self.source.span(), dst=self.target.span(), words=self.words, label=self.label
+        )

@@ -1,0 +1,213 @@
+"""Where tensors lie in the DRAM tiles, and the MOVEs that carry a box of one to or from a tile in another memory.
+
+Every tensor is seen as [plane][row][column] words: activations have a plane for each image and channel block, weights
+a plane for each output block, whose rows are windows of `cols` words. Planes are cut into segments of whole rows;
+each segment of each plane has a home among the DRAM tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Protocol
+
+from meshloom.hw.config import ChipConfig
+
+from ..ir.schedule import Piece
+from .nodes import Run
+from .problem import DoesNotFit
+
+MAX_WORDS = (1 << 16) - 1
+MAX_STRIDE = (1 << 20) - 1
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Words between an array in DRAM and a tile elsewhere."""
+
+    dram: Run
+    local: Run
+    words: int
+
+
+class Dram:
+    """Hands out words of the DRAM tiles, from address 0 upwards."""
+
+    def __init__(self, chip: ChipConfig) -> None:
+        self._words = chip.dram.words
+        self._used = dict.fromkeys(chip.drams, 0)
+
+    def take(self, tile: int, words: int) -> int:
+        """Address of `words` fresh words of `tile`. Raises DoesNotFit when the tile is full."""
+        at = self._used[tile]
+        if at + words > self._words:
+            raise DoesNotFit(
+                f"DRAM tile {tile} is too small: tensors need at least {at + words} words, "
+                f"it has {self._words} ({at + words - self._words} too few)"
+            )
+        self._used[tile] = at + words
+        return at
+
+
+class Allocator(Protocol):
+    """Hands out words of tiles."""
+
+    def take(self, tile: int, words: int) -> int:
+        """Address of `words` fresh words of `tile`."""
+        ...
+
+
+class Stored:
+    """An array of `planes` x `rows` x `width` words.
+
+    `cuts` are the row boundaries of the segments, 0 and `rows` included; `home(plane, segment)` is a DRAM tile.
+    Segments of one index and one home lie plane after plane, so that equal steps between planes are one MOVE.
+    """
+
+    def __init__(
+        self, dram: Allocator, planes: int, rows: int, width: int, cuts: Sequence[int], home: Callable[[int, int], int]
+    ) -> None:
+        self.planes, self.rows, self.width = planes, rows, width
+        self.cuts = tuple(sorted({0, rows, *cuts}))
+        self._place: dict[tuple[int, int], tuple[int, int]] = {}
+        for segment in range(len(self.cuts) - 1):
+            words = (self.cuts[segment + 1] - self.cuts[segment]) * width
+            homes: dict[int, list[int]] = {}
+            for plane in range(planes):
+                homes.setdefault(home(plane, segment), []).append(plane)
+            for tile in sorted(homes):
+                base = dram.take(tile, words * len(homes[tile]))
+                for index, plane in enumerate(homes[tile]):
+                    self._place[plane, segment] = (tile, base + index * words)
+
+    @property
+    def homes(self) -> set[int]:
+        """The tiles that it lies in."""
+        return {tile for tile, _ in self._place.values()}
+
+    def flattened(self) -> Stored:
+        """The same words seen as rows of one word each."""
+        view = copy(self)
+        view.rows, view.width = self.rows * self.width, 1
+        view.cuts = tuple(cut * self.width for cut in self.cuts)
+        return view
+
+    def part(self, first: int, planes: int) -> Stored:
+        """The same words, `planes` planes from `first` on alone."""
+        view = copy(self)
+        view.planes = planes
+        view._place = {
+            (plane - first, segment): place
+            for (plane, segment), place in self._place.items()
+            if first <= plane < first + planes
+        }
+        return view
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Where each part of the packed word array lies, in order; neighbours are merged."""
+        found: list[list[int]] = []
+        for plane in range(self.planes):
+            for segment, first_row in enumerate(self.cuts[:-1]):
+                tile, at = self._place[plane, segment]
+                first = (plane * self.rows + first_row) * self.width
+                words = (self.cuts[segment + 1] - first_row) * self.width
+                last = found[-1] if found else None
+                if last and last[0] == tile and last[1] + last[3] == at:
+                    last[3] += words
+                else:
+                    found.append([tile, at, first, words])
+        return tuple(Piece(tile=t, address=a, first=f, words=w) for t, a, f, w in found)
+
+    def transfers(
+        self,
+        planes: tuple[int, int],
+        rows: tuple[int, int, int],
+        columns: tuple[int, int],
+        tile: int,
+        address: int,
+        local_plane: int = 0,
+    ) -> Iterator[Transfer]:
+        """Transfers between the box planes x rows (first, end, step) x columns and [plane][row][column] at `address`.
+
+        `local_plane`: words from one plane to the next on the local side (0: as many as the box has).
+        """
+        first, end, step = rows
+        wide = columns[1] - columns[0]
+        count = -(-(end - first) // step)
+        local_plane = local_plane or count * wide
+        for segment, low in enumerate(self.cuts[:-1]):
+            high = self.cuts[segment + 1]
+            skip = max(0, -(-(low - first) // step))  # rows of the box before this segment
+            here = max(0, -(-(min(end, high) - first) // step)) - skip
+            if here <= 0:
+                continue
+            within = (first + skip * step - low) * self.width + columns[0]
+            inner = self.width if step == 1 and wide == self.width else 0
+            for home, start, planes_here, apart in self._groups(planes, segment):
+                local = address + (start - planes[0]) * local_plane + skip * wide
+                at = self._place[start, segment][1] + within
+                yield from _pieces(
+                    home, at, tile, local, planes_here, apart, local_plane, here, wide, inner, step * self.width
+                )
+
+    def _groups(self, planes: tuple[int, int], segment: int) -> Iterator[tuple[int, int, int, int]]:
+        """(home, first plane, planes, words between their addresses): planes side by side, equally far apart."""
+        plane = planes[0]
+        while plane < planes[1]:
+            home, at = self._place[plane, segment]
+            count, apart = 1, 0
+            while plane + count < planes[1]:
+                other, address = self._place[plane + count, segment]
+                if other != home or (count > 1 and address - at != count * apart):
+                    break
+                apart = apart or address - at
+                count += 1
+            yield home, plane, count, apart
+            plane += count
+
+
+def _pieces(
+    home: int,
+    at: int,
+    tile: int,
+    local: int,
+    planes: int,
+    apart: int,
+    local_plane: int,
+    rows: int,
+    wide: int,
+    inner: int,
+    row_step: int,
+) -> Iterator[Transfer]:
+    """One transfer if two loops on both sides can say it, otherwise one a plane (or, for giant planes, one a row)."""
+    box = rows * wide
+    if planes > 1 and apart == box and inner:  # whole planes, side by side in DRAM
+        if planes * box <= MAX_WORDS:
+            yield _transfer(home, at, planes * box, 0, tile, local, box, local_plane, planes * box)
+            return
+    elif planes > 1 and planes * box <= MAX_WORDS and max(apart, local_plane) <= MAX_STRIDE:
+        if inner:
+            yield _transfer(home, at, box, apart, tile, local, box, local_plane, planes * box)
+            return
+        if apart == rows * row_step and row_step <= MAX_STRIDE:
+            yield _transfer(home, at, wide, row_step, tile, local, box, local_plane, planes * box)
+            return
+    for plane in range(planes):
+        here, there = at + plane * apart, local + plane * local_plane
+        if box <= MAX_WORDS and (inner or row_step <= MAX_STRIDE):
+            run, stride = (box, 0) if inner else (wide, row_step)
+            yield _transfer(home, here, run, stride, tile, there, box, 0, box)
+        else:
+            for row in range(rows):
+                yield _transfer(home, here + row * row_step, wide, 0, tile, there + row * wide, wide, 0, wide)
+
+
+def _transfer(
+    home: int, at: int, run: int, stride: int, tile: int, local: int, local_run: int, local_stride: int, words: int
+) -> Transfer:
+    if run >= words:
+        run, stride = words, words
+    if local_run >= words or local_stride == local_run:
+        local_run, local_stride = words, words
+    return Transfer(Run(home, at, run, stride), Run(tile, local, local_run, local_stride), words)

@@ -1,0 +1,377 @@
+"""What one core does, step by step: its GEMMs, and the stays of tiles in A, B and ACC that feed them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import ceil
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import VectorOp
+
+from .problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit, Problem
+from .slots import Stay, assign
+from .tiling import Candidate, Item, MTile, Part, Pooling, Range, k_tiles, m_tiles, n_tiles, pooled_tiles, visits
+
+#: Result tiles that OUT is divided into at most; more than a few only delay nothing.
+OUT_SLOTS = 4
+#: Input tiles that a `tight` candidate keeps.
+TIGHT_SLOTS = 2
+#: Tiles of the other operand of an addition that A has room for.
+RESIDUAL_SLOTS = 2
+#: Tiles of an operand that a frugal plan leaves room for at least.
+LEAST_SLOTS = 3
+#: The first pieces of a ramp take at least this many cycles each.
+PIECE_CYCLES = 64
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Windows of a weight tile: output blocks x input blocks x kernel rows."""
+
+    n: Range
+    k: Range
+    ky: Range
+
+
+@dataclass(frozen=True)
+class Step:
+    """One GEMM: a visit, or a piece of it. `sums`: ACC slot of its partial sums (-1: none)."""
+
+    item: Item
+    piece: Piece
+    first: bool
+    last: bool
+    sums: int
+    result: int
+    cycles: int
+
+
+@dataclass
+class Plan:
+    """One core's steps, the stays of its operands (times are step indices) and the layout of its memories (words)."""
+
+    part: Part
+    steps: list[Step]
+    a: list[Stay]
+    b: list[Stay]
+    bias: list[Stay]
+    a_slot: int
+    b_slot: int
+    out_slot: int
+    out_slots: int
+    #: ACC words: bias blocks first, then partial sums.
+    sums_base: int
+    sums_slot: int
+    #: Input rows that lie in A for each output tile: its own, or those of the strip that it belongs to.
+    held: dict[MTile, Range]
+    #: Pieces in which the first weight tile arrives (one if it comes whole).
+    pieces: list[Piece]
+    #: The other operand of a residual addition: its stays, and the word of A where its slots (of `out_slot`) begin.
+    r: list[Stay]
+    r_base: int
+    #: Result tiles that VEC is divided into, and their words.
+    vec_slots: int
+    vec_slot: int
+    #: Rows of a pool behind the layer that each output tile makes.
+    pooled: dict[MTile, Range]
+
+
+def box(problem: Problem, m: MTile) -> tuple[Range, Range, int, int]:
+    """Input rows, input columns, zero rows above and zero columns left of an output tile."""
+    i0, i1, top = problem.input_rows(m.r0, m.r1)
+    j0, j1, left = problem.input_columns(m.c0, m.c1)
+    return (i0, i1), (j0, j1), top, left
+
+
+def windows(problem: Problem, piece: Piece) -> Range:
+    """The windows along K that a piece covers, counted in one output block."""
+    taps, wide = problem.taps, problem.kernel_w
+    return piece.k[0] * taps + piece.ky[0] * wide, (piece.k[1] - 1) * taps + piece.ky[1] * wide
+
+
+def _width(problem: Problem, m: MTile) -> int:
+    j0, j1 = box(problem, m)[1]
+    return j1 - j0
+
+
+def a_key(problem: Problem, held: dict[MTile, Range], step: Step) -> tuple:
+    """What identifies the contents of A that a step reads: ((rows, columns), image, input blocks)."""
+    m = step.item.m
+    return (held[m], box(problem, m)[1]), m.image, step.item.k
+
+
+def _strips(
+    problem: Problem, chip: ChipConfig, candidate: Candidate, part: Part, ms: list[MTile]
+) -> dict[MTile, Range]:
+    """Input rows of the whole row segment that each tile belongs to.
+
+    A GEMM can read part of a strip only if it reads one channel block (the next one follows the whole strip).
+    """
+    if min(candidate.tile_k, problem.k_blocks) > 1 or any(m.c1 - m.c0 < problem.out_w for m in ms):
+        raise DoesNotFit("strips need tiles of one input block and whole rows")
+    strips = {
+        (image, row): (problem.input_rows(r0, r0 + 1)[0], problem.input_rows(r1 - 1, r1)[1])
+        for image, r0, r1 in part.segments
+        for row in range(r0, r1)
+    }
+    held = {m: strips[m.image, m.r0] for m in ms}
+    words = max((i1 - i0) * problem.in_w for i0, i1 in held.values())
+    if words > chip.core.a_words:
+        raise _short(chip, "A", words, chip.core.a_words, "one strip")
+    return held
+
+
+def gemm_cycles(problem: Problem, n: int, pixels: int, windows: int) -> int:
+    """Cycles that the array is busy with a GEMM of `windows` words along K."""
+    return n * ceil(pixels / problem.rows) * windows * problem.lanes
+
+
+def _short(chip: ChipConfig, memory: str, need: int, have: int, what: str) -> DoesNotFit:
+    return DoesNotFit(f"{memory} of a {chip.name} core is too small: {what} needs {need} words, it has {have}")
+
+
+def _fewest(uses: list[tuple[int, Hashable]], slots: int) -> list[Stay]:
+    """Stays in as few of `slots` slots as do not fetch anything more often (but in three, to fetch ahead)."""
+    most = assign(uses, slots)
+    count = LEAST_SLOTS
+    while count < slots:
+        stays = assign(uses, count)
+        if len(stays) == len(most):
+            return stays
+        count += max(1, count // 3)
+    return most
+
+
+def plan(
+    problem: Problem,
+    chip: ChipConfig,
+    candidate: Candidate,
+    part: Part,
+    frugal: bool = False,
+    residual: bool = False,
+    pooling: Pooling | None = None,
+) -> Plan:
+    """The plan of one part. Raises DoesNotFit when a tile is too large for its memory.
+
+    `frugal`: keeps no tile that is not used again, so that what follows finds room. `residual`: results are added to
+    another tensor, whose tiles lie in A behind those of the input. `pooling`: results go through a max pool.
+    """
+    pooled = pooled_tiles(problem, part, candidate, pooling) if pooling else {}
+    ms = list(pooled) or m_tiles(problem, part, candidate)
+    ns, ks = n_tiles(part, candidate), k_tiles(problem, candidate)
+    core, taps = chip.core, problem.taps
+    widest_n, widest_k = max(n1 - n0 for n0, n1 in ns), max(k1 - k0 for k0, k1 in ks)
+    pixels = max(m.pixels for m in ms)
+    held = {m: box(problem, m)[0] for m in ms}
+    if candidate.strip:
+        held = _strips(problem, chip, candidate, part, ms)
+    a_slot = widest_k * max((i1 - i0) * _width(problem, m) for m, (i0, i1) in held.items())
+    b_slot = widest_n * widest_k * taps * problem.cols
+    out_slot = widest_n * pixels
+    vec_slot = out_slot
+    if pooling:
+        vec_slot = widest_n * pooling.width * max(high - low for low, high in pooled.values())
+    r_slots = min(RESIDUAL_SLOTS, len(ms) * len(ns)) if residual else 0
+    a_words = core.a_words - r_slots * out_slot
+    for name, need, have in (
+        ("A", a_slot, a_words),
+        ("B", b_slot, core.b_words),
+        ("OUT", out_slot, core.out_words),
+        ("VEC", vec_slot if residual or pooling else 0, core.vec_words),
+    ):
+        if need > have:
+            raise _short(chip, name, need, have, "one tile")
+    # ACC: bias blocks (all of the part's if they fit beside the sums, otherwise two tiles of them), then sums.
+    blocks, bias_slots, sums_slot = part.n1 - part.n0, 0, 0
+    for pieces in (_ramp(problem, ms[0], ns[0], ks[0]) if candidate.ramp_k else [], []):
+        sums_slot = widest_n * pixels if len(ks) > 1 else ms[0].pixels if len(pieces) > 1 else 0
+        fitting = [s for s in (blocks, 2 * widest_n, widest_n) if s <= blocks and s + sums_slot <= core.acc_words]
+        if fitting:
+            bias_slots = fitting[0]
+            break
+    if not bias_slots:
+        raise _short(chip, "ACC", widest_n + sums_slot, core.acc_words, "one bias tile with its partial sums")
+    sums = max(1, (core.acc_words - bias_slots) // sums_slot) if sums_slot else 1
+    items = list(visits(ms, ns, ks, candidate.order, sums))
+    steps = _steps(problem, items, pieces, sums if len(ks) > 1 else 1)
+    whole = bias_slots == blocks
+    place = _fewest if frugal else assign
+    uses_r = [(t, (s.item.m, s.item.n)) for t, s in enumerate(steps) if s.last] if residual else []
+    uses_bias = [(t, (part.n0, part.n1) if whole else s.item.n) for t, s in enumerate(steps) if s.first]
+    try:
+        return Plan(
+            part=part,
+            steps=steps,
+            a=place([(t, a_key(problem, held, s)) for t, s in enumerate(steps)],
+                    min(a_words // a_slot, TIGHT_SLOTS if candidate.tight else 1 << 16)),
+            b=place([(t, (s.item.n, s.item.k)) for t, s in enumerate(steps)], core.b_words // b_slot),
+            bias=assign(uses_bias, 1 if whole else bias_slots // widest_n),
+            a_slot=a_slot,
+            b_slot=b_slot,
+            out_slot=out_slot,
+            out_slots=min(OUT_SLOTS, core.out_words // out_slot),
+            sums_base=bias_slots,
+            sums_slot=sums_slot,
+            held=held,
+            pieces=pieces,
+            r=assign(uses_r, r_slots),
+            r_base=a_words,
+            vec_slots=max(1, min(OUT_SLOTS, core.vec_words // vec_slot)),  # without VECs any number does
+            vec_slot=vec_slot,
+            pooled=pooled,
+        )  # fmt: skip
+    except ValueError as error:
+        raise DoesNotFit(str(error)) from error
+
+
+def _ramp(problem: Problem, m: MTile, n: Range, k: Range) -> list[Piece]:
+    """The first weight tile in pieces that grow: kernel rows, then channel blocks, then output blocks."""
+    kernel = problem.kernel_h
+    first, windows = (n[0], n[0] + 1), problem.kernel_w
+    found: list[Piece] = []
+    rows = box(problem, m)[0]
+    reach = (kernel - 1) * problem.dilation - box(problem, m)[2]  # input row where the last kernel row begins
+    k0 = k[0]
+    if kernel > 1 and reach < rows[1] - rows[0]:
+        step = max(1, ceil(PIECE_CYCLES / gemm_cycles(problem, 1, m.pixels, windows)))
+        found = [Piece(first, (k0, k0 + 1), (y, min(y + step, kernel))) for y in range(0, kernel, step)]
+        k0 += 1
+    size = max(1, ceil(PIECE_CYCLES / gemm_cycles(problem, 1, m.pixels, problem.taps)))
+    while k0 < k[1]:
+        stop = min(k0 + size, k[1])
+        if k[1] - stop < size:
+            stop = k[1]
+        found.append(Piece(first, (k0, stop), (0, kernel)))
+        k0, size = stop, size * 2
+    if n[1] - n[0] > 1:
+        found.append(Piece((n[0] + 1, n[1]), k, (0, kernel)))
+    return found
+
+
+def _steps(problem: Problem, items: list[Item], pieces: list[Piece], sums: int) -> list[Step]:
+    """Visits as GEMMs: the first in pieces, the last one output block at a time (its stores start earlier)."""
+    found: list[Step] = []
+    place: dict[tuple[MTile, Range], int] = {}  # partial sums by output tile; freed when complete
+    free = list(range(sums))
+    result = 0
+    for index, item in enumerate(items):
+        whole = Piece(item.n, item.k, (0, problem.kernel_h))
+        parts = [whole]
+        if not index and len(pieces) > 1:
+            parts = pieces
+        elif index == len(items) - 1 and item.n[1] - item.n[0] > 1 and item.last:
+            parts = [Piece((n, n + 1), item.k, whole.ky) for n in range(*item.n)]
+        slot = -1
+        if not (item.first and item.last):
+            slot = place[item.m, item.n] if not item.first else free.pop(0)
+            place[item.m, item.n] = slot
+            if item.last:
+                free.append(slot)
+        at_k = {piece.n: [p for p in parts if p.n == piece.n] for piece in parts}
+        for piece in parts:
+            same = at_k[piece.n]
+            windows = (piece.k[1] - piece.k[0]) * (piece.ky[1] - piece.ky[0]) * problem.kernel_w
+            found.append(
+                Step(
+                    item=item,
+                    piece=piece,
+                    first=item.first and piece == same[0],
+                    last=item.last and piece == same[-1],
+                    sums=max(slot, 0),
+                    result=result,
+                    cycles=gemm_cycles(problem, piece.n[1] - piece.n[0], item.m.pixels, windows),
+                )
+            )
+        result += item.last
+    return found
+
+
+def add_fields(problem: Problem, plan: Plan, step: Step, r_at: int) -> dict[str, int]:
+    """Body fields, but `relu` and `clamp`, of the VEC that adds a step's result to the tile at word `r_at` of A."""
+    item, piece = step.item, step.piece
+    pixels, out_w = item.m.pixels, item.m.c1 - item.m.c0
+    if problem.flat:
+        out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
+    block = piece.n[0] - item.n[0]
+    ones = dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation"), 1)
+    return ones | {
+        "op": int(VectorOp.ADD),
+        "x_base": r_at + block * pixels,
+        "x_plane": pixels,
+        "in_w": out_w,
+        "blocks": piece.n[1] - piece.n[0],
+        "out_w": out_w,
+        "pixels": pixels,
+        "y_base": (step.result % plan.out_slots) * plan.out_slot + block * pixels,
+        "dest_base": (step.result % plan.vec_slots) * plan.vec_slot + block * pixels,
+    }
+
+
+def pool_fields(plan: Plan, step: Step, pooling: Pooling) -> dict[str, int]:
+    """Body fields, but `relu` and `clamp`, of the VEC that pools a step's result."""
+    item, piece = step.item, step.piece
+    low, high = plan.pooled[item.m]
+    block = piece.n[0] - item.n[0]
+    return {
+        "op": int(VectorOp.MAX),
+        "x_out": 1,
+        "x_base": (step.result % plan.out_slots) * plan.out_slot + block * item.m.pixels,
+        "x_plane": item.m.pixels,
+        "in_w": item.m.c1 - item.m.c0,
+        "blocks": piece.n[1] - piece.n[0],
+        "kernel_h": pooling.kernel[0],
+        "kernel_w": pooling.kernel[1],
+        "stride_h": pooling.stride[0],
+        "stride_w": pooling.stride[1],
+        "dilation": 1,
+        "pad_top": item.m.r0 - (low * pooling.stride[0] - pooling.pad[0]),
+        "pad_left": pooling.pad[1],
+        "out_w": pooling.width,
+        "pixels": (high - low) * pooling.width,
+        "dest_base": (step.result % plan.vec_slots) * plan.vec_slot + block * (high - low) * pooling.width,
+    }
+
+
+def gemm_fields(problem: Problem, plan: Plan, step: Step, a_at: int, b_at: int, bias_at: int) -> dict[str, int]:
+    """Body fields of a step's GEMM but `scale`, `relu` and `clamp`.
+
+    `a_at`, `b_at`: words where its input tile and weight tile lie; `bias_at`: ACC word of the bias of its first block.
+    """
+    item, piece = step.item, step.piece
+    (i0, i1), (j0, j1), top, left = box(problem, item.m)
+    in_w, out_w, pixels = j1 - j0, item.m.c1 - item.m.c0, item.m.pixels
+    plane = (i1 - i0) * in_w
+    if problem.flat:
+        in_w = out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
+    a_base = a_at + (piece.k[0] - item.k[0]) * plane + (i0 - plan.held[item.m][0]) * (j1 - j0)
+    shift = max(0, piece.ky[0] * problem.dilation - top)
+    a_base += shift * in_w
+    pad_top = max(0, top - piece.ky[0] * problem.dilation)
+    taps = problem.taps
+    row = (piece.k[0] - item.k[0]) * taps + piece.ky[0] * problem.kernel_w
+    b_base = b_at + ((piece.n[0] - item.n[0]) * (item.k[1] - item.k[0]) * taps + row) * problem.cols
+    block = piece.n[0] - item.n[0]
+    partial = plan.sums_base + step.sums * plan.sums_slot + block * pixels
+    result = (step.result % plan.out_slots) * plan.out_slot + block * pixels
+    return {
+        "a_base": a_base,
+        "a_plane": plane - shift * in_w,
+        "in_w": in_w,
+        "k_blocks": piece.k[1] - piece.k[0],
+        "kernel_h": piece.ky[1] - piece.ky[0],
+        "kernel_w": problem.kernel_w,
+        "stride_h": problem.stride_h,
+        "stride_w": problem.stride_w,
+        "dilation": problem.dilation,
+        "pad_top": pad_top,
+        "pad_left": left,
+        "out_w": out_w,
+        "pixels": pixels,
+        "b_base": b_base,
+        "n_blocks": piece.n[1] - piece.n[0],
+        "addend": 1 if step.first else 2,
+        "addend_base": bias_at if step.first else partial,
+        "to_acc": int(not step.last),
+        "dest_base": partial if not step.last else result,
+    }

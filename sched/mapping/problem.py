@@ -1,0 +1,172 @@
+"""A layer as the array sees it: blocks, rows and windows, after the two rewritings that make it cheaper.
+
+* A 1x1 layer of stride 1 has no neighbourhood: its map is *flattened* into rows of one pixel, so that tiles may end
+  anywhere and not just at the end of a row.
+* A layer of very few channels is *packed*: the host writes the window of each output column side by side into words
+  (`packed_kw` of the activation layout), which turns a `kernel_h x kernel_w` layer into a `kernel_h x 1` one.
+* Rows that a one-row kernel strides over are never fetched (`row_step`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, gcd
+
+from meshloom.hw.config import ChipConfig
+
+from ..workload.layers import ConvShape
+
+#: Layers of at most this many input channels may be packed by the host.
+PACKED_CHANNELS = 4
+#: Limits of the GEMM instruction that a tiling can run into.
+MAX_PIXELS = (1 << 14) - 1
+MAX_IN_WIDTH = (1 << 10) - 1
+MAX_N_BLOCKS = (1 << 6) - 1
+MAX_K_BLOCKS = (1 << 8) - 1
+MAX_PLANE = (1 << 16) - 1
+#: Row width given to the pixels of a flattened map that are too many for one row.
+FLAT_WIDTH = 512
+
+
+class DoesNotFit(ValueError):
+    """A layer (or one way of tiling it) that this chip cannot run; the message says which limit and by how much."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One layer in blocks and rows. `in_rows`, `out_rows` count rows of one image; `k_blocks`, `n_blocks` words.
+
+    `in_rows` counts the rows that are fetched: row r of them is row `r * row_step` of the `stored_rows` in DRAM.
+    """
+
+    images: int
+    k_blocks: int
+    n_blocks: int
+    in_rows: int
+    in_w: int
+    out_rows: int
+    out_w: int
+    kernel_h: int
+    kernel_w: int
+    stride_h: int
+    stride_w: int
+    dilation: int
+    pad_top: int
+    pad_left: int
+    row_step: int
+    stored_rows: int
+    packed: bool
+    flat: bool
+    lanes: int
+    rows: int
+    cols: int
+
+    @property
+    def taps(self) -> int:
+        """Windows of one channel block."""
+        return self.kernel_h * self.kernel_w
+
+    @property
+    def quantum(self) -> int:
+        """Fewest output rows whose pixels fill the array's rows without a remainder."""
+        return self.rows // gcd(self.out_w, self.rows)
+
+    @property
+    def ideal_cycles(self) -> float:
+        """Cycles of one core that wastes no window."""
+        pixels = self.images * self.out_rows * self.out_w
+        return pixels / self.rows * self.n_blocks * self.k_blocks * self.taps * self.lanes
+
+    def input_rows(self, first: int, last: int) -> tuple[int, int, int]:
+        """(first row, end row, zero rows above) of the input that output rows [first, last) read."""
+        return _reach(first, last, self.stride_h, self.pad_top, self.kernel_h, self.dilation, self.in_rows)
+
+    def input_columns(self, first: int, last: int) -> tuple[int, int, int]:
+        """The same for columns."""
+        return _reach(first, last, self.stride_w, self.pad_left, self.kernel_w, self.dilation, self.in_w)
+
+
+def _reach(first: int, last: int, stride: int, pad: int, kernel: int, dilation: int, size: int) -> tuple[int, int, int]:
+    begin = first * stride - pad
+    end = (last - 1) * stride - pad + (kernel - 1) * dilation + 1
+    return max(begin, 0), min(end, size), max(-begin, 0)
+
+
+def pose(shape: ConvShape, chip: ChipConfig, packed: bool | None = None, flatten: bool = True) -> Problem:
+    """The layer on this chip. `packed`: whether the host packs its input (None: if that is cheaper); `flatten`: whether
+    a map without neighbourhood may be flattened.
+
+    Raises DoesNotFit when a field of the GEMM instruction is too narrow for it.
+    """
+    lanes = chip.lanes
+    for name, value, limit in (
+        ("kernel_h", shape.kernel_h, 15),
+        ("kernel_w", shape.kernel_w, 15),
+        ("stride_h", shape.stride_h, 7),
+        ("stride_w", shape.stride_w, 7),
+        ("dilation", shape.dilation, 7),
+        ("pad_top", shape.pad_top, 15),
+        ("pad_left", shape.pad_left, 15),
+    ):
+        if value > limit:
+            raise DoesNotFit(f"layer {shape.name}: {name} = {value} exceeds what a GEMM instruction holds ({limit})")
+    for side, pad, kernel in (
+        ("top", shape.pad_top, shape.kernel_h),
+        ("bottom", shape.pad_bottom, shape.kernel_h),
+        ("left", shape.pad_left, shape.kernel_w),
+        ("right", shape.pad_right, shape.kernel_w),
+    ):
+        if pad > (kernel - 1) * shape.dilation:
+            raise DoesNotFit(
+                f"layer {shape.name}: pad_{side} = {pad} makes windows of zeros only; "
+                f"a reach of {(kernel - 1) * shape.dilation + 1} allows {(kernel - 1) * shape.dilation} at most"
+            )
+    k_blocks = ceil(shape.in_channels / lanes)
+    kernel_w, stride_w, dilation, pad_left, in_w = (
+        shape.kernel_w,
+        shape.stride_w,
+        shape.dilation,
+        shape.pad_left,
+        shape.in_w,
+    )
+    packed_blocks = ceil(shape.kernel_w * shape.in_channels / lanes)
+    if packed is None:
+        packed = (
+            shape.in_channels <= PACKED_CHANNELS
+            and shape.kernel_w > 1
+            and dilation == 1
+            and packed_blocks < k_blocks * shape.kernel_w
+        )
+    if packed:
+        k_blocks, kernel_w, stride_w, pad_left, in_w = packed_blocks, 1, 1, 0, shape.out_w
+    in_rows, out_rows, out_w, stride_h, row_step = shape.in_h, shape.out_h, shape.out_w, shape.stride_h, 1
+    if shape.kernel_h == 1 and stride_h > 1:  # pads are 0 by now
+        row_step, stride_h, in_rows = stride_h, 1, out_rows
+    stored_rows = shape.in_h
+    flat = flatten and shape.kernel_h == kernel_w == stride_w == stride_h == row_step == 1 and in_w == out_w
+    if flat:
+        in_rows = stored_rows = out_rows = out_rows * out_w
+        in_w = out_w = 1
+    return Problem(
+        images=shape.batch,
+        k_blocks=k_blocks,
+        n_blocks=ceil(shape.out_channels / chip.cols),
+        in_rows=in_rows,
+        in_w=in_w,
+        out_rows=out_rows,
+        out_w=out_w,
+        kernel_h=shape.kernel_h,
+        kernel_w=kernel_w,
+        stride_h=stride_h,
+        stride_w=stride_w,
+        dilation=dilation,
+        pad_top=shape.pad_top,
+        pad_left=pad_left,
+        row_step=row_step,
+        stored_rows=stored_rows,
+        packed=packed,
+        flat=flat,
+        lanes=lanes,
+        rows=chip.rows,
+        cols=chip.cols,
+    )

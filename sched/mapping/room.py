@@ -1,0 +1,31 @@
+"""Whether a layer can lie in a chip's DRAM at all: asked before anything is searched for, or made as large as it is."""
+
+from __future__ import annotations
+
+from math import prod
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig
+
+from ..workload.layers import ConvShape
+from .problem import DoesNotFit
+
+
+def least_bytes(shape: ConvShape) -> int:
+    """Bytes of a layer's input, weights, biases and output, without what layouts add."""
+    return prod(shape.x_shape) + prod(shape.w_shape) + 4 * shape.out_channels + prod(shape.y_shape)
+
+
+def check_room(shape: ConvShape, chip: ChipConfig) -> None:
+    """Raises DoesNotFit for a layer whose tensors are larger than all DRAM of the chip.
+
+    One that passes may still be too large, with its padding and programs: schedulers find that.
+    """
+    need, have = least_bytes(shape), len(chip.drams) * chip.dram.words * chip.lanes
+    if need <= have:
+        return
+    words = -(-need // (chip.lanes * len(chip.drams)))
+    mend = f"give the chip's [dram] at least words = {words}" if words <= 1 << OFFSET_BITS else "take a smaller one"
+    raise DoesNotFit(
+        f"layer {shape.name} is too big for chip {chip.name}: its tensors take {need / 2**20:,.1f} MiB, "
+        f"the DRAM has {have / 2**20:,.1f} MiB; {mend}"
+    )

@@ -1,0 +1,8 @@
+"""`python -m meshloom.sched.model` compiles the timeline model unless that has been done."""
+
+from __future__ import annotations
+
+from .native import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The timeline model as machine code, compiled by mypyc from the very files of `sched/model/`.
+
+There is one definition of the model. Compiled it runs several times as fast and says the same to the cycle; where it is
+not compiled, or when MESHLOOM_PURE is set, Python runs it. `python -m meshloom.sched.model` compiles it.
+
+Compiled code cannot be stale: it lies in `sched/model/_native/` (that of an installed package in `native/` of the
+cache, see `sched.store.cache`), in a folder named by a digest of the sources that it was made from, and
+`sched/model/__init__.py` looks into the folder of the present ones and nowhere else. An edited source runs as Python
+until it is compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from hashlib import sha256
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from time import time
+
+from ..store import cache
+
+#: Set to anything but 0: Python runs the model.
+PURE = "MESHLOOM_PURE"
+MODEL = Path(__file__).parent
+#: The package: it decides what is run. `records` and `latency` are values and closed forms, `native` is this file.
+_INTERPRETED = ("__init__", "__main__", "latency", "native", "records")
+#: The library behind all compiled modules, as mypyc calls it.
+SHARED = "native__mypyc"
+#: For the interpreter and platform that it was made for, as in `flow.cpython-311-x86_64-linux-gnu.so`.
+_SUFFIX = EXTENSION_SUFFIXES[0]
+#: Seconds for which what was compiled from other sources is kept: somebody may have just begun to load it.
+_KEEP = 24 * 3600
+#: What compiles the modules named in its arguments, in the folder in which it runs.
+_SETUP = """
+import sys
+
+from mypyc.build import mypycify
+from setuptools import setup
+
+options = ["--config-file=", "--follow-imports=silent", "--explicit-package-bases", "--namespace-packages"]
+modules = mypycify([*options, *sys.argv[1:]], opt_level="3", debug_level="0", group_name="meshloom.sched.model.native")
+setup(name="model", packages=[], ext_modules=modules, script_args=["--quiet", "build_ext", "--inplace"])
+"""
+
+
+class NativeError(RuntimeError):
+    """The model cannot be compiled; the message says why and what would help."""
+
+
+def digest(model: Path = MODEL) -> str:
+    """Of everything that compiled code is made from: the modules in `model`, and how this one compiles them."""
+    found = sha256(_SETUP.encode())
+    for path in _sources(model):
+        text = path.read_bytes()
+        found.update(f"\0{path.stem}\0{len(text)}\0".encode())
+        found.update(text)
+    return found.hexdigest()[:20]
+
+
+def folder(model: Path = MODEL) -> Path | None:
+    """Where the compiled modules are that belong to the sources in `model`; None if Python is to run these."""
+    if os.environ.get(PURE, "0") not in ("", "0"):
+        return None
+    try:
+        made = [path for path in _home(model).iterdir() if path.name.startswith(f"{digest(model)}-")]
+    except FileNotFoundError:
+        return None
+    return max(made, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def compiled() -> bool:
+    """Whether this process runs the model as machine code."""
+    from . import flow
+
+    return not hasattr(flow.Link.evaluate, "__code__")
+
+
+def build(model: Path = MODEL) -> bool:
+    """Compiles the modules in `model` unless that has been done, by this version of mypy; whether it had to.
+
+    Processes that do so at the same time wait for each other. Raises NativeError when it cannot be done.
+    """
+    from filelock import FileLock
+
+    version = _compiler()
+    home = _home(model)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with FileLock(home / ".lock"):
+            there = home / f"{digest(model)}-{version}"
+            if there.is_dir():
+                return False
+            _compile(model, home, version)
+            _forget(home, keep=there)
+    except OSError as error:
+        raise NativeError(f"{error.filename}: {error.strerror}") from None
+    return True
+
+
+def _sources(model: Path) -> list[Path]:
+    return sorted(path for path in model.glob("*.py") if path.stem not in _INTERPRETED)
+
+
+def _home(model: Path) -> Path:
+    """Of all that has been compiled for this interpreter."""
+    installed = model == MODEL and cache.checkout() is None
+    return (cache.root() / "native" if installed else model / "_native") / _SUFFIX.removesuffix(".so").strip(".")
+
+
+def _compiler() -> str:
+    """The version of mypy. Raises NativeError if something is missing that compiling takes."""
+    import shutil
+    import sysconfig
+    from importlib.metadata import PackageNotFoundError, version
+
+    command = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(command) is None:
+        raise NativeError(f"there is no C compiler {command}; install one (Debian: gcc), or name yours in CC")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        raise NativeError("the headers of Python are missing; install them (Debian: python3-dev)")
+    try:
+        version("setuptools")
+        return version("mypy")
+    except PackageNotFoundError as missing:
+        raise NativeError(f"{missing.name} is not installed; install meshloom[dev]") from None
+
+
+def _compile(model: Path, home: Path, version: str) -> None:
+    """Compiles a copy of the sources elsewhere, and moves the result to its place when it is whole."""
+    import shutil
+    import subprocess
+    from tempfile import TemporaryDirectory
+
+    from meshloom.hw import config
+
+    with TemporaryDirectory(prefix="meshloom-native-") as name:
+        at = Path(name)
+        # the tree as importers see it, and a copy of the model, for its sources may change in the meantime
+        copy = at / "meshloom" / "sched" / "model"
+        copy.mkdir(parents=True)
+        (at / "meshloom" / "hw").symlink_to(Path(config.__file__).resolve().parent)
+        for path in model.parent.resolve().iterdir():
+            if path.name not in ("model", "__pycache__"):
+                (copy.parent / path.name).symlink_to(path)
+        for path in model.glob("*.py"):
+            shutil.copyfile(path, copy / path.name)
+        (at / "setup.py").write_text(_SETUP)
+        names = [str(path.relative_to(at)) for path in _sources(copy)]
+        variables = {name: value for name, value in os.environ.items() if name != "MYPYPATH"}
+        command = [sys.executable, "setup.py", *names]
+        ran = subprocess.run(command, cwd=at, env=variables, capture_output=True, text=True, check=False)
+        made = [*copy.glob(f"*{_SUFFIX}")]
+        if ran.returncode or len(made) <= len(names):  # one for each, and what they share
+            log = home / "failed.log"
+            log.write_text(ran.stdout + ran.stderr)
+            raise NativeError(f"mypyc or the C compiler failed; see {log}")
+        place = home / f"{digest(copy)}-{version}"
+        with TemporaryDirectory(prefix=".new-", dir=home) as new:
+            whole = Path(new, place.name)
+            whole.mkdir()
+            for path in made:
+                shutil.copyfile(path, whole / path.name)
+            if not place.exists():  # they have changed to what they were before
+                whole.rename(place)
+
+
+def _forget(home: Path, keep: Path) -> None:
+    """Removes what belongs to other sources and has not been made lately."""
+    import shutil
+
+    for path in home.iterdir():
+        if path.is_dir() and path != keep and path.stat().st_mtime < time() - _KEEP:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def main() -> None:
+    """Compiles the model if need be, and says so, or why not (exit status 1)."""
+    try:
+        if build():
+            sys.stdout.write("timeline model: compiled\n")
+    except NativeError as error:
+        sys.exit(f"timeline model: not compiled, Python runs it, several times slower: {error}")

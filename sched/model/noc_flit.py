@@ -1,0 +1,388 @@
+"""The data plane with several virtual channels, flit by flit, to the cycle.
+
+Mirrors `hw/noc/router.py`, in which a packet keeps its channel all the way, and what stands behind the routers' own
+ports (`hw/noc/data_receiver.py`): an inbox for each channel, and the delivery that takes one flit a cycle from them, in
+turns. Several packets share a link flit by flit, so the flows of `flow.py` would begin and end all the time. Here every
+cycle is played in which a flit is in the network, but only where there is one; what goes in and what takes words out
+are flows as elsewhere.
+
+What flits do is the last phase of a cycle (`clock.py`), for it depends on all that the cycle has brought until then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from meshloom.hw.routes import dimension_ordered
+
+from .clock import Clock, Event
+from .flow import FOREVER, OPEN, Buffer, Link, Place, nothing
+from .noc_flow import BACK, STEP, TILE, Packet, following, legs_of
+
+#: Flits of each channel that a tile's inbox holds.
+INBOX: Final = 2
+_FLITS: Final = 3
+#: A packet in a buffer: its whole way, and which lane of it comes next.
+_Passing = tuple[Packet, "list[_Lane]", int]
+
+
+class _Queue:
+    """The buffer of a channel of an input. The packet at its front asks for its lane from when its head is there."""
+
+    __slots__ = ("cap", "count", "fresh", "left", "number", "packets")
+
+    def __init__(self, cap: int, number: int) -> None:
+        self.cap, self.number = cap, number  # of the input
+        self.count = 0  # flits at the start of the cycle
+        self.packets: deque[_Passing] = deque()  # of which the head has come
+        self.left = 0  # flits of the first one that are to leave
+        self.fresh = True  # so is its head
+
+
+class _Entry(_Queue):
+    """The same where a tile sends: filled by a flow, and packets are known before their heads come."""
+
+    __slots__ = ("buffer", "plane", "popped", "waits")
+
+    def __init__(self, clock: Clock, depth: int, plane: VcPlane) -> None:
+        super().__init__(depth, TILE)
+        self.buffer = _EntryBuffer(clock, depth, self)
+        self.plane = plane
+        self.waits = True  # no packet has a head at the front
+        self.popped = False  # in this cycle
+
+
+class _EntryBuffer(Buffer):
+    """The flits of an entry as the flow sees them."""
+
+    __slots__ = ("_entry",)
+
+    def __init__(self, clock: Clock, depth: int, entry: _Entry) -> None:
+        super().__init__(clock, depth)
+        self._entry = entry
+
+    def arrive(self, now: int) -> None:
+        entry = self._entry
+        if entry.waits and entry.packets and self.level(now):
+            entry.plane.enters(entry, now)
+
+
+class _Inbox(_Queue):
+    """A channel of a tile's inbox."""
+
+    __slots__ = ("channel", "delivery", "leg", "place", "todo")
+
+    def __init__(self, channel: int, delivery: _Delivery) -> None:
+        super().__init__(INBOX, 0)
+        self.channel, self.delivery = channel, delivery
+        self.leg = self.todo = 0  # leg of the packet at the front, flits of it to come
+        self.place: Place = OPEN
+
+    def front(self) -> None:
+        """A packet's head is at the front."""
+        self.leg, self.fresh = 0, True
+        self.todo, self.place, _ = self.packets[0][0].legs[0]
+
+
+class _Lane:
+    """A channel of a router's output, and its arbiter."""
+
+    __slots__ = ("asking", "channel", "output", "owner", "sink", "source")
+
+    def __init__(self, channel: int, output: _Output, sink: _Queue) -> None:
+        self.channel, self.output, self.sink = channel, output, sink
+        self.source: _Queue | None = None  # None: free
+        self.asking: list[_Queue] = []
+        self.owner = -1  # number of the input that had it last
+
+    def choose(self) -> _Queue:
+        """Gives it to the next of those that ask."""
+        asking = self.asking
+        found = asking[0]
+        if len(asking) > 1:
+            number = following([queue.number for queue in asking], self.owner)
+            found = next(queue for queue in asking if queue.number == number)
+        asking.remove(found)
+        self.owner, self.source = found.number, found
+        return found
+
+
+class _Output:
+    """A router's output: a flit a cycle, from its lanes in turns."""
+
+    __slots__ = ("lanes", "turn")
+
+    def __init__(self) -> None:
+        self.lanes: list[_Lane] = []  # that have a packet, or are asked for
+        self.turn = -1  # channel of the flit before
+
+
+class _Delivery:
+    """What a tile takes out of its inbox."""
+
+    __slots__ = ("filling", "held", "order", "turn")
+
+    def __init__(self, channels: int) -> None:
+        boxes = [_Inbox(channel, self) for channel in range(channels)]
+        #: The inboxes from the one after each channel on; the last entry is that of the beginning.
+        self.order = [boxes[at + 1 :] + boxes[: at + 1] for at in range(channels)]
+        self.turn = channels - 1
+        self.held = False  # the words of an exclusive packet are coming
+        self.filling: Buffer | None = None  # where a word went in the cycle before
+
+
+class VcPlane:
+    """One mesh with `channels` virtual channels, each with buffers of `depth` flits.
+
+    `routing`: dimension order of packets without a way of their own. Used like `network.Plane`; `gate`s of packets have
+    no say here.
+    """
+
+    def __init__(self, clock: Clock, depth: int, channels: int, routing: str = "xy") -> None:
+        self.clock, self.depth, self.channels, self.routing = clock, depth, channels, routing
+        self.hops = 0  # flits that have gone over a link or into an inbox
+        self._entries: dict[tuple[int, int], _Entry] = {}
+        self._queues: dict[tuple[int, int, int], _Queue] = {}
+        self._outputs: dict[tuple[int, int], _Output] = {}
+        self._lanes: dict[tuple[int, int, int], _Lane] = {}
+        self._deliveries: dict[int, _Delivery] = {}
+        self._paths: dict[tuple[int, ...], list[_Lane]] = {}
+        self._sources: dict[int, Link] = {}
+        # what has something to do; dictionaries keep the order, so that runs are the same
+        self._sending: dict[_Entry, None] = {}
+        self._busy: dict[_Output, None] = {}
+        self._taking: dict[_Delivery, None] = {}
+        self._due = -1
+        self._turn = _Step(self)
+        self._still = 0  # cycles since a flit has moved
+
+    def source(self, tile: int) -> Link:
+        """The link from a tile to its router."""
+        if tile not in self._sources:
+            self._sources[tile] = Link(self.clock)
+        return self._sources[tile]
+
+    def room(self, tile: int, channel: int, now: int) -> bool:
+        """Whether the router takes a flit of its tile on a channel in cycle `now`."""
+        return self._entry(tile, channel).buffer.room(now)
+
+    def enter(self, source: int, target: int, packet: Packet) -> Place:
+        """The packet is the next that `source` sends; returns the place to which its flits go, over `source()`."""
+        lanes = self._path(packet.channel, packet.tiles or (source, target, -1))
+        entry = self._entry(source, packet.channel)
+        entry.packets.append((packet, lanes, 0))
+        return entry.buffer
+
+    def send(
+        self, now: int, source: int, target: int, packet: Packet, injected: Callable[[int], None] | None = None
+    ) -> None:
+        """A packet whose flits are there from cycle `now` on; `injected` is called in the cycle after its last."""
+        place = self.enter(source, target, packet)
+        self.source(source).start(now, OPEN, place, packet.flits, injected or nothing)
+
+    # -- the mesh -----------------------------------------------------------------------------------------------------
+
+    def _entry(self, tile: int, channel: int) -> _Entry:
+        key = tile, channel
+        if key not in self._entries:
+            entry = self._entries[key] = _Entry(self.clock, self.depth, self)
+            entry.buffer.feeder = self.source(tile)
+        return self._entries[key]
+
+    def _path(self, channel: int, tiles: tuple[int, ...]) -> list[_Lane]:
+        """The lanes of a way; without one of its own: (source, target, -1)."""
+        key = channel, *tiles
+        if key not in self._paths:
+            if tiles[-1] < 0:
+                tiles = dimension_ordered(tiles[0], tiles[1], self.routing)
+            self._paths[key] = [self._lane(tile, port, channel) for tile, port in legs_of(tiles)]
+        return self._paths[key]
+
+    def _lane(self, tile: int, port: int, channel: int) -> _Lane:
+        key = tile, port, channel
+        if key not in self._lanes:
+            output = self._outputs.setdefault((tile, port), _Output())
+            if port == TILE:
+                if tile not in self._deliveries:
+                    self._deliveries[tile] = _Delivery(self.channels)
+                sink: _Queue = self._deliveries[tile].order[-1][channel]
+            else:
+                there = tile + STEP[port], BACK[port], channel
+                sink = self._queues.setdefault(there, _Queue(self.depth, BACK[port]))
+            self._lanes[key] = _Lane(channel, output, sink)
+        return self._lanes[key]
+
+    # -- its cycles ---------------------------------------------------------------------------------------------------
+
+    def enters(self, entry: _Entry, now: int) -> None:
+        """A head stands at the front of an entry from cycle `now` on."""
+        entry.waits = False
+        self._sending[entry] = None
+        self._ask(entry)
+        self._wake(now)
+
+    def _wake(self, cycle: int) -> None:
+        if self._due < cycle:
+            self._due = cycle
+            self.clock.put(cycle, self._turn, _FLITS)
+
+    def _ask(self, queue: _Queue) -> None:
+        """The packet whose head is at the front asks for its lane from the next cycle on."""
+        packet, lanes, hop = queue.packets[0]
+        queue.left, queue.fresh = packet.flits, True
+        lane = lanes[hop]
+        if lane.source is None and not lane.asking:
+            lane.output.lanes.append(lane)
+            self._busy[lane.output] = None
+        lane.asking.append(queue)
+
+    def step(self, now: int) -> None:
+        """All that flits do in a cycle: what goes is decided by what is there at its start."""
+        for entry in self._sending:
+            entry.count = entry.buffer.level(now)
+        moving: list[_Lane] = []
+        for output in self._busy:
+            self._choose(output, moving)
+        taken: list[_Inbox] = []
+        empty = [delivery for delivery in self._taking if not _pick(delivery, now, taken)]
+        for delivery in empty:
+            del self._taking[delivery]
+        for lane in moving:
+            self._move(lane)
+        for box in taken:
+            self._take(box, now)
+        if self._sending:
+            self._flow(now)
+        self._still = 0 if moving or taken else self._still + 1
+        if (self._busy or self._taking or self._sending) and not self._stuck(now):
+            self._wake(now + 1)
+
+    def _stuck(self, now: int) -> bool:
+        """Whether nothing will ever move again: every inbox has had its turn, and nothing else is to come."""
+        if self._still <= self.channels or not self.clock.idle:
+            return False
+        return all(box.place.opens(now) == FOREVER for delivery in self._taking for box in delivery.order[-1])
+
+    def _choose(self, output: _Output, moving: list[_Lane]) -> None:
+        """The lane of an output whose flit goes: the next after that of the flit before, of those that can."""
+        best, distance = None, self.channels
+        for lane in output.lanes:
+            source = lane.source or lane.choose()
+            if source.count and lane.sink.count < lane.sink.cap:
+                behind = (lane.channel - output.turn - 1) % self.channels
+                if behind < distance:
+                    best, distance = lane, behind
+        if best is not None:
+            output.turn = best.channel
+            moving.append(best)
+
+    def _move(self, lane: _Lane) -> None:
+        """A flit goes over a lane."""
+        source, sink = lane.source, lane.sink
+        assert source is not None
+        self.hops += 1
+        source.count -= 1
+        sink.count += 1
+        if isinstance(source, _Entry):
+            source.popped = True
+        if source.fresh:
+            source.fresh = False
+            packet, lanes, hop = source.packets[0]
+            sink.packets.append((packet, lanes, hop + 1))
+            if len(sink.packets) == 1:
+                self._arrived(sink)
+        source.left -= 1
+        if source.left:
+            return
+        source.packets.popleft()
+        lane.source = None
+        if not lane.asking:
+            output = lane.output
+            output.lanes.remove(lane)
+            if not output.lanes:
+                del self._busy[output]
+        if isinstance(source, _Entry):
+            source.waits = True
+        elif source.packets:
+            self._ask(source)
+
+    def _arrived(self, queue: _Queue) -> None:
+        """The head of the first packet stands in a queue."""
+        if isinstance(queue, _Inbox):
+            queue.front()
+            self._taking[queue.delivery] = None
+        else:
+            self._ask(queue)
+
+    def _take(self, box: _Inbox, now: int) -> None:
+        """A flit is taken out of an inbox."""
+        packet, delivery = box.packets[0][0], box.delivery
+        box.count -= 1
+        box.todo -= 1
+        if box.fresh:
+            box.fresh = False
+            delivery.held |= packet.exclusive
+        if box.todo:
+            return
+        done = packet.legs[box.leg][2]
+        if done is not None:
+            self.clock.at(now + 1, done)
+        box.leg += 1
+        if box.leg < len(packet.legs):
+            box.todo, box.place, _ = packet.legs[box.leg]
+            return
+        if packet.exclusive:
+            delivery.held = False
+        box.packets.popleft()
+        if box.packets:
+            box.front()
+
+    def _flow(self, now: int) -> None:
+        """Tells the flows into the entries what has gone."""
+        empty: list[_Entry] = []
+        for entry in self._sending:
+            popped, entry.popped = entry.popped, False
+            if popped != entry.buffer.out:
+                entry.buffer.set_out(now, int(popped))
+            if entry.waits:
+                if entry.packets and entry.buffer.level(now + 1):
+                    entry.waits = False
+                    self._ask(entry)
+                elif not popped:
+                    empty.append(entry)
+        for entry in empty:
+            del self._sending[entry]
+
+
+class _Step(Event):
+    """The flits of a plane move."""
+
+    __slots__ = ("_plane",)
+
+    def __init__(self, plane: VcPlane) -> None:
+        self._plane = plane
+
+    def happen(self, now: int) -> None:
+        self._plane.step(now)
+
+
+def _pick(delivery: _Delivery, now: int, taken: list[_Inbox]) -> bool:
+    """Adds the inbox whose turn it is if its flit can go. Returns whether there is, or was, anything to do."""
+    filling, found = None, False
+    for box in delivery.order[delivery.turn]:
+        if box.count and not (box.fresh and delivery.held and box.packets[0][0].exclusive):
+            delivery.turn, found = box.channel, True
+            if box.place.room(now):
+                taken.append(box)
+                filling = box.place if isinstance(box.place, Buffer) else None
+            break
+    if filling is not delivery.filling:
+        if delivery.filling is not None:
+            delivery.filling.set_in(now, 0)
+        if filling is not None:
+            filling.set_in(now, 1)
+        delivery.filling = filling
+        return True
+    return found or any(box.packets for box in delivery.order[-1])

@@ -1,0 +1,243 @@
+"""The meshes with one virtual channel: packets through routers, their buffers and arbiters, to the cycle.
+
+Mirrors `hw/noc/router.py`, and `hw/noc/router.py` with one virtual channel, which behaves as that one does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+
+from meshloom.hw.routes import DIRECTIONS, LOCAL, NEIGHBOURS, OPPOSITE, dimension_ordered
+
+from .clock import Clock, Event
+from .flow import OPEN, Buffer, Link, Place, nothing
+
+#: Ports of a router, in the order in which its arbiters look at the inputs.
+PORTS = (*DIRECTIONS, LOCAL)
+#: The tile's own port, the difference between the addresses of a tile and its neighbour behind each other port, and the
+#: neighbour's port that leads back.
+TILE = PORTS.index(LOCAL)
+STEP = [16 * dy + dx for dx, dy in NEIGHBOURS.values()]
+BACK = [PORTS.index(OPPOSITE[name]) for name in DIRECTIONS]
+
+#: What happens to flits at the receiver: how many, where they go, and what is called in the cycle after the last.
+Leg = tuple[int, Place, Callable[[int], None] | None]
+#: A receiver's say before a packet: called with the cycle, and with what to call in the one in which it takes the head.
+Gate = Callable[[int, Callable[[int], None]], None]
+
+
+class Packet:
+    """A packet on its way; its flits are those of `legs` together.
+
+    `tiles`: those that it visits, from source to destination; None = in dimension order. `channel`: its virtual
+    channel. `exclusive`: while the tile takes it, it takes no other such packet. `born`: cycle from which its head was
+    offered.
+    """
+
+    __slots__ = ("born", "buffers", "channel", "exclusive", "flits", "gate", "legs", "numbers", "ports", "tiles")
+
+    def __init__(self, legs: list[Leg], gate: Gate | None = None, tiles: tuple[int, ...] | None = None) -> None:
+        self.gate, self.tiles = gate, tiles
+        self.channel, self.exclusive, self.born = 0, False, -1
+        self.carry(legs)
+        self.ports: list[_Port] = []
+        self.numbers: list[int] = []  # of the input through which it comes to each router
+        self.buffers: list[_Input] = []
+
+    def carry(self, legs: list[Leg]) -> None:
+        """It consists of these."""
+        self.legs, self.flits = legs, sum(leg[0] for leg in legs)
+
+
+class _Input(Buffer):
+    """The buffer of a router's input; the packet at its front asks for its port."""
+
+    __slots__ = ("asked", "queue")
+
+    def __init__(self, clock: Clock, depth: int) -> None:
+        super().__init__(clock, depth)
+        self.queue: deque[tuple[Packet, int]] = deque()  # packets of which flits are here or to come, and their hop
+        self.asked = False  # the packet at the front has asked for its port
+
+    def arrive(self, now: int) -> None:
+        if self.asked:
+            if self.drainer is not None:
+                self.drainer.evaluate(now)
+        elif self.queue and self.level(now) > 0:
+            self.asked = True
+            packet, hop = self.queue[0]
+            packet.ports[hop].ask(now, packet.numbers[hop], self)
+
+
+class _Port(Link):
+    """An output of a router, and its arbiter."""
+
+    __slots__ = ("_choice", "asking", "leg", "owner", "pending", "source", "to")
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.to: _Input | None = None  # the next router's buffer; None: the tile
+        self.owner = -1  # input that had it last
+        self.source: _Input | None = None  # None: free
+        self.asking: dict[int, _Input] = {}  # by number of the input
+        self.pending = False
+        self.leg = 0
+        self._choice = _Choice(self)
+
+    def ask(self, now: int, number: int, buffer: _Input) -> None:
+        self.asking[number] = buffer
+        self._decide(now)
+
+    def _decide(self, now: int) -> None:
+        """Lets the arbiter decide when all heads that come in this cycle are there."""
+        if self.source is None and not self.pending:
+            self.pending = True
+            self.clock.put(now, self._choice, 1)
+
+    def arbitrate(self, now: int) -> None:
+        self.pending = False
+        asking = self.asking
+        self.owner = following(asking, self.owner)
+        self.source = buffer = asking.pop(self.owner)
+        buffer.drainer = self
+        packet, hop = buffer.queue[0]
+        if self.to is not None:
+            self.to.queue.append((packet, hop + 1))
+            self.start(now, buffer, self.to, packet.flits, self._passed)
+            return
+        self.leg = 0
+        if packet.gate is not None:
+            packet.gate(now, self._carry)
+        else:
+            self._carry(now)
+
+    def _carry(self, now: int) -> None:
+        """The tile takes the next flits of the packet."""
+        buffer = self.source
+        assert buffer is not None
+        flits, place, _ = buffer.queue[0][0].legs[self.leg]
+        if place is not OPEN:  # all runs share that one, and nothing about it ever changes
+            place.feeder = self
+        self.start(now, buffer, place, flits, self._carried)
+
+    def _carried(self, now: int) -> None:
+        buffer = self.source
+        assert buffer is not None
+        legs = buffer.queue[0][0].legs
+        done = legs[self.leg][2]
+        self.leg += 1
+        if self.leg < len(legs):
+            self._carry(now)
+        else:
+            self._passed(now)
+        if done is not None:
+            done(now)
+
+    def _passed(self, now: int) -> None:
+        """The tail went in the cycle before."""
+        buffer = self.source
+        assert buffer is not None
+        self.source = buffer.drainer = None
+        buffer.queue.popleft()
+        buffer.asked = False
+        buffer.arrive(now)
+        if self.asking:
+            self._decide(now)
+
+
+class _Choice(Event):
+    """The arbiter of a port decides."""
+
+    __slots__ = ("_port",)
+
+    def __init__(self, port: _Port) -> None:
+        self._port = port
+
+    def happen(self, now: int) -> None:
+        self._port.arbitrate(now)
+
+
+class Plane:
+    """One mesh with buffers of `depth` flits, and packets in the dimension order `routing` (`ROUTINGS`)."""
+
+    def __init__(self, clock: Clock, depth: int, routing: str = "xy") -> None:
+        self.clock, self.depth, self.routing = clock, depth, routing
+        self._ports: dict[int, _Port] = {}
+        self._inputs: dict[int, _Input] = {}
+        self._paths: dict[tuple[int, ...], tuple[list[_Port], list[int], list[_Input]]] = {}
+        self._sources: dict[int, Link] = {}
+
+    def source(self, tile: int) -> Link:
+        """The link from a tile to its router."""
+        if tile not in self._sources:
+            link = self._sources[tile] = Link(self.clock)
+            self._input(tile, TILE).feeder = link
+        return self._sources[tile]
+
+    def room(self, tile: int, now: int) -> bool:
+        """Whether the router takes a flit of its tile in cycle `now`."""
+        return self._input(tile, TILE).room(now)
+
+    def enter(self, source: int, target: int, packet: Packet) -> Place:
+        """The packet is the next that `source` sends; returns the place to which its flits go, over `source()`."""
+        packet.ports, packet.numbers, packet.buffers = self._path(source, target, packet.tiles)
+        first = packet.buffers[0]
+        first.queue.append((packet, 0))
+        return first
+
+    def send(
+        self, now: int, source: int, target: int, packet: Packet, injected: Callable[[int], None] | None = None
+    ) -> None:
+        """A packet whose flits are there from cycle `now` on; `injected` is called in the cycle after its last."""
+        place = self.enter(source, target, packet)
+        self.source(source).start(now, OPEN, place, packet.flits, injected or nothing)
+
+    def _path(
+        self, source: int, target: int, tiles: tuple[int, ...] | None
+    ) -> tuple[list[_Port], list[int], list[_Input]]:
+        """Ports, input numbers and input buffers of the way between two tiles."""
+        key = tiles or (source, target, -1)  # no route visits a tile -1
+        if (known := self._paths.get(key)) is not None:
+            return known
+        came, ports, numbers, inputs = TILE, [], [], []
+        for here, direction in legs_of(tiles or dimension_ordered(source, target, self.routing)):
+            ports.append(self._port(here, direction))
+            numbers.append(came)
+            inputs.append(self._input(here, came))
+            if direction != TILE:
+                came = BACK[direction]
+        self._paths[key] = found = ports, numbers, inputs
+        return found
+
+    def _input(self, router: int, direction: int) -> _Input:
+        key = router * 8 + direction
+        if key not in self._inputs:
+            self._inputs[key] = _Input(self.clock, self.depth)
+        return self._inputs[key]
+
+    def _port(self, router: int, direction: int) -> _Port:
+        key = router * 8 + direction
+        if key not in self._ports:
+            port = self._ports[key] = _Port(self.clock)
+            if direction != TILE:
+                port.to = self._input(router + STEP[direction], BACK[direction])
+                port.to.feeder = port
+        return self._ports[key]
+
+
+def following(asking: Iterable[int], owner: int) -> int:
+    """The input that an arbiter chooses: the next behind the one that had the output last."""
+    best, distance = -1, len(PORTS)
+    for number in asking:
+        behind = (number - owner - 1) % len(PORTS)
+        if behind < distance:
+            best, distance = number, behind
+    return best
+
+
+def legs_of(tiles: Sequence[int]) -> list[tuple[int, int]]:
+    """(tile, number of the port by which it is left) of each router on a way."""
+    steps = [(here, STEP.index(after - here)) for here, after in pairwise(tiles)]
+    return [*steps, (tiles[-1], TILE)]

@@ -1,0 +1,1 @@
+"""What reproduces the tables of papers and is no scheduler of ours."""

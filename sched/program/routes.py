@@ -1,0 +1,101 @@
+"""Ways of data packets through the mesh: the tiles that they visit, and the virtual channel on which they do.
+
+Packets that go the same way stay in order; packets between the same two tiles on different ways may overtake each
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from meshloom.hw.config import MOST_HOPS, ChipConfig
+from meshloom.hw.routes import TURN_BITS, RouteError, Turn, decode, dimension_ordered, encode
+
+
+class Way(NamedTuple):
+    """`channel`: virtual channel, from 0 on. `tiles`: tile addresses from source to destination, both included."""
+
+    channel: int
+    tiles: tuple[int, ...]
+
+    @property
+    def hops(self) -> int:
+        """Links between routers on the way."""
+        return len(self.tiles) - 1
+
+
+def default_way(chip: ChipConfig, source: int, target: int) -> Way:
+    """The way of packets that no ROUTE sends elsewhere."""
+    return Way(chip.channel_of(target), dimension_ordered(source, target, chip.noc.data_routing))
+
+
+def way_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int] | None = None) -> Way:
+    """The way of the data packets of a MOVE between two tiles of the floorplan, with the body fields of the ROUTE that
+    it follows, if any (missing ones are 0).
+
+    Raises RouteError for a virtual channel or a source route that the chip does not have, and a route that leaves the
+    mesh or ends elsewhere than at `target`.
+    """
+    if route is None:
+        return default_way(chip, source, target)
+    noc, number = chip.noc, route.get("channel", 0)
+    if number > noc.data_vcs:
+        raise RouteError(
+            f"channel = {number} names virtual channel {number - 1}, but {chip.name} has {noc.data_vcs}: use "
+            f"1..{noc.data_vcs}, or 0 for that of the destination"
+        )
+    channel = number - 1 if number else chip.channel_of(target)
+    if not route.get("routed", 0):
+        return Way(channel, dimension_ordered(source, target, noc.data_routing))
+    if not noc.route_hops:
+        raise RouteError(f"{chip.name} has no source routes; set noc.route_hops, or leave the route out")
+    turns = route.get("turns", 0)
+    tiles = decode([turns >> TURN_BITS * at & 3 for at in range(noc.route_hops + 1)], source, chip.width, chip.height)
+    if tiles[-1] != target:
+        raise RouteError(
+            f"its route ends in tile {tiles[-1]:#04x}, not in the destination {target:#04x}; lead it there"
+        )
+    return Way(channel, tiles)
+
+
+def check_route(chip: ChipConfig, source: int, target: int, path: Sequence[int] | None, channel: int | None) -> None:
+    """Whether a transfer between two tiles may go along `path` (None: dimension order) on virtual channel `channel`
+    (None: that of the destination). Raises RouteError with the mend if not."""
+    noc = chip.noc
+    if channel is not None and not 0 <= channel < noc.data_vcs:
+        raise RouteError(
+            f"virtual channel {channel} does not exist: {chip.name} has {noc.data_vcs}, 0..{noc.data_vcs - 1}; use one "
+            "of them, or set noc.data_vcs"
+        )
+    if path is None:
+        return
+    if not noc.route_hops:
+        raise RouteError(f"{chip.name} has no source routes; set noc.route_hops, or leave the route out")
+    encode(path, chip.width, chip.height)
+    if (path[0], path[-1]) != (source, target):
+        raise RouteError(
+            f"the route leads from tile {path[0]:#04x} to {path[-1]:#04x}, the words go from {source:#04x} to "
+            f"{target:#04x}; begin and end it there"
+        )
+    if len(path) - 1 > noc.route_hops:
+        raise RouteError(
+            f"a route of {len(path) - 1} hops is too long: {chip.name} has noc.route_hops = {noc.route_hops}; use a "
+            "shorter one, or more hops"
+        )
+
+
+def route_fields(chip: ChipConfig, path: Sequence[int] | None, channel: int | None) -> dict[str, int]:
+    """Body fields of the ROUTE that sends the next MOVE of its stream along `path` on virtual channel `channel`.
+
+    `path`: tile addresses, None for the dimension order; `channel` None for that of the destination. Entries that the
+    route does not need read EJECT. Raises RouteError for a path that no route describes.
+    """
+    fields = {} if channel is None else {"channel": channel + 1}
+    if path is None:
+        return fields
+    route = encode(path, chip.width, chip.height)
+    if len(route) > MOST_HOPS + 1:
+        raise RouteError(f"a route of {len(path) - 1} hops is too long: an instruction holds {MOST_HOPS}")
+    entries = [*route, *[int(Turn.EJECT)] * (MOST_HOPS + 1 - len(route))]
+    return fields | {"routed": 1, "turns": sum(entry << TURN_BITS * at for at, entry in enumerate(entries))}

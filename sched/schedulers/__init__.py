@@ -1,0 +1,1 @@
+"""Schedulers, a folder each, and the registry by whose names they are found."""

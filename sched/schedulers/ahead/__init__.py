@@ -1,0 +1,1 @@
+"""The scheduler of chips with a controller: another's schedule, timed ahead."""

@@ -1,0 +1,135 @@
+"""Convolutions of a network by out-of-order schedules: each layer has the scratchpad for itself, and the tensors
+between layers lie in DRAM, as in the paper.
+
+Source: Min, Kwon, Egger, "Flexer" (CGO 2023), section 5 (end to end: layer after layer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from meshloom.hw.config import ChipConfig
+
+from ...lowering.predict import predict
+from ...mapping.placement import Allocator
+from ...mapping.problem import DoesNotFit
+from ...workload.graph import Graph
+from ..budget import Budget, labelled
+from ..network.conv import ConvNodes, ConvTask
+from ..network.memory import Memory
+from ..network.scheduler import LAYERWISE, NetworkSchedule, Progress, Sharing, schedule
+from ..network.storage import Between
+from .judge import Decision
+from .layer import Layer
+from .order import Orderer
+from .policy import FASTEST, OURS, PAPER, PAPER_STATIC, Policy
+from .search import Tell
+from .striping import Places
+from .tiles import Tiles
+
+#: Networks whose estimate is so many times the best one's are not played by the timeline model.
+HOPELESS = 1.1
+
+
+class Planner:
+    """Makes the operations of a network's convolutions: the best that any of the policies finds (see `Layer`).
+
+    `policies`: by what decides between their choices; the first of equals is taken.
+    """
+
+    def __init__(
+        self,
+        chip: ChipConfig,
+        policies: Mapping[Policy, Policy],
+        folder: Path | None = None,
+        budget: Budget | None = None,
+        tell: Tell | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.chip, self.policies = chip, policies
+        self.folder, self.budget, self.tell, self.threads = folder, budget, tell, threads
+
+    def emit(self, task: ConvTask, dram: Allocator) -> ConvNodes:
+        """All operations of a convolution. Raises DoesNotFit."""
+        chip, x, y = self.chip, task.x, task.y
+        layer = Layer(task.shape, chip, task.scale, self.folder, self.budget, self.tell, self.threads)
+        assert layer.problem.packed == task.packed, "who packs the input decides how the layer is posed"
+        if layer.problem.flat:
+            x, y = x.flattened(), y.flattened()
+        policy, decision = self.decide(layer)
+        places = Places(Tiles(layer.problem, decision.choice.tiling), chip, dram, x, y)
+        made = layer.emitted(decision.choice, policy, places, task.made)
+        order = Orderer(made.nodes, made.steps, chip).run(decision.ahead).order
+        constants = {"w": places.w.pieces(), "bias": places.bias.pieces()}
+        return ConvNodes([made.nodes[index] for index in order], constants)
+
+    def decide(self, layer: Layer) -> tuple[Policy, Decision]:
+        """The policy whose schedule is shortest, and that schedule. Raises DoesNotFit if none fits."""
+        best: tuple[Policy, Decision] | None = None
+        error: DoesNotFit | None = None
+        for policy, rank in self.policies.items():
+            try:
+                found = layer.decided(policy, rank)
+            except DoesNotFit as short:
+                error = error or short
+                continue
+            if best is None or found.cycles < best[1].cycles:
+                best = policy, found
+        if best is None:
+            assert error is not None
+            raise error
+        return best
+
+
+def planned(
+    name: str, kind: str, options: Mapping[str, str], folder: Path | None, budget: Budget | None, tell: Tell | None
+) -> Callable[[Graph, ChipConfig, Progress | None], NetworkSchedule]:
+    """The policies of a `kind` ("flexer", "static") for networks, under the scheduler's name: layer after layer. Raises
+    PolicyError."""
+    policy = Policy.named(kind, **options)
+
+    def make(graph: Graph, chip: ChipConfig, progress: Progress | None) -> NetworkSchedule:
+        planner = Planner(chip, {policy: policy}, folder, budget, tell)
+        return _called(
+            schedule(graph, chip, progress, sharing=replace(LAYERWISE, planner=planner)), labelled(name, budget)
+        )
+
+    return make
+
+
+def hybrid(
+    graph: Graph,
+    chip: ChipConfig,
+    progress: Progress | None = None,
+    folder: Path | None = None,
+    budget: Budget | None = None,
+    tell: Tell | None = None,
+) -> NetworkSchedule:
+    """The fastest by the timeline model of static nests with the tensors between layers in DRAM or, whole or by planes,
+    in the scratchpad, with max pools fused tightly or not, and of the best schedules of every layer by itself.
+
+    Raises DoesNotFit if a network fits none of these ways.
+    """
+    memory = Memory(folder, chip) if folder else None
+    planner = Planner(chip, {PAPER: PAPER, PAPER_STATIC: PAPER_STATIC, OURS: FASTEST}, folder, budget, tell)
+    ways = [Sharing(between, tight=tight) for between in (Between.WHOLE, Between.PLANES) for tight in (False, True)]
+    ways += [LAYERWISE, replace(LAYERWISE, planner=planner)]
+    made: list[NetworkSchedule] = []
+    error: DoesNotFit | None = None
+    for way in ways:
+        try:
+            made.append(schedule(graph, chip, progress, memory, way))
+        except DoesNotFit as short:
+            error = error or short
+    if not made:
+        assert error is not None
+        raise error
+    made.sort(key=lambda one: one.estimate)
+    worth = [one for one in made if one.estimate <= HOPELESS * made[0].estimate]
+    return _called(min(worth, key=lambda one: predict(one.schedule, chip).cycles), labelled("hybrid", budget))
+
+
+def _called(made: NetworkSchedule, name: str) -> NetworkSchedule:
+    return replace(made, schedule=made.schedule.model_copy(update={"scheduler": name}))

@@ -1,0 +1,77 @@
+"""The schedulers `flexer`, `paper_static` and `hybrid`, by the names that `sched.schedulers.registry` knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from meshloom.hw.config import ChipConfig
+
+from ...ir.schedule import Schedule
+from ...mapping.problem import DoesNotFit
+from ...workload.layers import ConvShape
+from ..budget import Budget, labelled
+from .layer import Layer, Made
+from .policy import FASTEST, OURS, PAPER, PAPER_STATIC, Policy
+from .search import Tell
+
+
+def flexer(
+    shape: ConvShape,
+    chip: ChipConfig,
+    scale: int = 1 << 15,
+    folder: Path | None = None,
+    budget: Budget | None = None,
+    tell: Tell | None = None,
+    **options: object,
+) -> Schedule:
+    """The paper's out-of-order schedule of a layer. `options`: see `Policy.named`. Raises DoesNotFit, PolicyError."""
+    policy = Policy.named("flexer", **options)
+    return Layer(shape, chip, scale, folder, budget, tell).best(policy, "flexer").schedule
+
+
+def paper_static(
+    shape: ConvShape,
+    chip: ChipConfig,
+    scale: int = 1 << 15,
+    folder: Path | None = None,
+    budget: Budget | None = None,
+    tell: Tell | None = None,
+    **options: object,
+) -> Schedule:
+    """The paper's baseline: the best loop nest with fixed regions. Raises DoesNotFit, PolicyError."""
+    policy = Policy.named("static", **options)
+    return Layer(shape, chip, scale, folder, budget, tell).best(policy, "paper_static").schedule
+
+
+def candidates(layer: Layer) -> dict[str, Made]:
+    """What `hybrid` chooses from, by name; what does not fit is left out. Raises DoesNotFit if nothing does."""
+    found: dict[str, Made] = {}
+    error: DoesNotFit | None = None
+    attempts = {
+        "loop_order": layer.loop_order,
+        "paper_static": lambda: layer.best(PAPER_STATIC, "hybrid"),
+        "flexer": lambda: layer.best(PAPER, "hybrid"),
+        "nest": lambda: layer.best(OURS, "hybrid", FASTEST),
+    }
+    for name, attempt in attempts.items():
+        try:
+            found[name] = attempt()
+        except DoesNotFit as short:
+            error = error or short
+    if not found and error is not None:
+        raise error
+    return found
+
+
+def hybrid(
+    shape: ConvShape,
+    chip: ChipConfig,
+    scale: int = 1 << 15,
+    folder: Path | None = None,
+    budget: Budget | None = None,
+    tell: Tell | None = None,
+) -> Schedule:
+    """The fastest of the static orders, the paper's schedule and ours, by the timeline model. Raises DoesNotFit."""
+    layer = Layer(shape, chip, scale, folder, budget, tell)
+    best = min(candidates(layer).values(), key=lambda made: made.cycles)
+    return best.schedule.model_copy(update={"scheduler": labelled("hybrid", budget)})

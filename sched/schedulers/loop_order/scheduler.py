@@ -1,0 +1,192 @@
+"""The `loop_order` scheduler: the best static loop nest there is. The baseline that other schedulers must beat.
+
+Every stationarity x tile sizes x partition over the cores x route of the operands is costed by a closed form. The best
+of every kind are emitted and replayed operation by operation, the best of those are predicted by the timeline model,
+and the leaders then vary how they begin and end. Budgets count operations and not seconds, so that a search finds the
+same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TypeVar
+
+from meshloom.hw.config import ChipConfig
+
+from ...ir.schedule import Prediction, Schedule
+from ...mapping.emit import emit, to_schedule
+from ...mapping.estimate import replay
+from ...mapping.problem import DoesNotFit, pose
+from ...mapping.space import best
+from ...mapping.tiling import Candidate
+from ...workload.layers import ConvShape
+
+#: Candidates of the closed form that are looked at more closely, at most.
+POOL = 1000
+#: Operations that a search may emit and replay in all, and those that it may have predicted by the model.
+REPLAY_BUDGET, MODEL_BUDGET = 30000, 6000
+#: The least that a candidate counts, however small it is.
+LEAST = 60
+#: Candidates whose replay is worse than the best by this factor are not worth a prediction.
+HOPELESS = 1.15
+#: Switches of a candidate that are tried in all combinations on the leaders (a strip is never tight).
+VARIANTS = tuple(
+    dict(zip(("ramp_rows", "ramp_k", "tail_rows", "late", "strip", "tight"), (*values, *inputs), strict=True))
+    for inputs in ((False, False), (True, False), (False, True))
+    for values in product((False, True), repeat=4)
+)
+
+#: Predictions from which it learns at a time.
+AT_ONCE = 1
+
+Predict = Callable[[Schedule, ChipConfig], Prediction]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A candidate, the closed form's cycles, the replay's, and the model's with the schedule (if it was asked)."""
+
+    candidate: Candidate
+    closed_form: float
+    replayed: int
+    operations: int
+    schedule: Schedule | None = None
+
+    @property
+    def cycles(self) -> int:
+        """The best knowledge there is of its cycles."""
+        predicted = self.schedule.predicted if self.schedule else None
+        return predicted.cycles if predicted else self.replayed
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found: candidates that were predicted, then those only replayed, best first; sizes of the space."""
+
+    ranked: tuple[Ranked, ...]
+    space: int
+    replays: int
+    predictions: int
+
+
+class _Searcher:
+    """One search: what has been judged already, and what is left of the budgets."""
+
+    def __init__(self, shape: ConvShape, chip: ChipConfig, scale: int, predict: Predict | None, effort: float) -> None:
+        self.shape, self.chip, self.scale, self.predict = shape, chip, scale, predict
+        self.replayed: dict[Candidate, Ranked | None] = {}
+        self.predicted: dict[Candidate, Ranked] = {}
+        self.error: DoesNotFit | None = None
+        self.replay_budget, self.model_budget = REPLAY_BUDGET * effort, MODEL_BUDGET * effort
+        self.replay_left, self.model_left = self.replay_budget, self.model_budget
+
+    def replay(self, candidate: Candidate, closed_form: float) -> Ranked | None:
+        """Judges a candidate by replay; None if a tile of it does not fit after all."""
+        if candidate not in self.replayed:
+            try:
+                nodes = emit(self.shape, self.chip, candidate).nodes
+            except DoesNotFit as error:
+                self.error, self.replayed[candidate] = error, None
+                return None
+            self.replay_left -= max(len(nodes), LEAST)
+            self.replayed[candidate] = Ranked(candidate, closed_form, replay(nodes, self.chip), len(nodes))
+        return self.replayed[candidate]
+
+    def model(self, ranked: Ranked) -> None:
+        """Has a candidate predicted by the model."""
+        if self.predict is None or ranked.candidate in self.predicted:
+            return
+        made = to_schedule(emit(self.shape, self.chip, ranked.candidate, self.scale), self.shape, self.chip)
+        made = made.model_copy(update={"predicted": self.predict(made, self.chip)})
+        self.model_left -= max(ranked.operations, LEAST)
+        self.predicted[ranked.candidate] = replace(ranked, schedule=made)
+
+    def run(self) -> Search:
+        problem = pose(self.shape, self.chip)
+        pool, space = best(problem, self.chip, POOL, self.shape.name)
+        for found in _turns(pool, lambda entry: (*_kind(entry.candidate), entry.candidate.order)):
+            if self.replay_left < self.replay_budget / 2 and self._leaders():
+                break
+            self.replay(replace(found.candidate, ramp_k=True), found.cycles)
+        if not self._leaders():
+            raise self.error or DoesNotFit(f"layer {self.shape.name}: nothing of {space} candidates could be emitted")
+        self._predict_best(self.model_budget / 2)
+        # The leaders' ways to begin and end.
+        for leader in self._ranked():
+            for variant in VARIANTS:
+                if self.replay_left > 0:
+                    self.replay(replace(leader.candidate, **variant), leader.closed_form)
+        self._predict_best(0)
+        replays = sum(ranked is not None for ranked in self.replayed.values())
+        return Search(tuple(self._ranked()), space, replays, len(self.predicted))
+
+    def _leaders(self) -> list[Ranked]:
+        return sorted((ranked for ranked in self.replayed.values() if ranked), key=lambda ranked: ranked.replayed)
+
+    def _predict_best(self, leave: float) -> None:
+        """Predicts the most promising replays until only `leave` of the budget is left."""
+        while self.predict:
+            # A replay errs alike for candidates of a kind; a kind that has not been predicted yet is believed.
+            trust: dict[Hashable, float] = {}
+            for ranked in self.predicted.values():
+                kind = _kind(ranked.candidate)
+                trust[kind] = min(trust.get(kind, 9.0), ranked.cycles / ranked.replayed)
+            leaders = [ranked for ranked in self._leaders() if ranked.candidate not in self.predicted]
+            limit = HOPELESS * self._leaders()[0].replayed
+            hopeful = [ranked for ranked in leaders if ranked.replayed <= limit or not self.predicted]
+            if not hopeful:
+                return
+            score = {ranked.candidate: ranked.replayed * trust.get(_kind(ranked.candidate), 1.0) for ranked in hopeful}
+            for ranked in sorted(hopeful, key=lambda ranked: score[ranked.candidate])[:AT_ONCE]:
+                if self.model_left - ranked.operations < leave and self.predicted:
+                    return
+                self.model(ranked)
+
+    def _ranked(self) -> list[Ranked]:
+        done = sorted(self.predicted.values(), key=lambda ranked: ranked.cycles)
+        return done + [ranked for ranked in self._leaders() if ranked.candidate not in self.predicted]
+
+
+def _kind(candidate: Candidate) -> tuple[Hashable, ...]:
+    return candidate.parts_m, candidate.parts_n, candidate.x_spm, candidate.w_spm, candidate.strip
+
+
+def _turns(entries: Iterable[_T], kind: Callable[[_T], Hashable]) -> Iterator[_T]:
+    """The first of each kind, then the second of each, and so on."""
+    groups: dict[Hashable, list[_T]] = {}
+    for entry in entries:
+        groups.setdefault(kind(entry), []).append(entry)
+    for turn in range(max((len(group) for group in groups.values()), default=0)):
+        yield from (group[turn] for group in groups.values() if turn < len(group))
+
+
+def timeline(schedule: Schedule, chip: ChipConfig) -> Prediction:
+    """The timeline model's prediction."""
+    from ...lowering.predict import predict
+
+    return predict(schedule, chip)
+
+
+def search(
+    shape: ConvShape, chip: ChipConfig, scale: int = 1 << 15, predict: Predict | None = timeline, effort: float = 1.0
+) -> Search:
+    """The best candidates of a layer. `predict`: the model that decides (None: the replay does). `effort`: share of the
+    budgets to spend.
+
+    Deterministic. Raises DoesNotFit, naming the memory and by how much it is too small, when no tiling fits the chip.
+    """
+    return _Searcher(shape, chip, scale, predict, effort).run()
+
+
+def schedule(
+    shape: ConvShape, chip: ChipConfig, scale: int = 1 << 15, predict: Predict | None = timeline, effort: float = 1.0
+) -> Schedule:
+    """The best static schedule of a layer on a chip, with the cycles that `predict` (see `search`) expects.
+
+    `scale`: the multiplier m of the requantisation. Raises DoesNotFit.
+    """
+    leader = search(shape, chip, scale, predict, effort).ranked[0]
+    return leader.schedule or to_schedule(emit(shape, chip, leader.candidate, scale), shape, chip)

@@ -1,0 +1,163 @@
+"""A convolution of a network: the loop nests of `loop_order`, on tensors that have their place already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from meshloom.hw.config import ChipConfig
+
+from ...ir.schedule import Piece
+from ...mapping.core import Behind, Core
+from ...mapping.emit import merge
+from ...mapping.estimate import replay
+from ...mapping.nodes import Node
+from ...mapping.placement import Allocator, Dram, Stored
+from ...mapping.plan import plan
+from ...mapping.problem import DoesNotFit, Problem, pose
+from ...mapping.space import best
+from ...mapping.staging import Staging
+from ...mapping.tensors import Tensors, ramp_edges
+from ...mapping.tiling import Candidate, Part, parts
+from ...workload.layers import ConvShape
+from .storage import kind_of, staging_words
+
+#: Candidates of the closed form, and how many of them are replayed.
+POOL, REPLAYS = 400, 10
+#: Operations that the replays of one layer may have in all.
+REPLAYED = 12000
+
+
+@dataclass(frozen=True)
+class ConvTask:
+    """A convolution with the places of what it reads and writes. `r`: the other operand of an addition behind it.
+
+    `shape` has the channels that lie in words (lanes without a channel count). `packed`: the host has packed `x`.
+    """
+
+    shape: ConvShape
+    x: Stored
+    y: Stored
+    r: Stored | None
+    packed: bool
+    made: str
+    behind: Behind | None
+    scale: int
+
+
+class _NetworkTensors(Tensors):
+    """Tensors of which only weights and biases have to be placed."""
+
+    def __init__(
+        self, task: ConvTask, problem: Problem, chip: ChipConfig, candidate: Candidate, work: list[Part],
+        ramp: list[int], dram: Allocator,
+    ) -> None:  # fmt: skip
+        self._share(problem, chip, candidate, work)
+        self.made = task.made
+        flat = problem.flat
+        self.y = task.y.flattened() if flat else task.y
+        self._stored = {"x": task.x.flattened() if flat else task.x}
+        if task.r is not None:
+            self._stored["r"] = task.r.flattened() if flat else task.r
+        self._place_constants(dram, candidate, work, ramp)
+
+    def constants(self) -> dict[str, tuple[Piece, ...]]:
+        """Where weights ("w") and biases ("bias") lie."""
+        return {name: self._stored[name].pieces() for name in ("w", "bias")}
+
+
+@dataclass
+class ConvNodes:
+    """The operations of a convolution, in order, and where its constants lie."""
+
+    nodes: list[Node]
+    constants: dict[str, tuple[Piece, ...]]
+
+
+class Planner(Protocol):
+    """Another source of a network's convolutions: without anything behind them, all tensors in DRAM, and the
+    scratchpad theirs alone."""
+
+    def emit(self, task: ConvTask, dram: Allocator) -> ConvNodes:
+        """All operations of a convolution, in order. Raises DoesNotFit."""
+        ...
+
+
+def problem_of(task: ConvTask, chip: ChipConfig) -> Problem:
+    """The layer as the array sees it."""
+    return pose(task.shape, chip, packed=task.packed, flatten=not (task.behind and task.behind.pooling))
+
+
+def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator, parity: int = 0) -> ConvNodes:
+    """All operations of a candidate. `parity`: which half of the staging area it uses. Raises DoesNotFit."""
+    problem = problem_of(task, chip)
+    pooling = task.behind.pooling if task.behind else None
+    work = parts(problem, chip, candidate, pooling)
+    residual = task.r is not None
+    plans = [plan(problem, chip, candidate, p, frugal=True, residual=residual, pooling=pooling) for p in work]
+    pieces = plans[0].pieces if len(plans[0].pieces) > 1 else []
+    tensors = _NetworkTensors(task, problem, chip, candidate, work, ramp_edges(problem, pieces), dram)
+    fixed = {"scale": task.scale, "relu": int(task.shape.relu), "clamp": task.shape.clamp}
+    cores = [Core(tensors, one, candidate, fixed, task.behind) for one in plans]
+    half = staging_words(chip) // 2
+    staging = Staging(_staging_chip(chip), tensors, [p for c in cores for p in c.pulls()], parity * half)
+    for core in cores:
+        core.emit(staging)
+    return ConvNodes(merge(cores, staging), tensors.constants())
+
+
+def _staging_chip(chip: ChipConfig) -> ChipConfig:
+    """The chip with the scratchpad that a layer may stage weights in."""
+    return chip.model_copy(update={"spm_words": staging_words(chip) // 2})
+
+
+def choose(task: ConvTask, chip: ChipConfig) -> Candidate:
+    """The candidate with the shortest replay. Raises DoesNotFit when nothing fits the chip."""
+    problem = problem_of(task, chip)
+    pooling = task.behind.pooling if task.behind else None
+    lie = kind_of(task.x, chip), kind_of(task.y, chip)
+    pool, space = best(problem, _staging_chip(chip), POOL, task.shape.name, lie)
+    leader: tuple[int, Candidate] | None = None
+    error: DoesNotFit | None = None
+    kinds: dict[tuple, int] = {}
+    seen: set[Candidate] = set()
+    tried = operations = 0
+    # Staging inputs helps a layer by itself, but in a network the scratchpad's movers have enough to do.
+    ordered = sorted((found.candidate for found in pool), key=lambda candidate: candidate.x_spm)
+    # If nothing staged fits what a network leaves of the scratchpad, nothing is staged.
+    for index, candidate in enumerate([*ordered, *(replace(c, x_spm=False, w_spm=False) for c in ordered)]):
+        if leader and (candidate.x_spm or index >= len(ordered)):
+            break
+        if pooling and candidate.tile_columns < problem.out_w:
+            continue
+        if pooling:
+            candidate = _tall(replace(candidate, tile_n=1, order="input"), problem, chip)
+        kind = candidate.parts_m, candidate.parts_n, candidate.x_spm, candidate.w_spm, candidate.order
+        if kinds.get(kind, 0) >= 2 or tried >= REPLAYS or operations > REPLAYED:
+            continue
+        kinds[kind] = kinds.get(kind, 0) + 1
+        for variant in (candidate, replace(candidate, ramp_k=True)) if tried < 2 else (candidate,):
+            if variant in seen:
+                continue
+            seen.add(variant)
+            try:
+                nodes = emit(task, chip, variant, Dram(chip)).nodes
+            except DoesNotFit as short:
+                error = short
+                continue
+            tried += 1
+            operations += len(nodes)
+            cycles = replay(nodes, chip)
+            if leader is None or cycles < leader[0]:
+                leader = cycles, variant
+    if leader is None:
+        raise DoesNotFit(f"layer {task.shape.name}: {error or f'none of {space} candidates could be emitted'}")
+    return leader[1]
+
+
+def _tall(candidate: Candidate, problem: Problem, chip: ChipConfig) -> Candidate:
+    """The candidate with tiles as tall as two of them fit: what tiles before a pool share, both compute."""
+    core, wide = chip.core, min(candidate.tile_k, problem.k_blocks) * problem.in_w
+    rows = core.out_words // (2 * problem.out_w * min(candidate.tile_n, problem.n_blocks))
+    reach = (problem.kernel_h - 1) * problem.dilation + 1
+    return replace(candidate, tile_rows=max(1, min(rows, (core.a_words // (2 * wide) - reach) // problem.stride_h + 1)))

@@ -1,0 +1,51 @@
+"""What bounds each layer of a schedule at best, whatever the order of its operations: its busiest resource."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.isa import VectorOp
+from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_words
+
+from ...ir.schedule import Gemm, Move, Vec
+from ...mapping.estimate import dram_word_cycles
+from .scheduler import NetworkSchedule, layer_of
+
+#: Resources, the first of equals counts: arrays, vector units, DRAM channels, ports of tiles into and out of the mesh.
+RESOURCES = ("compute", "vector", "dram", "network")
+
+
+def busy(made: NetworkSchedule, chip: ChipConfig) -> dict[str, dict[str, float]]:
+    """For each layer, the cycles for which its operations keep the busiest of each kind of resource."""
+    loads: defaultdict[tuple[str, str], defaultdict[tuple[int, bool], float]]
+    loads = defaultdict(lambda: defaultdict(float))
+
+    def add(layer: str, resource: str, tile: int, cycles: float, inwards: bool = False) -> None:
+        loads[layer, resource][tile, inwards] += cycles
+
+    rate, drams = dram_word_cycles(chip), set(chip.drams)
+    for op in made.schedule.operations:
+        layer = layer_of(op.label)
+        match op:
+            case Gemm():
+                shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
+                add(layer, "compute", op.core, gemm_occupancy(chip, shape))
+            case Vec():
+                shape = VecShape(VectorOp(op["op"]), op["pixels"], op["blocks"], op["kernel_h"], op["kernel_w"])
+                add(layer, "vector", op.core, vec_words(chip, shape))
+            case Move():
+                flits = op.words * (1 + 1 / PACKET_WORDS)
+                add(layer, "network", op.src.tile, flits)
+                add(layer, "network", op.dst.tile, flits, inwards=True)
+                for tile in {op.src.tile, op.dst.tile} & drams:
+                    add(layer, "dram", tile, op.words * rate)
+    found: dict[str, dict[str, float]] = {}
+    for (layer, resource), tiles in loads.items():
+        found.setdefault(layer, dict.fromkeys(RESOURCES, 0.0))[resource] = max(tiles.values())
+    return found
+
+
+def limits(made: NetworkSchedule, chip: ChipConfig) -> dict[str, str]:
+    """The name of each layer's bounding resource."""
+    return {layer: max(RESOURCES, key=cycles.__getitem__) for layer, cycles in busy(made, chip).items()}

@@ -1,0 +1,336 @@
+"""Schedules a whole network: places tensors, plans every layer, lets them overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+
+from ...ir.schedule import Piece, Schedule, Tensor
+from ...mapping.core import Behind
+from ...mapping.interleave import Interleaver
+from ...mapping.nodes import Node
+from ...mapping.placement import Dram, Stored
+from ...mapping.problem import DoesNotFit, pose
+from ...mapping.tiling import Candidate, Pooling
+from ...workload.graph import Graph, Value
+from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
+from . import conv, vector
+from .memory import Memory
+from .shift import Shifter
+from .stages import Lanes, Stage, Stages, cut, spread
+from .storage import Between, homes, place
+
+NAME = "network"
+#: Cycles of computing by which operands are fetched ahead of their use: the best of these is taken.
+HORIZONS = (1500, 4000, 12000)
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkSchedule:
+    """A schedule of a network, the arrays of its constants, and what is needed to feed it and to read its results.
+
+    `lanes`: channel of each lane of every tensor (see `stages`). `copies`: tensors of the schedule that hold a network
+    input, by name, with the name of the input; `packed` ones have the true channels, others a channel for each lane.
+    `estimate`: cycles that list scheduling foresees.
+    """
+
+    graph: Graph
+    schedule: Schedule
+    constants: dict[str, NDArray[Any]]
+    lanes: dict[str, Lanes]
+    copies: dict[str, tuple[str, bool]]
+    spilled: tuple[str, ...]
+    estimate: int = 0
+
+    def arrays(self, inputs: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[Any]]:
+        """All arrays that the host writes, by schedule tensor, for network inputs int8 [1, C, H, W]."""
+        found = dict(self.constants)
+        for name, (source, packed) in self.copies.items():
+            array = inputs[source]
+            found[name] = array if packed else spread(array, self.lanes[source])
+        return found
+
+    def output(self, name: str, array: NDArray[np.int8]) -> NDArray[np.int8]:
+        """A result int8 [1, C, H, W] from what the schedule's output tensor holds (a channel for each lane)."""
+        lanes = self.lanes[name]
+        found = np.empty((1, int(lanes.max()) + 1, *array.shape[2:]), np.int8)
+        found[:, lanes[lanes >= 0]] = array[:, lanes >= 0]
+        return found
+
+
+def layer_of(label: str) -> str:
+    """The layer that an operation of a network belongs to."""
+    return label.rpartition(": ")[0]
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What the layers of a network have in common.
+
+    `between`: where tensors lie; `fused`: whether additions and max pools go with the convolution before them, max
+    pools even if rows are computed twice for it (`tight`); `planner`: who makes the convolutions instead of the loop
+    nests, with all tensors in DRAM and nothing fused.
+    """
+
+    between: Between = Between.WHOLE
+    fused: bool = True
+    tight: bool = False
+    planner: conv.Planner | None = None
+
+
+#: Each layer by itself: tensors between layers in DRAM, nothing fused.
+LAYERWISE = Sharing(Between.DRAM, fused=False)
+
+
+class _Apart(Exception):
+    """A convolution that fits the cores only without the addition or max pool that would be fused."""
+
+
+class _Builder:
+    def __init__(
+        self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: Memory | None, apart: Collection[str],
+        sharing: Sharing,
+    ) -> None:  # fmt: skip
+        self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
+        self.sharing, self.planner = sharing, sharing.planner
+        self.cut: Stages = cut(graph, chip, apart, sharing.tight)
+        self.dram = Dram(chip)
+        self.tensors: list[Tensor] = []
+        self.constants: dict[str, NDArray[Any]] = {}
+        self.copies: dict[str, tuple[str, bool]] = {}
+        self.inputs: dict[str, Stored] = {}
+        self.choices: dict[tuple, Candidate] = {}
+        self.by_rows: set[str] = set()  # tensors that cores make row by row, each its share of rows
+
+    def build(self) -> NetworkSchedule:
+        self._check_size()
+        self.stored, spilled = place(self.cut, self.chip, self.dram, self.sharing.between)
+        nodes: list[Node] = []
+        shifter = Shifter(self.chip)
+        for index, stage in enumerate(self.cut.stages):
+            if self.progress:
+                self.progress(stage.layer.output, index, len(self.cut.stages))
+            made = self._stage(stage, index)
+            for node in made:
+                node.label = f"{stage.layer.output}: {node.label}"
+            shifter.shift(made)
+            nodes += made
+        for name in dict.fromkeys(self.graph.outputs):
+            self._output(name)
+        if self.progress:
+            self.progress("overlapping layers", len(self.cut.stages), len(self.cut.stages))
+        ways = Interleaver(nodes, self.chip)
+        best = min((ways.run(horizon) for horizon in HORIZONS), key=lambda found: found.cycles)
+        schedule = Schedule(
+            chip=self.chip.name,
+            chip_digest=self.chip.digest,
+            workload=self.graph.name,
+            scheduler=NAME,
+            operations=tuple(nodes[index].operation() for index in best.order),
+            tensors=tuple(self.tensors),
+        )
+        return NetworkSchedule(
+            self.graph, schedule, self.constants, self.cut.lanes, self.copies, tuple(sorted(spilled)), best.cycles
+        )
+
+    def _check_size(self) -> None:
+        chip = self.chip
+        weights = sum(layer.w.size for layer in self.graph.layers if layer.w is not None)
+        room = len(chip.drams) * chip.dram.words * chip.lanes
+        if weights > room:
+            words = -(-weights // (chip.lanes * len(chip.drams)))
+            raise DoesNotFit(
+                f"network {self.graph.name} is too big for chip {chip.name}: its weights take {weights / 2**20:.1f} "
+                f"MiB, the DRAM has {room / 2**20:.1f} MiB; give the chip's [dram] at least words = {words}"
+            )
+
+    # -- tensors ----------------------------------------------------------------------------------------------------
+
+    def _whole(self, name: str) -> Stored:
+        """Where a tensor lies, be it part of another."""
+        if name in self.inputs:
+            return self.inputs[name]
+        root, first = self.cut.roots[name]
+        if root not in self.stored:
+            return self._plain_input(self.cut.values[name])
+        planes = sum(self.cut.members[name])
+        stored = self.stored[root]
+        return stored if planes == stored.planes else stored.part(first, planes)
+
+    def _plain_input(self, value: Value) -> Stored:
+        planes = len(self.cut.lanes[value.name]) // self.chip.lanes
+        cuts, home = homes([planes], value.height, self.chip.drams)
+        stored = self.inputs[value.name] = Stored(self.dram, planes, value.height, value.width, cuts, home)
+        layout = self._activation(value)
+        self.tensors.append(Tensor(name=value.name, role="input", layout=layout, pieces=stored.pieces()))
+        self.copies[value.name] = value.name, False
+        return stored
+
+    def _activation(self, value: Value) -> ActivationLayout:
+        """Layout of a tensor that has a channel for each lane."""
+        lanes = self.chip.lanes
+        channels = len(self.cut.lanes[value.name])
+        return ActivationLayout(batch=1, channels=channels, height=value.height, width=value.width, block=lanes)
+
+    def _packed_input(self, stage: Stage, value: Value) -> Stored:
+        window = stage.layer.window
+        layout = ActivationLayout(
+            batch=1, channels=value.channels, height=value.height, width=value.width, block=self.chip.lanes,
+            packed_kw=PackedWindow(window.kernel_w, window.stride_w, window.pad_left, window.pad_right),
+        )  # fmt: skip
+        cuts, home = homes([layout.blocks], value.height, self.chip.drams)
+        stored = Stored(self.dram, layout.blocks, value.height, layout.columns, cuts, home)
+        name = f"{value.name}@{stage.layer.output}"
+        self.tensors.append(Tensor(name=name, role="input", layout=layout, pieces=stored.pieces()))
+        self.copies[name] = value.name, True
+        return stored
+
+    def _constant(self, name: str, layout: Layout, pieces: tuple[Piece, ...], array: NDArray[Any]) -> None:
+        self.tensors.append(Tensor(name=name, role="constant", layout=layout, pieces=pieces))
+        self.constants[name] = array
+
+    def _output(self, name: str) -> None:
+        pieces = self._whole(name).pieces()
+        layout = self._activation(self.cut.values[name])
+        self.tensors.append(Tensor(name=name, role="output", layout=layout, pieces=pieces))
+
+    # -- stages -----------------------------------------------------------------------------------------------------
+
+    def _stage(self, stage: Stage, index: int) -> list[Node]:
+        return self._conv(stage, index) if stage.layer.kind == "conv" else self._vector(stage)
+
+    def _conv(self, stage: Stage, index: int) -> list[Node]:
+        layer, chip = stage.layer, self.chip
+        value = self.cut.values[stage.x]
+        shape = self.graph.conv_shape(layer)
+        packed = stage.x in {v.name for v in self.graph.inputs} and pose(shape, chip).packed
+        if not packed:
+            shape = replace(shape, in_channels=len(self.cut.lanes[stage.x]))
+        task = conv.ConvTask(
+            shape=shape,
+            x=self._packed_input(stage, value) if packed else self._whole(stage.x),
+            y=self._whole(stage.y),
+            r=self._whole(stage.r) if stage.r else None,
+            packed=packed,
+            made=layer.output,
+            behind=self._behind(stage),
+            scale=layer.scale,
+        )
+        made = self._nests(task, stage, index) if self.planner is None else self.planner.emit(task, self.dram)
+        assert layer.w is not None
+        assert layer.bias is not None
+        layout = WeightLayout(
+            out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
+            kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
+        )  # fmt: skip
+        w = layer.w if packed else spread(layer.w, self.cut.lanes[stage.x])
+        self._constant(f"{layer.output}/w", layout, made.constants["w"], w)
+        bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
+        self._constant(f"{layer.output}/bias", bias, made.constants["bias"], layer.bias)
+        return made.nodes
+
+    def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
+        """The loop nests of a convolution."""
+        key = (
+            replace(task.shape, name=""), task.packed, task.behind and task.behind.pooling, stage.behind is None,
+            *(tuple(sorted(s.homes)) if s else () for s in (task.x, task.y, task.r)),
+        )  # fmt: skip
+        if key not in self.choices:
+            self.choices[key] = self._choose(key, task)
+        if self.choices[key].parts_m > 1:
+            self.by_rows.add(stage.y)
+        return conv.emit(task, self.chip, self.choices[key], self.dram, index % 2)
+
+    def _choose(self, key: tuple, task: conv.ConvTask) -> Candidate:
+        """The candidate that was found before for the same task, or a new search."""
+        found = self.memory.get(key) if self.memory else None
+        if found is None:
+            try:
+                found = conv.choose(task, self.chip)
+            except DoesNotFit as error:
+                if task.behind:
+                    raise _Apart(task.made) from error
+                raise
+            if self.memory:
+                self.memory.put(key, found)
+        return found
+
+    def _behind(self, stage: Stage) -> Behind | None:
+        """The addition or max pool behind a convolution."""
+        layer = stage.behind
+        if layer is None:
+            return None
+        pooling = None
+        if layer.kind == "max_pool":
+            vector.check_window(layer)
+            w, y = layer.window, self.cut.values[layer.output]
+            pooling = Pooling(
+                (w.kernel_h, w.kernel_w), (w.stride_h, w.stride_w), (w.pad_top, w.pad_left), y.height, y.width
+            )
+        return Behind(layer.output, {"relu": int(layer.relu), "clamp": layer.clamp}, pooling)
+
+    def _by_rows(self, name: str) -> bool:
+        """Whether a tensor, or what it is put together from, is made by cores that share out its rows."""
+        parts = [part for part, (root, _) in self.cut.roots.items() if root == name]
+        return any(part in self.by_rows for part in parts)
+
+    def _vector(self, stage: Stage) -> list[Node]:
+        layer = stage.layer
+        task = vector.VectorTask(
+            layer=layer,
+            x=self._whole(stage.x),
+            y=self._whole(stage.y),
+            r=self._whole(layer.inputs[1]) if layer.kind == "add" else None,
+            made=layer.output if layer.output in self.graph.values else "",
+            rows_first=self._by_rows(stage.x),
+        )
+        if task.rows_first:
+            self.by_rows.add(stage.y)
+        made = vector.emit(task, self.chip, self.dram)
+        if layer.kind == "depthwise":
+            assert layer.w is not None
+            assert layer.bias is not None
+            lanes = self.cut.lanes[stage.x]
+            w = spread(layer.w.transpose(1, 0, 2, 3), lanes)[0]
+            bias = np.zeros(len(lanes), np.int32)
+            bias[lanes >= 0] = layer.bias[lanes[lanes >= 0]]
+            window = layer.window
+            layout = DepthwiseLayout(
+                channels=len(lanes), kernel_h=window.kernel_h, kernel_w=window.kernel_w, block=self.chip.lanes
+            )
+            self._constant(f"{layer.output}/w", layout, made.constants["w"], w)
+            layout = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes)
+            self._constant(f"{layer.output}/bias", layout, made.constants["bias"], bias)
+        return made.nodes
+
+
+def schedule(
+    graph: Graph,
+    chip: ChipConfig,
+    progress: Progress | None = None,
+    memory: Memory | None = None,
+    sharing: Sharing | None = None,
+) -> NetworkSchedule:
+    """The schedule of a network for one picture.
+
+    `progress` is told layer, its number and how many there are; `memory` keeps what searches find; `sharing`: what
+    layers have in common (None: whole tensors in the scratchpad). Raises DoesNotFit if a layer fits no tiling or the
+    network does not fit the chip's DRAM, WorkloadError for what the chip cannot do.
+    """
+    sharing = sharing or Sharing()
+    apart: set[str] = set()
+    if not sharing.fused:
+        apart = {layer.output for layer in graph.layers if layer.kind == "conv"}
+    while True:
+        try:
+            return _Builder(graph, chip, progress, memory, apart, sharing).build()
+        except _Apart as found:
+            apart.add(str(found))

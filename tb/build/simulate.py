@@ -1,0 +1,55 @@
+"""Entry point of a simulator process: `python -m meshloom.tb.build.simulate SIMULATOR BUILD RUN [waves]`.
+
+A process of its own, so that what the simulator prints goes to `sim.log` of the run and a crash takes nobody along. It
+leads a session of its own and ends, with the simulator below it, when its standard input is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+
+def _end_with_input() -> None:
+    """Watches standard input; the simulator gets an empty one in its place."""
+    watched = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+    def watch() -> None:
+        while os.read(watched, 1):
+            pass
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(simulator: str, build: str, folder: str, *options: str) -> None:
+    from cocotb_tools.runner import get_runner
+
+    _end_with_input()
+    run = Path(folder)
+    runner = get_runner(simulator)
+    waves = "waves" in options
+    with (run / "sim.log").open("wb") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        runner.test(
+            test_module="meshloom.tb.build.cosim",
+            hdl_toplevel="bench",
+            hdl_toplevel_lang="verilog",
+            build_dir=Path(build) / "model",
+            test_dir=run,
+            results_xml=str(run / "results.xml"),
+            plusargs=[f"+jobs={run / 'jobs.json'}"],
+            test_args=["--trace-file", str(run / "waves.fst")] if waves and simulator == "verilator" else [],
+            waves=waves,
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Runs against the golden model and the timeline: bytes, records, causes."""

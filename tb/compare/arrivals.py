@@ -1,0 +1,46 @@
+"""Planned against measured arrivals of an ahead-of-time program: the bound is 0 cycles."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from meshloom.hw.config import ChipConfig, tile_position
+from meshloom.hw.isa import Opcode, Unit
+from meshloom.sched.program.program import Program
+
+from ..devices.simulated import Run
+
+
+class Arrivals(TypedDict, total=False):
+    """Fields of a result row."""
+
+    planned_arrivals: int
+    arrival_mismatches: int
+    first_arrival_mismatch: str
+
+
+def arrivals(program: Program, run: Run, chip: ChipConfig) -> Arrivals:
+    """How many MOVEs of a program were to arrive when, and how many did not; empty if it is not timed ahead.
+
+    What is planned follows from the program's own bytes (`sched.lowering.timed.prove`), what is measured from the
+    records that the receiving tiles leave. A MOVE of which there is no record has not arrived when it was to.
+    """
+    if not program.ahead or run.fault is not None:
+        return {}
+    from meshloom.sched.lowering.timed.prove import arrivals as plan
+
+    measured: dict[int, int] = {}
+    for record in run.records:
+        if record.unit is Unit.NONE and record.opcode is Opcode.MOVE:
+            measured[record.tag] = max(record.end, measured.get(record.tag, 0))
+    planned = plan(program, chip)
+    wrong = [(cycle, tag) for tag, cycle in planned.items() if measured.get(tag) != cycle]
+    first = ""
+    if wrong:
+        cycle, tag = min(wrong)
+        found = f"in cycle {measured[tag]}" if tag in measured else "never"
+        first = f"the MOVE with tag {tag} was to land by cycle {cycle}, and did so {found}"
+        if chip.dtt is not None:
+            x, y = tile_position(chip.dtt)
+            first += f" (its order: controller at ({x},{y}))"
+    return {"planned_arrivals": len(planned), "arrival_mismatches": len(wrong), "first_arrival_mismatch": first}

@@ -1,0 +1,202 @@
+"""How long a MOVE takes on a chip that does nothing else: the least that it can take, flit by flit.
+
+The recurrences follow the docstrings of `hw/memory/mover.py` (when heads and words are offered), `hw/noc/mesh.py` (a
+hop a cycle, so many flits fit between two tiles), `hw/noc/data_receiver.py` (the inbox), `hw/memory/dram_port.py` and
+`tb/build/verilog/dram_model.v` (latency, bandwidth, buffers of DRAM at either end). Nothing is fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.isa import Region, split_address
+from meshloom.hw.timing import inbox_cycles, noc_arrival
+from meshloom.sched.program.packets import packets
+from meshloom.sched.program.routes import Way, default_way
+
+#: Cycles from a MOVE taken by a mover to the first offer of its head, from a local memory.
+TO_HEAD = 3
+#: Cycles from a MOVE taken to the address of its first burst on the bus, and bursts of reads that are under way.
+_TO_BUS, _OUTSTANDING = 2, 16
+#: Words that a DRAM port holds between the bus and either side. Flits of a virtual channel's inbox.
+_PORT_WORDS, _INBOX = 2, 2
+
+
+@dataclass(frozen=True)
+class IdlePacket:
+    """A data packet of a MOVE. `born`: cycle from which its head is offered to the network, from the one in which the
+    MOVE is taken. `latency`: cycles from then to the one after its tail is taken where it arrives."""
+
+    words: int
+    born: int
+    latency: int
+
+
+@dataclass(frozen=True)
+class IdleMove:
+    """A MOVE. `cycles`: from the one in which its mover takes it to the one after its last word is handed over, as in
+    its trace record (`end` - `start`)."""
+
+    cycles: int
+    packets: tuple[IdlePacket, ...]
+
+
+def ideal_move_cycles(fields: Mapping[str, int], chip: ChipConfig, way: Way | None = None) -> int:
+    """Cycles of a MOVE (its instruction's fields; strides that are missing are 0) on an idle chip, over `way` or that
+    which the chip gives it by itself: `IdleMove.cycles`."""
+    return idle_move(fields, chip, way).cycles
+
+
+def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Way | None = None) -> IdleMove:
+    """A MOVE and its packets on an idle chip."""
+    source, target = fields["src_tile"], fields["dst_tile"]
+    way = way or default_way(chip, source, target)
+    runs = tuple(
+        # bursts and packets are cut at multiples of 64, and nowhere else does an address count
+        (fields[end] % PACKET_WORDS, fields[f"{end}_run"], fields.get(f"{end}_stride", 0) % PACKET_WORDS)
+        for end in ("src", "dst")
+    )
+    reads, writes = (_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst"))
+    inbox = inbox_cycles(chip)
+    flight = noc_arrival(way.hops, 1) + inbox
+    holds = (way.hops + 1) * chip.noc.data_depth + _INBOX * bool(inbox)
+    dram = (chip.lanes, chip.dram.bytes_per_cycle, chip.dram.latency)
+    return _move(fields["words"], *runs, reads, writes, flight, holds, dram)
+
+
+def steady_cycles(fields: Mapping[str, int], chip: ChipConfig) -> int:
+    """Cycles of a MOVE right behind another of its mover, with its words there: one for each flit and one to begin, or
+    what the DRAM at either end needs for its words if that is more."""
+    words = fields["words"]
+    flits = words + len(packets(fields)) + 1
+    if any(_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst")):
+        return max(flits, -(-words * chip.lanes // chip.dram.bytes_per_cycle))
+    return flits
+
+
+def _is_dram(chip: ChipConfig, tile: int, address: int) -> bool:
+    return chip.tiles[tile] is TileKind.DRAM and split_address(address)[0] == Region.MAIN
+
+
+class _Channel:
+    """The bandwidth of a DRAM channel: a bucket of bytes, full at first (`dram_model.v`)."""
+
+    def __init__(self, cost: int, gain: int) -> None:
+        self.cost, self.gain = cost, gain
+        self.at, self.bucket = 0, 2 * cost
+
+    def pay(self, cycle: int) -> int:
+        """The first cycle from `cycle` on in which a beat can be paid; it is."""
+        level = min(2 * self.cost, self.bucket + (cycle - self.at) * self.gain)
+        if level < self.cost:
+            cycle += -(-(self.cost - level) // self.gain)
+            level = min(2 * self.cost, self.bucket + (cycle - self.at) * self.gain)
+        self.at, self.bucket = cycle + 1, min(2 * self.cost, level - self.cost + self.gain)
+        return cycle
+
+
+class _Reads:
+    """Words of a MOVE as a DRAM port gives them."""
+
+    def __init__(self, words: int, run: tuple[int, int, int], dram: tuple[int, int, int]) -> None:
+        cost, gain, self.latency = dram
+        self.channel = _Channel(cost, gain)
+        self.bursts = _cut(words, *run)
+        self.left = 0  # words of the burst under way
+        self.due = 0  # from when on its beats may go
+        self.asked, self.done = -1, [0] * _OUTSTANDING  # cycle of its address; ends of the bursts before
+        self.beat = -1
+        self.taken: list[int] = []  # when the packetiser took each word
+
+    def ready(self) -> int:
+        """The cycle from which the next word is there for the packetiser."""
+        if not self.left:
+            self.left = next(self.bursts)
+            self.asked = max(self.asked + 1, _TO_BUS, self.done[0] + _TO_BUS)
+            self.due = self.asked + self.latency
+        paid = self.channel.pay(max(self.due, self.beat + 1))
+        room = self.taken[-_PORT_WORDS] + 1 if len(self.taken) >= _PORT_WORDS else 0
+        self.beat = max(paid, room)
+        self.left -= 1
+        if not self.left:
+            self.done = [*self.done[1:], self.beat]
+        return self.beat + 1
+
+    def take(self, cycle: int) -> None:
+        """The word that was `ready` is taken."""
+        self.taken.append(cycle)
+
+
+class _Sink:
+    """Who takes flits where they arrive: a memory, or a DRAM port."""
+
+    def __init__(self, dram: tuple[int, int, int] | None) -> None:
+        self.channel = None if dram is None else _Channel(*dram[:2])
+        self.beats: list[int] = []  # of the words in the port
+        self.last = -1
+
+    def take(self, offered: int, head: bool) -> int:
+        """The cycle in which it takes a flit."""
+        cycle = max(offered, self.last + 1)
+        if self.channel is not None and not head:
+            if len(self.beats) >= _PORT_WORDS:
+                cycle = max(cycle, self.beats[-_PORT_WORDS] + 1)
+            before = self.beats[-1] if self.beats else -1
+            self.beats.append(self.channel.pay(max(cycle + 1, before + 1)))
+        self.last = cycle
+        return cycle
+
+
+@lru_cache(maxsize=1 << 14)
+def _move(
+    words: int,
+    src: tuple[int, int, int],
+    dst: tuple[int, int, int],
+    reads: bool,
+    writes: bool,
+    flight: int,
+    holds: int,
+    dram: tuple[int, int, int],
+) -> IdleMove:
+    """`src`, `dst`: first address, run and stride modulo 64. `flight`: cycles from a flit's entry into the network to
+    its offer to who takes it. `holds`: flits that fit in between."""
+    source = _Reads(words, src, dram) if reads else None
+    sink = _Sink(dram if writes else None)
+    gone: list[int] = []  # when each flit entered the network, and was taken out of it
+    taken: list[int] = []
+    found = []
+
+    def send(cycle: int, head: bool) -> int:
+        if len(gone) >= holds:  # a place that gets free moves back one hop a cycle
+            cycle = max(cycle, taken[-holds] + flight)
+        gone.append(cycle)
+        taken.append(sink.take(cycle + flight, head))
+        return cycle
+
+    free = TO_HEAD if source is None else 0
+    for size in _cut(words, *dst):
+        for number in range(size):
+            there = free if source is None else source.ready()
+            if not number:
+                born = max(free, there)
+                free = send(born, True) + 1
+            free = send(max(free, there), False) + 1
+            if source is not None:
+                source.take(free - 1)
+        found.append(IdlePacket(size, born, taken[-1] + 1 - born))
+    return IdleMove(free, tuple(found))
+
+
+def _cut(words: int, at: int, run: int, stride: int) -> Iterator[int]:
+    """Words of each piece of a walk over runs, cut at multiples of 64."""
+    base, inside = at, 0
+    while words:
+        size = min(run - inside, words, PACKET_WORDS - at % PACKET_WORDS)
+        yield size
+        words, inside, at = words - size, inside + size, at + size
+        if inside == run:
+            base += stride
+            inside, at = 0, base

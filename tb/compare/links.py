@@ -1,0 +1,198 @@
+"""What the links of the data plane did in a run: how loaded they were, how much they held up, how late packets came.
+
+The congestion level of a run is ideal time / real time over its MOVEs (1 = as on an idle chip): `mem_factor` of C. Gao,
+Y. Wang, C. Liu et al., "Layer-Puzzle: Allocating and Scheduling Multi-task on Multi-core NPUs by Using Layer
+Heterogeneity" (DATE 2023). The real time of a MOVE is that in which its mover had nothing else to send: from the cycle
+in which it took it, or had sent the MOVE before, to the cycle after its last word. The ideal time is what `idle` says
+of the same MOVE on an idle chip, from the same start; behind another MOVE of its mover (whose sending hides the
+latency) at least one cycle for each flit, and the bandwidth of DRAM. A MOVE that beats that counts as ideal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, TypedDict
+
+from meshloom.hw.config import ChipConfig, tile_position
+from meshloom.hw.isa import FETCH_TAG, Opcode, Unit
+from meshloom.hw.routes import dimension_ordered, ports_at
+from meshloom.sched.program.names import tile_name
+from meshloom.sched.program.program import Program
+from meshloom.sched.program.routes import Way, way_of
+
+from ..devices.readout import Record
+from ..devices.simulated import Run
+from ..results.schema import Congestion, LinkFigures, PacketFigures, SourceFigures
+from .idle import idle_move, steady_cycles
+from .records import Place, locate
+
+
+class LinksError(ValueError):
+    """A run whose links cannot be told of; the message says what is missing and the mend."""
+
+
+class Figures(TypedDict):
+    """Fields of a result row."""
+
+    links: tuple[LinkFigures, ...]
+    congestion: Congestion | None
+
+
+def figures(run: Run, program: Program, chip: ChipConfig, complete: bool = True) -> Figures:
+    """Both figures of a run; see `links` and `congestion`. Not `complete`: records are missing, so nothing is said of
+    congestion."""
+    return {"links": links(run, chip), "congestion": congestion(run, program, chip) if complete else None}
+
+
+class Transfer(NamedTuple):
+    """A MOVE as its mover executed it: its fields, the way of its packets, and its record."""
+
+    fields: Mapping[str, int]
+    way: Way
+    record: Record
+
+
+def links(run: Run, chip: ChipConfig) -> tuple[LinkFigures, ...]:
+    """Every output of every router of the data plane, in floorplan order: to its neighbours and into its tile. Empty
+    after a fault."""
+    from meshloom.hw.control.trace import LINK_BLOCKED, LINK_BUSY
+    from meshloom.hw.link_counters import OUTPUTS
+
+    found = []
+    for tile, counters in run.counters.items():
+        there = ports_at(*tile_position(tile), chip.width, chip.height)
+        for port, busy, blocked in zip(OUTPUTS, LINK_BUSY, LINK_BLOCKED, strict=True):
+            if port in there:
+                figures = {"busy": counters[busy], "blocked": counters[blocked], "cycles": run.cycles}
+                found.append(LinkFigures(tile=tile, port=port, **figures))
+    return tuple(found)
+
+
+def congestion(run: Run, program: Program, chip: ChipConfig) -> Congestion | None:
+    """The congestion level of a run, by source tile and in all; None if it moved nothing, or ended in a fault.
+
+    Raises LinksError when its trace is not complete.
+    """
+    if run.fault is not None:
+        return None
+    if run.trace_shortage:
+        raise LinksError(f"the congestion of a run needs all of its records: {run.trace_shortage}")
+    moved = list(transfers(run, program, chip))
+    if not moved:
+        return None
+    by_source: dict[int, list[Transfer]] = defaultdict(list)
+    for transfer in moved:
+        by_source[transfer.record.tile].append(transfer)
+    sources = []
+    for tile in (tile for tile in chip.tiles if tile in by_source):
+        own = sorted(by_source[tile], key=lambda transfer: transfer.record.end)
+        ideal, real = (sum(times) for times in zip(*_times(own, chip), strict=True))
+        sources.append(SourceFigures(tile=tile, moves=len(own), ideal_cycles=ideal, real_cycles=real))
+    return Congestion(
+        ideal_cycles=sum(source.ideal_cycles for source in sources),
+        real_cycles=sum(source.real_cycles for source in sources),
+        sources=tuple(sources),
+        packets=_packets(moved, run, chip),
+    )
+
+
+def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer]:
+    """The MOVEs of a run, stream by stream."""
+    records = {} if program.ahead else locate(run.records, program)
+    # tags of an ahead-of-time program are unique
+    moved = [record for record in run.records if record.opcode is Opcode.MOVE and record.unit is Unit.MOVER]
+    timed = {(record.tile, record.tag): record for record in moved}
+    for stream in (*program.streams, program.boot):
+        named: tuple[Opcode, Mapping[str, int]] | None = None  # a ROUTE or ORDER for the next one
+        for index, instruction in enumerate(stream.instructions):
+            opcode, fields = instruction.opcode, instruction.fields
+            if opcode in (Opcode.ROUTE, Opcode.ORDER):
+                named = opcode, fields
+            if opcode is not Opcode.MOVE or fields.get("tag", 0) == FETCH_TAG:
+                continue
+            place = Place(stream.tile, stream.unit, index, fields["src_tile"] != stream.tile)
+            record = timed.get((fields["src_tile"], fields["tag"])) if program.ahead else records.get(place)
+            if record is None:
+                raise LinksError(
+                    f"the congestion of a run needs all of its records: that of the MOVE with tag {fields['tag']}, "
+                    f"instruction {index} of {tile_name(chip, stream.tile)}'s stream, has not come; run it again"
+                )
+            yield Transfer(fields, _way(fields, named, chip), record)
+            named = None
+
+
+def _way(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | None, chip: ChipConfig) -> Way:
+    """The way of a MOVE's data: as its ROUTE or ORDER says, or as the chip sends it."""
+    opcode, given = named or (Opcode.ROUTE, {})
+    if opcode is Opcode.ROUTE:
+        return way_of(chip, fields["src_tile"], fields["dst_tile"], given)
+    points = [given.get("points", 0) >> 8 * number & 0xFF for number in range(given.get("count", 0))]
+    stops = fields["src_tile"], *points, fields["dst_tile"]
+    tiles = [stops[0]]
+    for here, there in pairwise(stops):
+        tiles += dimension_ordered(here, there, chip.noc.data_routing)[1:]
+    channel = given.get("channel", 0)
+    return Way(channel - 1 if channel else chip.channel_of(fields["dst_tile"]), tuple(tiles))
+
+
+def _times(own: list[Transfer], chip: ChipConfig) -> Iterator[tuple[int, int]]:
+    """(ideal, real) time of each of a mover's MOVEs, in the order in which it sent them."""
+    free = 0  # when the one before had been sent
+    for fields, way, record in own:
+        begins = max(record.start, free)
+        ends = record.start + idle_move(fields, chip, way).cycles
+        if free > record.start:
+            ends = max(ends, free + steady_cycles(fields, chip))
+        real = record.end - begins
+        yield min(real, ends - begins), real
+        free = record.end
+
+
+@dataclass
+class _Late:
+    """Sums over packets."""
+
+    count: int = 0
+    total: int = 0
+    worst: int = 0
+    idle: int = 0
+    latest: int = 0
+
+    def add(self, latency: int, idle: int) -> None:
+        self.count += 1
+        self.total += latency
+        self.worst = max(self.worst, latency)
+        self.idle += idle
+        self.latest = max(self.latest, latency - idle)
+
+
+def _packets(moved: list[Transfer], run: Run, chip: ChipConfig) -> PacketFigures | None:
+    """How long packets were on their way; None on chips without `noc.arrivals`.
+
+    The packets of a MOVE arrive in order. Where tags come again, MOVEs with the same one between the same two tiles do
+    so, too, as long as they go the same way.
+    """
+    if not chip.noc.arrivals:
+        return None
+    arrived: dict[tuple[int, int], list[Record]] = defaultdict(list)
+    for record in sorted(run.records, key=lambda record: record.start):
+        if record.arrival:
+            arrived[record.tile, record.tag].append(record)
+    sums = _Late()
+    turns: dict[tuple[int, int], int] = defaultdict(int)
+    for fields, way, _ in sorted(moved, key=lambda transfer: transfer.record.start):
+        key = fields["dst_tile"], fields.get("tag", 0)
+        for packet in idle_move(fields, chip, way).packets:
+            record = arrived[key][turns[key]]
+            turns[key] += 1
+            sums.add(record.end - record.start, packet.latency)
+    return PacketFigures(
+        count=sums.count,
+        mean=sums.total / sums.count,
+        worst=sums.worst,
+        idle_mean=sums.idle / sums.count,
+        worst_late=sums.latest,
+    )

@@ -1,0 +1,179 @@
+"""The first wrong byte of a run: where in its tensor it is, and which instructions made it.
+
+A wrong word is followed back through the schedule, by data flow: the last MOVE that wrote it to DRAM, the one that
+brought it to where that read it, and so on to the GEMM or VEC that computed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Opcode, Unit, split_address
+from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, Span, Tensor, writes
+from meshloom.sched.program.names import tile_name
+from meshloom.sched.program.program import Program, Stream
+from meshloom.sched.workload.layout import ActivationLayout
+
+from ..devices.observe import Mismatch, Observed, maker
+from ..devices.simulated import FILL
+from ..results.schema import Maker, WrongByte
+from .records import Match, Place
+
+Words = NDArray[np.uint8]
+
+
+class _Word(NamedTuple):
+    """A word of a memory; `offset` in words of P bytes."""
+
+    tile: int
+    region: int
+    offset: int
+
+
+def in_dram(
+    tensor: Tensor, expected: Words, got: Words, schedule: Schedule, program: Program, match: Match,
+    chip: ChipConfig, channels: Sequence[int] | None = None,
+) -> WrongByte | None:  # fmt: skip
+    """The first wrong byte of an output in the order of its packed form, `expected` and `got` uint8 [words, P]; None
+    if all are right. `match`: the records of the run. `channels`: the channel of each lane of each block, -1 where
+    there is none, if these are not simply counted."""
+    wrong = expected != got
+    if not wrong.any():
+        return None
+    word, lane = (int(at) for at in np.unravel_index(int(wrong.argmax()), wrong.shape))
+    piece = next(piece for piece in tensor.pieces if piece.first <= word < piece.first + piece.words)
+    region, offset = split_address(piece.address)
+    at = _Word(piece.tile, region, offset + word - piece.first)
+    assert isinstance(tensor.layout, ActivationLayout), "outputs are activations"
+    image, channel, row, column = tensor.layout.coordinates(word, lane)
+    if channels is not None and channel is not None:
+        channel = int(channels[channel]) if channels[channel] >= 0 else None
+    makers = _Makers(schedule, program, match)
+    return WrongByte(
+        tensor=tensor.name,
+        image=image,
+        channel=channel,
+        row=row,
+        column=column,
+        lane=lane,
+        expected=int(np.int8(expected[word, lane])),
+        found=int(np.int8(got[word, lane])),
+        count=int(np.count_nonzero(wrong)),
+        tile=at.tile,
+        address=at.offset,
+        unwritten=bool((got[word] == FILL).all()),
+        makers=tuple(makers.maker(number) for number in _back(schedule.operations, at, chip)),
+    )
+
+
+def computed(
+    found: Mismatch, right: Words, observed: Observed, schedule: Schedule, program: Program, match: Match,
+    chip: ChipConfig,
+) -> Maker | None:  # fmt: skip
+    """Who computed the first wrong byte of a tensor (`observe.compare_values`); `right`: its golden words, uint8
+    [planes, rows, columns, P]. None if nobody did."""
+    number = maker(schedule, observed, chip, found, right[found.plane, found.row, found.column])
+    return None if number is None else _Makers(schedule, program, match).maker(number)
+
+
+def described(wrong: WrongByte, chip: ChipConfig) -> str:
+    """A wrong byte in one line, with what made it in the order in which it happened."""
+    channel = "no channel" if wrong.channel is None else f"channel {wrong.channel}"
+    image = f"image {wrong.image}, " if wrong.image else ""
+    text = (
+        f"{wrong.tensor}: {wrong.count} wrong bytes, first in {image}{channel}, row {wrong.row}, column "
+        f"{wrong.column}: is {wrong.found}, must be {wrong.expected} ({tile_name(chip, wrong.tile)} word "
+        f"{wrong.address}, lane {wrong.lane})"
+    )
+    if wrong.unwritten:
+        text += "; nothing has been written there"
+    if not wrong.makers:
+        return f"{text}; no operation of the schedule writes it"
+    return f"{text}; {', '.join(made_by(one, chip) for one in reversed(wrong.makers))}"
+
+
+def made_by(one: Maker, chip: ChipConfig) -> str:
+    """`computed by GEMM 'conv 0,0' (core@(1,0) matrix stream [17], cycles 210..236)`."""
+    what = "moved by" if one.opcode == Opcode.MOVE.name else "computed by"
+    where = f"{tile_name(chip, one.tile)} {one.unit} stream [{one.index}]"
+    if one.executed_by != one.tile:
+        where += f", executed by {tile_name(chip, one.executed_by)}"
+    when = "without a record" if one.start is None else f"cycles {one.start}..{one.end}"
+    return f"{what} {one.opcode} {one.label!r} ({where}, {when})"
+
+
+def _back(operations: Sequence[Operation], word: _Word, chip: ChipConfig) -> Iterator[int]:
+    """The operations that a word came from, last first: MOVEs, then what computed it. Ends where nobody wrote it."""
+    for number in range(len(operations) - 1, -1, -1):
+        op = operations[number]
+        if isinstance(op, Move):
+            region, _ = split_address(op.dst.address)
+            if (op.dst.tile, region) != word[:2] or (index := _index(op.dst, op.words, word.offset)) is None:
+                continue
+            yield number
+            region, offset = split_address(op.src.address)
+            word = _Word(op.src.tile, region, offset + index // op.src.run * op.src.stride + index % op.src.run)
+            continue
+        (access,) = writes(op, chip)
+        if access[:2] == word[:2] and any(start <= word.offset < stop for start, stop in access.intervals):
+            yield number
+            return
+
+
+def _index(span: Span, words: int, offset: int) -> int | None:
+    """Which of the first `words` words of a span lies at an offset, the last one if several do; None if none does."""
+    ahead = offset - split_address(span.address)[1]
+    last = -(-words // span.run) - 1
+    for run in range(min(last, ahead // span.stride) if span.stride else last, -1, -1):
+        index = ahead - run * span.stride
+        if not 0 <= index < span.run:
+            return None  # runs before this one end even earlier
+        if run * span.run + index < words:
+            return run * span.run + index
+    return None
+
+
+class _Makers:
+    """The operations of a run as instructions of its program, and when they ran."""
+
+    def __init__(self, schedule: Schedule, program: Program, match: Match) -> None:
+        self.schedule = schedule
+        self._places: dict[int, tuple[Stream, int]] = {
+            operation: (stream, index)
+            for stream in program.streams
+            for index, operation in enumerate(program.operations_of(stream))
+            if operation is not None
+        }
+        self._ahead = program.ahead
+        measured = [pair.measured for pair in match.pairs]
+        self._by_tag = {(record.tile, record.unit, record.opcode, record.tag): record for record in measured}
+        self._by_place = {pair.place: pair.measured for pair in match.pairs if pair.place is not None}
+
+    def maker(self, operation: int) -> Maker:
+        """What is known of an operation."""
+        op = self.schedule.operations[operation]
+        stream, index = self._places[operation]
+        instruction = stream.instructions[index]
+        tile = op.src.tile if isinstance(op, Move) else op.core
+        if self._ahead:  # tags are unique
+            unit = Unit.MOVER if isinstance(op, Move) else Unit.MATRIX if isinstance(op, Gemm) else Unit.VECTOR
+            record = self._by_tag.get((tile, unit, instruction.opcode, instruction.fields["tag"]))
+        else:
+            remote = instruction.opcode is Opcode.MOVE and tile != stream.tile
+            record = self._by_place.get(Place(stream.tile, stream.unit, index, remote))
+        return Maker(
+            operation=operation,
+            label=op.label,
+            opcode=instruction.opcode.name,
+            tile=stream.tile,
+            unit=stream.unit.name.lower(),
+            index=index,
+            executed_by=tile,
+            start=record.start if record else None,
+            end=record.end if record else None,
+        )

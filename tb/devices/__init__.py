@@ -1,0 +1,1 @@
+"""What programs run on, and what is read from it."""

@@ -1,0 +1,381 @@
+"""Devices run programs. `SimulatedDevice` is the chip's RTL under Verilator or Icarus.
+
+One simulator process runs many jobs; two processes side by side use both CPUs. A job's result is there as soon as it
+has run, so a batch can be followed, interrupted, and loses nothing that was finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.isa import Cause, Part, Unit, Waits
+from meshloom.sched.program.program import Program
+
+from ..build.bench import STARTED
+from ..build.builder import OUTPUT, Build, rebuild, tool_variables
+from ..build.kept import Tell, fingerprint
+from ..results.exits import ToolError
+from ..results.folders import claim
+from . import readout
+from .observe import Observed, read_log
+
+#: What memory holds where nothing was loaded and output is expected: a missing write shows.
+FILL = 0xA5
+
+
+class DeviceError(ToolError):
+    """The device itself failed (not the program on it); the message says where its log is."""
+
+
+class NoDeviceError(DeviceError):
+    """No job at all can run on it; the message says what would help."""
+
+
+class _DoesNotStart(DeviceError):
+    """A simulator process ended before the chip was there."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why the chip stopped by itself."""
+
+    cause: Cause
+    tile: int
+    unit: Unit
+    tag: int
+    value: int
+
+    def describe(self, chip: ChipConfig) -> str:
+        """One line for people."""
+        x, y = tile_position(self.tile)
+        kind = chip.tiles.get(self.tile)
+        where = f"{kind.value if kind else 'tile'}@({x},{y})"
+        if self.unit is not Unit.NONE:
+            where += f" {self.unit.name.lower()}"
+        return f"{self.cause.name} in {where}, tag {self.tag}, value {self.value:#x}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a part of a tile waited for when a watchdog stopped the run; what the fields mean: `hw.isa.Part`, `Waits`.
+
+    `unit` and `tag` are those of the instruction; `cause` is set, and `waits` is FAULT, for a fault that the host has
+    not heard of. `detail`: sem, need, has and peer as one number, sem lowest.
+    """
+
+    tile: int
+    part: Part
+    unit: Unit
+    waits: Waits
+    tag: int
+    sem: int = 0
+    need: int = 0
+    has: int = 0
+    peer: int = 0
+    cause: Cause = Cause.NONE
+
+    @property
+    def detail(self) -> int:
+        return self.sem | self.need << 6 | self.has << 12 | self.peer << 20
+
+
+@dataclass(frozen=True)
+class Job:
+    """A program, what DRAM holds before it (`memory`: tile, word address, words uint8 [n, P]), and which DRAM ranges to
+    bring back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault. `stall_limit`:
+    cycles in which nothing moves after which it is one (0 = never). `observe`: log every word that the cores compute
+    (`Run.observed`)."""
+
+    program: Program
+    memory: Sequence[tuple[int, int, NDArray[np.uint8]]]
+    outputs: Sequence[tuple[int, int, int]]
+    watchdog: int = 50_000_000
+    stall_limit: int = 20_000
+    observe: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of a job.
+
+    `memory`: the outputs asked for, in their order, uint8 [n, P] (empty after a fault, like `records` and `counters`).
+    `records`: as many of each tile as it counts itself, those that its trace memory had room for and the program must
+    make. `trace_shortage`: why some that the chip made are not there; empty if all are. `observed`: what the cores
+    computed, up to the fault if there is one; empty unless asked for. `cpu_seconds`: of the run, without loading DRAM
+    and without reading traces back. `standing`: after a watchdog, what every part of the chip waited for, and `quiet`,
+    for how many cycles nothing had moved; `tb.compare.explain` puts it in words.
+    """
+
+    cycles: int
+    fault: Fault | None
+    memory: list[NDArray[np.uint8]]
+    records: list[readout.Record]
+    counters: dict[int, list[int]]
+    cpu_seconds: float
+    simulator: str
+    trace_shortage: str = ""
+    observed: Observed = field(default_factory=dict)
+    standing: tuple[Standing, ...] = ()
+    quiet: int = 0
+
+
+@dataclass
+class SimulatedDevice:
+    """The RTL of a chip in a simulator (`build`)."""
+
+    build: Build
+    keep: bool = False  #: keep the folder of the run (waves, memory images)
+    tell: Tell = lambda what: None  #: hears that the simulator is built anew
+    last_folder: Path | None = field(default=None, init=False)
+
+    def run(self, jobs: Sequence[Job], label: str = "run") -> Generator[Run, None, None]:
+        """Runs jobs one after another in one simulator process; yields each as soon as it is done.
+
+        A simulator that does not start is built anew, once. Raises NoDeviceError when it still does not, or when it is
+        not the chip it should be; BuildError, RunsError; DeviceError when it dies.
+        """
+        if not jobs:
+            return
+        was = fingerprint(self.build.folder)
+        try:
+            yield from self._claimed(jobs, label)
+        except _DoesNotStart:
+            self.tell("the simulator does not start")
+            self.build = rebuild(self.build, was, self.tell)
+        else:
+            return
+        try:
+            yield from self._claimed(jobs, label)
+        except _DoesNotStart as error:
+            raise NoDeviceError(
+                f"{error}. It was built anew and still does not start: see whether its tools work, then delete "
+                f"{self.build.folder}"
+            ) from error
+
+    def _claimed(self, jobs: Sequence[Job], label: str) -> Generator[Run, None, None]:
+        claimed = claim(label, OUTPUT / "runs")
+        self.last_folder, keep = claimed.folder, self.keep
+        try:
+            yield from self._run(jobs, claimed.folder)
+        except DeviceError:
+            keep = True  # its log is named
+            raise
+        finally:
+            claimed.release(keep)
+
+    def _run(self, jobs: Sequence[Job], folder: Path) -> Generator[Run, None, None]:
+        chip = self.build.config
+        plans = []
+        listing = []
+        for number, job in enumerate(jobs):
+            plan = self._prepare(number, job, folder)
+            plans.append(plan)
+            listing.append({"number": number, "inputs": self._inputs(job, plan)})
+        (folder / "jobs.json").write_text(json.dumps(listing))
+        process = self._start(folder)
+        finished = False
+        try:
+            for number, (job, plan) in enumerate(zip(jobs, plans, strict=True)):
+                result = self._await(process, folder, number)
+                if result["chip_id"] != int(chip.digest[-8:], 16):
+                    raise NoDeviceError(
+                        f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild"
+                    )
+                if result["protocol"]:
+                    raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {folder / 'sim.log'}")
+                finished = number == len(jobs) - 1
+                yield self._collect(number, job, plan, result, folder)
+        finally:
+            _stop(process, patience=10 if finished else 0)
+
+    def _prepare(self, number: int, job: Job, folder: Path) -> readout.Readout:
+        """Writes the memory images of a job."""
+        from meshloom.hw.control.trace import stats_words
+
+        chip = self.build.config
+        loads: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {tile: [] for tile in chip.drams}
+        for tile, at, words in job.outputs:
+            loads[tile].append((at, np.full((words, chip.lanes), FILL, np.uint8)))
+        for tile, at, words in [*job.memory, *job.program.image(chip)]:
+            loads[tile].append((at, words))
+        first = chip.drams[0]
+        free = max((at + len(words) for at, words in loads[first]), default=0)
+        plan = readout.plan(job.program, chip, stats_words(chip), free)
+        loads[first].append((plan.stream.address, plan.stream.code(chip)))
+        for index, tile in enumerate(chip.drams):
+            _write_image(folder / f"job{number}_{index}.bin", loads[tile])
+        return plan
+
+    def _inputs(self, job: Job, plan: readout.Readout) -> dict[str, int]:
+        chip = self.build.config
+        boot, stream = job.program.boot, plan.stream
+        inputs = {
+            "program_tile": boot.dram_tile,
+            "program_addr": boot.address,
+            "program_count": len(boot.instructions),
+            "watchdog": job.watchdog,
+            "stall_limit": job.stall_limit,
+            "trace_tile": stream.dram_tile,
+            "trace_addr": stream.address,
+            "trace_count": len(stream.instructions),
+            "observe": int(job.observe),
+        }
+        for index, tile in enumerate(chip.drams):
+            first, last = _extent(job.outputs, tile)
+            inputs |= {f"data_first_{index}": first, f"data_last_{index}": last}
+            here = tile == plan.dram_tile
+            inputs[f"records_first_{index}"] = plan.first if here else 1
+            inputs[f"records_last_{index}"] = plan.first + plan.words - 1 if here else 0
+        return inputs
+
+    def _start(self, folder: Path) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            "meshloom.tb.build.simulate",
+            self.build.simulator,
+            str(self.build.folder),
+            str(folder),
+        ]
+        if self.build.waves:
+            command.append("waves")
+        # It ends when its standard input does: with this process, however that ends. Devices start in threads side by
+        # side, so the environment is handed over and not changed.
+        return subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.PIPE, start_new_session=True, env=tool_variables()
+        )
+
+    def _await(self, process: subprocess.Popen[bytes], folder: Path, number: int) -> dict[str, float]:
+        path = folder / f"job{number}.json"
+        pause = 0.005
+        while not path.exists():
+            if process.poll() is not None and not path.exists():
+                kind = DeviceError if (folder / STARTED).exists() else _DoesNotStart
+                raise kind(f"{self.build.simulator} ended before job {number} was done; see {folder / 'sim.log'}")
+            time.sleep(pause)
+            pause = min(0.05, 1.5 * pause)
+        return json.loads(path.read_text())
+
+    def _collect(self, number: int, job: Job, plan: readout.Readout, result: dict[str, float], folder: Path) -> Run:
+        chip = self.build.config
+        who, value = int(result["fault_who"]), int(result["fault_value"])
+        fault = None
+        memory: list[NDArray[np.uint8]] = []
+        records: list[readout.Record] = []
+        counters: dict[int, list[int]] = {}
+        shortage = ""
+        if int(result["status"]) & 4:
+            fault = Fault(Cause(who & 0xF), (who >> 8) & 0xFF, Unit((who >> 4) & 3), who >> 16, value)
+        else:
+            dumps = {}
+            for index, tile in enumerate(chip.drams):
+                first, last = _extent(job.outputs, tile)
+                if first <= last:
+                    dumps[tile] = (
+                        first,
+                        _read_hex(folder / f"job{number}_{index}_data.out", last - first + 1, chip.lanes),
+                    )
+            for tile, at, words in job.outputs:
+                first, data = dumps[tile]
+                memory.append(data[at - first : at - first + words])
+            traced = _read_hex(folder / f"job{number}_0_records.out", plan.words, chip.lanes)
+            records, counters, damage = readout.parse(plan, traced, chip)
+            shortage = readout.shortage(counters, chip) or damage
+        states = folder / f"job{number}_states.out"
+        standing = parse_states(states.read_text()) if states.exists() else ()
+        observed = read_log(folder / f"job{number}_observed.bin", chip) if job.observe else {}
+        for path in folder.glob(f"job{number}_*"):
+            if not self.keep:
+                path.unlink()
+        return Run(
+            int(result["cycles"]),
+            fault,
+            memory,
+            records,
+            counters,
+            float(result["cpu_seconds"]),
+            self.build.simulator,
+            shortage,
+            observed,
+            standing,
+            int(result["quiet"]),
+        )
+
+
+def parse_states(text: str) -> tuple[Standing, ...]:
+    """What the tiles have reported, from the bench's file: a line of REPORT_HIGH and REPORT_LOW for each."""
+    found = []
+    for line in text.split():
+        word = int(line, 16)
+        low, high = word & 0xFFFFFFFF, word >> 32
+        part, waits = Part(low >> 28), high & 0x3F
+        raised = part is Part.FAULT
+        found.append(
+            Standing(
+                tile=high >> 8 & 0xFF,
+                part=part,
+                unit=Unit(high >> 6 & 3),
+                waits=Waits.FAULT if raised else Waits(waits),
+                tag=high >> 16,
+                sem=low & 0x3F,
+                need=low >> 6 & 0x3F,
+                has=low >> 12 & 0xFF,
+                peer=low >> 20 & 0xFF,
+                cause=Cause(waits) if raised else Cause.NONE,
+            )
+        )
+    return tuple(found)
+
+
+def _stop(process: subprocess.Popen[bytes], patience: float) -> None:
+    """Waits for a simulator process that should be ending by itself; then ends it and all that it has started."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=patience)
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _extent(outputs: Sequence[tuple[int, int, int]], tile: int) -> tuple[int, int]:
+    """First and last word that the outputs cover in a tile; (1, 0) when there are none."""
+    here = [(at, at + words - 1) for where, at, words in outputs if where == tile and words]
+    return (min(first for first, _ in here), max(last for _, last in here)) if here else (1, 0)
+
+
+def _write_image(path: Path, loads: list[tuple[int, NDArray[np.uint8]]]) -> None:
+    """A memory image as the bench reads it (`bench`): later loads win where they overlap."""
+    with path.open("wb") as file:
+        for at, words in loads:
+            if len(words):
+                file.write(np.array([at, len(words)], ">u4").tobytes())
+                np.ascontiguousarray(words[:, ::-1]).tofile(file)
+
+
+def _read_hex(path: Path, words: int, lanes: int) -> NDArray[np.uint8]:
+    """What `$writememh` wrote, uint8 [words, lanes]; unknown digits (Icarus: never written) become the fill pattern."""
+    lines = [line for line in path.read_text().split("\n") if line and line[0] not in "/@"]
+    text = "".join(lines).replace(" ", "")
+    if "x" in text or "X" in text:
+        text = text.replace("xx", f"{FILL:02x}").replace("XX", f"{FILL:02x}")
+    data = np.frombuffer(bytes.fromhex(text), np.uint8).reshape(words, lanes)
+    return np.ascontiguousarray(data[:, ::-1])
+
+
+def core_count(chip: ChipConfig) -> int:
+    """Cores of the chip."""
+    return len(chip.of_kind(TileKind.CORE))

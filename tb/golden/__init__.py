@@ -1,0 +1,1 @@
+"""The numbers that a run must come to, by ONNX Runtime."""

@@ -1,0 +1,1 @@
+"""Workloads with their inputs: synthetic tensors, pictures, models of users."""

@@ -1,0 +1,89 @@
+"""What a network is fed: a picture, or an array from an .npy file, as its int8 input tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.sched.workload.graph import Graph, Value
+from meshloom.sched.workload.layers import WorkloadError
+
+
+class InputError(WorkloadError):
+    """A file that cannot be the input of a network; the message names it, what is wrong and the mend."""
+
+
+def read_picture(path: str | Path, graph: Graph) -> NDArray[np.int8]:
+    """The input tensor of a network from a file: int8 [1, channels, rows, columns].
+
+    A picture (any format that Pillow reads) must have exactly the network's size and no transparency; it becomes
+    int8 = sat8(RNE((byte - mean) / std / step)). An .npy file holds the tensor itself: int8, or float32, which is
+    divided by the input's step. Raises InputError.
+    """
+    path = Path(path)
+    if len(graph.inputs) != 1:
+        raise InputError(f"network {graph.name} has {len(graph.inputs)} inputs; a file can be the input of one")
+    value = graph.inputs[0]
+    return _read_array(path, value, graph) if path.suffix == ".npy" else _read_picture(path, value, graph)
+
+
+def quantise_input(real: NDArray[np.floating], value: Value) -> NDArray[np.int8]:
+    """sat8(RNE(real / step)) of a real tensor of the input's shape. Raises InputError when the step is unknown."""
+    if not value.step > 0:
+        raise InputError(f"input {value.name} has no step; give an int8 .npy file of shape {list(value.shape)}")
+    if not np.all(np.isfinite(real)):
+        raise InputError(f"input {value.name}: the array has values that are no numbers; mend the file")
+    return np.clip(np.rint(real.astype(np.float64) / value.step), -128, 127).astype(np.int8)
+
+
+def _read_array(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
+    try:
+        with path.open("rb") as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read as an .npy file ({error}); save it with numpy.save") from error
+    if array.shape == value.shape[1:]:
+        array = array[None]
+    if array.shape != value.shape or array.dtype not in (np.int8, np.float32):
+        raise InputError(
+            f"{path}: holds {array.dtype}{list(array.shape)}; input {value.name} of network {graph.name} is int8 or "
+            f"float32 {list(value.shape)}"
+        )
+    return array if array.dtype == np.int8 else quantise_input(array, value)
+
+
+def _read_picture(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
+    from PIL import Image, UnidentifiedImageError
+
+    picture = graph.picture
+    if picture is None:
+        raise InputError(
+            f"{path}: the input of network {graph.name} is no picture; give an .npy file, int8 or float32 "
+            f"{list(value.shape)}"
+        )
+    if not len(picture.mean) == len(picture.std) == value.channels == (3 if picture.mode == "RGB" else 1):
+        raise InputError(f"network {graph.name}: its picture has another number of channels than input {value.name}")
+    try:
+        with Image.open(path) as image:
+            image.load()
+    except UnidentifiedImageError as error:
+        raise InputError(f"{path}: is no picture; give PNG or JPEG, or an .npy file") from error
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); give a picture that is whole") from error
+    if image.size != (value.width, value.height):
+        raise InputError(
+            f"{path}: is {image.width}x{image.height} pixels (width x height), network {graph.name} takes "
+            f"{value.width}x{value.height}; crop or resize it to that"
+        )
+    if image.mode.startswith(("I", "F")):
+        raise InputError(f"{path}: has more than 8 bits for a channel (mode {image.mode}); save it with 8")
+    if image.has_transparency_data:
+        if np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
+            raise InputError(f"{path}: has transparent pixels; put it on a background and save it without alpha")
+        image = image.convert("RGBA").convert("RGB")
+    pixels = np.asarray(image.convert(picture.mode), np.float64)
+    planes = pixels[None, None] if picture.mode == "L" else pixels.transpose(2, 0, 1)[None]
+    mean, std = (np.array(numbers)[None, :, None, None] for numbers in (picture.mean, picture.std))
+    return quantise_input((planes - mean) / std, value)

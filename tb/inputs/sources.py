@@ -1,0 +1,293 @@
+"""What the names on the command line mean: layers, built-in networks, ONNX files; and what a network is fed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.sched.workload.graph import Graph, Picture
+from meshloom.sched.workload.layers import WorkloadError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from meshloom.sched.workload.onnx.quantise import Quantised
+
+
+@dataclass(frozen=True)
+class NetworkSource:
+    """A network by built-in name or by the path of an ONNX file, with the files that it is fed, one run for each.
+
+    A float model is quantised with `calibration` (if empty: with the inputs). `mean`, `std`: how its pictures are
+    normalised, (byte - mean) / std, one number for all channels or one for each. `labels`: a file with the name of a
+    class on each line. `tensors`: folder in which outputs are saved that are no vectors.
+    """
+
+    name: str
+    inputs: tuple[Path, ...] = ()
+    calibration: tuple[Path, ...] = ()
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (255.0,)
+    labels: Path | None = None
+    tensors: Path | None = field(default=None, compare=False)
+
+    @property
+    def title(self) -> str:
+        """Its name in tables."""
+        return Path(self.name).stem if self.name.endswith(".onnx") else self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Feed:
+    """One run's inputs, where they are from, and the class that they show, if that is known (index, or -1).
+
+    `floats`: what the float model that was quantised makes of them, float [1, C, H, W] by name of the network's output.
+    `notes`: what the run is to say about the network's file.
+    """
+
+    name: str
+    arrays: dict[str, NDArray[np.int8]]
+    label: int = -1
+    float_label: int = -1
+    floats: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def is_network(name: str) -> bool:
+    """Whether a name on the command line means a whole network."""
+    from meshloom.sched.workload.zoo import names
+
+    return name.endswith(".onnx") or name in names()
+
+
+def check_files(source: NetworkSource) -> None:
+    """Raises WorkloadError for the first file of a network that is not there or cannot be opened."""
+    model = (Path(source.name),) if source.name.endswith(".onnx") else ()
+    labels = () if source.labels is None else (source.labels,)
+    for path in (*model, *source.inputs, *source.calibration, *labels):
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def model_settings(source: NetworkSource) -> dict[str, Any]:
+    """What decided the network: fields of `results.Settings`; none for a built-in one."""
+    if not source.name.endswith(".onnx"):
+        return {}
+    from meshloom.sched.workload.onnx.reader import is_float
+
+    found: dict[str, Any] = {"model_digest": _sha256(Path(source.name))}
+    if is_float(source.name):
+        files = source.calibration or source.inputs
+        found["calibration"] = tuple(f"{path.name} {_sha256(path)}" for path in files)
+        found |= {"mean": source.mean, "std": source.std}
+    return found
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def load(source: NetworkSource) -> Graph:
+    """The network itself; a float model is quantised first. Raises WorkloadError (OnnxError) when that cannot be."""
+    return _network(source)[0]
+
+
+def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
+    """The network and what it is fed, compared with its own file.
+
+    An integer model is run in ONNX Runtime as it is, on the very inputs, and must give every byte that the golden model
+    gives; of a float model, feeds get what it makes of them (its layers are compared when it is quantised). Raises as
+    `load` and `feeds` do, and OnnxError, naming node and tensor, where file and network differ.
+    """
+    graph, model, found = _network(source)
+    made = feeds(source, graph)
+    if model is None:
+        return graph, made
+    if found is None:
+        from meshloom.sched.workload.onnx.original import check_integer
+
+        from ..golden.graph import golden_values
+
+        cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in made)
+        check_integer(model, graph, cases, source.name)
+    else:
+        made = _with_floats(source, model, found, made)
+    return graph, [replace(feed, notes=graph.notes) for feed in made]
+
+
+def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised | None]:
+    """The network; of a file also the model in it, and how its quantisation went if it is a float one."""
+    from meshloom.sched.workload import zoo
+    from meshloom.sched.workload.onnx.labels import labels_in
+    from meshloom.sched.workload.onnx.load import is_float_model, load_model
+    from meshloom.sched.workload.onnx.reader import from_onnx
+
+    names = None if source.labels is None else _read_lines(source.labels)
+    model = found = None
+    if not source.name.endswith(".onnx"):
+        graph = zoo.load(source.name)
+    else:
+        model = load_model(source.name)
+        found = _quantised(source, model) if is_float_model(model) else None
+        graph = from_onnx(model, source.name) if found is None else found.graph
+        own = labels_in(model)
+        if not graph.labels and len(own) == _classes(graph):
+            graph = replace(graph, labels=own)
+    if names is not None:
+        if len(names) != _classes(graph):
+            output = graph.value(graph.outputs[0])
+            raise WorkloadError(
+                f"{source.labels}: has {len(names)} lines, output {output.name} of network {graph.name} is "
+                f"{list(output.shape)}; give one label for each class"
+            )
+        graph = replace(graph, labels=names)
+    return graph, model, found
+
+
+def _classes(graph: Graph) -> int:
+    """How many classes the first output has scores for; 0 if it is no vector."""
+    value = graph.value(graph.outputs[0])
+    return value.channels if value.height == value.width == 1 else 0
+
+
+def _read_lines(path: Path) -> tuple[str, ...]:
+    try:
+        return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise WorkloadError(f"{path}: cannot be read: {why}; give a text file with one label on each line") from error
+
+
+def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
+    """A float model as an int8 network. Raises WorkloadError when there is nothing to calibrate it with."""
+    from meshloom.sched.workload.onnx.quantise import quantise_with_report
+
+    files = source.calibration or source.inputs
+    if not files:
+        raise WorkloadError(
+            f"{source.name}: is a float model; give pictures to calibrate it with (--input or --calibrate)"
+        )
+    name = Path(source.name).stem
+    arrays = [_real(path) for path in files]
+    if all(path.suffix == ".npy" for path in files):
+        return quantise_with_report(model, arrays, name=name)
+    channels = arrays[0].shape[1]
+    mean, std = (_per_channel(source, numbers, channels) for numbers in (source.mean, source.std))
+    picture = Picture("RGB" if channels == 3 else "L", mean, std)
+    return quantise_with_report(model, [_normalised(source, array) for array in arrays], name=name, picture=picture)
+
+
+def _normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A picture as a float model takes it."""
+    shape = (1, array.shape[1], 1, 1)
+    mean, std = (
+        np.reshape(_per_channel(source, numbers, array.shape[1]), shape) for numbers in (source.mean, source.std)
+    )
+    return ((array - mean) / std).astype(np.float32)
+
+
+def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, made: list[Feed]) -> list[Feed]:
+    """The feeds with what the float model makes of the same files. int8 files are no inputs of a float model."""
+    from meshloom.sched.workload.onnx.original import Original
+
+    graph, done = found.graph, []
+    original = Original(model, source.name, found.origins.values())
+    for path, feed in zip(source.inputs, made, strict=True):
+        x = _real(path)
+        if path.suffix == ".npy":
+            if np.load(path, mmap_mode="r", allow_pickle=False).dtype != np.float32:
+                done.append(feed)
+                continue
+            x = x.reshape(graph.inputs[0].shape)
+        else:
+            x = _normalised(source, x)
+        values = original.run({original.inputs[0]: x})
+        floats = {
+            name: values[origin].astype(np.float64).reshape(graph.value(name).shape)
+            for name, origin in found.origins.items()
+        }
+        best = int(floats[graph.outputs[0]].argmax()) if _classes(graph) > 1 else -1
+        done.append(replace(feed, floats=floats, float_label=best))
+    return done
+
+
+def _per_channel(source: NetworkSource, numbers: tuple[float, ...], channels: int) -> tuple[float, ...]:
+    if len(numbers) not in (1, channels):
+        raise WorkloadError(f"{source.name}: --mean and --std take 1 or {channels} numbers, not {len(numbers)}")
+    return numbers * channels if len(numbers) == 1 else numbers
+
+
+def _real(path: Path) -> NDArray[np.float32]:
+    """Calibration data from a file: a picture's bytes, or an array, as float32 [1, channels, rows, columns]."""
+    if path.suffix == ".npy":
+        try:
+            array = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise WorkloadError(f"{path}: cannot be read as an .npy file ({error})") from error
+        return np.asarray(array, np.float32)
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"), np.float32)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise WorkloadError(f"{path}: cannot be read as a picture ({error}); give PNG, JPEG or .npy") from error
+    return pixels[None, None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
+
+
+def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:
+    """What to run a network with: the files asked for, otherwise the first stored picture, or arrays.
+
+    Raises InputError for a file that does not fit, WorkloadError when there is nothing to feed it.
+    """
+    from meshloom.sched.workload import zoo
+
+    from .pictures import read_picture
+
+    known: dict[Path, tuple[int, int]] = {}
+    stored: dict[str, NDArray[np.int8]] = {}
+    if source.name in zoo.names():
+        pictures = zoo.pictures(source.name)
+        floats = zoo.float_top1(source.name)
+        for index, (path, label) in enumerate(pictures):
+            known[path.resolve()] = (-1 if label is None else label), floats[index] if index < len(floats) else -1
+        stored = zoo.arrays(source.name)
+    files = source.inputs or tuple(list(known)[:1])
+    if files:
+        found = []
+        for path in files:
+            label, float_label = known.get(path.resolve(), (-1, -1))
+            array = read_picture(path, graph)
+            found.append(Feed(path.name, {graph.inputs[0].name: array}, label, float_label))
+        return found
+    if stored:
+        return [Feed("stored arrays" if graph.real else "random bytes", stored)]
+    raise WorkloadError(f"network {graph.name}: give it something to work on with --input")
+
+
+def pictures(name: str) -> tuple[Path, ...]:
+    """All pictures stored for a built-in network."""
+    from meshloom.sched.workload import zoo
+
+    return tuple(path for path, _ in zoo.pictures(name))
+
+
+def label_of(graph: Graph, index: int) -> str:
+    """The name of a class, or `class` and its number; empty for -1."""
+    if index < 0:
+        return ""
+    return graph.labels[index] if index < len(graph.labels) else f"class {index}"
+
+
+def regression_networks() -> Sequence[str]:
+    """The networks of `make sim`."""
+    return ("resnet8",)

@@ -1,0 +1,112 @@
+"""What a network says, as the chip computed it: the best classes of a vector of scores, other tensors in files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.sched.workload.graph import Graph, Value
+
+from ..inputs.sources import Feed, label_of
+from ..results.schema import ClassScore, OutputFigures, Row
+
+#: So many classes are shown.
+TOP = 5
+
+
+def outputs(
+    graph: Graph, computed: Mapping[str, NDArray[np.int8]], feed: Feed, title: str, folder: Path | None
+) -> tuple[OutputFigures, ...]:
+    """Each output of a network with real weights or labels; of a random one nothing.
+
+    `computed`: the outputs, int8 [1, C, H, W]. Those that are no vectors are saved in `folder` (None: nowhere) as
+    float32, or as int8 where the step is not known; raises OSError when that cannot be.
+    """
+    found = []
+    for name in graph.outputs if graph.real or graph.labels else ():
+        value, array = graph.value(name), computed[name]
+        is_scores = _is_vector(value)
+        found.append(
+            OutputFigures(
+                name=name,
+                shape=value.shape,
+                top=_top(graph, value, array, named=name == graph.outputs[0]) if is_scores else (),
+                file=None
+                if is_scores or folder is None
+                else _save(folder, [title, feed.name, name], _real(value, array)),
+                snr_db=_snr_db(value, array, feed.floats.get(name)),
+            )
+        )
+    return tuple(found)
+
+
+def answer(graph: Graph, found: tuple[OutputFigures, ...]) -> str:
+    """The class that the first output names; empty if it names none."""
+    return label_of(graph, found[0].top[0].index) if found and found[0].top else ""
+
+
+def lines(row: Row) -> list[str]:
+    """What a network said, and what is to be known of its file, in sentences."""
+    if row.network is None:
+        return []
+    head = f"{row.workload}, {row.network.picture}: " if row.network.picture else f"{row.workload}: "
+    found = []
+    for output in row.network.outputs:
+        noise = "" if output.snr_db is None else f"; SNR against the float model {output.snr_db:.1f} dB"
+        if output.top:
+            best = ", ".join(f"{each.label or f'class {each.index}'} {each.score:.4g}" for each in output.top)
+            found.append(f"{head}best of {output.name}: {best}{noise}")
+        else:
+            place = f" is in {output.file}" if output.file else " was not saved"
+            found.append(f"{head}output {output.name} {list(output.shape)}{place}{noise}")
+    return found + [f"{head}{note}" for note in row.network.notes]
+
+
+def _is_vector(value: Value) -> bool:
+    return value.channels > 1 and value.height == value.width == 1
+
+
+def _real(value: Value, array: NDArray[np.int8]) -> NDArray[np.int8] | NDArray[np.float32]:
+    return (array * np.float64(value.step)).astype(np.float32) if value.step else array
+
+
+def _top(graph: Graph, value: Value, array: NDArray[np.int8], *, named: bool) -> tuple[ClassScore, ...]:
+    """The classes with the highest scores, of equal ones the first; labels are those of the first output."""
+    scores = array.ravel().astype(np.int16)
+    best = np.argsort(-scores, kind="stable")[:TOP].tolist()
+    return tuple(
+        ClassScore(
+            index=index,
+            label=graph.labels[index] if named and index < len(graph.labels) else "",
+            score=float(scores[index]) * (value.step or 1.0),
+        )
+        for index in best
+    )
+
+
+def _snr_db(value: Value, array: NDArray[np.int8], exact: NDArray[np.floating] | None) -> float | None:
+    """Power of the float model's output / power of the difference, in dB; None if one of them is 0 or unknown."""
+    if exact is None:
+        return None
+    exact = exact.astype(np.float64)
+    signal, noise = float((exact**2).sum()), float(((array * value.step - exact) ** 2).sum())
+    return float(10 * np.log10(signal / noise)) if signal and noise else None
+
+
+def _save(folder: Path, names: list[str], array: NDArray[np.int8] | NDArray[np.float32]) -> str:
+    """Path of the file, relative to the working directory; it is there whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ("-".join(re.sub(r"[^\w.]+", "_", name, flags=re.ASCII) for name in names) + ".npy")
+    part = path.with_suffix(".part")
+    try:
+        with part.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    return os.path.relpath(path)

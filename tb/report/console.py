@@ -1,0 +1,348 @@
+"""What the user sees of a run: progress while it works, the table at its end, and JUnit XML for CI servers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from functools import cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from meshloom.hw.config import built_in_chips, load, tile_position
+
+from ..results.schema import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary, write_atomically
+from .answers import lines
+from .narrow import show
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Columns of a console that is no terminal (a CI log, a pipe): the table fits and is not folded.
+LOG_WIDTH = 176
+
+_COLOUR = {
+    Status.PASSED: "green",
+    Status.INCOMPLETE: "yellow",
+    Status.MODEL: "yellow",
+    Status.MISMATCH: "red",
+    Status.FAULT: "red",
+    Status.FAILED: "red",
+}
+
+
+def console(stderr: bool = False) -> Console:
+    """A console as wide as the terminal, or as COLUMNS says, or wide enough for the table when nobody says."""
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        made.width = LOG_WIDTH
+    return made
+
+
+def percent(value: float | None, digits: int = 2, sign: str = "") -> str:
+    """`value` in percent, or a dash."""
+    return "-" if value is None else f"{value:{sign}.{digits}f} %"
+
+
+@cache
+def _built_in(name: str) -> str:
+    """Digest of the built-in chip of that name; empty if there is none."""
+    return load(name).digest if name in built_in_chips() else ""
+
+
+def chip_name(row: Row, rows: Sequence[Row]) -> str:
+    """A chip's name; where another chip has the same, a built-in one or that of another row, with its digest."""
+    known = {other.chip_digest for other in rows if other.chip == row.chip} | {_built_in(row.chip)}
+    return f"{row.chip}@{row.chip_digest[:8]}" if row.chip_digest and len(known - {""}) > 1 else row.chip
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The table of a run, one line per row, in the order given."""
+    made = Table(header_style="bold", pad_edge=False)
+    for name in ("workload", "chip", "scheduler"):
+        made.add_column(name, no_wrap=True)
+    for name in (
+        "RTL cycles",
+        "model cycles",
+        "error",
+        "PE util.",
+        "bytes checked",
+        "mismatches",
+        "seconds",
+        "cycles/s",
+    ):
+        made.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        passed = row.status is Status.PASSED
+        made.add_row(
+            escape(row.workload if passed else f"{row.workload} [{row.status}]"),
+            escape(chip_name(row, rows)),
+            escape(row.scheduler),
+            f"{row.rtl_cycles:,}",
+            f"{row.model_cycles:,}",
+            percent(row.error_percent, sign="+"),
+            percent(100 * row.utilisation, digits=1),
+            f"{row.bytes_checked:,}",
+            f"{row.mismatches:,}",
+            f"{row.cpu_seconds:.2f}",
+            f"{row.cycles_per_second:,.0f}",
+            style="" if passed else _COLOUR[row.status],
+        )
+    return made
+
+
+#: Causes for which an array stands still, in the order of the table; `Share` in `attribution` says what they mean.
+CAUSES = ("compute", "edges", "operands", "vector", "network", "dram", "drain", "start", "fetch", "idle")
+
+
+def network_table(rows: Sequence[Row]) -> Table:
+    """What whole networks have besides: their answers, and what they did for them."""
+    made = Table(header_style="bold", pad_edge=False)
+    for name in ("network", "input", "RTL says", "label", "float says"):
+        made.add_column(name, overflow="fold")
+    for name in ("MMAC", "DRAM MB", "tensors", "in DRAM", "layer error"):
+        made.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        if (found := row.network) is None:
+            continue
+        names = row.workload, found.picture, found.answer, found.expected, found.float_answer
+        made.add_row(
+            *(escape(name) or "-" for name in names),
+            f"{found.macs / 1e6:,.1f}",
+            f"{found.dram_bytes / 1e6:,.2f}",
+            f"{found.tensors_checked:,}",
+            f"{len(found.spilled):,}",
+            percent(found.layer_error_percent),
+        )
+    return made
+
+
+def _dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+    """A table of many narrow columns; if it is too wide all the same, names in the first one are folded."""
+    made = Table(
+        title=escape(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
+        pad_edge=False, show_edge=False,
+    )  # fmt: skip
+    for index, name in enumerate(left):
+        made.add_column(name, no_wrap=index > 0, overflow="fold")
+    for name in right:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
+
+
+def share_table(rows: Sequence[Row]) -> Table:
+    """Where the arrays' time went in each network."""
+    made = _dense("where the PE cycles went, %", ("network", "input"), CAUSES)
+    for row in rows:
+        if found := row.network:
+            shares = (f"{found.shares.get(cause, 0):.1f}" for cause in CAUSES)
+            made.add_row(escape(row.workload), escape(found.picture), *shares)
+    return made
+
+
+def layer_table(row: Row) -> Table:
+    """The layers of a network."""
+    assert row.network is not None
+    made = _dense(
+        f"{row.workload} on {row.chip}, layer by layer; from compute on: % of the core cycles",
+        ("layer", "kind", "limit"),
+        ("MMAC", "RTL cycles", "error", "core cycles", *CAUSES),
+    )
+    for layer in row.network.layers:
+        made.add_row(
+            escape(layer.name),
+            layer.kind,
+            layer.limit,
+            f"{layer.macs / 1e6:,.2f}",
+            f"{layer.rtl_cycles:,}",
+            percent(layer.error_percent, sign="+"),
+            f"{layer.core_cycles:,}",
+            *(f"{layer.shares.get(cause, 0):.1f}" if layer.shares else "-" for cause in CAUSES),
+        )
+    return made
+
+
+def link_table(row: Row) -> Table:
+    """The links of the data plane: cycles in which a flit left by them, in which one wanted to and none did, and how
+    they compare with all cycles, and with those in which one wanted to."""
+    columns = ("busy", "blocked", "load", "blocked of wanted")
+    made = _dense(f"{row.workload} on {row.chip}: data plane", ("router", "to"), columns)
+    for link in row.links:
+        made.add_row(
+            _tile(link.tile),
+            "tile" if link.port == "local" else link.port,
+            f"{link.busy:,}",
+            f"{link.blocked:,}",
+            percent(100 * link.load, digits=1),
+            percent(100 * link.blocked_share, digits=1),
+        )
+    return made
+
+
+def congestion_table(row: Row) -> Table:
+    """How far the MOVEs of a run were held up, by the tile whose mover sent them: their time on an idle chip, their
+    time here, and the level of congestion, the first divided by the second."""
+    assert row.congestion is not None
+    columns = ("MOVEs", "ideal cycles", "real cycles", "level")
+    made = _dense(f"{row.workload} on {row.chip}: congestion", ("source",), columns)
+    for source in row.congestion.sources:
+        times = f"{source.ideal_cycles:,}", f"{source.real_cycles:,}", f"{source.level:.3f}"
+        made.add_row(_tile(source.tile), f"{source.moves:,}", *times)
+    whole = row.congestion
+    moves = sum(source.moves for source in whole.sources)
+    times = f"{whole.ideal_cycles:,}", f"{whole.real_cycles:,}", f"{whole.level:.3f}"
+    made.add_row("all", f"{moves:,}", *times, style="bold")
+    return made
+
+
+def packet_line(row: Row) -> str:
+    """Latencies of packets in one line; empty if the chip does not trace them."""
+    if row.congestion is None or row.congestion.packets is None:
+        return ""
+    found = row.congestion.packets
+    return (
+        f"{row.workload}: {found.count:,} packets, {found.mean:,.1f} cycles on their way in the mean "
+        f"(alone {found.idle_mean:,.1f}), {found.worst:,} at worst, at most {found.worst_late:,} late"
+    )
+
+
+def _tile(tile: int) -> str:
+    x, y = tile_position(tile)
+    return f"({x},{y})"
+
+
+def summary_line(summary: Summary, wall_seconds: float) -> str:
+    """Totals of a run in one line."""
+    return (
+        f"{summary.passed} of {summary.rows} passed, model error mean {percent(summary.mean_error_percent)} "
+        f"(bound {MEAN_ERROR_PERCENT:g} %), worst {percent(summary.worst_error_percent)}, {wall_seconds:.1f} s"
+    )
+
+
+def print_results(results: Results, to: Console, per_layer: bool = False) -> None:
+    """The tables (`per_layer`: also of the layers of networks; of links, if rows tell of them), the totals, and one red
+    line per reason for which the run is not good."""
+    show(table(results.rows), to)
+    networks = [row for row in results.rows if row.network and row.network.layers]
+    if networks:
+        show(network_table(networks), to)
+        show(share_table(networks), to)
+        for line in (line for row in networks for line in lines(row)):
+            to.print(line, markup=False, soft_wrap=True)
+    for row in networks if per_layer else ():
+        show(layer_table(row), to)
+    for row in results.rows:
+        if row.links:
+            show(link_table(row), to)
+        if row.congestion is not None:
+            show(congestion_table(row), to)
+        if line := packet_line(row):
+            to.print(line, markup=False, soft_wrap=True)
+    to.print(summary_line(results.summary, results.wall_seconds))
+    for reason in results.summary.reasons:
+        to.print(f"not good: {reason}", style="red", markup=False, soft_wrap=True)
+
+
+#: Seconds between two lines of a log that say how far something is.
+LOG_SECONDS = 30.0
+
+
+class Reporter:
+    """Shows a run's events: a live line on a terminal, plain lines in a log. Use as a context manager.
+
+    Call it with each `Event`. Rows print as soon as they finish.
+    """
+
+    def __init__(self, to: Console) -> None:
+        self._console = to
+        self._planned = 0
+        self._done = 0
+        self._printed = time.monotonic()
+        self._progress = Progress(
+            SpinnerColumn(),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=to,
+            transient=True,
+            disable=not to.is_terminal,
+        )
+        self._task = self._progress.add_task("planning", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Plan():
+                self._planned, self._done = event.rows, 0
+                self._progress.update(self._task, total=event.rows, completed=0)
+            case Stage():
+                self._progress.update(self._task, description=f"{event.workload}: {event.what}")
+                late = time.monotonic() - self._printed > LOG_SECONDS
+                if not self._console.is_terminal and (late or not event.passing):
+                    self._printed = time.monotonic()
+                    self._console.print(f"{event.workload}: {event.what}", markup=False, soft_wrap=True)
+            case Row():
+                self._done += 1
+                self._progress.update(self._task, completed=self._done)
+                self._console.print(self._line(event), style=_COLOUR[event.status], markup=False, soft_wrap=True)
+
+    def _line(self, row: Row) -> str:
+        count = f"[{self._done}/{self._planned or '?'}] {row.workload}: {row.status}"
+        if row.status is not Status.PASSED:
+            return f"{count}: {row.reason}"
+        if row.network and row.network.answer:
+            count += f", {row.network.picture} is {row.network.answer}"
+        return (
+            f"{count}, {row.rtl_cycles:,} cycles, model {percent(row.error_percent, sign='+')}, "
+            f"{row.bytes_checked:,} bytes equal, {row.cycles_per_second:,.0f} cycles/s"
+        )
+
+
+def junit(results: Results) -> str:
+    """JUnit XML: one test case per row, and one for the bound that holds over the whole run."""
+    from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
+
+    suite = TestSuite(f"meshloom {results.run}")
+    suite.timestamp = results.started.isoformat()
+    for name, version in results.environment.items():
+        suite.add_property(name, version)
+    for row in results.rows:
+        case = TestCase(
+            row.workload, f"meshloom.{chip_name(row, results.rows)}.{row.scheduler}.{row.simulator}", row.cpu_seconds
+        )
+        if row.status in (Status.FAILED, Status.FAULT):
+            case.result = [Error(row.reason, row.status)]
+        elif row.status is not Status.PASSED:
+            case.result = [Failure(row.reason, row.status)]
+        suite.add_testcase(case)
+    whole = TestCase("whole run", "meshloom.run", results.wall_seconds)
+    rows = {f"{row.workload}: {row.reason}" for row in results.rows}
+    reasons = [reason for reason in results.summary.reasons if reason not in rows]
+    if reasons:
+        whole.result = [Failure("; ".join(reasons), "run")]
+    suite.add_testcase(whole)
+    document = JUnitXml("meshloom")
+    document.add_testsuite(suite)
+    text = document.tostring()
+    body = text.decode() if isinstance(text, bytes) else text
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{body}\n'
+
+
+def save_junit(results: Results, path: Path) -> None:
+    """Writes the JUnit XML atomically. Raises OSError when the folder cannot be written."""
+    write_atomically(path, junit(results))

@@ -1,0 +1,129 @@
+"""The tables of the commands that need no simulator: chips, workloads, predictions, operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from meshloom.hw.config import ChipConfig, tile_position
+from meshloom.hw.isa import OFFSET_BITS, Region, VectorOp
+
+from .console import percent
+
+if TYPE_CHECKING:
+    from meshloom.sched.ir.schedule import Operation, Schedule, Span
+    from meshloom.sched.workload.catalog import Workload
+    from meshloom.sched.workload.layers import ConvShape
+
+
+def _table(left: Sequence[str], right: Sequence[str]) -> Table:
+    made = Table(header_style="bold", pad_edge=False)
+    for name in left:
+        made.add_column(name, no_wrap=True)
+    for name in right:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
+
+
+def kibibytes(size: int) -> str:
+    """A size in bytes as KiB."""
+    return f"{size / 1024:,.0f} KiB" if size >= 10240 else f"{size / 1024:.3g} KiB"
+
+
+def chip_table(chips: Iterable[ChipConfig]) -> Table:
+    """What distinguishes chips, with their floorplans."""
+    made = _table(("chip", "floorplan"), ("cores", "PEs", "A + B a core", "ACC + OUT a core", "SPM", "DRAM"))
+    for chip in chips:
+        lanes, core = chip.lanes, chip.core
+        made.add_row(
+            chip.name,
+            "\n".join(" ".join(kind.ljust(4) for kind in row) for row in chip.floorplan),
+            f"{len(chip.cores)} x {chip.rows}x{chip.cols}",
+            f"{processing_elements(chip):,}",
+            kibibytes(lanes * (core.a_words + core.b_words)),
+            kibibytes(lanes * (4 * core.acc_words + core.out_words)),
+            f"{len(chip.spms)} x {kibibytes(lanes * chip.spm_words)}",
+            f"{len(chip.drams)} x {chip.dram.bytes_per_cycle} B/cycle",
+            end_section=True,
+        )
+    return made
+
+
+def processing_elements(chip: ChipConfig) -> int:
+    """Multiply-accumulates that the chip can do in a cycle."""
+    return len(chip.cores) * chip.rows * chip.cols
+
+
+def workload_table(layers: Iterable[Workload]) -> Table:
+    """Layers with their shapes."""
+    made = _table(("workload", "input", "output", "kernel", "data"), ("stride", "dilation", "MMAC"))
+    for layer in layers:
+        shape = layer.shape
+        made.add_row(
+            escape(layer.name),
+            "x".join(map(str, shape.x_shape)),
+            "x".join(map(str, shape.y_shape)),
+            f"{shape.kernel_h}x{shape.kernel_w}",
+            "real" if layer.real else "random",
+            f"{shape.stride_h}x{shape.stride_w}",
+            str(shape.dilation),
+            f"{shape.macs / 1e6:,.3f}",
+        )
+    return made
+
+
+def prediction_table(made: Iterable[tuple[ConvShape, Schedule]], chip: ChipConfig) -> Table:
+    """Predicted cycles and utilisation of schedules, one line per layer."""
+    table = _table(("workload", "chip", "scheduler"), ("moves", "GEMMs", "model cycles", "PE util."))
+    for shape, schedule in made:
+        gemms = sum(op.kind == "gemm" for op in schedule.operations)
+        cycles = schedule.predicted.cycles if schedule.predicted else None
+        table.add_row(
+            escape(shape.name),
+            schedule.chip,
+            schedule.scheduler,
+            f"{len(schedule.operations) - gemms:,}",
+            f"{gemms:,}",
+            "-" if cycles is None else f"{cycles:,}",
+            percent(100 * shape.macs / (cycles * processing_elements(chip)) if cycles else None, digits=1),
+        )
+    return table
+
+
+def _span(span: Span) -> str:
+    region, offset = span.address >> OFFSET_BITS, span.address & ((1 << OFFSET_BITS) - 1)
+    x, y = tile_position(span.tile)
+    return f"({x},{y}) {Region(region).name}[{offset}]"
+
+
+def _operation(op: Operation) -> tuple[str, str]:
+    if op.kind == "move":
+        x, y = tile_position(op.issuer)
+        return f"MOVE by ({x},{y})", f"{op.words} words {_span(op.src)} -> {_span(op.dst)}"
+    x, y = tile_position(op.core)
+    if op.kind == "vec":
+        return (
+            f"VEC on ({x},{y})",
+            f"{VectorOp(op['op']).name} {op.x_region.name}[{op['x_base']}], {op['pixels']} pixels, "
+            f"{op['blocks']} blocks, {op.taps} taps -> VEC[{op['dest_base']}]",
+        )
+    result = f"{'ACC' if op['to_acc'] else 'OUT'}[{op['dest_base']}]"
+    return (
+        f"GEMM on ({x},{y})",
+        f"A[{op['a_base']}] x B[{op['b_base']}], {op['pixels']} pixels, {op['n_blocks']} blocks, "
+        f"{op.taps} taps -> {result}",
+    )
+
+
+def print_operations(schedule: Schedule, to: Console) -> None:
+    """Lists a schedule's operations in program order: predicted start and end cycle, what, where, label."""
+    predicted = schedule.predicted
+    timed = predicted is not None and len(predicted.start) == len(schedule.operations)
+    for index, op in enumerate(schedule.operations):
+        time = f"{predicted.start[index]:>9} {predicted.end[index]:>9}" if predicted and timed else f"{'-':>9} {'-':>9}"
+        verb, rest = _operation(op)
+        to.print(f"{index:>6} {time}  {verb:<14} {rest}  {op.label}", markup=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Rows of results, the folders they lie in, exit statuses."""

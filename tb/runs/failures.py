@@ -1,0 +1,72 @@
+"""A workload that could not be run, as data: it becomes a row of its own, and the others run."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from meshloom.sched.schedulers.registry import SchedulerError
+
+from ..results.exits import is_ours
+from ..results.schema import RowError, write_atomically
+
+T = TypeVar("T")
+#: Hears what is about to be done; its first word is the stage: scheduling, lowering, ...
+At = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong where. `trace`: the traceback of an error that nobody raised on purpose, otherwise empty."""
+
+    kind: str
+    stage: str
+    message: str
+    trace: str = ""
+
+
+def failure(error: BaseException, stage: str) -> Failure:
+    """An error as data, which any process can be told. That of a scheduler is the one that it failed with."""
+    cause = error.__cause__ if isinstance(error, SchedulerError) else None
+    # a plain ValueError is how a scheduler says that something does not fit
+    known = _expected(error) and (cause is None or type(cause) is ValueError or _expected(cause))
+    message = f"{error.filename}: {error.strerror}" if known and isinstance(error, OSError) else str(error)
+    trace = "" if known else "".join(traceback.format_exception(error))
+    kind = type(cause or error).__name__
+    return Failure(kind, stage, message or kind, trace)
+
+
+def _expected(error: BaseException) -> bool:
+    """Whether its message is enough."""
+    return is_ours(error) or (isinstance(error, OSError) and error.filename is not None)
+
+
+def attempt(make: Callable[[At], T], first: str) -> T | Failure:
+    """What `make` returns, or how it failed in which of the stages that it tells of; `first` is the first one."""
+    stage = first
+
+    def at(what: str) -> None:
+        nonlocal stage
+        stage = what.partition(" ")[0]
+
+    try:
+        return make(at)
+    except Exception as error:
+        return failure(error, stage)
+
+
+def row_error(found: Failure, workload: str, folder: Path | None) -> RowError:
+    """The failure as a row tells it. A traceback goes to a file in `folder`, or with None nowhere."""
+    message, place = found.message, None
+    if found.trace and folder is not None:
+        path = folder / (re.sub(r"[^\w.-]+", "_", workload)[:100] + ".traceback.txt")
+        try:
+            write_atomically(path, found.trace)
+            place = path.as_posix()
+        except OSError as error:
+            message += f" (its traceback could not be written: {path}: {error.strerror})"
+    return RowError(kind=found.kind, stage=found.stage, message=message, traceback=place)

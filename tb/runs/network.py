@@ -1,0 +1,301 @@
+"""A whole network on the chip: prepared, run for a picture, compared tensor by tensor and cycle by cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
+from meshloom.hw.isa import Opcode, Unit
+from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
+from meshloom.sched.lowering.programs import program_of
+from meshloom.sched.model.timeline import Executed, Timeline, play
+from meshloom.sched.program.program import Program
+from meshloom.sched.schedulers import networks
+from meshloom.sched.schedulers.network.limits import limits
+from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of
+from meshloom.sched.schedulers.network.stages import words
+from meshloom.sched.store import cache
+from meshloom.sched.workload.graph import Graph
+
+from ..compare import attribution, mismatch, records
+from ..compare.arrivals import arrivals
+from ..compare.completeness import completeness
+from ..devices import observe
+from ..devices.readout import Record
+from ..devices.simulated import Job, Run
+from ..inputs.sources import Feed, label_of
+from ..report import answers
+from ..results.schema import LayerFigures, NetworkFigures, Row, WrongByte
+
+Inputs = Mapping[str, NDArray[np.int8]]
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedNetwork:
+    """A network ready to run: everything but the numbers of its inputs."""
+
+    made: NetworkSchedule
+    program: Program
+    timeline: Timeline
+
+    @property
+    def graph(self) -> Graph:
+        return self.made.graph
+
+
+def prepare(
+    graph: Graph,
+    chip: ChipConfig,
+    tell: Callable[[str], None] = lambda what: None,
+    scheduler: str = "loop_order",
+    tell_search: Callable[[Any], None] | None = None,
+) -> PreparedNetwork:
+    """Schedules, lowers, checks and predicts a network, and tells how far it is. `scheduler`: see
+    `sched.schedulers.networks.find`. Raises what those raise on what does not fit."""
+    make = networks.find(scheduler, cache.folder("schedules"), tell_search)
+    made = make(graph, chip, lambda layer, number, of: tell(f"scheduling {layer} ({number + 1} of {of})"))
+    program = program_of(made.schedule, chip, tell)
+    tell("predicting its cycles")
+    return PreparedNetwork(made, program, play(program, chip))
+
+
+def job(prepared: PreparedNetwork, inputs: Inputs, chip: ChipConfig, patience: int, margin: int) -> Job:
+    """What the device needs to run it once; every computed word is observed."""
+    arrays = prepared.made.arrays(inputs)
+    memory, outputs = [], []
+    for tensor in prepared.made.schedule.tensors:
+        packed = None if tensor.role == "output" else tensor.layout.pack(arrays[tensor.name], chip.lanes)
+        for piece in tensor.pieces:
+            offset = piece.address & ((1 << OFFSET_BITS) - 1)
+            if packed is None:
+                outputs.append((piece.tile, offset, piece.words))
+            else:
+                memory.append((piece.tile, offset, packed[piece.first : piece.first + piece.words]))
+    return Job(prepared.program, memory, outputs, patience * prepared.timeline.cycles + margin, observe=True)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How many bytes of how many tensors were compared, how many differ, where the first one is and what made it;
+    `wrong_byte`: the first one of an output in DRAM."""
+
+    tensors: int
+    checked: int
+    wrong: int
+    first: str
+    wrong_byte: WrongByte | None = None
+
+
+def compare_bytes(
+    prepared: PreparedNetwork, run: Run, inputs: Inputs, chip: ChipConfig, match: records.Match | None = None
+) -> Compared:
+    """Compares every word that the cores computed, and the outputs in DRAM, with ONNX Runtime's tensors.
+
+    Whole words are compared: lanes without a channel must be zero. `match`: the run's records, which say when what is
+    wrong was made. Raises observe.ObserveError when the cores did not write what the schedule says.
+    """
+    from ..golden.graph import golden_values
+
+    made = prepared.made
+    match = match or records.match(run.records, prepared.timeline.executed, prepared.program)
+    golden = golden_values(prepared.graph, dict(inputs))
+    expected = {name: words(array[0], made.lanes[name], chip.lanes) for name, array in golden.items()}
+    computed = observe.values(made.schedule, run.observed, chip)
+    golden_words = {}
+    for name in expected:  # in the order of the layers: the first that is wrong made the others wrong
+        if name in computed:
+            right, found = expected[name], computed[name].words
+            # A tensor may be seen as one row of pixels after the other, or as one column of them.
+            golden_words[name] = right.reshape(found.shape) if right.size == found.size else right
+    mismatches = observe.compare_values(computed, golden_words)
+    checked = sum(right.size for right in golden_words.values())
+    wrong = sum(each.count for each in mismatches)
+    first = str(mismatches[0]) if mismatches else ""
+    if mismatches:
+        right = golden_words[mismatches[0].tensor]
+        maker = mismatch.computed(mismatches[0], right, run.observed, made.schedule, prepared.program, match, chip)
+        first += f"; {mismatch.made_by(maker, chip)}" if maker else ""
+    missing = {layer.output for layer in prepared.graph.layers if layer.kind != "concat"} - computed.keys()
+    if missing:  # an operation without a box would go unchecked
+        raise AssertionError(f"network {prepared.graph.name}: nothing was observed of {', '.join(sorted(missing))}")
+    place, wrong_byte = 0, None
+    for tensor in made.schedule.tensors:
+        if tensor.role != "output":
+            continue
+        got = np.concatenate(run.memory[place : place + len(tensor.pieces)])
+        place += len(tensor.pieces)
+        right = expected[tensor.name].reshape(got.shape)
+        differ = int(np.count_nonzero(got != right))
+        checked, wrong = checked + right.size, wrong + differ
+        if differ and wrong_byte is None:
+            lanes = made.lanes[tensor.name].tolist()
+            wrong_byte = mismatch.in_dram(
+                tensor, right, got, made.schedule, prepared.program, match, chip, channels=lanes
+            )
+    if wrong_byte is not None and not first:
+        first = f"output {mismatch.described(wrong_byte, chip)}"
+    return Compared(len(computed), checked, wrong, first, wrong_byte)
+
+
+def dram_bytes(prepared: PreparedNetwork, chip: ChipConfig) -> int:
+    """Bytes that DRAM reads and writes during a run, the program's own included."""
+    drams = set(chip.drams)
+    moved = sum(
+        op.words * ((op.src.tile in drams) + (op.dst.tile in drams))
+        for op in prepared.made.schedule.operations
+        if isinstance(op, Move)
+    )
+    return moved * chip.lanes + prepared.program.instructions * max(INSTRUCTION_BYTES, chip.lanes)
+
+
+def spans(
+    records: list[Record] | tuple[Executed, ...] | list[Executed], chip: ChipConfig, made: Schedule
+) -> dict[str, tuple[int, int]]:
+    """For each layer, the start of its first GEMM or VEC and the end of its last."""
+    units = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
+    found: dict[str, tuple[int, int]] = {}
+    for core in chip.cores:
+        for unit, opcode in units.items():
+            kind = opcode.name.lower()
+            labels = [
+                layer_of(op.label)
+                for op in made.operations
+                if isinstance(op, Gemm | Vec) and op.kind == kind and op.core == core
+            ]
+            ran = sorted(
+                (entry.start, entry.end)
+                for entry in records
+                if entry.tile == core and entry.unit is unit and entry.opcode is opcode
+            )
+            for label, (start, end) in zip(labels, ran, strict=True):
+                low, high = found.get(label, (start, end))
+                found[label] = min(low, start), max(high, end)
+    return found
+
+
+def figures(prepared: PreparedNetwork, run: Run, chip: ChipConfig) -> tuple[tuple[LayerFigures, ...], dict[str, float]]:
+    """Each layer's cycles and where the arrays' time went, and the same for the whole run."""
+    graph, made = prepared.graph, prepared.made.schedule
+    measured = spans(run.records, chip, made)
+    predicted = spans(list(prepared.timeline.executed), chip, made)
+    macs = {layer.output: graph.macs(layer) for layer in graph.layers}
+    by_layer: dict[str, attribution.Share] = {}
+    whole: dict[str, float] = {}
+    if not prepared.program.ahead:  # there nobody waits for anybody
+        found = attribution.attribute(
+            prepared.program, made, run.records, run.cycles, chip, lambda op: layer_of(op.label), macs
+        )
+        by_layer, whole = {share.layer: share for share in found.layers}, _percent(found.total)
+    pes = chip.rows * chip.cols
+    bound = limits(prepared.made, chip)
+    rows = []
+    kinds = {layer.output: layer.kind for layer in graph.layers}
+    for name, (start, end) in measured.items():
+        share = by_layer.get(name)
+        rows.append(
+            LayerFigures(
+                name=name,
+                kind=kinds.get(name, "copy"),
+                macs=macs.get(name, 0),
+                limit=bound[name],
+                rtl_cycles=end - start,
+                model_cycles=predicted[name][1] - predicted[name][0],
+                core_cycles=share.total // pes if share else 0,
+                utilisation=share.utilisation if share else 0.0,
+                shares=_percent(share) if share else {},
+            )
+        )
+    order = {layer.output: index for index, layer in enumerate(graph.layers)}
+    rows.sort(key=lambda row: order.get(row.name, len(order)))
+    return tuple(rows), whole
+
+
+def _percent(share: attribution.Share) -> dict[str, float]:
+    """The categories of a share in percent of it."""
+    total = max(1, share.total)
+    return {name: 100.0 * cycles / total for name, cycles in share.cycles.items()}
+
+
+def row(
+    prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipConfig, tensors: Path | None = None
+) -> Row:
+    """Everything that came of a run. `tensors`: folder for outputs that are no vectors (None: they are not saved)."""
+    made, graph = prepared.made.schedule, prepared.graph
+    faults = records.fault_reports(run, prepared.program, made, chip)
+    match = records.match(run.records, prepared.timeline.executed, prepared.program)
+    traced = completeness(match, run, prepared.program, made, chip)
+    peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
+    found, layers, shares, said, notes = Compared(0, 0, 0, ""), (), {}, (), list(feed.notes)
+    failure = None
+    if not faults:
+        try:
+            found = compare_bytes(prepared, run, feed.arrays, chip, match)
+        except observe.ObserveError as error:
+            failure = f"what the cores computed is not what the schedule says: {error}"
+            if why := traced.get("record_problem"):
+                failure += f"; {why}"
+        if not traced.get("record_problem"):  # cycles are explained by all records or not at all
+            layers, shares = figures(prepared, run, chip)
+        computed = _results(prepared, run)
+        try:
+            said = answers.outputs(graph, computed, feed, title, tensors)
+        except OSError as error:  # the comparison counts more than the file
+            said = answers.outputs(graph, computed, feed, title, None)
+            notes.append(f"outputs cannot be saved in {tensors}: {error.strerror}")
+    return Row(
+        workload=title,
+        chip=chip.name,
+        scheduler=made.scheduler,
+        simulator=run.simulator,
+        rtl_cycles=run.cycles,
+        model_cycles=prepared.timeline.cycles,
+        utilisation=min(1.0, graph.total_macs / peak),
+        bytes_checked=found.checked,
+        mismatches=found.wrong,
+        first_mismatch=found.first,
+        wrong_byte=found.wrong_byte,
+        faults=len(faults),
+        fault_reports=faults,
+        instructions=prepared.program.instructions,
+        cpu_seconds=run.cpu_seconds,
+        **traced,
+        **arrivals(prepared.program, run, chip),
+        first_divergence=records.first_divergence(
+            match.pairs, made, prepared.program.operation_of_tag, prepared.program
+        ),
+        network=NetworkFigures(
+            picture=feed.name,
+            answer=answers.answer(graph, said),
+            expected=label_of(graph, feed.label),
+            float_answer=label_of(graph, feed.float_label),
+            outputs=said,
+            notes=tuple(notes),
+            macs=graph.total_macs,
+            tensors_checked=found.tensors,
+            dram_bytes=dram_bytes(prepared, chip),
+            spilled=prepared.made.spilled,
+            layers=layers,
+            shares=shares,
+        ),
+        failure=failure,
+    )
+
+
+def _results(prepared: PreparedNetwork, run: Run) -> dict[str, NDArray[np.int8]]:
+    """The outputs as they end in DRAM, int8 [1, C, H, W] by name."""
+    found, place = {}, 0
+    for tensor in prepared.made.schedule.tensors:
+        if tensor.role != "output":
+            continue
+        packed = np.concatenate(run.memory[place : place + len(tensor.pieces)])
+        place += len(tensor.pieces)
+        if tensor.name in prepared.graph.outputs:
+            array = prepared.made.output(tensor.name, tensor.layout.unpack(packed).astype(np.int8, copy=False))
+            found[tensor.name] = array.reshape(prepared.graph.value(tensor.name).shape)
+    return found

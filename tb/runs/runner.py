@@ -1,0 +1,379 @@
+"""The road from names to rows of the table: schedule, lower, check, predict, simulate, compare.
+
+Programs are made in worker processes before the simulator is built, so that what cannot be run is known by then; they
+run in as many simulator processes as there are jobs, the longest first, and rows come out as they finish. A workload
+that fails on the way becomes a row with an `error`; the others go on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.lowering.predict import prediction
+from meshloom.sched.lowering.programs import program_of
+from meshloom.sched.mapping.room import check_room
+from meshloom.sched.model.timeline import Timeline, play
+from meshloom.sched.program.program import Program
+from meshloom.sched.schedulers import networks
+from meshloom.sched.schedulers.registry import find as find_scheduler
+from meshloom.sched.schedulers.registry import options_of, require_known
+from meshloom.sched.store import cache
+from meshloom.sched.workload.catalog import Workload, find, regression
+from meshloom.sched.workload.layers import LayerData, WorkloadError
+
+from ..build.builder import SIMULATORS, BuildError, build
+from ..compare import mismatch, records
+from ..compare.arrivals import arrivals
+from ..compare.completeness import completeness
+from ..devices.simulated import Job, Run, SimulatedDevice
+from ..inputs.sources import Feed, NetworkSource, check_files, is_network, model_settings, ready, regression_networks
+from ..results.identity import code, simulator_version
+from ..results.schema import Event, Plan, Row, Settings, Stage
+from . import network
+from .batch import Item, failed_row, simulate
+from .failures import At, Failure, attempt
+from .workers import Workers, tell, tell_search, workers
+
+#: A run is stopped as hung when it takes this much longer than the model says.
+_PATIENCE = 4
+_MARGIN = 20_000
+#: Icarus simulates a few hundred cycles a second of a four-core chip; its regression is of layers up to this size.
+ICARUS_MACS = 500_000
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A layer ready to run: everything about it but the run."""
+
+    workload: Workload
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+
+    @property
+    def name(self) -> str:
+        return self.workload.name
+
+    @property
+    def cycles(self) -> int:
+        return self.timeline.cycles
+
+    def job(self, chip: ChipConfig) -> Job:
+        return _job(self, chip.lanes)
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        return _row(self, run, chip)
+
+    def settings(self) -> dict[str, Any]:
+        real = self.workload.real
+        named = "trained weights, stored activation" if real else "random bytes, seeded by the workload's name"
+        return {"input": named, "input_digest": _digest(arrays(self.workload.data()))}
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkItem:
+    """A network ready to run on one input. `made_of`: see `sources.model_settings`."""
+
+    prepared: network.PreparedNetwork
+    title: str
+    feed: Feed
+    tensors: Path | None = None
+    made_of: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.title
+
+    @property
+    def cycles(self) -> int:
+        return self.prepared.timeline.cycles
+
+    @property
+    def program(self) -> Program:
+        return self.prepared.program
+
+    def job(self, chip: ChipConfig) -> Job:
+        return network.job(self.prepared, self.feed.arrays, chip, _PATIENCE, _MARGIN)
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        return network.row(self.prepared, self.title, self.feed, run, chip, self.tensors)
+
+    def settings(self) -> dict[str, Any]:
+        fed = {"input": self.feed.name, "input_digest": _digest(self.feed.arrays)}
+        return self.made_of | fed
+
+
+def _digest(given: dict[str, np.ndarray]) -> str:
+    """SHA-256 of arrays, by name."""
+    found = hashlib.sha256()
+    for name in sorted(given):
+        array = np.ascontiguousarray(given[name])
+        found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return found.hexdigest()
+
+
+def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> Prepared:
+    """Schedules, lowers, checks and predicts one workload, and tells which it is at. Raises what those raise on bad
+    input."""
+    at("scheduling")
+    check_room(workload.shape, chip)
+    make = find_scheduler(scheduler, cache.folder("schedules"), tell=tell_search)
+    made = make(workload.shape, chip, workload.scale)
+    program = program_of(made, chip, at)
+    at("predicting")
+    timeline = play(program, chip)
+    made = made.model_copy(update={"predicted": prediction(made, program, timeline)})
+    return Prepared(workload, made, program, timeline)
+
+
+#: What comes back from a worker process of a layer, or of a network.
+_Layer = tuple[Schedule, Program, Timeline]
+_Network = tuple[network.PreparedNetwork, list[Feed], dict[str, Any]]
+
+
+def _prepare_named(name: str, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> _Layer:
+    """`prepare` in a worker process, to which a workload travels by its name."""
+    made = prepare(find(name)[0], chip, scheduler, at)
+    return made.schedule, made.program, made.timeline
+
+
+def _attempt_named(name: str, chip: ChipConfig, scheduler: str) -> _Layer | Failure:
+    return attempt(lambda at: _prepare_named(name, chip, scheduler, at), "scheduling")
+
+
+def prepare_all(names: Sequence[str], chip: ChipConfig, scheduler: str, jobs: int) -> list[Prepared]:
+    """`prepare` for layers by name, in `jobs` worker processes; in the order given."""
+    with workers(jobs) as pool:
+        futures = [pool.submit(_prepare_named, name, chip, scheduler) for name in names]
+        return [Prepared(find(name)[0], *future.result()) for name, future in zip(names, futures, strict=True)]
+
+
+def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str) -> _Network | Failure:
+    """A network and its feeds, made in a worker process. Files are read first: a wrong one is told at once."""
+
+    def make(at: At) -> _Network:
+        graph, found = ready(source)
+        settings = model_settings(source)
+        at("scheduling")
+
+        def told(what: str) -> None:
+            at(what)
+            tell(source.title, what)
+
+        return network.prepare(graph, chip, told, scheduler, tell_search), found, settings
+
+    return attempt(make, "reading")
+
+
+def run(
+    workloads: Sequence[str | NetworkSource],
+    chip: str | Path,
+    scheduler: str,
+    simulator: str,
+    waves: bool,
+    jobs: int,
+    on_event: Callable[[Event], None],
+    links: bool = False,
+    traces: Path | None = None,
+) -> list[Row]:
+    """Runs workloads by name ("regression" = those of `make sim`) and returns their rows in the order given.
+
+    `links`: rows also tell of the data plane's links and the congestion (`links`, `congestion`). Every row is also
+    handed to `on_event` as soon as it is there. A workload that cannot be run has one row, with an `error`; `traces` is
+    the folder for tracebacks of unexpected ones. Raises the errors of bad input (names, files, chip, scheduler) before
+    anything runs; BuildError, NoDeviceError, RunsError when nothing can be.
+    """
+    config = load(chip)
+    asked: list[Workload | NetworkSource] = []
+    for each in workloads:
+        if isinstance(each, NetworkSource):
+            asked.append(each)
+        elif is_network(each):
+            asked.append(NetworkSource(each))
+        elif each == "regression":
+            asked += _regression(simulator, scheduler, on_event)
+        else:
+            asked += find(each)
+    # What is wrong with the words given is told before anything is done.
+    if simulator not in SIMULATORS:
+        raise BuildError(f"unknown simulator {simulator!r}: known are {', '.join(SIMULATORS)}")
+    for each in asked:
+        if isinstance(each, NetworkSource):
+            check_files(each)
+    if any(isinstance(each, NetworkSource) for each in asked):
+        networks.find(scheduler)
+    if any(isinstance(each, Workload) for each in asked):
+        find_scheduler(scheduler)
+    on_event(Plan(rows=sum(_runs(each) for each in asked)))
+    made = _prepared(asked, config, scheduler, jobs, on_event)
+    settings = Settings(code=code(), scheduler=scheduler, simulator_version=simulator_version(simulator))
+    unread = [found.message for found in made if isinstance(found, Failure) and found.stage == "reading"]
+    if unread and len(unread) == len(made):  # of what was asked for nothing can even be read
+        raise WorkloadError("\n".join(unread))
+    rows: list[Row | None] = []
+    items: list[Item] = []
+    for each, found in zip(asked, made, strict=True):
+        if isinstance(found, Failure):
+            named = each.title if isinstance(each, NetworkSource) else each.name
+            row = failed_row(found, named, config, scheduler, simulator, settings, traces)
+            rows.append(row)
+            on_event(row)
+        else:
+            own = _items(each, found)
+            rows += [None] * len(own)
+            items += own
+    if items:
+        on_event(Stage(workload=config.name, what=f"building the simulator ({simulator}), unless it is cached"))
+        built = build(config, simulator, waves, lambda what: on_event(Stage(workload=config.name, what=what)))
+        for item in items:
+            on_event(Stage(workload=item.name, what="simulating"))
+        ran = iter(simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event, links, traces))
+        rows = [next(ran) if row is None else row for row in rows]
+    return [row for row in rows if row is not None]
+
+
+def _prepared(
+    asked: Sequence[Workload | NetworkSource],
+    chip: ChipConfig,
+    scheduler: str,
+    jobs: int,
+    on_event: Callable[[Event], None],
+) -> list[_Layer | _Network | Failure]:
+    """Everything ready to run, or how it failed; made in worker processes."""
+
+    def submit(pool: Workers, each: Workload | NetworkSource) -> Future[Any]:
+        if isinstance(each, NetworkSource):
+            return pool.submit(_attempt_network, each, chip, scheduler)
+        return pool.submit(_attempt_named, each.name, chip, scheduler)
+
+    made: list[_Layer | _Network | Failure | None] = []
+    with workers(jobs) as pool:
+        try:
+            futures = [submit(pool, each) for each in asked]
+        except BrokenProcessPool:
+            futures = []
+        for each, future in zip(asked, futures, strict=False):
+            if isinstance(each, NetworkSource):
+                on_event(Stage(workload=each.title, what="scheduling the network"))
+            else:
+                on_event(Stage(workload=each.name, what="scheduling"))
+            try:
+                made.append(pool.result(future, on_event))
+            except BrokenProcessPool:
+                made.append(None)
+    made += [None] * (len(asked) - len(made))
+    # A process that is killed (memory is short, as a rule) takes the whole pool along; alone it is seen which it was.
+    return [
+        _alone(lambda pool, each=each: submit(pool, each), on_event) if found is None else found
+        for each, found in zip(asked, made, strict=True)
+    ]
+
+
+def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event], None]) -> Any:
+    try:
+        with workers(1) as pool:
+            return pool.result(submit(pool), on_event)
+    except BrokenProcessPool:
+        return Failure("BrokenProcessPool", "scheduling", "its process was killed; is there enough memory?")
+
+
+def _items(asked: Workload | NetworkSource, made: _Layer | _Network) -> Sequence[Item]:
+    """What came back from a worker, ready to run: of a network, once for each of its inputs."""
+    match asked, made:
+        case NetworkSource(), (network.PreparedNetwork() as prepared, found, settings):
+            return [NetworkItem(prepared, asked.title, feed, asked.tensors, settings) for feed in found]
+        case Workload(), (Schedule() as schedule, program, timeline):
+            return [Prepared(asked, schedule, program, timeline)]
+        case _:
+            raise AssertionError(f"{asked} came back as something else")
+
+
+def _runs(asked: Workload | NetworkSource) -> int:
+    return max(1, len(asked.inputs)) if isinstance(asked, NetworkSource) else 1
+
+
+def _regression(simulator: str, scheduler: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:
+    """Networks and layers of `make sim`: those networks only if the scheduler knows any; for the slow simulator, the
+    layers that it can run in minutes."""
+    layers = list(regression())
+    if simulator != "icarus":
+        base, _ = options_of(scheduler)
+        require_known(base)
+        if base in networks.names():
+            return [*map(NetworkSource, regression_networks()), *layers]
+        on_event(Stage(workload="regression", what=f"scheduler {base} knows no networks: the {len(layers)} layers"))
+        return list(layers)
+    small = [layer for layer in layers if layer.shape.macs <= ICARUS_MACS]
+    what = f"{simulator} is slow: {len(small)} of {len(layers)} layers, up to {ICARUS_MACS:,} MACs; others by name"
+    on_event(Stage(workload="regression", what=what))
+    return list(small)
+
+
+def arrays(data: LayerData) -> dict[str, np.ndarray]:
+    """The arrays of a single layer by the names that its tensors have."""
+    return {"x": data.x, "w": data.w, "bias": data.bias}
+
+
+def _job(prepared: Prepared, lanes: int) -> Job:
+    """What the device needs: packed tensors, where outputs are, and when to give up."""
+    given = arrays(prepared.workload.data())
+    memory, outputs = [], []
+    for tensor in prepared.schedule.tensors:
+        packed = None if tensor.role == "output" else tensor.layout.pack(given[tensor.name], lanes)
+        for piece in tensor.pieces:
+            offset = piece.address & ((1 << OFFSET_BITS) - 1)
+            if packed is None:
+                outputs.append((piece.tile, offset, piece.words))
+            else:
+                memory.append((piece.tile, offset, packed[piece.first : piece.first + piece.words]))
+    return Job(prepared.program, memory, outputs, _PATIENCE * prepared.timeline.cycles + _MARGIN)
+
+
+def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
+    """Compares a run with the golden model, byte by byte, and with the timeline, instruction by instruction."""
+    from ..golden.layer import golden
+
+    workload, schedule, program = prepared.workload, prepared.schedule, prepared.program
+    shape = workload.shape
+    match = records.match(run.records, prepared.timeline.executed, program)
+    checked = wrong = 0
+    first = None
+    if run.fault is None:
+        tensor = schedule.tensor("y")
+        # whole words are compared: the lanes that hold no channel must be zero
+        expected = tensor.layout.pack(golden(workload.data()), chip.lanes)
+        got = np.concatenate(run.memory)
+        checked, wrong = int(expected.size), int(np.count_nonzero(expected != got))
+        first = mismatch.in_dram(tensor, expected, got, schedule, program, match, chip)
+    faults = records.fault_reports(run, program, schedule, chip)
+    peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
+    return Row(
+        workload=workload.name,
+        chip=chip.name,
+        scheduler=schedule.scheduler,
+        simulator=run.simulator,
+        rtl_cycles=run.cycles,
+        model_cycles=prepared.timeline.cycles,
+        utilisation=min(1.0, shape.macs / peak),
+        bytes_checked=checked,
+        mismatches=wrong,
+        first_mismatch="" if first is None else mismatch.described(first, chip),
+        wrong_byte=first,
+        faults=len(faults),
+        fault_reports=faults,
+        instructions=program.instructions,
+        cpu_seconds=run.cpu_seconds,
+        **completeness(match, run, program, schedule, chip),
+        **arrivals(program, run, chip),
+        first_divergence=records.first_divergence(match.pairs, schedule, program.operation_of_tag, program),
+    )

@@ -1,0 +1,71 @@
+"""How far a search for a schedule is, on the screen: a bar for each search, with the best so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+#: How far a search is: `layer`, `total` and what else the bar shows (`sched.schedulers.flexer.search.Progress`).
+Told = Any
+
+
+def with_budget(scheduler: str, budget: str | None) -> str:
+    """A scheduler's name with `budget` among its options.
+
+    Raises SchedulerError for one that is unknown, has none, or names it itself.
+    """
+    if budget is None:
+        return scheduler
+    from meshloom.sched.schedulers.registry import SchedulerError, names, options_of, takes_option
+
+    base, options = options_of(scheduler)
+    if not takes_option(base, "budget"):
+        those = ", ".join(name for name in names() if takes_option(name, "budget"))
+        raise SchedulerError(f"--budget: scheduler {base} has no budget, its work ends by itself; {those} take one")
+    if "budget" in options:
+        raise SchedulerError(f"scheduler {scheduler} names a budget, and so does --budget; say it once")
+    return f"{scheduler}{',' if ':' in scheduler else ':'}budget={budget}"
+
+
+@contextmanager
+def searching(screen: Console) -> Iterator[Callable[[Told], None]]:
+    """Hands out what a search may `tell`: tilings done, schedules made, and the best so far with its estimated cost; or
+    that it is being compiled, functions done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed}/{task.total} {task.fields[what]}"),
+        TextColumn("{task.fields[best]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
+        tasks: dict[str, int] = {}
+        compiling = "compiling the search, once"
+
+        def tell(told: Told) -> None:
+            if told.compiling:
+                if compiling not in tasks:
+                    if not screen.is_terminal:  # no bars, but nobody shall wonder what takes so long
+                        screen.print(compiling, markup=False)
+                    tasks[compiling] = bars.add_task(compiling, total=told.total, best="", what="functions")
+                bars.update(tasks[compiling], completed=told.done, total=told.total)  # type: ignore[arg-type]
+                return
+            if compiling in tasks:
+                bars.remove_task(tasks.pop(compiling))  # type: ignore[arg-type]
+            if told.layer not in tasks:
+                tasks[told.layer] = bars.add_task(escape(told.layer), total=told.total, best="", what="tilings")
+            best = ""
+            if told.best is not None:
+                cost = f"{told.best.cycles:,.0f} cycles, {told.best.words:,} words"
+                best = f"best of {told.schedules:,}: {told.best}, {cost}"
+            bars.update(tasks[told.layer], completed=told.done, total=told.total, best=escape(best))  # type: ignore[arg-type]
+
+        yield tell

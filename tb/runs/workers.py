@@ -1,0 +1,84 @@
+"""Worker processes that prepare workloads, and tell their parent how far they are."""
+
+from __future__ import annotations
+
+import multiprocessing
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from ..results.schema import Stage
+
+T = TypeVar("T")
+#: Seconds between two stages that a worker tells of, and between two looks at what they have told.
+EVERY = 0.2
+#: Characters of what is told. A message must fit into what a pipe writes at once: so workers need no lock.
+_MOST = 400
+_parent: Connection | None = None
+_told = 0.0
+
+
+def tell(workload: str, what: str) -> None:
+    """Says, in a worker process, how far it is. What comes too soon after the last is not told, nor what finds the pipe
+    full because the parent does something else: a worker never waits to be heard."""
+    global _told
+    if _parent is not None and time.monotonic() - _told > EVERY and select.select([], [_parent], [], 0)[1]:
+        _told = time.monotonic()
+        _parent.send(Stage(workload=workload[:_MOST], what=what[:_MOST], passing=True))
+
+
+def tell_search(told: Any) -> None:
+    """The same of a search: `layer`, `done`, `total`, and the `best` so far; or that it is being compiled."""
+    if told.compiling:
+        far = f": {told.done} of {told.total} functions" if told.total else ", in another process"
+        tell(told.layer, f"compiling the search, once{far}")
+        return
+    best = f"; best so far {told.best.cycles:,.0f} cycles" if told.best is not None else ""
+    tell(told.layer, f"{told.done:,} of {told.total:,} tilings searched{best}")
+
+
+def _begin(parent: Connection) -> None:
+    """Ctrl-C is the parent's business; it stops its workers."""
+    global _parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _parent = parent
+
+
+class Workers:
+    """A pool of worker processes."""
+
+    def __init__(self, pool: ProcessPoolExecutor, told: Connection) -> None:
+        self._pool, self._told = pool, told
+
+    def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
+        """Has a worker call a function."""
+        return self._pool.submit(function, *arguments)
+
+    def result(self, future: Future[Any], on_event: Callable[[Stage], None]) -> Any:
+        """What a worker made; until then, hands on what they all tell. Raises what it raised."""
+        while True:
+            ready = wait([future], EVERY).done
+            while self._told.poll():
+                on_event(self._told.recv())
+            if ready:
+                return future.result()
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Workers]:
+    """Worker processes. Whatever ends their use early ends them too: a network may take them minutes."""
+    others = set(multiprocessing.active_children())
+    told, heard = multiprocessing.Pipe(duplex=False)
+    with told, heard, ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(heard,)) as pool:
+        try:
+            yield Workers(pool, told)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            raise

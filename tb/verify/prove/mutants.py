@@ -1,0 +1,110 @@
+"""Deliberately broken gateware: each mutant is a few words of a source file replaced by others.
+
+A proof that cannot fail proves nothing; each of these must be refuted by the bench that proves the original.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from .engine import ProveError
+
+_NOC = "meshloom.hw.noc."
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`changes`: module of the NoC to (words, words instead) pairs, each of which must occur there exactly once."""
+
+    name: str
+    meaning: str
+    changes: Mapping[str, Sequence[tuple[str, str]]]
+
+
+@contextmanager
+def mutated(mutant: Mutant, *rebuilt: str) -> Iterator[Mapping[str, ModuleType]]:
+    """The mutant's modules of the NoC, and the modules `rebuilt` on top of them, by name; gone afterwards.
+
+    Raises ProveError when the words to be replaced are not there: the mutant has to follow its source.
+    """
+    names = [*mutant.changes, *(name for name in rebuilt if name not in mutant.changes)]
+    originals = {name: importlib.import_module(_NOC + name) for name in names}
+    made: dict[str, ModuleType] = {}
+    with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
+        try:
+            for name in names:
+                path = Path(folder) / f"{name}.py"
+                path.write_text(_changed(mutant, name, Path(str(originals[name].__file__)).read_text()))
+                spec = importlib.util.spec_from_file_location(_NOC + name, path)
+                if spec is None or spec.loader is None:
+                    raise ProveError(f"{path} cannot be imported")
+                made[name] = sys.modules[_NOC + name] = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(made[name])
+            yield made
+        finally:
+            for name, module in originals.items():
+                sys.modules[_NOC + name] = module
+
+
+def _changed(mutant: Mutant, name: str, text: str) -> str:
+    for old, new in mutant.changes.get(name, ()):
+        if text.count(old) != 1:
+            raise ProveError(f"mutant {mutant.name}: {name}.py has {text.count(old)} times {old!r}; mend the mutant")
+        text = text.replace(old, new)
+    return text
+
+
+MIXED_ORDER = Mutant(
+    "mixed-order",
+    "XY routing in every other router, YX in the rest, and turns that neither allows alone",
+    {
+        "input_unit": [
+            ("first = router.plane.routing[0]", 'first = "xy"[(router.x + router.y) % 2]'),
+            (
+                "for port in ROUTINGS[router.plane.routing][self.port] if port in router.ports and port != LOCAL",
+                "for port in router.ports if port not in (self.port, LOCAL)",
+            ),
+        ]
+    },
+)
+IGNORES_FULL = Mutant(
+    "ignores-full",
+    "a buffer takes a flit when it is full",
+    {"input_unit": [("write.en.eq(arrives & ready)", "write.en.eq(arrives)")]},
+)
+IGNORES_READY = Mutant(
+    "ignores-ready",
+    "the multiplexer of the channels chooses one that has no room",
+    {"output_unit": [("self.offers & link.ready, turn)", "self.offers, turn)")]},
+)
+UNFAIR = Mutant(
+    "unfair",
+    "the first that asks always wins",
+    {"output_unit": [("pool.eq(Mux(later.any(), later, asks))", "pool.eq(asks)")]},
+)
+LETS_GO = Mutant(
+    "lets-go",
+    "an output is granted anew for every flit",
+    {"output_unit": [("channel.held.eq(~(self.go[vc] & last))", "channel.held.eq(~self.go[vc])")]},
+)
+GRANTS_NOBODY = Mutant(
+    "grants-nobody",
+    "the next in turn is granted, whether it asks or not",
+    {
+        "output_unit": [
+            ("next_.eq(pool & -pool)", "next_.eq(Mux(asks.any(), (before << 1) | before[-1] | ~before.any(), 0))")
+        ]
+    },
+)
+ANY_ROUTES = Mutant("any-routes", "not a mutant: packets choose their ways, and nobody looks for circles in them", {})
+_ALL = (MIXED_ORDER, ANY_ROUTES, IGNORES_FULL, IGNORES_READY, UNFAIR, LETS_GO, GRANTS_NOBODY)
+#: All of them, by name.
+MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in _ALL}
