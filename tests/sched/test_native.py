@@ -139,7 +139,7 @@ def tree(tmp_path: Path) -> Path:
     return top.parent
 
 
-WHAT_RUNS = "from meshloom.sched import native; print(native.MODEL, native.compiled())"
+WHAT_RUNS = "from meshloom.sched.model import native; print(native.MODEL, native.compiled())"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_without_a_compiler_python_runs_it_and_the_command_says_so(tree: Path, c
     if command == "false":  # do not wait for mypyc: it would fail behind it in the same way
         path = tree / "meshloom" / "sched" / "native.py"
         path.write_text(path.read_text().replace("from mypyc.build import mypycify", "raise SystemExit(1)"))
-    ran = python("-m", "meshloom.sched.model.native", PYTHONPATH=str(tree), CC=command)
+    ran = python("-m", "meshloom.sched.model", PYTHONPATH=str(tree), CC=command)
     assert ran.returncode == 1
     assert ran.stdout == ""
     (line,) = ran.stderr.splitlines()
