@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from meshloom.hw.config import ChipConfig
 
-from ..ir.schedule import Tensor
+from ..ir.schedule import Piece, Tensor
 from ..workload.layers import ConvShape
 from ..workload.layout import ActivationLayout, BiasLayout, PackedWindow, WeightLayout
 from .placement import Allocator, Dram, Stored, Transfer
@@ -164,36 +165,8 @@ class Tensors:
 
     def tensors(self, shape: ConvShape, chip: ChipConfig) -> tuple[Tensor, ...]:
         """The schedule's tensors."""
-        packed = self.problem.packed
-        window = PackedWindow(shape.kernel_w, shape.stride_w, shape.pad_left, shape.pad_right) if packed else None
-        x = ActivationLayout(
-            batch=shape.batch,
-            channels=shape.in_channels,
-            height=shape.in_h,
-            width=shape.in_w,
-            block=chip.lanes,
-            packed_kw=window,
-        )
-        y = ActivationLayout(
-            batch=shape.batch, channels=shape.out_channels, height=shape.out_h, width=shape.out_w, block=chip.cols
-        )
-        w = WeightLayout(
-            out_channels=shape.out_channels,
-            in_channels=shape.in_channels,
-            kernel_h=shape.kernel_h,
-            kernel_w=shape.kernel_w,
-            cols=chip.cols,
-            block=chip.lanes,
-            packed_kw=packed,
-        )
-        bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
-        stored = self._stored
-        return (
-            Tensor(name="x", role="input", layout=x, pieces=stored["x"].pieces()),
-            Tensor(name="w", role="constant", layout=w, pieces=stored["w"].pieces()),
-            Tensor(name="bias", role="constant", layout=bias, pieces=stored["bias"].pieces()),
-            Tensor(name="y", role="output", layout=y, pieces=self.y.pieces()),
-        )
+        pieces = {name: self._stored[name].pieces() for name in ("x", "w", "bias")}
+        return tensors_of(shape, chip, self.problem.packed, pieces | {"y": self.y.pieces()})
 
     def transfers(self, chunk: Chunk, tile: int, at: int, plane: int = 0) -> list[Transfer]:
         """A chunk to `at` of a tile, `plane` words from plane to plane there (0: side by side)."""
@@ -257,3 +230,33 @@ class Tensors:
 def ramp_edges(problem: Problem, pieces: list) -> list[int]:
     """Windows at which the pieces of a first weight tile begin and end."""
     return [edge for piece in pieces for edge in windows(problem, piece)]
+
+
+def tensors_of(
+    shape: ConvShape, chip: ChipConfig, packed: bool, pieces: Mapping[str, tuple[Piece, ...]]
+) -> tuple[Tensor, ...]:
+    """The tensors x, w, bias and y of a layer's schedule. `packed`: the host packs windows of x; `pieces`: where each
+    of them lies, by name."""
+    window = PackedWindow(shape.kernel_w, shape.stride_w, shape.pad_left, shape.pad_right) if packed else None
+    x = ActivationLayout(
+        batch=shape.batch, channels=shape.in_channels, height=shape.in_h, width=shape.in_w, block=chip.lanes,
+        packed_kw=window,
+    )  # fmt: skip
+    y = ActivationLayout(
+        batch=shape.batch, channels=shape.out_channels, height=shape.out_h, width=shape.out_w, block=chip.cols
+    )
+    w = WeightLayout(
+        out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
+        kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
+    )  # fmt: skip
+    return (
+        Tensor(name="x", role="input", layout=x, pieces=pieces["x"]),
+        Tensor(name="w", role="constant", layout=w, pieces=pieces["w"]),
+        Tensor(
+            name="bias",
+            role="constant",
+            layout=BiasLayout(out_channels=shape.out_channels, cols=chip.cols),
+            pieces=pieces["bias"],
+        ),
+        Tensor(name="y", role="output", layout=y, pieces=pieces["y"]),
+    )

@@ -1,126 +1,83 @@
-"""Schedulers by name. A scheduler is a function of a layer, a chip and the requantisation's multiplier."""
+"""Schedulers by name: those that ship, those of installed packages (entry points `meshloom.schedulers`), and any
+`package.module:function` or `FILE.py:function`. Options stand behind a colon: `flexer:budget=2M,priority=min_spill`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from inspect import Parameter, signature
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Protocol, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
 from meshloom.hw.config import ChipConfig, near
 
 from ..ir.schedule import Schedule
+from ..plugins import PluginError, Registry
+from ..workload.graph import Graph
 from ..workload.layers import ConvShape
-from .budget import Budget, BudgetError
+from .authored import adapted
+from .interface import Context, Maker, Scheduler
 
 T = TypeVar("T")
 
+#: Entry points of other packages that are schedulers.
+GROUP = "meshloom.schedulers"
 
-class SchedulerError(ValueError):
+
+class SchedulerError(PluginError):
     """A name that means no scheduler, options that it does not have, or a scheduler that failed."""
 
 
-class Scheduler(Protocol):
-    """Makes the schedule of one layer. Raises ValueError when the layer does not fit the chip.
-
-    Besides these it is handed what it has a parameter for: `folder`, `tell` (see `find`), and the options `budget` (a
-    `Budget`) and `effort` (a number); all other options, as text, only if it takes `**options`.
-    """
+class LayerScheduler(Protocol):
+    """Makes the schedule of one layer. Raises what `found` raises, and DoesNotFit."""
 
     def __call__(self, shape: ConvShape, chip: ChipConfig, scale: int = ...) -> Schedule: ...
 
 
-#: Name to module and function; modules are imported when first asked for.
-_KNOWN = {
-    "loop_order": ("meshloom.sched.schedulers.loop_order.scheduler", "schedule"),
-    "dtt": ("meshloom.sched.schedulers.ahead.scheduler", "schedule"),
-    "flexer": ("meshloom.sched.schedulers.flexer.scheduler", "flexer"),
-    "paper_static": ("meshloom.sched.schedulers.flexer.scheduler", "paper_static"),
-    "hybrid": ("meshloom.sched.schedulers.flexer.scheduler", "hybrid"),
-}
+#: Makes the schedule of a network on a chip, and tells how far it is. Raises DoesNotFit, WorkloadError.
+NetworkScheduler = Callable[[Graph, ChipConfig, "Callable[[str, int, int], None] | None"], Any]
+
+_FOLDERS = "meshloom.sched.schedulers"
+REGISTRY: Registry[Scheduler] = Registry(
+    "scheduler",
+    GROUP,
+    {
+        "loop_order": f"{_FOLDERS}.loop_order.entry:LOOP_ORDER",
+        "dtt": f"{_FOLDERS}.ahead.entry:DTT",
+        "flexer": f"{_FOLDERS}.flexer.entry:FLEXER",
+        "paper_static": f"{_FOLDERS}.flexer.entry:PAPER_STATIC",
+        "hybrid": f"{_FOLDERS}.flexer.entry:HYBRID",
+    },
+    adapted,
+    SchedulerError,
+)
 
 
-def names() -> tuple[str, ...]:
-    """Names of all schedulers."""
-    return tuple(sorted(_KNOWN))
+def names(kind: str | None = None) -> tuple[str, ...]:
+    """Names of all schedulers, or of those that schedule a `kind`: "layers", "networks". Those that do not load are
+    left out of the latter."""
+    if kind is None:
+        return REGISTRY.names()
+
+    def can(name: str) -> bool:
+        try:
+            return kind in REGISTRY.get(name).kinds
+        except SchedulerError:
+            return False
+
+    return tuple(name for name in REGISTRY.names() if can(name))
 
 
-def find(name: str, folder: Path | None = None, **more: Any) -> Scheduler:
-    """The scheduler of that name, with options behind a colon: `loop_order:effort=0.5`.
-
-    `folder`: where schedulers that search for long keep what they find; `more`: further arguments for those that take
-    them (`tell`). Raises SchedulerError that lists the known names, or says which option is none. What is found raises
-    Meshloom's own errors as they are, and SchedulerError with the scheduler's name for all others.
-    """
-    base, options = options_of(name)
-    made = _function(base)
-    takes = signature(made).parameters
-    given: dict[str, Any] = {"folder": folder, **more}
-    given = {key: value for key, value in given.items() if key in takes}
-    for key, value in options.items():
-        if key in _PARSED and key in takes:
-            given[key] = _PARSED[key](name, key, value)
-        elif any(parameter.kind is Parameter.VAR_KEYWORD for parameter in takes.values()):
-            given[key] = value
-        else:
-            known = [option for option in _PARSED if option in takes]
-            hint = near(key, known) or f"it has {', '.join(known) or 'none'}"
-            raise SchedulerError(f"scheduler {base} has no option {key!r}; {hint}")
-
-    def make(shape: ConvShape, chip: ChipConfig, *scale: int, **scales: int) -> Schedule:
-        return called(name, shape.name, Schedule, made, shape, chip, *scale, **given, **scales)
-
-    return make
-
-
-def require_known(base: str) -> None:
-    """Raises SchedulerError, with the known names, for one that is none."""
-    if base not in _KNOWN:
-        hint = near(base, names())
-        raise SchedulerError(f"unknown scheduler {base!r}; known are {', '.join(names())}" + (hint and f"; {hint}"))
-
-
-def takes_option(base: str, option: str) -> bool:
-    """Whether a scheduler has a parameter for an option. Raises SchedulerError on a name that is none."""
-    return option in signature(_function(base)).parameters
-
-
-def _function(base: str) -> Callable[..., Any]:
-    require_known(base)
-    module, function = _KNOWN[base]
-    try:
-        return getattr(import_module(module), function)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise SchedulerError(f"scheduler {base} cannot be loaded: {error}; mend {module}") from error
-
-
-def called(name: str, workload: str, kind: type[T], make: Callable[..., Any], *given: Any, **more: Any) -> T:
-    """What a scheduler makes of a workload: a `kind`.
-
-    Meshloom's own errors come through as they are; all others, and other results, become a SchedulerError that names
-    scheduler, workload and the line that failed.
-    """
-    try:
-        made = make(*given, **more)
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] == "meshloom" or isinstance(error, MemoryError):
-            raise
-        # a plain ValueError is how a scheduler says that something does not fit
-        what = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-        frames = extract_tb(error.__traceback__)
-        place = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
-        where = f"line {place.lineno} of {Path(place.filename).name}"
-        raise SchedulerError(f"scheduler {name} failed on {workload}: {what} ({where})") from error
-    if not isinstance(made, kind):
-        raise SchedulerError(f"scheduler {name} made a {type(made).__name__} of {workload}, not a {kind.__name__}")
-    return made
+def scheduler_of(name: str) -> Scheduler:
+    """The scheduler that a name, with or without options, means. Raises SchedulerError."""
+    return REGISTRY.get(options_of(name)[0])
 
 
 def options_of(name: str) -> tuple[str, dict[str, str]]:
     """A scheduler's name and its options: `loop_order:effort=0.5`. Raises SchedulerError when one has no value."""
-    base, _, text = name.partition(":")
+    base, text = REGISTRY.split(name)
     options: dict[str, str] = {}
     for option in filter(None, text.split(",")):
         key, equals, value = option.partition("=")
@@ -132,28 +89,116 @@ def options_of(name: str) -> tuple[str, dict[str, str]]:
     return base, options
 
 
-def budget_of(name: str, value: str) -> Budget:
-    """How much a search may do. Raises SchedulerError."""
+def takes_option(base: str, option: str) -> bool:
+    """Whether a scheduler has an option, for layers or networks. Raises SchedulerError on a name that is none."""
+    found = REGISTRY.get(base)
+    return any(option in maker.options.model_fields for maker in (found.layers, found.networks) if maker)
+
+
+def find(name: str, folder: Path | None = None, on_progress: Callable[[Any], None] | None = None) -> LayerScheduler:
+    """The scheduler of that name, for layers. `folder`, `on_progress`: see `Context`.
+
+    Raises SchedulerError that lists what there is, or says which option is wrong. What is found raises Meshloom's own
+    errors as they are, and SchedulerError with the scheduler's name and line for all others.
+    """
+    scheduler, maker, options = _prepared(name, "layers")
+    context = Context(folder, on_progress)
+
+    def make(shape: ConvShape, chip: ChipConfig, scale: int = 1 << 15) -> Schedule:
+        return called(scheduler, shape.name, Schedule, maker, shape, chip, scale, options, context)
+
+    return make
+
+
+def find_network(
+    name: str, folder: Path | None = None, on_progress: Callable[[Any], None] | None = None
+) -> NetworkScheduler:
+    """The scheduler of that name, for whole networks; raises as `find`. No other stands in for one that
+    knows none."""
+    from .network.scheduler import NetworkSchedule
+
+    scheduler, maker, options = _prepared(name, "networks")
+
+    def make(
+        graph: Graph, chip: ChipConfig, on_layer: Callable[[str, int, int], None] | None = None
+    ) -> NetworkSchedule:
+        context = Context(folder, on_progress, on_layer)
+        return called(scheduler, f"network {graph.name}", NetworkSchedule, maker, graph, chip, options, context)
+
+    return make
+
+
+def _prepared(name: str, kind: str) -> tuple[Scheduler, Maker, BaseModel]:
+    """A scheduler, how it makes a kind of workload, and its options."""
+    base, options = options_of(name)
+    scheduler = REGISTRY.get(base)
+    maker: Maker | None = getattr(scheduler, kind)
+    if maker is None:
+        others = f"take one of {', '.join(names(kind))}"
+        if kind == "networks":
+            raise SchedulerError(
+                f"scheduler {base} schedules layers, not whole networks; give it a network's layers ('NETWORK/*'), or "
+                f"{others}"
+            )
+        raise SchedulerError(f"scheduler {base} does not schedule {kind}; {others}")
+    return scheduler, maker, _typed(base, kind, maker.options, options)
+
+
+def _typed(base: str, kind: str, model: type[BaseModel], options: dict[str, str]) -> BaseModel:
+    """Options as the scheduler's model has them. Raises SchedulerError that names the option and what it may be."""
+    for key in options:
+        if key not in model.model_fields:
+            known = list(model.model_fields)
+            hint = near(key, known) or f"it has {', '.join(known) or 'none'}"
+            raise SchedulerError(f"scheduler {base} has no option {key!r} for {kind}; {hint}")
     try:
-        return Budget.parse(value)
-    except BudgetError as error:
-        raise SchedulerError(f"scheduler {name!r}: {error}") from None
+        return model.model_validate(options)
+    except ValidationError as error:
+        raise SchedulerError(f"scheduler {base}: {_wrong(error, options)}") from None
 
 
-def number_of(name: str, key: str, value: str) -> float:
-    """An option's value above 0. Raises SchedulerError."""
+def _wrong(error: ValidationError, options: dict[str, str]) -> str:
+    """The first option that is wrong, its value and what it must be."""
+    first = error.errors()[0]
+    key = str(first["loc"][0]) if first["loc"] else "options"
+    if first["type"] == "value_error":  # in the scheduler's own words
+        return str(first.get("ctx", {}).get("error", first["msg"]))
+    context = first.get("ctx", {})
+    must = {
+        "literal_error": lambda: f"one of {str(context['expected']).replace(' or ', ', ')}".replace("'", ""),
+        "enum": lambda: f"one of {str(context['expected']).replace(' or ', ', ')}".replace("'", ""),
+        "bool_parsing": lambda: "yes or no",
+        "greater_than": lambda: f"above {context['gt']:g}",
+        "greater_than_equal": lambda: f"at least {context['ge']:g}",
+        "less_than": lambda: f"below {context['lt']:g}",
+        "less_than_equal": lambda: f"at most {context['le']:g}",
+        "int_parsing": lambda: "a whole number",
+        "float_parsing": lambda: "a number",
+        "missing": lambda: "given",
+    }.get(str(first["type"]))
+    shown = f" = {options[key]!r}" if key in options else ""
+    return f"{key}{shown} must be {must()}" if must else f"{key}{shown}: {first['msg']}"
+
+
+def called(scheduler: Scheduler, workload: str, kind: type[T], make: Callable[..., Any], *given: Any, **more: Any) -> T:
+    """What a scheduler makes of a workload: a `kind`.
+
+    Meshloom's own errors come through as they are; all others, and other results, become a SchedulerError that names
+    scheduler, workload and the line that failed.
+    """
+    name = scheduler.name
     try:
-        number = float(value)
-    except ValueError:
-        raise SchedulerError(f"scheduler {name!r}: {key} = {value!r} is not a number") from None
-    if not 0 < number < 1e9:
-        raise SchedulerError(f"scheduler {name!r}: {key} = {value} must be above 0")
-    return number
-
-
-#: Options that have a parameter of their own, and what reads them, of scheduler, key and value; whoever takes
-#: `**options` gets all others as text.
-_PARSED: dict[str, Callable[[str, str, str], Any]] = {
-    "budget": lambda name, key, value: budget_of(name, value),
-    "effort": number_of,
-}
+        made = make(*given, **more)
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] == "meshloom" or isinstance(error, MemoryError):
+            raise
+        # a plain ValueError is how a scheduler says that something does not fit
+        what = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        frames = extract_tb(error.__traceback__)
+        own = [frame for frame in frames if frame.filename == scheduler.source]
+        place = next((f for f in reversed(own or frames) if "site-packages" not in f.filename or own), frames[-1])
+        where = f"line {place.lineno} of {Path(place.filename).name}"
+        raise SchedulerError(f"scheduler {name} failed on {workload}: {what} ({where})") from error
+    if not isinstance(made, kind):
+        raise SchedulerError(f"scheduler {name} made a {type(made).__name__} of {workload}, not a {kind.__name__}")
+    return made

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.routes import LOCAL
 from meshloom.sched.lowering.timed.windows import PACKET_CYCLES
-from meshloom.sched.schedulers.ahead.scheduler import NAME
+from meshloom.sched.schedulers.ahead.entry import NAME
 
 from ..results.schema import OnEvent, Row, Stage
 from ..runs.runner import prepare

@@ -321,7 +321,7 @@ def schedule(
     screen = console()
     made: list[tuple[Workload, Planned]] = []
     with searching(screen) as tell:
-        make = find_scheduler(with_budget(scheduler, budget), cache.folder("schedules"), tell=tell)
+        make = find_scheduler(with_budget(scheduler, budget), cache.folder("schedules"), tell)
         for layer in layers:
             check_room(layer.shape, config)
         for layer in layers:

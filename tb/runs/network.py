@@ -16,10 +16,10 @@ from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
 from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.model.timeline import Executed, Timeline, play
 from meshloom.sched.program.program import Program
-from meshloom.sched.schedulers import networks
 from meshloom.sched.schedulers.network.limits import limits
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of
 from meshloom.sched.schedulers.network.stages import words
+from meshloom.sched.schedulers.registry import find_network
 from meshloom.sched.store import cache
 from meshloom.sched.workload.graph import Graph
 
@@ -57,8 +57,8 @@ def prepare(
     tell_search: Callable[[Any], None] | None = None,
 ) -> PreparedNetwork:
     """Schedules, lowers, checks and predicts a network, and tells how far it is. `scheduler`: see
-    `sched.schedulers.networks.find`. Raises what those raise on what does not fit."""
-    make = networks.find(scheduler, cache.folder("schedules"), tell_search)
+    `sched.schedulers.registry.find_network`. Raises what those raise on what does not fit."""
+    make = find_network(scheduler, cache.folder("schedules"), tell_search)
     made = make(graph, chip, lambda layer, number, of: tell(f"scheduling {layer} ({number + 1} of {of})"))
     program = program_of(made.schedule, chip, tell)
     tell("predicting its cycles")

@@ -24,9 +24,8 @@ from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.mapping.room import check_room
 from meshloom.sched.model.timeline import Timeline, play
 from meshloom.sched.program.program import Program
-from meshloom.sched.schedulers import networks
 from meshloom.sched.schedulers.registry import find as find_scheduler
-from meshloom.sched.schedulers.registry import options_of, require_known
+from meshloom.sched.schedulers.registry import find_network, scheduler_of
 from meshloom.sched.store import cache
 from meshloom.sched.workload.catalog import Workload, find, regression
 from meshloom.sched.workload.layers import LayerData, WorkloadError
@@ -127,7 +126,7 @@ def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambd
     input."""
     at("scheduling")
     check_room(workload.shape, chip)
-    make = find_scheduler(scheduler, cache.folder("schedules"), tell=tell_search)
+    make = find_scheduler(scheduler, cache.folder("schedules"), tell_search)
     made = make(workload.shape, chip, workload.scale)
     program = program_of(made, chip, at)
     at("predicting")
@@ -211,7 +210,7 @@ def run(
         if isinstance(each, NetworkSource):
             check_files(each)
     if any(isinstance(each, NetworkSource) for each in asked):
-        networks.find(scheduler)
+        find_network(scheduler)
     if any(isinstance(each, Workload) for each in asked):
         find_scheduler(scheduler)
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
@@ -307,11 +306,12 @@ def _regression(simulator: str, scheduler: str, on_event: Callable[[Event], None
     layers that it can run in minutes."""
     layers = list(regression())
     if simulator != "icarus":
-        base, _ = options_of(scheduler)
-        require_known(base)
-        if base in networks.names():
+        known = scheduler_of(scheduler)
+        if known.networks is not None:
             return [*map(NetworkSource, regression_networks()), *layers]
-        on_event(Stage(workload="regression", what=f"scheduler {base} knows no networks: the {len(layers)} layers"))
+        on_event(
+            Stage(workload="regression", what=f"scheduler {known.name} knows no networks: the {len(layers)} layers")
+        )
         return list(layers)
     small = [layer for layer in layers if layer.shape.macs <= ICARUS_MACS]
     what = f"{simulator} is slow: {len(small)} of {len(layers)} layers, up to {ICARUS_MACS:,} MACs; others by name"

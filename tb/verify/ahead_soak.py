@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.sched.schedulers.ahead.scheduler import NAME
+from meshloom.sched.schedulers.ahead.entry import NAME
 
 from ..build.builder import OUTPUT, build, sources_digest
 from ..devices.simulated import SimulatedDevice

@@ -17,8 +17,8 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Addend, Region, address
 
 from ...ir.schedule import Box, Tensor
+from ...mapping.fields import window_fields
 from ...mapping.nodes import Node, Run
-from ...mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH
 from ...workload.layers import ConvShape
 from .residence import Operation, Residence, Slots, divide, link_sums, place_sums, reside
 from .state import LOAD, NEXT, RUN, STORE
@@ -211,19 +211,9 @@ class _Emitter:
 
     def _fields(self, op: Operation, a_at: int, b_at: int) -> dict[str, int]:
         """Body fields of a GEMM but its addend and destination, `scale`, `relu` and `clamp`."""
-        p, tiles = self.tiles.problem, self.tiles
-        (i0, i1), (j0, j1), top, left = tiles.box(op.m)
-        tile = tiles.m[op.m]
-        in_w, out_w, pixels = j1 - j0, tile.c1 - tile.c0, tile.pixels
-        plane = (i1 - i0) * in_w
-        if p.flat:
-            in_w = out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
-        return {
-            "a_base": a_at, "a_plane": plane, "in_w": in_w,
-            "k_blocks": int(tiles.k_size[op.k]), "kernel_h": p.kernel_h, "kernel_w": p.kernel_w,
-            "stride_h": p.stride_h, "stride_w": p.stride_w, "dilation": p.dilation, "pad_top": top, "pad_left": left,
-            "out_w": out_w, "pixels": pixels, "b_base": b_at, "n_blocks": int(tiles.n_size[op.n]),
-        }  # fmt: skip
+        tiles = self.tiles
+        sizes = int(tiles.n_size[op.n]), int(tiles.k_size[op.k])
+        return window_fields(tiles.problem, tiles.m[op.m], a_at, b_at, *sizes)
 
 
 def emit(

@@ -6,7 +6,7 @@ Source: Min, Kwon, Egger, "Flexer" (CGO 2023), section 5 (end to end: layer afte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ...mapping.placement import Allocator
 from ...mapping.problem import DoesNotFit
 from ...workload.graph import Graph
 from ..budget import Budget, labelled
+from ..interface import Context
 from ..network.conv import ConvNodes, ConvTask
 from ..network.memory import Memory
 from ..network.scheduler import LAYERWISE, NetworkSchedule, Progress, Sharing, schedule
@@ -83,20 +84,13 @@ class Planner:
         return best
 
 
-def planned(
-    name: str, kind: str, options: Mapping[str, str], folder: Path | None, budget: Budget | None, tell: Tell | None
-) -> Callable[[Graph, ChipConfig, Progress | None], NetworkSchedule]:
-    """The policies of a `kind` ("flexer", "static") for networks, under the scheduler's name: layer after layer. Raises
-    PolicyError."""
-    policy = Policy.named(kind, **options)
-
-    def make(graph: Graph, chip: ChipConfig, progress: Progress | None) -> NetworkSchedule:
-        planner = Planner(chip, {policy: policy}, folder, budget, tell)
-        return _called(
-            schedule(graph, chip, progress, sharing=replace(LAYERWISE, planner=planner)), labelled(name, budget)
-        )
-
-    return make
+def layerwise(
+    graph: Graph, chip: ChipConfig, policy: Policy, name: str, budget: Budget | None, context: Context
+) -> NetworkSchedule:
+    """A network by a policy's schedules, layer after layer, under the scheduler's `name`. Raises DoesNotFit."""
+    planner = Planner(chip, {policy: policy}, context.folder, budget, context.on_progress)
+    made = schedule(graph, chip, context.on_layer, sharing=replace(LAYERWISE, planner=planner))
+    return _called(made, labelled(name, budget))
 
 
 def hybrid(

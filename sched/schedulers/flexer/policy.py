@@ -33,10 +33,6 @@ def power(base: float, exponent: float) -> float:
     return result
 
 
-class PolicyError(ValueError):
-    """An option that means nothing; the message lists what there is."""
-
-
 @dataclass(frozen=True)
 class Policy:
     """How schedules are made and ranked.
@@ -55,39 +51,6 @@ class Policy:
     by_words: float = 1.0
     home: bool = False
     again: bool = False
-
-    @classmethod
-    def named(cls, kind: str, **options: object) -> Policy:
-        """A policy from names and numbers as they are typed: `priority`, `memory`, `pruning` by name; `cycles`,
-        `words`; `home` and `again`, yes or no.
-
-        Raises PolicyError that lists what there is.
-        """
-        found: dict[str, object] = {"kind": kind}
-        names = {"priority": PRIORITIES, "memory": MEMORIES, "pruning": PRUNINGS}
-        weights = {"cycles": "by_cycles", "words": "by_words"}
-        switches = {"home", "again"}
-        for key, value in options.items():
-            if key in names:
-                if value not in names[key]:
-                    raise PolicyError(f"{key} = {value!r} is unknown; there are {', '.join(names[key])}")
-                found[key] = names[key].index(str(value))
-            elif key in switches:
-                if value not in ("yes", "no"):
-                    raise PolicyError(f"{key} = {value!r} must be yes or no")
-                found[key] = value == "yes"
-            elif key in weights:
-                try:
-                    number = float(str(value))
-                except ValueError:
-                    number = -1.0
-                if not 0 <= number <= 100:
-                    raise PolicyError(f"{key} = {value!r} must be a number from 0 to 100, the exponent in the metric")
-                found[weights[key]] = number
-            else:
-                there = ", ".join(sorted([*names, *weights, *switches, "budget"]))
-                raise PolicyError(f"{kind} has no option {key!r}; it has {there}")
-        return cls(**found)  # type: ignore[arg-type]
 
     @property
     def static(self) -> bool:

@@ -1,4 +1,4 @@
-"""The schedulers `flexer`, `paper_static` and `hybrid`, by the names that `sched.schedulers.registry` knows."""
+"""`hybrid` for layers: the best of what the other schedulers find."""
 
 from __future__ import annotations
 
@@ -11,36 +11,8 @@ from ...mapping.problem import DoesNotFit
 from ...workload.layers import ConvShape
 from ..budget import Budget, labelled
 from .layer import Layer, Made
-from .policy import FASTEST, OURS, PAPER, PAPER_STATIC, Policy
+from .policy import FASTEST, OURS, PAPER, PAPER_STATIC
 from .search import Tell
-
-
-def flexer(
-    shape: ConvShape,
-    chip: ChipConfig,
-    scale: int = 1 << 15,
-    folder: Path | None = None,
-    budget: Budget | None = None,
-    tell: Tell | None = None,
-    **options: object,
-) -> Schedule:
-    """The paper's out-of-order schedule of a layer. `options`: see `Policy.named`. Raises DoesNotFit, PolicyError."""
-    policy = Policy.named("flexer", **options)
-    return Layer(shape, chip, scale, folder, budget, tell).best(policy, "flexer").schedule
-
-
-def paper_static(
-    shape: ConvShape,
-    chip: ChipConfig,
-    scale: int = 1 << 15,
-    folder: Path | None = None,
-    budget: Budget | None = None,
-    tell: Tell | None = None,
-    **options: object,
-) -> Schedule:
-    """The paper's baseline: the best loop nest with fixed regions. Raises DoesNotFit, PolicyError."""
-    policy = Policy.named("static", **options)
-    return Layer(shape, chip, scale, folder, budget, tell).best(policy, "paper_static").schedule
 
 
 def candidates(layer: Layer) -> dict[str, Made]:

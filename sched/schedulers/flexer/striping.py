@@ -15,9 +15,9 @@ from meshloom.hw.isa import Region, address
 from ...ir.schedule import Tensor
 from ...mapping.nodes import Run
 from ...mapping.placement import Allocator, Dram, Stored, Transfer
+from ...mapping.tensors import tensors_of
 from ...mapping.tiling import Range
 from ...workload.layers import ConvShape
-from ...workload.layout import ActivationLayout, BiasLayout, PackedWindow, WeightLayout
 from .tiles import Tiles, split
 
 
@@ -259,23 +259,5 @@ class Places:
 
     def tensors(self, shape: ConvShape) -> tuple[Tensor, ...]:
         """The schedule's tensors."""
-        p, chip = self.tiles.problem, self.chip
-        window = PackedWindow(shape.kernel_w, shape.stride_w, shape.pad_left, shape.pad_right) if p.packed else None
-        x = ActivationLayout(
-            batch=shape.batch, channels=shape.in_channels, height=shape.in_h, width=shape.in_w, block=chip.lanes,
-            packed_kw=window,
-        )  # fmt: skip
-        y = ActivationLayout(
-            batch=shape.batch, channels=shape.out_channels, height=shape.out_h, width=shape.out_w, block=chip.cols
-        )
-        w = WeightLayout(
-            out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
-            kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=p.packed,
-        )  # fmt: skip
-        bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
-        return (
-            Tensor(name="x", role="input", layout=x, pieces=self.x.pieces()),
-            Tensor(name="w", role="constant", layout=w, pieces=self.w.pieces()),
-            Tensor(name="bias", role="constant", layout=bias, pieces=self.bias.pieces()),
-            Tensor(name="y", role="output", layout=y, pieces=self.y.pieces()),
-        )
+        pieces = {"x": self.x.pieces(), "w": self.w.pieces(), "bias": self.bias.pieces(), "y": self.y.pieces()}
+        return tensors_of(shape, self.chip, self.tiles.problem.packed, pieces)

@@ -1,0 +1,274 @@
+"""One layer on one chip, for the author of a scheduler: words of tiles, and operations that are added one by one.
+
+What is added means what it would mean if each operation ran when the one before has ended. On the chip everything
+overlaps that does not depend on each other: each core issues its loads and stores in the order in which they were
+added, its GEMMs likewise. Two ranges of a memory used in turn make double buffering; a store that is added before the
+next tile's loads keeps these waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Addend, Region, address
+
+from ..ir.schedule import Box, Piece, Schedule
+from ..workload.layers import ConvShape
+from .fields import window_fields
+from .nodes import Node, Run
+from .placement import Allocator, Dram, Stored, Transfer
+from .plan import box, gemm_cycles
+from .problem import (
+    FLAT_WIDTH,
+    MAX_IN_WIDTH,
+    MAX_K_BLOCKS,
+    MAX_N_BLOCKS,
+    MAX_PIXELS,
+    MAX_PLANE,
+    DoesNotFit,
+    Problem,
+    pose,
+)
+from .tensors import tensors_of
+from .tiling import MTile, Range
+
+
+class TaskError(ValueError):
+    """An operation that the layer does not have: a tile, block or core that is not there, or words outside a memory."""
+
+
+def ranges(end: int, step: int) -> list[Range]:
+    """[0, end) in ranges of `step`; the last one is what remains."""
+    return [(at, min(at + step, end)) for at in range(0, end, step)]
+
+
+class LayerTask:
+    """A convolution (or matrix product) to be scheduled, and its operations so far.
+
+    The layer has `images` x `rows` x `columns` pixels of output, `n_blocks` blocks of output channels (`chip.cols`
+    each) and `k_blocks` blocks of input channels (`chip.lanes` each). A 1x1 layer without strides is one column of
+    pixels. Ranges are (first, end). `core` is a tile of `cores`; addresses are words in the memory that an operation
+    names: A (inputs), B (weights), ACC (32-bit sums and biases, in rows of the array's width), OUT (results).
+
+    In a network `x` and `y` have their places already and `dram` holds the rest; `result` is the name of the output.
+    Raises DoesNotFit for a layer that the chip cannot run at all.
+    """
+
+    def __init__(
+        self,
+        shape: ConvShape,
+        chip: ChipConfig,
+        scale: int,
+        *,
+        x: Stored | None = None,
+        y: Stored | None = None,
+        dram: Allocator | None = None,
+        packed: bool | None = None,
+        result: str = "",
+    ) -> None:
+        self.shape, self.chip, self.cores = shape, chip, chip.cores
+        self.problem: Problem = pose(shape, chip, packed)
+        self._result, self._nodes = result, list[Node]()
+        self._fixed = {"scale": scale, "relu": int(shape.relu), "clamp": shape.clamp}
+        p, homes = self.problem, chip.drams
+        dram = dram or Dram(chip)
+
+        def home(plane: int, _: int) -> int:
+            return homes[plane % len(homes)]
+
+        def seen(stored: Stored) -> Stored:
+            return stored.flattened() if p.flat else stored
+
+        self._x = seen(x) if x else Stored(dram, p.images * p.k_blocks, p.stored_rows, p.in_w, [0], home)
+        self._y = seen(y) if y else Stored(dram, p.images * p.n_blocks, p.out_rows, p.out_w, [0], home)
+        self._w = Stored(dram, p.n_blocks, p.k_blocks * p.taps, p.cols, [0], home)
+        self._bias = Stored(dram, 1, p.n_blocks, 4, [0], lambda _, __: homes[-1])
+
+    # -- the layer ----------------------------------------------------------------------------------------------------
+
+    @property
+    def images(self) -> int:
+        return self.problem.images
+
+    @property
+    def rows(self) -> int:
+        """Rows of output."""
+        return self.problem.out_rows
+
+    @property
+    def columns(self) -> int:
+        """Columns of output."""
+        return self.problem.out_w
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of output channels."""
+        return self.problem.n_blocks
+
+    @property
+    def k_blocks(self) -> int:
+        """Blocks of input channels."""
+        return self.problem.k_blocks
+
+    def tiles(self, rows: int, columns: int | None = None) -> list[MTile]:
+        """All output tiles of at most `rows` x `columns` pixels, image by image, row by row."""
+        return [
+            MTile(image, r0, r1, c0, c1)
+            for image in range(self.images)
+            for r0, r1 in ranges(self.rows, rows)
+            for c0, c1 in ranges(self.columns, columns or self.columns)
+        ]
+
+    def input_words(self, tile: MTile, k: Range) -> int:
+        """Words of A that the inputs of a tile take: what its windows reach of input blocks `k`."""
+        (i0, i1), (j0, j1), _, _ = box(self.problem, tile)
+        return (i1 - i0) * (j1 - j0) * (k[1] - k[0])
+
+    def weight_words(self, n: Range, k: Range) -> int:
+        """Words of B that the weights of output blocks `n` for input blocks `k` take."""
+        return (n[1] - n[0]) * (k[1] - k[0]) * self.problem.taps * self.problem.cols
+
+    def result_words(self, tile: MTile, n: Range) -> int:
+        """Words of OUT, and rows of ACC, that the results or sums of a tile take."""
+        return tile.pixels * (n[1] - n[0])
+
+    def fits_gemm(self, tile: MTile, n: Range, k: Range) -> bool:
+        """Whether one GEMM instruction can compute it: its counters have so many bits and no more."""
+        return not self._beyond(tile, n, k)
+
+    # -- operations ---------------------------------------------------------------------------------------------------
+
+    def load_input(self, core: int, tile: MTile, k: Range, at: int) -> None:
+        """Inputs of a tile for input blocks `k`, from DRAM to word `at` of A: as [block][row][column]."""
+        (i0, i1), columns, _, _ = box(self.problem, tile)
+        p, first = self.problem, tile.image * self.k_blocks
+        self._inside(core, "A", at, self.input_words(tile, k), self.chip.core.a_words)
+        rows = i0 * p.row_step, (i1 - 1) * p.row_step + 1, p.row_step
+        self._in_range("k", k, self.k_blocks)
+        there = self._x.transfers((first + k[0], first + k[1]), rows, columns, core, address(Region.MAIN, at))
+        self._load(core, f"x i{tile.image} y{tile.r0} x{tile.c0} k{k[0]}", there)
+
+    def load_weights(self, core: int, n: Range, k: Range, at: int) -> None:
+        """Weights from DRAM to word `at` of B."""
+        taps = self.problem.taps
+        self._inside(core, "B", at, self.weight_words(n, k), self.chip.core.b_words)
+        self._in_range("n", n, self.n_blocks)
+        self._in_range("k", k, self.k_blocks)
+        windows = k[0] * taps, k[1] * taps, 1
+        there = self._w.transfers(n, windows, (0, self.problem.cols), core, address(Region.B, at))
+        self._load(core, f"w n{n[0]} k{k[0]}", there)
+
+    def load_bias(self, core: int, n: Range, at: int) -> None:
+        """Biases from DRAM to row `at` of ACC, a row for each output block."""
+        self._inside(core, "ACC", at, n[1] - n[0], self.chip.core.acc_words)
+        self._in_range("n", n, self.n_blocks)
+        there = self._bias.transfers((0, 1), (*n, 1), (0, 4), core, address(Region.ACC, 4 * at))
+        self._load(core, f"bias n{n[0]}", there)
+
+    def gemm(
+        self, core: int, tile: MTile, n: Range, k: Range, *, a: int, b: int, bias: int, sums: int, out: int
+    ) -> None:
+        """Computes a tile for output blocks `n` from input blocks `k`: inputs at word `a` of A, weights at `b` of B.
+
+        With the first input block it begins with the biases at row `bias` of ACC, otherwise with the sums at row
+        `sums`. With the last one the results are requantised to word `out` of OUT, otherwise the sums stay at `sums`.
+        """
+        self._in_range("n", n, self.n_blocks)
+        self._in_range("k", k, self.k_blocks)
+        if beyond := self._beyond(tile, n, k):
+            raise TaskError(f"layer {self.shape.name}: a GEMM has {beyond}; cut the tile")
+        first, last, p = k[0] == 0, k[1] == self.k_blocks, self.problem
+        words, core_has = self.result_words(tile, n), self.chip.core
+        self._inside(core, "A", a, self.input_words(tile, k), core_has.a_words)
+        self._inside(core, "B", b, self.weight_words(n, k), core_has.b_words)
+        if last:
+            self._inside(core, "OUT", out, words, core_has.out_words)
+        if not (first and last):
+            self._inside(core, "ACC", sums, words, core_has.acc_words)
+        fields = window_fields(p, tile, a, b, n[1] - n[0], k[1] - k[0]) | self._fixed
+        fields |= {"addend": int(Addend.BIAS if first else Addend.PARTIAL), "addend_base": bias if first else sums}
+        fields |= {"to_acc": int(not last), "dest_base": out if last else sums}
+        cycles = gemm_cycles(p, n[1] - n[0], tile.pixels, (k[1] - k[0]) * p.taps)
+        label = f"i{tile.image} y{tile.r0} x{tile.c0} n{n[0]} k{k[0]}"
+        box = self._box(tile, n) if last else None
+        self._nodes.append(Node(core, [], label, fields=fields, cycles=cycles, result=box))
+
+    def store(self, core: int, tile: MTile, n: Range, at: int) -> None:
+        """Results at word `at` of OUT to their place in DRAM."""
+        self._inside(core, "OUT", at, self.result_words(tile, n), self.chip.core.out_words)
+        self._in_range("n", n, self.n_blocks)
+        first = tile.image * self.n_blocks
+        planes, rows, columns = (first + n[0], first + n[1]), (tile.r0, tile.r1, 1), (tile.c0, tile.c1)
+        label = f"y i{tile.image} y{tile.r0} x{tile.c0} n{n[0]}"
+        for t in self._y.transfers(planes, rows, columns, core, address(Region.OUT, at)):
+            self._nodes.append(Node(core, [], label, t.local, t.dram, t.words))
+
+    def move(self, issuer: int, source: Run, target: Run, words: int, label: str = "") -> None:
+        """Any other MOVE, such as one to a bank of the scratchpad. `issuer`: the tile whose mover stream it is in."""
+        self._nodes.append(Node(issuer, [], label, source, target, words))
+
+    # -- what has become of it ----------------------------------------------------------------------------------------
+
+    def operations(self) -> list[Node]:
+        """The operations so far, in order. Raises TaskError when nothing has been added."""
+        if not self._nodes:
+            raise TaskError(f"layer {self.shape.name}: the scheduler has added no operation; call gemm and store")
+        return self._nodes
+
+    def constants(self) -> dict[str, tuple[Piece, ...]]:
+        """Where weights ("w") and biases ("bias") lie."""
+        return {"w": self._w.pieces(), "bias": self._bias.pieces()}
+
+    def schedule(self, scheduler: str) -> Schedule:
+        """The layer's Schedule, made by `scheduler`."""
+        pieces = {"x": self._x.pieces(), "y": self._y.pieces()} | self.constants()
+        return Schedule(
+            chip=self.chip.name,
+            chip_digest=self.chip.digest,
+            workload=self.shape.name,
+            scheduler=scheduler,
+            operations=tuple(node.operation() for node in self.operations()),
+            tensors=tensors_of(self.shape, self.chip, self.problem.packed, pieces),
+        )
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def _load(self, core: int, label: str, there: Iterable[Transfer]) -> None:
+        for t in there:
+            self._nodes.append(Node(core, [], label, t.dram, t.local, t.words))
+
+    def _box(self, tile: MTile, n: Range) -> Box | None:
+        if not self._result or tile.image:
+            return None
+        return Box(
+            tensor=self._result, plane=n[0], planes=n[1] - n[0], row=tile.r0, rows=tile.r1 - tile.r0, column=tile.c0,
+            columns=tile.c1 - tile.c0,
+        )  # fmt: skip
+
+    def _beyond(self, tile: MTile, n: Range, k: Range) -> str:
+        """What of a GEMM has more than the instruction can say; nothing if all fits."""
+        (i0, i1), (j0, j1), _, _ = box(self.problem, tile)
+        for what, value, limit in (
+            ("pixels", tile.pixels, MAX_PIXELS),
+            ("input columns", FLAT_WIDTH if self.problem.flat else j1 - j0, MAX_IN_WIDTH),
+            ("words in a plane of inputs", (i1 - i0) * (j1 - j0), MAX_PLANE),
+            ("output blocks", n[1] - n[0], MAX_N_BLOCKS),
+            ("input blocks", k[1] - k[0], MAX_K_BLOCKS),
+        ):
+            if value > limit:
+                return f"{value} {what}, at most {limit} can be"
+        return ""
+
+    def _in_range(self, what: str, some: Range, end: int) -> None:
+        if not 0 <= some[0] < some[1] <= end:
+            raise TaskError(f"layer {self.shape.name}: blocks {what} = {some} are not within (0, {end})")
+
+    def _inside(self, core: int, memory: str, at: int, words: int, have: int) -> None:
+        if core not in self.cores:
+            raise TaskError(f"layer {self.shape.name}: {core} is no core of {self.chip.name}; take one of {self.cores}")
+        if at < 0 or at + words > have:
+            raise DoesNotFit(
+                f"layer {self.shape.name}: {memory} of a {self.chip.name} core is too small: {words} words from {at} "
+                f"on are asked for, it has {have}"
+            )

@@ -1,0 +1,146 @@
+"""Things by name: those that ship, those of installed packages, and those in any module or file.
+
+A name is looked up among what ships, then among the entry points of installed packages. `package.module:thing` and
+`path/to/file.py:thing` name one without registering it. Nothing is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from hashlib import sha256
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+from typing import Generic, TypeVar
+
+from meshloom.hw.config import near
+
+T = TypeVar("T")
+
+
+class PluginError(ValueError):
+    """A name that means nothing, or something that cannot be loaded; the message says what there is, or the mend."""
+
+
+class Registry(Generic[T]):
+    """Things of one kind by name.
+
+    `what`: the kind, for messages ("scheduler"); `group`: the entry points of other packages; `shipped`: name to
+    `module:thing`; `accept(name, thing)` makes a T of what was found, or raises TypeError with what it must be.
+    """
+
+    def __init__(
+        self, what: str, group: str, shipped: Mapping[str, str], accept: Callable[[str, object], T],
+        error: type[PluginError] = PluginError,
+    ) -> None:  # fmt: skip
+        self.what, self.group, self.accept, self.error = what, group, accept, error
+        self.shipped = dict(shipped)
+        self._loaded: dict[str, T] = {}
+
+    @cached_property
+    def _installed(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.group)}
+
+    def names(self) -> tuple[str, ...]:
+        """Names of what ships and of what installed packages register, sorted."""
+        return tuple(sorted({*self.shipped, *self._installed}))
+
+    def split(self, text: str) -> tuple[str, str]:
+        """A name, or a reference `place:thing`, and what stands behind its colon: `flexer:budget=2M`."""
+        first, _, rest = text.partition(":")
+        if first in self.shipped or first in self._installed:
+            return first, rest
+        second, colon, last = rest.partition(":")
+        if second and "=" not in second and (colon or _is_place(first)):
+            return f"{first}:{second}", last
+        return first, rest
+
+    def get(self, name: str) -> T:
+        """What that name or reference means. Raises `error`, naming what there is or what is wrong with it."""
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def _load(self, name: str) -> T:
+        reference = self.shipped.get(name) or (self._installed[name].value if name in self._installed else name)
+        place, colon, thing = reference.partition(":")
+        if name == reference and (not colon or not _is_place(place)):
+            self._unknown(name)
+        if not thing:
+            raise self.error(f"{self.what} {name}: {place} is a place, not a {self.what}; name it: {place}:NAME")
+        module = self._module(name, place)
+        found: object = module
+        for part in thing.split("."):
+            if not hasattr(found, part):
+                hint = near(part, [key for key in vars(found) if not key.startswith("_")])
+                raise self.error(f"{self.what} {name}: {place} has no {thing}" + (hint and f"; {hint}"))
+            found = getattr(found, part)
+        try:
+            return self.accept(name, found)
+        except TypeError as wrong:
+            raise self.error(f"{self.what} {name}: {thing} of {place} {wrong}") from None
+
+    def _unknown(self, name: str) -> None:
+        hint = near(name, self.names()) or "others are named by package.module:NAME or FILE.py:NAME"
+        raise self.error(f"unknown {self.what} {name!r}; known are {', '.join(self.names())}; {hint}")
+
+    def _module(self, name: str, place: str) -> ModuleType:
+        try:
+            return _from_file(Path(place)) if _is_file(place) else import_module(place)
+        except Exception as wrong:
+            if isinstance(wrong, FileNotFoundError):
+                raise self.error(f"{self.what} {name}: there is no file {place}") from None
+            where = _line_of(wrong, place)
+            raise self.error(f"{self.what} {name} cannot be loaded: {type(wrong).__name__}: {wrong}{where}") from wrong
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py")
+
+
+def _is_place(place: str) -> bool:
+    """Whether something could be a file or a module of some package, rather than a mistyped name."""
+    if _is_file(place):
+        return True
+    if not all(part.isidentifier() for part in place.split(".")):
+        return False
+    from importlib.util import find_spec
+
+    try:
+        return "." in place or find_spec(place) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _from_file(path: Path) -> ModuleType:
+    """A module from a file, anew for other contents; what lies beside it can be imported by it."""
+    path = path.expanduser().resolve()
+    name = f"meshloom_file_{path.stem}_{sha256(str(path).encode() + path.read_bytes()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = sys.modules[name] = module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _line_of(error: Exception, place: str) -> str:
+    """The line of a plugin's own file that failed, if that is known."""
+    if isinstance(error, SyntaxError) or not _is_file(place):
+        return ""
+    here = str(Path(place).expanduser().resolve())
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == here]
+    return f" (line {lines[-1]} of {Path(place).name})" if lines else ""

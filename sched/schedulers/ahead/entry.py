@@ -1,0 +1,58 @@
+"""`dtt` to the registry: another scheduler's operations, timed by Dijkstra through time and pushed by the
+controller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from meshloom.hw.config import ChipConfig
+
+from ...ir.schedule import Execution, Schedule
+from ..interface import Context, Maker, Options, Scheduler
+from ..loop_order.entry import NetworkOptions, network
+
+if TYPE_CHECKING:
+    from ...workload.graph import Graph
+    from ...workload.layers import ConvShape
+    from ..network.scheduler import NetworkSchedule
+
+#: The name of this scheduler.
+NAME = "dtt"
+
+
+class LayerOptions(Options):
+    """Options of `dtt` for layers."""
+
+    base: str = Field("loop_order", description="the scheduler whose operations are timed")
+
+
+def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, context: Context) -> Schedule:
+    from ...routing.hardware import DttError
+    from ..registry import find
+
+    if chip.dtt is None:
+        raise DttError(
+            f'chip {chip.name} has no controller; draw a "dtt" tile into its floorplan, as in the built-in chip ahead16'
+        )
+    return timed(find(options.base, context.folder, context.on_progress)(shape, chip, scale))
+
+
+def _network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
+    made = network(graph, chip, options, context)
+    return replace(made, schedule=timed(made.schedule))
+
+
+def timed(schedule: Schedule) -> Schedule:
+    """The same operations, to be run ahead of time. What was predicted of them no longer holds."""
+    return schedule.model_copy(update={"scheduler": NAME, "execution": Execution.TIMED, "predicted": None})
+
+
+DTT = Scheduler(
+    NAME,
+    "another scheduler's operations timed ahead, on chips with a controller",
+    Maker(_layer, LayerOptions),
+    Maker(_network, NetworkOptions),
+)

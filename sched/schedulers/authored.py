@@ -1,0 +1,69 @@
+"""Functions as schedulers: one that adds a layer's operations to a `LayerTask` schedules layers and whole networks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel
+
+from meshloom.hw.config import ChipConfig
+
+from ..ir.schedule import Schedule
+from ..workload.graph import Graph
+from ..workload.layers import ConvShape
+from .interface import Context, Maker, Options, Scheduler
+
+#: `function(task)` or `function(task, options)`.
+Authored = Callable[..., object]
+
+
+def adapted(name: str, thing: object) -> Scheduler:
+    """The scheduler that `thing` is or makes, under a name.
+
+    A function takes a `LayerTask`, and may take options: a second parameter annotated with a model derived from
+    `Options`. Raises TypeError with what it must be.
+    """
+    if isinstance(thing, Scheduler):
+        return replace(thing, name=name) if ":" in name else thing
+    if not callable(thing):
+        raise TypeError(f"is a {type(thing).__name__}; it must be a Scheduler, or a function of a LayerTask")
+    options, takes = _options(thing)
+    summary = (inspect.getdoc(thing) or "").partition("\n")[0]
+    source = inspect.getsourcefile(inspect.unwrap(thing)) or ""
+
+    def layer(shape: ConvShape, chip: ChipConfig, scale: int, given: BaseModel, context: Context) -> Schedule:
+        from ..mapping.task import LayerTask
+
+        task = LayerTask(shape, chip, scale)
+        thing(task, *([given] if takes else []))
+        return task.schedule(name)
+
+    def network(graph: Graph, chip: ChipConfig, given: BaseModel, context: Context) -> Any:
+        from .network.authored import schedule
+
+        return schedule(graph, chip, lambda task: thing(task, *([given] if takes else [])), name, context.on_layer)
+
+    return Scheduler(name, summary, Maker(layer, options), Maker(network, options), source)
+
+
+def _options(function: Callable[..., Any]) -> tuple[type[BaseModel], bool]:
+    """The options of a function, and whether it wants them."""
+    must = "must take a LayerTask, and may take options (a model derived from Options)"
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+        hints = get_type_hints(function)
+    except (TypeError, ValueError, NameError) as error:
+        raise TypeError(f"{must}: {error}") from None
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not positional or len(needed) > 2 or len([p for p in needed if p in positional]) != len(needed):
+        raise TypeError(f"takes {', '.join(p.name for p in parameters) or 'nothing'}; it {must}")
+    if len(positional) == 1:
+        return Options, False
+    model = hints.get(positional[1].name)
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise TypeError(f"has a parameter {positional[1].name} that is annotated with no model; it {must}")
+    return model, True

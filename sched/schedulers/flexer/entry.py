@@ -1,0 +1,98 @@
+"""`flexer`, `paper_static` and `hybrid` to the registry: their options, and the functions behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from meshloom.hw.config import ChipConfig
+
+from ..interface import Context, Maker, Scheduler, SearchOptions
+
+if TYPE_CHECKING:
+    from ...ir.schedule import Schedule
+    from ...workload.graph import Graph
+    from ...workload.layers import ConvShape
+    from ..network.scheduler import NetworkSchedule
+    from .policy import Kind, Policy
+
+
+class PolicyOptions(SearchOptions):
+    """How schedules are made and ranked: the choices of "Flexer", Table 2, and the exponents of its metric."""
+
+    priority: Literal["benefit", "min_transfer", "min_spill"] = Field("benefit", description="which set goes first")
+    memory: Literal["fragmentation", "first_fit", "small"] = Field(
+        "fragmentation", description="which words a tile gets"
+    )
+    pruning: Literal["every", "pruned", "levels", "beam"] = Field("levels", description="which sets are looked at")
+    cycles: float = Field(1.0, ge=0, le=100, description="exponent of the cycles in the metric")
+    words: float = Field(1.0, ge=0, le=100, description="exponent of the words from and to DRAM")
+    home: bool = Field(False, description="partial sums stay in the core that makes them")
+    again: bool = Field(False, description="what list scheduling found is played once more, with its future known")
+
+    def policy(self, kind: Kind) -> Policy:
+        """As the search takes it."""
+        from .policy import MEMORIES, PRIORITIES, PRUNINGS, Policy
+
+        return Policy(
+            kind,
+            PRIORITIES.index(self.priority),
+            MEMORIES.index(self.memory),
+            PRUNINGS.index(self.pruning),
+            self.cycles,
+            self.words,
+            self.home,
+            self.again,
+        )
+
+
+def _layers(kind: Kind, name: str) -> Maker:
+    def make(shape: ConvShape, chip: ChipConfig, scale: int, options: PolicyOptions, context: Context) -> Schedule:
+        from .layer import Layer
+
+        layer = Layer(shape, chip, scale, context.folder, options.budget, context.on_progress)
+        return layer.best(options.policy(kind), name).schedule
+
+    return Maker(make, PolicyOptions)
+
+
+def _networks(kind: Kind, name: str) -> Maker:
+    def make(graph: Graph, chip: ChipConfig, options: PolicyOptions, context: Context) -> NetworkSchedule:
+        from .network import layerwise
+
+        return layerwise(graph, chip, options.policy(kind), name, options.budget, context)
+
+    return Maker(make, PolicyOptions)
+
+
+def _hybrid(shape: ConvShape, chip: ChipConfig, scale: int, options: SearchOptions, context: Context) -> Schedule:
+    from .scheduler import hybrid
+
+    return hybrid(shape, chip, scale, context.folder, options.budget, context.on_progress)
+
+
+def _hybrid_network(graph: Graph, chip: ChipConfig, options: SearchOptions, context: Context) -> NetworkSchedule:
+    from .network import hybrid
+
+    return hybrid(graph, chip, context.on_layer, context.folder, options.budget, context.on_progress)
+
+
+FLEXER = Scheduler(
+    "flexer",
+    "out-of-order list scheduling with the scratchpad as a cache of tiles",
+    _layers("flexer", "flexer"),
+    _networks("flexer", "flexer"),
+)
+PAPER_STATIC = Scheduler(
+    "paper_static",
+    "the best loop nest with fixed regions of the scratchpad: the baseline of flexer's paper",
+    _layers("static", "paper_static"),
+    _networks("static", "paper_static"),
+)
+HYBRID = Scheduler(
+    "hybrid",
+    "the fastest of the static orders and the out-of-order ones, by the timeline model",
+    Maker(_hybrid, SearchOptions),
+    Maker(_hybrid_network, SearchOptions),
+)

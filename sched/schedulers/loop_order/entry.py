@@ -1,0 +1,68 @@
+"""`loop_order` to the registry: its options, and the functions behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from meshloom.hw.config import ChipConfig
+
+from ..interface import Context, Maker, Options, Scheduler
+
+if TYPE_CHECKING:
+    from ...ir.schedule import Schedule
+    from ...workload.graph import Graph
+    from ...workload.layers import ConvShape
+    from ..network.scheduler import NetworkSchedule
+
+
+class LayerOptions(Options):
+    """Options of `loop_order` for layers."""
+
+    effort: float = Field(1.0, gt=0, lt=1e9, description="how much is emitted and predicted, of what is usual")
+
+
+class NetworkOptions(Options):
+    """What the layers of a network have in common, as `loop_order` schedules it."""
+
+    between: Literal["dram", "whole", "planes"] = Field(
+        "whole", description="what of the tensors between layers may lie in the scratchpad: nothing, tensors, planes"
+    )
+    fused: bool = Field(True, description="additions and max pools go with the convolution before them")
+    tight: bool = Field(False, description="so do max pools for which rows are computed twice")
+
+
+def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, _: Context) -> Schedule:
+    from .scheduler import schedule
+
+    return schedule(shape, chip, scale, effort=options.effort)
+
+
+def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
+    """The schedule of a network. With other options than usual it names them."""
+    from ..network.memory import Memory
+    from ..network.scheduler import Sharing, schedule
+    from ..network.storage import Between
+
+    memory = Memory(context.folder, chip) if context.folder else None
+    sharing = Sharing(Between(options.between), options.fused, options.tight)
+    made = schedule(graph, chip, context.on_layer, memory, sharing)
+    changed = options.model_dump(exclude_defaults=True)
+    if not changed:
+        return made  # under the name that it gives itself
+    said = ",".join(f"{key}={_word(value)}" for key, value in changed.items())
+    return replace(made, schedule=made.schedule.model_copy(update={"scheduler": f"loop_order:{said}"}))
+
+
+def _word(value: object) -> object:
+    return ("no", "yes")[value] if isinstance(value, bool) else value
+
+
+LOOP_ORDER = Scheduler(
+    "loop_order",
+    "the best static loop nest of each layer; networks with tensors in the scratchpad where they fit",
+    Maker(_layer, LayerOptions),
+    Maker(network, NetworkOptions),
+)

@@ -1,0 +1,42 @@
+"""Whole networks by functions that schedule one layer: each layer has the chip for itself, and the tensors between
+layers lie in DRAM. Pools, additions and depthwise layers are scheduled as in every other network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from meshloom.hw.config import ChipConfig
+
+from ...mapping.placement import Allocator
+from ...mapping.task import LayerTask
+from ...workload.graph import Graph
+from .conv import ConvNodes, ConvTask
+from .scheduler import LAYERWISE, NetworkSchedule, Progress
+from .scheduler import schedule as network
+
+Author = Callable[[LayerTask], object]
+
+
+class _Planner:
+    """A network's convolutions by a function of a `LayerTask`."""
+
+    def __init__(self, chip: ChipConfig, author: Author) -> None:
+        self.chip, self.author = chip, author
+
+    def emit(self, task: ConvTask, dram: Allocator) -> ConvNodes:
+        """All operations of a convolution. Raises DoesNotFit and what the function raises."""
+        layer = LayerTask(
+            task.shape, self.chip, task.scale, x=task.x, y=task.y, dram=dram, packed=task.packed, result=task.made
+        )
+        self.author(layer)
+        return ConvNodes(layer.operations(), layer.constants())
+
+
+def schedule(
+    graph: Graph, chip: ChipConfig, author: Author, name: str, on_layer: Progress | None = None
+) -> NetworkSchedule:
+    """The schedule of a network whose convolutions `author` schedules, under the scheduler's `name`. Raises DoesNotFit,
+    and what `author` raises."""
+    made = network(graph, chip, on_layer, sharing=replace(LAYERWISE, planner=_Planner(chip, author)))
+    return replace(made, schedule=made.schedule.model_copy(update={"scheduler": name}))
