@@ -55,8 +55,8 @@ class Registry(Generic[T]):
         first, _, rest = text.partition(":")
         if first in self.shipped or first in self._installed:
             return first, rest
-        second, colon, last = rest.partition(":")
-        if second and "=" not in second and (colon or _is_place(first)):
+        second, _, last = rest.partition(":")
+        if second and "=" not in second:
             return f"{first}:{second}", last
         return first, rest
 
@@ -86,7 +86,7 @@ class Registry(Generic[T]):
             raise self.error(f"{self.what} {name}: {thing} of {place} {wrong}") from None
 
     def _unknown(self, name: str) -> None:
-        hint = near(name, self.names()) or "others are named by package.module:NAME or FILE.py:NAME"
+        hint = near(name.partition(":")[0], self.names()) or "others are named by package.module:NAME or FILE.py:NAME"
         raise self.error(f"unknown {self.what} {name!r}; known are {', '.join(self.names())}; {hint}")
 
     def _module(self, name: str, place: str) -> ModuleType:

@@ -29,7 +29,7 @@ def adapted(name: str, thing: object) -> Scheduler:
     if isinstance(thing, Scheduler):
         return replace(thing, name=name) if ":" in name else thing
     if not callable(thing):
-        raise TypeError(f"is a {type(thing).__name__}; it must be a Scheduler, or a function of a LayerTask")
+        raise TypeError(f"is of type {type(thing).__name__}; it must be a Scheduler, or a function of a LayerTask")
     options, takes = _options(thing)
     summary = (inspect.getdoc(thing) or "").partition("\n")[0]
     source = inspect.getsourcefile(inspect.unwrap(thing)) or ""

@@ -34,7 +34,8 @@ class SearchOptions(Options):
     """Options of a scheduler that searches for as long as it may."""
 
     budget: Annotated[Budget | None, BeforeValidator(_budget)] = Field(
-        None, description="work of each search: steps (100M, the same result everywhere) or seconds (5s); all if none"
+        default=None,
+        description="work of each search: steps (100M, the same result everywhere) or seconds (5s); all if none",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from meshloom.sched.mapping.problem import DoesNotFit, pose
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer import layer as layers
+from meshloom.sched.schedulers.flexer.entry import PolicyOptions
 from meshloom.sched.schedulers.flexer.judge import dram_words
 from meshloom.sched.schedulers.flexer.layer import Layer
 from meshloom.sched.schedulers.flexer.order import AHEAD, Orderer
@@ -28,7 +30,6 @@ from meshloom.sched.schedulers.flexer.policy import (
     PRUNINGS,
     Choice,
     Policy,
-    PolicyError,
 )
 from meshloom.sched.schedulers.flexer.search import _Search
 from meshloom.sched.schedulers.flexer.state import DROP, GIVE, LOAD, NEXT, ORDERS, RUN, STORE
@@ -214,30 +215,49 @@ def test_scheduler_names(name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"priority": "max"}, "there are benefit"),
-        ({"cycles": "much"}, "a number from 0"),
-        ({"home": "maybe"}, "yes or no"),
-        ({"colour": "red"}, "no option 'colour'"),
+        ("priority=max", "priority = 'max' must be one of benefit, min_transfer, min_spill"),
+        ("cycles=much", "cycles = 'much' must be a number"),
+        ("words=101", "words = '101' must be at most 100"),
+        ("home=maybe", "home = 'maybe' must be yes or no"),
+        ("colour=red", "scheduler flexer has no option 'colour' for layers"),
     ],
 )
-def test_policy_options(options: dict[str, str], message: str) -> None:
-    with pytest.raises(PolicyError, match=message):
-        Policy.named("flexer", **options)
+def test_policy_options(options: str, message: str) -> None:
+    with pytest.raises(registry.SchedulerError, match=message):
+        registry.find(f"flexer:{options}")
+
+
+def test_every_option_of_a_policy_is_the_searchs() -> None:
+    """The names that people type are those that the compiled search counts, in its order."""
+    fields = PolicyOptions.model_fields
+    for name, there in (("priority", PRIORITIES), ("memory", MEMORIES), ("pruning", PRUNINGS)):
+        assert get_args(fields[name].annotation) == there
+    assert PolicyOptions().policy("flexer") == PAPER
+    assert PolicyOptions().policy("static") == PAPER_STATIC
+    given = PolicyOptions(
+        priority="min_spill", memory="small", pruning="beam", words=2, cycles=3, home=True, again=True
+    )
+    assert given.policy("flexer") == Policy("flexer", 2, 2, 3, 3.0, 2.0, True, True)
 
 
 def test_options_travel_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Policy.named("flexer", priority="min_spill", memory="small", words="2") == Policy(
-        "flexer", priority=2, memory=2, by_words=2.0
-    )
-    given: dict[str, object] = {}
+    given: list[object] = []
 
-    def flexer(shape: object, chip: object, folder: object, budget: object, **options: object) -> None:
-        given.update(options, folder=folder, budget=budget)
+    class Watched:
+        def __init__(self, *some: object) -> None:
+            given.extend(some)
 
-    monkeypatch.setattr("meshloom.sched.schedulers.flexer.scheduler.flexer", flexer)
+        def best(self, policy: Policy, name: str) -> object:
+            given.extend([policy, name])
+            return self
+
+        schedule = None
+
+    monkeypatch.setattr(layers, "Layer", Watched)
+    shape, chip = parse("gemm:8x8x8"), load("tiny")
     with pytest.raises(registry.SchedulerError, match="made a NoneType"):
-        registry.find("flexer:budget=3M,priority=min_spill")(parse("gemm:8x8x8"), load("tiny"))
-    assert given == {"folder": None, "budget": Budget(steps=3_000_000), "priority": "min_spill"}
+        registry.find("flexer:budget=3M,priority=min_spill")(shape, chip, 7)
+    assert given == [shape, chip, 7, None, Budget(steps=3_000_000), None, Policy("flexer", priority=2), "flexer"]
 
 
 def test_tiles_are_cut_as_in_the_paper() -> None:

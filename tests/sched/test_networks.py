@@ -16,7 +16,7 @@ from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.schedulers import networks
+from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer.network import HOPELESS, Planner
 from meshloom.sched.schedulers.flexer.policy import FASTEST, OURS, PAPER
@@ -59,7 +59,7 @@ def computes(made: NetworkSchedule, chip: ChipConfig, seed: int = 0) -> None:
 @pytest.mark.parametrize("name", SCHEDULERS)
 @pytest.mark.parametrize("chip", [load("quad8"), small(), load("pe12x14")], ids=lambda chip: chip.name)
 def test_every_kind_of_layer(name: str, chip: ChipConfig) -> None:
-    made = networks.find(name)(every_kind(), chip, None)
+    made = registry.find_network(name)(every_kind(), chip, None)
     computes(made, chip)
     base = name.partition(":")[0]
     assert made.schedule.scheduler == (name if base == "loop_order" else base)
@@ -68,7 +68,7 @@ def test_every_kind_of_layer(name: str, chip: ChipConfig) -> None:
 @pytest.mark.parametrize("name", SCHEDULERS)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_networks(name: str, seed: int) -> None:
-    computes(networks.find(name)(random_network(20 + seed), small(200), None), small(200), seed)
+    computes(registry.find_network(name)(random_network(20 + seed), small(200), None), small(200), seed)
 
 
 def test_layers_by_themselves_leave_nothing_on_the_chip() -> None:
@@ -135,7 +135,7 @@ def test_a_pool_is_fused_tightly_when_two_rows_of_it_do_not_fit() -> None:
 
 def test_the_hybrid_is_no_worse_than_any_of_its_ways() -> None:
     graph, chip = big_between(), small(256)
-    made = networks.find(f"hybrid:budget={BUDGET}")(graph, chip, None)
+    made = registry.find_network(f"hybrid:budget={BUDGET}")(graph, chip, None)
     computes(made, chip)
     assert made.schedule.scheduler == "hybrid"
     planner = Planner(chip, {PAPER: PAPER, OURS: FASTEST}, budget=BUDGET)
@@ -149,15 +149,15 @@ def test_the_hybrid_is_no_worse_than_any_of_its_ways() -> None:
 @pytest.mark.parametrize("name", ["flexer", "paper_static", "hybrid"])
 def test_a_budget_of_seconds_is_named(name: str) -> None:
     """What was found in it depends on the machine."""
-    made = networks.find(f"{name}:budget=0.001s")(big_between(), small(256), None)
+    made = registry.find_network(f"{name}:budget=0.001s")(big_between(), small(256), None)
     assert made.schedule.scheduler == f"{name}:budget=0.001s"
 
 
 def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, chip = big_between(), load("quad8")
-    first = networks.find("flexer", tmp_path)(graph, chip, None)
+    first = registry.find_network("flexer", tmp_path)(graph, chip, None)
     monkeypatch.setattr("meshloom.sched.schedulers.flexer.layer.search", None)  # a search would fail
-    assert networks.find("flexer", tmp_path)(graph, chip, None).schedule == first.schedule
+    assert registry.find_network("flexer", tmp_path)(graph, chip, None).schedule == first.schedule
 
 
 @pytest.mark.parametrize(
@@ -165,19 +165,19 @@ def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pyt
     [
         ("best", "unknown scheduler 'best'; known are dtt, flexer, hybrid, loop_order, paper_static"),
         ("loop_order:between=spm", "between = 'spm' must be one of dram, whole, planes"),
-        ("loop_order:effort=1", "effort is no option for networks; there are between, fused, tight"),
+        ("loop_order:effort=1", "has no option 'effort' for networks; it has between, fused, tight"),
         ("flexer:budget=soon", "budget 'soon' must be steps of work"),
-        ("flexer:priority=best", "priority = 'best' is unknown; there are benefit, min_transfer, min_spill"),
-        ("hybrid:priority=benefit", "scheduler hybrid has no option 'priority'; it has budget"),
+        ("flexer:priority=best", "priority = 'best' must be one of benefit, min_transfer, min_spill"),
+        ("hybrid:priority=benefit", "scheduler hybrid has no option 'priority' for networks; it has budget"),
         ("paper_static:", None),
     ],
 )
 def test_names_and_options(name: str, message: str | None) -> None:
     if message is None:
-        networks.find(name)
+        registry.find_network(name)
         return
     with pytest.raises(SchedulerError, match=message):
-        networks.find(name)
+        registry.find_network(name)
 
 
 def test_without_a_scratchpad_an_out_of_order_schedule_says_so() -> None:
@@ -185,5 +185,5 @@ def test_without_a_scratchpad_an_out_of_order_schedule_says_so() -> None:
         load("quad8").model_dump() | {"name": "none", "floorplan": ["dram core core", "host core core"]}
     )
     with pytest.raises(DoesNotFit, match="chip none has no spm tile"):
-        networks.find(f"flexer:budget={BUDGET}")(big_between(), chip, None)
-    computes(networks.find(f"hybrid:budget={BUDGET}")(big_between(), chip, None), chip)
+        registry.find_network(f"flexer:budget={BUDGET}")(big_between(), chip, None)
+    computes(registry.find_network(f"hybrid:budget={BUDGET}")(big_between(), chip, None), chip)

@@ -13,7 +13,7 @@ from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.programs import check_program, planned, program_of, unchecked
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play
-from meshloom.sched.schedulers import networks
+from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.catalog import find
@@ -43,7 +43,7 @@ def test_the_scheduler_sets_it(timed: Schedule, triggered: Schedule) -> None:
 
 
 def test_networks_of_the_scheduler_have_it_too() -> None:
-    schedule = networks.find("dtt")(zoo.load("resnet8"), CHIP, None).schedule
+    schedule = registry.find_network("dtt")(zoo.load("resnet8"), CHIP, None).schedule
     assert (schedule.scheduler, schedule.execution) == ("dtt", Execution.TIMED)
 
 

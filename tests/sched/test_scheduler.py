@@ -3,59 +3,90 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import Field
 
 from meshloom.hw.config import ChipConfig, load
+from meshloom.sched import plugins
 from meshloom.sched.ir.schedule import Execution, Schedule
 from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.schedulers import networks, registry
+from meshloom.sched.mapping.task import LayerTask
+from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
-from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.schedulers.interface import Context, Maker, Options, Scheduler, SearchOptions
+from meshloom.sched.schedulers.registry import REGISTRY, SchedulerError
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.shapes import parse
 
 CHIP = load("tiny")
 SHAPE = parse("gemm:8x8x8")
+ALL = "dtt, flexer, hybrid, loop_order, paper_static"
 
-Register = Callable[[Any], None]
+Register = Callable[..., None]
 
 
 @pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Register:
-    """Registers a function as scheduler `mine`, for layers, as a user does."""
+def enter(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
+    """Registers anything as `mine`, as an installed package does."""
 
-    def enter(function: Any) -> None:
+    def enter(thing: object) -> None:
         module = ModuleType("somebodys_scheduler")
-        module.schedule = function  # type: ignore[attr-defined]
+        module.THING = thing  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "somebodys_scheduler", module)
-        monkeypatch.setitem(registry._KNOWN, "mine", ("somebodys_scheduler", "schedule"))
+        monkeypatch.setitem(REGISTRY._installed, "mine", EntryPoint("mine", "somebodys_scheduler:THING", "group"))
+        monkeypatch.delitem(REGISTRY._loaded, "mine", raising=False)
 
     return enter
 
 
-def failing(shape: ConvShape, chip: ChipConfig, scale: int = 1) -> Schedule:
+@pytest.fixture
+def register(enter: Callable[[object], None]) -> Iterator[Register]:
+    """Registers a function of a layer as scheduler `mine`, for layers only."""
+
+    def register(function: Any, options: type[Options] = Options) -> None:
+        enter(Scheduler("mine", "", Maker(function, options)))
+
+    yield register
+    REGISTRY._loaded.pop("mine", None)
+
+
+def failing(shape: ConvShape, chip: ChipConfig, scale: int, options: Options, context: Context) -> Schedule:
     return 1 / 0  # type: ignore[return-value]
+
+
+def empty(shape: ConvShape, chip: ChipConfig, name: str = "mine") -> Schedule:
+    return Schedule(chip=chip.name, chip_digest=chip.digest, workload=shape.name, scheduler=name, operations=())
 
 
 def test_one_for_layers_is_not_replaced_on_networks(register: Register) -> None:
     register(failing)
     assert "mine" in registry.names()
-    assert "mine" not in networks.names()
+    assert "mine" in registry.names("layers")
+    assert "mine" not in registry.names("networks")
     with pytest.raises(
         SchedulerError, match=r"^scheduler mine schedules layers, not whole networks; give it .*'NETWORK/"
     ):
-        networks.find("mine")
-    with pytest.raises(SchedulerError, match=r"take one of dtt, flexer, hybrid, loop_order, paper_static$"):
-        networks.find("mine:budget=3")
+        registry.find_network("mine")
+    with pytest.raises(SchedulerError, match=rf"take one of {ALL}$"):
+        registry.find_network("mine:budget=3")
 
 
-def test_every_scheduler_that_ships_knows_networks() -> None:
-    assert networks.names() == registry.names()
+def test_every_scheduler_that_ships_knows_layers_and_networks() -> None:
+    assert registry.names("networks") == registry.names("layers") == tuple(sorted(REGISTRY.shipped))
+    for name in REGISTRY.shipped:
+        found = REGISTRY.get(name)
+        assert found.name == name
+        assert found.summary
+        for maker in (found.layers, found.networks):
+            assert maker is not None
+            assert all(field.description for field in maker.options.model_fields.values())
 
 
 def test_one_that_fails_on_a_layer_is_named(register: Register) -> None:
@@ -69,14 +100,16 @@ def test_one_that_fails_on_a_layer_is_named(register: Register) -> None:
     assert isinstance(error.value.__cause__, ZeroDivisionError)
 
 
-def test_one_that_fails_on_a_network_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(networks._KNOWN, "hybrid", lambda *given: lambda graph, chip, progress: 1 / 0)
-    with pytest.raises(SchedulerError, match=r"^scheduler hybrid failed on network resnet8: ZeroDivisionError"):
-        networks.find("hybrid")(zoo.load("resnet8"), CHIP, None)
+def test_one_that_fails_on_a_network_is_named(enter: Callable[[object], None]) -> None:
+    enter(Scheduler("mine", "", None, Maker(lambda graph, chip, options, context: 1 / 0)))
+    with pytest.raises(SchedulerError, match=r"^scheduler mine failed on network resnet8: ZeroDivisionError"):
+        registry.find_network("mine")(zoo.load("resnet8"), CHIP, None)
+    with pytest.raises(SchedulerError, match=rf"scheduler mine does not schedule layers; take one of {ALL}$"):
+        registry.find("mine")
 
 
 def test_what_does_not_fit_is_told_in_the_schedulers_words(register: Register) -> None:
-    def too_big(shape: ConvShape, chip: ChipConfig, scale: int = 1) -> Schedule:
+    def too_big(shape: ConvShape, chip: ChipConfig, *_: object) -> Schedule:
         raise ValueError(f"{shape.name} needs 3 cores, {chip.name} has 1")
 
     register(too_big)
@@ -86,7 +119,7 @@ def test_what_does_not_fit_is_told_in_the_schedulers_words(register: Register) -
 
 
 def test_our_own_errors_come_through_as_they_are(register: Register) -> None:
-    def none(shape: ConvShape, chip: ChipConfig, scale: int = 1) -> Schedule:
+    def none(*_: object) -> Schedule:
         raise DoesNotFit("no room")
 
     register(none)
@@ -95,44 +128,74 @@ def test_our_own_errors_come_through_as_they_are(register: Register) -> None:
 
 
 def test_a_schedule_is_what_they_make(register: Register) -> None:
-    register(lambda shape, chip, scale=1: None)
+    register(lambda *_: None)
     with pytest.raises(SchedulerError, match="scheduler mine made a NoneType of gemm:8x8x8, not a Schedule"):
         registry.find("mine")(SHAPE, CHIP)
 
 
-def test_one_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._KNOWN, "mine", ("no_such_module_at_all", "schedule"))
-    message = "scheduler mine cannot be loaded: No module named 'no_such_module_at_all'; mend no_such_module_at_all"
-    with pytest.raises(SchedulerError, match=message):
-        registry.find("mine")
+class Moody(SearchOptions):
+    """Options of a scheduler outside."""
+
+    mood: Literal["good", "bad"] = "bad"
+    often: int = Field(default=1, ge=1, le=9)
+    really: bool = False
 
 
-def test_they_are_handed_what_they_take(register: Register) -> None:
-    seen: dict[str, Any] = {}
+def test_options_come_as_their_types_say(register: Register, tmp_path: Path) -> None:
+    given: list[Any] = []
 
-    def curious(
-        shape: ConvShape, chip: ChipConfig, scale: int = 1, budget: Budget | None = None, **options: object
-    ) -> Schedule:
-        seen.update(shape=shape, chip=chip, scale=scale, budget=budget, **options)
-        return Schedule(chip=chip.name, chip_digest=chip.digest, workload=shape.name, scheduler="mine", operations=())
+    def curious(shape: ConvShape, chip: ChipConfig, scale: int, options: Moody, context: Context) -> Schedule:
+        given.extend([shape, chip, scale, options, context])
+        return empty(shape, chip)
 
-    register(curious)
-    made = registry.find("mine:budget=5s,mood=good", tell=print)(SHAPE, CHIP, 7)
-    assert seen == {"shape": SHAPE, "chip": CHIP, "scale": 7, "budget": Budget.parse("5s"), "mood": "good"}
+    register(curious, Moody)
+    made = registry.find("mine:budget=5s,mood=good,really=yes", tmp_path, print)(SHAPE, CHIP, 7)
+    wanted = Moody(budget=Budget.parse("5s"), mood="good", really=True)
+    assert given == [SHAPE, CHIP, 7, wanted, Context(tmp_path, print)]
     assert made.execution is Execution.TRIGGERED
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("mood=fine", "scheduler mine: mood = 'fine' must be one of good, bad$"),
+        ("often=0", "scheduler mine: often = '0' must be at least 1$"),
+        ("often=10", "scheduler mine: often = '10' must be at most 9$"),
+        ("often=1.5", "scheduler mine: often = '1.5' must be a whole number$"),
+        ("really=perhaps", "scheduler mine: really = 'perhaps' must be yes or no$"),
+        ("budget=soon", "scheduler mine: budget 'soon' must be steps of work"),
+        ("moot=good", "scheduler mine has no option 'moot' for layers; did you mean mood"),
+        ("x=1", "has no option 'x' for layers; it has budget, mood, often, really$"),
+        ("mood", "'mood' is not key=value"),
+        ("mood=", "'mood=' is not key=value"),
+        ("mood=good,mood=bad", "mood is there twice"),
+    ],
+)
+def test_options_that_are_wrong(register: Register, options: str, message: str) -> None:
+    register(failing, Moody)
+    with pytest.raises(SchedulerError, match=message):
+        registry.find(f"mine:{options}")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("loop_ordr", r"unknown scheduler 'loop_ordr'; known are .*; did you mean loop_order\?"),
-        ("nobody", "unknown scheduler 'nobody'; known are dtt, flexer, hybrid, loop_order, paper_static$"),
-        ("loop_order:efort=1", r"scheduler loop_order has no option 'efort'; did you mean effort\?"),
-        ("loop_order:colour=1", "scheduler loop_order has no option 'colour'; it has effort$"),
-        ("dtt:colour=1", "scheduler dtt has no option 'colour'; it has none$"),
+        ("loop_ordr", rf"unknown scheduler 'loop_ordr'; known are {ALL}; did you mean loop_order\?"),
+        ("nobody", rf"unknown scheduler 'nobody'; known are {ALL}; others are named by package.module:NAME or FILE"),
+        ("nobody:effort=1", "unknown scheduler 'nobody'"),
+        ("loop_order:efort=1", r"scheduler loop_order has no option 'efort' for layers; did you mean effort\?"),
+        ("loop_order:colour=1", "scheduler loop_order has no option 'colour' for layers; it has effort$"),
+        ("dtt:colour=1", "scheduler dtt has no option 'colour' for layers; it has base$"),
         ("loop_order:effort=1,effort=2", "effort is there twice"),
         ("loop_order:effort", "'effort' is not key=value"),
-        ("loop_order:effort=-1", "effort = -1 must be above 0"),
+        ("loop_order:effort=-1", "effort = '-1' must be above 0"),
+        ("loop_order:effort=much", "effort = 'much' must be a number"),
+        ("no_such.package:schedule", "scheduler no_such.package:schedule cannot be loaded: ModuleNotFoundError"),
+        ("no_such_package:schedule", "unknown scheduler 'no_such_package:schedule'"),
+        ("json:lods", r"scheduler json:lods: json has no lods; did you mean loads\?"),
+        ("json:decoder", "decoder of json is of type module; it must be a Scheduler, or a function of a LayerTask"),
+        ("nowhere/mine.py:schedule", "scheduler nowhere/mine.py:schedule: there is no file nowhere/mine.py"),
+        ("nowhere/mine.py", "nowhere/mine.py is a place, not a scheduler; name it: nowhere/mine.py:NAME"),
     ],
 )
 def test_names_and_options(name: str, message: str) -> None:
@@ -141,5 +204,128 @@ def test_names_and_options(name: str, message: str) -> None:
 
 
 def test_options_of_networks_that_may_have_been_meant() -> None:
-    with pytest.raises(SchedulerError, match=r"betwen is no option for networks; .*; did you mean between\?"):
-        networks.find("loop_order:betwen=dram")
+    with pytest.raises(SchedulerError, match=r"has no option 'betwen' for networks; did you mean between\?"):
+        registry.find_network("loop_order:betwen=dram")
+
+
+def test_one_that_cannot_be_loaded_is_named(enter: Callable[[object], None]) -> None:
+    REGISTRY._installed["mine"] = EntryPoint("mine", "no_such_module_at_all:THING", "group")
+    try:
+        with pytest.raises(SchedulerError, match="scheduler mine cannot be loaded: ModuleNotFoundError: No module"):
+            registry.find("mine")
+        assert "mine" in registry.names()
+        assert "mine" not in registry.names("layers")  # one broken package does not break the list of the others
+    finally:
+        del REGISTRY._installed["mine"]
+
+
+# -- functions in files -------------------------------------------------------------------------------------------
+
+WHOLE = '''
+"""A scheduler in a file."""
+from beside import LIMIT
+
+
+def schedule(task):
+    """Everything at once, on the first core."""
+    tile, (core, *_) = task.tiles(task.rows)[0], task.cores
+    n, k = (0, task.n_blocks), (0, task.k_blocks)
+    assert task.rows <= LIMIT, "too many rows"
+    task.load_bias(core, n, 0)
+    task.load_weights(core, n, k, 0)
+    task.load_input(core, tile, k, 0)
+    task.gemm(core, tile, n, k, a=0, b=0, bias=0, sums=n[1], out=0)
+    task.store(core, tile, n, 0)
+'''
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside.py").write_text("LIMIT = 8\n")
+    path = tmp_path / "mine.py"
+    path.write_text(WHOLE)
+    yield path
+    sys.modules.pop("beside", None)
+    for name in [name for name in REGISTRY._loaded if "mine.py" in name]:
+        del REGISTRY._loaded[name]
+
+
+def test_a_function_in_a_file_is_a_scheduler(mine: Path) -> None:
+    name = f"{mine}:schedule"
+    found = registry.scheduler_of(name)
+    assert found.summary == "Everything at once, on the first core."
+    assert found.kinds == ("layers", "networks")
+    made = registry.find(name)(SHAPE, CHIP, 99)
+    assert made.scheduler == name
+    assert [op.kind for op in made.operations] == ["move", "move", "move", "gemm", "move"]
+
+
+def test_a_file_that_has_changed_is_read_again(mine: Path) -> None:
+    first = plugins._from_file(mine)
+    assert plugins._from_file(mine) is first
+    mine.write_text(WHOLE.replace("Everything", "All"))
+    assert plugins._from_file(mine) is not first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("LIMIT, ", "LIMT, ", r"failed on gemm:8x8x8: NameError: name 'LIMT' is not defined.* \(line 10 of mine.py\)$"),
+        ("task.rows <= LIMIT", "False", r"failed on gemm:8x8x8: AssertionError: too many rows \(line 10 of mine.py\)$"),
+        ("n[1], out", "n[1] / 0, out", r"ZeroDivisionError: division by zero \(line 14 of mine.py\)$"),
+    ],
+)
+def test_what_raises_in_a_file_is_told_with_its_line(mine: Path, old: str, new: str, message: str) -> None:
+    mine.write_text(WHOLE.replace(old, new))
+    with pytest.raises(SchedulerError, match=message):
+        registry.find(f"{mine}:schedule")(SHAPE, CHIP, 99)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def schedule(:", "cannot be loaded: SyntaxError"),
+        ("\n1 / 0", r"cannot be loaded: ZeroDivisionError: division by zero \(line 2 of mine.py\)$"),
+        ("import nothing_of_that_name", "cannot be loaded: ModuleNotFoundError"),
+        ("schedule = 5", "schedule of .*mine.py is of type int; it must be a Scheduler, or a function of a LayerTask"),
+        ("def schedule(): ...", "takes nothing; it must take a LayerTask"),
+        ("def schedule(a, b, c): ...", "takes a, b, c; it must take a LayerTask"),
+        ("def schedule(task, more): ...", "has a parameter more that is annotated with no model"),
+        ("def other(task): ...", "has no schedule$"),
+    ],
+)
+def test_files_that_hold_no_scheduler(mine: Path, text: str, message: str) -> None:
+    mine.write_text(text)
+    with pytest.raises(SchedulerError, match=message):
+        registry.find(f"{mine}:schedule")
+
+
+def test_options_behind_a_reference(mine: Path) -> None:
+    mine.write_text(
+        "from meshloom.sched.schedulers.interface import Options\n\n\nclass Mine(Options):\n    loud: bool = False\n"
+        "def schedule(task, options: Mine):\n    raise ValueError(f'loud is {options.loud}')\n"
+    )
+    assert registry.options_of(f"{mine}:schedule:loud=yes") == (f"{mine}:schedule", {"loud": "yes"})
+    with pytest.raises(SchedulerError, match="loud is True"):
+        registry.find(f"{mine}:schedule:loud=yes")(SHAPE, CHIP, 1)
+    with pytest.raises(SchedulerError, match="has no option 'lound' for layers; did you mean loud"):
+        registry.find(f"{mine}:schedule:lound=yes")
+
+
+# -- what authors are given ----------------------------------------------------------------------------------------
+
+
+def test_a_tasks_mistakes_are_named() -> None:
+    task = LayerTask(parse("conv:6x6x20-20,k3,p1"), CHIP, 1)
+    tile, core = task.tiles(2)[0], task.cores[0]
+    with pytest.raises(ValueError, match="blocks n = \\(0, 99\\) are not within"):
+        task.load_weights(core, (0, 99), (0, 1), 0)
+    with pytest.raises(ValueError, match="blocks k = \\(1, 1\\) are not within"):
+        task.load_input(core, tile, (1, 1), 0)
+    with pytest.raises(ValueError, match="is no core of tiny; take one of"):
+        task.store(CHIP.host, tile, (0, 1), 0)
+    with pytest.raises(DoesNotFit, match=r"A of a tiny core is too small: .* on are asked for, it has"):
+        task.load_input(core, tile, (0, 1), CHIP.core.a_words - 1)
+    with pytest.raises(ValueError, match="has added no operation; call gemm and store"):
+        task.schedule("nobody")

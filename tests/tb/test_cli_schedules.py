@@ -16,6 +16,7 @@ from meshloom.hw.config import load
 from meshloom.sched.ir.schedule import Execution, Prediction, Schedule
 from meshloom.sched.program import image
 from meshloom.sched.schedulers import registry
+from meshloom.sched.schedulers.interface import Maker, Scheduler
 from meshloom.sched.schedulers.loop_order.scheduler import schedule as loop_order
 from meshloom.sched.workload.catalog import find, regression
 from meshloom.tb.cli.main import app
@@ -41,9 +42,11 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 
     def enter(change: Any) -> None:
         module = ModuleType("somebodys_scheduler")
-        module.schedule = lambda shape, chip, scale=1: change(loop_order(shape, chip, scale))  # type: ignore[attr-defined]
+        make = Maker(lambda shape, chip, scale, options, context: change(loop_order(shape, chip, scale)))
+        module.MINE = Scheduler("mine", "", make)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "somebodys_scheduler", module)
-        monkeypatch.setitem(registry._KNOWN, "mine", ("somebodys_scheduler", "schedule"))
+        monkeypatch.setitem(registry.REGISTRY.shipped, "mine", "somebodys_scheduler:MINE")
+        monkeypatch.setattr(registry.REGISTRY, "_loaded", {})
 
     return enter
 

@@ -28,6 +28,7 @@ from meshloom.sched.model import timeline as timeline_module
 from meshloom.sched.model.timeline import Executed, Timeline, play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers import registry as scheduler_module
+from meshloom.sched.schedulers.interface import Maker, Scheduler
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.workload import zoo
@@ -348,7 +349,7 @@ def test_a_failure_ends_the_other_workers() -> None:
 # -- workloads that cannot be run ----------------------------------------------------------------------------------
 
 
-def broken(shape: ConvShape, chip: ChipConfig, scale: int = 1) -> Schedule:
+def broken(shape: ConvShape, chip: ChipConfig, scale: int, *_: object) -> Schedule:
     """A scheduler with a bug for one layer, and an honest refusal for another."""
     if shape.name == "gemm:1x1x1":
         raise ZeroDivisionError("a bug")
@@ -359,10 +360,14 @@ def broken(shape: ConvShape, chip: ChipConfig, scale: int = 1) -> Schedule:
     return find_scheduler("loop_order")(shape, chip, scale)
 
 
+BROKEN = Scheduler("broken", "", Maker(broken))
+
+
 @pytest.fixture
 def buggy(monkeypatch: pytest.MonkeyPatch) -> str:
     """Its name."""
-    monkeypatch.setitem(scheduler_module._KNOWN, "broken", (__name__, "broken"))
+    monkeypatch.setitem(scheduler_module.REGISTRY.shipped, "broken", f"{__name__}:BROKEN")
+    monkeypatch.setattr(scheduler_module.REGISTRY, "_loaded", {})
     monkeypatch.setitem(sys.modules, __name__, sys.modules[broken.__module__])
     return "broken"
 

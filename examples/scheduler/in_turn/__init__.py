@@ -12,7 +12,7 @@ from meshloom.sched.schedulers.interface import Options
 class TurnOptions(Options):
     """What can be said behind the scheduler's name: `in_turn:rows=4`."""
 
-    rows: int = Field(0, ge=0, description="output rows of a tile at most; 0: as many as fit")
+    rows: int = Field(default=0, ge=0, description="output rows of a tile at most; 0: as many as fit")
 
 
 def schedule(task: LayerTask, options: TurnOptions) -> None:

@@ -26,7 +26,7 @@ NAME = "dtt"
 class LayerOptions(Options):
     """Options of `dtt` for layers."""
 
-    base: str = Field("loop_order", description="the scheduler whose operations are timed")
+    base: str = Field(default="loop_order", description="the scheduler whose operations are timed")
 
 
 def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, context: Context) -> Schedule:

@@ -21,15 +21,21 @@ if TYPE_CHECKING:
 class PolicyOptions(SearchOptions):
     """How schedules are made and ranked: the choices of "Flexer", Table 2, and the exponents of its metric."""
 
-    priority: Literal["benefit", "min_transfer", "min_spill"] = Field("benefit", description="which set goes first")
-    memory: Literal["fragmentation", "first_fit", "small"] = Field(
-        "fragmentation", description="which words a tile gets"
+    priority: Literal["benefit", "min_transfer", "min_spill"] = Field(
+        default="benefit", description="which set goes first"
     )
-    pruning: Literal["every", "pruned", "levels", "beam"] = Field("levels", description="which sets are looked at")
-    cycles: float = Field(1.0, ge=0, le=100, description="exponent of the cycles in the metric")
-    words: float = Field(1.0, ge=0, le=100, description="exponent of the words from and to DRAM")
-    home: bool = Field(False, description="partial sums stay in the core that makes them")
-    again: bool = Field(False, description="what list scheduling found is played once more, with its future known")
+    memory: Literal["fragmentation", "first_fit", "small"] = Field(
+        default="fragmentation", description="which words a tile gets"
+    )
+    pruning: Literal["every", "pruned", "levels", "beam"] = Field(
+        default="levels", description="which sets are looked at"
+    )
+    cycles: float = Field(default=1.0, ge=0, le=100, description="exponent of the cycles in the metric")
+    words: float = Field(default=1.0, ge=0, le=100, description="exponent of the words from and to DRAM")
+    home: bool = Field(default=False, description="partial sums stay in the core that makes them")
+    again: bool = Field(
+        default=False, description="what list scheduling found is played once more, with its future known"
+    )
 
     def policy(self, kind: Kind) -> Policy:
         """As the search takes it."""

@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 class LayerOptions(Options):
     """Options of `loop_order` for layers."""
 
-    effort: float = Field(1.0, gt=0, lt=1e9, description="how much is emitted and predicted, of what is usual")
+    effort: float = Field(default=1.0, gt=0, lt=1e9, description="how much is emitted and predicted, of what is usual")
 
 
 class NetworkOptions(Options):
     """What the layers of a network have in common, as `loop_order` schedules it."""
 
     between: Literal["dram", "whole", "planes"] = Field(
-        "whole", description="what of the tensors between layers may lie in the scratchpad: nothing, tensors, planes"
+        default="whole",
+        description="what of the tensors between layers may lie in the scratchpad: nothing, tensors, planes",
     )
-    fused: bool = Field(True, description="additions and max pools go with the convolution before them")
-    tight: bool = Field(False, description="so do max pools for which rows are computed twice")
+    fused: bool = Field(default=True, description="additions and max pools go with the convolution before them")
+    tight: bool = Field(default=False, description="so do max pools for which rows are computed twice")
 
 
 def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, _: Context) -> Schedule:
