@@ -1,0 +1,25 @@
+"""`meshloom bench`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..results.exits import Exit
+from .options import examples
+
+app = typer.Typer()
+
+
+@app.command(epilog=examples("meshloom bench", "meshloom bench gemm speed"))
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; default: all.", show_default="all")
+    ] = None,
+) -> None:
+    """Measure speed and exactness, side by side with other simulators where they can be installed."""
+    from ..benchmarks import main
+
+    if not main(names or []):
+        raise typer.Exit(Exit.WRONG)

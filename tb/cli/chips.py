@@ -1,0 +1,48 @@
+"""`meshloom verilog` and `meshloom chips`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Chip, examples
+
+app = typer.Typer()
+
+
+@app.command(epilog=examples("meshloom verilog --chip quad16 --out build/quad16", "meshloom verilog --chip my.toml"))
+def verilog(
+    chip: Chip = "quad16",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder to write to.", show_default="sim_build/verilog/<chip>"),
+    ] = None,
+) -> None:
+    """Write the chip as synthesisable Verilog, with a manifest of its ports and parameters."""
+    from meshloom.hw.config import load
+
+    from ..build.builder import emit_verilog
+    from ..report.console import console
+
+    config = load(chip)
+    folder = out or Path("sim_build") / "verilog" / config.name
+    for path in emit_verilog(config, folder):
+        console().print(str(path), markup=False, soft_wrap=True)
+
+
+@app.command(epilog=examples("meshloom chips", "meshloom chips my_chip.toml"))
+def chips(
+    chip: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME|TOML", help="Chips to show; default: all built-in ones.")
+    ] = None,
+) -> None:
+    """List the built-in chips, or check and show a chip of your own."""
+    from meshloom.hw.config import built_in_chips, load
+
+    from ..report.console import console
+    from ..report.narrow import show
+    from ..report.tables import chip_table
+
+    show(chip_table([load(name) for name in chip or built_in_chips()]), console())

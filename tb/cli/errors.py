@@ -1,0 +1,41 @@
+"""Errors of commands as one message and an exit status."""
+
+from __future__ import annotations
+
+import warnings
+from traceback import format_exception
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from ..results.exits import Exit, expected
+
+
+def say_error(message: str) -> None:
+    """One red line on stderr."""
+    from ..report.console import console
+
+    console(stderr=True).print(f"error: {message}", style="red", markup=False, soft_wrap=True)
+
+
+class Group(TyperGroup):
+    """Turns errors of any command into a message and an exit status; only a bug keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # gateware that was being made when the interrupt came is, rightly, never used
+            warnings.filterwarnings("ignore", message=".* created but never used")
+            say_error("interrupted")
+            raise typer.Exit(Exit.INTERRUPTED) from None
+        except (typer.Exit, typer.Abort, TyperException):
+            raise
+        except Exception as error:
+            if (found := expected(error)) is None:
+                say_error(f"this is a bug of Meshloom:\n{''.join(format_exception(error))}".rstrip())
+                raise typer.Exit(Exit.TOOL) from error
+            say_error(found[0])
+            raise typer.Exit(found[1]) from error

@@ -1,0 +1,172 @@
+"""`meshloom run`: workloads on the RTL, compared."""
+
+from __future__ import annotations
+
+import os
+import re
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..results.exits import Exit, verdict
+from .errors import say_error
+from .options import STDOUT, Budget, Chip, Scheduler, Simulator, examples
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..results.schema import Recorder
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "meshloom run squeezenet --layers",
+        "meshloom run my_model.onnx --input cat.png --chip quad32",
+        "meshloom run resnet8/conv1 'resnet8/*' --chip quad8 --jobs 2",
+        "meshloom run vgg16/conv4_2 gemm:64x64x64 --chip my_chip.toml --json out.json",
+        "meshloom run resnet8 --chip nine8 --links",
+        "meshloom run conv:14x14x33-33,k3,p1,relu --chip tiny --simulator icarus --waves",
+    )
+)
+def run(
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="WORKLOAD", help="Networks, ONNX files, layers or shapes (see `meshloom workloads`)."),
+    ] = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            help="Picture or .npy file to run a network on, once for each; default: a stored one.",
+        ),
+    ] = None,
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--calibrate", metavar="FILE", help="Pictures that a float model is quantised with; default: --input."
+        ),
+    ] = None,
+    mean: Annotated[
+        str, typer.Option(metavar="N[,N,N]", help="Of a float model's pictures: it takes (byte - mean) / std.")
+    ] = "0",
+    std: Annotated[str, typer.Option(metavar="N[,N,N]", help="See --mean; 0..1 by default.")] = "255",
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Names of a network's classes, one on each line.")
+    ] = None,
+    per_layer: Annotated[
+        bool, typer.Option("--layers", help="Show each layer of a network: cycles, and where the time went.")
+    ] = False,
+    links: Annotated[
+        bool,
+        typer.Option(
+            "--links", help="Show each link of the data plane: load, blocked cycles; and the congestion level."
+        ),
+    ] = False,
+    chip: Chip = "quad16",
+    scheduler: Scheduler = "loop_order",
+    budget: Budget = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            "--json", metavar="PATH", help="Write the results here as well; - is stdout, all else then goes to stderr."
+        ),
+    ] = None,
+    simulator: Annotated[Simulator, typer.Option(help="icarus is a slow second opinion.")] = Simulator.VERILATOR,
+    waves: Annotated[bool, typer.Option("--waves", help="Write FST waveforms below sim_build/ (slower).")] = False,
+    regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Simulators that run at the same time; default: one for each CPU.")
+    ] = len(os.sched_getaffinity(0)),
+) -> None:
+    """Co-simulate workloads on the RTL and print the comparison.
+
+    A network runs from picture to label, every tensor of it compared; `NETWORK/LAYER` and `NETWORK/*` run layers by
+    themselves. Each workload is scheduled, lowered to a program, run on the chip's RTL, compared byte by byte with ONNX
+    Runtime and cycle by cycle with the model. One that cannot be run is a row with an error, and the others run.
+    Results land in sim_build/results/ as JSON (latest.json is the newest) and JUnit XML. The exit status is 1 on any
+    mismatch, fault, incomplete comparison or model error past its bound; `meshloom --help` lists the others.
+    """
+    if regression == bool(workloads):
+        raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")
+    from meshloom.hw.config import load
+
+    from ..report.console import Reporter, console
+    from ..results.schema import Recorder, Row, unwritable
+
+    name = load(chip).name  # before the engine is imported: a wrong name is told at once
+    from ..inputs.sources import NetworkSource, is_network
+    from ..runs.runner import run as run_workloads
+    from ..runs.searching import with_budget
+
+    scheduler = with_budget(scheduler, budget)
+    parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, scheduler, simulator.value))
+    recorder = Recorder("-".join(parts), simulator)
+    for place in (recorder.path, *([json] if json not in (None, STDOUT) else [])):  # before the long run, not after it
+        if problem := unwritable(place):
+            say_error(f"results could not be written: {problem}")
+            raise typer.Exit(Exit.NOT_WRITTEN)
+    names: list[Any] = ["regression"] if regression else list(workloads or [])
+    networks = [name for name in names if is_network(name)]
+    if (inputs or calibrate) and len(networks) != 1:
+        raise typer.BadParameter(f"is for one network; given are {len(networks)}", param_hint="--input")
+    if labels and len(networks) != 1:
+        raise typer.BadParameter(f"is for one network; given are {len(networks)}", param_hint="--labels")
+    if networks:
+        files = tuple(inputs or ()), tuple(calibrate or ())
+        numbers = _numbers(mean, "--mean"), _numbers(std, "--std")
+        rest = labels, recorder.path.with_suffix("")
+        names = [NetworkSource(name, *files, *numbers, *rest) if name in networks else name for name in names]
+    screen = console(stderr=json == STDOUT)
+    try:
+        with Reporter(screen) as reporter:
+
+            def on_event(event: Any) -> None:
+                if isinstance(event, Row):
+                    recorder.add(event)
+                reporter(event)
+
+            traces = recorder.path.with_suffix("")
+            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event, links, traces)
+        # rows come as they finish; the table has them in the order asked for
+        recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))
+    except BaseException:
+        # Whatever stopped the run, what was finished is kept and shown; if nothing was, nothing is written.
+        if recorder.rows:
+            _publish(recorder, False, json, per_layer, screen)
+        raise
+    if status := _publish(recorder, True, json, per_layer, screen):
+        raise typer.Exit(status)
+
+
+def _numbers(text: str, option: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(number) for number in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not one number, or numbers with commas", param_hint=option) from None
+    if not all(map(isfinite, found)) or (option == "--std" and 0 in found):
+        raise typer.BadParameter(f"{text!r}: nothing can be normalised with that", param_hint=option)
+    return found
+
+
+def _publish(recorder: Recorder, complete: bool, json: Path | None, per_layer: bool, screen: Console) -> Exit:
+    """Writes and prints what came of a run; the exit status. What cannot be written is printed all the same."""
+    from ..report.console import print_results, save_junit
+
+    results = recorder.finish(complete)
+    recorder.write(lambda path: save_junit(results, path), recorder.path.with_suffix(".xml"))
+    if json == STDOUT:
+        typer.echo(results.text, nl=False)
+    elif json is not None:
+        recorder.write(results.save, json)
+    print_results(results, screen, per_layer)
+    status = verdict(results)
+    if recorder.trouble is None:
+        screen.print(f"results: {recorder.path}", markup=False, soft_wrap=True)
+        return status
+    say_error(f"results could not be written: {recorder.trouble}")
+    return status or Exit.NOT_WRITTEN

@@ -1,0 +1,71 @@
+"""`meshloom check` and `meshloom disasm`: saved schedules and program images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..results.exits import expected
+from .options import SavedChip, examples
+
+app = typer.Typer()
+
+
+@app.command(epilog=examples("meshloom check conv1.json", "meshloom check conv1.bin --chip my_chip.toml"))
+def check(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A saved schedule (.json) or a program image.")],
+    chip: SavedChip = None,
+) -> None:
+    """Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race; of what is
+    timed ahead, that all of it is in time."""
+    from ..results.saved import read
+
+    config, program, saved = read(path, chip)
+    from meshloom.sched.lowering.programs import check_program
+
+    from ..report.console import console
+
+    report = check_program(program, config, saved)
+    if report.timed:
+        what = f"{report.timed} of them timed ahead, all in time, {report.accesses} accesses"
+    else:
+        what = f"{report.semaphores} semaphores (at most {report.peak} pending), {report.accesses} accesses"
+    console().print(
+        f"{path}: good on {config.name}: {report.instructions} instructions in {report.streams} streams, {what}",
+        markup=False,
+        soft_wrap=True,
+    )
+    for warning in report.warnings:
+        console().print(f"note: {warning}", style="yellow", markup=False, soft_wrap=True)
+
+
+@app.command(epilog=examples("meshloom disasm conv1.bin | less", "meshloom disasm conv1.json"))
+def disasm(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A program image, or a schedule (.json) to lower.")],
+    chip: SavedChip = None,
+) -> None:
+    """Print a program's instructions, stream by stream, with the schedule's labels if there are any.
+
+    A schedule's program is listed even if `meshloom check` refuses it; stderr then says why.
+    """
+    from ..results.saved import read
+
+    config, program, saved = read(path, chip)
+    from meshloom.sched.program.disasm import listing
+
+    for line in listing(program, config, [op.label for op in saved.operations] if saved else ()):
+        typer.echo(line)
+    if saved is None:
+        return
+    from meshloom.sched.lowering.programs import check_program
+
+    try:
+        check_program(program, config, saved)
+    except ValueError as error:
+        if (found := expected(error)) is None:
+            raise
+        from ..report.console import console
+
+        console(stderr=True).print(f"note: must not run: {found[0]}", style="yellow", markup=False, soft_wrap=True)

@@ -1,0 +1,40 @@
+"""`meshloom workloads`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import examples
+
+app = typer.Typer()
+
+
+@app.command(epilog=examples("meshloom workloads", "meshloom workloads vgg16", "meshloom workloads regression"))
+def workloads(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the layers that this name means.")] = None,
+) -> None:
+    """List the built-in networks, the layers that a name means, and the syntax of shapes."""
+    from meshloom.sched.workload import zoo
+    from meshloom.sched.workload.catalog import find
+    from meshloom.sched.workload.shapes import SYNTAX
+
+    from ..report.console import console
+    from ..report.narrow import show
+    from ..report.tables import workload_table
+
+    if name is not None:
+        show(workload_table(find(name)), console())
+        return
+    console().print(
+        f"networks: {', '.join(zoo.names())}, an .onnx file, regression (what `make sim` runs)",
+        markup=False,
+        soft_wrap=True,
+    )
+    console().print(
+        "layers:   NETWORK/LAYER, or 'NETWORK/*' for each by itself; `meshloom workloads NETWORK` lists them",
+        markup=False,
+        soft_wrap=True,
+    )
+    console().print(f"shapes:\n{SYNTAX}", markup=False, soft_wrap=True)

@@ -1,0 +1,59 @@
+"""The tables of `meshloom schedulers`: who there is, and the options of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from rich.markup import escape
+from rich.table import Table
+
+from meshloom.sched.schedulers.budget import Budget
+from meshloom.sched.schedulers.interface import Scheduler
+
+#: How values of a type are written on the command line.
+_WRITTEN = {bool: "yes, no", int: "a whole number", float: "a number", str: "text", Budget: "STEPS or SECONDS"}
+
+
+def _table(*names: str) -> Table:
+    made = Table(header_style="bold", pad_edge=False)
+    for name in names:
+        made.add_column(name, no_wrap=name != names[-1])
+    return made
+
+
+def schedulers_table(found: Iterable[Scheduler]) -> Table:
+    """Schedulers, what they can schedule, and what they are."""
+    made = _table("scheduler", "schedules", "what it is")
+    for one in found:
+        made.add_row(one.name, ", ".join(one.kinds), escape(one.summary))
+    return made
+
+
+def options_table(kind: str, model: type[BaseModel]) -> Table:
+    """Options of a scheduler for one kind of workload, their values and defaults."""
+    made = _table(f"for {kind}", "values", "if not given", "what it does")
+    for name, field in model.model_fields.items():
+        must = "must be given" if field.is_required() else _word(field.default)
+        made.add_row(name, escape(_values(field.annotation)), must, escape(field.description or ""))
+    if not model.model_fields:
+        made.add_row("no options", "", "", "")
+    return made
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "none"
+    return ("no", "yes")[value] if isinstance(value, bool) else escape(str(value))
+
+
+def _values(annotation: Any) -> str:
+    """What may stand behind the option's `=`."""
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return ", ".join(map(str, get_args(annotation)))
+    if origin in (Union, UnionType):
+        return " or ".join(_values(one) for one in get_args(annotation) if one is not type(None))
+    return _WRITTEN.get(annotation, getattr(annotation, "__name__", str(annotation)))
