@@ -69,7 +69,7 @@ class Registry(Generic[T]):
     def _load(self, name: str) -> T:
         reference = self.shipped.get(name) or (self._installed[name].value if name in self._installed else name)
         place, colon, thing = reference.partition(":")
-        if name == reference and (not colon or not _is_place(place)):
+        if name == reference and not _is_file(place) and (not colon or not _is_place(place)):
             self._unknown(name)
         if not thing:
             raise self.error(f"{self.what} {name}: {place} is a place, not a {self.what}; name it: {place}:NAME")

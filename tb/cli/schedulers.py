@@ -50,5 +50,6 @@ def schedulers(
         return
     scheduler = scheduler_of(name)
     screen.print(f"{scheduler.name}: {scheduler.summary or 'says nothing about itself'}", markup=False, soft_wrap=True)
-    for kind in scheduler.kinds:
-        show(options_table(kind, getattr(scheduler, kind).options), screen)
+    models = {kind: getattr(scheduler, kind).options for kind in scheduler.kinds}
+    for model in dict.fromkeys(models.values()):
+        show(options_table(" and ".join(kind for kind in models if models[kind] is model), model), screen)

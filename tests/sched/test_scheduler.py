@@ -41,20 +41,19 @@ def enter(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
         module.THING = thing  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "somebodys_scheduler", module)
         monkeypatch.setitem(REGISTRY._installed, "mine", EntryPoint("mine", "somebodys_scheduler:THING", "group"))
-        monkeypatch.delitem(REGISTRY._loaded, "mine", raising=False)
+        monkeypatch.setattr(REGISTRY, "_loaded", {})
 
     return enter
 
 
 @pytest.fixture
-def register(enter: Callable[[object], None]) -> Iterator[Register]:
+def register(enter: Callable[[object], None]) -> Register:
     """Registers a function of a layer as scheduler `mine`, for layers only."""
 
     def register(function: Any, options: type[Options] = Options) -> None:
         enter(Scheduler("mine", "", Maker(function, options)))
 
-    yield register
-    REGISTRY._loaded.pop("mine", None)
+    return register
 
 
 def failing(shape: ConvShape, chip: ChipConfig, scale: int, options: Options, context: Context) -> Schedule:
@@ -208,15 +207,13 @@ def test_options_of_networks_that_may_have_been_meant() -> None:
         registry.find_network("loop_order:betwen=dram")
 
 
-def test_one_that_cannot_be_loaded_is_named(enter: Callable[[object], None]) -> None:
-    REGISTRY._installed["mine"] = EntryPoint("mine", "no_such_module_at_all:THING", "group")
-    try:
-        with pytest.raises(SchedulerError, match="scheduler mine cannot be loaded: ModuleNotFoundError: No module"):
-            registry.find("mine")
-        assert "mine" in registry.names()
-        assert "mine" not in registry.names("layers")  # one broken package does not break the list of the others
-    finally:
-        del REGISTRY._installed["mine"]
+def test_one_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = EntryPoint("mine", "no_such_module_at_all:THING", "group")
+    monkeypatch.setitem(REGISTRY._installed, "mine", gone)
+    with pytest.raises(SchedulerError, match="scheduler mine cannot be loaded: ModuleNotFoundError: No module"):
+        registry.find("mine")
+    assert "mine" in registry.names()
+    assert "mine" not in registry.names("layers")  # one broken package does not break the list of the others
 
 
 # -- functions in files -------------------------------------------------------------------------------------------
