@@ -191,7 +191,7 @@ def test_options_that_are_wrong(register: Register, options: str, message: str) 
         ("loop_order:effort=much", "effort = 'much' must be a number"),
         ("no_such.package:schedule", "scheduler no_such.package:schedule cannot be loaded: ModuleNotFoundError"),
         ("no_such_package:schedule", "unknown scheduler 'no_such_package:schedule'"),
-        ("json:lods", r"scheduler json:lods: json has no lods; did you mean loads\?"),
+        ("json:lods", r"scheduler json:lods: json has no lods; did you mean loads, load\?"),
         ("json:decoder", "decoder of json is of type module; it must be a Scheduler, or a function of a LayerTask"),
         ("nowhere/mine.py:schedule", "scheduler nowhere/mine.py:schedule: there is no file nowhere/mine.py"),
         ("nowhere/mine.py", "nowhere/mine.py is a place, not a scheduler; name it: nowhere/mine.py:NAME"),
