@@ -1,7 +1,7 @@
 """The order in which each unit issues its operations, found by playing them on the chip's streams and movers.
 
 In the log nothing overlaps. Here the operations run as the hardware would run them: a stream issues one after the
-other and waits for nothing but what an operation depends on (the words that it touches, `network.depends`); a mover
+other and waits for nothing but what an operation depends on (the words that it touches, `ir.dependences`); a mover
 serves requests as they arrive and has room for a few; the link into a tile takes one word a cycle, and packets of
 several movers in turns, so that none of these is free before its share has gone through. Whenever a stream is free it
 takes, of all its operations whose words are ready, the first in the log, but none that is for a set too far ahead of
@@ -16,20 +16,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.config import PACKET_WORDS, ChipConfig
 from meshloom.hw.isa import REQUEST_FLITS, Unit
 
-from ...ir.dependences import Depends
 from ...mapping.estimate import (
     END_CYCLES,
     FLIGHT_CYCLES,
     REQUEST_CYCLES,
-    START_CYCLES,
     WRITE_CYCLES,
-    dram_word_cycles,
-    pipeline_cycles,
 )
 from ...mapping.nodes import Node
+from ...mapping.player import Player, Waits
 
 #: Cycles from an event to the issue of what has waited for it: post, semaphore, front end.
 _WAKE = 8
@@ -54,76 +51,54 @@ class Orderer:
     """Finds out once what depends on what; `run` then plays it."""
 
     def __init__(self, nodes: Sequence[Node], steps: Sequence[int], chip: ChipConfig) -> None:
-        self.nodes, self.steps, self.chip = nodes, steps, chip
-        depends = Depends([node.operation() for node in nodes], chip)
-        self.on_end: list[list[int]] = [[] for _ in nodes]  # who waits for what it writes
-        self.on_read: list[list[int]] = [[] for _ in nodes]  # who waits for what it has read
-        self.missing = [0] * len(nodes)
-        for index, node in enumerate(nodes):
-            for other in depends.data[index]:
-                self.on_end[other].append(index)
-            for other in depends.room[index]:
-                before = nodes[other]
-                # Moves into the same words land in order only if they go the same way; waiting is always right.
-                wrote = before.fields is not None or (node.fields is None and before.target.tile == node.target.tile)
-                (self.on_end if wrote else self.on_read)[other].append(index)
-            self.missing[index] = len(depends.data[index]) + len(depends.room[index])
+        self.waits, self.steps = Waits(nodes, chip), steps
 
     def run(self, ahead: tuple[int, int], fixed: bool = True) -> Ordered:
-        """Plays the operations. `ahead`: see `AHEAD`; `fixed`: the arrays keep the order of
-        the log."""
-        return _Play(self, ahead, fixed).run()
+        """Plays the operations. `ahead`: see `AHEAD`; `fixed`: the arrays keep the order of the log."""
+        played = _Play(self, ahead, fixed)
+        played.play()
+        return Ordered(played.order, int(played.end) + END_CYCLES, ahead)
 
 
-class _Play:
+class _Play(Player):
     def __init__(self, work: Orderer, ahead: tuple[int, int], fixed: bool) -> None:
-        self.work, self.nodes, self.ahead, self.fixed = work, work.nodes, ahead, fixed
-        chip = work.chip
-        self.missing = list(work.missing)
-        self.rate, self.drain = dram_word_cycles(chip), pipeline_cycles(chip)
-        self.is_dram = {tile: kind is TileKind.DRAM for tile, kind in chip.tiles.items()}
-        self.order: list[int] = []
-        self.events: list[tuple[float, int, int, int]] = []
-        self.number = 0
-        self.ready: dict[tuple[int, Unit], list[int]] = {}
+        super().__init__(work.waits)
+        self.steps, self.ahead, self.fixed = work.steps, ahead, fixed
+        chip = self.chip
+        self.offered: dict[tuple[int, Unit], list[int]] = {}
         self.busy: dict[tuple[int, Unit], bool] = {}
         self.turns: dict[tuple[int, Unit], deque[int]] = {}  # what each stream has still to do, in the log's order
         self.banks = set(chip.spms)
         self.done = [False] * len(self.nodes)
         for index, node in enumerate(self.nodes):
-            self.ready.setdefault(node.stream, [])
+            self.offered.setdefault(node.stream, [])
             self.turns.setdefault(node.stream, deque()).append(index)
         self.room = dict.fromkeys(chip.tiles, chip.mover_queue + _UNDER_WAY)
         self.blocked: dict[int, deque[int]] = {tile: deque() for tile in chip.tiles}
         self.queue: dict[int, deque[int]] = {tile: deque() for tile in chip.tiles}
         self.sending = dict.fromkeys(chip.tiles, False)
-        self.channel = dict.fromkeys(chip.tiles, 0.0)
         self.turns_of: dict[int, deque[int]] = {tile: deque() for tile in chip.tiles}  # who sends to a tile, in turns
         self.packets: dict[int, tuple[int, float]] = {}  # that are not through, and the cycles of one
         self.floor = [0.0] * len(self.nodes)  # cycle until which its DRAM channel is busy with an operation
         self.array = dict.fromkeys(chip.tiles, 0.0)
-        self.now = float(START_CYCLES)
-        self.end = 0.0
+        self.begun = False
 
-    def run(self) -> Ordered:
-        for index, missing in enumerate(self.missing):
-            if not missing:
-                heappush(self.ready[self.nodes[index].stream], index)
-        for stream in self.ready:
+    def settle(self) -> None:
+        """Streams issue as soon as something is ready for them; at the beginning, when all that is has been said."""
+        if not self.begun:
+            self.begun = True
+            for stream in self.offered:
+                self._issue(stream)
+
+    def ready(self, index: int) -> None:
+        stream = self.nodes[index].stream
+        heappush(self.offered[stream], index)
+        if self.begun:
             self._issue(stream)
-        while self.events:
-            self.now, _, kind, index = heappop(self.events)
-            self._event(kind, index, self.nodes[index])
-        assert len(self.order) == len(self.nodes), "a dependence that points forward"
-        return Ordered(self.order, int(self.end) + END_CYCLES, self.ahead)
-
-    def _at(self, time: float, kind: int, index: int) -> None:
-        self.number += 1
-        heappush(self.events, (time, self.number, kind, index))
 
     def _issue(self, stream: tuple[int, Unit]) -> None:
         """A stream that is free takes the first operation that is ready."""
-        ready = self.ready[stream]
+        ready = self.offered[stream]
         if not ready or self.busy.get(stream):
             return
         turns, index = self.turns[stream], ready[0]
@@ -133,7 +108,7 @@ class _Play:
         if node.fields is not None:
             if self.fixed and index != turns[0]:
                 return
-        elif self.work.steps[index] > self.work.steps[turns[0]] + self.ahead[node.issuer in self.banks]:
+        elif self.steps[index] > self.steps[turns[0]] + self.ahead[node.issuer in self.banks]:
             return
         heappop(ready)
         self.done[index] = True
@@ -142,11 +117,11 @@ class _Play:
         if node.fields is not None:
             begin = max(self.now, self.array[node.issuer])
             self.array[node.issuer] = begin + node.cycles
-            self._at(max(self.now + 3, begin), _ISSUE, index)  # handed over to the unit, which runs it next
-            self._at(begin + node.cycles + self.drain, _END, index)
+            self.at(max(self.now + 3, begin), _ISSUE, index)  # handed over to the unit, which runs it next
+            self.at(begin + node.cycles + self.drain, _END, index)
         elif node.issuer == node.source.tile:
-            self._at(self.now + 3, _ISSUE, index)
-            self._at(self.now + 3, _ARRIVE, index)
+            self.at(self.now + 3, _ISSUE, index)
+            self.at(self.now + 3, _ARRIVE, index)
         elif self.room[node.source.tile]:
             self._request(index, node)
         else:
@@ -155,10 +130,11 @@ class _Play:
     def _request(self, index: int, node: Node) -> None:
         """A request goes to the mover of another tile."""
         self.room[node.source.tile] -= 1
-        self._at(self.now + REQUEST_FLITS + 2, _ISSUE, index)
-        self._at(self.now + REQUEST_CYCLES, _ARRIVE, index)
+        self.at(self.now + REQUEST_FLITS + 2, _ISSUE, index)
+        self.at(self.now + REQUEST_CYCLES, _ARRIVE, index)
 
-    def _event(self, kind: int, index: int, node: Node) -> None:
+    def event(self, kind: int, index: int) -> None:
+        node = self.nodes[index]
         if kind == _ISSUE:
             self.busy[node.stream] = False
             self._issue(node.stream)
@@ -171,20 +147,9 @@ class _Play:
             self.sending[node.source.tile] = False
             self._send(node.source.tile)
         elif kind == _READ:
-            self._release(self.work.on_read[index])
+            self.has_read(index)
         else:
-            self.end = max(self.end, self.now)
-            if node.fields is not None:
-                self._release(self.work.on_read[index])
-            self._release(self.work.on_end[index])
-
-    def _release(self, waiting: list[int]) -> None:
-        for index in waiting:
-            self.missing[index] -= 1
-            if not self.missing[index]:
-                stream = self.nodes[index].stream
-                heappush(self.ready[stream], index)
-                self._issue(stream)
+            self.has_ended(index)
 
     def _send(self, tile: int) -> None:
         """The mover of a tile takes up the next request, if it is free."""
@@ -209,7 +174,7 @@ class _Play:
         self.packets[index] = packets, flits / packets
         self.turns_of[target].append(index)
         if len(self.turns_of[target]) == 1:
-            self._at(self.now + flits / packets, _PACKET, index)
+            self.at(self.now + flits / packets, _PACKET, index)
 
     def _packet(self, index: int, node: Node) -> None:
         """A packet is through; the next transfer to that tile has its turn."""
@@ -221,15 +186,15 @@ class _Play:
             self.packets[index] = left - 1, cycles
             waiting.append(index)
         if waiting:
-            self._at(self.now + self.packets[waiting[0]][1], _PACKET, waiting[0])
+            self.at(self.now + self.packets[waiting[0]][1], _PACKET, waiting[0])
         if left > 1:
             return
         sent = max(self.now, self.floor[index])
         landed = sent + FLIGHT_CYCLES
         if self.is_dram[node.source.tile]:
-            landed += self.work.chip.dram.latency
+            landed += self.chip.dram.latency
         if self.is_dram[target]:
             landed = max(landed, self.floor[index] + WRITE_CYCLES)
-        self._at(sent, _SENT, index)
-        self._at(sent + _WAKE, _READ, index)
-        self._at(landed + _WAKE, _END, index)
+        self.at(sent, _SENT, index)
+        self.at(sent + _WAKE, _READ, index)
+        self.at(landed + _WAKE, _END, index)

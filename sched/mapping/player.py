@@ -1,0 +1,108 @@
+"""Playing a list of operations on the chip's resources: what becomes ready when, in the order of events.
+
+`Waits` says once what each operation depends on; a `Player` plays that with a policy of its own, which says who is
+issued when and what it occupies (`interleave`, and `flexer.order` for out-of-order schedules).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from meshloom.hw.config import ChipConfig, TileKind
+
+from ..ir.dependences import Depends
+from .estimate import START_CYCLES, dram_word_cycles, pipeline_cycles
+from .nodes import Node
+
+
+class Waits:
+    """What each operation waits for, as counts and as lists of who is released by whom.
+
+    `on_end`: by number of an operation, those that wait until it has ended; `on_read`: until it has read its words;
+    `missing`: how many each waits for.
+    """
+
+    def __init__(self, nodes: Sequence[Node], chip: ChipConfig) -> None:
+        self.nodes, self.chip = nodes, chip
+        self.depends = Depends([node.operation() for node in nodes], chip)
+        self.on_end: list[list[int]] = [[] for _ in nodes]
+        self.on_read: list[list[int]] = [[] for _ in nodes]
+        self.missing = [0] * len(nodes)
+        for index, node in enumerate(nodes):
+            for other in self.depends.data[index]:
+                self.on_end[other].append(index)
+            for other in self.depends.room[index]:
+                before = nodes[other]
+                # Moves into the same words land in order only if they go the same way; waiting is always right.
+                wrote = before.fields is not None or (node.fields is None and before.target.tile == node.target.tile)
+                (self.on_end if wrote else self.on_read)[other].append(index)
+            self.missing[index] = len(self.depends.data[index]) + len(self.depends.room[index])
+
+
+class Player(ABC):
+    """Plays operations once. `order`: as they were issued; `now`, `end`: the cycle, and that of the last end so far."""
+
+    def __init__(self, waits: Waits) -> None:
+        self.waits, self.nodes, self.chip = waits, waits.nodes, waits.chip
+        self.missing = list(waits.missing)
+        self.rate, self.drain = dram_word_cycles(self.chip), pipeline_cycles(self.chip)
+        self.is_dram = {tile: kind is TileKind.DRAM for tile, kind in self.chip.tiles.items()}
+        self.channel = dict.fromkeys(self.chip.tiles, 0.0)  # cycle until which a DRAM channel is busy
+        self.order: list[int] = []
+        self.now, self.end = float(START_CYCLES), 0.0
+        self._events: list[tuple[float, int, int, int]] = []
+        self._number = 0
+
+    @abstractmethod
+    def ready(self, index: int) -> None:
+        """An operation waits for nothing any more."""
+
+    @abstractmethod
+    def event(self, kind: int, index: int) -> None:
+        """Something that was put `at` this cycle happens."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """All events of a cycle have happened."""
+
+    def stuck(self) -> bool:
+        """Nothing will happen any more; whether something has been done about it."""
+        return False
+
+    def at(self, time: float, kind: int, index: int) -> None:
+        """Puts an event of an operation at a time; those of one time happen in the order in which they are put."""
+        self._number += 1
+        heappush(self._events, (time, self._number, kind, index))
+
+    def has_read(self, index: int) -> None:
+        """An operation has read its words: what waits to overwrite them goes on."""
+        self._release(self.waits.on_read[index])
+
+    def has_ended(self, index: int) -> None:
+        """An operation has ended: what it wrote is there."""
+        self.end = max(self.end, self.now)
+        if self.nodes[index].fields is not None:
+            self._release(self.waits.on_read[index])
+        self._release(self.waits.on_end[index])
+
+    def play(self) -> None:
+        """Plays all operations."""
+        for index, missing in enumerate(self.missing):
+            if not missing:
+                self.ready(index)
+        self.settle()
+        while self._events or self.stuck():
+            self.now = self._events[0][0]
+            while self._events and self._events[0][0] == self.now:
+                _, _, kind, index = heappop(self._events)
+                self.event(kind, index)
+            self.settle()
+        assert len(self.order) == len(self.nodes), "a dependence that points forward"
+
+    def _release(self, waiting: list[int]) -> None:
+        for index in waiting:
+            self.missing[index] -= 1
+            if not self.missing[index]:
+                self.ready(index)
