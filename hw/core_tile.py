@@ -19,7 +19,7 @@ from .control.frontend import FrontEnd
 from .core.matrix import MatrixUnit
 from .core.vector import VectorUnit
 from .isa import Opcode, Unit
-from .signatures import SemPost, TraceRecord
+from .signatures import WAITED_BITS, SemPost, TraceRecord
 
 #: The compute units of a core and the opcode that each one executes.
 EXECUTES = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
@@ -93,7 +93,7 @@ class CoreUnits:
         name, block = unit.name.lower(), self.units[unit]
         # Cycles that the instructions in the unit waited. They are fewer than `QUEUE` by themselves; who comes last at
         # the semaphores' ports for long has to be sure of its place among the finished, though.
-        waits = fifo.SyncFIFO(width=21, depth=QUEUE)
+        waits = fifo.SyncFIFO(width=WAITED_BITS, depth=QUEUE)
         m.submodules[f"{name}_waits"] = in_domain(waits, self._control)
         done = data.StructLayout({"record": TraceRecord, "post": SemPost})
         retired = fifo.SyncFIFO(width=done.size, depth=QUEUE)

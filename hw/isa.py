@@ -165,6 +165,10 @@ class Format:
             at += field.width
         return found
 
+    def most(self, name: str) -> int:
+        """The largest value of a field. Raises KeyError if the format has none of that name."""
+        return (1 << self.offsets[name][1]) - 1
+
     def layout(self) -> data.StructLayout:
         """The amaranth layout, with a `reserved` member for the unused high bits (if there are any)."""
         from amaranth.lib import data

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .config import ChipConfig, TileKind
+from .contracts import stats_words
 from .control.frontend import RING_REGION
-from .control.trace import stats_words
 from .host_link.reporter import units_of
 from .isa import Region
 

@@ -12,19 +12,22 @@ from .config import ChipConfig
 from .isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, STATE, TRACE, WAY, Opcode
 
 #: A semaphore and how much to add to it.
-SemPost = data.StructLayout({"sem": 6, "n": 4})
+SemPost = data.StructLayout({name: POST.offsets[name][1] for name in ("sem", "n")})
+#: Bits of the cycles that an instruction waited.
+WAITED_BITS = TRACE.offsets["wait"][1]
 #: An instruction on its way from a stream to its unit, with the cycles that it waited.
-Issue = data.StructLayout({"code": INSTRUCTION_BITS, "waited": 21})
+Issue = data.StructLayout({"code": INSTRUCTION_BITS, "waited": WAITED_BITS})
 #: How a MOVE's data goes: what a ROUTE says. All zero: as the chip sends it by itself.
 Way = data.StructLayout({name: width for name, (_, width) in WAY.offsets.items()})
 #: An instruction on its way to another tile over the request plane.
 Request = data.StructLayout({"dst_tile": 8, "unit": 2, "fetch": 1, "way": Way, "code": INSTRUCTION_BITS})
-#: A fault, as it is inside a tile.
-FaultReport = data.StructLayout({"valid": 1, "cause": 4, "tag": 16, "value": 28})
+_FAULT = {name: POST.offsets[name][1] for name in ("cause", "tag", "value")}
+#: A fault, as it is inside a tile: fields of `isa.POST`; the tile adds who it is.
+FaultReport = data.StructLayout({"valid": 1} | _FAULT)
 PostFlit = POST.layout()
 StateFlit = STATE.layout()
 #: What a part of a tile waits for (`isa.Waits`; 0 = for nothing), as it is inside a tile: fields of `isa.STATE`.
-Standing = data.StructLayout({"waits": 6, "tag": 16, "sem": 6, "need": 6, "has": 8, "peer": 8})
+Standing = data.StructLayout({name: STATE.offsets[name][1] for name in ("waits", "tag", "sem", "need", "has", "peer")})
 TraceRecord = TRACE.layout()
 MoveLayout = INSTRUCTIONS[Opcode.MOVE].layout()
 FetchLayout = INSTRUCTIONS[Opcode.FETCH].layout()
@@ -50,7 +53,7 @@ class FaultSignature(wiring.Signature):
     """A strobe that reports one fault; the tile adds who it is."""
 
     def __init__(self) -> None:
-        super().__init__({"valid": Out(1), "cause": Out(4), "tag": Out(16), "value": Out(28)})
+        super().__init__({name: Out(shape) for name, shape in FaultReport.members.items()})
 
 
 class TakeSignature(wiring.Signature):

@@ -5,18 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .config import ChipConfig
+from .contracts import GEMM_ISSUE_CYCLES, GEMM_PIPELINE, INBOX_CYCLES, LANDED_CYCLES, VEC_ISSUE_CYCLES, VEC_PIPELINE
 from .isa import VectorOp
-
-#: Cycles from the acceptance of a GEMM by an idle matrix unit to its first operand address.
-GEMM_ISSUE_CYCLES = 2
-#: Pipeline between the last operand address slot and the end: memory read, word register, operand register, store of
-#: the sum, addend, scale, write = 7 cycles; less 2 because `gemm_tail` counts rows and columns from one.
-_GEMM_PIPELINE = 5
-#: Cycles from the acceptance of a VEC by an idle vector unit to its first operand address.
-VEC_ISSUE_CYCLES = 2
-#: Cycles from the last address slot of a VEC to its end: memory read, operand register, product, accumulation, scale,
-#: and then the write.
-VEC_PIPELINE = 5
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,7 @@ def gemm_occupancy(config: ChipConfig, shape: GemmShape) -> int:
 def gemm_tail(config: ChipConfig, pixels: int) -> int:
     """Cycles from the last operand address slot of a GEMM to its end; the next GEMM's windows run meanwhile."""
     last_rows = (pixels - 1) % config.rows + 1
-    return config.cols + last_rows + _GEMM_PIPELINE + int(config.product_register)
+    return config.cols + last_rows + GEMM_PIPELINE + int(config.product_register)
 
 
 def gemm_cycles(config: ChipConfig, shape: GemmShape) -> int:
@@ -154,9 +144,9 @@ def noc_arrival(hops: int, flits: int) -> int:
 
 
 def inbox_cycles(config: ChipConfig) -> int:
-    """Cycles that a flit spends in the inbox of its virtual channel before its tile can take it (`noc.delivery`): 1, or
-    0 on chips with one channel, which have no inbox."""
-    return int(config.noc.data_vcs > 1)
+    """Cycles that a flit spends in the inbox of its virtual channel before its tile can take it (`noc.data_receiver`):
+    `INBOX_CYCLES`, or 0 on chips with one channel, which have no inbox."""
+    return INBOX_CYCLES if config.noc.data_vcs > 1 else 0
 
 
 def noc_landing(config: ChipConfig, hops: int, flits: int) -> int:
@@ -165,4 +155,4 @@ def noc_landing(config: ChipConfig, hops: int, flits: int) -> int:
     `hops + flits + 1`, one more with an inbox; what they carry can be read from then on. That is `end` less `start` of
     a record of arrival (`noc.arrivals`). Raises ValueError as `noc_arrival` does.
     """
-    return noc_arrival(hops, flits) + inbox_cycles(config) + 1
+    return noc_arrival(hops, flits) + inbox_cycles(config) + LANDED_CYCLES

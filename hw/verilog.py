@@ -99,7 +99,7 @@ def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:
     from amaranth.lib.wiring import Out
 
     from .chip import chip_ports
-    from .host_link.host import Register
+    from .registers import Register
 
     signature = chip_ports(config, observed)
     members: Any = signature.flatten(signature.create())  # `Any`: the stubs take members for their flow

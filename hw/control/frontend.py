@@ -4,8 +4,8 @@ Contract: instructions of one stream are issued in order. The ring of `ChipConfi
 front end asks the DRAM tile for, half a ring at a time, whenever that much is free. SYNC is executed here; all else
 goes to the unit over `issue`, with the cycles that it waited.
 
-Latency: an instruction that is in the ring and waits for nothing is offered to its unit 2 cycles after the one before
-it was taken. A `fire_at` of f is offered in cycle f + 1; f already past is a LATE fault.
+Latency: an instruction that is in the ring and waits for nothing is offered to its unit `contracts.ISSUE_CYCLES` (3)
+after the one before it was taken. A `fire_at` of f is offered in cycle f + 1; f already past is a LATE fault.
 Throughput: one instruction every 3 cycles.
 
 `standing`: what the stream waits for, for the host when it asks. `progress`: it goes on in this cycle, or waits for its
@@ -26,6 +26,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import ChipConfig, TileKind
 from ..isa import ACCEPTS, AHEAD_ACCEPTS, FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit, Waits
 from ..signatures import (
+    WAITED_BITS,
     FaultSignature,
     FetchLayout,
     Issue,
@@ -221,7 +222,7 @@ class FrontEnd(wiring.Component):
         code = Signal(INSTRUCTION_BITS)
         m.d.comb += [code.eq(read.data.as_value()), read.addr.eq(consumed)]
         head = data.View(SyncLayout, code)  # the header is the same in every format
-        since, elapsed, waited, taken = Signal(32), Signal(32), Signal(21), Signal()
+        since, elapsed, waited, taken = Signal(32), Signal(32), Signal(WAITED_BITS), Signal()
         sent, posted, traced = Signal(), Signal(), Signal()
         begun = Signal(32)
         moving, going = Signal(), Signal()
@@ -295,7 +296,7 @@ class FrontEnd(wiring.Component):
                         m.d.comb += elapsed.eq(self.now - since)
                         m.d.sync += [
                             begun.eq(self.now + 1),
-                            waited.eq(Mux(elapsed[21:].any(), (1 << 21) - 1, elapsed)),
+                            waited.eq(Mux(elapsed[WAITED_BITS:].any(), (1 << WAITED_BITS) - 1, elapsed)),
                         ]
                         with m.If(self.counting):
                             m.d.sync += self.waited_total.eq(self.waited_total + elapsed)

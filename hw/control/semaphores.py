@@ -2,8 +2,8 @@
 
 Contract: one update a cycle, posts before takes, lower-numbered ports first, so that nothing is lost and a post is
 never delayed by a wait. A post accepted in cycle t can be taken from cycle t + 1 on. After reset the block clears its
-counters, one a cycle (`count` rounded up to a power of two), and accepts nothing until `ready`. A post past 255 or to a
-semaphore that does not exist is dropped and reported as a fault.
+counters, one a cycle (`count` rounded up to a power of two), and accepts nothing until `ready`. A post past
+`SEMAPHORE_MAX` or to a semaphore that does not exist is dropped and reported as a fault.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
 from ..isa import Cause
 from ..signatures import FaultSignature, SemPost, TakeSignature
 
-#: Largest value of a semaphore.
-LIMIT = 255
-
 
 class Semaphores(wiring.Component):
-    """`count` semaphores of 8 bits with `posts` post ports (`post_0`...) and `takers` wait ports (`take_0`...)."""
+    """`count` semaphores of `SEMAPHORE_BITS`, with post ports `post_0`... (`posts`) and wait ports `take_0`...
+    (`takers`)."""
 
     fault: Any  # FaultSignature
     ready: Signal
@@ -47,7 +46,7 @@ class Semaphores(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         depth = 1 << (self.count - 1).bit_length()
-        m.submodules.values = values = memory.Memory(shape=8, depth=depth, init=[])
+        m.submodules.values = values = memory.Memory(shape=SEMAPHORE_BITS, depth=depth, init=[])
         write = values.write_port()
         clearing = Signal(range(depth + 1))
         m.d.comb += self.ready.eq(clearing == depth)
@@ -62,10 +61,10 @@ class Semaphores(wiring.Component):
             with m.If(port.valid & ~earlier):
                 m.d.comb += [post.eq(port.payload), posting.eq(1)]
             earlier = earlier | port.valid
-        total = Signal(9)
+        total = Signal(SEMAPHORE_BITS + 1)
         fits = Signal()
         m.d.comb += [seen.addr.eq(post.sem), total.eq(seen.data + post.n)]
-        m.d.comb += fits.eq((post.sem < self.count) & (total <= LIMIT))
+        m.d.comb += fits.eq((post.sem < self.count) & (total <= SEMAPHORE_MAX))
         with m.If(posting & ~fits):
             m.d.comb += [
                 self.fault.valid.eq(1),

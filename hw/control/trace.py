@@ -143,8 +143,3 @@ class Trace(wiring.Component):
         with m.Else():
             m.d.comb += self.read_data.eq(read.data.word_select(lane, config.word_bits) if words > 1 else read.data)
         return m
-
-
-def stats_words(config: ChipConfig) -> int:
-    """Words of region STATS."""
-    return -(-len(Counter) * 4 // config.lanes)

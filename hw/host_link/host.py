@@ -12,7 +12,7 @@ REPORT_HIGH goes on to the next.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Mapping
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
@@ -21,33 +21,20 @@ from amaranth.lib.wiring import In, Out
 
 from ..axi import AXI4Lite
 from ..config import ChipConfig
-from ..isa import Cause, Opcode, Unit
-from ..signatures import FetchLayout, PostFlit, StateFlit, detail
+from ..isa import POST, Cause, Format, Opcode, Unit
+from ..registers import CONTROL, FAULT_WHO, ID_VALUE, REPORT, STATUS, Register
+from ..signatures import FetchLayout, PostFlit, StateFlit
 from .reporter import most_reports
 
 
-class Register(IntEnum):
-    """Byte addresses of the registers."""
-
-    ID = 0x00  #: read: 0x4D534C01
-    CONFIG = 0x04  #: read: low 32 bits of the chip's digest
-    CONTROL = 0x08  #: write: bit 0 starts, bit 1 (with bit 0) records traces
-    STATUS = 0x0C  #: read: bit 0 running, bit 1 done, bit 2 fault, bit 3 ready to start
-    PROGRAM_TILE = 0x10
-    PROGRAM_ADDR = 0x14
-    PROGRAM_COUNT = 0x18
-    WATCHDOG = 0x1C  #: cycles after which a run is a fault; 0 = never
-    CYCLES = 0x20  #: read: cycles of the run, frozen at its end
-    FAULT_WHO = 0x24  #: read: cause [3:0], unit [5:4], tile [15:8], tag [31:16]
-    FAULT_VALUE = 0x28
-    STALL_LIMIT = 0x2C  #: cycles without progress after which a run is a fault; 0 = never; above any DRAM latency
-    QUIET = 0x30  #: read: cycles of the run since anything went on, frozen at its end
-    REPORTS = 0x34  #: read: states of tiles that have not been read yet
-    REPORT_LOW = 0x38  #: read: sem [5:0], need [11:6], has [19:12], peer [27:20], part [31:28]
-    REPORT_HIGH = 0x3C  #: read: waits [5:0], unit [7:6], tile [15:8], tag [31:16]; then the next one
-
-
-ID_VALUE = 0x4D534C01
+def _register(layout: Format, values: Mapping[str, Value | int]) -> Cat:
+    """The value of a register, or of two, from its fields; those that are missing are 0."""
+    parts: list[Value] = []
+    for name, (_, width) in layout.offsets.items():
+        value = values.get(name, 0)
+        parts.append(Const(int(value), width) if isinstance(value, int) else value)
+        assert len(parts[-1]) == width, f"{layout.name}.{name} has {width} bits"
+    return Cat(*parts)
 
 
 class HostPort(wiring.Component):
@@ -123,10 +110,13 @@ class HostPort(wiring.Component):
                     with m.Case(int(register)):
                         m.d.sync += signal.eq(bus.wdata)
                 with m.Case(int(Register.CONTROL)):
-                    m.d.comb += start.eq(bus.wdata[0] & ~running & ~faulted & self.ready)
+                    control = data.View(CONTROL.layout(), bus.wdata)
+                    m.d.comb += start.eq(control.start & ~running & ~faulted & self.ready)
                     with m.If(start):
-                        m.d.sync += trace.eq(bus.wdata[1])
+                        m.d.sync += trace.eq(control.trace)
         waiting, oldest, next_one = self._reports(m)
+        ready = self.ready & ~running & ~faulted
+        status = {"running": running, "done": done, "fault": faulted, "ready": ready}
         with m.If(bus.rvalid & bus.rready):
             m.d.sync += bus.rvalid.eq(0)
         m.d.comb += bus.arready.eq(~bus.rvalid)
@@ -136,7 +126,7 @@ class HostPort(wiring.Component):
                 readable = {
                     Register.ID: ID_VALUE,
                     Register.CONFIG: int(self.config.digest[-8:], 16),
-                    Register.STATUS: Cat(running, done, faulted, self.ready & ~running & ~faulted),
+                    Register.STATUS: _register(STATUS, status),
                     Register.CYCLES: cycles,
                     Register.FAULT_WHO: who,
                     Register.FAULT_VALUE: value,
@@ -179,7 +169,8 @@ class HostPort(wiring.Component):
                 m.d.sync += quiet.eq(quiet + 1)
             with m.If(self.fault.valid & report.fault & (report.cause != Cause.NONE)):
                 m.d.sync += [running.eq(0), faulted.eq(1)]
-                m.d.sync += [who.eq(Cat(report.cause, report.unit, Signal(2), report.tile, report.tag))]
+                said = {name: report[name] for name in FAULT_WHO.offsets if name in POST.offsets}
+                m.d.sync += who.eq(_register(FAULT_WHO, said))
                 m.d.sync += value.eq(report.value)
             with m.Elif(self.ended):
                 m.d.sync += [running.eq(0), done.eq(1)]
@@ -187,13 +178,14 @@ class HostPort(wiring.Component):
                 m.d.sync += [running.eq(0), faulted.eq(1), self.ask.eq(1)]
                 m.d.sync += value.eq(Mux(overdue, cycles, quiet))
                 cause = Mux(overdue, Cause.WATCHDOG, Cause.STALLED)
-                m.d.sync += who.eq(Cat(cause, Const(int(Unit.NONE), 4), self.tile))
+                said = {"cause": cause, "unit": int(Unit.NONE), "tile": self.tile}
+                m.d.sync += who.eq(_register(FAULT_WHO, said))
         return m
 
     def _reports(self, m: Module) -> tuple[Signal, Value, Signal]:
         """Keeps the states that arrive: how many are unread, the first of them, and a strobe for the next one."""
         depth = 1 << (most_reports(self.config) - 1).bit_length()
-        m.submodules.reports = reports = memory.Memory(shape=64, depth=depth, init=[])
+        m.submodules.reports = reports = memory.Memory(shape=REPORT.width, depth=depth, init=[])
         write, read = reports.write_port(), reports.read_port()
         got, left, done = Signal(range(depth + 1)), Signal(range(depth + 1)), Signal(range(depth + 1))
         next_one = Signal()
@@ -203,7 +195,7 @@ class HostPort(wiring.Component):
             arriving.eq(self.ask & self.fault.valid & state.fault & (state.cause == Cause.NONE) & (got != depth)),
             write.en.eq(arriving),
             write.addr.eq(got),
-            write.data.eq(Cat(detail(state), state.part, state.waits, state.unit, state.tile, state.tag)),
+            write.data.eq(_register(REPORT, {name: state[name] for name in REPORT.offsets})),
             read.addr.eq(done),
             left.eq(got - done),
         ]

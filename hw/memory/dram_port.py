@@ -10,13 +10,12 @@ from amaranth.lib.wiring import In, Out
 
 from ..axi import AXI4, Burst
 from ..config import OFFSET_BITS, PACKET_WORDS, ChipConfig
+from ..contracts import DRAM_BURSTS, PORT_WORDS
 from ..isa import Waits
 from ..signatures import Standing, detail
 
 #: Bits of an AXI byte address.
 ADDRESS_BITS = 32
-#: Bursts of each direction that may be under way at once.
-OUTSTANDING = 16
 
 _WORDS_BITS = PACKET_WORDS.bit_length()
 
@@ -35,11 +34,11 @@ class DramPort(wiring.Component):
     user guarantees it). Reads and writes go on independently and at the same time; there is no order between them.
 
     - `read_run` (stream of RUN) asks for words, `read_data` (stream of words) brings them, in order.
-      Up to 16 bursts are under way. A run accepted in cycle t is on AR from t + 1; a beat accepted from R in cycle
+      Up to `DRAM_BURSTS` are under way. A run accepted in cycle t is on AR from t + 1; a beat accepted from R in cycle
       t is offered on `read_data` from t + 1. One run and one word per cycle.
     - `write_head` (stream of WRITE_HEAD), then exactly its `words` words on `write_data`; the next head is accepted
       one cycle after the last word at the earliest, so that a packet of head and N words takes N + 1 cycles. Up to
-      16 bursts are under way. A head accepted in cycle t is on AW from t + 1, and `write_data` is accepted from
+      `DRAM_BURSTS` are under way. A head accepted in cycle t is on AW from t + 1, and `write_data` is accepted from
       t + 1; a word accepted in cycle t is on W from t + 1, never before its address.
     - `written` (stream of NOTICE) tells of each burst, in order, that its response has come: B accepted in cycle t
       is offered from t + 1. One burst every two cycles.
@@ -99,8 +98,8 @@ class DramPort(wiring.Component):
     def _read(self, m: Module) -> tuple[Signal, Signal]:
         """The read path. Returns (strobe, offset): a burst has brought its first bad beat."""
         axi = self.axi
-        m.submodules.reads = reads = fifo.SyncFIFO(width=OFFSET_BITS, depth=OUTSTANDING)
-        m.submodules.beats = beats = fifo.SyncFIFO(width=8 * self.lanes, depth=2)
+        m.submodules.reads = reads = fifo.SyncFIFO(width=OFFSET_BITS, depth=DRAM_BURSTS)
+        m.submodules.beats = beats = fifo.SyncFIFO(width=8 * self.lanes, depth=PORT_WORDS)
         self._address(m, "ar", self.read_run, reads.w_rdy)
         m.d.comb += [
             reads.w_en.eq(self.read_run.valid & self.read_run.ready),
@@ -127,8 +126,8 @@ class DramPort(wiring.Component):
         """The write path. Returns (strobe, offset): a burst has been refused."""
         axi, head = self.axi, self.write_head.payload
         queued = data.StructLayout({"offset": OFFSET_BITS, "notice": NOTICE})
-        m.submodules.writes = writes = fifo.SyncFIFO(width=queued.size, depth=OUTSTANDING)
-        m.submodules.words = words = fifo.SyncFIFO(width=8 * self.lanes + 1, depth=2)
+        m.submodules.writes = writes = fifo.SyncFIFO(width=queued.size, depth=DRAM_BURSTS)
+        m.submodules.words = words = fifo.SyncFIFO(width=8 * self.lanes + 1, depth=PORT_WORDS)
         left = Signal(_WORDS_BITS)  # words of the burst that have not come yet
         oldest: Any = data.View(queued, writes.r_data)
         self._address(m, "aw", self.write_head, writes.w_rdy & (left == 0))

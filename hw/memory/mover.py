@@ -32,10 +32,12 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..config import PACKET_WORDS, ChipConfig, TileKind
+from ..contracts import DRAM_DESCRIPTORS, LOCAL_DESCRIPTORS, LOCAL_FIFO
 from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, INSTRUCTIONS, WAY, Cause, Opcode, Region, Unit, Waits, data_flit_bits
 from ..noc.link import Link
 from ..routes import TURN_BITS
 from ..signatures import (
+    WAITED_BITS,
     FaultSignature,
     Issue,
     MoveLayout,
@@ -48,12 +50,6 @@ from ..signatures import (
     steered,
     word_read,
 )
-
-#: Words that may wait between a local memory and the packetiser.
-LOCAL_FIFO = 4
-#: MOVEs whose words are under way: two hide the turn-around of a local memory, eight the latency of DRAM.
-LOCAL_DESCRIPTORS = 2
-DRAM_DESCRIPTORS = 8
 
 
 def _descriptor(config: ChipConfig) -> data.StructLayout:
@@ -72,7 +68,7 @@ def _descriptor(config: ChipConfig) -> data.StructLayout:
             "post_sem": 6,
             "post_n": 4,
             "start": 32,
-            "waited": 21,
+            "waited": WAITED_BITS,
             "from_dram": 1,
             "vc": ceil_log2(config.noc.data_vcs),
             "routed": 1 if config.noc.route_hops else 0,
@@ -149,7 +145,7 @@ class Mover(wiring.Component):
         dispatch_record, engine_record = Signal(TraceRecord), Signal(TraceRecord)
         dispatch_traced, engine_traced = Signal(), Signal()  # strobes: the record has been taken
 
-        engine_move, engine_waited = Signal(MoveLayout), Signal(21)
+        engine_move, engine_waited = Signal(MoveLayout), Signal(WAITED_BITS)
         engine_way = Signal(Way)
         engine_valid, engine_ready = Signal(), Signal()
         self._dispatch(

@@ -16,15 +16,11 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
+from ..contracts import ARRIVAL_RECORDS, INBOX_FLITS
 from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, Cause, Opcode, Region, Unit, Waits, data_flit_bits
 from ..signatures import FaultSignature, Standing, TraceRecord, detail, notify_layout, word_write
 from .link import Flit, Link
 from .output_unit import next_in_turn
-
-#: Flits that wait for their turn, of each virtual channel if there are several.
-INBOX = 2
-#: Records of arrivals that wait for the trace memory, so that it holds up no packet.
-RECORDS = 8
 
 
 class _State(IntEnum):
@@ -230,7 +226,7 @@ class Delivery(wiring.Component):
 
     def _in_turn(self, m: Module, valid: Signal, take: Signal, flit: Any, packet: Any, following: Any) -> None:
         """Several: an inbox and what is remembered for each, and whose turn it is."""
-        inboxes = [fifo.SyncFIFO(width=flit.shape().size, depth=INBOX) for _ in range(self.vcs)]
+        inboxes = [fifo.SyncFIFO(width=flit.shape().size, depth=INBOX_FLITS) for _ in range(self.vcs)]
         kept = [Signal(_context(), name=f"kept_{vc}") for vc in range(self.vcs)]
         candidates, chosen, before = (Signal(self.vcs, name=name) for name in ("candidates", "chosen", "before"))
         locked = Signal(self.vcs)  # whose words go into DRAM
@@ -292,7 +288,7 @@ class Delivery(wiring.Component):
         with m.If(packet.state == _State.HEAD):
             m.d.comb += [following.tag.eq(arrival.tag), following.words.eq(head.words)]
             m.d.comb += following.start.eq(self.now - age)
-        m.submodules.records = records = fifo.SyncFIFO(width=TraceRecord.size, depth=RECORDS)
+        m.submodules.records = records = fifo.SyncFIFO(width=TraceRecord.size, depth=ARRIVAL_RECORDS)
         made = Signal(TraceRecord)
         m.d.comb += [
             made.tag.eq(packet.tag),

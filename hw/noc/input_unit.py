@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import memory
 
 from ..config import tile_address
 from ..routes import DESTINATION_BITS, DIRECTIONS, LOCAL, OPPOSITE, ROUTINGS, TURN_BITS, Turn, heading_after
-
-if TYPE_CHECKING:
-    from .router import VcRouter
+from .link import Position
 
 
 class Inputs:
     """The buffers of all virtual channels of all inputs, and what becomes of the flits at their fronts.
 
-    State is kept in vectors with one bit per buffer, which a simulator evaluates all at once.
+    `links`: input port to the link that enters there. State is kept in vectors with one bit per buffer, which a
+    simulator evaluates all at once.
     """
 
-    def __init__(self, m: Module, router: VcRouter) -> None:
-        count = len(router.ports) * router.plane.vcs
+    def __init__(self, m: Module, router: Position, links: Mapping[str, Any]) -> None:
+        count = len(links) * router.plane.vcs
         self.m = m
         self.valid = Signal(count, name="valid")
         self.last = Signal(count, name="last")
@@ -30,7 +30,13 @@ class Inputs:
         head = Signal(count, name="head")
         m.d.comb += head.eq(self.valid & ~inside)
         m.d.sync += inside.eq((inside & ~self.pop) | (self.pop & ~self.last))
-        self.queues = [Queue(m, router, self, number, head[number]) for number in range(count)]
+        self.queues: list[Queue] = []
+        for port, link in links.items():
+            for vc in range(router.plane.vcs):
+                number = len(self.queues)
+                queue = Queue(router, port, vc, self.valid[number], self.last[number])
+                queue.connect(m, link, self.pop[number], head[number])
+                self.queues.append(queue)
         #: Heads of packets that cannot go on.
         self.bad = Signal(count, name="bad")
         self.dropping = Signal(count, name="dropping")
@@ -48,33 +54,34 @@ class Inputs:
 class Queue:
     """The buffer of one virtual channel of one input, with the routing decision for the flit at its front."""
 
-    def __init__(self, m: Module, router: VcRouter, inputs: Inputs, number: int, head: Value) -> None:
-        plane = router.plane
-        position, self.vc = divmod(number, plane.vcs)
-        self.port = port = router.ports[position]
-        name = f"{port}_{self.vc}"
-        self.valid, self.last = inputs.valid[number], inputs.last[number]
-        self.destination = Signal(DESTINATION_BITS, name=f"{name}_destination")
-        link = router.input(port)
-        mine = link.valid if plane.vcs == 1 else link.valid & (link.payload.vc == self.vc)
-        flit = Cat(link.payload.data, link.payload.last)
-        self.front = _buffer(m, name, flit, mine, link.ready[self.vc], self.valid, inputs.pop[number], plane.depth)
-        m.d.comb += [self.last.eq(self.front[plane.bits]), self.destination.eq(self.front[:DESTINATION_BITS])]
+    def __init__(self, router: Position, port: str, vc: int, valid: Value, last: Value) -> None:
+        self.router, self.port, self.vc, self.valid, self.last = router, port, vc, valid, last
+        self.name = f"{port}_{vc}"
+        self.destination = Signal(DESTINATION_BITS, name=f"{self.name}_destination")
+        self.front: Value
         #: The front is a head whose route loses an entry when it is passed on.
-        self.routed = Signal(name=f"{name}_routed")
-        if plane.routes is not None:
-            m.d.comb += self.routed.eq(head & self.front[plane.routes.flag_bit])
+        self.routed = Signal(name=f"{self.name}_routed")
         #: Output port to "the head at the front wants to leave there", at most one of them.
         self.wants: dict[str, Value] = {}
-        for target, wish in self._directions(m, router, name, head).items():
-            self.wants[target] = want = Signal(name=f"{name}_to_{target}")
-            m.d.comb += want.eq(wish)
         #: Reasons for the front flit to leave by an output, one bit each.
         self.taken: list[Value] = []
 
-    def _directions(self, m: Module, router: VcRouter, name: str, head: Value) -> dict[str, Value]:
+    def connect(self, m: Module, link: Any, pop: Value, head: Value) -> None:
+        """Fills it from a link; its front leaves when `pop` says so, and is the first flit of a packet if `head`."""
+        plane, name = self.router.plane, self.name
+        mine = link.valid if plane.vcs == 1 else link.valid & (link.payload.vc == self.vc)
+        flit = Cat(link.payload.data, link.payload.last)
+        self.front = _buffer(m, name, flit, mine, link.ready[self.vc], self.valid, pop, plane.depth)
+        m.d.comb += [self.last.eq(self.front[plane.bits]), self.destination.eq(self.front[:DESTINATION_BITS])]
+        if plane.routes is not None:
+            m.d.comb += self.routed.eq(head & self.front[plane.routes.flag_bit])
+        for target, wish in self._directions(m, head).items():
+            self.wants[target] = want = Signal(name=f"{name}_to_{target}")
+            m.d.comb += want.eq(wish)
+
+    def _directions(self, m: Module, head: Value) -> dict[str, Value]:
         """Output port to the wish to leave there, in the order in which dimension-ordered routing looks at them."""
-        plane = router.plane
+        router, plane, name = self.router, self.router.plane, self.name
         legal = head
         if self.port == LOCAL:
             inside_mesh = Signal(name=f"{name}_legal")
@@ -86,7 +93,7 @@ class Queue:
         here = Signal(name=f"{name}_here")
         m.d.comb += here.eq(self.destination == tile_address(router.x, router.y))
         unrouted = legal & ~self.routed
-        ordered = self._ordered(router, unrouted)
+        ordered = self._ordered(unrouted)
         ordered[LOCAL] = unrouted & here
         if plane.routes is None:
             return ordered
@@ -109,8 +116,9 @@ class Queue:
         heading = OPPOSITE[self.port]
         return next(turn for turn in Turn if turn is not Turn.EJECT and heading_after(heading, turn) == target)
 
-    def _ordered(self, router: VcRouter, head: Value) -> dict[str, Value]:
+    def _ordered(self, head: Value) -> dict[str, Value]:
         """Output port (without LOCAL) to the wish of an unrouted head, by the dimension order."""
+        router = self.router
         to_x, to_y = self.destination[:4], self.destination[4:]
         beyond: dict[str, Value] = {
             "east": to_x > router.x,

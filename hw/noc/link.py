@@ -8,7 +8,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..routes import DESTINATION_BITS, ROUTINGS, RouteField
+from ..routes import DESTINATION_BITS, ROUTINGS, RouteField, ports_at
 
 #: How a packet gets its virtual channel on the next link: the one it came on, or any that is free.
 ALLOCATIONS = ("same", "free")
@@ -55,6 +55,28 @@ class Plane:
             raise ValueError(f"a flit of {self.bits} bits cannot hold the 8-bit destination; use at least 8")
         if self.routes is not None and self.bits < (needed := max(self.routes.end, self.routes.flag_bit + 1)):
             raise ValueError(f"a flit of {self.bits} bits cannot hold {self.routes}; use at least {needed}")
+
+
+@dataclass(frozen=True)
+class Position:
+    """The place of a router: column `x` and row `y` of the mesh that `plane` describes.
+
+    Raises ValueError for a place outside the mesh.
+    """
+
+    x: int
+    y: int
+    plane: Plane
+
+    def __post_init__(self) -> None:
+        width, height = self.plane.width, self.plane.height
+        if not (0 <= self.x < width and 0 <= self.y < height):
+            raise ValueError(f"router at ({self.x}, {self.y}) is outside the {width}x{height} mesh")
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """Its ports: to each neighbour, and to the tile."""
+        return ports_at(self.x, self.y, self.plane.width, self.plane.height)
 
 
 class VcFlit(data.StructLayout):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.utils import ceil_log2
@@ -14,9 +14,6 @@ from amaranth.utils import ceil_log2
 from ..routes import LOCAL, TURN_BITS, Turn
 from .input_unit import Queue
 from .link import Plane
-
-if TYPE_CHECKING:
-    from .router import VcRouter
 
 
 @dataclass(frozen=True)
@@ -44,12 +41,11 @@ class Output:
     because a simulator evaluates the former in every cycle and the latter only when a flit moves.
     """
 
-    def __init__(self, m: Module, router: VcRouter, port: str, sources: Sequence[Queue]) -> None:
-        self.m, self.port, self.vcs = m, port, router.plane.vcs
-        link = router.output(port)
+    def __init__(self, m: Module, plane: Plane, port: str, link: Any, sources: Sequence[Queue]) -> None:
+        self.m, self.port, self.vcs, self.sources = m, port, plane.vcs, sources
         self.offers = Signal(self.vcs, name=f"{port}_offers")  # channels with a flit, room or not
         self.go = Signal(self.vcs, name=f"{port}_go")  # the channel whose flit moves; one-hot or 0
-        if router.plane.allocate == "free" and self.vcs > 1:
+        if plane.allocate == "free" and self.vcs > 1:
             channels = self._free(sources, link.ready)
         else:  # any free one of one channel is that one
             channels = [self._same(vc, [queue for queue in sources if queue.vc == vc]) for vc in range(self.vcs)]
@@ -70,10 +66,12 @@ class Output:
             for channel, moves in zip(channels, moving, strict=True):
                 for queue, bit in zip(channel.sources, moves, strict=True):
                     selected[queue].append(bit)
-        self._drive(link, router.plane, selected)
-        busy, blocked = router.counters(port)
-        wanted = Cat(queue.wants[port] for queue in sources).any()
-        m.d.comb += [busy.eq(self.go.any()), blocked.eq((wanted | self.offers.any()) & ~busy)]
+        self._drive(link, plane, selected)
+
+    def count(self, busy: Signal, blocked: Signal) -> None:
+        """Drives its strobes: a flit leaves, and one would and does not."""
+        wanted = Cat(queue.wants[self.port] for queue in self.sources).any()
+        self.m.d.comb += [busy.eq(self.go.any()), blocked.eq((wanted | self.offers.any()) & ~busy)]
 
     def _same(self, vc: int, sources: Sequence[Queue]) -> _Channel:
         """A channel that the packets which came on the same channel take in turns."""

@@ -8,9 +8,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..routes import DESTINATION_BITS, ports_at
+from ..routes import DESTINATION_BITS
 from .input_unit import Inputs
-from .link import Link, Plane
+from .link import Link, Plane, Position
 from .output_unit import Output
 
 
@@ -53,10 +53,8 @@ class VcRouter(wiring.Component):
     active: Signal
 
     def __init__(self, x: int, y: int, plane: Plane) -> None:
-        if not (0 <= x < plane.width and 0 <= y < plane.height):
-            raise ValueError(f"router at ({x}, {y}) is outside the {plane.width}x{plane.height} mesh")
-        self.x, self.y, self.plane = x, y, plane
-        self.ports = ports_at(x, y, plane.width, plane.height)
+        self.position = Position(x, y, plane)
+        self.x, self.y, self.plane, self.ports = x, y, plane, self.position.ports
         link = Link(plane.bits, plane.vcs)
         members: dict[str, wiring.Member] = {}
         for port in self.ports:
@@ -80,9 +78,10 @@ class VcRouter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        inputs = Inputs(m, self)
+        inputs = Inputs(m, self.position, {port: self.input(port) for port in self.ports})
         for port in self.ports:
-            Output(m, self, port, [queue for queue in inputs.queues if port in queue.wants])
+            sources = [queue for queue in inputs.queues if port in queue.wants]
+            Output(m, self.plane, port, self.output(port), sources).count(*self.counters(port))
         inputs.finish()
         arriving = [self.input(port).valid for port in self.ports]
         m.d.comb += [self.active.eq(Cat(arriving, inputs.valid).any()), self.fault.eq(inputs.bad.any())]

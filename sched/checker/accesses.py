@@ -11,12 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.contracts import stats_words
 from meshloom.hw.isa import Addend, Region, VectorOp, split_address
 
 Ends = npt.NDArray[np.int64]
-
-#: Bytes of region STATS that a program may read; the hardware knows its exact size.
-STATS_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def region_words(chip: ChipConfig, tile: int, region: int, end: Literal["src", "
     elif kind is TileKind.DRAM:
         sizes = {Region.MAIN: chip.dram.words}
     if end == "src" and kind is not None:
-        sizes |= {Region.TRACE: chip.trace_records * chip.trace_words, Region.STATS: -(-STATS_BYTES // chip.lanes)}
+        sizes |= {Region.TRACE: chip.trace_records * chip.trace_words, Region.STATS: stats_words(chip)}
     return sizes.get(region, 0)
 
 

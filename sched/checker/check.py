@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import SEMAPHORE_MAX
 
 from ..program.names import Names
 from ..program.program import Program
@@ -33,9 +34,6 @@ from .times import check_fire_times
 from .tokens import TokenRun, run_tokens
 
 __all__ = ["CheckError", "Extent", "Problem", "Report", "ScheduleLike", "check", "tensors_inside"]
-
-#: Largest value of a semaphore (8 bits).
-SEMAPHORE_MAX = 255
 
 
 class ScheduleLike(Protocol):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
+from meshloom.hw.contracts import ISSUE_CYCLES
 from meshloom.hw.isa import ACCEPTS, FETCH_TAG, Addend, IsaError, Opcode, Region, Unit, VectorOp, decode, encode
 from meshloom.hw.routes import RouteError
 
@@ -17,8 +18,6 @@ from ..program.routes import Way, way_of
 from .accesses import Access, gemm_accesses, move_accesses, region_words, vec_accesses
 from .problems import Problems
 
-#: Cycles from an instruction's turn to fire to that of the next, if its unit takes it at once.
-ISSUE_CYCLES = 3
 #: Fields that count things, of which there must be at least one.
 COUNTS = {
     Opcode.GEMM: (

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import CONTROLLER_CYCLES, PACE_CYCLES, RING_CYCLES, ROUTE_BUILD_CYCLES
 from meshloom.hw.isa import Opcode, Unit
 from meshloom.hw.routes import dimension_ordered, encode
 
@@ -19,8 +20,6 @@ from .records import Executed
 if TYPE_CHECKING:
     from .timeline import Machine
 
-#: Cycles from an instruction taken up to its offer to the request plane; more with way-points, besides hops.
-_TO_OFFER, _BUILD = 1, 2
 _COMPUTES = {Opcode.GEMM: Unit.MATRIX, Opcode.VEC: Unit.VECTOR}
 
 
@@ -59,7 +58,7 @@ class Controller:
             taken(cycle)
             return
         order, self.order = self.order, {}
-        offered = cycle + _TO_OFFER
+        offered = cycle + CONTROLLER_CYCLES
         if opcode is Opcode.MOVE:
             target, unit = fields["src_tile"], Unit.MOVER
             if order.get("count", 0):
@@ -67,7 +66,7 @@ class Controller:
                 route = encode(path, chip.width, chip.height)
                 turns = sum(turn << 2 * at for at, turn in enumerate(route))
                 fields = fields | {"routed": 1, "turns": turns}
-                offered = cycle + len(path) - 1 + order["count"] + _BUILD
+                offered = cycle + len(path) - 1 + order["count"] + ROUTE_BUILD_CYCLES
             if channel := order.get("channel", 0):
                 fields = fields | {"channel": channel}
             mover = machine.movers[target]
@@ -75,10 +74,10 @@ class Controller:
         else:
             target, unit = order["tile"], _COMPUTES[opcode]
             front = machine.streams[target, unit]
-            arrived, gate = (lambda now: front.arrived(now + 1)), None
+            arrived, gate = (lambda now: front.arrived(now + RING_CYCLES)), None
         fired = self.fired[target, unit]
         if len(fired) == fired.maxlen:
-            offered = max(offered, fired[0] + 1)
+            offered = max(offered, fired[0] + PACE_CYCLES)
         fired.append(fields.get("fire_at", 0))
 
         def accepted(now: int) -> None:

@@ -11,15 +11,11 @@ from collections import deque
 from collections.abc import Mapping
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import ACC_TO_OUT, ADDEND_TO_ACC, OUT_TO_END
 from meshloom.hw.isa import Addend, Region
 from meshloom.hw.timing import GemmShape, gemm_folds, gemm_tail
 
 from .flow import FOREVER, Place, User
-
-#: Cycles from the write of a GEMM's last row to OUT to the GEMM's end, and from a row's write to ACC to one to OUT.
-_OUT_TO_END, _ACC_TO_OUT = 1, 2
-#: Cycles from the one in which a row's addend is read to the row's write to ACC.
-_ADDEND_TO_ACC = 1
 
 
 class Port(Place):
@@ -82,7 +78,7 @@ class DrainPath:
         """A GEMM that has been issued starts in cycle `start`."""
         to_acc, adds = bool(fields.get("to_acc", 0)), fields.get("addend", 0) != Addend.NONE
         port = self.writes[Region.ACC if to_acc else Region.OUT]
-        before = _ADDEND_TO_ACC if to_acc else _ADDEND_TO_ACC + _ACC_TO_OUT
+        before = ADDEND_TO_ACC if to_acc else ADDEND_TO_ACC + ACC_TO_OUT
         for first, rows in drained(self._chip, fields, start):
             if adds:
                 self._addends.take(now, first - before, rows)
@@ -95,6 +91,6 @@ def drained(chip: ChipConfig, fields: Mapping[str, int], start: int) -> list[tup
     shape = GemmShape(pixels, fields["n_blocks"], fields["k_blocks"], fields["kernel_h"], fields["kernel_w"])
     window, groups = shape.taps * chip.lanes, -(-pixels // chip.rows)
     # a fold of one row is written in the cycle before its end
-    first = start + gemm_tail(chip, 1) - _OUT_TO_END - (_ACC_TO_OUT if to_acc else 0)
+    first = start + gemm_tail(chip, 1) - OUT_TO_END - (ACC_TO_OUT if to_acc else 0)
     folds = range(gemm_folds(chip, shape))
     return [(first + (f + 1) * window, min(chip.rows, pixels - f % groups * chip.rows)) for f in folds]

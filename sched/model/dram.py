@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import (
+    ADDRESS_CYCLES,
+    CREDIT_WORDS,
+    NOTICE_CYCLES,
+    NOTICE_INTERVAL,
+    PORT_WORDS,
+    RESPONSE_CYCLES,
+)
 
 from .clock import Clock
 from .flow import FOREVER, Buffer, User, nothing
 
-#: Cycles from a run offered by the mover to its address on the bus.
-_TO_ADDRESS: Final = 1
-#: Bursts that the port keeps under way, and words that it holds between the bus and either side.
-OUTSTANDING: Final = 16
-_WORDS: Final = 2
-#: Cycles from the beat of a burst's last word to its response, and from that to the notice that it is written.
-_RESPONSE: Final = 4
-_NOTICE: Final = 1
 #: Tells that a burst is written, from the cycle given on; to be answered with the cycle in which that was taken.
 Notice = Callable[[int, Callable[[int], None]], None]
 
@@ -34,8 +33,8 @@ class Dram(User):
     def __init__(self, clock: Clock, chip: ChipConfig) -> None:
         super().__init__()
         self.clock, self.latency = clock, chip.dram.latency
-        self.read = Buffer(clock, _WORDS)  # words for the packetiser
-        self.written = Buffer(clock, _WORDS)  # words from the network
+        self.read = Buffer(clock, PORT_WORDS)  # words for the packetiser
+        self.written = Buffer(clock, PORT_WORDS)  # words from the network
         self.read.feeder = self.written.drainer = self
         self.outstanding = 0  # bursts of reads asked for that have not come whole
         self.on_done: Callable[[int], None] = nothing
@@ -49,14 +48,14 @@ class Dram(User):
         self._read_rate = self._write_rate = 0
         # at the start of cycle `_at`, and of the next: a read beat that waits for room, whether a write's turn has
         # come, bytes that may go
-        self._state = self._then = (False, False, 2 * self._cost)
+        self._state = self._then = (False, False, CREDIT_WORDS * self._cost)
 
     def ask(self, words: int, now: int) -> None:
         """The mover offers a burst in cycle `now`."""
         self.outstanding += 1
-        self._reads.append([now + _TO_ADDRESS + self.latency, words])
+        self._reads.append([now + ADDRESS_CYCLES + self.latency, words])
         if len(self._reads) == 1:
-            self._schedule(now + _TO_ADDRESS + self.latency)
+            self._schedule(now + ADDRESS_CYCLES + self.latency)
 
     def expect(self, words: int, notice: Notice | None) -> None:
         """The next `words` in `written` are a burst; `notice` tells when they have been written."""
@@ -82,7 +81,7 @@ class Dram(User):
             return
         self._at = now
         held, turn, bucket = self._then
-        self._state = self._then = held, turn, min(2 * self._cost, bucket + (cycles - 1) * self._gain)
+        self._state = self._then = held, turn, min(CREDIT_WORDS * self._cost, bucket + (cycles - 1) * self._gain)
         if self._read_rate:
             burst = self._reads[0]
             burst[1] -= cycles
@@ -95,7 +94,7 @@ class Dram(User):
             left[0] -= cycles
             if left[0] == 0:
                 self._writes.popleft()
-                self._responses.append((now - 1 + _RESPONSE, notice))
+                self._responses.append((now - 1 + RESPONSE_CYCLES, notice))
                 self._answer(now)
 
     def _answer(self, now: int) -> None:
@@ -106,13 +105,13 @@ class Dram(User):
         when, notice = self._responses.popleft()
 
         def told(cycle: int) -> None:
-            self.clock.at(cycle + 1, following)
+            self.clock.at(cycle + NOTICE_INTERVAL - NOTICE_CYCLES, following)
 
         def following(cycle: int) -> None:
             self._telling = False
             self._answer(cycle)
 
-        self.clock.at(max(when, now) + _NOTICE, told if notice is None else lambda cycle: notice(cycle, told))
+        self.clock.at(max(when, now) + NOTICE_CYCLES, told if notice is None else lambda cycle: notice(cycle, told))
 
     def evaluate(self, now: int) -> None:
         """Decides which kinds go from cycle `now` on."""
@@ -133,7 +132,7 @@ class Dram(User):
         self._then = (
             (held or fresh) and not read,
             turn,
-            min(2 * self._cost, bucket - spent + self._gain),
+            min(CREDIT_WORDS * self._cost, bucket - spent + self._gain),
         )
         if int(read) != self._read_rate:
             self._read_rate = int(read)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from meshloom.hw.isa import FETCH_TAG, Opcode, Region
+from meshloom.hw.contracts import DECODE_CYCLES, LOAD_CYCLES, OFFER_CYCLES
+from meshloom.hw.isa import FETCH_TAG, TRACE, Opcode, Region
 
 from ..program.program import Stream
 from .posts import SYNC_POST
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .timeline import Machine
 
 #: The longest wait that a record can tell.
-_MOST_WAITED = (1 << 21) - 1
+_MOST_WAITED = TRACE.most("wait")
 
 
 class LateError(ModelError):
@@ -110,7 +111,7 @@ class FrontEnd:
             return
         self.loading = None
         begin = max(cycle, self.landed.popleft())
-        self.machine.at(begin + 1, self.wait)
+        self.machine.at(begin + DECODE_CYCLES, self.wait)
 
     def wait(self, cycle: int) -> None:
         fields = self.stream.instructions[self.consumed].fields
@@ -130,7 +131,7 @@ class FrontEnd:
                 raise LateError(self.stream, self.consumed, cycle)
             cycle = fire
         waited = min(cycle - since, _MOST_WAITED)
-        self.machine.at(cycle + 1, lambda now: self.issue(waited, now))
+        self.machine.at(cycle + OFFER_CYCLES, lambda now: self.issue(waited, now))
 
     def issue(self, waited: int, cycle: int) -> None:
         instruction = self.stream.instructions[self.consumed]
@@ -170,8 +171,8 @@ class FrontEnd:
         """The unit took the instruction in `cycle`."""
         self.consumed += 1
         if self.consumed < self.count:
-            self.loading = cycle + 1
-            self.machine.at(cycle + 1, self.next)
+            self.loading = cycle + LOAD_CYCLES
+            self.machine.at(self.loading, self.next)
         self.machine.at(cycle + 1, self.fetch)
 
     def next(self, cycle: int) -> None:

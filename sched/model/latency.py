@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.contracts import HEAD_CYCLES, LANDED_CYCLES, WRITTEN_CYCLES
 from meshloom.hw.timing import noc_landing
-
-#: Cycles from a MOVE that its mover takes to the head of its first packet, from a local memory.
-_TO_HEAD = 3
-#: Cycles after the last word has been taken until DRAM tells that it is written.
-_DRAM_NOTICE = 5
 
 
 class LatencyError(ValueError):
@@ -37,7 +33,7 @@ def landing(chip: ChipConfig, hops: int, words: int, packets: int | None = None,
         )
     if from_dram:
         _whole_rate(chip)
-    return _TO_HEAD + noc_landing(chip, hops, words + count) + from_dram * chip.dram.latency
+    return HEAD_CYCLES + noc_landing(chip, hops, words + count) + from_dram * chip.dram.latency
 
 
 def notified(
@@ -53,7 +49,7 @@ def notified(
     `landing`, and if `to_dram` until the channel has answered. Raises LatencyError as `landing` does."""
     if to_dram:
         _whole_rate(chip)
-    return landing(chip, hops, words, packets, from_dram=from_dram) + to_dram * _DRAM_NOTICE
+    return landing(chip, hops, words, packets, from_dram=from_dram) + to_dram * (WRITTEN_CYCLES - LANDED_CYCLES)
 
 
 def _whole_rate(chip: ChipConfig) -> None:

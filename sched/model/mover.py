@@ -10,10 +10,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from meshloom.hw.config import PACKET_WORDS, TileKind
-from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
+from meshloom.hw.contracts import (
+    DRAM_BURSTS,
+    DRAM_DESCRIPTORS,
+    LOCAL_DESCRIPTORS,
+    OFFER_CYCLES,
+    QUEUE_CYCLES,
+    SENDER_CYCLES,
+    SOURCE_CYCLES,
+    START_CYCLES,
+    TURN_CYCLES,
+)
+from meshloom.hw.isa import FETCH_TAG, REQUEST_FLITS, Opcode, Region, Unit, split_address
 
 from ..program.packets import packets
-from .dram import OUTSTANDING
 from .flow import OPEN, Link, Peek
 from .noc_flow import Gate, Packet
 from .posts import MOVER_POST
@@ -23,10 +33,8 @@ from .records import Executed, ModelError
 if TYPE_CHECKING:
     from .timeline import Machine
 
-#: Flits of a request packet.
-_REQUEST_FLITS = 5
 #: MOVEs whose words may be under way, by whether it is DRAM.
-_DESCRIPTORS = {False: 2, True: 8}
+_DESCRIPTORS = {False: LOCAL_DESCRIPTORS, True: DRAM_DESCRIPTORS}
 _ROUTE_FIELDS = ("channel", "routed", "turns")
 
 
@@ -78,9 +86,10 @@ class Sender:
             if self.offers:
                 self.machine.at(now, self.choose, 1)
 
-        packet = Packet([(_REQUEST_FLITS, OPEN, chosen.arrived)], chosen.gate)
+        packet = Packet([(REQUEST_FLITS, OPEN, chosen.arrived)], chosen.gate)
         self.machine.at(
-            cycle + 1, lambda now: self.machine.requests.send(now, self.tile, chosen.target, packet, injected)
+            cycle + SENDER_CYCLES,
+            lambda now: self.machine.requests.send(now, self.tile, chosen.target, packet, injected),
         )
         chosen.taken(cycle)
 
@@ -164,7 +173,7 @@ class Mover:
             front = machine.streams[target, Unit(fields["unit"])]
 
             def arrived(now: int) -> None:
-                front.start(now + 1)
+                front.start(now + START_CYCLES)
 
         def accepted(now: int) -> None:
             self.dispatched(opcode, fields, waited, cycle, now)
@@ -184,7 +193,7 @@ class Mover:
         if len(self.waiting) >= self.machine.chip.mover_queue:
             self.overflow = fields
             return
-        self._wait(fields, cycle + 1)
+        self._wait(fields, cycle + QUEUE_CYCLES)
 
     def _wait(self, fields: dict[str, int], cycle: int) -> None:
         """A request is in the queue from `cycle` on."""
@@ -201,7 +210,7 @@ class Mover:
                 f"MOVE tag {fields['tag']} is the first in the queue of tile {self.tile:#04x} in cycle {there}, after "
                 f"its fire time {fire}: a LATE fault; send it earlier, or let it fire later"
             )
-        self.due = fire + 1 if fire else there
+        self.due = fire + OFFER_CYCLES if fire else there
         self.machine.at(self.due, self.serve, 1)
 
     def gate(self, cycle: int, proceed: Callable[[int], None]) -> None:
@@ -215,7 +224,7 @@ class Mover:
         """The queue has given a request away in the cycle before."""
         if self.overflow is not None:
             fields, self.overflow = self.overflow, None
-            self._wait(fields, cycle + 1)
+            self._wait(fields, cycle + QUEUE_CYCLES)
             if self.on_room is not None:
                 proceed, self.on_room = self.on_room, None
                 proceed(cycle)
@@ -249,11 +258,12 @@ class Mover:
         if self.is_dram and region == Region.MAIN:
             self.asking.extend(_bursts(offset, fields["src_run"], fields.get("src_stride", 0), words))
             self.asked_in = cycle
-            self.machine.at(cycle + 1, self.ask)
+            self.machine.at(cycle + SOURCE_CYCLES, self.ask)
             self.queue.append(_Loaded(fields, waited, cycle, self.burst_words))
         else:
             self.local.port = self.ports.get(region, OPEN)
-            self.machine.at(cycle + 1, lambda now: self.reader.start(now, OPEN, self.local, words, self.has_read))
+            first = cycle + SOURCE_CYCLES
+            self.machine.at(first, lambda now: self.reader.start(now, OPEN, self.local, words, self.has_read))
             self.queue.append(_Loaded(fields, waited, cycle, self.local_words))
         if not self.sending:
             self.sending = True
@@ -261,7 +271,7 @@ class Mover:
 
     def ask(self, cycle: int) -> None:
         """Offers the next burst to the DRAM, one a cycle, while the port can keep another under way."""
-        if not self.asking or cycle <= self.asked_in or self.dram.outstanding >= OUTSTANDING:
+        if not self.asking or cycle <= self.asked_in or self.dram.outstanding >= DRAM_BURSTS:
             return  # goes on when a burst is done
         self.asked_in = cycle
         self.dram.ask(self.asking.popleft(), cycle)
@@ -282,7 +292,7 @@ class Mover:
         self.taken_out = cycle + 1 if self.loads >= _DESCRIPTORS[self.is_dram] else 0
         self.loads -= 1
         self.machine.at(cycle + 1, self.serve, 1)
-        self.machine.at(cycle + 1, sending.packet)
+        self.machine.at(cycle + TURN_CYCLES, sending.packet)
 
     def finished(self, move: _Loaded, cycle: int) -> None:
         """The last word of a MOVE was injected in the cycle before."""

@@ -4,9 +4,9 @@ There is one definition of the model. Compiled it runs several times as fast and
 not compiled, or when MESHLOOM_PURE is set, Python runs it. `python -m meshloom.sched.model` compiles it.
 
 Compiled code cannot be stale: it lies in `sched/model/_native/` (that of an installed package in `native/` of the
-cache, see `sched.store.cache`), in a folder named by a digest of the sources that it was made from, and
-`sched/model/__init__.py` looks into the folder of the present ones and nowhere else. An edited source runs as Python
-until it is compiled.
+cache, see `sched.store.cache`), in a folder named by a digest of the sources that it was made from (and of
+`hw/contracts.py`, whose numbers it holds), and `sched/model/__init__.py` looks into the folder of the present ones and
+nowhere else. An edited source runs as Python until it is compiled.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from ..store import cache
 #: Set to anything but 0: Python runs the model.
 PURE = "MESHLOOM_PURE"
 MODEL = Path(__file__).parent
+#: Constants that mypyc compiles in.
+_CONTRACTS = Path(__file__).parents[2] / "hw" / "contracts.py"
 #: The package: it decides what is run. `records` and `latency` are values and closed forms, `native` is this file.
 _INTERPRETED = ("__init__", "__main__", "latency", "native", "records")
 #: The library behind all compiled modules, as mypyc calls it.
@@ -49,8 +51,8 @@ class NativeError(RuntimeError):
 
 
 def digest(model: Path = MODEL) -> str:
-    """Of everything that compiled code is made from: the modules in `model`, and how this one compiles them."""
-    found = sha256(_SETUP.encode())
+    """Of everything that compiled code is made from: the modules in `model`, `hw.contracts`, how this one compiles."""
+    found = sha256(_SETUP.encode() + _CONTRACTS.read_bytes())
     for path in _sources(model):
         text = path.read_bytes()
         found.update(f"\0{path.stem}\0{len(text)}\0".encode())

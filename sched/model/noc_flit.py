@@ -15,14 +15,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from meshloom.hw.contracts import INBOX_FLITS
 from meshloom.hw.routes import dimension_ordered
 
 from .clock import Clock, Event
 from .flow import FOREVER, OPEN, Buffer, Link, Place, nothing
 from .noc_flow import BACK, STEP, TILE, Packet, following, legs_of
 
-#: Flits of each channel that a tile's inbox holds.
-INBOX: Final = 2
 _FLITS: Final = 3
 #: A packet in a buffer: its whole way, and which lane of it comes next.
 _Passing = tuple[Packet, "list[_Lane]", int]
@@ -75,7 +74,7 @@ class _Inbox(_Queue):
     __slots__ = ("channel", "delivery", "leg", "place", "todo")
 
     def __init__(self, channel: int, delivery: _Delivery) -> None:
-        super().__init__(INBOX, 0)
+        super().__init__(INBOX_FLITS, 0)
         self.channel, self.delivery = channel, delivery
         self.leg = self.todo = 0  # leg of the packet at the front, flits of it to come
         self.place: Place = OPEN

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from meshloom.hw.contracts import POST_CYCLES
+
 from .clock import Clock
 from .noc_flow import Packet, Plane
 
@@ -55,7 +57,7 @@ class Semaphores:
                 del self._posts[port]
             self._values[semaphore] = self._values.get(semaphore, 0) + count
             if self._posts or self._takes:
-                self._decide(now + 1)
+                self._decide(now + POST_CYCLES)
             if accepted is not None:
                 accepted(now)
             return
@@ -65,7 +67,7 @@ class Semaphores:
         semaphore, count, granted = self._takes.pop(min(enough))
         self._values[semaphore] = self._values.get(semaphore, 0) - count
         if len(enough) > 1:
-            self._decide(now + 1)
+            self._decide(now + POST_CYCLES)
         granted(now)
 
 

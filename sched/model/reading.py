@@ -5,15 +5,10 @@ Mirrors the source generator of `hw/memory/mover.py`, and the read ports of `hw/
 
 from __future__ import annotations
 
-from typing import Final
+from meshloom.hw.contracts import LOCAL_FIFO, WORD_CYCLES
 
 from .clock import Clock
 from .flow import FOREVER, OPEN, Buffer, Place
-
-#: Words between a local memory and the packetiser, those that are being read included.
-_LOCAL_FIFO: Final = 4
-#: Cycles from the one in which a word is read to the first in which it can be sent.
-_TO_WORD: Final = 2
 
 
 class Words(Buffer):
@@ -26,7 +21,7 @@ class Words(Buffer):
     __slots__ = ("_began", "_ceased", "port")
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, _LOCAL_FIFO)
+        super().__init__(clock, LOCAL_FIFO)
         self.port: Place = OPEN
         # cycle from which words are read, or were the last time, and the first one in which none was any more
         self._began = self._ceased = -1
@@ -44,15 +39,15 @@ class Words(Buffer):
             return self.level(now)
         there = self._there(now)
         # reading has just gone on: the first word of that comes too late for who has sent all others
-        return there if self._began == now and there < _TO_WORD else FOREVER
+        return there if self._began == now and there < WORD_CYCLES else FOREVER
 
     def set_in(self, now: int, rate: int) -> None:
         self.n, self.since = self.level(now), now
         self.inn = rate
         if rate:
             self._began = now
-            if self.n < _TO_WORD:
-                self.clock.put(now + _TO_WORD, self.arrival)
+            if self.n < WORD_CYCLES:
+                self.clock.put(now + WORD_CYCLES, self.arrival)
             return
         self._ceased = now
         if self.drainer is not None:

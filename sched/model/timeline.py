@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import GEMM_ISSUE_CYCLES, STAGE_CYCLES, VEC_ISSUE_CYCLES
 from meshloom.hw.isa import Opcode, Unit, VectorOp
 from meshloom.hw.timing import (
-    GEMM_ISSUE_CYCLES,
-    VEC_ISSUE_CYCLES,
     GemmShape,
     VecShape,
     gemm_cycles,
@@ -132,7 +131,9 @@ class _Array:
         lead, occupied, cycles = _lengths(opcode, fields, self.machine.chip)
         start = max(accepted + lead, self.free)
         self.free = start + occupied
-        self.staged = start - 1  # it hands over, and takes the next, in the cycle before the first operand address
+        self.staged = (
+            start - STAGE_CYCLES
+        )  # it hands over, and takes the next, in the cycle before the first operand address
         end = start + cycles
         if opcode is Opcode.GEMM:
             self.machine.drains[self.tile].drains(self.machine.now, fields, start)

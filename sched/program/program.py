@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
+from meshloom.hw.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Unit, decode, encode
 
 #: Opcodes of schedule operations; the other instructions are made by lowering.
@@ -135,9 +136,10 @@ def place(
     `used`: DRAM tile to its first free word. Raises ProgramError when the code does not fit, or when so many streams
     end at once that the host's semaphore would overflow.
     """
-    if len(codes) > 255:
+    if len(codes) > SEMAPHORE_MAX:
         raise ProgramError(
-            f"{len(codes)} streams report their end to one 8-bit semaphore of the host; use at most 255 streams"
+            f"{len(codes)} streams report their end to one {SEMAPHORE_BITS}-bit semaphore of the host; use at most "
+            f"{SEMAPHORE_MAX} streams"
         )
     free = {tile: -(-used.get(tile, 0) // 64) * 64 for tile in chip.drams}
     load = dict.fromkeys(chip.drams, 0)

@@ -2,8 +2,8 @@
 
 Compiled code is kept in `numba/` of the cache (`sched.store.cache`; or where NUMBA_CACHE_DIR says), so that only the
 first run compiles; where nothing can be written every run does. numba looks for changes in the file of a function and
-not in those it calls; so the folder's name is a hash of all modules with compiled functions, here and in the package of
-the function.
+not in those it calls or takes constants from; so the folder's name is a hash of all modules with compiled functions,
+here and in the package of the function, and of `hw.contracts`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from numba import config, njit
 
+from meshloom.hw import contracts
+
 from ..store import cache as kept
 
 _P = ParamSpec("_P")
@@ -28,7 +30,7 @@ _HERE = Path(__file__).parent
 @cache
 def _folder(package: Path) -> str | None:
     """Where the compiled form of a package's present sources is kept; None: nowhere."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(Path(contracts.__file__).read_bytes())
     for path in sorted({*_HERE.glob("*.py"), *package.glob("*.py")}):
         source = path.read_bytes()
         if b"jit" in source:

@@ -19,6 +19,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from meshloom.hw.config import ChipConfig, TileKind, tile_address, tile_position
+from meshloom.hw.contracts import HEAD_CYCLES, LANDED_CYCLES, TURN_CYCLES
 from meshloom.hw.routes import DIRECTIONS, NEIGHBOURS, encode
 from meshloom.hw.timing import inbox_cycles, noc_arrival
 
@@ -26,8 +27,6 @@ from .hardware import DttError, Hardware
 
 #: Memories of a core that pages live in, as regions of a mesh made from a chip.
 OPERAND_A, OPERAND_B, RESULT = 0, 1, 2
-#: Cycles from a MOVE's start in a mover to its head flit.
-LAUNCH_CYCLES = 3
 
 
 @dataclass(frozen=True)
@@ -160,9 +159,9 @@ def mesh_of(chip: ChipConfig) -> Mesh:
         {(tile, region): size for tile in chip.cores for region, size in words.items()},
         regions=len(words),
         half_duplex=frozenset(chip.drams),
-        gap=1,
-        landing=1 + inbox_cycles(chip),
-        launch=LAUNCH_CYCLES,
+        gap=TURN_CYCLES,
+        landing=LANDED_CYCLES + inbox_cycles(chip),
+        launch=HEAD_CYCLES,
     )
 
 

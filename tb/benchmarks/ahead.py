@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.contracts import REQUEST_INTERVAL
 from meshloom.hw.routes import LOCAL
-from meshloom.sched.lowering.timed.windows import PACKET_CYCLES
 from meshloom.sched.schedulers.ahead.entry import NAME
 
 from ..results.schema import OnEvent, Row, Stage
@@ -92,7 +92,7 @@ def _fed(tell: OnEvent) -> Sheet:
             workload = find(name)[0]
             pulled, pushed = prepare(workload, chip, "loop_order"), prepare(workload, chip, NAME)
             packets = sum(1 for one in pushed.timeline.executed if one.tile == chip.dtt and one.opcode.name != "ORDER")
-            load_ = PACKET_CYCLES * packets / pushed.timeline.cycles
+            load_ = REQUEST_INTERVAL * packets / pushed.timeline.cycles
             peak = chip.rows * chip.cols * grid * grid
             cells.append(
                 (

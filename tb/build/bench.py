@@ -17,9 +17,10 @@ from __future__ import annotations
 import re
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.host_link.host import Register
+from meshloom.hw.contracts import RESPONSE_CYCLES, clear_cycles
 from meshloom.hw.host_link.reporter import report_cycles
-from meshloom.hw.isa import Cause, Region
+from meshloom.hw.isa import Cause, Format, Region
+from meshloom.hw.registers import CONTROL, FAULT_WHO, STATUS, Register
 from meshloom.hw.verilog import manifest
 
 #: Registers of the bench that Python sets (name, bits) and reads.
@@ -56,8 +57,8 @@ TAPS = {"out": Region.OUT, "vec": Region.VEC}
 LOG_OFFSET_BITS = 20
 #: Bytes of the head of a segment of an image.
 SEGMENT_BYTES = 8
-#: Cycles from the end of reset until the semaphores are clear, with room to spare.
-SETTLE = 80
+#: Cycles that the bench waits after reset once the semaphores are clear.
+_SPARE = 16
 
 
 def channel_inputs(config: ChipConfig) -> dict[str, int]:
@@ -98,7 +99,8 @@ def verilog(config: ChipConfig, waves: bool) -> str:
         pins += [f".{name.removeprefix(f'axi_{i}__')}({name})" for name in own]
         lines.append(
             f"  dram_model #(.LANES({config.lanes}), .WORDS({config.dram.words}), .LATENCY({config.dram.latency}), "
-            f".RATE_NUM({config.dram.bytes_per_cycle}), .ID({i})) dram_{i} ({', '.join(pins)});"
+            f".RATE_NUM({config.dram.bytes_per_cycle}), .WRITE_LATENCY({RESPONSE_CYCLES}), .ID({i})) "
+            f"dram_{i} ({', '.join(pins)});"
         )
     lines += _log({port["name"]: port["width"] for port in taps})
     lines += _tasks(config, waves)
@@ -139,6 +141,12 @@ def _load(config: ChipConfig, channel: int) -> str:
       $fclose(file);"""
 
 
+def _bits(value: str, layout: Format, name: str) -> str:
+    """A field of a register that has been read, as Verilog."""
+    at, width = layout.offsets[name]
+    return f"{value}[{at + width - 1}:{at}]"
+
+
 def _tasks(config: ChipConfig, waves: bool) -> list[str]:
     channels = range(len(config.drams))
     load = "".join(_load(config, i) for i in channels)
@@ -152,6 +160,8 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
         for kind in ("data", "records")
     }
     r = {register.name: f"32'h{int(register):x}" for register in Register}
+    traced, untraced = CONTROL.pack({"start": 1, "trace": 1}), CONTROL.pack({"start": 1})
+    failed, cause = _bits("status", STATUS, "fault"), _bits("fault_who", FAULT_WHO, "cause")
     wave = ['  initial begin $dumpfile("waves.fst"); $dumpvars(0, bench); end'] if waves else []
     return [
         *wave,
@@ -217,14 +227,14 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
 {load}
       loaded = request;
       rst <= 0;
-      repeat ({SETTLE}) @(posedge clk);
+      repeat ({clear_cycles(config) + _SPARE}) @(posedge clk);
       csr_read({r["CONFIG"]}); chip_id = value;
       if (observe) begin
         $sformat(path, "job%0d_observed.bin", job);
         log = $fopen(path, "wb");
         logging = 1;
       end
-      boot(program_tile, program_addr, program_count, watchdog, 3);
+      boot(program_tile, program_addr, program_count, watchdog, {traced});
       if (logging) $fclose(log);
       logging = 0;
       ran = request;
@@ -236,14 +246,14 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:
       csr_read({r["FAULT_WHO"]}); fault_who = value;
       csr_read({r["FAULT_VALUE"]}); fault_value = value;
       csr_read({r["QUIET"]}); quiet = value;
-      if (trace_count != 0 && !status[2]) begin
-        boot(trace_tile, trace_addr, trace_count, 32'd50000000, 1);
+      if (trace_count != 0 && !{failed}) begin
+        boot(trace_tile, trace_addr, trace_count, 32'd50000000, {untraced});
         csr_read({r["STATUS"]}); status = value;
         csr_read({r["FAULT_WHO"]}); fault_who = value;
         csr_read({r["FAULT_VALUE"]}); fault_value = value;
       end
-      if (status[2] && (fault_who[3:0] == {int(Cause.WATCHDOG)} || fault_who[3:0] == {int(Cause.STALLED)})) autopsy;
-      if (!status[2]) begin
+      if ({failed} && ({cause} == {int(Cause.WATCHDOG)} || {cause} == {int(Cause.STALLED)})) autopsy;
+      if (!{failed}) begin
 {dumps["records"]}
       end
       protocol = {" | ".join(f"protocol_error_{i}" for i in channels)};

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Generic
 
 from meshloom.hw.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.contracts import ISSUE_CYCLES, REQUEST_CYCLES
 from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 from meshloom.hw.timing import GemmShape, gemm_occupancy
 from meshloom.sched.ir.schedule import Operation, Schedule
@@ -22,10 +23,6 @@ from meshloom.sched.program.program import Instruction, Program
 
 from .records import Place, T, locate, operations
 
-#: Cycles from a pull that the issuer's sender has taken to its place in the executing mover's queue, without the hops.
-_REQUEST = 8
-#: Cycles from one instruction taken by its unit to the next one offered.
-_ISSUE = 3
 #: Memories of a core that GEMMs and VECs write.
 _RESULTS = (Region.ACC, Region.OUT, Region.VEC)
 
@@ -348,7 +345,7 @@ class _Causes(Generic[T]):
         issued = post.place._replace(remote=False)
         if post.place.remote:
             request = self.records[issued]
-            yield request.end - 1 + self.hops(issued.tile, source) + _REQUEST, self._queue(source)
+            yield request.end - 1 + self.hops(issued.tile, source) + REQUEST_CYCLES, self._queue(source)
             yield request.end - 1, "network"
             yield request.start, self._sender(issued)
         else:
@@ -385,4 +382,4 @@ class _Causes(Generic[T]):
             return record.start
         last = self.records[before]
         own = self.instruction(before).opcode is Opcode.MOVE and self.executing(before) == before
-        return (last.start if own else last.end - 1) + _ISSUE + record.wait
+        return (last.start if own else last.end - 1) + ISSUE_CYCLES + record.wait

@@ -12,17 +12,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.contracts import (
+    ADDRESS_CYCLES,
+    BEAT_CYCLES,
+    CREDIT_WORDS,
+    DRAM_BURSTS,
+    HEAD_CYCLES,
+    INBOX_FLITS,
+    PORT_WORDS,
+    SOURCE_CYCLES,
+    TURN_CYCLES,
+)
 from meshloom.hw.isa import Region, split_address
 from meshloom.hw.timing import inbox_cycles, noc_arrival
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.routes import Way, default_way
 
-#: Cycles from a MOVE taken by a mover to the first offer of its head, from a local memory.
-TO_HEAD = 3
-#: Cycles from a MOVE taken to the address of its first burst on the bus, and bursts of reads that are under way.
-_TO_BUS, _OUTSTANDING = 2, 16
-#: Words that a DRAM port holds between the bus and either side. Flits of a virtual channel's inbox.
-_PORT_WORDS, _INBOX = 2, 2
+#: Cycles from a MOVE taken to the address of its first burst on the bus.
+_TO_BUS = SOURCE_CYCLES + ADDRESS_CYCLES
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Way | None = Non
     reads, writes = (_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst"))
     inbox = inbox_cycles(chip)
     flight = noc_arrival(way.hops, 1) + inbox
-    holds = (way.hops + 1) * chip.noc.data_depth + _INBOX * bool(inbox)
+    holds = (way.hops + 1) * chip.noc.data_depth + INBOX_FLITS * bool(inbox)
     dram = (chip.lanes, chip.dram.bytes_per_cycle, chip.dram.latency)
     return _move(fields["words"], *runs, reads, writes, flight, holds, dram)
 
@@ -71,7 +78,7 @@ def steady_cycles(fields: Mapping[str, int], chip: ChipConfig) -> int:
     """Cycles of a MOVE right behind another of its mover, with its words there: one for each flit and one to begin, or
     what the DRAM at either end needs for its words if that is more."""
     words = fields["words"]
-    flits = words + len(packets(fields)) + 1
+    flits = words + len(packets(fields)) + TURN_CYCLES
     if any(_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst")):
         return max(flits, -(-words * chip.lanes // chip.dram.bytes_per_cycle))
     return flits
@@ -86,15 +93,15 @@ class _Channel:
 
     def __init__(self, cost: int, gain: int) -> None:
         self.cost, self.gain = cost, gain
-        self.at, self.bucket = 0, 2 * cost
+        self.at, self.bucket = 0, CREDIT_WORDS * cost
 
     def pay(self, cycle: int) -> int:
         """The first cycle from `cycle` on in which a beat can be paid; it is."""
-        level = min(2 * self.cost, self.bucket + (cycle - self.at) * self.gain)
+        level = min(CREDIT_WORDS * self.cost, self.bucket + (cycle - self.at) * self.gain)
         if level < self.cost:
             cycle += -(-(self.cost - level) // self.gain)
-            level = min(2 * self.cost, self.bucket + (cycle - self.at) * self.gain)
-        self.at, self.bucket = cycle + 1, min(2 * self.cost, level - self.cost + self.gain)
+            level = min(CREDIT_WORDS * self.cost, self.bucket + (cycle - self.at) * self.gain)
+        self.at, self.bucket = cycle + 1, min(CREDIT_WORDS * self.cost, level - self.cost + self.gain)
         return cycle
 
 
@@ -107,7 +114,7 @@ class _Reads:
         self.bursts = _cut(words, *run)
         self.left = 0  # words of the burst under way
         self.due = 0  # from when on its beats may go
-        self.asked, self.done = -1, [0] * _OUTSTANDING  # cycle of its address; ends of the bursts before
+        self.asked, self.done = -1, [0] * DRAM_BURSTS  # cycle of its address; ends of the bursts before
         self.beat = -1
         self.taken: list[int] = []  # when the packetiser took each word
 
@@ -118,12 +125,12 @@ class _Reads:
             self.asked = max(self.asked + 1, _TO_BUS, self.done[0] + _TO_BUS)
             self.due = self.asked + self.latency
         paid = self.channel.pay(max(self.due, self.beat + 1))
-        room = self.taken[-_PORT_WORDS] + 1 if len(self.taken) >= _PORT_WORDS else 0
+        room = self.taken[-PORT_WORDS] + 1 if len(self.taken) >= PORT_WORDS else 0
         self.beat = max(paid, room)
         self.left -= 1
         if not self.left:
             self.done = [*self.done[1:], self.beat]
-        return self.beat + 1
+        return self.beat + BEAT_CYCLES
 
     def take(self, cycle: int) -> None:
         """The word that was `ready` is taken."""
@@ -142,10 +149,10 @@ class _Sink:
         """The cycle in which it takes a flit."""
         cycle = max(offered, self.last + 1)
         if self.channel is not None and not head:
-            if len(self.beats) >= _PORT_WORDS:
-                cycle = max(cycle, self.beats[-_PORT_WORDS] + 1)
+            if len(self.beats) >= PORT_WORDS:
+                cycle = max(cycle, self.beats[-PORT_WORDS] + 1)
             before = self.beats[-1] if self.beats else -1
-            self.beats.append(self.channel.pay(max(cycle + 1, before + 1)))
+            self.beats.append(self.channel.pay(max(cycle + BEAT_CYCLES, before + 1)))
         self.last = cycle
         return cycle
 
@@ -176,7 +183,7 @@ def _move(
         taken.append(sink.take(cycle + flight, head))
         return cycle
 
-    free = TO_HEAD if source is None else 0
+    free = HEAD_CYCLES if source is None else 0
     for size in _cut(words, *dst):
         for number in range(size):
             there = free if source is None else source.ready()

@@ -19,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.contracts import stats_words
 from meshloom.hw.isa import Cause, Part, Unit, Waits
+from meshloom.hw.registers import FAULT_WHO, REPORT, STATUS
 from meshloom.sched.program.program import Program
 
 from ..build.bench import STARTED
@@ -87,7 +89,8 @@ class Standing:
 
     @property
     def detail(self) -> int:
-        return self.sem | self.need << 6 | self.has << 12 | self.peer << 20
+        """sem, need, has and peer as one number, sem lowest: the low bits of a report."""
+        return REPORT.pack({name: getattr(self, name) for name in ("sem", "need", "has", "peer")})
 
 
 @dataclass(frozen=True)
@@ -201,8 +204,6 @@ class SimulatedDevice:
 
     def _prepare(self, number: int, job: Job, folder: Path) -> readout.Readout:
         """Writes the memory images of a job."""
-        from meshloom.hw.control.trace import stats_words
-
         chip = self.build.config
         loads: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {tile: [] for tile in chip.drams}
         for tile, at, words in job.outputs:
@@ -269,14 +270,13 @@ class SimulatedDevice:
 
     def _collect(self, number: int, job: Job, plan: readout.Readout, result: dict[str, float], folder: Path) -> Run:
         chip = self.build.config
-        who, value = int(result["fault_who"]), int(result["fault_value"])
         fault = None
         memory: list[NDArray[np.uint8]] = []
         records: list[readout.Record] = []
         counters: dict[int, list[int]] = {}
         shortage = ""
-        if int(result["status"]) & 4:
-            fault = Fault(Cause(who & 0xF), (who >> 8) & 0xFF, Unit((who >> 4) & 3), who >> 16, value)
+        if STATUS.unpack(int(result["status"]))["fault"]:
+            fault = parse_fault(int(result["fault_who"]), int(result["fault_value"]))
         else:
             dumps = {}
             for index, tile in enumerate(chip.drams):
@@ -313,26 +313,26 @@ class SimulatedDevice:
         )
 
 
+def parse_fault(who: int, value: int) -> Fault:
+    """A fault, from the registers FAULT_WHO and FAULT_VALUE."""
+    said = FAULT_WHO.unpack(who)
+    return Fault(Cause(said["cause"]), said["tile"], Unit(said["unit"]), said["tag"], value)
+
+
 def parse_states(text: str) -> tuple[Standing, ...]:
     """What the tiles have reported, from the bench's file: a line of REPORT_HIGH and REPORT_LOW for each."""
     found = []
     for line in text.split():
-        word = int(line, 16)
-        low, high = word & 0xFFFFFFFF, word >> 32
-        part, waits = Part(low >> 28), high & 0x3F
+        said = REPORT.unpack(int(line, 16))
+        part, unit, waits = Part(said.pop("part")), Unit(said.pop("unit")), said.pop("waits")
         raised = part is Part.FAULT
         found.append(
             Standing(
-                tile=high >> 8 & 0xFF,
                 part=part,
-                unit=Unit(high >> 6 & 3),
+                unit=unit,
                 waits=Waits.FAULT if raised else Waits(waits),
-                tag=high >> 16,
-                sem=low & 0x3F,
-                need=low >> 6 & 0x3F,
-                has=low >> 12 & 0xFF,
-                peer=low >> 20 & 0xFF,
                 cause=Cause(waits) if raised else Cause.NONE,
+                **said,
             )
         )
     return tuple(found)

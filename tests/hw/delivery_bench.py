@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.contracts import ARRIVAL_RECORDS, INBOX_FLITS
 from meshloom.hw.isa import (
     ARRIVAL,
     DATA_HEAD,
@@ -25,7 +26,7 @@ from meshloom.hw.isa import (
     split_address,
     with_parity,
 )
-from meshloom.hw.noc.data_receiver import INBOX, RECORDS, Delivery
+from meshloom.hw.noc.data_receiver import Delivery
 
 from .unit_bench import Mood, Sink, always, faults_of, fields, simulate
 
@@ -233,7 +234,7 @@ class Contract:
         record: bool,
     ) -> None:
         told = self.owed is None or landed
-        room = len(self.queue) < RECORDS
+        room = len(self.queue) < ARRIVAL_RECORDS
         if self.owed is not None and landed:
             self.out.landed.append((cycle, self.owed))
             self.owed = None
@@ -245,7 +246,7 @@ class Contract:
         if flit is not None:  # at the front from the next cycle on
             vc, packet, number = flit
             self.inboxes[vc].append((packet, number))
-            assert len(self.inboxes[vc]) <= INBOX, f"channel {vc} was ready without room in cycle {cycle}"
+            assert len(self.inboxes[vc]) <= INBOX_FLITS, f"channel {vc} was ready without room in cycle {cycle}"
             self.out.taken.append((cycle, vc))
 
     def _turn(self) -> int | None:

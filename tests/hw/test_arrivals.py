@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from meshloom.hw.contracts import ARRIVAL_RECORDS
 from meshloom.hw.isa import ARRIVAL, DATA_HEAD, FETCH_TAG, Cause, Opcode, Region, Unit, address
-from meshloom.hw.noc.data_receiver import RECORDS
 
 from .delivery_bench import Packet, chip, deliver, random_packet, replay, steady
 
@@ -84,8 +84,8 @@ def test_a_slow_trace_holds_up_tails_only_when_the_queue_is_full(vcs: int, gated
         if vcs > 1:
             assert seen[name] == replay(seen[name], packets, config, dram=False, cycles=cycles, record=ready)
     fast, late = seen["fast"], seen["late"]
-    assert late.written[:RECORDS] == fast.written[:RECORDS]
-    assert len([cycle for cycle, _ in late.written if cycle < 100]) == RECORDS
+    assert late.written[:ARRIVAL_RECORDS] == fast.written[:ARRIVAL_RECORDS]
+    assert len([cycle for cycle, _ in late.written if cycle < 100]) == ARRIVAL_RECORDS
     assert sorted(what["tag"] for _, what in late.records) == sorted(p.tag for own in packets.values() for p in own)
     for vc in range(vcs):
         tags = [what["tag"] for _, what in late.records if what["tag"] // 20 == vc]
@@ -97,9 +97,9 @@ def test_a_slow_trace_holds_up_tails_only_when_the_queue_is_full(vcs: int, gated
 
 @pytest.mark.parametrize("vcs", [1, 2])
 def test_a_full_queue_holds_up_no_word_but_the_last(vcs: int) -> None:
-    packets = [*(Packet(OUT, (n,)) for n in range(RECORDS)), Packet(OUT + 5, tuple(range(10, 20)))]
+    packets = [*(Packet(OUT, (n,)) for n in range(ARRIVAL_RECORDS)), Packet(OUT + 5, tuple(range(10, 20)))]
     found = deliver({0: packets}, chip(vcs, arrivals=True), record=lambda cycle: cycle >= 60)
-    assert [word for cycle, (_, word) in found.written if cycle < 60] == [*range(RECORDS), *range(10, 19)]
+    assert [word for cycle, (_, word) in found.written if cycle < 60] == [*range(ARRIVAL_RECORDS), *range(10, 19)]
     assert found.written[-1] == (61, (OUT + 14, 19))
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from meshloom.hw.contracts import INBOX_CYCLES, INBOX_FLITS, LANDED_CYCLES
 from meshloom.hw.isa import Cause, Region, Waits, address
 from meshloom.hw.noc.data_receiver import Delivery
 from meshloom.hw.signatures import Standing
 
-from .delivery_bench import DEPTHS, INBOX, Delivered, Packet, chip, deliver, random_packet, replay, steady
+from .delivery_bench import DEPTHS, Delivered, Packet, chip, deliver, random_packet, replay, steady
 from .unit_bench import Sink, fields, simulate
 
 OUT = address(Region.OUT, 0)
@@ -87,10 +88,12 @@ def test_a_flit_is_written_the_cycle_after_its_acceptance(vcs: int) -> None:
         {vc: [Packet(OUT + 3, (10, 11, 12), (5, 9)), Packet(OUT + 9, (20,)), Packet(OUT, (30,))]}, chip(vcs)
     )
     assert [cycle for cycle, _ in found.taken] == list(range(8))
+    late = INBOX_CYCLES
     assert found.written == [
-        (2, (OUT + 3, 10)), (3, (OUT + 4, 11)), (4, (OUT + 5, 12)), (6, (OUT + 9, 20)), (8, (OUT, 30)),
+        (1 + late, (OUT + 3, 10)), (2 + late, (OUT + 4, 11)), (3 + late, (OUT + 5, 12)), (5 + late, (OUT + 9, 20)),
+        (7 + late, (OUT, 30)),
     ]  # fmt: skip
-    assert found.landed == [(5, (5, 9))]
+    assert found.landed == [(3 + late + LANDED_CYCLES, (5, 9))]
 
 
 @pytest.mark.parametrize("stuck", [Region.OUT, Region.MAIN])
@@ -128,7 +131,7 @@ def test_the_inbox_holds_two_flits_of_each_channel() -> None:
     """Nothing is written: two flits of each channel behind those that could go (heads), and no more."""
     packets = {vc: [Packet(OUT + 5 * vc, (1, 2, 3, 4))] for vc in range(4)}
     found = deliver(packets, chip(4), cycles=60, write=lambda cycle, region: False)
-    assert sorted(vc for _, vc in found.taken) == sorted([0, 1, 2, 3] * (1 + INBOX))
+    assert sorted(vc for _, vc in found.taken) == sorted([0, 1, 2, 3] * (1 + INBOX_FLITS))
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -24,7 +24,17 @@ from cocotb.triggers import RisingEdge
 
 from meshloom.hw.axi import AXI4, AXI4Lite
 from meshloom.hw.config import load
-from meshloom.hw.memory.dram_port import ADDRESS_BITS, OUTSTANDING, DramPort
+from meshloom.hw.contracts import (
+    ADDRESS_CYCLES,
+    BEAT_CYCLES,
+    CREDIT_WORDS,
+    DRAM_BURSTS,
+    NOTICE_CYCLES,
+    NOTICE_INTERVAL,
+    PORT_WORDS,
+    RESPONSE_CYCLES,
+)
+from meshloom.hw.memory.dram_port import ADDRESS_BITS, DramPort
 
 MODEL = Path(__file__).resolve().parents[2] / "tb" / "build" / "verilog" / "dram_model.v"
 #: Name to width factors of the streams: a fixed number of bits, or 0 for a word.
@@ -56,7 +66,7 @@ class Setting:
 
 SETTINGS = {
     "tiny": Setting("tiny", words=1000, latency=1, rate=4, write_latency=1),
-    "quad16": Setting("quad16", words=1024, latency=40, rate=16, write_latency=4),
+    "quad16": Setting("quad16", words=1024, latency=40, rate=16, write_latency=RESPONSE_CYCLES),
     "slow": Setting("quad16", words=1024, latency=9, rate=6, write_latency=3),
     "mono32": Setting("mono32", words=900, latency=17, rate=31, write_latency=9),
 }
@@ -273,10 +283,11 @@ class Bench:
 def beats(earliest: Iterable[int], lanes: int, rate: int) -> list[int]:
     """The cycles in which beats go that could go from the cycles `earliest`: the model's bucket in closed form."""
     found: list[int] = []
-    bucket, last = 2 * lanes, -(10**9)
+    most = CREDIT_WORDS * lanes
+    bucket, last = most, -(10**9)
     for cycle in earliest:
         cycle = max(cycle, last + 1, last + -(-(lanes - bucket) // rate))
-        bucket = min(2 * lanes, bucket + rate * (cycle - last)) - lanes
+        bucket = min(most, bucket + rate * (cycle - last)) - lanes
         last = cycle
         found.append(cycle)
     return found
@@ -300,11 +311,11 @@ async def latency_of_one_read(dut: Any) -> None:
     bench.read(64, 3)
     await bench.until(read_data=3)
     (accepted,) = bench.cycles("read_run")
-    assert bench.cycles("ar") == [accepted + 1]
+    assert bench.cycles("ar") == [accepted + ADDRESS_CYCLES]
     assert bench.log["ar"][0][1] == (0, 64 * bench.lanes, 2, bench.lanes.bit_length() - 1, 1)
-    first = accepted + 1 + bench.setting.latency
+    first = accepted + ADDRESS_CYCLES + bench.setting.latency
     assert bench.cycles("r") == beats([first, first + 1, first + 2], bench.lanes, bench.setting.rate)
-    assert bench.cycles("read_data") == [cycle + 1 for cycle in bench.cycles("r")]
+    assert bench.cycles("read_data") == [cycle + BEAT_CYCLES for cycle in bench.cycles("r")]
     assert bench.values("read_data") == [old_word(at, bench.lanes) for at in (64, 65, 66)]
 
 
@@ -316,14 +327,16 @@ async def latency_of_one_write(dut: Any) -> None:
     bench.write(192, data, notice=0x5A5A)
     await bench.until(written=1)
     (accepted,) = bench.cycles("write_head")
-    assert bench.cycles("aw") == [accepted + 1]
+    assert bench.cycles("aw") == [accepted + ADDRESS_CYCLES]
     assert bench.log["aw"][0][1] == (0, 192 * bench.lanes, 1, bench.lanes.bit_length() - 1, 1)
     assert bench.cycles("write_data") == [accepted + 1, accepted + 2]
-    assert bench.cycles("w") == beats([accepted + 2, accepted + 3], bench.lanes, bench.setting.rate)
+    assert bench.cycles("w") == beats(
+        [accepted + 1 + BEAT_CYCLES, accepted + 2 + BEAT_CYCLES], bench.lanes, bench.setting.rate
+    )
     strobes = (1 << bench.lanes) - 1
     assert [payload for _, payload in bench.log["w"]] == [(data[0], strobes, 0), (data[1], strobes, 1)]
     assert bench.cycles("b") == [bench.cycles("w")[-1] + bench.setting.write_latency]
-    assert bench.log["written"] == [(bench.cycles("b")[0] + 1, (0x5A5A,))]
+    assert bench.log["written"] == [(bench.cycles("b")[0] + NOTICE_CYCLES, (0x5A5A,))]
     assert [int(dut.dram.mem[192 + at].value) for at in (0, 1)] == data
 
 
@@ -364,6 +377,17 @@ async def packets_are_written_back_to_back(dut: Any) -> None:
     assert bench.values("written") == list(range(1, len(packets) + 1))
     for offset, data in packets:
         assert [int(dut.dram.mem[offset + at].value) for at in range(len(data))] == data
+    # notices that nobody has taken for a while
+    bench.forget()
+    stalled = [True]
+    bench.keen["written"] = lambda: not stalled[0]
+    for at in range(5):
+        bench.write(at, words_of(rng, 1, bench.lanes))
+    for _ in range(80):
+        await bench.step()
+    stalled[0] = False
+    await bench.until(written=5)
+    assert {b - a for a, b in pairwise(bench.cycles("written"))} == {NOTICE_INTERVAL}
 
 
 @cocotb.test()
@@ -416,14 +440,14 @@ async def reads_and_writes_share_the_channel_fairly(dut: Any) -> None:
     stalled = [False]
     bench.keen["read_data"] = lambda: not stalled[0]
     stalled[0] = True
-    for at in range(OUTSTANDING + 9):
+    for at in range(DRAM_BURSTS + 9):
         bench.read(at, 1)
     for _ in range(bench.setting.latency + 60):
         await bench.step()
     # Two words wait in the port behind bursts that have ended; all others are queued.
-    assert len(bench.log["ar"]) == OUTSTANDING + 2
+    assert len(bench.log["ar"]) == DRAM_BURSTS + PORT_WORDS
     stalled[0] = False
-    await bench.until(read_data=OUTSTANDING + 9)
+    await bench.until(read_data=DRAM_BURSTS + 9)
 
 
 @cocotb.test()

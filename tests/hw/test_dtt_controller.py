@@ -11,6 +11,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from meshloom.hw.config import MOST_POINTS, ChipConfig
+from meshloom.hw.contracts import CONTROLLER_CYCLES, PACE_CYCLES, ROUTE_BUILD_CYCLES
 from meshloom.hw.dtt.controller import Controller
 from meshloom.hw.dtt.route_builder import RouteBuilder
 from meshloom.hw.isa import INSTRUCTIONS, TRACE, WAY, Cause, Opcode, Unit, route_field
@@ -70,7 +71,7 @@ def test_routes_are_rebuilt_as_software_encodes_them(hops: int, routing: str) ->
             turns = context.get(unit.turns)
             assert tuple(turns >> 2 * at & 3 for at in range(len(wanted))) == wanted
             assert turns >> 2 * len(wanted) == (1 << 2 * (hops + 1 - len(wanted))) - 1  # EJECT to the end
-            assert cycles == len(path) - 1 + len(points) + 2
+            assert cycles == len(path) - 1 + len(points) + ROUTE_BUILD_CYCLES
             kinds["built"] += 1
 
     simulator = Simulator(unit)
@@ -126,7 +127,7 @@ def test_a_move_goes_to_the_mover_of_its_source_with_its_fire_time() -> None:
     one = move(7, fire_at=500)
     out = Outcome([one])
     wanted = {"dst_tile": SPM, "unit": Unit.MOVER, "fetch": 0, "way": 0, "code": one}
-    assert out.packets == [(1, wanted)]  # nothing in it is cleared, the cycle after it was offered
+    assert out.packets == [(CONTROLLER_CYCLES, wanted)]  # nothing in it is cleared, the cycle after it was offered
     record = {"tag": 7, "unit": Unit.MOVER, "opcode": Opcode.MOVE, "wait": 5, "stall": 0, "start": 0, "end": 2}
     assert out.records == [(2, record)]
 
@@ -160,8 +161,8 @@ def test_no_more_packets_wait_for_their_time_than_a_unit_takes() -> None:
     moves = [move(tag, fire_at=cycle) for tag, cycle in enumerate(fire)]
     out = Outcome([*moves, move(9, fire_at=90, src_tile=0x11)], chip(queue=2))
     cycles = [cycle for cycle, _ in out.packets]
-    assert cycles[2] == fire[0] + 1
-    assert cycles[3] == fire[1] + 1
+    assert cycles[2] == fire[0] + PACE_CYCLES
+    assert cycles[3] == fire[1] + PACE_CYCLES
     assert cycles[4] > cycles[3]
     others = Outcome([move(0, 60), move(1, 65), move(2, 70, 0x11), code(Opcode.SYNC)], chip(queue=2))
     assert others.packets[2][0] < 20  # another unit has room of its own

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import DECODE_CYCLES, ISSUE_CYCLES, OFFER_CYCLES, RING_CYCLES, START_CYCLES
 from meshloom.hw.control.frontend import RING_REGION, FrontEnd
 from meshloom.hw.isa import (
     ACCEPTS,
@@ -193,14 +194,15 @@ def sync(tag: int = 1, **values: int) -> bytes:
 def test_one_instruction_every_three_cycles() -> None:
     """In the ring and nothing to wait for: offered 3 cycles after the one before was taken (load, wait, issue)."""
     out = run([move(tag) for tag in (1, 2, 3, 4)], go=GO)
-    assert out.shown == [GO + 2, GO + 5, GO + 8, GO + 11]
+    first = GO + DECODE_CYCLES + OFFER_CYCLES
+    assert out.shown == [first + each * ISSUE_CYCLES for each in range(4)]
     assert [cycle for cycle, _ in out.issue] == out.shown
     assert [int(issue["waited"]) for _, issue in out.issue] == [0, 0, 0, 0]
 
 
 def test_a_unit_that_is_busy_holds_up_by_as_much() -> None:
     out = run([move(1), move(2)], go=GO, stalls=Stalls(issue=lambda cycle: cycle >= GO + 20))
-    assert out.shown == [GO + 2, GO + 23]
+    assert out.shown == [GO + 2, GO + 20 + ISSUE_CYCLES]
     assert (out.waited, out.blocked) == (0, 18)
 
 
@@ -213,7 +215,7 @@ def test_a_wait_that_is_granted_late(opcode: Opcode) -> None:
     assert out.taken == [(grant, 9, 7)]
     assert out.waited == 29
     if opcode is Opcode.MOVE:
-        assert out.shown == [grant + 1]
+        assert out.shown == [grant + OFFER_CYCLES]
         assert out.issue[0][1]["waited"] == 29
     else:
         _, record = out.record[0]
@@ -229,7 +231,7 @@ def test_cycles_are_counted_only_on_demand() -> None:
 
 def test_a_wait_that_holds_at_once_costs_nothing() -> None:
     out = run([move(1, wait_sem=3, wait_n=2)], go=GO)
-    assert out.taken == [(GO + 1, 3, 2)]
+    assert out.taken == [(GO + DECODE_CYCLES, 3, 2)]
     assert out.shown == [GO + 2]
     assert out.issue[0][1]["waited"] == 0
 
@@ -242,7 +244,7 @@ def test_fire_at_is_honoured_to_the_cycle(opcode: Opcode, early: int) -> None:
     out = run([encode(opcode, tag=5, fire_at=fire)], go=GO, gated=bool(early))
     assert out.faults == []
     if opcode is Opcode.MOVE:
-        assert out.shown == [fire + 1]
+        assert out.shown == [fire + OFFER_CYCLES]
         assert out.issue[0][1]["waited"] == early
     else:
         assert out.record[0][1]["start"] == fire + 1
@@ -332,7 +334,7 @@ def test_long_programs_come_in_order_through_the_ring(lanes: int, unit: Unit) ->
 def test_half_rings_are_asked_for_as_they_become_free() -> None:
     """8 instructions at once into a ring of 8, the next 4 in the cycle after the 4th of them was taken."""
     out = run([move(tag) for tag in range(1, 21)], stalls=Stalls(issue=lambda cycle: cycle >= 50), cycles=200)
-    assert [cycle for cycle, _ in out.fetch][:2] == [3, 4]
+    assert [cycle for cycle, _ in out.fetch][:2] == [2 + START_CYCLES, 3 + START_CYCLES]
     issued = [cycle for cycle, _ in out.issue]
     assert [cycle for cycle, _ in out.fetch][2:] == [issued[3] + 1, issued[7] + 1, issued[11] + 1]
 
@@ -509,8 +511,9 @@ def test_what_is_pushed_is_executed_like_what_was_fetched() -> None:
 
 def test_a_pushed_instruction_can_be_loaded_in_the_next_cycle() -> None:
     """Taken in cycle 9, loaded in 10, waited for nothing in 11, offered in 12."""
+    offered = 9 + RING_CYCLES + DECODE_CYCLES + OFFER_CYCLES
     out = run([], unit=Unit.MATRIX, starts=[], pushes=[(9, encode(Opcode.GEMM, tag=1))])
-    assert [cycle for cycle, _ in out.issue] == [12]
+    assert [cycle for cycle, _ in out.issue] == [offered]
 
 
 def test_more_than_a_ring_of_pushed_instructions_is_a_fault() -> None:

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.host_link.host import ID_VALUE, HostPort, Register
+from meshloom.hw.host_link.host import HostPort
 from meshloom.hw.host_link.reporter import most_reports
 from meshloom.hw.isa import INSTRUCTIONS, POST, STATE, Cause, Opcode, Part, Unit, Waits
+from meshloom.hw.registers import FAULT_WHO, ID_VALUE, STATUS, Register
 
 from .unit_bench import Mood, always, never, simulate, sometimes
 
 HERE = 0x31
-RUNNING, DONE, FAULT, READY = 1, 2, 4, 8
+RUNNING, DONE, FAULT, READY = (STATUS.pack({name: 1}) for name in ("running", "done", "fault", "ready"))
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,7 @@ def test_a_fault_ends_the_run_and_says_who() -> None:
     assert out.irq[40:42] == [0, 1]
     who = Cause.ADDRESS | Unit.MATRIX << 4 | 0x21 << 8 | 0xBEEF << 16
     assert out.values == [FAULT, who, 0x2ABCDEF, 40 - START]  # the first one stays
+    assert FAULT_WHO.unpack(who) == {name: REPORT.get(name, 0) for name in FAULT_WHO.offsets}
     assert not any(out.ask)
 
 

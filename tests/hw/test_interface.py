@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.contracts import LANDED_CYCLES, QUEUE_CYCLES, REQUEST_INTERVAL, SENDER_CYCLES, TAKER_CYCLES
 from meshloom.hw.isa import (
     DATA_HEAD,
     INSTRUCTIONS,
@@ -135,7 +136,7 @@ def test_a_flit_a_cycle_and_written_in_its_own_cycle() -> None:
     assert out.written == [
         (1, at, 10), (2, at + 1, 11), (3, at + 2, 12), (5, at + 9, 20), (7, at + 1, 30), (8, at + 2, 31),
     ]  # fmt: skip
-    assert out.landed == [(4, 5, 9), (6, 6, 8)]
+    assert out.landed == [(3 + LANDED_CYCLES, 5, 9), (5 + LANDED_CYCLES, 6, 8)]
     assert out.faults == []
 
 
@@ -256,8 +257,8 @@ def test_a_request_every_six_cycles_and_its_head_one_cycle_later() -> None:
     rng = random.Random(1)
     payloads = [request(rng, 0) for _ in range(3)]
     (source,), sink = send([payloads], 40)
-    assert source.taken == [0, 6, 12]
-    assert sink.cycles == [*range(1, 6), *range(7, 12), *range(13, 18)]
+    assert source.taken == [0, REQUEST_INTERVAL, 2 * REQUEST_INTERVAL]
+    assert sink.cycles == [taken + SENDER_CYCLES + flit for taken in source.taken for flit in range(5)]
     assert sink.payloads == [flit for payload in payloads for flit in request_flits(payload)]
 
 
@@ -315,7 +316,8 @@ def fetch_packet(unit: int, **values: int) -> list[int]:
 def test_a_move_is_offered_two_cycles_after_its_last_flit() -> None:
     taken = take([move_packet(111), move_packet(222)])
     assert taken.flits == list(range(10))
-    assert taken.moves.got == [(6, 111), (11, 222)]
+    there = TAKER_CYCLES + QUEUE_CYCLES
+    assert taken.moves.got == [(4 + there, 111), (9 + there, 222)]
 
 
 @pytest.mark.parametrize("unit", [0, 1, 2])
@@ -323,7 +325,7 @@ def test_a_fetch_starts_its_unit_one_cycle_after_its_last_flit(unit: int) -> Non
     values = {"tag": 9, "tile": 1, "dram": 3, "addr": 4567, "count": 89}
     taken = take([fetch_packet(unit, **values)])
     code = INSTRUCTIONS[Opcode.FETCH].pack({"opcode": Opcode.FETCH, "unit": unit, **values})
-    assert taken.starts[unit].seen == [(5, {"fetch": code})]
+    assert taken.starts[unit].seen == [(4 + TAKER_CYCLES, {"fetch": code})]
     assert all(taken.starts[other].seen == [] for other in range(3) if other != unit)
     assert (taken.moves.got, taken.faults) == ([], [])
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import ACC_TO_OUT, ADDEND_TO_ACC, OUT_TO_END, STAGE_CYCLES
 from meshloom.hw.core import golden
 from meshloom.hw.core.array import split
 from meshloom.hw.core.golden import CoreMemories
@@ -295,6 +296,44 @@ def test_memories_are_usable_while_gemms_run(product_register: bool) -> None:
     assert outcome.retired[-1]["start"] - outcome.retired[0]["start"] == windows - gemm_occupancy(
         config, shape(gemms[-1])
     )
+
+
+@pytest.mark.parametrize("to_acc", [0, 1])
+@pytest.mark.parametrize("product_register", [False, True])
+def test_the_drain_path_has_the_ports_in_the_cycles_of_its_contract(to_acc: int, product_register: bool) -> None:
+    """One fold of three rows with partial sums: in which cycles a write, and a read of ACC, has to wait."""
+    config, rows = chip(4, 3, 3, product_register), 3
+    gemm = complete(ONE | {"in_w": 3, "a_plane": 3, "out_w": 3, "pixels": rows, "to_acc": to_acc, "dest_base": 8})
+    gemm |= {"addend": Addend.PARTIAL}
+    held: dict[str, list[int]] = {"write": [], "read": []}
+
+    async def traffic(unit: MatrixUnit, context: Any) -> None:
+        spare = 40  # a word that the GEMM has no use for
+        region = Region.ACC if to_acc else Region.OUT
+        context.set(unit.write.payload, {"region": region, "offset": 4 * spare if to_acc else spare, "data": 0})
+        context.set(unit.read.payload, {"region": Region.ACC, "offset": 4 * spare})
+        context.set(unit.write.valid, 1)
+        context.set(unit.read.valid, 1)
+        for _ in range(60):
+            for name, port in (("write", unit.write), ("read", unit.read)):
+                if not context.get(port.ready):
+                    held[name].append(context.get(unit.now))
+            await context.tick()
+        context.set(unit.write.valid, 0)
+        context.set(unit.read.valid, 0)
+
+    outcome = run(config, random_memories(config, np.random.default_rng(3)), [gemm], (), traffic)
+    last = outcome.retired[0]["end"] - OUT_TO_END - (ACC_TO_OUT if to_acc else 0)
+    assert held["write"] == list(range(last - rows + 1, last + 1))
+    before = ADDEND_TO_ACC + (0 if to_acc else ACC_TO_OUT)
+    assert held["read"] == [cycle - before for cycle in held["write"]]
+
+
+def test_the_next_gemm_is_accepted_before_the_first_operand_of_the_one_before() -> None:
+    gemms = [complete(ONE | {"k_blocks": 4}) for _ in range(4)]
+    outcome = check(chip(4), random_memories(chip(4), np.random.default_rng(2)), gemms)
+    starts = [retired["start"] for retired in outcome.retired]
+    assert outcome.accepted[2:] == [start - STAGE_CYCLES for start in starts[1:3]]
 
 
 FAULTS: dict[str, tuple[Gemm, Cause, int]] = {

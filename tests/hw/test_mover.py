@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import TileKind
+from meshloom.hw.contracts import HEAD_CYCLES, SOURCE_CYCLES, TURN_CYCLES
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Cause, Opcode, Region, Unit, address
 
 from .mover_bench import HERE, MOVE, check_words, move, packet_sizes, random_move, run
@@ -31,8 +32,8 @@ def test_head_of_a_local_move_three_cycles_after_it_was_taken(kind: TileKind) ->
     """Taken in t: address in t + 1, word in t + 2, head offered in t + 3."""
     out = run(kind, [plain(kind)], starts=[20])
     assert out.own == [20]
-    assert out.packets[0].shown == 23
-    assert out.packets[0].last == 24
+    assert out.packets[0].shown == 20 + HEAD_CYCLES
+    assert out.packets[0].last == 21 + HEAD_CYCLES
     assert out.record[0][1] == {
         "tag": 7, "unit": Unit.MOVER, "opcode": Opcode.MOVE, "wait": 0, "stall": 1, "start": 20, "end": 25,
     }  # fmt: skip
@@ -42,7 +43,7 @@ def test_head_of_a_local_move_three_cycles_after_it_was_taken(kind: TileKind) ->
 def test_head_of_a_dram_move_as_soon_as_the_first_word_is_there(latency: int) -> None:
     """Taken in t: burst in t + 1; the head is offered in the cycle in which the first word is."""
     out = run(TileKind.DRAM, [plain(TileKind.DRAM)], starts=[20], latency=lambda: latency)
-    assert out.packets[0].shown == 21 + latency
+    assert out.packets[0].shown == 20 + SOURCE_CYCLES + latency
 
 
 @pytest.mark.parametrize("kind", [*LOCAL, TileKind.DRAM])
@@ -53,7 +54,7 @@ def test_words_plus_packets_plus_one(kind: TileKind, words: int, dst: int, dst_r
     out = run(kind, [code] * 4, cycles=4000, until_records=4)
     ends = [record["end"] for _, record in out.record]
     assert len(ends) == 4
-    period = words + len(packet_sizes(code)) + 1
+    period = words + len(packet_sizes(code)) + TURN_CYCLES
     assert {late - early for early, late in zip(ends[1:], ends[2:], strict=False)} == {period}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import OFFER_CYCLES, QUEUE_CYCLES, TAKER_CYCLES
 from meshloom.hw.isa import INSTRUCTIONS, REQUEST_HEAD, WAY, Cause, Opcode, Waits
 from meshloom.hw.noc.interface import RequestTaker
 from meshloom.hw.signatures import Request, Standing
@@ -63,15 +64,15 @@ class Taken:
         self.faults, self.timed = faults.seen, [cycle for cycle, _ in timed.seen]
 
 
-#: A single request is first in the queue from this cycle on.
-FIRST = 6
+#: A single request is first in the queue from this cycle on: its last flit is taken in cycle 4.
+FIRST = 4 + TAKER_CYCLES + QUEUE_CYCLES
 
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("fire", [FIRST, FIRST + 1, 20, 33])
 def test_a_move_is_offered_in_the_cycle_after_its_fire_time(fire: int, gated: bool) -> None:
     taken = Taken([request(move(7, fire))], chip(), gated=gated)
-    assert (taken.shown, taken.cycles) == ([fire + 1], [fire + 1])
+    assert (taken.shown, taken.cycles) == ([fire + OFFER_CYCLES], [fire + OFFER_CYCLES])
     assert taken.payloads == [move(7, fire)]
     assert taken.timed == list(range(FIRST, fire + 1))
     assert taken.faults == []

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from amaranth.hdl import ResetInserter, Signal
 
-from meshloom.hw.control.semaphores import LIMIT, Semaphores
+from meshloom.hw.config import load
+from meshloom.hw.contracts import POST_CYCLES, SEMAPHORE_MAX, clear_cycles
+from meshloom.hw.control.semaphores import Semaphores
 from meshloom.hw.isa import Cause
 from meshloom.hw.signatures import SemPost
 
@@ -89,7 +91,7 @@ def test_nothing_is_taken_until_the_counters_are_clear(count: int, clearing: int
             granted.append(cycle)
 
     simulate(unit, clearing + 6, [source], [], [], ask, note)
-    assert rises[0] == clearing
+    assert rises[0] == clearing == clear_cycles(load("tiny").model_copy(update={"semaphores": count}))
     assert source.taken == [clearing]  # the first cycle that takes anything takes the post ...
     assert granted == [clearing + 1, clearing + 2]  # ... and the waits come after it
 
@@ -123,7 +125,7 @@ def test_a_post_can_be_taken_from_the_next_cycle_on() -> None:
     taker = Taker([(3, 5), (3, 1)], start=10)
     run(unit, 40, {0: source}, {0: taker})
     assert source.taken == [20, 24]
-    assert taker.granted == [21, 25]
+    assert taker.granted == [20 + POST_CYCLES, 24 + POST_CYCLES]
 
 
 def test_posts_before_takes_and_lower_ports_first() -> None:
@@ -204,7 +206,7 @@ def test_random_traffic_against_the_contract(count: int, posts: int, takers: int
                 number, n = fields_of(source.items[len(source.taken) - 1][1])
                 if number >= count:
                     told.append((cycle, {"cause": Cause.SEMAPHORE_RANGE, "tag": 0, "value": number}))
-                elif values[number] + n > LIMIT:
+                elif values[number] + n > SEMAPHORE_MAX:
                     told.append((cycle, {"cause": Cause.SEMAPHORE_OVERFLOW, "tag": 0, "value": number}))
                 else:
                     values[number] += n

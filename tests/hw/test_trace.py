@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.control.trace import STROBED, TOTALS, Counter, Trace, stats_words
+from meshloom.hw.contracts import STATS_BYTES, stats_words
+from meshloom.hw.control.trace import STROBED, TOTALS, Counter, Trace
 from meshloom.hw.isa import TRACE, Region
 
 from .unit_bench import Source, back_to_back, simulate, sometimes
@@ -152,6 +153,7 @@ def test_counters_lie_one_behind_the_other(lanes: int, gated: bool) -> None:
 
 def test_every_counter_is_either_strobed_or_a_total() -> None:
     assert sorted([Counter.RECORDS, *STROBED, *TOTALS]) == list(Counter)
+    assert 4 * len(Counter) == STATS_BYTES
     assert [stats_words(chip(lanes)) for lanes in LANES] == [22, 11, 6, 3, 2]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import VEC_ISSUE_CYCLES
 from meshloom.hw.core import golden, vector_golden
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.isa import Region, VectorOp
@@ -151,7 +152,7 @@ def test_closed_forms(
 def test_a_vec_starts_two_cycles_after_its_acceptance() -> None:
     vecs = [complete(ONE | {"op": op, "tag": op}) for op in VectorOp]
     outcome = check(CHIPS["4"], random_memories(CHIPS["4"], 3), vecs, [60] * len(vecs))
-    assert [retired["start"] for retired in outcome.retired] == [cycle + 2 for cycle in outcome.accepted]
+    assert [retired["start"] for retired in outcome.retired] == [cycle + VEC_ISSUE_CYCLES for cycle in outcome.accepted]
 
 
 def test_shortest_vecs_back_to_back() -> None:

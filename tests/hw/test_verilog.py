@@ -16,7 +16,7 @@ from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAcc
 from meshloom.hw import verilog as emission
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.core.array import SystolicArray
-from meshloom.hw.host_link.host import Register
+from meshloom.hw.registers import Register
 
 CHIP = load("tiny")
 MODULE = re.compile(r"^module (\S+?)\((.*?)\);\n(.*?)^endmodule$", re.MULTILINE | re.DOTALL)

@@ -9,12 +9,12 @@ from collections import deque
 from random import Random
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import SEMAPHORE_MAX
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, split_address
 from meshloom.sched.checker.accesses import gemm_accesses, vec_accesses
 from meshloom.sched.program.program import Instruction, Program
 
 Word = tuple[int, int, int]  # tile, region, offset
-SEMAPHORE_MAX = 255
 
 
 class Hang(Exception):

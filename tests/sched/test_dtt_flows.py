@@ -11,10 +11,12 @@ from math import ceil
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.contracts import REQUEST_CYCLES
+from meshloom.hw.isa import REQUEST_FLITS
 from meshloom.hw.routes import dimension_ordered
 from meshloom.hw.timing import GemmShape, gemm_occupancy
 from meshloom.sched.mapping.problem import pose
-from meshloom.sched.papers.dtt.demand_model import REQUEST_CYCLES, REQUEST_FLITS, pull
+from meshloom.sched.papers.dtt.demand_model import pull
 from meshloom.sched.papers.dtt.layers import cut, flits_of, layer_program
 from meshloom.sched.papers.dtt.placing import cached, first
 from meshloom.sched.papers.dtt.reference_search import compare

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from meshloom.hw.config import ChipConfig, DramConfig, load, tile_position
+from meshloom.hw.contracts import LOCAL_FIFO
 from meshloom.hw.isa import Addend, Region
-from meshloom.hw.memory.mover import LOCAL_FIFO
 from meshloom.hw.timing import GemmShape, gemm_cycles
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.drain import DrainPath, Port, drained

@@ -86,6 +86,20 @@ def test_only_code_of_these_sources_is_used(model: Path, monkeypatch: pytest.Mon
     assert native.folder(model) is None
 
 
+def test_code_of_other_contracts_is_not_used(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mypyc compiles the numbers of `hw.contracts` in."""
+    monkeypatch.delenv(native.PURE, raising=False)
+    copy = tmp_path / "contracts.py"
+    shutil.copyfile(ROOT / "hw" / "contracts.py", copy)
+    made = pretend(model)
+    monkeypatch.setattr(native, "_CONTRACTS", copy)
+    assert native.folder(model) == made
+    text = copy.read_text()
+    copy.write_text(text.replace("LOCAL_FIFO: Final = 4", "LOCAL_FIFO: Final = 5"))
+    assert copy.read_text() != text
+    assert native.folder(model) is None
+
+
 def test_of_two_compilers_the_later_one_counts(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(native.PURE, raising=False)
     old, new = pretend(model, "2.9"), pretend(model, "2.10")

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.contracts import VEC_ISSUE_CYCLES
 from meshloom.hw.isa import Opcode, Region, Unit, VectorOp, address
-from meshloom.hw.timing import VEC_ISSUE_CYCLES, VecShape, vec_cycles, vec_occupancy, vec_start
+from meshloom.hw.timing import VecShape, vec_cycles, vec_occupancy, vec_start
 from meshloom.sched.checker.accesses import vec_accesses
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.functional import Memories, execute

@@ -15,13 +15,14 @@ from amaranth.hdl import Cat
 from amaranth.sim import Simulator
 
 from meshloom.hw.config import tile_address
+from meshloom.hw.contracts import INBOX_FLITS
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.mesh import VcMesh
 from meshloom.hw.routes import RouteField, dimension_ordered, encode
 from meshloom.sched.checker.channel_dependences import Roads
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.flow import Place
-from meshloom.sched.model.noc_flit import INBOX, VcPlane
+from meshloom.sched.model.noc_flit import VcPlane
 from meshloom.sched.model.noc_flow import Packet
 from meshloom.sched.program.routes import Way
 from meshloom.tb.verify.random_programs import random_path
@@ -133,7 +134,7 @@ def measured(traffic: Traffic, limit: int) -> Cycles:
                     ctx.set(mesh.inject(tile).payload, _flit(traffic, number, flit, several))
                 waits[tile] = max(0, waits[tile] - 1)
                 ctx.set(mesh.inject(tile).valid, tile in offered)
-                rooms[tile] = sum((len(box) < INBOX) << channel for channel, box in enumerate(boxes[tile]))
+                rooms[tile] = sum((len(box) < INBOX_FLITS) << channel for channel, box in enumerate(boxes[tile]))
                 ctx.set(mesh.eject(tile).ready, rooms[tile])
             _, _, sampled = await ctx.tick().sample(everything)
             values = list(_cut(int(sampled), watched))

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.control.trace import Counter, stats_words
+from meshloom.hw.contracts import stats_words
+from meshloom.hw.control.trace import Counter
 from meshloom.hw.isa import TRACE, Cause, Opcode, Region, Unit
 from meshloom.hw.timing import GemmShape, gemm_occupancy
 from meshloom.sched.program.program import Program

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import GEMM_ISSUE_CYCLES
 from meshloom.hw.isa import INSTRUCTIONS, Cause, Opcode, Region, Unit, address
 from meshloom.hw.routes import DIRECTIONS
-from meshloom.hw.timing import GEMM_ISSUE_CYCLES
 from meshloom.sched.program.program import Instruction
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.simulated import Fault, Job, Run, SimulatedDevice

@@ -19,10 +19,11 @@ ARROWS = {
     "sched": (
         "meshloom.sched",
         "meshloom.hw.config",
+        "meshloom.hw.contracts",
         "meshloom.hw.isa",
         "meshloom.hw.timing",
         "meshloom.hw.routes",
-    ),  # timing: closed forms, routes: ways through a mesh; no gateware
+    ),  # contracts: latencies, depths, limits, timing: closed forms, routes: ways through a mesh; no gateware
     "tb": ("meshloom",),
 }
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.contracts import HEAD_CYCLES
 from meshloom.hw.control.trace import LINK_BLOCKED, LINK_BUSY
 from meshloom.hw.isa import Cause, Opcode, Region, Unit
 from meshloom.hw.link_counters import OUTPUTS
@@ -31,8 +32,6 @@ from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
 from .hand_made import move, notify, sync
 from .ways import MAIN, TOUR, TOUR_YX, WAYS, WAYS_YX, flits_on_links, movers, route, tour, ways
 
-#: Cycles of a MOVE from its acceptance to the first offer of its head, from a scratchpad.
-TO_HEAD = 3
 TOURS = {"ways": tour(WAYS, TOUR, 1), "ways_yx": tour(WAYS_YX, TOUR_YX, 2), "few words": tour(WAYS, TOUR, 3, words=1)}
 CHIPS = {"ways": WAYS, "ways_yx": WAYS_YX, "few words": WAYS}
 
@@ -187,7 +186,7 @@ def closed_form(record: Record, hops: int, shape: tuple[int, int, int]) -> list[
     when the words are there or the packet before has gone; `noc_arrival` until its tail is offered, one cycle in the
     inbox, and `end` is the one after."""
     words, run, at = shape
-    found, born = [], record.start + TO_HEAD
+    found, born = [], record.start + HEAD_CYCLES
     for _, size in packets({"dst": 256 + at, "dst_run": run, "dst_stride": run + 5, "words": words}):
         found.append((born, born + noc_arrival(hops, 1 + size) + 1 + 1))
         born += 1 + size
@@ -230,7 +229,7 @@ def test_packets_arrive_in_closed_form(name: str, hops: int, idle_runs: dict[str
         assert [(record.start, record.end) for record in arrived[number + 1]] == right, (hops, shape)
         assert sum(record.wait for record in arrived[number + 1]) == shape[0]
         # and the MOVE itself ends with its last word: no flit has waited
-        assert taken[number + 1].end == taken[number + 1].start + TO_HEAD + shape[0] + len(right)
+        assert taken[number + 1].end == taken[number + 1].start + HEAD_CYCLES + shape[0] + len(right)
 
 
 @pytest.mark.parametrize("hops", PATHS)

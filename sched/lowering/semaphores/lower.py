@@ -8,6 +8,7 @@ goes ahead while the MOVE may have to wait. `waits` finds out who waits for what
 from __future__ import annotations
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
 from meshloom.hw.isa import Opcode, Unit
 
 from ...ir.hazards import Event, dependences, unit_of
@@ -17,7 +18,7 @@ from ...program.program import Instruction, Program, ProgramError, next_tag, pla
 from ...program.routes import route_fields
 from .waits import Channel, Item, Key, Numbers, Pass, Post
 
-#: Posts that a channel may hold before its consumer must have taken one; a semaphore has 8 bits.
+#: Posts that a channel may hold before its consumer must have taken one; at most `SEMAPHORE_MAX`.
 POST_LIMIT = 192
 #: Attempts to do with the semaphores that there are.
 _PASSES = 12
@@ -26,7 +27,8 @@ _OFFSET = (1 << OFFSET_BITS) - 1
 
 
 def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Program:
-    """The program of a schedule that is triggered. `limit`: most posts that a semaphore may hold, 2..255.
+    """The program of a schedule that is triggered. `limit`: most posts that a semaphore may hold, 2 to
+    `contracts.SEMAPHORE_MAX`.
 
     Raises ScheduleError when the schedule does not fit the chip, or is timed (`sched.lowering.programs` knows that
     road, too), ProgramError when its code does not fit behind the tensors or a tile needs more semaphores than the chip
@@ -38,8 +40,8 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Prog
             f"schedule of {schedule.workload} is {schedule.execution}, not triggered: nothing is lowered; "
             "`sched.lowering.programs.program_of` makes its program"
         )
-    if not 2 <= limit <= 255:
-        raise ProgramError(f"limit = {limit} posts for a semaphore of 8 bits; give 2..255")
+    if not 2 <= limit <= SEMAPHORE_MAX:
+        raise ProgramError(f"limit = {limit} posts for a semaphore of {SEMAPHORE_BITS} bits; give 2..{SEMAPHORE_MAX}")
     operations = schedule.operations
     numbers = Numbers(operations, chip)
     needs = dependences(operations, chip)

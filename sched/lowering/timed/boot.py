@@ -7,14 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.contracts import REQUEST_INTERVAL
 from meshloom.hw.isa import Opcode, Unit
 
 from ...model.timeline import Machine
 from ...program.program import Instruction, Program, Stream, next_tag
 from . import dram_train
-
-#: Cycles between two requests of a tile.
-_REQUEST_CYCLES = 6
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Boot:
         state = dram_train.new_state()
         last = 0
         for number, words in enumerate(self.fetched):
-            taken = dram_train.earliest(state, number * _REQUEST_CYCLES)
+            taken = dram_train.earliest(state, number * REQUEST_INTERVAL)
             pieces = np.full(-(-words // PACKET_WORDS), PACKET_WORDS)  # its address is a multiple of 64
             pieces[-1] = words - pieces[:-1].sum()
             _, last = dram_train.send(state, taken, chip.dram.latency, pieces, pieces)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.contracts import OFFER_CYCLES
 from meshloom.hw.isa import OFFSET_BITS
 
 from ...ir.schedule import Move, Schedule, intervals
@@ -18,7 +19,7 @@ from . import dram_train
 from .boot import boot_of
 from .orders import Late, Orders, code_packet, code_room, code_times, emit, keep_code_times
 from .timetable import Timetable, Timetabler
-from .windows import TO_UNIT, bursts, launch, train
+from .windows import bursts, launch, train
 
 _OFFSET = (1 << OFFSET_BITS) - 1
 #: Attempts to find room for the controller's code, and time for its packets.
@@ -174,7 +175,7 @@ def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
             its = np.array(bursts(one.op.body)), np.array(words)
             taken = dram_train.earliest(state, one.start)
             leaves, last = dram_train.send(state, taken, chip.dram.latency, *its)
-            fire = max(taken - TO_UNIT, leaves - launch(chip, tile))
+            fire = max(taken - OFFER_CYCLES, leaves - launch(chip, tile))
             if (taken, leaves, last) != (one.start, one.departure, one.end - 1):
                 if one.operation >= 0:
                     found.append(_Held(one.operation, one.op.label, tile, one.fire, fire, last - leaves + 1))

@@ -1,9 +1,9 @@
 """Words out of DRAM, to the cycle: which cycles a MOVE's flits leave a DRAM tile in, when nothing stops them.
 
 A channel of a word a cycle, as `hw/memory/mover.py`, `hw/memory/dram_port.py` and `tb/build/verilog/dram_model.v` have
-it: bursts are asked for one a cycle, at most 16 under way; the first word of one comes `latency` cycles after its
-address; two words wait for the packetiser, which sends a head only when its first word is there. Compiled, like the
-search.
+it: bursts are asked for one a cycle, at most `DRAM_BURSTS` under way; the first word of one comes `latency` cycles
+after its address; two words (`PORT_WORDS`) wait for the packetiser, which sends a head only when its first word is
+there. Compiled, like the search.
 """
 
 from __future__ import annotations
@@ -12,19 +12,26 @@ from typing import Any
 
 import numpy as np
 
+from meshloom.hw.contracts import (
+    ADDRESS_CYCLES,
+    BEAT_CYCLES,
+    DRAM_BURSTS,
+    DRAM_DESCRIPTORS,
+    PORT_WORDS,
+    SOURCE_CYCLES,
+)
+
 from ...routing.compiled import jit
 
-#: Bursts under way at once, MOVEs between source generator and packetiser, words that wait for the packetiser.
-OUTSTANDING, DESCRIPTORS, WAITING = 16, 8, 2
-#: Cycles from a burst asked for to its address on the bus.
-TO_ADDRESS = 1
 #: Layout of a state: free cycle of the source generator, of the packetiser, the last beat, the last two words sent, the
 #: number of bursts and MOVEs so far, then in rings when bursts were done, and when the packetiser took MOVEs.
 GENERATOR, PACKETISER, BEAT, SENT, SENT_BEFORE, BURSTS, MOVES, DONE = range(8)
-TAKEN = DONE + OUTSTANDING
-SIZE = TAKEN + DESCRIPTORS
+TAKEN = DONE + DRAM_BURSTS
+SIZE = TAKEN + DRAM_DESCRIPTORS
 
 Array = Any
+
+assert PORT_WORDS == 2, "a state remembers the last two words sent, for two wait in the port"
 
 
 def new_state() -> Array:
@@ -45,9 +52,9 @@ def shift(state: Array, cycles: int) -> None:
 def earliest(state: Array, taken: int) -> int:
     """The first cycle from `taken` on in which the source generator can take a MOVE."""
     first = max(taken, state[GENERATOR])
-    if state[MOVES] >= DESCRIPTORS:
+    if state[MOVES] >= DRAM_DESCRIPTORS:
         # a descriptor's place is free from the cycle after the one in which the packetiser took it
-        first = max(first, state[TAKEN + state[MOVES] % DESCRIPTORS] + 1)
+        first = max(first, state[TAKEN + state[MOVES] % DRAM_DESCRIPTORS] + 1)
     return first
 
 
@@ -57,7 +64,7 @@ def send(state: Array, taken: int, latency: int, bursts: Array, packets: Array) 
 
     `bursts`, `packets` [n]: their words. Changes `state`.
     """
-    asked = taken  # the first burst is offered in the cycle after
+    asked = taken + SOURCE_CYCLES - 1  # bursts are offered from the cycle after on
     burst, burst_left, from_burst = 0, 0, 0
     packet_left, packet = 0, 0
     # the packetiser takes the descriptor when it is idle
@@ -70,30 +77,30 @@ def send(state: Array, taken: int, latency: int, bursts: Array, packets: Array) 
     for _ in range(words):
         if burst_left == 0:
             earliest_ask = asked + 1
-            if state[BURSTS] >= OUTSTANDING:
-                earliest_ask = max(earliest_ask, state[DONE + state[BURSTS] % OUTSTANDING])
+            if state[BURSTS] >= DRAM_BURSTS:
+                earliest_ask = max(earliest_ask, state[DONE + state[BURSTS] % DRAM_BURSTS])
             asked = earliest_ask
             burst_left = bursts[burst]
-            from_burst = asked + TO_ADDRESS + latency
+            from_burst = asked + ADDRESS_CYCLES + latency
             burst += 1
         beat = max(from_burst, state[BEAT] + 1, state[SENT_BEFORE] + 1)
         if packet_left == 0:
-            at = max(at + 1, beat + 1)  # the head
+            at = max(at + 1, beat + BEAT_CYCLES)  # the head
             if departure < 0:
                 departure = at
             packet_left = packets[packet]
             packet += 1
-        at = max(at + 1, beat + 1)
+        at = max(at + 1, beat + BEAT_CYCLES)
         packet_left -= 1
         burst_left -= 1
         state[BEAT] = beat
         state[SENT_BEFORE] = state[SENT]
         state[SENT] = at
         if burst_left == 0:
-            state[DONE + state[BURSTS] % OUTSTANDING] = beat + 1
+            state[DONE + state[BURSTS] % DRAM_BURSTS] = beat + 1
             state[BURSTS] += 1
     state[GENERATOR] = asked + 1
     state[PACKETISER] = at + 1
-    state[TAKEN + state[MOVES] % DESCRIPTORS] = picked
+    state[TAKEN + state[MOVES] % DRAM_DESCRIPTORS] = picked
     state[MOVES] += 1
     return departure, at

@@ -13,6 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from meshloom.hw.config import MOST_POINTS, PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.contracts import (
+    ISSUE_CYCLES,
+    ORDER_CYCLES,
+    PACE_CYCLES,
+    PUSH_CYCLES,
+    REQUEST_CYCLES,
+    REQUEST_INTERVAL,
+    ROUTE_BUILD_CYCLES,
+)
 from meshloom.hw.isa import Opcode, Region, Unit, address
 from meshloom.hw.routes import dimension_ordered
 
@@ -21,14 +30,15 @@ from ...ir.schedule import Move, Span
 from ...program.program import Instruction, Program, Stream, next_tag
 from ...routing.hardware import DttError, TimingFault
 from .timetable import Timed, Timetable, Timetabler
-from .windows import MOVER_LEAD, ORDER_CYCLES, PACKET_CYCLES, UNIT_LEAD, arrival, code_there, hops, launch, train
+from .windows import SPARE, arrival, code_there, hops, launch, train
 
-#: Cycles from a half ring that has landed to the first of its control packets sent.
-CODE_TO_PACKET = 8
-#: Cycles that the controller needs for a route, besides hops and way-points.
-ROUTE_CYCLES = 3
-#: Cycles from a fire time until a packet that has waited for it is sent.
-PACED_CYCLES = 3
+#: Cycles from a half ring that has landed to the first of its control packets sent, at most: an ORDER and what it is
+#: for are issued.
+CODE_TO_PACKET = 2 * ISSUE_CYCLES + SPARE
+#: Cycles that the controller needs for an ORDER and its route, besides hops and way-points.
+ROUTE_CYCLES = ORDER_CYCLES + ROUTE_BUILD_CYCLES
+#: Cycles from a fire time until a packet that has waited for it is sent, at most.
+PACED_CYCLES = PACE_CYCLES + SPARE
 
 
 @dataclass(frozen=True)
@@ -213,7 +223,7 @@ def _bring(planner: Timetabler, op: Move, sent: int, fired: int, last: int | Non
     chip, source = planner.chip, planner.code_tile
     assert chip.dtt is not None
     fires = launch(chip, source)
-    ready = max(sent + MOVER_LEAD + hops(chip.dtt, source), fired + 1) + fires
+    ready = max(sent + REQUEST_CYCLES + hops(chip.dtt, source), fired + 1) + fires
     # the longest way-points that its order could have
     ready += chip.noc.route_hops + MOST_POINTS + ROUTE_CYCLES
     at = bisect_left(planner.code, ready, key=lambda kept: kept.departure)
@@ -253,7 +263,7 @@ class _Sender:
     """When the controller sends its packets, at the latest (`hw/dtt/controller.py`)."""
 
     def __init__(self, chip: ChipConfig, begins: int) -> None:
-        self.chip, self.begins, self.now = chip, begins, begins - PACKET_CYCLES
+        self.chip, self.begins, self.now = chip, begins, begins - REQUEST_INTERVAL
         self.code: dict[int, int] = {}  # chunk to the cycle in which it is there
         self._fired: dict[tuple[int, Unit], deque[int]] = {}
         self._floors: dict[int, int] = {}
@@ -261,7 +271,7 @@ class _Sender:
 
     def next(self, position: int, tile: int, unit: Unit) -> int:
         """The cycle in which a packet to a unit would be sent now, its instruction at `position` of the stream."""
-        chip, cycle = self.chip, self.now + PACKET_CYCLES
+        chip, cycle = self.chip, self.now + REQUEST_INTERVAL
         if (arrived := self.code.get(position // code_packet(chip))) is not None:
             cycle = max(cycle, arrived + CODE_TO_PACKET)
         else:
@@ -285,7 +295,7 @@ class _Sender:
             self.now += ORDER_CYCLES
         self._fired[tile, unit].append(one.fire)
         assert chip.dtt is not None
-        ready = self.now + (MOVER_LEAD if unit is Unit.MOVER else UNIT_LEAD) + hops(chip.dtt, tile)
+        ready = self.now + (REQUEST_CYCLES if unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, tile)
         if ready > one.fire:
             if one.operation >= 0:  # code goes when it can: whoever it is for goes later
                 self._floors[one.operation] = ready

@@ -18,6 +18,20 @@ from itertools import pairwise
 import numpy as np
 
 from meshloom.hw.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.contracts import (
+    ADDRESS_CYCLES,
+    ISSUE_CYCLES,
+    OFFER_CYCLES,
+    ORDER_CYCLES,
+    PACE_CYCLES,
+    PUSH_CYCLES,
+    REQUEST_CYCLES,
+    REQUEST_INTERVAL,
+    ROUTE_BUILD_CYCLES,
+    SOURCE_CYCLES,
+    TURN_CYCLES,
+    WORD_CYCLES,
+)
 from meshloom.hw.isa import OFFSET_BITS, Opcode, Region, Unit
 
 from ...ir.dependences import Depends
@@ -26,12 +40,6 @@ from ...program.program import Instruction, Program
 from . import dram_train
 from .boot import boot_of
 from .windows import (
-    FIRE_STEP,
-    MOVER_LEAD,
-    ORDER_CYCLES,
-    PACKET_CYCLES,
-    TURN,
-    UNIT_LEAD,
     WRITE_DONE,
     Work,
     arrival,
@@ -122,12 +130,13 @@ def _seen(program: Program, chip: ChipConfig) -> Iterator[_Seen]:
             path = tuple(_path([source, *points, target], chip))
             departure = fire + launch(chip, source)
             length, _ = train(fields)
-            read = fire + 3 if chip.tiles[source] is TileKind.DRAM else departure - 2
+            burst = fire + OFFER_CYCLES + SOURCE_CYCLES + ADDRESS_CYCLES
+            read = burst if chip.tiles[source] is TileKind.DRAM else departure - WORD_CYCLES
             first, there = landing(chip, departure, len(path) - 1, length)
             there += WRITE_DONE if chip.tiles[target] is TileKind.DRAM else 0
             yield _Seen(
-                position, tag, source, Unit.MOVER, fire, (read, departure + length), (first, there), fire + 1, path,
-                departure, length,
+                position, tag, source, Unit.MOVER, fire, (read, departure + length), (first, there),
+                fire + OFFER_CYCLES, path, departure, length,
             )  # fmt: skip
         else:
             assert order is not None
@@ -173,7 +182,7 @@ def _wires(seen: list[_Seen], chip: ChipConfig) -> Iterator[str]:
         for place, (before, after) in enumerate(pairwise(one.path), 1):
             used[f"link {before:#04x} -> {after:#04x}"].append((d + place, d + place + n, one.tag))
         ends = (
-            (one.path[0], d, d + n + TURN, "out of"),
+            (one.path[0], d, d + n + TURN_CYCLES, "out of"),
             (one.path[-1], d + len(one.path), d + len(one.path) + n, "into"),
         )
         for tile, first, end, way in ends:
@@ -210,7 +219,7 @@ def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list
                 continue
             fields = dict(code[one.position].fields)
             _, words = train(fields)
-            if (free := dram_train.earliest(state, one.fire + 1)) != one.fire + 1:
+            if (free := dram_train.earliest(state, one.start)) != one.start:
                 problems.append(
                     f"cycle {one.fire}: the mover of {tile:#04x} takes the MOVE with tag {one.tag} in {free} only"
                 )
@@ -232,7 +241,7 @@ def _units(seen: list[_Seen]) -> Iterator[str]:
             by_unit[one.tile, one.unit].append(one)
     for (tile, unit), its in by_unit.items():
         for before, one in pairwise(its):
-            if one.start < before.reads[1] or one.fire < before.fire + FIRE_STEP:
+            if one.start < before.reads[1] or one.fire < before.fire + ISSUE_CYCLES:
                 yield (
                     f"cycle {one.fire}: the {unit.name.lower()} unit of {tile:#04x} is to begin instruction "
                     f"{one.position} (tag {one.tag}) in {one.start}, the one before keeps it until {before.reads[1]}"
@@ -327,20 +336,20 @@ def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int)
     missing = [position for position in range(ring, len(code)) if position not in there]
     if missing:
         yield f"nobody brings instruction {missing[0]} of the controller"
-    now = begins - PACKET_CYCLES
+    now = begins - REQUEST_INTERVAL
     fired: dict[tuple[int, Unit], list[int]] = defaultdict(list)
     for one in seen:
         first_ring = begins + code_there(chip, one.position) if one.position < ring else 0
-        now = max(now + PACKET_CYCLES, there.get(one.position, first_ring))
+        now = max(now + REQUEST_INTERVAL, there.get(one.position, first_ring))
         if code[one.position - 1].opcode is Opcode.ORDER and one.path:
-            now += len(one.path) + code[one.position - 1].fields["count"] + 2
+            now += len(one.path) - 1 + code[one.position - 1].fields["count"] + ORDER_CYCLES + ROUTE_BUILD_CYCLES
         elif code[one.position - 1].opcode is Opcode.ORDER:
             now += ORDER_CYCLES
         waiting = fired[one.tile, one.unit]
         if len(waiting) >= chip.mover_queue:
-            now = max(now, waiting[-chip.mover_queue] + 2)
+            now = max(now, waiting[-chip.mover_queue] + PACE_CYCLES + 1)
         waiting.append(one.fire)
-        lead = (MOVER_LEAD if one.unit is Unit.MOVER else UNIT_LEAD) + hops(chip.dtt, one.tile)
+        lead = (REQUEST_CYCLES if one.unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, one.tile)
         if now + lead > one.fire:
             yield (
                 f"cycle {one.fire}: the control packet of instruction {one.position} (tag {one.tag}) is at tile "

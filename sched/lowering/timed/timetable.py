@@ -17,6 +17,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.contracts import (
+    HEAD_CYCLES,
+    ISSUE_CYCLES,
+    OFFER_CYCLES,
+    ORDER_CYCLES,
+    PUSH_CYCLES,
+    REQUEST_CYCLES,
+    REQUEST_INTERVAL,
+    TURN_CYCLES,
+    WORD_CYCLES,
+)
 from meshloom.hw.isa import OFFSET_BITS, Region, Unit
 from meshloom.hw.routes import dimension_ordered
 
@@ -29,12 +40,7 @@ from ...routing.plan import Settings
 from ...routing.planner import mesh_space, new_question
 from . import dram_train
 from .windows import (
-    FIRE_STEP,
-    MOVER_LEAD,
-    ORDER_CYCLES,
-    PACKET_CYCLES,
-    TURN,
-    UNIT_LEAD,
+    FIRST_WRITE,
     WRITE_DONE,
     Work,
     arrival,
@@ -50,7 +56,7 @@ from .windows import (
 #: Cycles of the first reservation tables; they double when they are full.
 _FIRST_CYCLES = 1 << 14
 #: Cycles that the controller is given for a control packet: those with an ORDER take so long.
-_SLOT_CYCLES = PACKET_CYCLES + ORDER_CYCLES
+_SLOT_CYCLES = REQUEST_INTERVAL + ORDER_CYCLES
 #: Searches for one MOVE before that is an error: each begins later than the one before.
 _PATIENCE = 2000
 
@@ -184,7 +190,7 @@ class Timetabler:
         self.chip, self.ops, self.dtt = chip, schedule.operations, chip.dtt
         self.begins, self.code_tile, self.floors = begins, code_tile, floors or {}
         self.lengths = lengths or {}
-        self.mesh = replace(mesh_of(chip), gap=TURN)
+        self.mesh = replace(mesh_of(chip), gap=TURN_CYCLES)
         self.settings = settings or Settings(detour=min(4, spare // 2 * 2))
         self.space = mesh_space(self.mesh, self.settings, _FIRST_CYCLES)
         self.question = new_question(self.mesh, self.settings, 1)
@@ -225,7 +231,9 @@ class Timetabler:
                 return before.arrival
             same = unit_of(op) is unit_of(before.op)  # a unit keeps its own order, through its pipeline
             return 0 if same else before.end
-        lead = 2 + (self.chip.dram.latency if self._from_dram(op) else 0)  # from the first read to the departure
+        lead = WORD_CYCLES + (
+            self.chip.dram.latency if self._from_dram(op) else 0
+        )  # from the first read to the departure
         if isinstance(before.op, Move):
             written = before.arrival + (WRITE_DONE if self._to_dram(before.op) else 0)
             return written + lead
@@ -239,7 +247,7 @@ class Timetabler:
                 return max(before.end, before.arrival + (WRITE_DONE if self._to_dram(before.op) else 0))
             # nobody computes into operand memories: there only readers can be in the way
             operand = Region(op.dst.address >> OFFSET_BITS) in (Region.MAIN, Region.B)
-            return (before.read if operand else before.end) - 2
+            return (before.read if operand else before.end) - FIRST_WRITE
         if isinstance(before.op, Move):
             landed = before.arrival if before.op.dst.tile == op.core else 0
             return max(landed, before.read - work(op, self.chip).first_write)
@@ -253,9 +261,9 @@ class Timetabler:
         key = op.core, unit
         does = work(op, self.chip)
         start = max(self._ready(index), self.unit_free.get(key, 0))
-        fire = max(self.floors.get(index, 0), self.unit_fire.get(key, 0) + FIRE_STEP)
+        fire = max(self.floors.get(index, 0), self.unit_fire.get(key, 0) + ISSUE_CYCLES)
         start = max(start, fire + does.lead)
-        ahead = does.lead + UNIT_LEAD + hops(self.dtt, op.core)  # from the slot to the start
+        ahead = does.lead + PUSH_CYCLES + hops(self.dtt, op.core)  # from the slot to the start
         while True:
             later = max(self._compute_clash(op.core, does, start), self.slots.earliest(start - ahead) + ahead)
             if later <= start:
@@ -303,7 +311,7 @@ class Timetabler:
         after cycle `last`. Code (a negative index) needs no slot of the controller: it takes its time."""
         source, target = op.src.tile, op.dst.tile
         before = launch(self.chip, source)
-        ahead = before + MOVER_LEAD + hops(self.dtt, source)  # from the slot to the departure
+        ahead = before + REQUEST_CYCLES + hops(self.dtt, source)  # from the slot to the departure
         ready = max(ready, self.floors.get(index, 0) + before)
         length = max(self.length(op), self.lengths.get(index, 0))
         for _ in range(_PATIENCE):
@@ -322,7 +330,7 @@ class Timetabler:
             end = departure + length
             lands = arrival(self.chip, departure, len(path) - 1, length)
             fire = departure - before
-            return Timed(index, op, fire, fire + 1, end, end, 0, departure, length, path, lands)
+            return Timed(index, op, fire, fire + OFFER_CYCLES, end, end, 0, departure, length, path, lands)
         wire = self.mesh.resource_name(self.mesh.injection(source))
         raise TimingFault(
             f"operation {index} ({op.label or 'a move'}): no way from {source:#04x} to {target:#04x} is free for "
@@ -385,9 +393,9 @@ class Timetabler:
         if region in (Region.ACC, Region.OUT) and (busy := self._port(target, region).clash(first, end)) >= 0:
             return departure + busy - first
         if Region(op.src.address >> OFFSET_BITS) is Region.ACC:
-            busy = self._port(source, "addends").clash(departure - 3, departure + flits)
+            busy = self._port(source, "addends").clash(departure - HEAD_CYCLES, departure + flits)
             if busy >= 0:
-                return busy + 3
+                return busy + HEAD_CYCLES
         if self._to_dram(op):  # the channel writes a little longer than the words come
             from ...routing.tables import last_busy
 
@@ -411,7 +419,7 @@ class Timetabler:
         if region in (Region.ACC, Region.OUT):
             self._port(target, region).take(*landing(self.chip, departure, len(path) - 1, flits))
         if Region(op.src.address >> OFFSET_BITS) is Region.ACC:
-            self._port(op.src.tile, "moved").take(departure - 3, departure + flits)
+            self._port(op.src.tile, "moved").take(departure - HEAD_CYCLES, departure + flits)
 
     # -- the controller ---------------------------------------------------------------------------------------------
 

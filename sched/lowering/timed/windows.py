@@ -1,9 +1,9 @@
 """What an operation occupies on the chip, and when, if it fires in a given cycle and nothing stops it.
 
-All cycles follow from contracts of the gateware (`hw/memory/mover.py`, `hw/noc/interface.py`, `hw/control/frontend.py`,
-`hw/timing.py`). Let a MOVE of n flits fire in cycle f and depart in cycle d, in which its first head is offered to the
-network. Then d = f + 4 from a local memory, f + 4 + latency from DRAM, and over H hops, with i = 1 where flits wait in
-an inbox (`noc.data_vcs` > 1) and i = 0 elsewhere,
+All cycles follow from contracts of the gateware (`hw/contracts.py`, `hw/timing.py`). Let a MOVE of n flits fire in
+cycle f and depart in cycle d, in which its first head is offered to the network. Then d = f + 4 from a local memory,
+f + 4 + latency from DRAM, and over H hops, with i = 1 where flits wait in an inbox (`noc.data_vcs` > 1) and i = 0
+elsewhere,
 
     source is read          by cycle d + n - 1, a local memory from d - 2 on
     k-th link               cycles d + k .. d + k + n - 1
@@ -19,15 +19,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind, tile_position
+from meshloom.hw.contracts import (
+    GEMM_ISSUE_CYCLES,
+    HEAD_CYCLES,
+    OFFER_CYCLES,
+    PORT_WORDS,
+    TURN_CYCLES,
+    VEC_ISSUE_CYCLES,
+    WRITTEN_CYCLES,
+)
 from meshloom.hw.isa import Addend, Region, VectorOp
 from meshloom.hw.timing import (
-    GEMM_ISSUE_CYCLES,
-    VEC_ISSUE_CYCLES,
     GemmShape,
     VecShape,
     gemm_cycles,
     gemm_occupancy,
     inbox_cycles,
+    noc_arrival,
     noc_landing,
     vec_cycles,
     vec_occupancy,
@@ -38,25 +46,19 @@ from ...ir.schedule import Gemm, Move, Vec
 from ...model.drain import drained
 from ...program.packets import packets
 
-#: Cycles from a fire time to the mover, to a unit, and from there to a head flit of a local memory.
-TO_UNIT, TO_HEAD = 1, 3
-#: Cycles of the packetiser between two MOVEs, and between two fire times of one unit.
-TURN, FIRE_STEP = 1, 3
-#: Cycles after the last flit has been taken for a DRAM channel to have written a packet (its beats, its response).
-_WRITE_BEATS, WRITE_DONE = 4, 8
-#: Cycles from a control packet taken by the request plane's sender to the first cycle in which it can fire, less hops.
-MOVER_LEAD, UNIT_LEAD = 8, 9
-#: Cycles between two control packets.
-PACKET_CYCLES = 6
-#: More, if an ORDER goes before it: the front end needs 3 for each instruction, and the controller one.
-ORDER_CYCLES = 1
+#: Cycles to spare that a plan leaves where a contract holds for a channel or controller that is idle.
+SPARE = 2
+#: Cycles after the last flit has been taken for a DRAM channel to have written a packet: its beats, its response.
+_WRITE_BEATS, WRITE_DONE = PORT_WORDS + SPARE, WRITTEN_CYCLES + SPARE
+#: Cycles from a train's departure to the write of its first word, behind its head, at least.
+FIRST_WRITE = noc_arrival(0, 2)
 
 
 def code_there(chip: ChipConfig, position: int) -> int:
     """Cycles from the arrival of the controller's first instruction to that of the one at `position` of its first ring:
     a word a cycle, a head before each packet, and a turn of the mover between the two halves."""
     words = position * chip.instruction_words
-    return words + -(-words // PACKET_WORDS) + 3 * (position > 0)
+    return words + -(-words // PACKET_WORDS) + (TURN_CYCLES + SPARE) * (position > 0)
 
 
 def hops(source: int, target: int) -> int:
@@ -67,7 +69,7 @@ def hops(source: int, target: int) -> int:
 
 def launch(chip: ChipConfig, tile: int) -> int:
     """Cycles from a MOVE's fire time to its departure, out of the memory of `tile`."""
-    return TO_UNIT + TO_HEAD + (chip.dram.latency if chip.tiles[tile] is TileKind.DRAM else 0)
+    return OFFER_CYCLES + HEAD_CYCLES + (chip.dram.latency if chip.tiles[tile] is TileKind.DRAM else 0)
 
 
 def train(fields: Mapping[str, int]) -> tuple[int, list[int]]:
@@ -121,7 +123,7 @@ def work(op: Gemm | Vec, chip: ChipConfig) -> Work:
     if isinstance(op, Vec):
         vec = VecShape(VectorOp(op["op"]), op["pixels"], op["blocks"], op["kernel_h"], op["kernel_w"])
         return Work(
-            TO_UNIT + VEC_ISSUE_CYCLES,
+            OFFER_CYCLES + VEC_ISSUE_CYCLES,
             vec_occupancy(chip, vec),
             vec_cycles(chip, vec),
             vec_tail(),
@@ -132,7 +134,7 @@ def work(op: Gemm | Vec, chip: ChipConfig) -> Work:
     shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
     rows = drained(chip, op.fields, 0)
     return Work(
-        TO_UNIT + GEMM_ISSUE_CYCLES,
+        OFFER_CYCLES + GEMM_ISSUE_CYCLES,
         gemm_occupancy(chip, shape),
         gemm_cycles(chip, shape),
         rows[0][0],

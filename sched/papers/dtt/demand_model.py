@@ -19,15 +19,14 @@ from itertools import count
 
 import numpy as np
 
+from meshloom.hw.contracts import REQUEST_CYCLES
+from meshloom.hw.isa import REQUEST_FLITS
 from meshloom.hw.routes import dimension_ordered
 
 from ...routing.hardware import DttError
 from ...routing.plan import Settings
 from ...routing.planner import mesh_space
 from ...routing.program import Program
-
-#: Flits of a request, and cycles from its sending to the owner's queue besides its hops (docs/architecture.md, Timing).
-REQUEST_FLITS, REQUEST_CYCLES = 5, 8
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,161 @@
+"""Every latency, depth and limit of the gateware that software relies on, named once.
+
+Gateware takes its depths and limits from here. Its latencies follow from its registers; the tests in `tests/hw` measure
+them on the gateware and compare them with these. The timeline model, closed forms, lowering, checker and comparison
+import them, so that a change of the hardware is a change here, and is either followed or found everywhere.
+
+A latency is a number of cycles from one event to another, when nothing is in the way: an event in cycle t has the other
+in cycle t + latency. `Final` lets mypyc compile them into the timeline model. Formats, their widths and what follows
+from these are in `hw.isa`; counts that depend on the shape of an instruction or a packet are in `hw.timing`. Nothing
+here needs the gateware library.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .isa import REQUEST_FLITS
+
+if TYPE_CHECKING:
+    from .config import ChipConfig
+
+# -- front end (`control.frontend`) -----------------------------------------------------------------------------------
+
+#: From an instruction in the ring (a delivered word, or one that was pushed) to the first cycle that can load it.
+RING_CYCLES: Final = 1
+#: From an instruction taken by its unit, or a SYNC that is done, to the load of the next.
+LOAD_CYCLES: Final = 1
+#: From the load to the first cycle in which the wait can be granted or the fire time can come.
+DECODE_CYCLES: Final = 1
+#: From the grant, or the fire time, to the offer to the unit. MOVEs requested by other tiles (`noc.interface`), too:
+#: with a `fire_at` of f they are offered to their mover in f + 1.
+OFFER_CYCLES: Final = 1
+#: From an instruction taken by its unit to the offer of the next, and between the fire times of two of a stream.
+ISSUE_CYCLES: Final = LOAD_CYCLES + DECODE_CYCLES + OFFER_CYCLES
+#: From a FETCH handed to a front end to its first request for code.
+START_CYCLES: Final = 1
+
+# -- mover (`memory.mover`) -------------------------------------------------------------------------------------------
+
+#: Words of a local memory that have been read and not been sent, those that are being read included.
+LOCAL_FIFO: Final = 4
+#: MOVEs between source generator and packetiser: two hide the turn-around of a local memory, eight the latency of DRAM.
+LOCAL_DESCRIPTORS: Final = 2
+DRAM_DESCRIPTORS: Final = 8
+#: From a MOVE taken to its first word, or burst of DRAM, asked for.
+SOURCE_CYCLES: Final = 1
+#: From a word of a local memory asked for to the first cycle in which it can be sent.
+WORD_CYCLES: Final = 2
+#: From a MOVE taken by an idle mover to the offer of its first head, from a local memory.
+HEAD_CYCLES: Final = SOURCE_CYCLES + WORD_CYCLES
+#: Cycles that the packetiser needs between the last word of a MOVE and the first head of the next.
+TURN_CYCLES: Final = 1
+
+# -- request plane (`noc.interface`) ----------------------------------------------------------------------------------
+
+#: From a request taken by the sender to its head flit offered to the network.
+SENDER_CYCLES: Final = 1
+#: From the last flit of a request taken out of the network to the whole request in the taker: a FETCH, or an
+#: instruction for another unit's stream, is handed over then.
+TAKER_CYCLES: Final = 1
+#: From a MOVE whole in the taker to its place in the mover's queue (`ChipConfig.mover_queue`), where it is offered.
+QUEUE_CYCLES: Final = 1
+#: Between two requests of a tile.
+REQUEST_INTERVAL: Final = SENDER_CYCLES + REQUEST_FLITS
+#: From a requested MOVE taken by the sender to its offer to the mover asked for, without the hops (`timing.noc_arrival`
+#: of `REQUEST_FLITS` flits lies between). With a fire time: the first that it can have.
+REQUEST_CYCLES: Final = REQUEST_INTERVAL + TAKER_CYCLES + QUEUE_CYCLES
+#: From an instruction for a stream of another unit taken by the sender to the first fire time that it can have, without
+#: the hops.
+PUSH_CYCLES: Final = REQUEST_INTERVAL + TAKER_CYCLES + RING_CYCLES + DECODE_CYCLES
+
+# -- data packets where they arrive (`noc.data_receiver`) -------------------------------------------------------------
+
+#: Flits that wait for their turn, of each virtual channel if there are several, and how long each does at least.
+INBOX_FLITS: Final = 2
+INBOX_CYCLES: Final = 1
+#: From the last word of a packet taken to the notify offered to the semaphores or the post plane; what the packet has
+#: brought can be read from then on, too.
+LANDED_CYCLES: Final = 1
+#: Records of arrivals that wait for the trace memory, so that it holds up no packet.
+ARRIVAL_RECORDS: Final = 8
+
+# -- semaphores (`control.semaphores`) --------------------------------------------------------------------------------
+
+#: Bits of a semaphore, and its largest value; a post past it is a fault.
+SEMAPHORE_BITS: Final = 8
+SEMAPHORE_MAX: Final = (1 << SEMAPHORE_BITS) - 1
+#: From a post accepted to the first take that it can satisfy, and between two operations of a tile's semaphores.
+POST_CYCLES: Final = 1
+
+
+def clear_cycles(config: ChipConfig) -> int:
+    """Cycles after reset until the semaphores of a tile are clear: one for each, their number rounded up to a power of
+    two. No run can start before."""
+    return 1 << (config.semaphores - 1).bit_length()
+
+
+# -- DRAM port (`memory.dram_port`) -----------------------------------------------------------------------------------
+
+#: Bursts of each direction that may be under way at once.
+DRAM_BURSTS: Final = 16
+#: Words that the port holds between the bus and either side.
+PORT_WORDS: Final = 2
+#: From a run or the head of a packet accepted to its address on the bus.
+ADDRESS_CYCLES: Final = 1
+#: From a beat accepted from the bus to the word offered to the packetiser, and from a word accepted to its beat.
+BEAT_CYCLES: Final = 1
+#: From the response to a burst to the notice that it is written, and between two notices.
+NOTICE_CYCLES: Final = 1
+NOTICE_INTERVAL: Final = 2
+
+# -- DRAM channel, as simulated (`tb/build/verilog/dram_model.v`) -----------------------------------------------------
+
+#: From the last beat of a burst that is written to its response. (`DramConfig.latency`: from an address to a beat.)
+RESPONSE_CYCLES: Final = 4
+#: Words whose bandwidth a channel saves up while it rests.
+CREDIT_WORDS: Final = 2
+#: From the last word of a packet taken by the port to the notice that it is written.
+WRITTEN_CYCLES: Final = BEAT_CYCLES + RESPONSE_CYCLES + NOTICE_CYCLES
+
+# -- matrix and vector unit (`core`) ----------------------------------------------------------------------------------
+
+#: From a GEMM accepted by an idle matrix unit to its first operand address.
+GEMM_ISSUE_CYCLES: Final = 2
+#: From a VEC accepted by an idle vector unit to its first operand address.
+VEC_ISSUE_CYCLES: Final = 2
+#: Before its first operand address an instruction leaves the stage in which the next can be accepted.
+STAGE_CYCLES: Final = 1
+#: Pipeline between the last operand address of a GEMM and its end: memory read, word register, operand register, store
+#: of the sum, addend, scale, write = 7 cycles; less 2 because `timing.gemm_tail` counts rows and columns from one.
+GEMM_PIPELINE: Final = 5
+#: From the last operand address of a VEC to its end: memory read, operand register, product, accumulation, scale, and
+#: then the write.
+VEC_PIPELINE: Final = 5
+#: From the addend of a row read to the row's write to ACC; to OUT it is `ACC_TO_OUT` later.
+ADDEND_TO_ACC: Final = 1
+ACC_TO_OUT: Final = 2
+#: From the write of a GEMM's last row to OUT to the GEMM's end.
+OUT_TO_END: Final = 1
+
+# -- ahead-of-time controller (`dtt`) ---------------------------------------------------------------------------------
+
+#: From an instruction offered to the controller to its control packet offered to the request plane.
+CONTROLLER_CYCLES: Final = 1
+#: The same of a MOVE with way-points, besides a cycle for each hop and each way-point (`dtt.route_builder`).
+ROUTE_BUILD_CYCLES: Final = 2
+#: From the fire time for which a control packet has waited to its offer.
+PACE_CYCLES: Final = 1
+#: What an ORDER adds to the interval between control packets: it is issued like every instruction, and a packet is
+#: offered only when the one before it has gone.
+ORDER_CYCLES: Final = 2 * ISSUE_CYCLES + CONTROLLER_CYCLES - REQUEST_INTERVAL
+
+# -- trace (`control.trace`) ------------------------------------------------------------------------------------------
+
+#: Bytes of region STATS: 32 bits for each `control.trace.Counter`.
+STATS_BYTES: Final = 88
+
+
+def stats_words(config: ChipConfig) -> int:
+    """Words of region STATS."""
+    return -(-STATS_BYTES // config.lanes)
