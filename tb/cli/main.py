@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from ..results.exits import Exit, expected, help_text, verdict
+from .schemas import schemas
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -487,6 +488,9 @@ def bench(
 
     if not main(names or []):
         raise typer.Exit(Exit.WRONG)
+
+
+app.command(epilog=_examples("meshloom schemas --out schemas"))(schemas)
 
 
 if __name__ == "__main__":
