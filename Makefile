@@ -13,10 +13,10 @@ STAMP := .venv/.setup-stamp
 NATIVE := sched/model/_native/.make-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test lint verilog bench prove soak clean
+.PHONY: help setup sim test test-all test-changed lint verilog bench prove soak clean
 
 help: ## list every target
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 	@sed -n 's/^# Variables: /  /p' $(firstword $(MAKEFILE_LIST))
 
 setup: ## install everything into .venv (and missing system packages); quick when nothing has changed
@@ -35,9 +35,17 @@ $(NATIVE): $(STAMP) sched/model/native.py $(wildcard sched/model/*.py)
 sim: $(NATIVE) ## co-simulate the regression of real layers and print its table (CHIP, SIM, SCHEDULER, WAVES, JOBS)
 	$(BIN)/meshloom run --regression --chip $(CHIP) --scheduler $(SCHEDULER) --simulator $(SIM) --jobs $(JOBS) $(if $(filter-out 0,$(WAVES)),--waves)
 
-# Whole files to a worker: what the tests of a file share, runs on the RTL among it, is made once.
-test: lint $(NATIVE) ## lint, types and the whole test suite
-	$(BIN)/pytest -n 2 --dist loadfile
+# Whole files to a worker: what the tests of a file share, runs on the RTL among it, is made once. tests/tiers.py orders them.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test: lint $(NATIVE) ## lint, types and the first tier of tests: every module, within eight minutes of two cores
+	$(PYTEST) -m 'not slow'
+
+test-all: lint $(NATIVE) ## lint, types and all tests
+	$(PYTEST)
+
+test-changed: $(NATIVE) ## slow tests that a change can break (SINCE= a commit, SECONDS= to start tests in)
+	$(BIN)/python scripts/changed_tests.py $(if $(SINCE),--since $(SINCE)) $(if $(SECONDS),--seconds $(SECONDS))
 
 lint: $(STAMP) ## style (ruff) and types (pyright)
 	$(BIN)/ruff check .

@@ -122,8 +122,8 @@ CIFAR-10 itself is published without a licence text (<https://www.cs.toronto.edu
 be cited."""
 _IMAGENET = """\
 ImageNet (Russakovsky et al. 2015). {foolbox}, in it `foolbox/data/imagenet_NN_LABEL.jpg`.
-Altered: shorter side resized to 256 (bicubic), middle 224x224, stored as PNG. Of a few ways to resize and to pad, this
-is the one with which the float networks were right most often, so their figures are a little optimistic.
+Altered: shorter side resized to 256 (bicubic), middle 224x224, stored as lossless WebP. Of a few ways to resize and to
+pad, this is the one with which the float networks were right most often, so their figures are a little optimistic.
 ImageNet's authors do not own the pictures' copyright (<https://image-net.org/download>)."""
 _PERSONS = """\
 {scikit}, in it `skimage/data/`: astronaut.png (Eileen Collins; NASA, public domain), camera.png
@@ -131,7 +131,8 @@ _PERSONS = """\
 Michetti, CC0), rocket.jpg (SpaceX, public domain), coins.png (Brooklyn Museum, no known restrictions), brick.png
 (CC0Textures, CC0), moon.png (NASA, public domain).
 {matplotlib}: `sample_data/grace_hopper.jpg` (U.S. Navy).
-Altered: resized to 96x96 (Lanczos) whatever their shape. NAME_0: with a person, NAME_1: without; labelled by us.
+Altered: resized to 96x96 (Lanczos) whatever their shape, stored as lossless WebP. NAME_0: with a person, NAME_1:
+without; labelled by us.
 Chosen by content and licence from 38 pictures, after seeing what the network says of them: of those left out it saw a
 person in four without one. Ten of ten right is therefore no measure of the network."""
 _KEYWORDS = """\

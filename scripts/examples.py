@@ -57,7 +57,7 @@ def imagenet(folder: Path) -> Files:
         ratio = 256 / min(image.size)
         image = image.resize((round(image.width * ratio), round(image.height * ratio)), Image.Resampling.BICUBIC)
         left, top = (image.width - 224) // 2, (image.height - 224) // 2
-        found[f"{Path(name).stem}.png"] = _png(image.crop((left, top, left + 224, top + 224)))
+        found[f"{Path(name).stem}.webp"] = _webp(image.crop((left, top, left + 224, top + 224)))
     return found
 
 
@@ -68,7 +68,7 @@ def persons(folder: Path) -> Files:
     found = {}
     for package, member, label in _PERSONS:
         image = Image.open(io.BytesIO(PACKAGES[package].read(folder, member))).convert("RGB")
-        found[f"{Path(member).stem}_{label}.png"] = _png(image.resize((96, 96), Image.Resampling.LANCZOS))
+        found[f"{Path(member).stem}_{label}.webp"] = _webp(image.resize((96, 96), Image.Resampling.LANCZOS))
     return found
 
 
@@ -135,6 +135,13 @@ def log_mel(samples: NDArray[np.float64]) -> NDArray[np.uint8]:
 def _png(image: Image) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def _webp(image: Image) -> bytes:
+    """Lossless, and of photographs a quarter smaller than the smallest PNG."""
+    file = io.BytesIO()
+    image.save(file, "WEBP", lossless=True, quality=100, method=6)
     return file.getvalue()
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from .tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]  # hooks
+
 
 @pytest.fixture(autouse=True)
 def _nobody_says_how_wide(monkeypatch: pytest.MonkeyPatch) -> None:

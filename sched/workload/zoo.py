@@ -66,10 +66,14 @@ def pictures(name: str) -> list[tuple[Path, int | None]]:
     """
     _known(name)
     if name in TRAINED:
-        return [(path, int(path.stem.rpartition("_")[2])) for path in sorted((DATA / TRAINED[name]).glob("*.png"))]
+        return [(path, int(path.stem.rpartition("_")[2])) for path in _pictures_in(TRAINED[name])]
     if networks.size(name) != 224:
         return []
-    return [(path, None) for path in sorted((DATA / TRAINED["squeezenet"]).glob("*.png"))]
+    return [(path, None) for path in _pictures_in(TRAINED["squeezenet"])]
+
+
+def _pictures_in(folder: str) -> list[Path]:
+    return sorted(path for path in (DATA / folder).iterdir() if path.suffix in (".png", ".webp"))
 
 
 def arrays(name: str) -> dict[str, NDArray[np.int8]]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..results.exits import help_text
-from . import bench, chips, run, saved, schedule, schedulers, workloads
+from . import bench, chips, run, saved, schedule, schedulers, schemas, workloads
 from .errors import Group
 
 app = typer.Typer(
@@ -44,7 +44,7 @@ def _main(
     pass
 
 
-for _module in (run, schedule, schedulers, chips, workloads, saved, bench):  # in the order of the help
+for _module in (run, schedule, schedulers, chips, workloads, saved, schemas, bench):  # in the order of the help
     app.add_typer(_module.app)
 
 

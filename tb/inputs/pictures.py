@@ -69,7 +69,7 @@ def _read_picture(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
         with Image.open(path) as image:
             image.load()
     except UnidentifiedImageError as error:
-        raise InputError(f"{path}: is no picture; give PNG or JPEG, or an .npy file") from error
+        raise InputError(f"{path}: is no picture; give PNG, WebP or JPEG, or an .npy file") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: cannot be read ({error}); give a picture that is whole") from error
     if image.size != (value.width, value.height):

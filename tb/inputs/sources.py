@@ -240,7 +240,7 @@ def _real(path: Path) -> NDArray[np.float32]:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"), np.float32)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise WorkloadError(f"{path}: cannot be read as a picture ({error}); give PNG, JPEG or .npy") from error
+        raise WorkloadError(f"{path}: cannot be read as a picture ({error}); give PNG, WebP, JPEG or .npy") from error
     return pixels[None, None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 
 

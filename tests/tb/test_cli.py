@@ -58,7 +58,7 @@ from meshloom.tb.results.schema import (
 
 from ..sched.float_models import FloatModel
 
-COMMANDS = ("run", "schedule", "verilog", "chips", "workloads", "check", "disasm", "bench")
+COMMANDS = ("run", "schedule", "verilog", "chips", "workloads", "check", "disasm", "bench", "schemas")
 
 
 def row(workload: str = "gemm:8x8x8", **changes: Any) -> Row:
@@ -498,7 +498,7 @@ LAYER = LayerFigures(
 def test_tables_of_networks_are_readable_in_a_log(folder: Path, engine: Any) -> None:
     """Every number whole and every head whole in a width of 176, with long names and large numbers."""
     names: dict[str, Any] = {
-        "picture": "imagenet_00_243.png",
+        "picture": "imagenet_00_243.webp",
         "answer": "black-and-tan coonhound",
         "expected": "American Staffordshire",
     }
@@ -521,7 +521,8 @@ def test_tables_of_networks_are_readable_in_a_log(folder: Path, engine: Any) -> 
         (line,) = [line for line in lines if line.startswith(layer.name)]
         assert len(line.split()) == 8 + len(CAUSES)
     assert (
-        "[1/2] efficientnet_lite0: passed, imagenet_00_243.png is black-and-tan coonhound, 1,000 cycles" in shown.output
+        "[1/2] efficientnet_lite0: passed, imagenet_00_243.webp is black-and-tan coonhound, 1,000 cycles"
+        in shown.output
     )
     assert LAYER.name not in invoke("run", "efficientnet_lite0", "--chip", "tiny").output, "only if asked for"
 

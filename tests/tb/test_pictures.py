@@ -99,7 +99,7 @@ def test_wrong_pictures(tmp_path, pixels):
     refused(path, GREY, "more than 8 bits for a channel")
     refused(tmp_path / "none.png", RGB, "none.png: cannot be read")
     path.write_bytes(b"not a picture")
-    refused(path, RGB, "is no picture; give PNG or JPEG, or an .npy file")
+    refused(path, RGB, "is no picture; give PNG, WebP or JPEG, or an .npy file")
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (300, 300, 3)).astype(np.uint8)).save(path)
     path.write_bytes(path.read_bytes()[:5000])
     refused(path, RGB, "a.png: cannot be read")

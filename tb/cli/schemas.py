@@ -1,0 +1,24 @@
+"""`meshloom schemas`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import examples
+
+app = typer.Typer()
+
+
+@app.command(epilog=examples("meshloom schemas --out schemas"))
+def schemas(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")] = Path("schemas"),
+) -> None:
+    """Write JSON Schemas of chips, schedules and results, with which editors complete and check these files."""
+    from ..report.console import console
+    from ..results.json_schemas import write
+
+    for path in write(out):
+        console().print(str(path), markup=False, soft_wrap=True)

@@ -1,0 +1,81 @@
+"""JSON Schemas (draft 2020-12) of what people and other programs write or read: chips, schedules, results.
+
+They follow from the models that read these files, and are what editors complete and check with. What spans several
+fields (a floorplan with one host, addresses inside their memory) no schema says: reading the file does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from meshloom.hw.config import ChipConfig, TileKind
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class SchemaError(ValueError):
+    """A folder that no schema can be written to; the message names it and the mend."""
+
+
+def chip() -> dict[str, Any]:
+    """Of a chip's TOML file, where rows of the floorplan are drawn as text and the array may be left out."""
+    schema = ChipConfig.model_json_schema()
+    kind = "|".join("\\." if each is TileKind.NONE else each.value for each in TileKind)
+    fields = schema["properties"]
+    fields["floorplan"] = {
+        "description": f"Rows of the mesh, y growing downwards: {', '.join(TileKind)} with spaces between.",
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 16,
+        "items": {"type": "string", "pattern": f"^\\s*({kind})(\\s+({kind}))*\\s*$"},
+    }
+    for name in ("rows", "cols"):
+        del fields[name]["default"]  # it is `lanes`
+        fields[name]["description"] = "Processing elements of a core's array; `lanes` at most, and by default."
+    schema["$defs"].pop(TileKind.__name__)
+    return schema
+
+
+def schedule() -> dict[str, Any]:
+    """Of a schedule's JSON file, as a scheduler in any language may write it."""
+    from meshloom.sched.ir.schedule import Schedule
+
+    return Schedule.model_json_schema()
+
+
+def results() -> dict[str, Any]:
+    """Of the JSON file that a run writes, with the computed fields."""
+    from .schema import Results
+
+    return Results.model_json_schema(mode="serialization")
+
+
+SCHEMAS = {"chip": chip, "schedule": schedule, "results": results}
+
+
+def text(name: str) -> str:
+    """The schema of that name, as its file has it."""
+    made = {"$schema": DIALECT, **SCHEMAS[name]()}
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+
+
+def write(folder: Path) -> list[Path]:
+    """Writes `<name>.schema.json` of each into a folder; each file is replaced whole. Raises SchemaError."""
+    found = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in SCHEMAS:
+            path = folder / f"{name}.schema.json"
+            part = path.with_name(f"{path.name}.{os.getpid()}.part")
+            try:
+                part.write_text(text(name), encoding="utf-8")
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+            found.append(path)
+    except OSError as error:
+        raise SchemaError(f"{folder}: cannot be written: {error.strerror}; choose another folder") from error
+    return found

@@ -1,0 +1,165 @@
+"""Tiers of tests: their order, their costs, runs that end in time, and which slow tests a change can break."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONFTEST = "from tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure\n"
+
+
+@pytest.fixture(scope="module")
+def changed_tests() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("changed_tests", ROOT / "scripts" / "changed_tests.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """A project of two test files: a cheap one, and a dear one with a slow test."""
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    shutil.copy(ROOT / "tests" / "tiers.py", tests)
+    (tests / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: second tier\n")
+    burn = "import time\ndef burn(seconds):\n    end = time.process_time() + seconds\n"
+    burn += "    while time.process_time() < end:\n        pass\n"
+    (tests / "test_a.py").write_text("def test_cheap():\n    pass\n")
+    slow = "@pytest.mark.slow\ndef test_slow():\n    burn(1.1)\n"
+    (tests / "test_b.py").write_text(f"import pytest\n{burn}\ndef test_first():\n    burn(0.6)\n\n{slow}")
+    return tmp_path
+
+
+def run(suite: Path, *options: str) -> list[str]:
+    """The lines that pytest prints."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", *options, "tests"]
+    done = subprocess.run(command, cwd=suite, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def ran(lines: list[str]) -> list[str]:
+    return [match[1] for line in lines if (match := re.search(r"tests/test_.\.py::(\w+) PASSED|$", line)) and match[1]]
+
+
+def test_costs_are_measured_and_the_dearest_file_goes_first(suite: Path) -> None:
+    assert ran(run(suite, "--record-costs")) == ["test_cheap", "test_first", "test_slow"], "nothing is known yet"
+    found = [line.split() for line in (suite / "tests" / "costs.txt").read_text().splitlines()[1:]]
+    assert [(int(first), int(whole), name) for first, whole, name in found] == [
+        (1, 2, "tests/test_b.py"),
+        (0, 0, "tests/test_a.py"),
+    ]
+    assert ran(run(suite)) == ["test_first", "test_slow", "test_cheap"]
+    assert ran(run(suite, "-m", "not slow")) == ["test_first", "test_cheap"]
+    each = [line.split() for line in (suite / "sim_build" / "test_costs.txt").read_text().splitlines()]
+    assert [line[1:] for line in each] == [
+        ["slow", "tests/test_b.py::test_slow"],
+        ["-", "tests/test_b.py::test_first"],
+        ["-", "tests/test_a.py::test_cheap"],
+    ]
+
+
+def test_parts_of_files_say_nothing_of_their_costs(suite: Path) -> None:
+    run(suite, "--record-costs", "-m", "slow")
+    assert not (suite / "tests" / "costs.txt").exists()
+
+
+def test_files_of_unknown_cost_go_first(suite: Path) -> None:
+    (suite / "tests" / "costs.txt").write_text("# costs\n     1      2 tests/test_b.py\n")
+    assert ran(run(suite)) == ["test_cheap", "test_first", "test_slow"]
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1", "--dist", "loadfile", "--no-loadscope-reorder")])
+def test_a_bounded_run_names_what_it_leaves_out(suite: Path, workers: tuple[str, ...]) -> None:
+    lines = run(suite, "--stop-after", "0", *workers)
+    assert [line for line in lines if line.startswith("NOT RUN")] == [
+        "NOT RUN tests/test_a.py::test_cheap",
+        "NOT RUN tests/test_b.py::test_first",
+        "NOT RUN tests/test_b.py::test_slow",
+    ]
+    assert not any(line.startswith("NOT RUN") for line in run(suite, "--stop-after", "300", *workers))
+
+
+def test_every_listed_file_is_there() -> None:
+    names = [line.split()[2] for line in (ROOT / "tests" / "costs.txt").read_text().splitlines()[1:]]
+    assert [name for name in names if not (ROOT / name).exists()] == []
+    assert len(set(names)) == len(names)
+
+
+def test_no_test_file_is_slow_as_a_whole(changed_tests: ModuleType) -> None:
+    """The first tier touches what every test file is about."""
+    for name in changed_tests.slow_files():
+        text = (ROOT / name).read_text()
+        assert "pytestmark" not in text
+        assert text.count("\ndef test_") > text.count("@pytest.mark.slow"), f"{name}: nothing is left in the first tier"
+
+
+def project(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    slow = "@pytest.mark.slow\ndef test_it():\n    pass\n"
+    return project(
+        tmp_path,
+        {
+            "hw/__init__.py": "",
+            "hw/config.py": "",
+            "hw/chips/tiny.toml": "",
+            "sched/__init__.py": "",
+            "sched/near.py": "def f():\n    from meshloom.hw import config\n",
+            "sched/other.py": "",
+            "sched/late.py": "KNOWN = 'meshloom.sched.other:schedule'\n",
+            "tests/helper.py": "import meshloom.sched.near\n",
+            "tests/test_near.py": f"from .helper import x\n{slow}",
+            "tests/test_late.py": f"import meshloom.sched.late\n{slow}",
+            "tests/test_quick.py": "import meshloom.sched.near\ndef test_it():\n    pass\n",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "files"),
+    [
+        ({"hw/config.py"}, ["tests/test_near.py"]),  # imported by a helper, inside a function
+        ({"sched/other.py"}, ["tests/test_late.py"]),  # named in a string
+        ({"tests/helper.py"}, ["tests/test_near.py"]),
+        ({"hw/chips/tiny.toml"}, ["tests/test_near.py"]),  # data of a package
+        ({"docs/page.md", "tests/test_quick.py"}, []),
+        ({"requirements.lock"}, ["tests/test_late.py", "tests/test_near.py"]),
+        ({"sched/late.py", "tests/test_near.py"}, ["tests/test_near.py", "tests/test_late.py"]),  # its own text first
+    ],
+)
+def test_a_change_chooses_what_imports_it(
+    changed: set[str], files: list[str], small: Path, changed_tests: ModuleType
+) -> None:
+    assert list(changed_tests.chosen(changed, small)) == files
+
+
+def test_what_a_simulator_is_told_by_name_counts(changed_tests: ModuleType) -> None:
+    assert "tb/build/cosim.py" in changed_tests.needs("tests/tb/test_device.py")
+
+
+def test_an_unknown_commit_is_named() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "changed_tests.py"), "--since", "no-such-commit", "--list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no-such-commit" in done.stderr
+    assert "--since" in done.stderr
