@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from numba import config, njit
 
-from ..store import cache as kept
+from ..store.kinds import NUMBA
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -36,7 +36,7 @@ def _folder(package: Path) -> str | None:
     name = f"{package.name}-{digest.hexdigest()[:20]}"
     if named := os.environ.get("NUMBA_CACHE_DIR"):
         return str(Path(named) / name)
-    place = kept.folder("numba", name)
+    place = NUMBA.compiled(name)
     return None if place is None else str(place)
 
 

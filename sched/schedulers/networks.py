@@ -13,8 +13,7 @@ from meshloom.hw.config import ChipConfig, near
 from ..workload.graph import Graph
 from .ahead.scheduler import timed
 from .budget import Budget
-from .network.memory import Memory
-from .network.scheduler import NetworkSchedule, Progress, Sharing, schedule
+from .network.scheduler import NetworkSchedule, Progress, Sharing, schedule, search_cache
 from .network.storage import Between
 from .registry import SchedulerError, budget_of, called, options_of, require_known
 
@@ -56,7 +55,7 @@ def _static(name: str, options: dict[str, str], folder: Path | None, tell: Any) 
     sharing = _sharing(name, options)
 
     def make(graph: Graph, chip: ChipConfig, progress: Progress | None) -> NetworkSchedule:
-        made = schedule(graph, chip, progress, Memory(folder, chip) if folder else None, sharing)
+        made = schedule(graph, chip, progress, search_cache(folder, chip), sharing)
         if not options:
             return made  # under the name that it gives itself
         return replace(made, schedule=made.schedule.model_copy(update={"scheduler": name}))

@@ -19,6 +19,10 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from ..results.exits import Exit, expected, help_text, verdict
+from . import cache as cache_command
+from .shared import STDOUT
+from .shared import examples as _examples
+from .shared import say_error as _say_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,21 +32,12 @@ if TYPE_CHECKING:
 
     from ..results.schema import Recorder
 
-#: The path that means stdout.
-STDOUT = Path("-")
-
 
 class Simulator(StrEnum):
     """Simulators that a run can use."""
 
     VERILATOR = "verilator"
     ICARUS = "icarus"
-
-
-def _say_error(message: str) -> None:
-    from ..report.console import console
-
-    console(stderr=True).print(f"error: {message}", style="red", markup=False, soft_wrap=True)
 
 
 class _Group(TyperGroup):
@@ -116,11 +111,6 @@ def _main(
     ] = False,
 ) -> None:
     pass
-
-
-def _examples(*lines: str) -> str:
-    """Examples for the end of a command's help."""
-    return "\n".join(("Examples:\n", *(f"- `{line}`" for line in lines)))
 
 
 @app.command(
@@ -487,6 +477,9 @@ def bench(
 
     if not main(names or []):
         raise typer.Exit(Exit.WRONG)
+
+
+app.add_typer(cache_command.app, name="cache")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ from meshloom.tb.results.schema import (
 
 from ..sched.float_models import FloatModel
 
-COMMANDS = ("run", "schedule", "verilog", "chips", "workloads", "check", "disasm", "bench")
+COMMANDS = ("run", "schedule", "verilog", "chips", "workloads", "check", "disasm", "bench", "cache")
 
 
 def row(workload: str = "gemm:8x8x8", **changes: Any) -> Row:
