@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import examples
 import floats
 import numpy as np
 import trained
@@ -34,6 +33,7 @@ from numpy.typing import NDArray
 from page import DATA, write_page
 from sources import PACKAGES
 
+import examples
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Picture
 from meshloom.sched.workload.onnx import quantise

@@ -19,7 +19,7 @@ from numba import config, njit
 
 from meshloom.hw import contracts
 
-from ..store import cache as kept
+from ..store.kinds import NUMBA
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -38,7 +38,7 @@ def _folder(package: Path) -> str | None:
     name = f"{package.name}-{digest.hexdigest()[:20]}"
     if named := os.environ.get("NUMBA_CACHE_DIR"):
         return str(Path(named) / name)
-    place = kept.folder("numba", name)
+    place = NUMBA.compiled(name)
     return None if place is None else str(place)
 
 

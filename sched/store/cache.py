@@ -1,4 +1,4 @@
-"""Where everything lies that can be made again: simulators, found schedules, compiled code, folders of runs.
+"""Where everything lies that can be made again, and how much of it is kept; `kinds` has what there is.
 
 There is one root. In a checkout it is `sim_build/`; of an installed package, whose own folder may be read-only and is
 nobody's place for output, it is the user's cache folder. MESHLOOM_CACHE names another one.
@@ -12,7 +12,21 @@ from pathlib import Path
 
 #: Environment variable that names the root.
 VARIABLE = "MESHLOOM_CACHE"
+#: Environment variable that says how many megabytes are kept below the root, and what holds without it.
+MEGABYTES = ("MESHLOOM_CACHE_MB", 20_000)
 _PACKAGES = Path(__file__).resolve().parents[2]
+
+
+class SettingError(ValueError):
+    """An environment variable has a value that means nothing; the message names it and says what it must be."""
+
+
+def setting(name: str, default: int) -> int:
+    """The whole number in an environment variable. Raises SettingError."""
+    text = os.environ.get(name, "").strip()
+    if text and not (text.isascii() and text.isdecimal()):
+        raise SettingError(f"{name} = {text!r} must be a whole number, 0 or more")
+    return int(text) if text else default
 
 
 def checkout() -> Path | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from dataclasses import asdict, dataclass
@@ -10,10 +9,11 @@ from importlib import metadata
 from pathlib import Path
 
 from meshloom.hw.routes import RouteField
+from meshloom.sched.store.kinds import SYNTHESIS
+from meshloom.sched.store.store import key
 
 from ..build.builder import OUTPUT, ROOT
 from ..devices.noc.build import yosys
-from ..results.schema import write_atomically
 
 #: A data flit of a chip with 16 lanes.
 BITS, DEPTH = 128, 4
@@ -35,20 +35,18 @@ def router_area(vcs: int, allocate: str = "same", bits: int = BITS, depth: int =
 
     Raises BuildError.
     """
-    from filelock import FileLock
-
-    digest = hashlib.sha256(
-        f"{vcs} {allocate} {bits} {depth} {ROUTES} {_SCRIPT} {metadata.version('pyosys')}".encode()
-        + metadata.version("amaranth").encode()
-        + b"".join(path.read_bytes() for path in sorted((ROOT / "hw" / "noc").glob("*.py")))
+    sources = sorted((ROOT / "hw" / "noc").glob("*.py"))
+    name = key(
+        f"router-{vcs}vc-{allocate}",
+        router=f"{vcs} {allocate} {bits} {depth} {ROUTES}",
+        script=_SCRIPT,
+        tools=" ".join(f"{tool}={metadata.version(tool)}" for tool in ("pyosys", "amaranth")),
+        sources="".join(f"{path.name}\0{path.read_text()}\0" for path in sources),
     )
-    cache = OUTPUT / "cache"
-    cache.mkdir(parents=True, exist_ok=True)
-    path = cache / f"router-area-{digest.hexdigest()[:20]}.json"
-    with FileLock(path.with_suffix(".lock")):
-        if not path.exists():
-            write_atomically(path, json.dumps(asdict(_synthesise(vcs, allocate, bits, depth))))
-        return Area(**json.loads(path.read_text()))
+    found = SYNTHESIS.store(OUTPUT).made(
+        name, lambda: json.dumps(asdict(_synthesise(vcs, allocate, bits, depth))).encode()
+    )
+    return Area(**json.loads(found))
 
 
 def _synthesise(vcs: int, allocate: str, bits: int, depth: int) -> Area:

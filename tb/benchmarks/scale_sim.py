@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from meshloom.sched.store.kinds import TOOLS
+from meshloom.sched.store.store import Recipe, StoreError, key
 from meshloom.sched.workload.layers import ConvShape
 
 from ..build.builder import OUTPUT
@@ -22,6 +23,8 @@ from .results import Result, Sheet
 
 #: SCALE-Sim 3.0.0 crashes on NumPy 2, which is why it has an environment of its own.
 PINS = ("scalesim==3.0.0", "numpy<2")
+#: What is run of that environment.
+_INSTALLED = ("bin/python", "pyvenv.cfg")
 #: CPU-seconds of theirs for each of ours that the bar asks for.
 SPEED_UP = 20
 CHIPS = ("mono16", "mono32")
@@ -168,28 +171,31 @@ def run(tell: OnEvent) -> Result:
 
 def install(tell: OnEvent) -> Path:
     """The Python of SCALE-Sim's own environment, made on demand. Raises BenchmarkError when it cannot be installed."""
-    from filelock import FileLock
+    name = key("scalesim", pins=" ".join(PINS), python=sys.version, base=sys.base_prefix)
+    recipe = Recipe(name, lambda folder, log: _install(folder, log, tell), _INSTALLED)
+    try:
+        return TOOLS.store(OUTPUT).build(recipe)[0] / _INSTALLED[0]
+    except StoreError as error:
+        raise BenchmarkError(str(error)) from error
 
-    folder = OUTPUT / "scalesim-venv"
-    python, stamp = folder / "bin" / "python", folder / "installed"
-    OUTPUT.mkdir(parents=True, exist_ok=True)
-    with FileLock(OUTPUT / "scalesim-venv.lock"):
-        if python.exists() and stamp.is_file() and stamp.read_text().split() == list(PINS):
-            return python
-        tell(Stage(workload="SCALE-Sim", what="installing into its own environment"))
-        shutil.rmtree(folder, ignore_errors=True)
-        for command in (
-            [sys.executable, "-m", "venv", str(folder)],
-            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", *PINS],
-        ):
-            done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-            if done.returncode:
-                said = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
-                raise BenchmarkError(
-                    f"SCALE-Sim could not be installed: {said[-1]} (it needs {', '.join(PINS)}, and so Python <= 3.12)"
-                )
-        stamp.write_text("\n".join(PINS) + "\n")
-    return python
+
+def _install(folder: Path, log: Path, tell: OnEvent) -> None:
+    """Makes the environment in a folder, which may be renamed: only its Python is run."""
+    tell(Stage(workload="SCALE-Sim", what="installing into its own environment"))
+    for command in (
+        [sys.executable, "-m", "venv", str(folder)],
+        [
+            str(folder / _INSTALLED[0]),
+            *("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", *PINS),
+        ],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
+            log.write_text("\n".join(said))
+            raise BenchmarkError(
+                f"SCALE-Sim could not be installed: {said[-1]} (it needs {', '.join(PINS)}, and so Python <= 3.12)"
+            )
 
 
 def drive(python: Path, rows: int, cols: int, shapes: Sequence[ConvShape]) -> Iterator[dict[str, Any]]:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.store import cache
+from meshloom.sched.store.kinds import SIMULATORS as KIND
+from meshloom.sched.store.store import Recipe, StoreError, Tell, key
 
 from ..results.exits import ToolError
-from .kept import KeptError, Recipe, Tell, kept
 
 #: What is run of each simulator, in its folder.
 PROGRAMS = {"verilator": ("model/bench",), "icarus": ("model/sim.vvp",)}
@@ -64,20 +65,25 @@ class Build:
     fresh: bool  #: built by this call
 
 
-def sources_digest(config: ChipConfig, simulator: str, waves: bool) -> str:
-    """Content hash over chip, gateware, bench, tools, flags, and the processor that the simulator is compiled for."""
-    flags = f"{_VERILATOR_FLAGS} {_compiler()} {_compiler_flags()} {_processor()}"
-    found = hashlib.sha256(f"{config.digest} {simulator} {waves} {flags}".encode())
-    for package in ("amaranth", "pyosys", "verilator", "cocotb"):
-        found.update(f"{package}={metadata.version(package)}".encode())
+def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, str]:
+    """All that decides what a simulator is: chip, gateware, bench, tools, flags, and the processor that it is compiled
+    for."""
+    sources = hashlib.sha256()
     here = Path(__file__).parent
     for path in sorted((ROOT / "hw").rglob("*.py")) + [
         here / "bench.py",
         here / "builder.py",
         *sorted((here / "verilog").glob("*.v")),
     ]:
-        found.update(path.name.encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()[:20]
+        sources.update(path.name.encode() + b"\0" + path.read_bytes())
+    return {
+        "chip": config.digest,
+        "simulator": f"{simulator} waves={waves}",
+        "sources": sources.hexdigest(),
+        "tools": " ".join(f"{name}={metadata.version(name)}" for name in ("amaranth", "pyosys", "verilator", "cocotb")),
+        "flags": f"{_VERILATOR_FLAGS} {_compiler()} {_compiler_flags()}",
+        "processor": _processor(),
+    }
 
 
 def _compiler_flags() -> str:
@@ -112,29 +118,29 @@ def build(
 
 
 def rebuild(built: Build, instead_of: str, tell: Tell = lambda what: None) -> Build:
-    """The simulator anew, because the one with that `kept.fingerprint` does not start; or the one by which another
+    """The simulator anew, because the one with that `store.fingerprint` does not start; or the one by which another
     process has replaced it. Raises BuildError, also for one that does not come from the cache."""
     recipe = _recipe(built.config, built.simulator, built.waves)
-    if built.folder != OUTPUT / "cache" / recipe.name:
+    if built.folder != KIND.folder(OUTPUT) / recipe.name:
         raise BuildError(f"the simulator in {built.folder} does not start, and was not built from these sources")
     return _built(built.config, built.simulator, built.waves, tell, instead_of)
 
 
 def _built(config: ChipConfig, simulator: str, waves: bool, tell: Tell, instead_of: str | None) -> Build:
     try:
-        folder, fresh = kept(_recipe(config, simulator, waves), OUTPUT / "cache", tell, instead_of)
-    except KeptError as error:
+        folder, fresh = KIND.store(OUTPUT, tell).build(_recipe(config, simulator, waves), instead_of)
+    except StoreError as error:
         raise BuildError(str(error)) from error
     return Build(config, simulator, waves, folder, fresh)
 
 
 def _recipe(config: ChipConfig, simulator: str, waves: bool) -> Recipe:
-    name = f"{config.name}-{simulator}{'-waves' if waves else ''}-{sources_digest(config, simulator, waves)}"
+    label = f"{config.name}-{simulator}{'-waves' if waves else ''}"
 
     def make(folder: Path, log: Path) -> None:
         compile_into(folder, config, simulator, waves, log)
 
-    return Recipe(name, make, PROGRAMS[simulator])
+    return Recipe(key(label, **ingredients(config, simulator, waves)), make, PROGRAMS[simulator])
 
 
 def compile_into(folder: Path, config: ChipConfig, simulator: str, waves: bool, log: Path) -> None:

@@ -23,10 +23,11 @@ from meshloom.hw.contracts import stats_words
 from meshloom.hw.isa import Cause, Part, Unit, Waits
 from meshloom.hw.registers import FAULT_WHO, REPORT, STATUS
 from meshloom.sched.program.program import Program
+from meshloom.sched.store.kinds import RUNS
+from meshloom.sched.store.store import Tell, fingerprint
 
 from ..build.bench import STARTED
 from ..build.builder import OUTPUT, Build, rebuild, tool_variables
-from ..build.kept import Tell, fingerprint
 from ..results.exits import ToolError
 from ..results.folders import claim
 from . import readout
@@ -167,7 +168,7 @@ class SimulatedDevice:
             ) from error
 
     def _claimed(self, jobs: Sequence[Job], label: str) -> Generator[Run, None, None]:
-        claimed = claim(label, OUTPUT / "runs")
+        claimed = claim(label, RUNS.folder(OUTPUT))
         self.last_folder, keep = claimed.folder, self.keep
         try:
             yield from self._run(jobs, claimed.folder)

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,14 +12,18 @@ from random import Random
 from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.schedulers.ahead.entry import NAME
+from meshloom.sched.store import provenance
+from meshloom.sched.store.store import key
 
-from ..build.builder import OUTPUT, build, sources_digest
+from ..build.builder import build, ingredients
 from ..devices.simulated import SimulatedDevice
-from ..results.schema import Row, Status, write_atomically
+from ..results.schema import Row, Status
 from ..runs.runner import prepare_all, simulate
+from .record import Record
 
 #: Programs in all.
 PROGRAMS = 280
@@ -64,26 +66,19 @@ def workloads(seed: int, count: int) -> list[str]:
     return found
 
 
-class Record:
-    """What has been done, in a file of its own for each plan and each state of the sources."""
+#: Chips, and the workloads that each runs.
+Plan = Sequence[tuple[ChipConfig, Sequence[str]]]
 
-    def __init__(self, plan: Sequence[tuple[ChipConfig, Sequence[str]]], folder: Path = OUTPUT / "soak") -> None:
-        known = hashlib.sha256()
-        for chip, names in plan:
-            known.update(f"{sources_digest(chip, 'verilator', False)} {' '.join(names)}".encode())
-        self.path = folder / f"ahead-{known.hexdigest()[:20]}.json"
-        self.done: dict[str, list[int]] = {}
-        if self.path.exists():
-            self.done = json.loads(self.path.read_text())
 
-    def add(self, chip: ChipConfig, row: Row) -> None:
-        """Keeps a good row, on disk too: arrivals, cycles."""
-        self.done[f"{chip.name} {row.workload}"] = [row.planned_arrivals, row.rtl_cycles]
-        write_atomically(self.path, json.dumps(self.done, indent=1))
-
-    def forget(self) -> None:
-        """The next soak begins anew."""
-        self.path.unlink(missing_ok=True)
+def record_of(plan: Plan, folder: Path | None = None) -> Record[list[int]]:
+    """Arrivals and cycles of the good programs, made and run by the same sources; below `folder`, or in the cache."""
+    code = provenance.digest("sched.schedulers.ahead.entry", "sched.lowering.programs")
+    keys: dict[str, str] = {}
+    for chip, names in plan:
+        build = ingredients(chip, "verilator", False)
+        for name in names:
+            keys[f"{chip.name} {name}"] = key(f"ahead-{chip.name}", workload=name, code=code, **build)
+    return Record(keys, TypeAdapter(list[int]), folder)
 
 
 def wrong_with(row: Row) -> str:
@@ -95,9 +90,7 @@ def wrong_with(row: Row) -> str:
     return ""
 
 
-def run(
-    plan: Sequence[tuple[ChipConfig, Sequence[str]]], record: Record, jobs: int, tell: Callable[[str], None]
-) -> list[str]:
+def run(plan: Plan, record: Record[list[int]], jobs: int, tell: Callable[[str], None]) -> list[str]:
     """Runs what is left of the plan; returns what went wrong, in words."""
     wrong: list[str] = []
     total = sum(len(names) for _, names in plan)
@@ -114,7 +107,7 @@ def run(
                     wrong.append(f"{chip.name}, {event.workload}: {words}")
                     tell(f"FAILED {wrong[-1]}")
                 else:
-                    record.add(chip, event)
+                    record.add(f"{chip.name} {event.workload}", [event.planned_arrivals, event.rtl_cycles])
                     tell(
                         f"[{len(record.done)}/{total}] {chip.name}, {event.workload}: {event.planned_arrivals} "
                         f"arrivals, {event.rtl_cycles:,} cycles"
@@ -142,10 +135,9 @@ def main(
 
     made = chips()
     plan = [(chip, workloads(seed + at, -(-programs // len(made)))) for at, chip in enumerate(made)]
-    record = Record(plan)
+    record = record_of(plan)
     if fresh:
         record.forget()
-        record = Record(plan)
     try:
         wrong = run(plan, record, jobs, tell)
     except KeyboardInterrupt:

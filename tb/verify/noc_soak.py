@@ -7,21 +7,22 @@ lost, duplicated, corrupted, reordered or stuck, 2 bad input, 130 interrupted.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter
 
-from ..build.builder import OUTPUT, BuildError
-from ..devices.noc.build import Mesh, digest
+from meshloom.sched.store.store import key
+
+from ..build.builder import BuildError
+from ..devices.noc.build import Mesh, ingredients
 from ..devices.noc.traffic import Counters, TrafficError, soak
-from ..results.schema import write_atomically
+from .record import Record
 
 #: Flits that a whole soak sends at least.
 FLITS = 10_000_000
@@ -99,28 +100,14 @@ def left_out(plan: Sequence[Dose], done: Mapping[str, Counters]) -> list[str]:
     return words
 
 
-class Record:
-    """What has been done of a soak, in a file of its own for each plan, gateware, bench and tools."""
-
-    def __init__(self, plan: Sequence[Dose], folder: Path = OUTPUT / "soak") -> None:
-        known = hashlib.sha256("\n".join(dose.name + digest(dose.mesh) for dose in plan).encode())
-        self.path = folder / f"{known.hexdigest()[:20]}.json"
-        self.done: dict[str, Counters] = {}
-        if self.path.exists():
-            stored = json.loads(self.path.read_text())
-            self.done = {name: Counters(**counters) for name, counters in stored.items()}
-
-    def add(self, dose: Dose, counters: Counters) -> None:
-        """Keeps a finished dose, on disk too."""
-        self.done[dose.name] = counters
-        write_atomically(self.path, json.dumps({name: asdict(one) for name, one in self.done.items()}, indent=1))
-
-    def forget(self) -> None:
-        """The next soak begins anew."""
-        self.path.unlink(missing_ok=True)
+def record_of(plan: Sequence[Dose], folder: Path | None = None) -> Record[Counters]:
+    """What has been done of a plan, with the same gateware, bench and tools; below `folder`, or in the cache."""
+    builds = {mesh: ingredients(mesh) for mesh in {dose.mesh for dose in plan}}
+    keys = {dose.name: key(f"noc-{dose.mesh.name}", dose=dose.name, **builds[dose.mesh]) for dose in plan}
+    return Record(keys, TypeAdapter(Counters), folder)
 
 
-def run(plan: Sequence[Dose], record: Record, jobs: int, tell: Callable[[str], None]) -> list[str]:
+def run(plan: Sequence[Dose], record: Record[Counters], jobs: int, tell: Callable[[str], None]) -> list[str]:
     """Runs what is left of the plan, `jobs` meshes at a time; returns what went wrong, in words."""
     left = [dose for dose in plan if dose.name not in record.done]
     meshes = dict.fromkeys(dose.mesh for dose in left)
@@ -146,7 +133,7 @@ def run(plan: Sequence[Dose], record: Record, jobs: int, tell: Callable[[str], N
                     wrong.append(f"{dose.name}: {found}")
                     tell(f"FAILED {wrong[-1]}")
                     continue
-                record.add(dose, found)
+                record.add(dose.name, found)
                 sent += found.taken
                 tell(
                     f"[{len(record.done)}/{len(plan)}] {dose.name}: {found.packets:,} packets in {found.cycles:,} "
@@ -172,10 +159,9 @@ def main(
         screen.print(words, markup=False, soft_wrap=True)
 
     plan = doses(MESHES, flits, seed)
-    record = Record(plan)
+    record = record_of(plan)
     if fresh:
         record.forget()
-        record = Record(plan)
     try:
         wrong = run(plan, record, jobs, tell)
     except KeyboardInterrupt:

@@ -7,7 +7,6 @@ Behind every output of every router (and before its tile's input) stands a `flip
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import subprocess
 from collections.abc import Sequence
@@ -28,9 +27,10 @@ from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.mesh import VcMesh
 from meshloom.hw.noc.router import VcRouter
 from meshloom.hw.routes import LOCAL, NEIGHBOURS
+from meshloom.sched.store.kinds import SIMULATORS
+from meshloom.sched.store.store import Recipe, key
 from meshloom.tb.build import builder as build_module
 from meshloom.tb.build.builder import Build
-from meshloom.tb.build.kept import Recipe, kept
 from meshloom.tb.devices.simulated import SimulatedDevice
 
 #: Where a bit can flip at a router: on the way in from its tile, or on the way out.
@@ -136,8 +136,8 @@ class _FlippingMesh(VcMesh):
 
 def build(config: ChipConfig) -> Build:
     """The chip with flippers for Icarus, from the cache if it is there."""
-    key = f"{build_module.sources_digest(config, 'icarus', False)} {Path(__file__).read_text()}"
-    name = f"{config.name}-flips-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
+    made_of = build_module.ingredients(config, "icarus", False)
+    name = key(f"{config.name}-flips", flipper=Path(__file__).read_text(), **made_of)
     emit = verilog_module.verilog
 
     def make(folder: Path, log: Path) -> None:
@@ -152,7 +152,7 @@ def build(config: ChipConfig) -> Build:
         ):
             build_module.compile_into(folder, config, "icarus", False, log)
 
-    folder, _ = kept(Recipe(name, make, build_module.PROGRAMS["icarus"]), build_module.OUTPUT / "cache")
+    folder, _ = SIMULATORS.store().build(Recipe(name, make, build_module.PROGRAMS["icarus"]))
     return Build(config, "icarus", False, folder, False)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,10 +14,11 @@ from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.noc import mesh as mesh_module
 from meshloom.hw.noc.router import VcRouter
 from meshloom.hw.routes import LOCAL
+from meshloom.sched.store.kinds import SIMULATORS
+from meshloom.sched.store.store import Recipe, key
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.build import builder as build_module
 from meshloom.tb.build.builder import Build, build
-from meshloom.tb.build.kept import Recipe, kept
 from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs.runner import prepare, simulate
@@ -86,14 +86,14 @@ class _SlowRouter(VcRouter):
 
 def slower(config: ChipConfig) -> Build:
     """The chip with routers that are slower by a cycle."""
-    key = f"{build_module.sources_digest(config, 'verilator', False)} {Path(__file__).read_text()}"
-    name = f"{config.name}-slow-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
+    made_of = build_module.ingredients(config, "verilator", False)
+    name = key(f"{config.name}-slow", router=Path(__file__).read_text(), **made_of)
 
     def make(folder: Path, log: Path) -> None:
         with mock.patch.object(mesh_module, "VcRouter", _SlowRouter):
             build_module.compile_into(folder, config, "verilator", False, log)
 
-    folder, _ = kept(Recipe(name, make, build_module.PROGRAMS["verilator"]), build_module.OUTPUT / "cache")
+    folder, _ = SIMULATORS.store().build(Recipe(name, make, build_module.PROGRAMS["verilator"]))
     return Build(config, "verilator", False, folder, False)
 
 

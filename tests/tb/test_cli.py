@@ -58,7 +58,9 @@ from meshloom.tb.results.schema import (
 
 from ..sched.float_models import FloatModel
 
-COMMANDS = ("run", "schedule", "verilog", "chips", "workloads", "check", "disasm", "bench", "schemas")
+COMMANDS = (
+    "run", "schedule", "schedulers", "verilog", "chips", "workloads", "check", "disasm", "bench", "cache", "schemas",
+)  # fmt: skip
 
 
 def row(workload: str = "gemm:8x8x8", **changes: Any) -> Row:

@@ -14,6 +14,7 @@ import pytest
 
 from meshloom.hw.config import tile_address
 from meshloom.hw.routes import DIRECTIONS, decode, dimension_ordered, heading_after
+from meshloom.sched.store.store import key
 from meshloom.tb.benchmarks import noc, noc_area, noc_curves
 from meshloom.tb.benchmarks.noc_curves import Curve
 from meshloom.tb.benchmarks.noc_peers import PEERS, Peer, pattern
@@ -173,8 +174,8 @@ def test_no_more_nodes_than_flits_can_name() -> None:
 
 def test_a_digest_is_of_everything_that_is_built() -> None:
     meshes = [FREE, replace(FREE, depth=2), replace(FREE, gated=True), replace(FREE, mutable=True)]
-    assert len({build.digest(mesh) for mesh in meshes}) == len(meshes)
-    assert build.digest(FREE) == build.digest(replace(FREE))
+    assert len({key("x", **build.ingredients(mesh)) for mesh in meshes}) == len(meshes)
+    assert build.ingredients(FREE) == build.ingredients(replace(FREE))
 
 
 # -- load curves ------------------------------------------------------------------------------------------------------
@@ -291,7 +292,7 @@ def test_a_soak_has_every_kind_of_mesh() -> None:
 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> list[noc_soak.Dose]:
-    monkeypatch.setattr(noc_soak, "digest", lambda mesh: mesh.name)
+    monkeypatch.setattr(noc_soak, "ingredients", lambda mesh: {"mesh": mesh.name})
     return noc_soak.doses((FREE, MUTABLE), 6000, 1)
 
 
@@ -312,17 +313,17 @@ def test_an_interrupted_soak_goes_on(
     stop = taker(ran, lambda dose: KeyboardInterrupt() if dose.mesh == MUTABLE else None)
     monkeypatch.setattr(noc_soak, "take", stop)
     with pytest.raises(KeyboardInterrupt):
-        noc_soak.run(plan, noc_soak.Record(plan, tmp_path), 1, lambda words: None)
+        noc_soak.run(plan, noc_soak.record_of(plan, tmp_path), 1, lambda words: None)
     assert ran == [dose.name for dose in plan[:3]]
     said: list[str] = []
     monkeypatch.setattr(noc_soak, "take", taker(ran))
-    record = noc_soak.Record(plan, tmp_path)
+    record = noc_soak.record_of(plan, tmp_path)
     assert noc_soak.run(plan, record, 1, said.append) == []
     assert ran == [dose.name for dose in plan]
     assert said[0].startswith("going on: 3 of 6 runs are done")
     assert f"{sum(dose.flits for dose in plan):,} flits so far" in said[-1]
     record.forget()
-    assert noc_soak.Record(plan, tmp_path).done == {}
+    assert noc_soak.record_of(plan, tmp_path).done == {}
 
 
 def test_a_soak_goes_on_after_a_failure_and_reports_it(
@@ -331,7 +332,7 @@ def test_a_soak_goes_on_after_a_failure_and_reports_it(
     ran: list[str] = []
     lost = TrafficError("lost packet")
     monkeypatch.setattr(noc_soak, "take", taker(ran, lambda dose: lost if dose == plan[1] else None))
-    record = noc_soak.Record(plan, tmp_path)
+    record = noc_soak.record_of(plan, tmp_path)
     wrong = noc_soak.run(plan, record, 2, lambda words: None)
     assert wrong == [f"{plan[1].name}: lost packet"]
     assert plan[1].name not in record.done

@@ -18,8 +18,8 @@ import numba
 from numba.core import config as numba_config
 from numba.core import event, types
 
-from ...store import cache as kept
 from ...store import provenance
+from ...store.kinds import NUMBA
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: The modules whose functions are called from outside compiled code; the others are imported by these.
@@ -35,7 +35,7 @@ def folder() -> Path | None:
     digest = provenance.digest(*(f"sched.schedulers.flexer.{name}" for name in _MODULES))
     name = f"flexer-{digest[:12]}"
     if not (named := os.environ.get("NUMBA_CACHE_DIR")):
-        return kept.folder("numba", name)
+        return NUMBA.compiled(name)
     place = Path(named) / name
     try:
         place.mkdir(parents=True, exist_ok=True)

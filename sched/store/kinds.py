@@ -1,0 +1,62 @@
+"""The folders below the root of the cache: what lies in each, and how much of it is kept.
+
+Each has a share of MESHLOOM_CACHE_MB to itself, so that a few large simulators never push out the results of long
+searches. What was used longest ago goes first, and nothing that is in use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import cache, use
+from .entries import trim
+from .store import Store, Tell
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A folder of the cache. `share`: of MESHLOOM_CACHE_MB, in percent; `variable`: of a kind with a limit of its own,
+    its environment variable in megabytes and what holds without it."""
+
+    name: str
+    what: str
+    share: int = 0
+    variable: tuple[str, int] | None = None
+
+    def folder(self, root: Path | None = None) -> Path:
+        """Its folder, below the root of the cache or another one; it need not exist."""
+        return (cache.root() if root is None else root) / self.name
+
+    def limit(self) -> int:
+        """The bytes that are kept. Raises SettingError."""
+        if self.variable is not None:
+            return cache.setting(*self.variable) * 1_000_000
+        return cache.setting(*cache.MEGABYTES) * 1_000_000 * self.share // 100
+
+    def store(self, root: Path | None = None, tell: Tell | None = None) -> Store:
+        """The store in its folder. Raises SettingError."""
+        return Store(self.folder(root), self.limit(), *([] if tell is None else [tell]))
+
+    def compiled(self, name: str) -> Path | None:
+        """The folder of that name for code that a compiler keeps there by itself, in use until this process ends; None
+        if nothing can be written there. Raises SettingError."""
+        place = self.folder() / name
+        if not place.is_dir():
+            trim(self.folder(), self.limit())
+        if cache.folder(self.name, name) is None:
+            return None
+        use.keep(place)
+        return place
+
+
+SIMULATORS = Kind("simulators", "simulators of chips", 60)
+MESHES = Kind("meshes", "simulators of networks on chip", 8)
+SCHEDULES = Kind("schedules", "what searches have found", 10)
+SYNTHESIS = Kind("synthesis", "sizes of synthesised gateware", 1)
+SOAK = Kind("soak", "progress of interrupted soaks", 1)
+TOOLS = Kind("tools", "simulators to compare with", 10)
+NUMBA = Kind("numba", "searches, compiled", 5)
+NATIVE = Kind("native", "timeline model, compiled", 5)
+RUNS = Kind("runs", "waves, logs of simulators that died", variable=("MESHLOOM_KEEP_MB", 4000))
+KINDS = (SIMULATORS, MESHES, SCHEDULES, SYNTHESIS, SOAK, TOOLS, NUMBA, NATIVE, RUNS)

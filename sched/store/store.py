@@ -1,0 +1,261 @@
+"""What takes long to make is made once, and found by what it is made from.
+
+An entry is a value (bytes) or a folder, and its name says all that decides what is in it (`key`). It is written under
+another name and then renamed: readers see all of it or nothing, what was killed half way looks like nothing, and what
+its orphaned compilers still write goes nowhere. It carries its digest; what does not match is made anew, and that is
+said. Processes that need the same folder at the same time wait for the one that makes it; writers of values need not,
+since each replaces a whole entry by another that says the same. (diskcache and joblib pickle
+by default, and have no entries that are folders.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import use
+from .entries import LOCKS, NEW, trim
+
+MANIFEST = "manifest.json"
+Tell = Callable[[str], None]
+#: Where a store says what its caller need not handle: stderr, if nobody has set up logging.
+_log = logging.getLogger("meshloom.store")
+_VALUE = ".value"
+#: Hexadecimal digits of a digest in a name.
+_DIGITS = 24
+#: A store that grows by this part of its limit is trimmed.
+_PART = 64
+#: Folders of which it has been said that nothing is kept there.
+_told: set[Path] = set()
+
+
+class StoreError(RuntimeError):
+    """Nothing can be kept where something must be; the message names the place and says what would help."""
+
+
+def key(label: str, **ingredients: str) -> str:
+    """The name of an entry: a label for people, and a digest of all ingredients with their names."""
+    found = hashlib.sha256()
+    for name, text in sorted(ingredients.items()):
+        content = text.encode(errors="surrogatepass")
+        found.update(f"{name}\0{len(content)}\0".encode())
+        found.update(content)
+    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', label)[:120].lstrip('.')}-{found.hexdigest()[:_DIGITS]}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a folder is made. `name`: its `key`. `make`: fills the folder that it is given, and writes what its tools
+    print to the file that it is given. `files`: those in it that are read or run."""
+
+    name: str
+    make: Callable[[Path, Path], None]
+    files: Sequence[str]
+
+
+class Store:
+    """The entries in one folder, of which `limit` bytes are kept (None: all).
+
+    Without a folder nothing is kept, and where nothing can be written values are not: they can be made again. `tell`
+    hears what is damaged, and once that nothing can be written.
+    """
+
+    def __init__(self, folder: Path | None, limit: int | None = None, tell: Tell = _log.warning) -> None:
+        self.folder, self._limit, self._tell = folder, limit, tell
+        self._written: int | None = None  # bytes since the last trim; None: there was none
+
+    def get(self, name: str) -> bytes | None:
+        """The value of that name; None if there is none, or only a damaged one."""
+        if self.folder is None:
+            return None
+        path = self._value(name)
+        try:
+            head, _, value = path.read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        if head != _digest(value):
+            self._tell(f"{path} is damaged: it is made anew")
+            return None
+        use.touch(path)
+        return value
+
+    def put(self, name: str, value: bytes) -> None:
+        """Keeps a value, instead of any other of that name."""
+        if self.folder is None:
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle, part = tempfile.mkstemp(prefix=NEW, dir=self.folder)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(_digest(value) + b"\n" + value)
+                Path(part).chmod(0o644)
+                os.replace(part, self._value(name))
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(part)
+                raise
+        except OSError as error:
+            if self.folder not in _told:
+                _told.add(self.folder)
+                self._tell(
+                    f"{error.filename or self.folder}: {error.strerror or error}: what is found is not kept; make room "
+                    "or give the right to write there, or name another folder in MESHLOOM_CACHE"
+                )
+            return
+        self._grown(len(value))
+
+    def drop(self, name: str) -> None:
+        """Forgets a value."""
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                self._value(name).unlink()
+
+    def made(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """The value of that name, made if need be, by one process at a time. Raises what `make` raises."""
+        if (found := self.get(name)) is not None:
+            return found
+        with contextlib.ExitStack() as stack:
+            if self.folder is not None:
+                with contextlib.suppress(OSError):  # where nothing can be written everybody makes it
+                    stack.enter_context(self._making(name, lambda what: None))
+                    if (found := self.get(name)) is not None:
+                        return found
+            made = make()
+            self.put(name, made)
+            return made
+
+    def build(self, recipe: Recipe, instead_of: str | None = None) -> tuple[Path, bool]:
+        """The folder of that name, and whether this call has made it. It is in use until this process ends.
+
+        `instead_of`: the `fingerprint` of one that looks whole and does not work: it is replaced, unless somebody has
+        done so. Raises StoreError, and what `make` raises.
+        """
+        if self.folder is None:
+            raise StoreError(f"{recipe.name} is a folder, and there is none to keep it in")
+        place = self.folder / recipe.name
+        if _serves(place, instead_of):  # also where nothing can be written
+            return place, False
+        try:
+            with self._making(recipe.name, self._tell):
+                if _serves(place, instead_of):
+                    return place, False
+                if place.exists():
+                    self._tell(f"building it anew, {damage(place) or 'the one that is there does not work'}: {place}")
+                self._make(recipe, place)
+            if self._limit is not None:
+                trim(self.folder, self._limit)
+        except OSError as error:
+            raise StoreError(
+                f"{error.filename or self.folder}: {error.strerror or error}: {self.folder.name} are built in "
+                f"{self.folder}; make room or give the right to write there, or name another folder in MESHLOOM_CACHE"
+            ) from error
+        return place, True
+
+    def _value(self, name: str) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{name}{_VALUE}"
+
+    @contextlib.contextmanager
+    def _making(self, name: str, tell: Tell) -> Iterator[None]:
+        """Lets one process, and one thread of it, make an entry. Raises OSError where nothing can be written."""
+        from filelock import FileLock, Timeout
+
+        assert self.folder is not None
+        locks = self.folder / LOCKS
+        locks.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(locks / name)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            tell("waiting for another run that is building it")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _make(self, recipe: Recipe, place: Path) -> None:
+        assert self.folder is not None
+        for old in self.folder.glob(f"{NEW}{recipe.name}.*"):  # nobody else makes one: what is there was killed
+            shutil.rmtree(old, ignore_errors=True)
+        new = Path(tempfile.mkdtemp(prefix=f"{NEW}{recipe.name}.", dir=self.folder))
+        making = use.take(new)
+        try:
+            new.chmod(0o755)
+            recipe.make(new, self.folder / f"{recipe.name}.log")
+            files = {name: _entry(new / name) for name in recipe.files}
+            (new / MANIFEST).write_text(json.dumps({"made": uuid.uuid4().hex, "files": files}, indent=2))
+            with contextlib.suppress(FileNotFoundError):
+                place.rename(self.folder / f"{use.GONE}{uuid.uuid4().hex}")
+            new.rename(place)
+            use.keep(place)  # while `making` holds it still: nobody removes it in between
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+        finally:
+            if making is not None:
+                making.release()
+            for old in self.folder.glob(f"{use.GONE}*"):
+                shutil.rmtree(old, ignore_errors=True)
+
+    def _grown(self, size: int) -> None:
+        """Trims the folder when it may have grown by a part of its limit, and at the first value that is kept."""
+        if self._limit is None or self.folder is None:
+            return
+        before, self._written = self._written, (self._written or 0) + size
+        if before is None or self._written > self._limit // _PART:
+            self._written = 0
+            trim(self.folder, self._limit)
+
+
+def damage(place: Path) -> str | None:
+    """What is wrong with a folder, in words; None if it is as it was made."""
+    try:
+        files = json.loads((place / MANIFEST).read_text())["files"]
+        for name, entry in files.items():
+            if not (place / name).is_file():
+                return f"{name} is missing"
+            found = _entry(place / name)
+            if found["bytes"] != entry["bytes"]:
+                return f"{name} has {found['bytes']:,} bytes instead of {entry['bytes']:,}"
+            if found != entry:
+                return f"{name} is not what was built"
+    except FileNotFoundError:
+        return "it is not finished"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        return f"its {MANIFEST} cannot be read ({error})"
+    return None
+
+
+def fingerprint(place: Path) -> str:
+    """Tells a folder from one that was made of the same recipe at another time; empty if there is none."""
+    try:
+        return (place / MANIFEST).read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _serves(place: Path, instead_of: str | None) -> bool:
+    if not use.keep(place):
+        return False
+    return damage(place) is None and (instead_of is None or fingerprint(place) != instead_of)
+
+
+def _entry(path: Path) -> dict[str, object]:
+    data = path.read_bytes()
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _digest(value: bytes) -> bytes:
+    return hashlib.sha256(value).hexdigest().encode()

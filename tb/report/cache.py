@@ -1,0 +1,44 @@
+"""The table of `meshloom cache`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.table import Table
+
+
+def cache_table(rows: Iterable[Mapping[str, Any]], now: float) -> Table:
+    """Kinds of what is kept, with `bytes`, times of use and `now` in seconds since the epoch."""
+    made = Table(header_style="bold", pad_edge=False)
+    made.add_column("kind", no_wrap=True)
+    for name in ("entries", "in use", "size", "limit", "oldest use", "newest use"):
+        made.add_column(name, justify="right", no_wrap=True)
+    made.add_column("what", no_wrap=True)
+    for row in rows:
+        made.add_row(
+            row["kind"],
+            f"{row['entries']:,}",
+            f"{row['in_use']:,}",
+            megabytes(row["bytes"]),
+            megabytes(row["limit_bytes"]),
+            _ago(row["oldest_use"], now),
+            _ago(row["newest_use"], now),
+            row["what"],
+        )
+    return made
+
+
+def megabytes(size: int) -> str:
+    """Bytes in megabytes."""
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _ago(then: float | None, now: float) -> str:
+    if then is None:
+        return "-"
+    seconds = max(0.0, now - then)
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return "now"
