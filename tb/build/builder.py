@@ -19,7 +19,7 @@ from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import Recipe, StoreError, Tell, key
 
-from ..results.exits import ToolError
+from .tools import ToolError
 
 #: What is run of each simulator, in its folder.
 PROGRAMS = {"verilator": ("model/bench",), "icarus": ("model/sim.vvp",)}

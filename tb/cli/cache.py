@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..results.exits import Exit, ToolError
+from ..build.tools import ToolError
+from ..results.exits import Exit
 from .errors import say_error
 from .options import STDOUT, examples
 

@@ -28,9 +28,9 @@ from meshloom.sched.store.store import Tell, fingerprint
 
 from ..build.bench import STARTED
 from ..build.builder import OUTPUT, Build, rebuild, tool_variables
-from ..results.exits import ToolError
-from ..results.folders import claim
+from ..build.tools import ToolError
 from . import readout
+from .folders import claim
 from .observe import Observed, read_log
 
 #: What memory holds where nothing was loaded and output is expected: a missing write shows.

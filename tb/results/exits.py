@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from ..build.tools import ToolError
+
 if TYPE_CHECKING:
     from .schema import Results
 
@@ -33,10 +35,6 @@ class Exit(IntEnum):
     TOOL = 4, "the simulator or a tool failed, or Meshloom has a bug"
     NOT_WRITTEN = 5, "the results could not be written"
     INTERRUPTED = 130, "interrupted; what had finished is kept"
-
-
-class ToolError(RuntimeError):
-    """What the project works with failed: a simulator, a compiler, the place for what they write."""
 
 
 def is_ours(error: BaseException) -> bool:

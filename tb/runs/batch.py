@@ -16,8 +16,8 @@ from meshloom.sched.program.program import Program
 
 from ..build.builder import BuildError
 from ..compare.links import figures as link_figures
+from ..devices.folders import RunsError
 from ..devices.simulated import Job, NoDeviceError, Run, SimulatedDevice
-from ..results.folders import RunsError
 from ..results.identity import code, simulator_version
 from ..results.schema import Event, Row, Settings, Stage
 from .failures import Failure, failure, row_error

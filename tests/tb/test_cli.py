@@ -36,11 +36,11 @@ from meshloom.sched.workload.layout import BiasLayout
 from meshloom.tb.benchmarks import BENCHMARKS
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.cli.main import app
+from meshloom.tb.devices.folders import RunsError
 from meshloom.tb.devices.simulated import DeviceError
 from meshloom.tb.inputs.sources import NetworkSource, is_network
 from meshloom.tb.report.console import CAUSES, LOG_WIDTH
 from meshloom.tb.results.exits import Exit
-from meshloom.tb.results.folders import RunsError
 from meshloom.tb.results.schema import (
     Congestion,
     LayerFigures,

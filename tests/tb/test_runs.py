@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.tb.results.folders import Claim, RunsError, claim
+from meshloom.tb.devices.folders import Claim, RunsError, claim
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_nor_one_of_another_process(runs: Path, monkeypatch: pytest.MonkeyPatch)
     """Until that is killed."""
     monkeypatch.setenv("MESHLOOM_KEEP_RUNS", "0")
     code = (
-        "import sys; from pathlib import Path; from meshloom.tb.results.folders import claim\n"
+        "import sys; from pathlib import Path; from meshloom.tb.devices.folders import claim\n"
         "held = claim('other', Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(

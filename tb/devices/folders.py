@@ -18,7 +18,7 @@ from meshloom.sched.store.entries import entries
 from meshloom.sched.store.kinds import RUNS
 from meshloom.sched.store.use import Use, take
 
-from .exits import ToolError
+from ..build.tools import ToolError
 
 #: Environment variable that says how many are kept, and what holds without it.
 COUNT = ("MESHLOOM_KEEP_RUNS", 20)
