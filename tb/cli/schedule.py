@@ -55,7 +55,7 @@ def schedule(
     from meshloom.sched.mapping.room import check_room
     from meshloom.sched.program import image
     from meshloom.sched.schedulers.registry import find as find_scheduler
-    from meshloom.sched.store import cache
+    from meshloom.sched.store.kinds import SCHEDULES
 
     from ..report.console import console
     from ..report.narrow import show
@@ -65,7 +65,7 @@ def schedule(
     screen = console()
     made: list[tuple[Workload, Planned]] = []
     with searching(screen) as tell:
-        make = find_scheduler(with_budget(scheduler, budget), cache.folder("schedules"), tell)
+        make = find_scheduler(with_budget(scheduler, budget), SCHEDULES.folder(), tell)
         for layer in layers:
             check_room(layer.shape, config)
         for layer in layers:

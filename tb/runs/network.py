@@ -20,7 +20,7 @@ from meshloom.sched.schedulers.network.limits import limits
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of
 from meshloom.sched.schedulers.network.stages import words
 from meshloom.sched.schedulers.registry import find_network
-from meshloom.sched.store import cache
+from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.graph import Graph
 
 from ..compare import attribution, mismatch, records
@@ -58,7 +58,7 @@ def prepare(
 ) -> PreparedNetwork:
     """Schedules, lowers, checks and predicts a network, and tells how far it is. `scheduler`: see
     `sched.schedulers.registry.find_network`. Raises what those raise on what does not fit."""
-    make = find_network(scheduler, cache.folder("schedules"), tell_search)
+    make = find_network(scheduler, SCHEDULES.folder(), tell_search)
     made = make(graph, chip, lambda layer, number, of: tell(f"scheduling {layer} ({number + 1} of {of})"))
     program = program_of(made.schedule, chip, tell)
     tell("predicting its cycles")

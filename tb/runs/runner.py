@@ -26,7 +26,7 @@ from meshloom.sched.model.timeline import Timeline, play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.schedulers.registry import find_network, scheduler_of
-from meshloom.sched.store import cache
+from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.catalog import Workload, find, regression
 from meshloom.sched.workload.layers import LayerData, WorkloadError
 
@@ -126,7 +126,7 @@ def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambd
     input."""
     at("scheduling")
     check_room(workload.shape, chip)
-    make = find_scheduler(scheduler, cache.folder("schedules"), tell_search)
+    make = find_scheduler(scheduler, SCHEDULES.folder(), tell_search)
     made = make(workload.shape, chip, workload.scale)
     program = program_of(made, chip, at)
     at("predicting")

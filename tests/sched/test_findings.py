@@ -11,7 +11,9 @@ from meshloom.hw.config import load
 from meshloom.sched.mapping.tiling import Candidate
 from meshloom.sched.schedulers.network import conv
 from meshloom.sched.schedulers.network.scheduler import schedule, search_cache
+from meshloom.sched.store.cache import VARIABLE
 from meshloom.sched.store.findings import SearchCache
+from meshloom.sched.store.kinds import SCHEDULES
 
 from .network_graphs import every_kind
 
@@ -92,3 +94,15 @@ def test_without_a_folder_this_process_remembers() -> None:
     cache = SearchCache(None, CHIP, "kept", "sched.schedulers.budget")
     cache.put("asked", TypeAdapter(int), 5)
     assert cache.get("asked", TypeAdapter(int)) == 5
+
+
+def test_where_nothing_can_be_written_that_is_said_and_this_process_remembers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
+    cache = SearchCache(SCHEDULES.folder(), CHIP, "kept", "sched.schedulers.budget")
+    for asked in "ab":
+        cache.put(asked, TypeAdapter(int), 5)
+        assert cache.get(asked, TypeAdapter(int)) == 5
+    assert caplog.text.count("is not kept") == 1
