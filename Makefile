@@ -13,7 +13,7 @@ STAMP := .venv/.setup-stamp
 NATIVE := sched/model/_native/.make-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test test-all test-changed lint verilog bench prove soak clean
+.PHONY: help setup sim test test-all test-changed lint docs verilog bench prove soak clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ lint: $(STAMP) ## style (ruff) and types (pyright)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --project .typing
+
+docs: $(STAMP) ## the documentation as a site, in sim_build/site; a broken link fails
+	$(BIN)/mkdocs build
 
 verilog: $(STAMP) ## write the synthesisable Verilog of a chip and its manifest (CHIP, OUT)
 	$(BIN)/meshloom verilog --chip $(CHIP) --out $(OUT)

@@ -90,7 +90,7 @@ class Move(_Frozen):
 class Box(_Frozen):
     """Which part of which int8 tensor an operation computes: planes (channel blocks) x rows x columns, in words.
 
-    The words of the result follow each other as [plane][row][column].
+    The words of the result follow each other as `[plane][row][column]`.
     """
 
     tensor: str
@@ -164,7 +164,7 @@ class Vec(_Frozen):
         return Region.OUT if self["x_out"] else Region.MAIN
 
     def results(self, lanes: int) -> int:
-        """Words that are written: [block][pixel], or [pixel block][block * P + lane] of a TRANSPOSE; P = `lanes`."""
+        """Words that are written: `[block][pixel]`, of a TRANSPOSE `[pixel block][block * P + lane]`; P = `lanes`."""
         if self["op"] == VectorOp.TRANSPOSE:
             return -(-self["pixels"] // lanes) * lanes * self["blocks"]
         return self["blocks"] * self["pixels"]

@@ -88,7 +88,19 @@ def test_make_help_lists_every_target() -> None:
     targets = set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert {line.split()[1] for line in shown.splitlines() if line.startswith("  make ")} == targets
-    assert {"setup", "sim", "test", "test-all", "test-changed", "lint", "verilog", "bench", "clean", "help"} <= targets
+    assert {
+        "setup",
+        "sim",
+        "test",
+        "test-all",
+        "test-changed",
+        "lint",
+        "docs",
+        "verilog",
+        "bench",
+        "clean",
+        "help",
+    } <= targets
 
 
 def test_make_sim_turns_variables_into_options() -> None:

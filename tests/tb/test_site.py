@@ -1,0 +1,74 @@
+"""The documentation as a site: it builds, links lead somewhere, and the interface's pages have what they are about."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--config-file",
+        str(config),
+        "--site-dir",
+        str(site),
+    ]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("index.html", "The first ten minutes"),
+        ("contributing/index.html", "When a run on the RTL fails"),
+        ("api/chip/index.html", "ChipConfig"),
+        ("api/schedule/index.html", "Operations in a total program order"),
+        ("api/results/index.html", "Exit"),
+    ],
+)
+def test_pages_have_what_they_are_about(page: str, words: str, site: Path) -> None:
+    assert words in (site / page).read_text(encoding="utf-8")
+
+
+def test_every_page_of_docs_is_in_it(site: Path) -> None:
+    for path in (ROOT / "docs").rglob("*.md"):
+        place = path.relative_to(ROOT / "docs").with_suffix("")
+        assert (site / (place.parent if place.name == "README" else place) / "index.html").exists(), path
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        found = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]*)"', path.read_text(encoding="utf-8"))
+        assert found == [], path
+
+
+@pytest.mark.parametrize("link", ["[there](nowhere.md)", "[there](proofs.md#no-such-heading)"])
+def test_a_broken_link_fails(link: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("results"))
+    text = re.sub(r"\(results/[^)]*\)", "(isa.md)", (tmp_path / "docs" / "architecture.md").read_text(encoding="utf-8"))
+    (tmp_path / "docs" / "architecture.md").write_text(text, encoding="utf-8")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(f"site_name: x\nstrict: true\ndocs_dir: {tmp_path}/docs\nvalidation: {{anchors: warn}}\n")
+    assert build(config, tmp_path / "before").returncode == 0
+    with (tmp_path / "docs" / "isa.md").open("a", encoding="utf-8") as file:
+        file.write(f"\n{link}\n")
+    assert build(config, tmp_path / "after").returncode != 0
