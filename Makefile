@@ -47,10 +47,11 @@ test-all: lint $(NATIVE) ## lint, types and all tests
 test-changed: $(NATIVE) ## slow tests that a change can break (SINCE= a commit, SECONDS= to start tests in)
 	$(BIN)/python scripts/changed_tests.py $(if $(SINCE),--since $(SINCE)) $(if $(SECONDS),--seconds $(SECONDS))
 
-lint: $(STAMP) ## style (ruff) and types (pyright)
+lint: $(STAMP) ## style (ruff), types (pyright), and which room may import which (import-linter)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --project .typing
+	$(BIN)/lint-imports --no-cache
 
 docs: $(STAMP) ## the documentation as a site, in sim_build/site; a broken link fails
 	$(BIN)/mkdocs build

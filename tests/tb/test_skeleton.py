@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import grimp
+import networkx
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +84,21 @@ def test_arrows_run_down_only(package: str) -> None:
                 if target.partition(".")[0] == "meshloom":
                     inside = any(target == one or target.startswith(f"{one}.") for one in allowed)
                     assert inside, f"{path.relative_to(ROOT)}:{node.lineno} imports {target}"
+
+
+def test_rooms_import_what_lies_below_them_only() -> None:
+    """The contracts in pyproject.toml: every room is in one, and no arrow goes up or sideways."""
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    graph = grimp.build_graph("meshloom.hw", "meshloom.sched", "meshloom.tb", cache_dir=None)
+    arrows = networkx.DiGraph((a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a))
+    assert len(arrows) > 300
+    circles = [sorted(part) for part in networkx.strongly_connected_components(arrows) if len(part) > 1]
+    assert circles == []
 
 
 def test_make_help_lists_every_target() -> None:
