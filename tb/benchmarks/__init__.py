@@ -51,7 +51,7 @@ def main(names: Sequence[str]) -> bool:
     Raises BenchmarkError on unknown names, before anything runs. A benchmark that cannot run counts as one that failed.
     """
     from ..build.builder import BuildError
-    from ..devices.simulated import DeviceError
+    from ..devices.interface import DeviceError
     from ..report.console import Reporter, console
     from .results import print_result, save_result
 

@@ -195,7 +195,8 @@ def spans(records: Sequence[Record]) -> list[tuple[int, int]]:
 def run(tell: OnEvent) -> Result:
     """Runs both programs on every built-in chip."""
     from ..build.builder import build
-    from ..devices.simulated import Job, SimulatedDevice
+    from ..devices.interface import Job
+    from ..devices.simulated import SimulatedDevice
 
     chips = [load(name) for name in built_in_chips()]
     rows, failures, failed = [], [], set()

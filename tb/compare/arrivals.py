@@ -8,7 +8,7 @@ from meshloom.hw.config import ChipConfig, tile_position
 from meshloom.hw.isa import Opcode, Unit
 from meshloom.sched.program.program import Program
 
-from ..devices.simulated import Run
+from ..devices.interface import Run
 
 
 class Arrivals(TypedDict, total=False):

@@ -11,8 +11,8 @@ from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.program.names import Names, opcode_name, tile_name, unit_name
 from meshloom.sched.program.program import Program
 
+from ..devices.interface import Run
 from ..devices.readout import records_expected
-from ..devices.simulated import Run
 from .records import Match, Place, Timed, label_of
 
 

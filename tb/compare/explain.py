@@ -21,7 +21,7 @@ from meshloom.sched.checker.waitfor import Waiting, cycle_of, ends_of, in_words
 from meshloom.sched.program.names import Names, address_name, tile_name
 from meshloom.sched.program.program import Instruction, Program
 
-from ..devices.simulated import Run, Standing
+from ..devices.interface import Run, Standing
 
 #: Causes of hangs that are told when there is no circle.
 SHOWN = 3

@@ -23,8 +23,8 @@ from meshloom.sched.program.names import tile_name
 from meshloom.sched.program.program import Program
 from meshloom.sched.program.routes import Way, way_of
 
+from ..devices.interface import Run
 from ..devices.readout import Record
-from ..devices.simulated import Run
 from ..results.schema import Congestion, LinkFigures, PacketFigures, SourceFigures
 from .idle import idle_move, steady_cycles
 from .records import Place, locate

@@ -19,8 +19,8 @@ from meshloom.sched.program.names import tile_name
 from meshloom.sched.program.program import Program, Stream
 from meshloom.sched.workload.layout import ActivationLayout
 
+from ..devices.interface import FILL
 from ..devices.observe import Mismatch, Observed, maker
-from ..devices.simulated import FILL
 from ..results.schema import Maker, WrongByte
 from .records import Match, Place
 

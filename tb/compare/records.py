@@ -13,8 +13,8 @@ from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule
 from meshloom.sched.model.timeline import Executed
 from meshloom.sched.program.program import OPERATIONS, TAGS, Program
 
+from ..devices.interface import Run
 from ..devices.readout import Record
-from ..devices.simulated import Run
 from ..results.schema import Divergence, FaultReport
 
 _Key = tuple[int, Unit, Opcode, int]

@@ -11,127 +11,31 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, TileKind, tile_position
+from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.contracts import stats_words
 from meshloom.hw.isa import Cause, Part, Unit, Waits
 from meshloom.hw.registers import FAULT_WHO, REPORT, STATUS
-from meshloom.sched.program.program import Program
 from meshloom.sched.store.kinds import RUNS
 from meshloom.sched.store.store import Tell, fingerprint
 
 from ..build.bench import STARTED
-from ..build.builder import OUTPUT, Build, rebuild, tool_variables
-from ..build.tools import ToolError
+from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
+from ..build.tools import simulator_version
 from . import readout
 from .folders import claim
-from .observe import Observed, read_log
-
-#: What memory holds where nothing was loaded and output is expected: a missing write shows.
-FILL = 0xA5
-
-
-class DeviceError(ToolError):
-    """The device itself failed (not the program on it); the message says where its log is."""
-
-
-class NoDeviceError(DeviceError):
-    """No job at all can run on it; the message says what would help."""
+from .interface import FILL, DeviceError, Fault, Job, NoDeviceError, Run, Standing
+from .observe import read_log
 
 
 class _DoesNotStart(DeviceError):
     """A simulator process ended before the chip was there."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Why the chip stopped by itself."""
-
-    cause: Cause
-    tile: int
-    unit: Unit
-    tag: int
-    value: int
-
-    def describe(self, chip: ChipConfig) -> str:
-        """One line for people."""
-        x, y = tile_position(self.tile)
-        kind = chip.tiles.get(self.tile)
-        where = f"{kind.value if kind else 'tile'}@({x},{y})"
-        if self.unit is not Unit.NONE:
-            where += f" {self.unit.name.lower()}"
-        return f"{self.cause.name} in {where}, tag {self.tag}, value {self.value:#x}"
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What a part of a tile waited for when a watchdog stopped the run; what the fields mean: `hw.isa.Part`, `Waits`.
-
-    `unit` and `tag` are those of the instruction; `cause` is set, and `waits` is FAULT, for a fault that the host has
-    not heard of. `detail`: sem, need, has and peer as one number, sem lowest.
-    """
-
-    tile: int
-    part: Part
-    unit: Unit
-    waits: Waits
-    tag: int
-    sem: int = 0
-    need: int = 0
-    has: int = 0
-    peer: int = 0
-    cause: Cause = Cause.NONE
-
-    @property
-    def detail(self) -> int:
-        """sem, need, has and peer as one number, sem lowest: the low bits of a report."""
-        return REPORT.pack({name: getattr(self, name) for name in ("sem", "need", "has", "peer")})
-
-
-@dataclass(frozen=True)
-class Job:
-    """A program, what DRAM holds before it (`memory`: tile, word address, words uint8 [n, P]), and which DRAM ranges to
-    bring back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault. `stall_limit`:
-    cycles in which nothing moves after which it is one (0 = never). `observe`: log every word that the cores compute
-    (`Run.observed`)."""
-
-    program: Program
-    memory: Sequence[tuple[int, int, NDArray[np.uint8]]]
-    outputs: Sequence[tuple[int, int, int]]
-    watchdog: int = 50_000_000
-    stall_limit: int = 20_000
-    observe: bool = False
-
-
-@dataclass(frozen=True)
-class Run:
-    """What came of a job.
-
-    `memory`: the outputs asked for, in their order, uint8 [n, P] (empty after a fault, like `records` and `counters`).
-    `records`: as many of each tile as it counts itself, those that its trace memory had room for and the program must
-    make. `trace_shortage`: why some that the chip made are not there; empty if all are. `observed`: what the cores
-    computed, up to the fault if there is one; empty unless asked for. `cpu_seconds`: of the run, without loading DRAM
-    and without reading traces back. `standing`: after a watchdog, what every part of the chip waited for, and `quiet`,
-    for how many cycles nothing had moved; `tb.compare.explain` puts it in words.
-    """
-
-    cycles: int
-    fault: Fault | None
-    memory: list[NDArray[np.uint8]]
-    records: list[readout.Record]
-    counters: dict[int, list[int]]
-    cpu_seconds: float
-    simulator: str
-    trace_shortage: str = ""
-    observed: Observed = field(default_factory=dict)
-    standing: tuple[Standing, ...] = ()
-    quiet: int = 0
 
 
 @dataclass
@@ -142,6 +46,28 @@ class SimulatedDevice:
     keep: bool = False  #: keep the folder of the run (waves, memory images)
     tell: Tell = lambda what: None  #: hears that the simulator is built anew
     last_folder: Path | None = field(default=None, init=False)
+
+    @property
+    def config(self) -> ChipConfig:
+        return self.build.config
+
+    @property
+    def name(self) -> str:
+        return self.build.simulator
+
+    @property
+    def version(self) -> str:
+        return simulator_version(self.build.simulator)
+
+    @property
+    def waves(self) -> Path | None:
+        if not self.build.waves or self.last_folder is None:
+            return None
+        return self.last_folder / "waves.fst"
+
+    def beside(self, tell: Tell) -> SimulatedDevice:
+        """Another process of the same simulator."""
+        return replace(self, tell=tell)
 
     def run(self, jobs: Sequence[Job], label: str = "run") -> Generator[Run, None, None]:
         """Runs jobs one after another in one simulator process; yields each as soon as it is done.
@@ -318,6 +244,20 @@ def parse_fault(who: int, value: int) -> Fault:
     """A fault, from the registers FAULT_WHO and FAULT_VALUE."""
     said = FAULT_WHO.unpack(who)
     return Fault(Cause(said["cause"]), said["tile"], Unit(said["unit"]), said["tag"], value)
+
+
+def _opens(simulator: str) -> Callable[[ChipConfig, bool, Tell], SimulatedDevice]:
+    def open_one(chip: ChipConfig, waves: bool, tell: Tell) -> SimulatedDevice:
+        tell(f"building the simulator ({simulator}), unless it is cached")
+        return SimulatedDevice(build(chip, simulator, waves, tell), keep=waves)
+
+    return open_one
+
+
+VERILATOR = DeviceKind("verilator", "the RTL, compiled by Verilator", _opens("verilator"), waves=True)
+ICARUS = DeviceKind(
+    "icarus", "the RTL in Icarus Verilog: a slow second opinion", _opens("icarus"), waves=True, macs=500_000
+)
 
 
 def parse_states(text: str) -> tuple[Standing, ...]:

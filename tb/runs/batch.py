@@ -15,10 +15,12 @@ from meshloom.hw.config import ChipConfig
 from meshloom.sched.program.program import Program
 
 from ..build.builder import BuildError
+from ..build.tools import simulator_version
 from ..compare.links import figures as link_figures
 from ..devices.folders import RunsError
-from ..devices.simulated import Job, NoDeviceError, Run, SimulatedDevice
-from ..results.identity import code, simulator_version
+from ..devices.interface import Job, NoDeviceError, Run
+from ..devices.simulated import SimulatedDevice
+from ..results.identity import code
 from ..results.schema import Event, Row, Settings, Stage
 from .failures import Failure, failure, row_error
 

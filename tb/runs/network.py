@@ -27,8 +27,8 @@ from ..compare import attribution, mismatch, records
 from ..compare.arrivals import arrivals
 from ..compare.completeness import completeness
 from ..devices import observe
+from ..devices.interface import Job, Run
 from ..devices.readout import Record
-from ..devices.simulated import Job, Run
 from ..inputs.sources import Feed, label_of
 from ..report import answers
 from ..results.schema import LayerFigures, NetworkFigures, Row, WrongByte

@@ -31,12 +31,14 @@ from meshloom.sched.workload.catalog import Workload, find, regression
 from meshloom.sched.workload.layers import LayerData, WorkloadError
 
 from ..build.builder import SIMULATORS, BuildError, build
+from ..build.tools import simulator_version
 from ..compare import mismatch, records
 from ..compare.arrivals import arrivals
 from ..compare.completeness import completeness
-from ..devices.simulated import Job, Run, SimulatedDevice
+from ..devices.interface import Job, Run
+from ..devices.simulated import SimulatedDevice
 from ..inputs.sources import Feed, NetworkSource, check_files, is_network, model_settings, ready, regression_networks
-from ..results.identity import code, simulator_version
+from ..results.identity import code
 from ..results.schema import Event, Plan, Row, Settings, Stage
 from . import network
 from .batch import Item, failed_row, simulate

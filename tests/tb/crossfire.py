@@ -8,7 +8,7 @@ from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.isa import Addend, Opcode, Region, Unit
 from meshloom.sched.checker.channel_dependences import Roads
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.tb.devices.simulated import Job
+from meshloom.tb.devices.interface import Job
 from meshloom.tb.verify.random_programs import random_route
 
 from .hand_made import CODE, gemm, move, notify, sync

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import INSTRUCTION_BYTES, Opcode, Region, Unit, VectorOp, address
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.tb.devices.simulated import FILL, Job
+from meshloom.tb.devices.interface import FILL, Job
 
 CHIP = load("tiny")
 DRAM, CORE, HOST, SPM = CHIP.drams[0], CHIP.cores[0], CHIP.host, CHIP.spms[0]

@@ -10,8 +10,8 @@ from meshloom.hw.config import load
 from meshloom.hw.isa import Cause, Opcode, Region, Unit, address
 from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.tb.compare.arrivals import arrivals
+from meshloom.tb.devices.interface import Fault, Run
 from meshloom.tb.devices.readout import Record
-from meshloom.tb.devices.simulated import Fault, Run
 
 CHIP = load("ahead8")
 DRAM, SPM, CORE, DTT = 0x00, 0x20, 0x11, 0x03

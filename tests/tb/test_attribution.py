@@ -20,8 +20,9 @@ from meshloom.sched.workload.catalog import find
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.attribution import Attribution, AttributionError, Share, _Causes, attribute
 from meshloom.tb.compare.records import CompareError, Place, first_divergence, label_of, locate, operations, pair
+from meshloom.tb.devices.interface import Job
 from meshloom.tb.devices.readout import Record
-from meshloom.tb.devices.simulated import Job, SimulatedDevice
+from meshloom.tb.devices.simulated import SimulatedDevice
 
 from .hand_made import CHIP, CORE, DRAM
 

@@ -37,7 +37,7 @@ from meshloom.tb.benchmarks import BENCHMARKS
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.cli.main import app
 from meshloom.tb.devices.folders import RunsError
-from meshloom.tb.devices.simulated import DeviceError
+from meshloom.tb.devices.interface import DeviceError
 from meshloom.tb.inputs.sources import NetworkSource, is_network
 from meshloom.tb.report.console import CAUSES, LOG_WIDTH
 from meshloom.tb.results.exits import Exit

@@ -14,7 +14,8 @@ from meshloom.sched.program.program import Instruction, Program, Stream, place
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.completeness import completeness
 from meshloom.tb.compare.records import match
-from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
+from meshloom.tb.devices.interface import Job, Run
+from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.report.console import junit
 from meshloom.tb.results.schema import Recorder, Row, Status
 from meshloom.tb.runs import runner

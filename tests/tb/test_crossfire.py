@@ -23,7 +23,8 @@ from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.sched.program.routes import route_fields
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.records import pair
-from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
+from meshloom.tb.devices.interface import Job, Run
+from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.verify.random_programs import random_program, with_fire_times
 
 from ..sched.random_schedules import DATA_REGIONS, DATA_WORDS, copy_of_a, random_operations, schedule_of

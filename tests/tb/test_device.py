@@ -25,9 +25,10 @@ from meshloom.sched.program.program import Program
 from meshloom.tb.build import builder as build_module
 from meshloom.tb.build.builder import ROOT, SIMULATORS, Build, BuildError, build
 from meshloom.tb.devices import simulated as device_module
+from meshloom.tb.devices.interface import FILL, DeviceError, Job, Run
 from meshloom.tb.devices.readout import Readout, parse
 from meshloom.tb.devices.readout import plan as plan_readout
-from meshloom.tb.devices.simulated import FILL, DeviceError, Job, Run, SimulatedDevice
+from meshloom.tb.devices.simulated import SimulatedDevice
 
 from .hand_made import (
     CHIP,

@@ -13,7 +13,8 @@ from meshloom.sched.ir.schedule import Move, Schedule, Span
 from meshloom.sched.program.program import Instruction, Program
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.explain import explain, patience
-from meshloom.tb.devices.simulated import Fault, Job, Run, SimulatedDevice, Standing, parse_states
+from meshloom.tb.devices.interface import Fault, Job, Run, Standing
+from meshloom.tb.devices.simulated import SimulatedDevice, parse_states
 
 from .hand_made import CHIP, CORE, DRAM, HOST, SPM, endless, finish, gemm, move, notify, program, sync
 

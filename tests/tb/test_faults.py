@@ -13,7 +13,8 @@ from meshloom.hw.isa import INSTRUCTIONS, Cause, Opcode, Region, Unit, address
 from meshloom.hw.routes import DIRECTIONS
 from meshloom.sched.program.program import Instruction
 from meshloom.tb.build.builder import build
-from meshloom.tb.devices.simulated import Fault, Job, Run, SimulatedDevice
+from meshloom.tb.devices.interface import Fault, Job, Run
+from meshloom.tb.devices.simulated import SimulatedDevice
 
 from .hand_made import CHIP, CORE, DRAM, HOST, SPM, Raw, endless, finish, gemm, move, notify, program, sync
 from .ways import GAPS, WAYS, route

@@ -11,7 +11,8 @@ from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Program
 from meshloom.tb.build.builder import build
-from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
+from meshloom.tb.devices.interface import Job, Run
+from meshloom.tb.devices.simulated import SimulatedDevice
 
 from ..sched.damaged import damaged, timed
 

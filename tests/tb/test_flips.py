@@ -16,7 +16,7 @@ import pytest
 
 from meshloom.hw.isa import DATA_HEAD, HEADER_FORMAT, POST, REQUEST_HEAD, Cause
 from meshloom.tb.compare.explain import explain
-from meshloom.tb.devices.simulated import Run
+from meshloom.tb.devices.interface import Run
 
 from . import flips
 from .flips import LAST, Flip, FlippingDevice

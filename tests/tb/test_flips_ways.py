@@ -12,7 +12,7 @@ import pytest
 from meshloom.hw.isa import ARRIVAL, DATA_HEAD, REQUEST_HEAD, Cause, route_field
 from meshloom.hw.routes import TURN_BITS
 from meshloom.tb.compare.explain import explain
-from meshloom.tb.devices.simulated import Job, Run
+from meshloom.tb.devices.interface import Job, Run
 
 from . import flips
 from .flips import CHANNEL, LAST, Flip, FlippingDevice

@@ -19,8 +19,9 @@ from meshloom.sched.program.routes import default_way, way_of
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.idle import ideal_move_cycles, idle_move, steady_cycles
 from meshloom.tb.compare.links import LinksError, congestion, figures, links, transfers
+from meshloom.tb.devices.interface import Fault, Job, Run
 from meshloom.tb.devices.readout import Record
-from meshloom.tb.devices.simulated import Fault, Job, Run, SimulatedDevice
+from meshloom.tb.devices.simulated import SimulatedDevice
 
 from .hand_made import move, notify, sync
 from .ways import MAIN, TOUR, WAYS, flits_on_links, movers, route, tour

@@ -18,7 +18,8 @@ from meshloom.sched.program.program import Instruction, Program
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare import mismatch
 from meshloom.tb.compare.records import Match
-from meshloom.tb.devices.simulated import FILL, Run, SimulatedDevice
+from meshloom.tb.devices.interface import FILL, Run
+from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.golden.layer import golden
 from meshloom.tb.report.console import junit
 from meshloom.tb.results.schema import Maker, Recorder, Row, Status, WrongByte

@@ -21,7 +21,8 @@ from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.records import pair
-from meshloom.tb.devices.simulated import FILL, Job, SimulatedDevice
+from meshloom.tb.devices.interface import FILL, Job
+from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.verify.random_programs import random_gemm, random_program, random_vec
 
 from .crossfire import stored

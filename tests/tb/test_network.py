@@ -19,8 +19,9 @@ from meshloom.sched.schedulers.network.stages import cut
 from meshloom.sched.workload.graph import Graph
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare import attribution
+from meshloom.tb.devices.interface import Job, Run
 from meshloom.tb.devices.observe import ObserveError
-from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
+from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.golden.graph import golden_values
 from meshloom.tb.inputs.sources import Feed
 from meshloom.tb.report.console import CAUSES

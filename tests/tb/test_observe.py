@@ -13,6 +13,7 @@ from meshloom.hw.isa import Cause, Region, VectorOp, address
 from meshloom.sched.ir.schedule import Box, Gemm, Move, Schedule, Span, Vec
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.tb.build.builder import SIMULATORS, build
+from meshloom.tb.devices.interface import Job, Run
 from meshloom.tb.devices.observe import (
     Mismatch,
     Observed,
@@ -24,7 +25,7 @@ from meshloom.tb.devices.observe import (
     read_log,
     values,
 )
-from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
+from meshloom.tb.devices.simulated import SimulatedDevice
 
 from .hand_made import CHIP, CORE, DRAM, Words, endless, product
 

@@ -37,8 +37,9 @@ from meshloom.sched.workload.onnx.errors import Problem as OnnxProblem
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.tb.build.builder import SIMULATORS, BuildError
 from meshloom.tb.compare.records import first_divergence, pair
+from meshloom.tb.devices.interface import Job, NoDeviceError
 from meshloom.tb.devices.readout import Record
-from meshloom.tb.devices.simulated import Job, NoDeviceError, SimulatedDevice
+from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.golden import layer
 from meshloom.tb.inputs.sources import NetworkSource, feeds
 from meshloom.tb.results import identity

@@ -26,8 +26,9 @@ from meshloom.sched.program.routes import default_way
 from meshloom.tb.build.builder import SIMULATORS, build
 from meshloom.tb.compare.explain import explain
 from meshloom.tb.compare.records import pair
+from meshloom.tb.devices.interface import Job, Run
 from meshloom.tb.devices.readout import Record
-from meshloom.tb.devices.simulated import Job, Run, SimulatedDevice
+from meshloom.tb.devices.simulated import SimulatedDevice
 
 from .hand_made import move, notify, sync
 from .ways import MAIN, TOUR, TOUR_YX, WAYS, WAYS_YX, flits_on_links, movers, route, tour, ways

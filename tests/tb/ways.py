@@ -13,7 +13,7 @@ from meshloom.hw.routes import DIRECTIONS, LOCAL, NEIGHBOURS
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.sched.program.routes import Way, route_fields, way_of
-from meshloom.tb.devices.simulated import FILL, Job
+from meshloom.tb.devices.interface import FILL, Job
 
 from .hand_made import CHIP, Case, move, notify, program, random_words, sync
 

@@ -1,0 +1,171 @@
+"""What programs run on, as everybody else sees it: jobs go in, runs come out.
+
+A device is registered by a `DeviceKind` (`devices.registry`): the RTL under a simulator, or a chip behind a cable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig, tile_position
+from meshloom.hw.isa import Cause, Part, Unit, Waits
+from meshloom.hw.registers import REPORT
+from meshloom.sched.program.program import Program
+
+from ..build.tools import ToolError
+from . import readout
+from .observe import Observed
+
+#: What memory holds where nothing was loaded and output is expected: a missing write shows.
+FILL = 0xA5
+
+
+class DeviceError(ToolError):
+    """The device itself failed (not the program on it); the message says where its log is."""
+
+
+class NoDeviceError(DeviceError):
+    """No job at all can run on it; the message says what would help."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why the chip stopped by itself."""
+
+    cause: Cause
+    tile: int
+    unit: Unit
+    tag: int
+    value: int
+
+    def describe(self, chip: ChipConfig) -> str:
+        """One line for people."""
+        x, y = tile_position(self.tile)
+        kind = chip.tiles.get(self.tile)
+        where = f"{kind.value if kind else 'tile'}@({x},{y})"
+        if self.unit is not Unit.NONE:
+            where += f" {self.unit.name.lower()}"
+        return f"{self.cause.name} in {where}, tag {self.tag}, value {self.value:#x}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a part of a tile waited for when a watchdog stopped the run; what the fields mean: `hw.isa.Part`, `Waits`.
+
+    `unit` and `tag` are those of the instruction; `cause` is set, and `waits` is FAULT, for a fault that the host has
+    not heard of. `detail`: sem, need, has and peer as one number, sem lowest.
+    """
+
+    tile: int
+    part: Part
+    unit: Unit
+    waits: Waits
+    tag: int
+    sem: int = 0
+    need: int = 0
+    has: int = 0
+    peer: int = 0
+    cause: Cause = Cause.NONE
+
+    @property
+    def detail(self) -> int:
+        """sem, need, has and peer as one number, sem lowest: the low bits of a report."""
+        return REPORT.pack({name: getattr(self, name) for name in ("sem", "need", "has", "peer")})
+
+
+@dataclass(frozen=True)
+class Job:
+    """A program, what DRAM holds before it (`memory`: tile, word address, words uint8 [n, P]), and which DRAM ranges to
+    bring back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault. `stall_limit`:
+    cycles in which nothing moves after which it is one (0 = never). `observe`: log every word that the cores compute
+    (`Run.observed`)."""
+
+    program: Program
+    memory: Sequence[tuple[int, int, NDArray[np.uint8]]]
+    outputs: Sequence[tuple[int, int, int]]
+    watchdog: int = 50_000_000
+    stall_limit: int = 20_000
+    observe: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of a job.
+
+    `memory`: the outputs asked for, in their order, uint8 [n, P] (empty after a fault, like `records` and `counters`).
+    `records`: as many of each tile as it counts itself, those that its trace memory had room for and the program must
+    make. `trace_shortage`: why some that the chip made are not there; empty if all are. `observed`: what the cores
+    computed, up to the fault if there is one; empty unless asked for. `cpu_seconds`: of the run, without loading DRAM
+    and without reading traces back. `standing`: after a watchdog, what every part of the chip waited for, and `quiet`,
+    for how many cycles nothing had moved; `tb.compare.explain` puts it in words.
+    """
+
+    cycles: int
+    fault: Fault | None
+    memory: list[NDArray[np.uint8]]
+    records: list[readout.Record]
+    counters: dict[int, list[int]]
+    cpu_seconds: float
+    simulator: str
+    trace_shortage: str = ""
+    observed: Observed = field(default_factory=dict)
+    standing: tuple[Standing, ...] = ()
+    quiet: int = 0
+
+
+class Device(Protocol):
+    """What jobs run on, one after another."""
+
+    @property
+    def config(self) -> ChipConfig:
+        """The chip that it is."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What rows call it: the name of its kind."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Of what it runs in, in one line; empty if it has none."""
+        ...
+
+    @property
+    def waves(self) -> Path | None:
+        """Waveforms of the last jobs that were run, if any were written."""
+        ...
+
+    def run(self, jobs: Sequence[Job], label: str = "run") -> Generator[Run, None, None]:
+        """Runs jobs one after another; yields each as soon as it is done. Closing the generator stops it.
+
+        Raises NoDeviceError when no job can run on it, DeviceError when it dies on one.
+        """
+        ...
+
+    def beside(self, tell: Callable[[str], None]) -> Device:
+        """Another one like it, to be used at the same time by another thread. `tell` hears what it has to say."""
+        ...
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """A kind of device.
+
+    `open(chip, waves, tell)` makes one ready, and may take its time: `tell` hears what it does. It raises BuildError or
+    NoDeviceError. `waves`: whether it can write waveforms. `most`: how many may run at the same time (None: as many as
+    there are CPUs). `macs`: the largest layers of the regression that it runs in minutes (None: all).
+    """
+
+    name: str
+    summary: str
+    open: Callable[[ChipConfig, bool, Callable[[str], None]], Device]
+    waves: bool = False
+    most: int | None = None
+    macs: int | None = None

@@ -1,0 +1,33 @@
+"""Devices by name: the simulators, those of installed packages (entry points `meshloom.devices`), and any
+`package.module:KIND` or `FILE.py:KIND`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meshloom.sched.plugins import PluginError, Registry
+
+from .interface import DeviceKind
+
+#: Entry points of other packages that are kinds of devices.
+GROUP = "meshloom.devices"
+
+
+class UnknownDeviceError(PluginError):
+    """A name that means no device; the message lists those there are."""
+
+
+def _accept(name: str, thing: object) -> DeviceKind:
+    if not isinstance(thing, DeviceKind):
+        raise TypeError(f"is of type {type(thing).__name__}; it must be a DeviceKind")
+    return replace(thing, name=name) if ":" in name else thing
+
+
+_SIMULATED = "meshloom.tb.devices.simulated"
+REGISTRY: Registry[DeviceKind] = Registry(
+    "device",
+    GROUP,
+    {"verilator": f"{_SIMULATED}:VERILATOR", "icarus": f"{_SIMULATED}:ICARUS"},
+    _accept,
+    UnknownDeviceError,
+)
