@@ -30,7 +30,7 @@ from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
 from ..build.tools import simulator_version
 from . import readout
 from .folders import claim
-from .interface import FILL, DeviceError, Fault, Job, NoDeviceError, Run, Standing
+from .interface import FILL, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run, Standing
 from .observe import read_log
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from meshloom.sched.store.cache import checkout
 
+from ..build.tools import first_line
+
 _ROOT = Path(__file__).resolve().parents[2]
 #: Gateware, schedulers, bench and the simulation's Verilog. Chips, networks and inputs have digests of their own.
 _SOURCES = ("*.py", "*.v", "*.sv")
