@@ -260,8 +260,10 @@ def test_layers_that_do_not_fit_are_refused() -> None:
 
 
 def test_nothing_is_compiled_or_slow_before_it_is_needed() -> None:
-    names = ("planner", "pulled", "waypoints", "yardstick", "layers", "schedule", "reduction", "check")
-    code = "".join(f"import meshloom.sched.routing.{name}\n" for name in names)
+    routing = ("planner", "waypoints", "check")
+    paper = ("demand_model", "reference_search", "layers", "schedule", "reduction")
+    modules = [*(f"routing.{name}" for name in routing), *(f"papers.dtt.{name}" for name in paper)]
+    code = "".join(f"import meshloom.sched.{name}\n" for name in modules)
     code += "import sys; print([name for name in ('numba', 'networkx') if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
