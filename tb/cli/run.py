@@ -78,6 +78,13 @@ def run(
     ] = None,
     simulator: Annotated[Simulator, typer.Option(help="icarus is a slow second opinion.")] = Simulator.VERILATOR,
     waves: Annotated[bool, typer.Option("--waves", help="Write FST waveforms below sim_build/ (slower).")] = False,
+    artefacts: Annotated[
+        bool,
+        typer.Option(
+            "--artefacts",
+            help="Keep schedule, program and every instruction's cycles (Parquet), beside the results.",
+        ),
+    ] = False,
     regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False,
     jobs: Annotated[
         int, typer.Option(min=1, metavar="N", help="Simulators that run at the same time; default: one for each CPU.")
@@ -96,7 +103,7 @@ def run(
     from meshloom.hw.config import load
 
     from ..report.console import Reporter, console
-    from ..results.schema import Recorder, Row, unwritable
+    from ..results.schema import Recorder, Row, Unwritten, unwritable
 
     name = load(chip).name  # before the engine is imported: a wrong name is told at once
     from ..inputs.sources import NetworkSource, is_network
@@ -128,10 +135,13 @@ def run(
             def on_event(event: Any) -> None:
                 if isinstance(event, Row):
                     recorder.add(event)
+                if isinstance(event, Unwritten):
+                    recorder.missing.append(event.why)
                 reporter(event)
 
             traces = recorder.path.with_suffix("")
-            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event, links, traces)
+            keep = traces if artefacts else None
+            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event, links, traces, keep)
         # rows come as they finish; the table has them in the order asked for
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))
     except BaseException:

@@ -373,6 +373,7 @@ class Row(_Record):
     failure: str | None = None  #: why what was compared does not count
     error: RowError | None = None  #: what ended it before it was compared
     waves: str | None = None  #: waveform file, relative to the working directory
+    artefacts: str | None = None  #: folder of `results.artefacts`, relative to the working directory
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -605,8 +606,16 @@ class Stage:
     passing: bool = False
 
 
+@dataclass(frozen=True)
+class Unwritten:
+    """Event of a run: artefacts of a workload that could not be written; `why` names the file."""
+
+    workload: str
+    why: str
+
+
 #: What a run tells while it works: its plan, then stages, and each row as soon as it is finished.
-Event = Plan | Stage | Row
+Event = Plan | Stage | Row | Unwritten
 OnEvent = Callable[[Event], None]
 
 
@@ -624,6 +633,7 @@ class Recorder:
         self.folder = folder
         self.rows: list[Row] = []
         self.trouble: str | None = None
+        self.missing: list[str] = []  # artefacts that could not be written, and why
         self._environment = environment(simulator)
 
     @property
@@ -650,7 +660,8 @@ class Recorder:
     def finish(self, complete: bool) -> Results:
         """Writes `<run>.json` and `latest.json` for good."""
         results = self.results(complete)
-        self.trouble = None  # what could not be written before is in here
+        # what could not be written before is in here, but for artefacts
+        self.trouble = self.missing[0] if self.missing else None
         self.write(results.save, self.path)
         self.write(results.save, self.folder / "latest.json")
         return results

@@ -12,14 +12,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.model.timeline import Timeline
+from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
 
 from ..build.builder import BuildError
 from ..compare.links import figures as link_figures
+from ..compare.tables import tables
 from ..devices.simulated import Job, NoDeviceError, Run, SimulatedDevice
+from ..results import artefacts
 from ..results.folders import RunsError
 from ..results.identity import code, simulator_version
-from ..results.schema import Event, Row, Settings, Stage
+from ..results.schema import Event, Row, Settings, Stage, Unwritten
 from .failures import Failure, failure, row_error
 
 
@@ -37,6 +42,16 @@ class Item(Protocol):
     @property
     def program(self) -> Program:
         """What runs."""
+        ...
+
+    @property
+    def schedule(self) -> Schedule:
+        """What it was made from."""
+        ...
+
+    @property
+    def timeline(self) -> Timeline:
+        """When the model expects what."""
         ...
 
     def job(self, chip: ChipConfig) -> Job:
@@ -85,15 +100,17 @@ def simulate(
     on_event: Callable[[Event], None],
     links: bool = False,
     traces: Path | None = None,
+    keep: Path | None = None,
 ) -> list[Row]:
     """Runs what is ready in `jobs` simulator processes; rows in the order of the items, of failures too (see `run`).
+    `keep`: the folder in which each leaves its artefacts.
 
     Raises NoDeviceError, BuildError, RunsError when there is no device to run anything on.
     """
     config, simulator = device.build.config, device.build.simulator
     settings = Settings(code=code(), scheduler=scheduler, simulator_version=simulator_version(simulator))
     rows: list[Row | None] = [None] * len(items)
-    found: queue.Queue[tuple[int, Row] | Stage | BaseException | None] = queue.Queue()
+    found: queue.Queue[tuple[int, Row] | Stage | Unwritten | BaseException | None] = queue.Queue()
     stop = threading.Event()
 
     def fail(index: int, error: Exception, stage: str) -> None:
@@ -110,7 +127,13 @@ def simulate(
             update |= link_figures(result, item.program, config, not row.record_problem)
         if own.build.waves and own.last_folder is not None:
             update["waves"] = os.path.relpath(own.last_folder / "waves.fst")
-        found.put((index, row.model_copy(update=update)))
+        row = row.model_copy(update=update)
+        if keep is not None:
+            try:
+                row = row.model_copy(update={"artefacts": os.path.relpath(_save(keep, row, item, result, config))})
+            except OSError as error:  # the comparison counts more than the files
+                found.put(Unwritten(item.name, f"{error.filename or keep}: {error.strerror or error}"))
+        found.put((index, row))
 
     def run_some(indices: Sequence[int], own: SimulatedDevice) -> Sequence[int]:
         """Runs them one after another until the simulator dies; returns those that have not had their turn."""
@@ -165,7 +188,7 @@ def simulate(
                 open_ends -= 1
             elif isinstance(item, BaseException):
                 raise item
-            elif isinstance(item, Stage):
+            elif isinstance(item, Stage | Unwritten):
                 on_event(item)
             else:
                 rows[item[0]] = item[1]
@@ -173,6 +196,12 @@ def simulate(
     finally:
         stop.set()
     return [row for row in rows if row is not None]
+
+
+def _save(folder: Path, row: Row, item: Item, run: Run, chip: ChipConfig) -> Path:
+    """What a run leaves of one workload; its folder."""
+    found = tables(run, item.timeline, item.program, item.schedule, chip)
+    return artefacts.save(folder, row, chip, item.schedule, image.to_bytes(item.program), found)
 
 
 def _shares(costs: Sequence[int], count: int) -> list[list[int]]:

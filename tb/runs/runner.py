@@ -102,6 +102,14 @@ class NetworkItem:
     def program(self) -> Program:
         return self.prepared.program
 
+    @property
+    def schedule(self) -> Schedule:
+        return self.prepared.made.schedule
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.prepared.timeline
+
     def job(self, chip: ChipConfig) -> Job:
         return network.job(self.prepared, self.feed.arrays, chip, _PATIENCE, _MARGIN)
 
@@ -185,13 +193,15 @@ def run(
     on_event: Callable[[Event], None],
     links: bool = False,
     traces: Path | None = None,
+    keep: Path | None = None,
 ) -> list[Row]:
     """Runs workloads by name ("regression" = those of `make sim`) and returns their rows in the order given.
 
     `links`: rows also tell of the data plane's links and the congestion (`links`, `congestion`). Every row is also
     handed to `on_event` as soon as it is there. A workload that cannot be run has one row, with an `error`; `traces` is
-    the folder for tracebacks of unexpected ones. Raises the errors of bad input (names, files, chip, scheduler) before
-    anything runs; BuildError, NoDeviceError, RunsError when nothing can be.
+    the folder for tracebacks of unexpected ones, `keep` the one for artefacts (None: they are not kept). Raises the
+    errors of bad input (names, files, chip, scheduler) before anything runs; BuildError, NoDeviceError, RunsError when
+    nothing can be.
     """
     config = load(chip)
     asked: list[Workload | NetworkSource] = []
@@ -237,7 +247,7 @@ def run(
         built = build(config, simulator, waves, lambda what: on_event(Stage(workload=config.name, what=what)))
         for item in items:
             on_event(Stage(workload=item.name, what="simulating"))
-        ran = iter(simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event, links, traces))
+        ran = iter(simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event, links, traces, keep))
         rows = [next(ran) if row is None else row for row in rows]
     return [row for row in rows if row is not None]
 

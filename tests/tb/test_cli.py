@@ -53,6 +53,7 @@ from meshloom.tb.results.schema import (
     SourceFigures,
     Stage,
     Status,
+    Unwritten,
     load,
 )
 
@@ -82,8 +83,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, ...]]]:
     """Installs an engine that plays a script of rows and exceptions; returns the arguments of its calls."""
 
-    def install(*script: Row | BaseException) -> list[tuple[Any, ...]]:
+    def install(
+        *script: Row | Unwritten | BaseException, kept: list[Path | None] | None = None
+    ) -> list[tuple[Any, ...]]:
         calls: list[tuple[Any, ...]] = []
+        kept = [] if kept is None else kept
 
         def run(
             workloads: list[str],
@@ -95,12 +99,17 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, .
             on_event: OnEvent,
             links: bool,
             traces: Path,
+            keep: Path | None,
         ) -> list[Row]:
             calls.append((workloads, chip, scheduler, simulator, waves, jobs, links))
+            kept.append(keep)
             on_event(Plan(len(script)))
             for step in script:
                 if isinstance(step, BaseException):
                     raise step
+                if isinstance(step, Unwritten):
+                    on_event(step)
+                    continue
                 on_event(Stage(step.workload, "simulating"))
                 on_event(step)
             return [step for step in script if isinstance(step, Row)]
@@ -236,6 +245,23 @@ def test_json_on_stdout_and_all_else_on_stderr(folder: Path, engine: Any, script
     assert "gemm:8x8x8" in shown.stderr
     assert f"results: sim_build/results/{load(latest).run}.json" in shown.stderr
     assert not (folder / "-").exists()
+
+
+def test_artefacts_are_kept_if_asked_for(folder: Path, engine: Any) -> None:
+    kept: list[Path | None] = []
+    engine(row(), kept=kept)
+    assert invoke("run", "gemm:8x8x8", "--chip", "tiny").exit_code == 0
+    assert invoke("run", "gemm:8x8x8", "--chip", "tiny", "--artefacts").exit_code == 0
+    assert kept == [None, Path("sim_build/results") / load(results_in(folder) / "latest.json").run]
+
+
+def test_artefacts_that_cannot_be_written_exit_with_5(folder: Path, engine: Any) -> None:
+    """And the results, which could be, are there."""
+    engine(Unwritten("gemm:8x8x8", "there/links.parquet: No space left on device"), row())
+    shown = invoke("run", "gemm:8x8x8", "--chip", "tiny", "--artefacts")
+    assert shown.exit_code == 5
+    assert "could not be written: there/links.parquet: No space left on device" in shown.stderr
+    assert load(results_in(folder) / "latest.json").complete
 
 
 def test_json_on_stdout_is_empty_when_nothing_ran(folder: Path, engine: Any) -> None:
