@@ -18,7 +18,7 @@ from ..devices.readout import Record
 from ..devices.simulated import Run
 from ..results.artefacts import TABLES, Columns
 from .links import links, ways
-from .records import Place, match, operations
+from .records import Place, match, numbered
 
 #: A record, its prediction, either of which may be missing, and the instruction, if it is known.
 _Entry = tuple[Record | None, Executed | None, Place | None]
@@ -74,7 +74,7 @@ def _counters(run: Run) -> Iterable[tuple[int, str, int]]:
 def _instructions(entries: Sequence[_Entry], program: Program, schedule: Schedule, chip: ChipConfig) -> Columns:
     streams = {(stream.tile, stream.unit): stream for stream in (*program.streams, program.boot)}
     places = _places_of_tags(program) if program.ahead else {}
-    numbers = _operations(program, schedule)
+    numbers = numbered(program, schedule)
     taken = ways(program, chip)
     rows = []
     for record, predicted, place in entries:
@@ -118,16 +118,4 @@ def _places_of_tags(program: Program) -> dict[tuple[Opcode, int], Place]:
         for stream in program.streams
         for index, instruction in enumerate(stream.instructions)
         if instruction.opcode in OPERATIONS
-    }
-
-
-def _operations(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, int], int]:
-    """The schedule's operation of each instruction."""
-    if not program.ahead:
-        return operations(program, schedule)
-    return {
-        (stream.tile, stream.unit, index): number
-        for stream in program.streams
-        for index, number in enumerate(program.operations_of(stream))
-        if number is not None
     }

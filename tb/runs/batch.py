@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
@@ -120,9 +121,10 @@ def simulate(
     def finish(index: int, result: Run, own: SimulatedDevice) -> None:
         item = items[index]
         row = item.row(result, config)
-        update: dict[str, object] = {} if row.network else {"scheduler": scheduler}
+        own_settings = settings.model_copy(update=item.settings())
+        update: dict[str, object] = {} if row.network else {"scheduler": own_settings.scheduler}
         update["chip_digest"] = config.digest
-        update["settings"] = settings.model_copy(update=item.settings())
+        update["settings"] = own_settings
         if links:
             update |= link_figures(result, item.program, config, not row.record_problem)
         if own.build.waves and own.last_folder is not None:
@@ -201,7 +203,8 @@ def simulate(
 def _save(folder: Path, row: Row, item: Item, run: Run, chip: ChipConfig) -> Path:
     """What a run leaves of one workload; its folder."""
     found = tables(run, item.timeline, item.program, item.schedule, chip)
-    return artefacts.save(folder, row, chip, item.schedule, image.to_bytes(item.program), found)
+    code = image.to_bytes(item.program, metadata_of(item.schedule))
+    return artefacts.save(folder, row, chip, item.schedule, code, found)
 
 
 def _shares(costs: Sequence[int], count: int) -> list[list[int]]:

@@ -38,10 +38,14 @@ from ..compare.completeness import completeness
 from ..devices.simulated import Job, Run, SimulatedDevice
 from ..inputs.sources import Feed, NetworkSource, check_files, is_network, model_settings, ready, regression_networks
 from ..results.identity import code, simulator_version
+from ..results.saved import SUFFIXES
 from ..results.schema import Event, Plan, Row, Settings, Stage
 from . import network
 from .batch import Item, failed_row, simulate
 from .failures import At, Failure, attempt
+from .saved import Saved, SavedSource, UncheckedItem, meaning, settings_of
+from .saved import check as check_saved
+from .saved import prepare as prepare_saved
 from .workers import Workers, tell, tell_search, workers
 
 #: A run is stopped as hung when it takes this much longer than the model says.
@@ -59,6 +63,7 @@ class Prepared:
     schedule: Schedule
     program: Program
     timeline: Timeline
+    made_of: dict[str, Any] = field(default_factory=dict)  #: of a file: fields of `Settings`
 
     @property
     def name(self) -> str:
@@ -77,7 +82,7 @@ class Prepared:
     def settings(self) -> dict[str, Any]:
         real = self.workload.real
         named = "trained weights, stored activation" if real else "random bytes, seeded by the workload's name"
-        return {"input": named, "input_digest": _digest(arrays(self.workload.data()))}
+        return self.made_of | {"input": named, "input_digest": _digest(arrays(self.workload.data()))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +152,10 @@ def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambd
 #: What comes back from a worker process of a layer, or of a network.
 _Layer = tuple[Schedule, Program, Timeline]
 _Network = tuple[network.PreparedNetwork, list[Feed], dict[str, Any]]
+#: The same of a file, with what it was made of.
+_File = tuple[Saved, network.PreparedNetwork | None, list[Feed], dict[str, Any]]
+_Asked = Workload | NetworkSource | SavedSource
+_Made = _Layer | _Network | _File | Failure
 
 
 def _prepare_named(name: str, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> _Layer:
@@ -183,8 +192,18 @@ def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str) ->
     return attempt(make, "reading")
 
 
+def _attempt_saved(source: SavedSource, chip: ChipConfig) -> _File | Failure:
+    """A schedule or program from a file, made ready in a worker process."""
+
+    def make(at: At) -> _File:
+        saved, made, found = prepare_saved(source, chip, at)
+        return saved, made, found, settings_of(source, saved.schedule)
+
+    return attempt(make, "reading")
+
+
 def run(
-    workloads: Sequence[str | NetworkSource],
+    workloads: Sequence[str | NetworkSource | SavedSource],
     chip: str | Path,
     scheduler: str,
     simulator: str,
@@ -204,10 +223,12 @@ def run(
     nothing can be.
     """
     config = load(chip)
-    asked: list[Workload | NetworkSource] = []
+    asked: list[_Asked] = []
     for each in workloads:
-        if isinstance(each, NetworkSource):
+        if isinstance(each, NetworkSource | SavedSource):
             asked.append(each)
+        elif each.endswith(SUFFIXES):
+            asked.append(SavedSource(Path(each)))
         elif is_network(each):
             asked.append(NetworkSource(each))
         elif each == "regression":
@@ -220,6 +241,8 @@ def run(
     for each in asked:
         if isinstance(each, NetworkSource):
             check_files(each)
+        elif isinstance(each, SavedSource):
+            check_saved(each, config)
     if any(isinstance(each, NetworkSource) for each in asked):
         networks.find(scheduler)
     if any(isinstance(each, Workload) for each in asked):
@@ -234,7 +257,7 @@ def run(
     items: list[Item] = []
     for each, found in zip(asked, made, strict=True):
         if isinstance(found, Failure):
-            named = each.title if isinstance(each, NetworkSource) else each.name
+            named = each.name if isinstance(each, Workload) else each.title
             row = failed_row(found, named, config, scheduler, simulator, settings, traces)
             rows.append(row)
             on_event(row)
@@ -253,20 +276,22 @@ def run(
 
 
 def _prepared(
-    asked: Sequence[Workload | NetworkSource],
+    asked: Sequence[_Asked],
     chip: ChipConfig,
     scheduler: str,
     jobs: int,
     on_event: Callable[[Event], None],
-) -> list[_Layer | _Network | Failure]:
+) -> list[_Made]:
     """Everything ready to run, or how it failed; made in worker processes."""
 
-    def submit(pool: Workers, each: Workload | NetworkSource) -> Future[Any]:
+    def submit(pool: Workers, each: _Asked) -> Future[Any]:
+        if isinstance(each, SavedSource):
+            return pool.submit(_attempt_saved, each, chip)
         if isinstance(each, NetworkSource):
             return pool.submit(_attempt_network, each, chip, scheduler)
         return pool.submit(_attempt_named, each.name, chip, scheduler)
 
-    made: list[_Layer | _Network | Failure | None] = []
+    made: list[_Made | None] = []
     with workers(jobs) as pool:
         try:
             futures = [submit(pool, each) for each in asked]
@@ -275,6 +300,8 @@ def _prepared(
         for each, future in zip(asked, futures, strict=False):
             if isinstance(each, NetworkSource):
                 on_event(Stage(workload=each.title, what="scheduling the network"))
+            elif isinstance(each, SavedSource):
+                on_event(Stage(workload=each.title, what="checking the program"))
             else:
                 on_event(Stage(workload=each.name, what="scheduling"))
             try:
@@ -297,9 +324,16 @@ def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event],
         return Failure("BrokenProcessPool", "scheduling", "its process was killed; is there enough memory?")
 
 
-def _items(asked: Workload | NetworkSource, made: _Layer | _Network) -> Sequence[Item]:
+def _items(asked: _Asked, made: _Layer | _Network | _File) -> Sequence[Item]:
     """What came back from a worker, ready to run: of a network, once for each of its inputs."""
     match asked, made:
+        case SavedSource(), (Saved() as saved, prepared, found, settings):
+            if prepared is not None:
+                return [NetworkItem(prepared, asked.title, feed, asked.fed.tensors, settings) for feed in found]
+            layer = meaning(asked, saved.schedule).layer
+            if layer is None:
+                return [UncheckedItem(asked.title, saved, settings)]
+            return [Prepared(layer, saved.schedule, saved.program, saved.timeline, settings)]
         case NetworkSource(), (network.PreparedNetwork() as prepared, found, settings):
             return [NetworkItem(prepared, asked.title, feed, asked.tensors, settings) for feed in found]
         case Workload(), (Schedule() as schedule, program, timeline):
@@ -308,8 +342,9 @@ def _items(asked: Workload | NetworkSource, made: _Layer | _Network) -> Sequence
             raise AssertionError(f"{asked} came back as something else")
 
 
-def _runs(asked: Workload | NetworkSource) -> int:
-    return max(1, len(asked.inputs)) if isinstance(asked, NetworkSource) else 1
+def _runs(asked: _Asked) -> int:
+    fed = asked.fed if isinstance(asked, SavedSource) else asked
+    return max(1, len(fed.inputs)) if isinstance(fed, NetworkSource) else 1
 
 
 def _regression(simulator: str, scheduler: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:

@@ -41,6 +41,7 @@ from meshloom.tb.inputs.sources import NetworkSource, is_network
 from meshloom.tb.report.console import CAUSES, LOG_WIDTH
 from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.folders import RunsError
+from meshloom.tb.results.saved import SUFFIXES
 from meshloom.tb.results.schema import (
     Congestion,
     LayerFigures,
@@ -163,7 +164,9 @@ def test_examples_are_not_stale(command: str) -> None:
         for chip in [given[key] for key in ("chip",) if isinstance(given.get(key), str)]:
             assert chip.endswith(".toml") or chip in built_in_chips()
         workloads = given.get("workloads") or [given[key] for key in ("workload",) if key in given]
-        assert all(each.endswith(".onnx") or is_network(each) or find_workloads(each) for each in workloads)
+        assert all(
+            each.endswith((".onnx", *SUFFIXES)) or is_network(each) or find_workloads(each) for each in workloads
+        )
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -245,6 +248,21 @@ def test_json_on_stdout_and_all_else_on_stderr(folder: Path, engine: Any, script
     assert "gemm:8x8x8" in shown.stderr
     assert f"results: sim_build/results/{load(latest).run}.json" in shown.stderr
     assert not (folder / "-").exists()
+
+
+def test_rows_as_a_table(folder: Path, engine: Any) -> None:
+    engine(row(), row("resnet8/fc"))
+    shown = invoke("run", "gemm:8x8x8", "--chip", "tiny", "--csv", "-")
+    assert shown.stdout.splitlines()[0].startswith("workload,chip,chip_digest,")
+    assert [line.partition(",")[0] for line in shown.stdout.splitlines()[1:]] == ["gemm:8x8x8", "resnet8/fc"]
+    assert "2 of 2 passed" in shown.stderr
+    assert invoke("run", "gemm:8x8x8", "--chip", "tiny", "--csv", "new/rows.csv").exit_code == 0
+    assert (folder / "new" / "rows.csv").read_text() == shown.stdout
+    refused = invoke("run", "gemm:8x8x8", "--csv", "-", "--json", "-")
+    assert refused.exit_code == 2
+    assert "only one of --json and --csv" in refused.output
+    (folder / "place").mkdir()
+    assert invoke("run", "gemm:8x8x8", "--chip", "tiny", "--csv", "place").exit_code == 5
 
 
 def test_artefacts_are_kept_if_asked_for(folder: Path, engine: Any) -> None:
