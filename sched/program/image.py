@@ -3,7 +3,7 @@
 All numbers are little-endian.
 
     0   4  magic "MLPI"
-    4   2  version (1)
+    4   2  version (1; 2 with metadata)
     6   2  number of sections
     8   8  length of the whole file in bytes
     16 32  chip digest (SHA-256 of the chip's description)
@@ -14,6 +14,7 @@ A section is a 4-byte name, its payload's length (8 bytes), and the payload:
 
     "BOOT"  the boot stream, once, first
     "STRM"  another stream, as often as there are any
+    "META"  UTF-8 JSON, an object: what the program computes on (`lowering.lifted.Metadata`); in version 2, once
     "TAGS"  UTF-8 JSON: {"operation_of_tag": [[tag, operation], ...]}, once, last
 
 A stream's payload: tile (1), unit (1), DRAM tile (1), zero (1), word address (4), number of instructions (4), then the
@@ -36,7 +37,8 @@ from meshloom.hw.isa import IsaError, Unit, decode
 from .program import Instruction, Program, ProgramError, Stream
 
 MAGIC = b"MLPI"
-VERSION = 1
+#: Versions of the format: without and with metadata.
+VERSION, VERSION_WITH_METADATA = 1, 2
 _HEAD = struct.Struct("<4sHHQ32s")
 _SECTION = struct.Struct("<4sQ")
 _STREAM = struct.Struct("<BBBBII")
@@ -47,8 +49,9 @@ class ImageError(ProgramError):
     """A file that is no program image, or not one for this chip; the message names the file and what is wrong."""
 
 
-def to_bytes(program: Program) -> bytes:
-    """The image of a program. Raises IsaError when an instruction does not encode, ImageError on a bad digest."""
+def to_bytes(program: Program, metadata: str = "") -> bytes:
+    """The image of a program, with metadata (JSON) if there is any. Raises IsaError when an instruction does not
+    encode, ImageError on a bad digest."""
     try:
         digest = bytes.fromhex(program.chip_digest)
     except ValueError:
@@ -57,11 +60,14 @@ def to_bytes(program: Program) -> bytes:
         raise ImageError(f"chip digest {program.chip_digest!r} is not a SHA-256 in hexadecimal")
     sections = [(b"BOOT", _stream_bytes(program.boot))]
     sections += [(b"STRM", _stream_bytes(stream)) for stream in program.streams]
+    if metadata:
+        sections.append((b"META", metadata.encode()))
     tags = {"operation_of_tag": sorted(program.operation_of_tag.items())}
     sections.append((b"TAGS", json.dumps(tags, separators=(",", ":")).encode()))
     body = b"".join(_SECTION.pack(name, len(payload)) + payload for name, payload in sections)
     length = _HEAD.size + len(body) + _CRC.size
-    image = _HEAD.pack(MAGIC, VERSION, len(sections), length, digest) + body
+    version = VERSION_WITH_METADATA if metadata else VERSION
+    image = _HEAD.pack(MAGIC, version, len(sections), length, digest) + body
     return image + _CRC.pack(zlib.crc32(image))
 
 
@@ -81,6 +87,11 @@ def from_bytes(image: bytes, chip: ChipConfig | None = None, name: str = "image"
 
     Raises ImageError, with `name` in front, on anything malformed and (if `chip` is given) on an image for another.
     """
+    return with_metadata(image, chip, name)[0]
+
+
+def with_metadata(image: bytes, chip: ChipConfig | None = None, name: str = "image") -> tuple[Program, str]:
+    """The program of an image and its metadata (JSON; empty if it has none). Raises as `from_bytes` does."""
     try:
         return _parse(image, chip)
     except _Malformed as error:
@@ -91,14 +102,15 @@ class _Malformed(ValueError):
     """What is wrong with an image."""
 
 
-def _parse(image: bytes, chip: ChipConfig | None) -> Program:
+def _parse(image: bytes, chip: ChipConfig | None) -> tuple[Program, str]:
     if image[:4] != MAGIC[: len(image)] or not image:
         raise _Malformed("not a Meshloom program image; write one with `save`")
     if len(image) < _HEAD.size + _CRC.size:
         raise _Malformed(f"truncated: {len(image)} bytes are not even a head; write it again")
     _, version, count, length, digest = _HEAD.unpack_from(image)
-    if version != VERSION:
-        raise _Malformed(f"version {version}; this Meshloom reads version {VERSION}; write it again")
+    if version not in (VERSION, VERSION_WITH_METADATA):
+        known = f"{VERSION} and {VERSION_WITH_METADATA}"
+        raise _Malformed(f"version {version}; this Meshloom reads versions {known}; write it again")
     if length != len(image):
         cut = "truncated" if len(image) < length else "too long"
         raise _Malformed(f"{cut}: {len(image)} bytes, its head says {length}; write it again")
@@ -109,7 +121,8 @@ def _parse(image: bytes, chip: ChipConfig | None) -> Program:
         raise _Malformed(
             f"made for another chip ({digest.hex()[:12]}) than {chip.name} ({chip.digest[:12]}); lower it again"
         )
-    at, streams, tags = _HEAD.size, [], None
+    at, streams, tags, metadata = _HEAD.size, [], None, ""
+    described = count - 2 if version == VERSION_WITH_METADATA else -1
     for number in range(count):
         if at + _SECTION.size > length - _CRC.size:
             raise _Malformed(f"section {number} begins past the end")
@@ -117,20 +130,22 @@ def _parse(image: bytes, chip: ChipConfig | None) -> Program:
         at += _SECTION.size
         if at + size > length - _CRC.size:
             raise _Malformed(f"section {number} ({name!r}) ends past the end")
-        expected = b"BOOT" if number == 0 else b"TAGS" if number == count - 1 else b"STRM"
+        expected = {0: b"BOOT", count - 1: b"TAGS", described: b"META"}.get(number, b"STRM")
         if name != expected:
             raise _Malformed(f"section {number} is {name!r}, expected {expected!r}")
         payload = image[at : at + size]
         at += size
         if name == b"TAGS":
             tags = _tags(payload)
+        elif name == b"META":
+            metadata = _metadata(payload)
         else:
             streams.append(_stream(payload, number))
     if at != length - _CRC.size:
         raise _Malformed(f"{length - _CRC.size - at} bytes follow the last section")
     if not streams or tags is None:
         raise _Malformed("the boot stream or the tag map is missing")
-    return Program(digest.hex(), tuple(streams[1:]), streams[0], tags)
+    return Program(digest.hex(), tuple(streams[1:]), streams[0], tags), metadata
 
 
 def _stream(payload: bytes, number: int) -> Stream:
@@ -159,9 +174,18 @@ def _tags(payload: bytes) -> dict[int, int]:
     raise _Malformed("the tag map is not a list of [tag, operation] pairs")
 
 
-def save(program: Program, path: str | Path) -> None:
+def _metadata(payload: bytes) -> str:
+    try:
+        if isinstance(json.loads(payload), dict):
+            return payload.decode()
+    except (ValueError, RecursionError):
+        pass
+    raise _Malformed("the metadata is not a JSON object")
+
+
+def save(program: Program, path: str | Path, metadata: str = "") -> None:
     """Writes the image, whole or not at all. Raises ImageError when the file cannot be written."""
-    path, image = Path(path), to_bytes(program)
+    path, image = Path(path), to_bytes(program, metadata)
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
@@ -181,8 +205,13 @@ def save(program: Program, path: str | Path) -> None:
 
 def load(path: str | Path, chip: ChipConfig | None = None) -> Program:
     """Reads an image; see `from_bytes`. Raises ImageError with the file's name."""
+    return load_with_metadata(path, chip)[0]
+
+
+def load_with_metadata(path: str | Path, chip: ChipConfig | None = None) -> tuple[Program, str]:
+    """Reads an image; see `with_metadata`. Raises ImageError with the file's name."""
     try:
         image = Path(path).read_bytes()
     except OSError as error:
         raise ImageError(f"{path}: cannot be read: {error.strerror}") from error
-    return from_bytes(image, chip, str(path))
+    return with_metadata(image, chip, str(path))

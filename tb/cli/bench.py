@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ..results.exits import Exit
+from .completion import complete_benchmarks
 from .options import examples
 
 app = typer.Typer()
@@ -15,7 +16,13 @@ app = typer.Typer()
 @app.command(epilog=examples("meshloom bench", "meshloom bench gemm speed"))
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; default: all.", show_default="all")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            autocompletion=complete_benchmarks,
+            help="Benchmarks to run; default: all.",
+            show_default="all",
+        ),
     ] = None,
 ) -> None:
     """Measure speed and exactness, side by side with other simulators where they can be installed."""

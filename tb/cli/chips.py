@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .completion import complete_chips
 from .options import Chip, examples
 
 app = typer.Typer()
@@ -35,7 +36,10 @@ def verilog(
 @app.command(epilog=examples("meshloom chips", "meshloom chips my_chip.toml"))
 def chips(
     chip: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME|TOML", help="Chips to show; default: all built-in ones.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME|TOML", autocompletion=complete_chips, help="Chips to show; default: all built-in ones."
+        ),
     ] = None,
 ) -> None:
     """List the built-in chips, or check and show a chip of your own."""

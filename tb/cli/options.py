@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from .completion import complete_chips, complete_schedulers
+
 #: The path that means stdout.
 STDOUT = Path("-")
 
@@ -20,13 +22,20 @@ class Simulator(StrEnum):
 
 
 Chip = Annotated[
-    str, typer.Option("--chip", metavar="NAME|TOML", help="A built-in chip (see `meshloom chips`) or a TOML file.")
+    str,
+    typer.Option(
+        "--chip",
+        metavar="NAME|TOML",
+        autocompletion=complete_chips,
+        help="A built-in chip (see `meshloom chips`) or a TOML file.",
+    ),
 ]
 Scheduler = Annotated[
     str,
     typer.Option(
         "--scheduler",
         metavar="NAME[:OPTION=VALUE,...]",
+        autocompletion=complete_schedulers,
         help="Who makes the schedule: one of `meshloom schedulers`, PACKAGE.MODULE:FUNCTION, or FILE.py:FUNCTION.",
     ),
 ]
@@ -41,7 +50,12 @@ Budget = Annotated[
 ]
 SavedChip = Annotated[
     str | None,
-    typer.Option("--chip", metavar="NAME|TOML", help="Its chip; needed if that is not a built-in one."),
+    typer.Option(
+        "--chip",
+        metavar="NAME|TOML",
+        autocompletion=complete_chips,
+        help="Its chip; needed if that is not a built-in one.",
+    ),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..results.exits import Exit, verdict
+from .completion import complete_chips, complete_workloads
 from .errors import say_error
-from .options import STDOUT, Budget, Chip, Scheduler, Simulator, examples
+from .options import STDOUT, Budget, Scheduler, Simulator, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,13 +31,19 @@ app = typer.Typer()
         "meshloom run resnet8/conv1 'resnet8/*' --chip quad8 --jobs 2",
         "meshloom run vgg16/conv4_2 gemm:64x64x64 --chip my_chip.toml --json out.json",
         "meshloom run resnet8 --chip nine8 --links",
+        "meshloom run conv1.json",
         "meshloom run conv:14x14x33-33,k3,p1,relu --chip tiny --simulator icarus --waves",
     )
 )
 def run(
     workloads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="WORKLOAD", help="Networks, ONNX files, layers or shapes (see `meshloom workloads`)."),
+        typer.Argument(
+            metavar="WORKLOAD",
+            autocompletion=complete_workloads,
+            help="Networks, ONNX files, layers or shapes (see `meshloom workloads`); saved schedules (.json) and "
+            "program images (.bin).",
+        ),
     ] = None,
     inputs: Annotated[
         list[Path] | None,
@@ -67,7 +75,22 @@ def run(
             "--links", help="Show each link of the data plane: load, blocked cycles; and the congestion level."
         ),
     ] = False,
-    chip: Chip = "quad16",
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help='What a saved schedule or program computes, if it does not say so; "" = unchecked.'
+        ),
+    ] = None,
+    chip: Annotated[
+        str | None,
+        typer.Option(
+            "--chip",
+            metavar="NAME|TOML",
+            autocompletion=complete_chips,
+            help="A built-in chip (see `meshloom chips`) or a TOML file; of a saved schedule or program: its own.",
+            show_default="quad16",
+        ),
+    ] = None,
     scheduler: Scheduler = "loop_order",
     budget: Budget = None,
     json: Annotated[
@@ -76,8 +99,21 @@ def run(
             "--json", metavar="PATH", help="Write the results here as well; - is stdout, all else then goes to stderr."
         ),
     ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv", metavar="PATH", help="Write the rows as one table: CSV, or Parquet to a .parquet; - is stdout."
+        ),
+    ] = None,
     simulator: Annotated[Simulator, typer.Option(help="icarus is a slow second opinion.")] = Simulator.VERILATOR,
     waves: Annotated[bool, typer.Option("--waves", help="Write FST waveforms below sim_build/ (slower).")] = False,
+    artefacts: Annotated[
+        bool,
+        typer.Option(
+            "--artefacts",
+            help="Keep schedule, program and every instruction's cycles (Parquet), beside the results.",
+        ),
+    ] = False,
     regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False,
     jobs: Annotated[
         int, typer.Option(min=1, metavar="N", help="Simulators that run at the same time; default: one for each CPU.")
@@ -93,54 +129,87 @@ def run(
     """
     if regression == bool(workloads):
         raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")
+    if json == csv == STDOUT:
+        raise typer.BadParameter("only one of --json and --csv can go to stdout", param_hint="--csv")
     from meshloom.hw.config import load
 
     from ..report.console import Reporter, console
-    from ..results.schema import Recorder, Row, unwritable
+    from ..results.saved import SUFFIXES
+    from ..results.schema import Recorder, Row, Unwritten, unwritable
 
+    saved = [Path(each) for each in workloads or () if each.endswith(SUFFIXES)]
+    chip = chip or (_chip_of(saved) if saved else "quad16")
+    if workload is not None and len(saved) != 1:
+        raise typer.BadParameter(f"is for one saved file; given are {len(saved)}", param_hint="--workload")
     name = load(chip).name  # before the engine is imported: a wrong name is told at once
     from ..inputs.sources import NetworkSource, is_network
     from ..runs.runner import run as run_workloads
     from ..runs.searching import with_budget
 
     scheduler = with_budget(scheduler, budget)
-    parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, scheduler, simulator.value))
+    made_by = "saved" if saved and len(saved) == len(workloads or ()) else scheduler
+    parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, made_by, simulator.value))
     recorder = Recorder("-".join(parts), simulator)
-    for place in (recorder.path, *([json] if json not in (None, STDOUT) else [])):  # before the long run, not after it
+    copies = [place for place in (json, csv) if place is not None and place != STDOUT]
+    for place in (recorder.path, *copies):  # before the long run, not after it
         if problem := unwritable(place):
             say_error(f"results could not be written: {problem}")
             raise typer.Exit(Exit.NOT_WRITTEN)
     names: list[Any] = ["regression"] if regression else list(workloads or [])
     networks = [name for name in names if is_network(name)]
-    if (inputs or calibrate) and len(networks) != 1:
-        raise typer.BadParameter(f"is for one network; given are {len(networks)}", param_hint="--input")
-    if labels and len(networks) != 1:
-        raise typer.BadParameter(f"is for one network; given are {len(networks)}", param_hint="--labels")
-    if networks:
+    count = len(networks) + len(saved)
+    if (inputs or calibrate) and count != 1:
+        raise typer.BadParameter(f"is for one network; given are {count}", param_hint="--input")
+    if labels and count != 1:
+        raise typer.BadParameter(f"is for one network; given are {count}", param_hint="--labels")
+    if count:
+        from ..runs.saved import SavedSource
+
         files = tuple(inputs or ()), tuple(calibrate or ())
         numbers = _numbers(mean, "--mean"), _numbers(std, "--std")
-        rest = labels, recorder.path.with_suffix("")
-        names = [NetworkSource(name, *files, *numbers, *rest) if name in networks else name for name in names]
-    screen = console(stderr=json == STDOUT)
+        fed = NetworkSource("", *files, *numbers, labels, recorder.path.with_suffix(""))
+        names = [
+            replace(fed, name=name)
+            if name in networks
+            else SavedSource(Path(name), workload, fed)
+            if name.endswith(SUFFIXES)
+            else name
+            for name in names
+        ]
+    screen = console(stderr=STDOUT in (json, csv))
     try:
         with Reporter(screen) as reporter:
 
             def on_event(event: Any) -> None:
                 if isinstance(event, Row):
                     recorder.add(event)
+                if isinstance(event, Unwritten):
+                    recorder.missing.append(event.why)
                 reporter(event)
 
             traces = recorder.path.with_suffix("")
-            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event, links, traces)
+            keep = traces if artefacts else None
+            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event, links, traces, keep)
         # rows come as they finish; the table has them in the order asked for
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))
     except BaseException:
         # Whatever stopped the run, what was finished is kept and shown; if nothing was, nothing is written.
         if recorder.rows:
-            _publish(recorder, False, json, per_layer, screen)
+            _publish(recorder, False, json, csv, per_layer, screen)
         raise
-    if status := _publish(recorder, True, json, per_layer, screen):
+    if status := _publish(recorder, True, json, csv, per_layer, screen):
         raise typer.Exit(status)
+
+
+def _chip_of(paths: list[Path]) -> str:
+    """The built-in chip that saved files were made for. Raises BadParameter if they were made for several."""
+    from ..results.saved import chip_of
+
+    found = {chip_of(path).name: path for path in paths}
+    if len(found) > 1:
+        those = ", ".join(f"{path} for {name}" for name, path in found.items())
+        raise typer.BadParameter(f"a run is on one chip: {those}; run them one by one", param_hint="WORKLOAD")
+    return next(iter(found))
 
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:
@@ -153,9 +222,12 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
     return found
 
 
-def _publish(recorder: Recorder, complete: bool, json: Path | None, per_layer: bool, screen: Console) -> Exit:
+def _publish(
+    recorder: Recorder, complete: bool, json: Path | None, csv: Path | None, per_layer: bool, screen: Console
+) -> Exit:
     """Writes and prints what came of a run; the exit status. What cannot be written is printed all the same."""
     from ..report.console import print_results, save_junit
+    from ..results import flat
 
     results = recorder.finish(complete)
     recorder.write(lambda path: save_junit(results, path), recorder.path.with_suffix(".xml"))
@@ -163,6 +235,10 @@ def _publish(recorder: Recorder, complete: bool, json: Path | None, per_layer: b
         typer.echo(results.text, nl=False)
     elif json is not None:
         recorder.write(results.save, json)
+    if csv == STDOUT:
+        typer.echo(flat.text(results), nl=False)
+    elif csv is not None:
+        recorder.write(lambda path: flat.save(results, path), csv)
     print_results(results, screen, per_layer)
     status = verdict(results)
     if recorder.trouble is None:

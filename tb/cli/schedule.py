@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .completion import complete_workloads
 from .options import Budget, Chip, Scheduler, examples
 
 if TYPE_CHECKING:
@@ -26,7 +27,12 @@ app = typer.Typer()
 )
 def schedule(
     workload: Annotated[
-        str, typer.Argument(metavar="WORKLOAD", help="A layer, a shape, or a network: each of its layers.")
+        str,
+        typer.Argument(
+            metavar="WORKLOAD",
+            autocompletion=complete_workloads,
+            help="A layer, a shape, or a network: each of its layers.",
+        ),
     ],
     chip: Chip = "quad16",
     scheduler: Scheduler = "loop_order",
@@ -51,6 +57,7 @@ def schedule(
 
     config = load(chip)
     layers = find(workload)
+    from meshloom.sched.lowering.lifted import metadata_of
     from meshloom.sched.lowering.programs import planned
     from meshloom.sched.mapping.room import check_room
     from meshloom.sched.program import image
@@ -80,7 +87,7 @@ def schedule(
             screen.print(f"schedule: {place}", markup=False, soft_wrap=True)
         if program is not None:
             place = _place(program, layer.name, ".bin", len(made))
-            image.save(one.program, place)
+            image.save(one.program, place, metadata_of(one.schedule))
             screen.print(f"program: {place}", markup=False, soft_wrap=True)
 
 

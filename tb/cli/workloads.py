@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from .completion import complete_workloads
 from .options import examples
 
 app = typer.Typer()
@@ -13,7 +14,14 @@ app = typer.Typer()
 
 @app.command(epilog=examples("meshloom workloads", "meshloom workloads vgg16", "meshloom workloads regression"))
 def workloads(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the layers that this name means.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            autocompletion=complete_workloads,
+            help="Show the layers that this name means.",
+        ),
+    ] = None,
 ) -> None:
     """List the built-in networks, the layers that a name means, and the syntax of shapes."""
     from meshloom.sched.workload import zoo

@@ -20,7 +20,7 @@ from meshloom.hw.config import ChipConfig, tile_position
 from meshloom.hw.isa import FETCH_TAG, Opcode, Unit
 from meshloom.hw.routes import dimension_ordered, ports_at
 from meshloom.sched.program.names import tile_name
-from meshloom.sched.program.program import Program
+from meshloom.sched.program.program import Program, Stream
 from meshloom.sched.program.routes import Way, way_of
 
 from ..devices.interface import Run
@@ -105,23 +105,33 @@ def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer
     # tags of an ahead-of-time program are unique
     moved = [record for record in run.records if record.opcode is Opcode.MOVE and record.unit is Unit.MOVER]
     timed = {(record.tile, record.tag): record for record in moved}
+    for stream, index, fields, way in _moves(program, chip):
+        place = Place(stream.tile, stream.unit, index, fields["src_tile"] != stream.tile)
+        record = timed.get((fields["src_tile"], fields["tag"])) if program.ahead else records.get(place)
+        if record is None:
+            raise LinksError(
+                f"the congestion of a run needs all of its records: that of the MOVE with tag {fields['tag']}, "
+                f"instruction {index} of {tile_name(chip, stream.tile)}'s stream, has not come; run it again"
+            )
+        yield Transfer(fields, way, record)
+
+
+def ways(program: Program, chip: ChipConfig) -> dict[tuple[int, Unit, int], Way]:
+    """The way of the data of each MOVE, by tile, unit and place of its stream."""
+    return {(stream.tile, stream.unit, index): way for stream, index, _, way in _moves(program, chip)}
+
+
+def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Mapping[str, int], Way]]:
+    """The MOVEs of a program but those that fetch code: stream, place in it, fields, and way of the data."""
     for stream in (*program.streams, program.boot):
         named: tuple[Opcode, Mapping[str, int]] | None = None  # a ROUTE or ORDER for the next one
         for index, instruction in enumerate(stream.instructions):
             opcode, fields = instruction.opcode, instruction.fields
             if opcode in (Opcode.ROUTE, Opcode.ORDER):
                 named = opcode, fields
-            if opcode is not Opcode.MOVE or fields.get("tag", 0) == FETCH_TAG:
-                continue
-            place = Place(stream.tile, stream.unit, index, fields["src_tile"] != stream.tile)
-            record = timed.get((fields["src_tile"], fields["tag"])) if program.ahead else records.get(place)
-            if record is None:
-                raise LinksError(
-                    f"the congestion of a run needs all of its records: that of the MOVE with tag {fields['tag']}, "
-                    f"instruction {index} of {tile_name(chip, stream.tile)}'s stream, has not come; run it again"
-                )
-            yield Transfer(fields, _way(fields, named, chip), record)
-            named = None
+            if opcode is Opcode.MOVE and fields.get("tag", 0) != FETCH_TAG:
+                yield stream, index, fields, _way(fields, named, chip)
+                named = None
 
 
 def _way(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | None, chip: ChipConfig) -> Way:

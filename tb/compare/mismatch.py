@@ -22,7 +22,7 @@ from meshloom.sched.workload.layout import ActivationLayout
 from ..devices.interface import FILL
 from ..devices.observe import Mismatch, Observed, maker
 from ..results.schema import Maker, WrongByte
-from .records import Match, Place
+from .records import Match, Place, numbered
 
 Words = NDArray[np.uint8]
 
@@ -143,11 +143,10 @@ class _Makers:
 
     def __init__(self, schedule: Schedule, program: Program, match: Match) -> None:
         self.schedule = schedule
+        streams = {(stream.tile, stream.unit): stream for stream in program.streams}
         self._places: dict[int, tuple[Stream, int]] = {
-            operation: (stream, index)
-            for stream in program.streams
-            for index, operation in enumerate(program.operations_of(stream))
-            if operation is not None
+            operation: (streams[tile, unit], index)
+            for (tile, unit, index), operation in numbered(program, schedule).items()
         }
         self._ahead = program.ahead
         measured = [pair.measured for pair in match.pairs]

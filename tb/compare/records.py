@@ -154,6 +154,18 @@ def operations(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, in
     return found
 
 
+def numbered(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, int], int]:
+    """The same by tags, also of a program that is timed ahead; of one whose tags say nothing, `operations`."""
+    if not program.operation_of_tag:
+        return operations(program, schedule)
+    return {
+        (stream.tile, stream.unit, index): number
+        for stream in program.streams
+        for index, number in enumerate(program.operations_of(stream))
+        if number is not None
+    }
+
+
 def _stream(op: Operation) -> tuple[int, Unit]:
     if isinstance(op, Move):
         return op.issuer, Unit.MOVER

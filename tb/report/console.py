@@ -29,6 +29,7 @@ LOG_WIDTH = 176
 
 _COLOUR = {
     Status.PASSED: "green",
+    Status.UNCHECKED: "yellow",
     Status.INCOMPLETE: "yellow",
     Status.MODEL: "yellow",
     Status.MISMATCH: "red",

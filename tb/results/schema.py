@@ -55,6 +55,7 @@ class Status(StrEnum):
     FAILED = "failed"  #: it did not run to a comparison; `failure` says why
     FAULT = "fault"  #: the chip raised a fault
     MISMATCH = "mismatch"  #: a byte differs from the golden model
+    UNCHECKED = "unchecked"  #: it ran, and nobody knows what its bytes must be
     INCOMPLETE = "incomplete"  #: all bytes are right, but not every instruction was compared with the model
     MODEL = "model"  #: all bytes are right, predicted cycles or planned arrivals are not
     PASSED = "passed"
@@ -331,6 +332,8 @@ class Settings(_Record):
     input: str = ""
     input_digest: str = ""
     model_digest: str = ""
+    file: str = ""  #: saved schedule or program that was run
+    file_digest: str = ""  #: its SHA-256
     calibration: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -370,9 +373,11 @@ class Row(_Record):
     network: NetworkFigures | None = None
     links: tuple[LinkFigures, ...] = ()  #: of the data plane, if asked for; like `congestion`
     congestion: Congestion | None = None
+    unchecked: str = ""  #: why no byte was compared, of a program of which nobody knows what it computes
     failure: str | None = None  #: why what was compared does not count
     error: RowError | None = None  #: what ended it before it was compared
     waves: str | None = None  #: waveform file, relative to the working directory
+    artefacts: str | None = None  #: folder of `results.artefacts`, relative to the working directory
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -408,8 +413,10 @@ class Row(_Record):
             return Status.FAULT
         if self.mismatches:
             return Status.MISMATCH
-        if not self.bytes_checked or self.error_percent is None:
+        if self.error_percent is None or not (self.bytes_checked or self.unchecked):
             return Status.FAILED
+        if self.unchecked:
+            return Status.UNCHECKED
         if self.record_problem or self.records_compared < self.records_expected:
             return Status.INCOMPLETE
         if self.arrival_mismatches:
@@ -436,6 +443,8 @@ class Row(_Record):
             case Status.MISMATCH:
                 where = f", first in {self.first_mismatch}" if self.first_mismatch else ""
                 return f"{self.mismatches} of {self.bytes_checked} bytes differ from the golden model{where}"
+            case Status.UNCHECKED:
+                return f"it ran, and no output byte was checked: {self.unchecked}"
             case Status.INCOMPLETE:
                 why = f": {self.record_problem}" * bool(self.record_problem)
                 counts = f"{self.records_compared:,} of {self.records_expected:,} trace records"
@@ -544,13 +553,13 @@ def load(path: Path) -> Results:
         raise ResultsError(f"{path}: {where + ': ' if where else ''}{first['msg']}") from error
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Readers see the old file or the whole new one, never a part. Makes the folder if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         Path(name).chmod(0o644)
         os.replace(name, path)
     except BaseException:
@@ -605,8 +614,16 @@ class Stage:
     passing: bool = False
 
 
+@dataclass(frozen=True)
+class Unwritten:
+    """Event of a run: artefacts of a workload that could not be written; `why` names the file."""
+
+    workload: str
+    why: str
+
+
 #: What a run tells while it works: its plan, then stages, and each row as soon as it is finished.
-Event = Plan | Stage | Row
+Event = Plan | Stage | Row | Unwritten
 OnEvent = Callable[[Event], None]
 
 
@@ -624,6 +641,7 @@ class Recorder:
         self.folder = folder
         self.rows: list[Row] = []
         self.trouble: str | None = None
+        self.missing: list[str] = []  # artefacts that could not be written, and why
         self._environment = environment(simulator)
 
     @property
@@ -650,7 +668,8 @@ class Recorder:
     def finish(self, complete: bool) -> Results:
         """Writes `<run>.json` and `latest.json` for good."""
         results = self.results(complete)
-        self.trouble = None  # what could not be written before is in here
+        # what could not be written before is in here, but for artefacts
+        self.trouble = self.missing[0] if self.missing else None
         self.write(results.save, self.path)
         self.write(results.save, self.folder / "latest.json")
         return results

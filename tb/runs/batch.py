@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.lowering.lifted import metadata_of
+from meshloom.sched.model.timeline import Timeline
+from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
 
 from ..build.builder import BuildError
 from ..build.tools import simulator_version
 from ..compare.links import figures as link_figures
+from ..compare.tables import tables
 from ..devices.folders import RunsError
 from ..devices.interface import Job, NoDeviceError, Run
 from ..devices.simulated import SimulatedDevice
+from ..results import artefacts
 from ..results.identity import code
-from ..results.schema import Event, Row, Settings, Stage
+from ..results.schema import Event, Row, Settings, Stage, Unwritten
 from .failures import Failure, failure, row_error
 
 
@@ -39,6 +45,16 @@ class Item(Protocol):
     @property
     def program(self) -> Program:
         """What runs."""
+        ...
+
+    @property
+    def schedule(self) -> Schedule:
+        """What it was made from."""
+        ...
+
+    @property
+    def timeline(self) -> Timeline:
+        """When the model expects what."""
         ...
 
     def job(self, chip: ChipConfig) -> Job:
@@ -87,15 +103,17 @@ def simulate(
     on_event: Callable[[Event], None],
     links: bool = False,
     traces: Path | None = None,
+    keep: Path | None = None,
 ) -> list[Row]:
     """Runs what is ready in `jobs` simulator processes; rows in the order of the items, of failures too (see `run`).
+    `keep`: the folder in which each leaves its artefacts.
 
     Raises NoDeviceError, BuildError, RunsError when there is no device to run anything on.
     """
     config, simulator = device.build.config, device.build.simulator
     settings = Settings(code=code(), scheduler=scheduler, simulator_version=simulator_version(simulator))
     rows: list[Row | None] = [None] * len(items)
-    found: queue.Queue[tuple[int, Row] | Stage | BaseException | None] = queue.Queue()
+    found: queue.Queue[tuple[int, Row] | Stage | Unwritten | BaseException | None] = queue.Queue()
     stop = threading.Event()
 
     def fail(index: int, error: Exception, stage: str) -> None:
@@ -105,14 +123,21 @@ def simulate(
     def finish(index: int, result: Run, own: SimulatedDevice) -> None:
         item = items[index]
         row = item.row(result, config)
-        update: dict[str, object] = {} if row.network else {"scheduler": scheduler}
+        own_settings = settings.model_copy(update=item.settings())
+        update: dict[str, object] = {} if row.network else {"scheduler": own_settings.scheduler}
         update["chip_digest"] = config.digest
-        update["settings"] = settings.model_copy(update=item.settings())
+        update["settings"] = own_settings
         if links:
             update |= link_figures(result, item.program, config, not row.record_problem)
         if own.build.waves and own.last_folder is not None:
             update["waves"] = os.path.relpath(own.last_folder / "waves.fst")
-        found.put((index, row.model_copy(update=update)))
+        row = row.model_copy(update=update)
+        if keep is not None:
+            try:
+                row = row.model_copy(update={"artefacts": os.path.relpath(_save(keep, row, item, result, config))})
+            except OSError as error:  # the comparison counts more than the files
+                found.put(Unwritten(item.name, f"{error.filename or keep}: {error.strerror or error}"))
+        found.put((index, row))
 
     def run_some(indices: Sequence[int], own: SimulatedDevice) -> Sequence[int]:
         """Runs them one after another until the simulator dies; returns those that have not had their turn."""
@@ -167,7 +192,7 @@ def simulate(
                 open_ends -= 1
             elif isinstance(item, BaseException):
                 raise item
-            elif isinstance(item, Stage):
+            elif isinstance(item, Stage | Unwritten):
                 on_event(item)
             else:
                 rows[item[0]] = item[1]
@@ -175,6 +200,13 @@ def simulate(
     finally:
         stop.set()
     return [row for row in rows if row is not None]
+
+
+def _save(folder: Path, row: Row, item: Item, run: Run, chip: ChipConfig) -> Path:
+    """What a run leaves of one workload; its folder."""
+    found = tables(run, item.timeline, item.program, item.schedule, chip)
+    code = image.to_bytes(item.program, metadata_of(item.schedule))
+    return artefacts.save(folder, row, chip, item.schedule, code, found)
 
 
 def _shares(costs: Sequence[int], count: int) -> list[list[int]]:

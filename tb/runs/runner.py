@@ -39,10 +39,14 @@ from ..devices.interface import Job, Run
 from ..devices.simulated import SimulatedDevice
 from ..inputs.sources import Feed, NetworkSource, check_files, is_network, model_settings, ready, regression_networks
 from ..results.identity import code
+from ..results.saved import SUFFIXES
 from ..results.schema import Event, Plan, Row, Settings, Stage
 from . import network
 from .batch import Item, failed_row, simulate
 from .failures import At, Failure, attempt
+from .saved import Saved, SavedSource, UncheckedItem, meaning, settings_of
+from .saved import check as check_saved
+from .saved import prepare as prepare_saved
 from .workers import Workers, tell, tell_search, workers
 
 #: A run is stopped as hung when it takes this much longer than the model says.
@@ -60,6 +64,7 @@ class Prepared:
     schedule: Schedule
     program: Program
     timeline: Timeline
+    made_of: dict[str, Any] = field(default_factory=dict)  #: of a file: fields of `Settings`
 
     @property
     def name(self) -> str:
@@ -78,7 +83,7 @@ class Prepared:
     def settings(self) -> dict[str, Any]:
         real = self.workload.real
         named = "trained weights, stored activation" if real else "random bytes, seeded by the workload's name"
-        return {"input": named, "input_digest": _digest(arrays(self.workload.data()))}
+        return self.made_of | {"input": named, "input_digest": _digest(arrays(self.workload.data()))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +107,14 @@ class NetworkItem:
     @property
     def program(self) -> Program:
         return self.prepared.program
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.prepared.made.schedule
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.prepared.timeline
 
     def job(self, chip: ChipConfig) -> Job:
         return network.job(self.prepared, self.feed.arrays, chip, _PATIENCE, _MARGIN)
@@ -140,6 +153,10 @@ def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambd
 #: What comes back from a worker process of a layer, or of a network.
 _Layer = tuple[Schedule, Program, Timeline]
 _Network = tuple[network.PreparedNetwork, list[Feed], dict[str, Any]]
+#: The same of a file, with what it was made of.
+_File = tuple[Saved, network.PreparedNetwork | None, list[Feed], dict[str, Any]]
+_Asked = Workload | NetworkSource | SavedSource
+_Made = _Layer | _Network | _File | Failure
 
 
 def _prepare_named(name: str, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> _Layer:
@@ -176,8 +193,18 @@ def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str) ->
     return attempt(make, "reading")
 
 
+def _attempt_saved(source: SavedSource, chip: ChipConfig) -> _File | Failure:
+    """A schedule or program from a file, made ready in a worker process."""
+
+    def make(at: At) -> _File:
+        saved, made, found = prepare_saved(source, chip, at)
+        return saved, made, found, settings_of(source, saved.schedule)
+
+    return attempt(make, "reading")
+
+
 def run(
-    workloads: Sequence[str | NetworkSource],
+    workloads: Sequence[str | NetworkSource | SavedSource],
     chip: str | Path,
     scheduler: str,
     simulator: str,
@@ -186,19 +213,23 @@ def run(
     on_event: Callable[[Event], None],
     links: bool = False,
     traces: Path | None = None,
+    keep: Path | None = None,
 ) -> list[Row]:
     """Runs workloads by name ("regression" = those of `make sim`) and returns their rows in the order given.
 
     `links`: rows also tell of the data plane's links and the congestion (`links`, `congestion`). Every row is also
     handed to `on_event` as soon as it is there. A workload that cannot be run has one row, with an `error`; `traces` is
-    the folder for tracebacks of unexpected ones. Raises the errors of bad input (names, files, chip, scheduler) before
-    anything runs; BuildError, NoDeviceError, RunsError when nothing can be.
+    the folder for tracebacks of unexpected ones, `keep` the one for artefacts (None: they are not kept). Raises the
+    errors of bad input (names, files, chip, scheduler) before anything runs; BuildError, NoDeviceError, RunsError when
+    nothing can be.
     """
     config = load(chip)
-    asked: list[Workload | NetworkSource] = []
+    asked: list[_Asked] = []
     for each in workloads:
-        if isinstance(each, NetworkSource):
+        if isinstance(each, NetworkSource | SavedSource):
             asked.append(each)
+        elif each.endswith(SUFFIXES):
+            asked.append(SavedSource(Path(each)))
         elif is_network(each):
             asked.append(NetworkSource(each))
         elif each == "regression":
@@ -211,6 +242,8 @@ def run(
     for each in asked:
         if isinstance(each, NetworkSource):
             check_files(each)
+        elif isinstance(each, SavedSource):
+            check_saved(each, config)
     if any(isinstance(each, NetworkSource) for each in asked):
         find_network(scheduler)
     if any(isinstance(each, Workload) for each in asked):
@@ -225,7 +258,7 @@ def run(
     items: list[Item] = []
     for each, found in zip(asked, made, strict=True):
         if isinstance(found, Failure):
-            named = each.title if isinstance(each, NetworkSource) else each.name
+            named = each.name if isinstance(each, Workload) else each.title
             row = failed_row(found, named, config, scheduler, simulator, settings, traces)
             rows.append(row)
             on_event(row)
@@ -238,26 +271,28 @@ def run(
         built = build(config, simulator, waves, lambda what: on_event(Stage(workload=config.name, what=what)))
         for item in items:
             on_event(Stage(workload=item.name, what="simulating"))
-        ran = iter(simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event, links, traces))
+        ran = iter(simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event, links, traces, keep))
         rows = [next(ran) if row is None else row for row in rows]
     return [row for row in rows if row is not None]
 
 
 def _prepared(
-    asked: Sequence[Workload | NetworkSource],
+    asked: Sequence[_Asked],
     chip: ChipConfig,
     scheduler: str,
     jobs: int,
     on_event: Callable[[Event], None],
-) -> list[_Layer | _Network | Failure]:
+) -> list[_Made]:
     """Everything ready to run, or how it failed; made in worker processes."""
 
-    def submit(pool: Workers, each: Workload | NetworkSource) -> Future[Any]:
+    def submit(pool: Workers, each: _Asked) -> Future[Any]:
+        if isinstance(each, SavedSource):
+            return pool.submit(_attempt_saved, each, chip)
         if isinstance(each, NetworkSource):
             return pool.submit(_attempt_network, each, chip, scheduler)
         return pool.submit(_attempt_named, each.name, chip, scheduler)
 
-    made: list[_Layer | _Network | Failure | None] = []
+    made: list[_Made | None] = []
     with workers(jobs) as pool:
         try:
             futures = [submit(pool, each) for each in asked]
@@ -266,6 +301,8 @@ def _prepared(
         for each, future in zip(asked, futures, strict=False):
             if isinstance(each, NetworkSource):
                 on_event(Stage(workload=each.title, what="scheduling the network"))
+            elif isinstance(each, SavedSource):
+                on_event(Stage(workload=each.title, what="checking the program"))
             else:
                 on_event(Stage(workload=each.name, what="scheduling"))
             try:
@@ -288,9 +325,16 @@ def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event],
         return Failure("BrokenProcessPool", "scheduling", "its process was killed; is there enough memory?")
 
 
-def _items(asked: Workload | NetworkSource, made: _Layer | _Network) -> Sequence[Item]:
+def _items(asked: _Asked, made: _Layer | _Network | _File) -> Sequence[Item]:
     """What came back from a worker, ready to run: of a network, once for each of its inputs."""
     match asked, made:
+        case SavedSource(), (Saved() as saved, prepared, found, settings):
+            if prepared is not None:
+                return [NetworkItem(prepared, asked.title, feed, asked.fed.tensors, settings) for feed in found]
+            layer = meaning(asked, saved.schedule).layer
+            if layer is None:
+                return [UncheckedItem(asked.title, saved, settings)]
+            return [Prepared(layer, saved.schedule, saved.program, saved.timeline, settings)]
         case NetworkSource(), (network.PreparedNetwork() as prepared, found, settings):
             return [NetworkItem(prepared, asked.title, feed, asked.tensors, settings) for feed in found]
         case Workload(), (Schedule() as schedule, program, timeline):
@@ -299,8 +343,9 @@ def _items(asked: Workload | NetworkSource, made: _Layer | _Network) -> Sequence
             raise AssertionError(f"{asked} came back as something else")
 
 
-def _runs(asked: Workload | NetworkSource) -> int:
-    return max(1, len(asked.inputs)) if isinstance(asked, NetworkSource) else 1
+def _runs(asked: _Asked) -> int:
+    fed = asked.fed if isinstance(asked, SavedSource) else asked
+    return max(1, len(fed.inputs)) if isinstance(fed, NetworkSource) else 1
 
 
 def _regression(simulator: str, scheduler: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:

@@ -113,7 +113,7 @@ def test_messages(tmp_path: Path) -> None:
     assert "not a Meshloom program image" in message(b"\x7fELF" + IMAGE[4:])
     assert "truncated" in message(IMAGE[:20])
     assert "truncated" in message(IMAGE[:-1])
-    assert "version 2; this Meshloom reads version 1" in message(IMAGE[:4] + b"\x02" + IMAGE[5:])
+    assert "version 3; this Meshloom reads versions 1 and 2" in message(IMAGE[:4] + b"\x03" + IMAGE[5:])
     assert "corrupt" in message(IMAGE[:200] + bytes([IMAGE[200] ^ 1]) + IMAGE[201:])
     assert "made for another chip" in message(to_bytes(replace(PROGRAM, chip_digest=load_chip("tiny").digest)))
     assert "section 0 is b'STRM'" in message(sealed(IMAGE[:48] + b"STRM" + IMAGE[52:]))

@@ -41,6 +41,7 @@ from meshloom.tb.devices.interface import DeviceError
 from meshloom.tb.inputs.sources import NetworkSource, is_network
 from meshloom.tb.report.console import CAUSES, LOG_WIDTH
 from meshloom.tb.results.exits import Exit
+from meshloom.tb.results.saved import SUFFIXES
 from meshloom.tb.results.schema import (
     Congestion,
     LayerFigures,
@@ -53,6 +54,7 @@ from meshloom.tb.results.schema import (
     SourceFigures,
     Stage,
     Status,
+    Unwritten,
     load,
 )
 
@@ -84,8 +86,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, ...]]]:
     """Installs an engine that plays a script of rows and exceptions; returns the arguments of its calls."""
 
-    def install(*script: Row | BaseException) -> list[tuple[Any, ...]]:
+    def install(
+        *script: Row | Unwritten | BaseException, kept: list[Path | None] | None = None
+    ) -> list[tuple[Any, ...]]:
         calls: list[tuple[Any, ...]] = []
+        kept = [] if kept is None else kept
 
         def run(
             workloads: list[str],
@@ -97,12 +102,17 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, .
             on_event: OnEvent,
             links: bool,
             traces: Path,
+            keep: Path | None,
         ) -> list[Row]:
             calls.append((workloads, chip, scheduler, simulator, waves, jobs, links))
+            kept.append(keep)
             on_event(Plan(len(script)))
             for step in script:
                 if isinstance(step, BaseException):
                     raise step
+                if isinstance(step, Unwritten):
+                    on_event(step)
+                    continue
                 on_event(Stage(step.workload, "simulating"))
                 on_event(step)
             return [step for step in script if isinstance(step, Row)]
@@ -156,7 +166,9 @@ def test_examples_are_not_stale(command: str) -> None:
         for chip in [given[key] for key in ("chip",) if isinstance(given.get(key), str)]:
             assert chip.endswith(".toml") or chip in built_in_chips()
         workloads = given.get("workloads") or [given[key] for key in ("workload",) if key in given]
-        assert all(each.endswith(".onnx") or is_network(each) or find_workloads(each) for each in workloads)
+        assert all(
+            each.endswith((".onnx", *SUFFIXES)) or is_network(each) or find_workloads(each) for each in workloads
+        )
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -238,6 +250,38 @@ def test_json_on_stdout_and_all_else_on_stderr(folder: Path, engine: Any, script
     assert "gemm:8x8x8" in shown.stderr
     assert f"results: sim_build/results/{load(latest).run}.json" in shown.stderr
     assert not (folder / "-").exists()
+
+
+def test_rows_as_a_table(folder: Path, engine: Any) -> None:
+    engine(row(), row("resnet8/fc"))
+    shown = invoke("run", "gemm:8x8x8", "--chip", "tiny", "--csv", "-")
+    assert shown.stdout.splitlines()[0].startswith("workload,chip,chip_digest,")
+    assert [line.partition(",")[0] for line in shown.stdout.splitlines()[1:]] == ["gemm:8x8x8", "resnet8/fc"]
+    assert "2 of 2 passed" in shown.stderr
+    assert invoke("run", "gemm:8x8x8", "--chip", "tiny", "--csv", "new/rows.csv").exit_code == 0
+    assert (folder / "new" / "rows.csv").read_text() == shown.stdout
+    refused = invoke("run", "gemm:8x8x8", "--csv", "-", "--json", "-")
+    assert refused.exit_code == 2
+    assert "only one of --json and --csv" in refused.output
+    (folder / "place").mkdir()
+    assert invoke("run", "gemm:8x8x8", "--chip", "tiny", "--csv", "place").exit_code == 5
+
+
+def test_artefacts_are_kept_if_asked_for(folder: Path, engine: Any) -> None:
+    kept: list[Path | None] = []
+    engine(row(), kept=kept)
+    assert invoke("run", "gemm:8x8x8", "--chip", "tiny").exit_code == 0
+    assert invoke("run", "gemm:8x8x8", "--chip", "tiny", "--artefacts").exit_code == 0
+    assert kept == [None, Path("sim_build/results") / load(results_in(folder) / "latest.json").run]
+
+
+def test_artefacts_that_cannot_be_written_exit_with_5(folder: Path, engine: Any) -> None:
+    """And the results, which could be, are there."""
+    engine(Unwritten("gemm:8x8x8", "there/links.parquet: No space left on device"), row())
+    shown = invoke("run", "gemm:8x8x8", "--chip", "tiny", "--artefacts")
+    assert shown.exit_code == 5
+    assert "could not be written: there/links.parquet: No space left on device" in shown.stderr
+    assert load(results_in(folder) / "latest.json").complete
 
 
 def test_json_on_stdout_is_empty_when_nothing_ran(folder: Path, engine: Any) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from meshloom.hw.config import load
 from meshloom.sched.ir.schedule import Execution, Prediction, Schedule
+from meshloom.sched.lowering.lifted import metadata_of
 from meshloom.sched.program import image
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.interface import Maker, Scheduler
@@ -64,7 +65,7 @@ def test_what_is_shown_and_saved_is_what_runs(folder: Path, chip: str, name: str
     config = load(chip)
     runs = prepare(find(LAYER)[0], config, name)
     assert Schedule.load("s.json") == runs.schedule
-    assert (folder / "p.bin").read_bytes() == image.to_bytes(runs.program)
+    assert (folder / "p.bin").read_bytes() == image.to_bytes(runs.program, metadata_of(runs.schedule))
     assert cycles(shown, LAYER) == runs.cycles
     for file in ("s.json", "p.bin"):
         checked = invoke("check", file)

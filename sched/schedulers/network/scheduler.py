@@ -25,7 +25,7 @@ from ...workload.graph import Graph, Value
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
 from . import conv, vector
 from .shift import Shifter
-from .stages import Lanes, Stage, Stages, cut, spread
+from .stages import Lanes, Stage, Stages, constant, cut, spread
 from .storage import Between, homes, place
 
 NAME = "network"
@@ -228,16 +228,15 @@ class _Builder:
             scale=layer.scale,
         )
         made = self._nests(task, stage, index) if self.planner is None else self.planner.emit(task, self.dram)
-        assert layer.w is not None
-        assert layer.bias is not None
         layout = WeightLayout(
             out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
             kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
         )  # fmt: skip
-        w = layer.w if packed else spread(layer.w, self.cut.lanes[stage.x])
+        lanes = self.cut.lanes[stage.x]
+        w = constant(layer, "w", lanes, packed)
         self._constant(f"{layer.output}/w", layout, made.constants["w"], w)
-        bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
-        self._constant(f"{layer.output}/bias", bias, made.constants["bias"], layer.bias)
+        layout = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
+        self._constant(f"{layer.output}/bias", layout, made.constants["bias"], constant(layer, "bias", lanes))
         return made.nodes
 
     def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
@@ -299,19 +298,14 @@ class _Builder:
             self.by_rows.add(stage.y)
         made = vector.emit(task, self.chip, self.dram)
         if layer.kind == "depthwise":
-            assert layer.w is not None
-            assert layer.bias is not None
             lanes = self.cut.lanes[stage.x]
-            w = spread(layer.w.transpose(1, 0, 2, 3), lanes)[0]
-            bias = np.zeros(len(lanes), np.int32)
-            bias[lanes >= 0] = layer.bias[lanes[lanes >= 0]]
             window = layer.window
             layout = DepthwiseLayout(
                 channels=len(lanes), kernel_h=window.kernel_h, kernel_w=window.kernel_w, block=self.chip.lanes
             )
-            self._constant(f"{layer.output}/w", layout, made.constants["w"], w)
+            self._constant(f"{layer.output}/w", layout, made.constants["w"], constant(layer, "w", lanes))
             layout = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes)
-            self._constant(f"{layer.output}/bias", layout, made.constants["bias"], bias)
+            self._constant(f"{layer.output}/bias", layout, made.constants["bias"], constant(layer, "bias", lanes))
         return made.nodes
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,6 +174,22 @@ def spread(array: NDArray[np.int8], lanes: Lanes) -> NDArray[np.int8]:
     used = lanes >= 0
     found[..., used, :, :] = array[..., lanes[used], :, :]
     return found
+
+
+def constant(layer: Layer, kind: str, lanes: Lanes, packed: bool = False) -> NDArray[Any]:
+    """The weights (`kind` "w") or biases ("bias") of a layer as a schedule's tensor has them.
+
+    `lanes`: of the layer's input; where a lane has no channel there is a zero. `packed`: kernel columns are packed.
+    """
+    assert layer.w is not None
+    assert layer.bias is not None
+    if layer.kind != "depthwise":
+        return layer.bias if kind == "bias" else layer.w if packed else spread(layer.w, lanes)
+    if kind == "w":
+        return spread(layer.w.transpose(1, 0, 2, 3), lanes)[0]
+    bias = np.zeros(len(lanes), np.int32)
+    bias[lanes >= 0] = layer.bias[lanes[lanes >= 0]]
+    return bias
 
 
 def words(array: NDArray[np.int8], lanes: Lanes, per_word: int) -> NDArray[np.uint8]:

@@ -1,0 +1,66 @@
+"""A saved schedule of a network together with the network again: which array is which tensor's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+
+from ...ir.schedule import Schedule, ScheduleError, Tensor
+from ...workload.graph import Graph
+from ...workload.layout import ActivationLayout, WeightLayout
+from .scheduler import NetworkSchedule
+from .stages import constant, cut
+
+
+def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSchedule:
+    """The network's schedule with its arrays. Tensors are known by name, as `scheduler` names them: `LAYER/w` and
+    `LAYER/bias`, `INPUT` or `INPUT@LAYER`, and outputs.
+
+    Raises ScheduleError for a tensor that the network does not have, or has in another shape, and a missing output.
+    """
+    lanes = cut(graph, chip).lanes
+    layers = {layer.output: layer for layer in graph.layers}
+    constants: dict[str, NDArray[Any]] = {}
+    copies: dict[str, tuple[str, bool]] = {}
+    inputs = {value.name: value for value in graph.inputs}
+    for tensor in schedule.tensors:
+        if tensor.role == "constant":
+            layer, _, kind = tensor.name.rpartition("/")
+            if layer not in layers or kind not in ("w", "bias") or layers[layer].w is None:
+                raise _unknown(tensor, graph, "LAYER/w or LAYER/bias of a layer that has them")
+            packed = isinstance(tensor.layout, WeightLayout) and tensor.layout.packed_kw
+            found = constant(layers[layer], kind, lanes[layers[layer].inputs[0]], packed)
+            _fits(tensor, found.shape)
+            constants[tensor.name] = found
+        elif tensor.role == "input":
+            source = tensor.name.partition("@")[0] if tensor.name not in inputs else tensor.name
+            if source not in inputs or not isinstance(tensor.layout, ActivationLayout):
+                raise _unknown(tensor, graph, f"an input: {', '.join(inputs)}")
+            packed = tensor.layout.packed_kw is not None
+            value = inputs[source]
+            _fits(tensor, (1, value.channels if packed else len(lanes[source]), value.height, value.width))
+            copies[tensor.name] = source, packed
+        else:
+            if tensor.name not in graph.outputs:
+                raise _unknown(tensor, graph, f"an output: {', '.join(graph.outputs)}")
+            value = graph.value(tensor.name)
+            _fits(tensor, (1, len(lanes[tensor.name]), value.height, value.width))
+    there = {tensor.name for tensor in schedule.tensors if tensor.role == "output"}
+    if missing := [name for name in graph.outputs if name not in there]:
+        raise ScheduleError(f"schedule of {schedule.workload} has no output tensor {missing[0]!r}; add it")
+    return NetworkSchedule(graph, schedule, constants, lanes, copies, ())
+
+
+def _unknown(tensor: Tensor, graph: Graph, known: str) -> ScheduleError:
+    return ScheduleError(f"network {graph.name} has no {tensor.role} {tensor.name!r}; name it as {known}")
+
+
+def _fits(tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tensor.layout.shape != shape:
+        raise ScheduleError(
+            f"tensor {tensor.name!r} is {list(tensor.layout.shape)} in the schedule, and {list(shape)} in the network "
+            "on this chip; lay it out so"
+        )

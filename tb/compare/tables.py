@@ -1,0 +1,121 @@
+"""A run as tables for viewers: every instruction measured and predicted, every packet, every link and counter.
+
+`results.artefacts.TABLES` has the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Opcode, Unit
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.model.timeline import Executed, Timeline
+from meshloom.sched.program.program import OPERATIONS, Program
+
+from ..devices.readout import Record
+from ..devices.simulated import Run
+from ..results.artefacts import TABLES, Columns
+from .links import links, ways
+from .records import Place, match, numbered
+
+#: A record, its prediction, either of which may be missing, and the instruction, if it is known.
+_Entry = tuple[Record | None, Executed | None, Place | None]
+
+
+def tables(run: Run, timeline: Timeline, program: Program, schedule: Schedule, chip: ChipConfig) -> dict[str, Columns]:
+    """All tables of a run. After a fault there are no records, links and counters; predictions there are."""
+    found = match(run.records, timeline.executed, program)
+    entries: list[_Entry] = [(pair.measured, pair.predicted, pair.place) for pair in found.pairs]
+    entries += [(record, None, None) for record in found.strange]
+    entries += [(None, entry, place) for entry, place in found.absent]
+    entries.sort(key=lambda entry: next(one.start for one in entry[:2] if one is not None))
+    packets = [entry for entry in entries if _one(entry).unit is Unit.NONE]
+    instructions = [entry for entry in entries if _one(entry).unit is not Unit.NONE]
+    return {
+        "instructions": _instructions(instructions, program, schedule, chip),
+        "packets": _columns("packets", (_packet(*entry[:2]) for entry in packets)),
+        "links": _columns(
+            "links", ((link.tile, link.port, link.busy, link.blocked, link.cycles) for link in links(run, chip))
+        ),
+        "counters": _columns("counters", _counters(run)),
+    }
+
+
+def _one(entry: _Entry) -> Record | Executed:
+    """The record, or the prediction of one that has not come."""
+    found = entry[0] or entry[1]
+    assert found is not None
+    return found
+
+
+def _columns(name: str, rows: Iterable[Sequence[Any]]) -> Columns:
+    names = [column.name for column in TABLES[name]]
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    return dict(zip(names, columns, strict=True))
+
+
+def _packet(record: Record | None, predicted: Executed | None) -> tuple[int | None, ...]:
+    one = _one((record, predicted, None))
+    measured = (record.start, record.end) if record else (None, None)
+    expected = (predicted.start, predicted.end) if predicted else (None, None)
+    return one.tile, one.tag, one.wait, *measured, *expected
+
+
+def _counters(run: Run) -> Iterable[tuple[int, str, int]]:
+    from meshloom.hw.control.trace import Counter
+
+    for tile, values in run.counters.items():
+        for counter in Counter:
+            yield tile, counter.name.lower(), values[counter]
+
+
+def _instructions(entries: Sequence[_Entry], program: Program, schedule: Schedule, chip: ChipConfig) -> Columns:
+    streams = {(stream.tile, stream.unit): stream for stream in (*program.streams, program.boot)}
+    places = _places_of_tags(program) if program.ahead else {}
+    numbers = numbered(program, schedule)
+    taken = ways(program, chip)
+    rows = []
+    for record, predicted, place in entries:
+        one = record or predicted
+        assert one is not None
+        if place is None:
+            place = places.get((one.opcode, one.tag))
+        key = None if place is None else place[:3]
+        fields: Mapping[str, int] | None = None
+        if place is not None and one.opcode is Opcode.MOVE:
+            given = streams[place.tile, place.unit].instructions[place.index].fields
+            fields = given if one.tile == given["src_tile"] else None  # a request moves nothing itself
+        rows.append(
+            (
+                one.tile,
+                one.unit.name.lower(),
+                one.opcode.name,
+                one.tag,
+                *((None, None, None) if place is None else (place.tile, place.unit.name.lower(), place.index)),
+                None if key is None else numbers.get(key),
+                *((record.wait, record.stall, record.start, record.end) if record else (None,) * 4),
+                *((predicted.wait, predicted.start, predicted.end) if predicted else (None,) * 3),
+                *_moved(fields, None if key is None else taken.get(key), chip),
+            )
+        )
+    return _columns("instructions", rows)
+
+
+def _moved(fields: Mapping[str, int] | None, way: Any, chip: ChipConfig) -> tuple[int | None, ...]:
+    """What a MOVE carries from where to where, and on which way; nothing for other instructions."""
+    if fields is None or way is None:
+        return (None,) * 8
+    ends = fields["src_tile"], fields["src"], fields["dst_tile"], fields["dst"]
+    return fields["words"], fields["words"] * chip.lanes, *ends, way.channel, way.hops
+
+
+def _places_of_tags(program: Program) -> dict[tuple[Opcode, int], Place]:
+    """Of a program that is timed ahead, whose operations have tags that do not come again."""
+    return {
+        (instruction.opcode, instruction.fields["tag"]): Place(stream.tile, stream.unit, index)
+        for stream in program.streams
+        for index, instruction in enumerate(stream.instructions)
+        if instruction.opcode in OPERATIONS
+    }

@@ -1,0 +1,230 @@
+"""Schedules and programs from files, whoever made them: run and judged as if a scheduler had just made them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.ir.schedule import Move, Schedule, ScheduleError, intervals
+from meshloom.sched.ir.validation import validate
+from meshloom.sched.lowering.predict import prediction
+from meshloom.sched.lowering.programs import check_program, unchecked
+from meshloom.sched.model.timeline import Timeline, play
+from meshloom.sched.program.program import Program
+from meshloom.sched.schedulers.network.restored import restored
+from meshloom.sched.workload.catalog import Workload, find
+from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.layout import ActivationLayout, BiasLayout, WeightLayout
+
+from ..compare import records
+from ..compare.arrivals import arrivals
+from ..compare.completeness import completeness
+from ..devices.simulated import Job, Run
+from ..inputs.sources import Feed, NetworkSource, check_files, is_network, model_settings, ready
+from ..results.saved import read_to_run
+from ..results.schema import Row
+from . import network
+from .failures import At
+
+
+@dataclass(frozen=True)
+class SavedSource:
+    """A file with a schedule or a program. `workload`: what it computes, if the file does not say so, or another name
+    for it (an .onnx file); "" if its bytes are not to be checked. `fed`: what a network is fed, its name aside."""
+
+    path: Path
+    workload: str | None = None
+    fed: NetworkSource = field(default_factory=lambda: NetworkSource(""))
+
+    @property
+    def title(self) -> str:
+        """Its name in tables."""
+        return self.path.name
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A file's schedule, its program, and when the model expects what."""
+
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a file computes: a layer or a network, or neither if it does not say."""
+
+    layer: Workload | None = None
+    network: NetworkSource | None = None
+
+
+def meaning(source: SavedSource, schedule: Schedule) -> Meaning:
+    """What a file computes. Raises WorkloadError for a name that means nothing, or several layers."""
+    name = schedule.workload if source.workload is None else source.workload
+    if not name:
+        return Meaning()
+    if is_network(name):
+        return Meaning(network=replace(source.fed, name=name))
+    try:
+        found = find(name)
+    except WorkloadError as error:
+        raise WorkloadError(
+            f'{source.path}: {error}; name what it computes with --workload, or --workload "" to run it unchecked'
+        ) from error
+    if len(found) != 1:
+        raise WorkloadError(f"{source.path}: workload {name!r} is {len(found)} layers; name one with --workload")
+    if source.fed.inputs:
+        raise WorkloadError(f"{source.path}: computes layer {name}, which has its input; --input is for networks")
+    return Meaning(layer=found[0])
+
+
+def check(source: SavedSource, chip: ChipConfig) -> Meaning:
+    """Reads a file before anything runs. Raises what is wrong with it, its chip, its workload, its tensors."""
+    schedule, _ = read_to_run(source.path, chip)
+    found = meaning(source, schedule)
+    if (found.layer or found.network) and not schedule.tensors:
+        raise ScheduleError(
+            f"{source.path}: says nothing of where its tensors lie, so its bytes cannot be checked; write them into it "
+            '(`meshloom schedule --program` does), or run it unchecked with --workload ""'
+        )
+    if found.layer is not None:
+        _check_layer(source.path, schedule, found.layer)
+    if found.network is not None:
+        check_files(found.network)
+    return found
+
+
+def _check_layer(path: Path, schedule: Schedule, workload: Workload) -> None:
+    """Raises ScheduleError if its tensors are not those of the layer."""
+    shape = workload.shape
+    wanted = {
+        "x": ("input", ActivationLayout, shape.x_shape),
+        "w": ("constant", WeightLayout, shape.w_shape),
+        "bias": ("constant", BiasLayout, (shape.out_channels,)),
+        "y": ("output", ActivationLayout, shape.y_shape),
+    }
+    for tensor in schedule.tensors:
+        if tensor.name not in wanted:
+            raise ScheduleError(f"{path}: layer {shape.name} has no tensor {tensor.name!r}; it has {', '.join(wanted)}")
+        role, kind, size = wanted[tensor.name]
+        writes = tensor.role == "output"
+        if writes != (role == "output") or not isinstance(tensor.layout, kind) or tensor.layout.shape != size:
+            raise ScheduleError(
+                f"{path}: tensor {tensor.name!r} is {tensor.role} {list(tensor.layout.shape)} ({tensor.layout.kind}); "
+                f"of layer {shape.name} it is {role} {list(size)}"
+            )
+    names = {tensor.name for tensor in schedule.tensors}
+    if missing := [name for name in ("x", "w", "y") if name not in names]:
+        raise ScheduleError(f"{path}: has no tensor {missing[0]!r}, which layer {shape.name} needs; add where it lies")
+
+
+def prepare(source: SavedSource, chip: ChipConfig, at: At) -> tuple[Saved, network.PreparedNetwork | None, list[Feed]]:
+    """A file ready to run: program checked and predicted, and of a network also its arrays and what it is fed."""
+    schedule, program = read_to_run(source.path, chip)
+    found = meaning(source, schedule)
+    graph, fed = ready(found.network) if found.network is not None else (None, [])
+    made = None if program is not None else schedule
+    if program is None:
+        program = unchecked(schedule, chip, at)
+    else:
+        validate(schedule, chip)
+    at("checking")
+    check_program(program, chip, made)
+    at("predicting")
+    timeline = play(program, chip)
+    if program.operation_of_tag:
+        schedule = schedule.model_copy(update={"predicted": prediction(schedule, program, timeline)})
+    else:
+        schedule = _in_time(schedule, program, timeline)
+    saved = Saved(schedule, program, timeline)
+    if graph is None:
+        return saved, None, fed
+    restore = restored(graph, schedule, chip)
+    return saved, network.PreparedNetwork(restore, program, timeline, described=False), fed
+
+
+def _in_time(schedule: Schedule, program: Program, timeline: Timeline) -> Schedule:
+    """The operations of an image that does not number them in the order in which they begin in the model; those of one
+    stream stay in theirs. So the last one that wrote a word is the one that made it."""
+    begin = {place: entry.start for place, entry in records.locate(timeline.executed, program).items()}
+    keys, latest = {}, {}
+    for (tile, unit, index), number in records.operations(program, schedule).items():
+        own = [begin.get(records.Place(tile, unit, index, remote), 0) for remote in (False, True)]
+        keys[number] = latest[tile, unit] = max(latest.get((tile, unit), 0), *own)
+    order = sorted(range(len(schedule.operations)), key=keys.__getitem__)
+    return schedule.model_copy(update={"operations": tuple(schedule.operations[number] for number in order)})
+
+
+def settings_of(source: SavedSource, schedule: Schedule) -> dict[str, Any]:
+    """Fields of `Settings`: who made what is in the file, as it says itself, and the file's digest."""
+    digest = hashlib.sha256(source.path.read_bytes()).hexdigest()
+    found = {"scheduler": schedule.scheduler, "file": source.path.name, "file_digest": digest}
+    name = source.workload if source.workload is not None else schedule.workload
+    return found | (model_settings(replace(source.fed, name=name)) if name and is_network(name) else {})
+
+
+@dataclass(frozen=True)
+class UncheckedItem:
+    """A program of which nobody knows what it computes: it runs, and its cycles are compared."""
+
+    name: str
+    saved: Saved
+    made_of: dict[str, Any]
+
+    @property
+    def cycles(self) -> int:
+        return self.saved.timeline.cycles
+
+    @property
+    def program(self) -> Program:
+        return self.saved.program
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.saved.schedule
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.saved.timeline
+
+    def job(self, chip: ChipConfig, patience: int = 4, margin: int = 20_000) -> Job:
+        # traces are brought home behind all that is asked for: that is, behind whatever the program writes
+        return Job(self.program, [], self._written(chip), patience * self.cycles + margin)
+
+    def _written(self, chip: ChipConfig) -> list[tuple[int, int, int]]:
+        """What the program moves to DRAM: tile, first word, words."""
+        return [
+            (op.dst.tile, start, stop - start)
+            for op in self.schedule.operations
+            if isinstance(op, Move) and op.dst.tile in chip.drams
+            for start, stop in intervals(op.dst, op.words)
+        ]
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        schedule, program = self.schedule, self.program
+        match = records.match(run.records, self.timeline.executed, program)
+        faults = records.fault_reports(run, program, schedule, chip)
+        numbered = None if program.ahead else program
+        return Row(
+            workload=self.name,
+            chip=chip.name,
+            scheduler=schedule.scheduler,
+            simulator=run.simulator,
+            rtl_cycles=run.cycles,
+            model_cycles=self.timeline.cycles,
+            unchecked=f"{self.name} does not say what it computes; name it with --workload, and give it its tensors",
+            faults=len(faults),
+            fault_reports=faults,
+            instructions=program.instructions,
+            cpu_seconds=run.cpu_seconds,
+            **completeness(match, run, program, schedule, chip),
+            **arrivals(program, run, chip),
+            first_divergence=records.first_divergence(match.pairs, schedule, program.operation_of_tag, numbered),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        return self.made_of
