@@ -63,7 +63,8 @@ CASES: dict[str, Case | Job] = {
 GOOD = [name for name, case in CASES.items() if isinstance(case, Case)]
 
 
-@pytest.fixture(scope="module", params=SIMULATORS)
+#: What is asked of both one after the other; that they agree to the last cycle is asked in the first tier.
+@pytest.fixture(scope="module", params=["verilator", pytest.param("icarus", marks=pytest.mark.slow)])
 def simulator(request: pytest.FixtureRequest) -> str:
     return request.param
 
