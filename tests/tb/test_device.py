@@ -280,6 +280,7 @@ def test_a_record_that_is_none_is_named() -> None:
     assert damage.startswith("trace record 0 of spm@(1,1) has opcode 0, which no instruction has")
 
 
+@pytest.mark.slow
 def test_two_devices_at_once_do_not_disturb_each_other(all_runs: dict[str, dict[str, Run]]) -> None:
     """Two processes of each simulator side by side, read in turns."""
     cases = [CASES["moves"], CASES["product"], CASES["few words"]]
