@@ -64,7 +64,8 @@ def slow_files(root: Path = ROOT) -> list[str]:
     found = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.Attribute) and ast.unparse(node) == "pytest.mark.slow":
+            # the marker itself, or parameters marked by `tests/tiers.py`
+            if isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node) in ("pytest.mark.slow", "slow_but"):
                 found.append(path.relative_to(root).as_posix())
                 break
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--stop-after", type=float, metavar="S", help="start no test later than S seconds from the beginning"
     )
+
+
+def slow_but(values: Iterable[Any], *first: Any) -> list[Any]:
+    """Parameters, of which all but those named are slow."""
+    return [value if value in first else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 def costs() -> dict[str, tuple[float, float]]:

@@ -36,6 +36,8 @@ from meshloom.hw.contracts import (
 )
 from meshloom.hw.memory.dram_port import ADDRESS_BITS, DramPort
 
+from ..tiers import slow_but
+
 MODEL = Path(__file__).resolve().parents[2] / "tb" / "build" / "verilog" / "dram_model.v"
 #: Name to width factors of the streams: a fixed number of bits, or 0 for a word.
 STREAMS_IN = {"read_run": 31, "write_head": 46, "write_data": 0}
@@ -75,7 +77,7 @@ SETTINGS = {
 # -- outside the simulator ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", slow_but(SETTINGS, "tiny"))
 def test_port_and_model_in_icarus(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cocotb_tools.check_results import get_results
     from cocotb_tools.runner import get_runner

@@ -18,6 +18,8 @@ from meshloom.sched.routing.hardware import DttError
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 
+from ..tiers import slow_but
+
 CHIP = load("ahead8")
 LAYERS = ("resnet8/conv1", "resnet8/conv4_1_2", "resnet8/fc", "gemm:33x40x25", "conv:14x14x24-40,k3,s2,p1,relu")
 
@@ -32,7 +34,7 @@ def ahead() -> Ahead:
     return compile_ahead(schedule("resnet8/conv4_1_2"), CHIP)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", slow_but(LAYERS, "resnet8/fc", "gemm:33x40x25"))
 def test_layers_are_proven(name: str) -> None:
     made = compile_ahead(schedule(name), CHIP)
     operations = len(made.schedule.operations)

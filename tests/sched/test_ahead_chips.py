@@ -21,6 +21,7 @@ from meshloom.sched.routing.hardware import TimingFault
 from meshloom.sched.schedulers.registry import find as scheduler
 from meshloom.sched.workload.catalog import find
 
+from ..tiers import slow_but
 from .random_schedules import random_operations, schedule_of
 
 PLANS = (
@@ -106,7 +107,7 @@ def off(made: Ahead, chip: ChipConfig) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("routing", ["xy", "yx"])
-@pytest.mark.parametrize("vcs", [1, 2, 3, 4])
+@pytest.mark.parametrize("vcs", slow_but([1, 2, 3, 4], 1, 4))
 def test_nothing_is_off_with_any_number_of_channels(vcs: int, routing: str) -> None:
     noc = {"data_vcs": vcs, "data_depth": 2, "data_routing": routing, "route_hops": 8}
     chip = chip_of(PLANS[0], 8, 25, cols=6, noc=noc)

@@ -38,6 +38,8 @@ from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.golden.layer import golden
 
+from ..tiers import slow_but
+
 SHAPES = (
     "conv:12x12x40-40,k3,p1,relu",
     "conv:7x7x33-5,k5,p2",
@@ -149,7 +151,7 @@ def test_partial_sums_are_spilled_and_come_back() -> None:
 
 
 @pytest.mark.parametrize("name", ["flexer", "paper_static", "hybrid"])
-@pytest.mark.parametrize("chip_name", ["quad8", "tiny"])
+@pytest.mark.parametrize("chip_name", slow_but(["quad8", "tiny"], "quad8"))
 def test_schedulers(name: str, chip_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every scheduler on four cores and on one; found again from the folder, without another search."""
     chip, shape = load(chip_name), parse("conv:6x6x20-20,k3,p1,relu")
@@ -167,6 +169,7 @@ def test_schedulers(name: str, chip_name: str, tmp_path: Path, monkeypatch: pyte
     assert again.operations == made.operations
 
 
+@pytest.mark.slow
 def test_hybrid_is_never_worse(tmp_path: Path) -> None:
     """Than any of the static orders and the paper's, by the model."""
     from meshloom.sched.schedulers.flexer.scheduler import candidates, hybrid

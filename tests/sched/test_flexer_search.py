@@ -24,12 +24,14 @@ from meshloom.sched.schedulers.flexer.search import Partial, Progress, _Search, 
 from meshloom.sched.schedulers.flexer.tiles import Tiling, viable
 from meshloom.sched.workload.shapes import parse
 
+from ..tiers import slow_but
+
 SMALL = parse("conv:10x10x40-40,k3,p1,relu")
 #: The paper's search with transfers first and a beam.
 BEAM = Policy("flexer", priority=1, pruning=3, home=True, by_words=0.25)
 
 
-@pytest.mark.parametrize("policy", [PAPER, PAPER_STATIC, OURS, BEAM], ids=str)
+@pytest.mark.parametrize("policy", slow_but([PAPER, PAPER_STATIC, OURS, BEAM], OURS, BEAM), ids=str)
 def test_search_is_proven_right(policy: Policy) -> None:
     """The best of a search is the best of all tilings and data flows played to their end; no bound is above what it
     bounds; the number of threads does not matter."""

@@ -41,7 +41,7 @@ def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig) -> list[Ro
     return simulate(items, device, "dtt", 1, lambda event: None)
 
 
-@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+@pytest.mark.parametrize("simulator", ["verilator", pytest.param("icarus", marks=pytest.mark.slow)])
 def test_every_word_lands_when_it_was_planned_to(simulator: str) -> None:
     names = workloads(7, 12) if simulator == "verilator" else ["gemm:9x8x7", "conv:5x6x5-6,k3,p1,relu"]
     found = rows(names, SimulatedDevice(build(SMALL, simulator)), SMALL)
@@ -49,6 +49,7 @@ def test_every_word_lands_when_it_was_planned_to(simulator: str) -> None:
     assert sum(row.planned_arrivals for row in found) > 20
 
 
+@pytest.mark.slow
 def test_every_word_lands_when_it_was_planned_to_with_two_channels() -> None:
     names = [*workloads(11, 8), "gemm:8x6x8", "gemm:43x60x56"]
     found = rows(names, SimulatedDevice(build(CHANNELS, "verilator")), CHANNELS)
@@ -97,6 +98,7 @@ def slower(config: ChipConfig) -> Build:
     return Build(config, "verilator", False, folder, False)
 
 
+@pytest.mark.slow
 def test_a_router_that_is_slower_by_a_cycle_is_found_out() -> None:
     """The bytes may still be right, but nothing lands when it should; or a control packet is too late, and says so."""
     (row,) = rows(["gemm:9x8x7"], SimulatedDevice(slower(SMALL)), SMALL)

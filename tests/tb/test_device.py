@@ -65,7 +65,8 @@ CASES: dict[str, Case | Job] = {
 GOOD = [name for name, case in CASES.items() if isinstance(case, Case)]
 
 
-@pytest.fixture(scope="module", params=SIMULATORS)
+#: What is asked of both one after the other; that they agree to the last cycle is asked in the first tier.
+@pytest.fixture(scope="module", params=["verilator", pytest.param("icarus", marks=pytest.mark.slow)])
 def simulator(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -281,6 +282,7 @@ def test_a_record_that_is_none_is_named() -> None:
     assert damage.startswith("trace record 0 of spm@(1,1) has opcode 0, which no instruction has")
 
 
+@pytest.mark.slow
 def test_two_devices_at_once_do_not_disturb_each_other(all_runs: dict[str, dict[str, Run]]) -> None:
     """Two processes of each simulator side by side, read in turns."""
     cases = [CASES["moves"], CASES["product"], CASES["few words"]]

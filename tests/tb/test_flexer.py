@@ -22,6 +22,7 @@ def silent(event: object) -> None:
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["flexer:budget=10M", "paper_static:budget=10M", "hybrid:budget=10M"])
 def test_schedules_run_as_predicted(scheduler: str) -> None:
     """Every byte of layers and of a network with trained weights; the model to a percent."""

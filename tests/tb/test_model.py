@@ -263,6 +263,7 @@ def crossfire(seed: int, computing: bool) -> Job:
     return Job(Program(PAIR.digest, placed, boot, {}), [], [], 100_000)
 
 
+@pytest.mark.slow
 def test_crossfire_is_predicted_to_the_cycle() -> None:
     given = [crossfire(seed, seed % 2 == 1) for seed in range(24)]
     device = SimulatedDevice(build(PAIR, "verilator"))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from meshloom.hw.isa import Cause, Region, VectorOp, address
 from meshloom.sched.ir.schedule import Box, Gemm, Move, Schedule, Span, Vec
 from meshloom.sched.lowering.semaphores.lower import lower
-from meshloom.tb.build.builder import SIMULATORS, build
+from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import Job, Run
 from meshloom.tb.devices.observe import (
     Mismatch,
@@ -112,7 +112,7 @@ def job(observe: bool, made: Schedule | None = None) -> Job:
     )
 
 
-@pytest.fixture(scope="module", params=SIMULATORS)
+@pytest.fixture(scope="module", params=["verilator", pytest.param("icarus", marks=pytest.mark.slow)])
 def runs(request: pytest.FixtureRequest) -> dict[str, Run]:
     """Observed and not, a hang, and observed again, in one process."""
     hand, long = product(2).job, product(4, pixels=33, k_blocks=5).job

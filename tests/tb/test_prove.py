@@ -20,6 +20,8 @@ from meshloom.tb.verify.prove.opened import OpenRouter
 from meshloom.tb.verify.prove.probe import Inside
 from meshloom.tb.verify.prove.surroundings import plane
 
+from ..tiers import slow_but
+
 DOC = Path(__file__).parents[2] / "docs" / "proofs.md"
 
 
@@ -109,12 +111,15 @@ def test_mutants_leave_no_trace() -> None:
     assert sys.modules["meshloom.hw.noc.output_unit"] is before is output_unit
 
 
+QUICK = [name for name, item in PROOFS.items() if item.quick]
+
+
 @cache
 def result_of(name: str) -> Result:
     return run(name)
 
 
-@pytest.mark.parametrize("name", [name for name, item in PROOFS.items() if item.quick])
+@pytest.mark.parametrize("name", slow_but(QUICK, *(name for name in QUICK if "3x3" not in name)))
 def test_quick(name: str) -> None:
     result = result_of(name)
     assert result.passed, f"{result.verdict}\n{result.trace}"

@@ -47,6 +47,8 @@ from meshloom.tb.results.schema import Event, Plan, Row, Stage, Status
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.workers import EVERY, tell, workers
 
+from ..tiers import slow_but
+
 WORKLOADS = ["conv:7x7x5-6,k3,p1", "gemm:5x6x7", "conv:6x5x9-5,k3x2,s2x1,p1x0,relu,clamp90", "gemm:3x10x20"]
 CHIP = load("tiny")
 
@@ -437,7 +439,7 @@ def test_a_worker_that_is_killed_takes_only_its_workload_along(buggy: str) -> No
     assert "its process was killed; is there enough memory?" in rows[1].reason
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", slow_but([1, 2], 1))
 def test_a_simulator_that_dies_costs_one_row(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its image of the DRAM is cut short, which ends the simulation; jobs before and after it run."""
     (doomed,) = runner.find("gemm:5x6x7")

@@ -20,7 +20,7 @@ from meshloom.sched.lowering.programs import unchecked
 from meshloom.sched.program import image
 from meshloom.sched.program.image import ImageError
 from meshloom.sched.program.program import Program
-from meshloom.sched.schedulers.ahead.scheduler import schedule as timed
+from meshloom.sched.schedulers.ahead.entry import schedule as timed
 from meshloom.sched.schedulers.loop_order.scheduler import schedule as loop_order
 from meshloom.sched.schedulers.network.scheduler import schedule as schedule_network
 from meshloom.sched.workload.catalog import find

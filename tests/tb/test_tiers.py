@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from ..tiers import slow_but
+
 ROOT = Path(__file__).parents[2]
 CONFTEST = "from tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure\n"
 
@@ -71,6 +73,7 @@ def test_costs_are_measured_and_the_dearest_file_goes_first(suite: Path) -> None
     ]
 
 
+@pytest.mark.slow
 def test_parts_of_files_say_nothing_of_their_costs(suite: Path) -> None:
     run(suite, "--record-costs", "-m", "slow")
     assert not (suite / "tests" / "costs.txt").exists()
@@ -81,7 +84,7 @@ def test_files_of_unknown_cost_go_first(suite: Path) -> None:
     assert ran(run(suite)) == ["test_cheap", "test_first", "test_slow"]
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1", "--dist", "loadfile", "--no-loadscope-reorder")])
+@pytest.mark.parametrize("workers", slow_but([(), ("-n", "1", "--dist", "loadfile", "--no-loadscope-reorder")], ()))
 def test_a_bounded_run_names_what_it_leaves_out(suite: Path, workers: tuple[str, ...]) -> None:
     lines = run(suite, "--stop-after", "0", *workers)
     assert [line for line in lines if line.startswith("NOT RUN")] == [
@@ -102,8 +105,10 @@ def test_no_test_file_is_slow_as_a_whole(changed_tests: ModuleType) -> None:
     """The first tier touches what every test file is about."""
     for name in changed_tests.slow_files():
         text = (ROOT / name).read_text()
-        assert "pytestmark" not in text
-        assert text.count("\ndef test_") > text.count("@pytest.mark.slow"), f"{name}: nothing is left in the first tier"
+        assert "\npytestmark" not in text
+        assert text.count("\ndef test_") > text.count("\n@pytest.mark.slow"), (
+            f"{name}: nothing is left in the first tier"
+        )
 
 
 def project(folder: Path, files: dict[str, str]) -> Path:
@@ -131,6 +136,8 @@ def small(tmp_path: Path) -> Path:
             "tests/test_near.py": f"from .helper import x\n{slow}",
             "tests/test_late.py": f"import meshloom.sched.late\n{slow}",
             "tests/test_quick.py": "import meshloom.sched.near\ndef test_it():\n    pass\n",
+            "tests/test_some.py": "import meshloom.hw.isa\nparameters = slow_but([1, 2], 1)\n",
+            "hw/isa.py": "",
         },
     )
 
@@ -141,9 +148,10 @@ def small(tmp_path: Path) -> Path:
         ({"hw/config.py"}, ["tests/test_near.py"]),  # imported by a helper, inside a function
         ({"sched/other.py"}, ["tests/test_late.py"]),  # named in a string
         ({"tests/helper.py"}, ["tests/test_near.py"]),
-        ({"hw/chips/tiny.toml"}, ["tests/test_near.py"]),  # data of a package
+        ({"hw/chips/tiny.toml"}, ["tests/test_some.py", "tests/test_near.py"]),  # data of a package
         ({"docs/page.md", "tests/test_quick.py"}, []),
-        ({"requirements.lock"}, ["tests/test_late.py", "tests/test_near.py"]),
+        ({"hw/isa.py"}, ["tests/test_some.py"]),  # some parameters of it are slow
+        ({"requirements.lock"}, ["tests/test_some.py", "tests/test_late.py", "tests/test_near.py"]),
         ({"sched/late.py", "tests/test_near.py"}, ["tests/test_near.py", "tests/test_late.py"]),  # its own text first
     ],
 )
