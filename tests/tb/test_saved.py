@@ -20,9 +20,9 @@ from meshloom.sched.lowering.programs import unchecked
 from meshloom.sched.program import image
 from meshloom.sched.program.image import ImageError
 from meshloom.sched.program.program import Program
-from meshloom.sched.schedulers.ahead.entry import schedule as timed
 from meshloom.sched.schedulers.loop_order.scheduler import schedule as loop_order
 from meshloom.sched.schedulers.network.scheduler import schedule as schedule_network
+from meshloom.sched.schedulers.registry import find as by_name
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.graph import Value
 from meshloom.sched.workload.onnx.reader import read
@@ -235,7 +235,7 @@ def test_metadata_of_another_version(text: str) -> None:
         read_metadata(text, "p.bin")
 
 
-@pytest.mark.parametrize(("chip", "scheduler"), [("tiny", loop_order), ("ahead8", timed)])
+@pytest.mark.parametrize(("chip", "scheduler"), [("tiny", loop_order), ("ahead8", by_name("dtt"))])
 def test_a_program_is_the_schedule_that_it_was_made_from(chip: str, scheduler: Any) -> None:
     config, layer = load(chip), find("gemm:32x32x32")[0]
     made = scheduler(layer.shape, config, layer.scale)
@@ -251,7 +251,7 @@ def test_a_program_is_the_schedule_that_it_was_made_from(chip: str, scheduler: A
 
 def test_a_timed_program_without_numbers_is_refused() -> None:
     config, layer = load("ahead8"), find("gemm:32x32x32")[0]
-    program = unchecked(timed(layer.shape, config, layer.scale), config)
+    program = unchecked(by_name("dtt")(layer.shape, config, layer.scale), config)
     assert any(one.opcode is Opcode.ORDER for stream in program.streams for one in stream.instructions)
     with pytest.raises(ImageError, match="must number its operations"):
         lifted(replace(program, operation_of_tag={}), Metadata(), config)
