@@ -33,7 +33,7 @@ $(NATIVE): $(STAMP) sched/model/native.py $(wildcard sched/model/*.py)
 	@mkdir -p $(@D) && touch $@
 
 sim: $(NATIVE) ## co-simulate the regression of real layers and print its table (CHIP, SIM, SCHEDULER, WAVES, JOBS)
-	$(BIN)/meshloom run --regression --chip $(CHIP) --scheduler $(SCHEDULER) --simulator $(SIM) --jobs $(JOBS) $(if $(filter-out 0,$(WAVES)),--waves)
+	$(BIN)/meshloom run --regression --chip $(CHIP) --scheduler $(SCHEDULER) --device $(SIM) --jobs $(JOBS) $(if $(filter-out 0,$(WAVES)),--waves)
 
 # Whole files to a worker: what the tests of a file share, runs on the RTL among it, is made once. tests/tiers.py orders them.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -13,7 +13,7 @@ from meshloom.sched.schedulers.ahead.entry import NAME
 from ..results.schema import OnEvent, Row, Stage
 from ..runs.runner import prepare
 from ..runs.runner import run as run_workloads
-from . import all_ran
+from .interface import all_ran
 from .results import Result, Sheet
 
 CHIP = "ahead16"

@@ -23,7 +23,7 @@ from meshloom.sched.routing.waypoints import Between, compress
 from meshloom.sched.workload.catalog import find
 
 from ..results.schema import OnEvent, Stage
-from . import BenchmarkError
+from .interface import BenchmarkError
 from .results import FOLDER, Result, Sheet
 
 if TYPE_CHECKING:

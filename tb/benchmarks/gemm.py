@@ -17,7 +17,7 @@ from meshloom.sched.program.program import Instruction, Program, next_tag, place
 
 from ..devices.readout import Record
 from ..results.schema import OnEvent, Stage
-from . import BenchmarkError
+from .interface import BenchmarkError
 from .results import Result, Sheet
 
 #: Random GEMMs on each chip.
@@ -194,15 +194,13 @@ def spans(records: Sequence[Record]) -> list[tuple[int, int]]:
 
 def run(tell: OnEvent) -> Result:
     """Runs both programs on every built-in chip."""
-    from ..build.builder import build
     from ..devices.interface import Job
-    from ..devices.simulated import SimulatedDevice
+    from ..devices.simulated import VERILATOR
 
     chips = [load(name) for name in built_in_chips()]
     rows, failures, failed = [], [], set()
     for number, chip in enumerate(chips):
-        tell(Stage(workload=chip.name, what="building the simulator, unless it is cached"))
-        device = SimulatedDevice(build(chip), keep=False)
+        device = VERILATOR.open(chip, False, lambda what, chip=chip: tell(Stage(workload=chip.name, what=what)))
         gemms, rich = random_gemms(chip), [fold_rich(chip)]
         tell(Stage(workload=chip.name, what=f"running {len(gemms)} random GEMMs"))
         jobs = [Job(program(bodies, chip), (), ()) for bodies in (gemms, rich)]

@@ -41,15 +41,13 @@ def run_layers(names: Sequence[str], chip: str, tell: OnEvent, scheduler: str = 
     from meshloom.hw.config import load
     from meshloom.sched.workload.catalog import find
 
-    from ..build.builder import build
-    from ..devices.simulated import SimulatedDevice
+    from ..devices.simulated import VERILATOR
     from ..golden import layer  # its imports are no layer's cost
     from ..runs import runner
 
     assert layer
     config = load(chip)
-    tell(Stage(workload=config.name, what="building the simulator, unless it is cached"))
-    device = SimulatedDevice(build(config), keep=False)
+    device = VERILATOR.open(config, False, lambda what: tell(Stage(workload=config.name, what=what)))
     ready, spent = [], []
     for name in names:
         for workload in find(name):

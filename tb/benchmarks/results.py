@@ -13,6 +13,7 @@ from rich.table import Table
 from meshloom.sched.store import cache
 
 from ..build.builder import ROOT
+from ..devices.simulated import VERILATOR
 from ..report.narrow import show
 from ..results.schema import environment, write_atomically
 
@@ -37,7 +38,8 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Result:
-    """A benchmark's result. `about`: what was measured and how; `failures`: bars that were missed, in words."""
+    """A benchmark's result. `name`: that of its page; `about`: what was measured and how; `failures`: bars that were
+    missed, in words."""
 
     name: str
     title: str
@@ -87,7 +89,7 @@ def markdown(result: Result) -> str:
     lines += [f"**Verdict: {result.verdict}.**", ""]
     lines += [f"- missed: {failure}" for failure in result.failures]
     lines += [""] * bool(result.failures)
-    versions = environment("verilator") | result.versions
+    versions = environment(VERILATOR.tools()) | result.versions
     lines.append("Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".")
     return "\n".join(lines) + "\n"
 

@@ -17,7 +17,7 @@ from meshloom.sched.workload.layers import ConvShape
 
 from ..build.builder import OUTPUT
 from ..results.schema import OnEvent, Plan, Stage
-from . import BenchmarkError
+from .interface import BenchmarkError
 from .layers import Ran, run_layers
 from .results import Result, Sheet
 

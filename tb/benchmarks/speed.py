@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..results.schema import OnEvent, Plan, Row, environment
+from ..build.tools import compiler_version
+from ..results.schema import OnEvent, Plan, Row
 from . import timeline
 from .layers import run_layers
 from .results import Result, Sheet
@@ -31,7 +32,7 @@ def missed(rows: Sequence[Row], clang: bool) -> list[str]:
 def run(tell: OnEvent) -> Result:
     """Runs the layers on each chip, one at a time; then the model, as Python and compiled."""
     tell(Plan(rows=len(CHIPS) * len(LAYERS)))
-    compiler = environment("verilator").get("compiler", "")
+    compiler = compiler_version()
     clang = "clang" in compiler
     rows = [ran.row for chip in CHIPS for ran in run_layers(LAYERS, chip, tell).ran]
     failed = missed(rows, clang)

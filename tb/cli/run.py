@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -14,11 +15,12 @@ import typer
 from ..results.exits import Exit, verdict
 from .completion import complete_chips, complete_workloads
 from .errors import say_error
-from .options import STDOUT, Budget, Scheduler, Simulator, examples
+from .options import STDOUT, Budget, Device, Reports, Scheduler, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..report.registry import Report
     from ..results.schema import Recorder
 
 app = typer.Typer()
@@ -32,7 +34,7 @@ app = typer.Typer()
         "meshloom run vgg16/conv4_2 gemm:64x64x64 --chip my_chip.toml --json out.json",
         "meshloom run resnet8 --chip nine8 --links",
         "meshloom run conv1.json",
-        "meshloom run conv:14x14x33-33,k3,p1,relu --chip tiny --simulator icarus --waves",
+        "meshloom run conv:14x14x33-33,k3,p1,relu --chip tiny --device icarus --waves",
     )
 )
 def run(
@@ -105,7 +107,8 @@ def run(
             "--csv", metavar="PATH", help="Write the rows as one table: CSV, or Parquet to a .parquet; - is stdout."
         ),
     ] = None,
-    simulator: Annotated[Simulator, typer.Option(help="icarus is a slow second opinion.")] = Simulator.VERILATOR,
+    report: Reports = None,
+    device: Device = "verilator",
     waves: Annotated[bool, typer.Option("--waves", help="Write FST waveforms below sim_build/ (slower).")] = False,
     artefacts: Annotated[
         bool,
@@ -116,7 +119,7 @@ def run(
     ] = False,
     regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False,
     jobs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Simulators that run at the same time; default: one for each CPU.")
+        int, typer.Option(min=1, metavar="N", help="Devices that run at the same time; default: one for each CPU.")
     ] = len(os.sched_getaffinity(0)),
 ) -> None:
     """Co-simulate workloads on the RTL and print the comparison.
@@ -129,10 +132,10 @@ def run(
     """
     if regression == bool(workloads):
         raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")
-    if json == csv == STDOUT:
-        raise typer.BadParameter("only one of --json and --csv can go to stdout", param_hint="--csv")
     from meshloom.hw.config import load
 
+    from ..devices.registry import find as find_device
+    from ..report import registry as reports
     from ..report.console import Reporter, console
     from ..results.saved import SUFFIXES
     from ..results.schema import Recorder, Row, Unwritten, unwritable
@@ -141,6 +144,11 @@ def run(
     chip = chip or (_chip_of(saved) if saved else "quad16")
     if workload is not None and len(saved) != 1:
         raise typer.BadParameter(f"is for one saved file; given are {len(saved)}", param_hint="--workload")
+    copies = [reports.asked(each) for each in report or ()]
+    copies += [(reports.JSON, json)] if json else []
+    copies += [(reports.PARQUET if csv.suffix == ".parquet" else reports.CSV, csv)] if csv else []
+    if [place for _, place in copies].count(STDOUT) > 1:
+        raise typer.BadParameter("only one of --json, --csv and --report can go to stdout", param_hint="--report")
     name = load(chip).name  # before the engine is imported: a wrong name is told at once
     from ..inputs.sources import NetworkSource, is_network
     from ..runs.runner import run as run_workloads
@@ -148,10 +156,12 @@ def run(
 
     scheduler = with_budget(scheduler, budget)
     made_by = "saved" if saved and len(saved) == len(workloads or ()) else scheduler
-    parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, made_by, simulator.value))
-    recorder = Recorder("-".join(parts), simulator)
-    copies = [place for place in (json, csv) if place is not None and place != STDOUT]
-    for place in (recorder.path, *copies):  # before the long run, not after it
+    parts = (re.sub(r"\W+", "_", part, flags=re.ASCII) for part in (name, made_by, device))
+    recorder = Recorder("-".join(parts), find_device(device).tools())
+    for place in (
+        recorder.path,
+        *(place for _, place in copies if place != STDOUT),
+    ):  # before the long run, not after it
         if problem := unwritable(place):
             say_error(f"results could not be written: {problem}")
             raise typer.Exit(Exit.NOT_WRITTEN)
@@ -176,7 +186,7 @@ def run(
             else name
             for name in names
         ]
-    screen = console(stderr=STDOUT in (json, csv))
+    screen = console(stderr=any(place == STDOUT for _, place in copies))
     try:
         with Reporter(screen) as reporter:
 
@@ -189,15 +199,15 @@ def run(
 
             traces = recorder.path.with_suffix("")
             keep = traces if artefacts else None
-            found = run_workloads(names, chip, scheduler, simulator.value, waves, jobs, on_event, links, traces, keep)
+            found = run_workloads(names, chip, scheduler, device, waves, jobs, on_event, links, traces, keep)
         # rows come as they finish; the table has them in the order asked for
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))
     except BaseException:
         # Whatever stopped the run, what was finished is kept and shown; if nothing was, nothing is written.
         if recorder.rows:
-            _publish(recorder, False, json, csv, per_layer, screen)
+            _publish(recorder, False, copies, per_layer, screen)
         raise
-    if status := _publish(recorder, True, json, csv, per_layer, screen):
+    if status := _publish(recorder, True, copies, per_layer, screen):
         raise typer.Exit(status)
 
 
@@ -223,22 +233,18 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
 
 
 def _publish(
-    recorder: Recorder, complete: bool, json: Path | None, csv: Path | None, per_layer: bool, screen: Console
+    recorder: Recorder, complete: bool, copies: Sequence[tuple[Report, Path]], per_layer: bool, screen: Console
 ) -> Exit:
     """Writes and prints what came of a run; the exit status. What cannot be written is printed all the same."""
-    from ..report.console import print_results, save_junit
-    from ..results import flat
+    from ..report.console import print_results
+    from ..report.registry import JUNIT
 
     results = recorder.finish(complete)
-    recorder.write(lambda path: save_junit(results, path), recorder.path.with_suffix(".xml"))
-    if json == STDOUT:
-        typer.echo(results.text, nl=False)
-    elif json is not None:
-        recorder.write(results.save, json)
-    if csv == STDOUT:
-        typer.echo(flat.text(results), nl=False)
-    elif csv is not None:
-        recorder.write(lambda path: flat.save(results, path), csv)
+    for form, place in [(JUNIT, recorder.path.with_suffix(".xml")), *copies]:
+        if place == STDOUT:
+            typer.echo(form.make(results), nl=False)
+        else:
+            recorder.write(lambda path, form=form: form.save(results, path), place)
     print_results(results, screen, per_layer)
     status = verdict(results)
     if recorder.trouble is None:

@@ -133,11 +133,6 @@ class Device(Protocol):
         ...
 
     @property
-    def version(self) -> str:
-        """Of what it runs in, in one line; empty if it has none."""
-        ...
-
-    @property
     def waves(self) -> Path | None:
         """Waveforms of the last jobs that were run, if any were written."""
         ...
@@ -159,13 +154,16 @@ class DeviceKind:
     """A kind of device.
 
     `open(chip, waves, tell)` makes one ready, and may take its time: `tell` hears what it does. It raises BuildError or
-    NoDeviceError. `waves`: whether it can write waveforms. `most`: how many may run at the same time (None: as many as
-    there are CPUs). `macs`: the largest layers of the regression that it runs in minutes (None: all).
+    NoDeviceError. `version`: of what it runs in, in one line, for its rows; `tools`: name to version of everything else
+    that can change what it says. `waves`: whether it can write waveforms. `most`: how many may run at the same time
+    (None: as many as there are CPUs). `macs`: the largest layers of the regression that it runs in minutes (None: all).
     """
 
     name: str
     summary: str
     open: Callable[[ChipConfig, bool, Callable[[str], None]], Device]
+    version: Callable[[], str] = str
+    tools: Callable[[], dict[str, str]] = dict
     waves: bool = False
     most: int | None = None
     macs: int | None = None

@@ -31,3 +31,8 @@ REGISTRY: Registry[DeviceKind] = Registry(
     _accept,
     UnknownDeviceError,
 )
+
+
+def find(name: str) -> DeviceKind:
+    """A kind of device by name. Raises UnknownDeviceError."""
+    return REGISTRY.get(name)

@@ -27,7 +27,7 @@ from meshloom.sched.store.store import Tell, fingerprint
 
 from ..build.bench import STARTED
 from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
-from ..build.tools import simulator_version
+from ..build.tools import compiler_version, simulator_version
 from . import readout
 from .folders import claim
 from .interface import FILL, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run, Standing
@@ -54,10 +54,6 @@ class SimulatedDevice:
     @property
     def name(self) -> str:
         return self.build.simulator
-
-    @property
-    def version(self) -> str:
-        return simulator_version(self.build.simulator)
 
     @property
     def waves(self) -> Path | None:
@@ -254,9 +250,22 @@ def _opens(simulator: str) -> Callable[[ChipConfig, bool, Tell], SimulatedDevice
     return open_one
 
 
-VERILATOR = DeviceKind("verilator", "the RTL, compiled by Verilator", _opens("verilator"), waves=True)
+VERILATOR = DeviceKind(
+    "verilator",
+    "the RTL, compiled by Verilator",
+    _opens("verilator"),
+    version=lambda: simulator_version("verilator"),
+    tools=lambda: {"compiler": compiler_version()},
+    waves=True,
+)
 ICARUS = DeviceKind(
-    "icarus", "the RTL in Icarus Verilog: a slow second opinion", _opens("icarus"), waves=True, macs=500_000
+    "icarus",
+    "the RTL in Icarus Verilog: a slow second opinion",
+    _opens("icarus"),
+    version=lambda: simulator_version("icarus"),
+    tools=lambda: {"iverilog": simulator_version("icarus")},
+    waves=True,
+    macs=500_000,  # a few hundred cycles a second of a four-core chip
 )
 
 

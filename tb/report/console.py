@@ -17,12 +17,12 @@ from rich.table import Table
 
 from meshloom.hw.config import built_in_chips, load, tile_position
 
-from ..results.schema import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary, write_atomically
+from ..results.schema import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary
 from .answers import lines
 from .narrow import show
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 #: Columns of a console that is no terminal (a CI log, a pipe): the table fits and is not folded.
 LOG_WIDTH = 176
@@ -312,38 +312,3 @@ class Reporter:
             f"{count}, {row.rtl_cycles:,} cycles, model {percent(row.error_percent, sign='+')}, "
             f"{row.bytes_checked:,} bytes equal, {row.cycles_per_second:,.0f} cycles/s"
         )
-
-
-def junit(results: Results) -> str:
-    """JUnit XML: one test case per row, and one for the bound that holds over the whole run."""
-    from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
-
-    suite = TestSuite(f"meshloom {results.run}")
-    suite.timestamp = results.started.isoformat()
-    for name, version in results.environment.items():
-        suite.add_property(name, version)
-    for row in results.rows:
-        case = TestCase(
-            row.workload, f"meshloom.{chip_name(row, results.rows)}.{row.scheduler}.{row.simulator}", row.cpu_seconds
-        )
-        if row.status in (Status.FAILED, Status.FAULT):
-            case.result = [Error(row.reason, row.status)]
-        elif row.status is not Status.PASSED:
-            case.result = [Failure(row.reason, row.status)]
-        suite.add_testcase(case)
-    whole = TestCase("whole run", "meshloom.run", results.wall_seconds)
-    rows = {f"{row.workload}: {row.reason}" for row in results.rows}
-    reasons = [reason for reason in results.summary.reasons if reason not in rows]
-    if reasons:
-        whole.result = [Failure("; ".join(reasons), "run")]
-    suite.add_testcase(whole)
-    document = JUnitXml("meshloom")
-    document.add_testsuite(suite)
-    text = document.tostring()
-    body = text.decode() if isinstance(text, bytes) else text
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{body}\n'
-
-
-def save_junit(results: Results, path: Path) -> None:
-    """Writes the JUnit XML atomically. Raises OSError when the folder cannot be written."""
-    write_atomically(path, junit(results))

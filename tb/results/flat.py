@@ -1,4 +1,4 @@
-"""Results as one table, a row for each workload: CSV, or Parquet if the file's name ends so.
+"""Results as one table, a row for each workload: CSV, or Parquet.
 
 Columns are those of a row of the JSON file, in its order: of objects inside it by `object.field`; lists are JSON text.
 They are the same for every run.
@@ -11,13 +11,12 @@ import io
 import json
 from collections.abc import Iterator
 from enum import Enum
-from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from .schema import Results, Row, write_atomically
+from .schema import Results, Row
 
 #: Python types of single values, and what they are in Arrow. What else there is becomes JSON text.
 _ARROW = {bool: "bool_", int: "int64", float: "float64", str: "string"}
@@ -79,12 +78,8 @@ def text(results: Results) -> str:
     return out.getvalue()
 
 
-def save(results: Results, path: Path) -> None:
-    """Writes the table atomically: Parquet to a name that ends so, else CSV. Raises OSError when it cannot be."""
-    write_atomically(path, _parquet(results) if path.suffix == ".parquet" else text(results))
-
-
-def _parquet(results: Results) -> bytes:
+def parquet(results: Results) -> bytes:
+    """The table as Parquet."""
     import pyarrow
     import pyarrow.parquet
 

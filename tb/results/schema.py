@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -30,8 +30,6 @@ from pydantic import (
     computed_field,
     model_validator,
 )
-
-from ..build.tools import first_line, simulator_version
 
 SCHEMA_VERSION = 1
 #: Bounds of the model's error |model - RTL| / RTL, in percent: the mean over a run's rows, and each row.
@@ -582,17 +580,14 @@ def unwritable(path: Path) -> str | None:
         return f"{place}: {error.strerror}"
 
 
-def environment(simulator: str) -> dict[str, str]:
-    """Name to version of everything that can change a result. Holds no path, user or machine name."""
+def environment(tools: Mapping[str, str]) -> dict[str, str]:
+    """Name to version of everything that can change a result: Python, packages, and the `tools` of the device. Holds no
+    path, user or machine name."""
     found = {"python": ".".join(str(part) for part in sys.version_info[:3])}
     for package in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-    if simulator == "icarus":
-        found["iverilog"] = simulator_version(simulator)
-    else:
-        found["compiler"] = first_line("clang++-19", "--version") or first_line("g++", "--version")
-    return {name: version for name, version in found.items() if version}
+    return {name: version for name, version in (found | dict(tools)).items() if version}
 
 
 @dataclass(frozen=True)
@@ -634,7 +629,7 @@ class Recorder:
     at it by content. Where that cannot be written the run goes on all the same: `trouble` says why, in words.
     """
 
-    def __init__(self, name: str, simulator: str, folder: Path = RESULTS_FOLDER) -> None:
+    def __init__(self, name: str, tools: Mapping[str, str], folder: Path = RESULTS_FOLDER) -> None:
         self._started = datetime.now(UTC)
         # Microseconds keep the names of runs that start together apart.
         self.run = f"{self._started:%Y%m%dT%H%M%S.%fZ}-{name}"
@@ -642,7 +637,7 @@ class Recorder:
         self.rows: list[Row] = []
         self.trouble: str | None = None
         self.missing: list[str] = []  # artefacts that could not be written, and why
-        self._environment = environment(simulator)
+        self._environment = environment(tools)
 
     @property
     def path(self) -> Path:

@@ -1,4 +1,4 @@
-"""Programs that are ready to run, in several simulator processes side by side; a job that fails becomes a row, too."""
+"""Programs that are ready to run, on several devices side by side; a job that fails becomes a row, too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,14 +18,11 @@ from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
 
 from ..build.builder import BuildError
-from ..build.tools import simulator_version
 from ..compare.links import figures as link_figures
 from ..compare.tables import tables
 from ..devices.folders import RunsError
-from ..devices.interface import Job, NoDeviceError, Run
-from ..devices.simulated import SimulatedDevice
+from ..devices.interface import Device, Job, NoDeviceError, Run
 from ..results import artefacts
-from ..results.identity import code
 from ..results.schema import Event, Row, Settings, Stage, Unwritten
 from .failures import Failure, failure, row_error
 
@@ -74,8 +70,7 @@ def failed_row(
     found: Failure,
     workload: str,
     chip: ChipConfig,
-    scheduler: str,
-    simulator: str,
+    device: str,
     settings: Settings,
     traces: Path | None,
 ) -> Row:
@@ -84,8 +79,8 @@ def failed_row(
         workload=workload,
         chip=chip.name,
         chip_digest=chip.digest,
-        scheduler=scheduler,
-        simulator=simulator,
+        scheduler=settings.scheduler,
+        simulator=device,
         settings=settings,
         error=row_error(found, workload, traces),
     )
@@ -97,30 +92,29 @@ _FATAL = (NoDeviceError, BuildError, RunsError)
 
 def simulate(
     items: Sequence[Item],
-    device: SimulatedDevice,
-    scheduler: str,
+    device: Device,
+    settings: Settings,
     jobs: int,
     on_event: Callable[[Event], None],
     links: bool = False,
     traces: Path | None = None,
     keep: Path | None = None,
 ) -> list[Row]:
-    """Runs what is ready in `jobs` simulator processes; rows in the order of the items, of failures too (see `run`).
-    `keep`: the folder in which each leaves its artefacts.
+    """Runs what is ready on `jobs` devices like this one; rows in the order of the items, of failures too (see `run`).
+    `settings`: of the run as a whole. `keep`: the folder in which each leaves its artefacts.
 
     Raises NoDeviceError, BuildError, RunsError when there is no device to run anything on.
     """
-    config, simulator = device.build.config, device.build.simulator
-    settings = Settings(code=code(), scheduler=scheduler, simulator_version=simulator_version(simulator))
+    config = device.config
     rows: list[Row | None] = [None] * len(items)
     found: queue.Queue[tuple[int, Row] | Stage | Unwritten | BaseException | None] = queue.Queue()
     stop = threading.Event()
 
     def fail(index: int, error: Exception, stage: str) -> None:
         what = failure(error, stage)
-        found.put((index, failed_row(what, items[index].name, config, scheduler, simulator, settings, traces)))
+        found.put((index, failed_row(what, items[index].name, config, device.name, settings, traces)))
 
-    def finish(index: int, result: Run, own: SimulatedDevice) -> None:
+    def finish(index: int, result: Run, own: Device) -> None:
         item = items[index]
         row = item.row(result, config)
         own_settings = settings.model_copy(update=item.settings())
@@ -129,8 +123,8 @@ def simulate(
         update["settings"] = own_settings
         if links:
             update |= link_figures(result, item.program, config, not row.record_problem)
-        if own.build.waves and own.last_folder is not None:
-            update["waves"] = os.path.relpath(own.last_folder / "waves.fst")
+        if own.waves is not None:
+            update["waves"] = os.path.relpath(own.waves)
         row = row.model_copy(update=update)
         if keep is not None:
             try:
@@ -139,7 +133,7 @@ def simulate(
                 found.put(Unwritten(item.name, f"{error.filename or keep}: {error.strerror or error}"))
         found.put((index, row))
 
-    def run_some(indices: Sequence[int], own: SimulatedDevice) -> Sequence[int]:
+    def run_some(indices: Sequence[int], own: Device) -> Sequence[int]:
         """Runs them one after another until the simulator dies; returns those that have not had their turn."""
         batch: list[Job] = []
         ready: list[int] = []
@@ -172,7 +166,7 @@ def simulate(
     def work(share: Sequence[int]) -> None:
         try:
             name = config.name
-            own = replace(device, tell=lambda what: found.put(Stage(workload=name, what=what)))
+            own = device.beside(lambda what: found.put(Stage(workload=name, what=what)))
             while share:
                 share = run_some(share, own)
         except BaseException as error:  # handed to the thread that reports it

@@ -1,42 +1,34 @@
 """The road from names to rows of the table: schedule, lower, check, predict, simulate, compare.
 
-Programs are made in worker processes before the simulator is built, so that what cannot be run is known by then; they
-run in as many simulator processes as there are jobs, the longest first, and rows come out as they finish. A workload
-that fails on the way becomes a row with an `error`; the others go on.
+Programs are made in worker processes before the device is opened (a simulator may have to be built), so that what
+cannot be run is known by then; they run on as many devices as there are jobs, the longest first, and rows come out as
+they finish. A workload that fails on the way becomes a row with an `error`; the others go on.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
+from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.lowering.predict import prediction
 from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.mapping.room import check_room
 from meshloom.sched.model.timeline import Timeline, play
+from meshloom.sched.plugins import PluginError
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.schedulers.registry import find_network, scheduler_of
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.catalog import Workload, find, regression
-from meshloom.sched.workload.layers import LayerData, WorkloadError
+from meshloom.sched.workload.layers import WorkloadError
 
-from ..build.builder import SIMULATORS, BuildError, build
-from ..build.tools import simulator_version
-from ..compare import mismatch, records
-from ..compare.arrivals import arrivals
-from ..compare.completeness import completeness
-from ..devices.interface import Job, Run
-from ..devices.simulated import SimulatedDevice
+from ..devices.interface import DeviceKind
+from ..devices.registry import find as find_device
 from ..inputs.sources import Feed, NetworkSource, check_files, is_network, model_settings, ready, regression_networks
 from ..results.identity import code
 from ..results.saved import SUFFIXES
@@ -44,96 +36,11 @@ from ..results.schema import Event, Plan, Row, Settings, Stage
 from . import network
 from .batch import Item, failed_row, simulate
 from .failures import At, Failure, attempt
+from .items import NetworkItem, Prepared
 from .saved import Saved, SavedSource, UncheckedItem, meaning, settings_of
 from .saved import check as check_saved
 from .saved import prepare as prepare_saved
 from .workers import Workers, tell, tell_search, workers
-
-#: A run is stopped as hung when it takes this much longer than the model says.
-_PATIENCE = 4
-_MARGIN = 20_000
-#: Icarus simulates a few hundred cycles a second of a four-core chip; its regression is of layers up to this size.
-ICARUS_MACS = 500_000
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A layer ready to run: everything about it but the run."""
-
-    workload: Workload
-    schedule: Schedule
-    program: Program
-    timeline: Timeline
-    made_of: dict[str, Any] = field(default_factory=dict)  #: of a file: fields of `Settings`
-
-    @property
-    def name(self) -> str:
-        return self.workload.name
-
-    @property
-    def cycles(self) -> int:
-        return self.timeline.cycles
-
-    def job(self, chip: ChipConfig) -> Job:
-        return _job(self, chip.lanes)
-
-    def row(self, run: Run, chip: ChipConfig) -> Row:
-        return _row(self, run, chip)
-
-    def settings(self) -> dict[str, Any]:
-        real = self.workload.real
-        named = "trained weights, stored activation" if real else "random bytes, seeded by the workload's name"
-        return self.made_of | {"input": named, "input_digest": _digest(arrays(self.workload.data()))}
-
-
-@dataclass(frozen=True, eq=False)
-class NetworkItem:
-    """A network ready to run on one input. `made_of`: see `sources.model_settings`."""
-
-    prepared: network.PreparedNetwork
-    title: str
-    feed: Feed
-    tensors: Path | None = None
-    made_of: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.title
-
-    @property
-    def cycles(self) -> int:
-        return self.prepared.timeline.cycles
-
-    @property
-    def program(self) -> Program:
-        return self.prepared.program
-
-    @property
-    def schedule(self) -> Schedule:
-        return self.prepared.made.schedule
-
-    @property
-    def timeline(self) -> Timeline:
-        return self.prepared.timeline
-
-    def job(self, chip: ChipConfig) -> Job:
-        return network.job(self.prepared, self.feed.arrays, chip, _PATIENCE, _MARGIN)
-
-    def row(self, run: Run, chip: ChipConfig) -> Row:
-        return network.row(self.prepared, self.title, self.feed, run, chip, self.tensors)
-
-    def settings(self) -> dict[str, Any]:
-        fed = {"input": self.feed.name, "input_digest": _digest(self.feed.arrays)}
-        return self.made_of | fed
-
-
-def _digest(given: dict[str, np.ndarray]) -> str:
-    """SHA-256 of arrays, by name."""
-    found = hashlib.sha256()
-    for name in sorted(given):
-        array = np.ascontiguousarray(given[name])
-        found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
-    return found.hexdigest()
 
 
 def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> Prepared:
@@ -207,7 +114,7 @@ def run(
     workloads: Sequence[str | NetworkSource | SavedSource],
     chip: str | Path,
     scheduler: str,
-    simulator: str,
+    device: str,
     waves: bool,
     jobs: int,
     on_event: Callable[[Event], None],
@@ -217,13 +124,17 @@ def run(
 ) -> list[Row]:
     """Runs workloads by name ("regression" = those of `make sim`) and returns their rows in the order given.
 
-    `links`: rows also tell of the data plane's links and the congestion (`links`, `congestion`). Every row is also
-    handed to `on_event` as soon as it is there. A workload that cannot be run has one row, with an `error`; `traces` is
-    the folder for tracebacks of unexpected ones, `keep` the one for artefacts (None: they are not kept). Raises the
-    errors of bad input (names, files, chip, scheduler) before anything runs; BuildError, NoDeviceError, RunsError when
-    nothing can be.
+    `device`: what they run on, by name (`devices.registry`). `links`: rows also tell of the data plane's links and the
+    congestion (`links`, `congestion`). Every row is also handed to `on_event` as soon as it is there. A workload that
+    cannot be run has one row, with an `error`; `traces` is the folder for tracebacks of unexpected ones, `keep` the one
+    for artefacts (None: they are not kept). Raises the errors of bad input (names, files, chip, scheduler, device)
+    before anything runs; BuildError, NoDeviceError, RunsError when nothing can be.
     """
-    config = load(chip)
+    # What is wrong with the words given is told before anything is done.
+    config, kind = load(chip), find_device(device)
+    if waves and not kind.waves:
+        raise PluginError(f"device {kind.name} writes no waveforms; leave that away, or take a simulator of the RTL")
+    jobs = min(jobs, kind.most or jobs)
     asked: list[_Asked] = []
     for each in workloads:
         if isinstance(each, NetworkSource | SavedSource):
@@ -233,12 +144,9 @@ def run(
         elif is_network(each):
             asked.append(NetworkSource(each))
         elif each == "regression":
-            asked += _regression(simulator, scheduler, on_event)
+            asked += _regression(kind, scheduler, on_event)
         else:
             asked += find(each)
-    # What is wrong with the words given is told before anything is done.
-    if simulator not in SIMULATORS:
-        raise BuildError(f"unknown simulator {simulator!r}: known are {', '.join(SIMULATORS)}")
     for each in asked:
         if isinstance(each, NetworkSource):
             check_files(each)
@@ -250,7 +158,7 @@ def run(
         find_scheduler(scheduler)
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
     made = _prepared(asked, config, scheduler, jobs, on_event)
-    settings = Settings(code=code(), scheduler=scheduler, simulator_version=simulator_version(simulator))
+    settings = Settings(code=code(), scheduler=scheduler, simulator_version=kind.version())
     unread = [found.message for found in made if isinstance(found, Failure) and found.stage == "reading"]
     if unread and len(unread) == len(made):  # of what was asked for nothing can even be read
         raise WorkloadError("\n".join(unread))
@@ -259,7 +167,7 @@ def run(
     for each, found in zip(asked, made, strict=True):
         if isinstance(found, Failure):
             named = each.name if isinstance(each, Workload) else each.title
-            row = failed_row(found, named, config, scheduler, simulator, settings, traces)
+            row = failed_row(found, named, config, kind.name, settings, traces)
             rows.append(row)
             on_event(row)
         else:
@@ -267,11 +175,10 @@ def run(
             rows += [None] * len(own)
             items += own
     if items:
-        on_event(Stage(workload=config.name, what=f"building the simulator ({simulator}), unless it is cached"))
-        built = build(config, simulator, waves, lambda what: on_event(Stage(workload=config.name, what=what)))
+        opened = kind.open(config, waves, lambda what: on_event(Stage(workload=config.name, what=what)))
         for item in items:
             on_event(Stage(workload=item.name, what="simulating"))
-        ran = iter(simulate(items, SimulatedDevice(built, keep=waves), scheduler, jobs, on_event, links, traces, keep))
+        ran = iter(simulate(items, opened, settings, jobs, on_event, links, traces, keep))
         rows = [next(ran) if row is None else row for row in rows]
     return [row for row in rows if row is not None]
 
@@ -348,11 +255,11 @@ def _runs(asked: _Asked) -> int:
     return max(1, len(fed.inputs)) if isinstance(fed, NetworkSource) else 1
 
 
-def _regression(simulator: str, scheduler: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:
-    """Networks and layers of `make sim`: those networks only if the scheduler knows any; for the slow simulator, the
-    layers that it can run in minutes."""
+def _regression(kind: DeviceKind, scheduler: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:
+    """Networks and layers of `make sim`: those networks only if the scheduler knows any; for a slow device, the layers
+    that it can run in minutes."""
     layers = list(regression())
-    if simulator != "icarus":
+    if kind.macs is None:
         known = scheduler_of(scheduler)
         if known.networks is not None:
             return [*map(NetworkSource, regression_networks()), *layers]
@@ -360,67 +267,7 @@ def _regression(simulator: str, scheduler: str, on_event: Callable[[Event], None
             Stage(workload="regression", what=f"scheduler {known.name} knows no networks: the {len(layers)} layers")
         )
         return list(layers)
-    small = [layer for layer in layers if layer.shape.macs <= ICARUS_MACS]
-    what = f"{simulator} is slow: {len(small)} of {len(layers)} layers, up to {ICARUS_MACS:,} MACs; others by name"
+    small = [layer for layer in layers if layer.shape.macs <= kind.macs]
+    what = f"{kind.name} is slow: {len(small)} of {len(layers)} layers, up to {kind.macs:,} MACs; others by name"
     on_event(Stage(workload="regression", what=what))
     return list(small)
-
-
-def arrays(data: LayerData) -> dict[str, np.ndarray]:
-    """The arrays of a single layer by the names that its tensors have."""
-    return {"x": data.x, "w": data.w, "bias": data.bias}
-
-
-def _job(prepared: Prepared, lanes: int) -> Job:
-    """What the device needs: packed tensors, where outputs are, and when to give up."""
-    given = arrays(prepared.workload.data())
-    memory, outputs = [], []
-    for tensor in prepared.schedule.tensors:
-        packed = None if tensor.role == "output" else tensor.layout.pack(given[tensor.name], lanes)
-        for piece in tensor.pieces:
-            offset = piece.address & ((1 << OFFSET_BITS) - 1)
-            if packed is None:
-                outputs.append((piece.tile, offset, piece.words))
-            else:
-                memory.append((piece.tile, offset, packed[piece.first : piece.first + piece.words]))
-    return Job(prepared.program, memory, outputs, _PATIENCE * prepared.timeline.cycles + _MARGIN)
-
-
-def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
-    """Compares a run with the golden model, byte by byte, and with the timeline, instruction by instruction."""
-    from ..golden.layer import golden
-
-    workload, schedule, program = prepared.workload, prepared.schedule, prepared.program
-    shape = workload.shape
-    match = records.match(run.records, prepared.timeline.executed, program)
-    checked = wrong = 0
-    first = None
-    if run.fault is None:
-        tensor = schedule.tensor("y")
-        # whole words are compared: the lanes that hold no channel must be zero
-        expected = tensor.layout.pack(golden(workload.data()), chip.lanes)
-        got = np.concatenate(run.memory)
-        checked, wrong = int(expected.size), int(np.count_nonzero(expected != got))
-        first = mismatch.in_dram(tensor, expected, got, schedule, program, match, chip)
-    faults = records.fault_reports(run, program, schedule, chip)
-    peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
-    return Row(
-        workload=workload.name,
-        chip=chip.name,
-        scheduler=schedule.scheduler,
-        simulator=run.simulator,
-        rtl_cycles=run.cycles,
-        model_cycles=prepared.timeline.cycles,
-        utilisation=min(1.0, shape.macs / peak),
-        bytes_checked=checked,
-        mismatches=wrong,
-        first_mismatch="" if first is None else mismatch.described(first, chip),
-        wrong_byte=first,
-        faults=len(faults),
-        fault_reports=faults,
-        instructions=program.instructions,
-        cpu_seconds=run.cpu_seconds,
-        **completeness(match, run, program, schedule, chip),
-        **arrivals(program, run, chip),
-        first_divergence=records.first_divergence(match.pairs, schedule, program.operation_of_tag, program),
-    )

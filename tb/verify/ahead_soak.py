@@ -19,9 +19,10 @@ from meshloom.sched.schedulers.ahead.entry import NAME
 from meshloom.sched.store import provenance
 from meshloom.sched.store.store import key
 
-from ..build.builder import build, ingredients
-from ..devices.simulated import SimulatedDevice
-from ..results.schema import Row, Status
+from ..build.builder import ingredients
+from ..devices.simulated import VERILATOR
+from ..results.identity import code
+from ..results.schema import Row, Settings, Status
 from ..runs.runner import prepare_all, simulate
 from .record import Record
 
@@ -115,7 +116,8 @@ def run(plan: Plan, record: Record[list[int]], jobs: int, tell: Callable[[str], 
 
         tell(f"{chip.name}: planning {len(left)} programs, building the simulator unless it is cached")
         items = prepare_all(left, chip, NAME, jobs)
-        simulate(items, SimulatedDevice(build(chip, "verilator")), NAME, jobs, heard)
+        settings = Settings(code=code(), scheduler=NAME, simulator_version=VERILATOR.version())
+        simulate(items, VERILATOR.open(chip, False, tell), settings, jobs, heard)
     return wrong
 
 

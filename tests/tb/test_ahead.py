@@ -20,8 +20,9 @@ from meshloom.sched.workload.catalog import find
 from meshloom.tb.build import builder as build_module
 from meshloom.tb.build.builder import Build, build
 from meshloom.tb.devices.simulated import SimulatedDevice
-from meshloom.tb.results.schema import Row, Status
-from meshloom.tb.runs.runner import prepare, simulate
+from meshloom.tb.results.schema import Row, Settings, Status
+from meshloom.tb.runs.batch import simulate
+from meshloom.tb.runs.runner import prepare
 from meshloom.tb.verify.ahead_soak import chips, workloads, wrong_with
 
 #: The smallest chip with a controller that computes anything.
@@ -38,7 +39,7 @@ CHANNELS = SMALL.model_copy(
 
 def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig) -> list[Row]:
     items = [prepare(find(name)[0], chip, "dtt") for name in names]
-    return simulate(items, device, "dtt", 1, lambda event: None)
+    return simulate(items, device, Settings(code="", scheduler="dtt", simulator_version=""), 1, lambda event: None)
 
 
 @pytest.mark.parametrize("simulator", ["verilator", pytest.param("icarus", marks=pytest.mark.slow)])

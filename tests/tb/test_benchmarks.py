@@ -19,14 +19,11 @@ from meshloom.hw.config import built_in_chips, load
 from meshloom.hw.isa import Addend, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
 from meshloom.sched.checker.check import check
+from meshloom.sched.plugins import PluginError
 from meshloom.sched.program.program import ProgramError
 from meshloom.sched.workload.catalog import find
-from meshloom.tb import benchmarks
 from meshloom.tb.benchmarks import (
-    BENCHMARKS,
-    BenchmarkError,
     ahead,
-    all_ran,
     dtt_routing,
     flexer,
     flexer_policies,
@@ -35,11 +32,14 @@ from meshloom.tb.benchmarks import (
     layers,
     networks,
     noc,
+    registry,
     regression,
     scale_sim,
     speed,
 )
 from meshloom.tb.benchmarks import scale_sim_driver as driver
+from meshloom.tb.benchmarks.interface import BenchmarkError, all_ran
+from meshloom.tb.benchmarks.registry import SHIPPED
 from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result, save_result
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.report.console import CAUSES, console
@@ -70,6 +70,13 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
         all_ran([row(), failed])
 
 
+MODULES = {
+    "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
+    "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim, "flexer": flexer,
+    "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
+}  # fmt: skip
+
+
 # -- who runs ---------------------------------------------------------------------------------------------------------
 
 
@@ -77,7 +84,7 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 def engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Replaces every benchmark by one that finds at once; `bad` in its name's place fails. Returns who was run."""
     calls: list[str] = []
-    for name in BENCHMARKS:
+    for name, place in MODULES.items():
 
         def run(tell: OnEvent, name: str = name) -> Result:
             calls.append(name)
@@ -87,19 +94,19 @@ def engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
         module = ModuleType(name)
         monkeypatch.setattr(module, "run", run, raising=False)
-        monkeypatch.setitem(sys.modules, f"meshloom.tb.benchmarks.{benchmarks._MODULES.get(name, name)}", module)
+        monkeypatch.setitem(sys.modules, place.__name__, module)
     monkeypatch.setattr("meshloom.tb.benchmarks.results.save_result", lambda result: save_result(result, tmp_path))
     return calls
 
 
 def test_an_unknown_name_runs_nothing(engines: list[str]) -> None:
-    with pytest.raises(BenchmarkError, match=r"unknown benchmark 'scale'.*scalesim"):
-        benchmarks.main(["gemm", "scale"])
+    with pytest.raises(PluginError, match=r"unknown benchmark 'scale'.*scalesim"):
+        registry.run(["gemm", "scale"])
     assert engines == []
 
 
 def test_named_ones_run_once_each_and_are_written(engines: list[str], tmp_path: Path) -> None:
-    assert benchmarks.main(["scalesim", "gemm", "gemm"])
+    assert registry.run(["scalesim", "gemm", "gemm"])
     assert engines == ["scalesim", "gemm"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gemm.md", "scalesim.md"]
 
@@ -107,25 +114,40 @@ def test_named_ones_run_once_each_and_are_written(engines: list[str], tmp_path: 
 def test_all_run_even_if_one_cannot_and_the_verdict_says_so(
     engines: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not benchmarks.main([])
-    assert engines == list(BENCHMARKS)
+    assert not registry.run([])
+    assert engines == list(SHIPPED)
     assert "speed: did not run: no such tool" in capsys.readouterr().out
     assert not (tmp_path / "speed.md").exists()
     assert "too slow" in (tmp_path / "regression.md").read_text()
 
 
 def test_a_missed_bar_alone_fails(engines: list[str]) -> None:
-    assert not benchmarks.main(["regression"])
+    assert not registry.run(["regression"])
 
 
-def test_every_benchmark_is_a_module_with_run() -> None:
-    modules = {"gemm": gemm, "speed": speed, "regression": regression, "networks": networks}
-    modules |= {"noc": noc, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim}
-    modules |= {"flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl}
-    assert modules.keys() == BENCHMARKS.keys()
-    for name, module in modules.items():
-        assert module.__name__ == f"meshloom.tb.benchmarks.{benchmarks._MODULES.get(name, name)}"
+def test_every_benchmark_that_ships_is_a_module_with_run() -> None:
+    assert MODULES.keys() == SHIPPED.keys() == set(registry.REGISTRY.names())
+    for name, module in MODULES.items():
         assert callable(module.run)
+        assert registry.REGISTRY.get(name).summary
+
+
+def test_one_from_a_file_runs(engines: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from meshloom.tb.benchmarks.results import Result, Sheet\n"
+        "def run(tell):\n"
+        '    """How long nothing takes."""\n'
+        '    return Result("nothing", "Nothing", "", (Sheet("It", ("took>",), [("0",)]),))\n'
+    )
+    assert registry.run([f"{file}:run"])
+    assert "mine.py:run: How long nothing takes." in capsys.readouterr().out
+    assert "Printed by `meshloom bench nothing`" in (tmp_path / "nothing.md").read_text()
+    other = tmp_path / "other.py"
+    other.write_text("run = 3\n")
+    with pytest.raises(PluginError, match="is of type int; it must be a Benchmark or a function of `tell`"):
+        registry.run(["gemm", f"{other}:run"])
+    assert engines == []
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

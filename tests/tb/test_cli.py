@@ -33,7 +33,7 @@ from meshloom.sched.workload import zoo
 from meshloom.sched.workload.catalog import find as find_workloads
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.layout import BiasLayout
-from meshloom.tb.benchmarks import BENCHMARKS
+from meshloom.tb.benchmarks.registry import SHIPPED
 from meshloom.tb.build.builder import BuildError
 from meshloom.tb.cli.main import app
 from meshloom.tb.devices.folders import RunsError
@@ -162,7 +162,7 @@ def test_examples_are_not_stale(command: str) -> None:
         assert name == command
         given = found.commands[name].make_context(name, arguments).params
         if name == "bench":
-            assert set(given["names"] or ()) <= set(BENCHMARKS)
+            assert set(given["names"] or ()) <= set(SHIPPED)
         for chip in [given[key] for key in ("chip",) if isinstance(given.get(key), str)]:
             assert chip.endswith(".toml") or chip in built_in_chips()
         workloads = given.get("workloads") or [given[key] for key in ("workload",) if key in given]
@@ -183,7 +183,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_run_passes_everything_on(folder: Path, engine: Any) -> None:
     calls = engine(row())
-    options = ["--chip", "tiny", "--scheduler", "mine", "--simulator", "icarus", "--waves", "--jobs", "3", "--links"]
+    options = ["--chip", "tiny", "--scheduler", "mine", "--device", "icarus", "--waves", "--jobs", "3", "--links"]
     shown = invoke("run", "gemm:8x8x8", "resnet8/fc", *options)
     assert shown.exit_code == 0, shown.output
     assert calls == [(["gemm:8x8x8", "resnet8/fc"], "tiny", "mine", "icarus", True, 3, True)]
@@ -262,7 +262,7 @@ def test_rows_as_a_table(folder: Path, engine: Any) -> None:
     assert (folder / "new" / "rows.csv").read_text() == shown.stdout
     refused = invoke("run", "gemm:8x8x8", "--csv", "-", "--json", "-")
     assert refused.exit_code == 2
-    assert "only one of --json and --csv" in refused.output
+    assert "only one of --json, --csv and" in refused.output
     (folder / "place").mkdir()
     assert invoke("run", "gemm:8x8x8", "--chip", "tiny", "--csv", "place").exit_code == 5
 
@@ -436,7 +436,7 @@ def test_results_that_cannot_be_written_are_shown(
         raise OSError(28, "No space left on device", "x.json")
 
     monkeypatch.setattr("meshloom.tb.results.schema.write_atomically", full)
-    monkeypatch.setattr("meshloom.tb.report.console.write_atomically", full)
+    monkeypatch.setattr("meshloom.tb.report.registry.write_atomically", full)
     engine(row("first"), bad, row("last"))
     shown = invoke("run", "--regression", "--chip", "tiny", "--json", "copy.json")
     assert shown.exit_code == status
@@ -453,7 +453,11 @@ def test_results_that_cannot_be_written_are_shown(
         (["run", "resnet8", "--regression"], "give workloads or --regression"),
         (["run", "resnet8", "--chip", "nochip"], "error: unknown chip 'nochip': built in are"),
         (["run", "resnet8", "--chip", "absent.toml"], "error: absent.toml: cannot be read"),
-        (["run", "resnet8", "--simulator", "spice"], "spice"),
+        (["run", "resnet8", "--device", "spice"], "error: unknown device 'spice'; known are icarus, verilator"),
+        (["run", "resnet8", "--simulator", "spice"], "error: unknown device 'spice'"),
+        (["run", "resnet8", "--report", "rows.csv"], "'rows.csv' is not FORM=PATH, as in csv=rows.csv; forms are csv"),
+        (["run", "resnet8", "--report", "xls=rows.xls"], "unknown report 'xls'; known are csv, json, junit, parquet"),
+        (["run", "resnet8", "--report", "csv=-", "--json", "-"], "only one of --json, --csv and --report can go to"),
         (["run", "resnet8", "--jobs", "0"], "--jobs"),
         (["chips", "broken.toml"], "error: broken.toml: malformed TOML"),
         (["chips", "no_dram.toml"], 'no_dram.toml: floorplan has no "dram" tile'),
@@ -495,7 +499,7 @@ def test_results_that_cannot_be_written_are_shown(
         (["schedule", "gemm:8x8x8", "--budget", "3"], "--budget: scheduler loop_order has no budget, its work ends by"),
         (["run", "resnet8", "--scheduler", "dtt", "--budget", "3"], "flexer, hybrid, paper_static take one"),
         (["run", "resnet8", "--scheduler", "hybrid:budget=2", "--budget", "3"], "names a budget, and so does --budget"),
-        (["bench", "scalsim"], "error: unknown benchmark 'scalsim': did you mean scalesim?"),
+        (["bench", "scalsim"], "error: unknown benchmark 'scalsim'; known are ahead"),
     ],
 )
 def test_bad_input_exits_with_2_and_says_why(folder: Path, arguments: list[str], message: str) -> None:

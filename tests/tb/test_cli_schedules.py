@@ -21,6 +21,7 @@ from meshloom.sched.schedulers.interface import Maker, Scheduler
 from meshloom.sched.schedulers.loop_order.scheduler import schedule as loop_order
 from meshloom.sched.workload.catalog import find, regression
 from meshloom.tb.cli.main import app
+from meshloom.tb.devices.simulated import VERILATOR
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.runner import prepare
 
@@ -138,14 +139,14 @@ def test_a_schedule_without_a_program_has_no_listing(folder: Path) -> None:
 def test_the_regression_of_a_scheduler_of_layers_has_no_networks(register: Any) -> None:
     register(lambda made: made)
     told: list[Any] = []
-    asked = runner._regression("verilator", "mine", told.append)
+    asked = runner._regression(VERILATOR, "mine", told.append)
     assert [each.name for each in asked] == [layer.name for layer in regression()]
     assert [stage.what for stage in told] == [f"scheduler mine knows no networks: the {len(asked)} layers"]
-    both = runner._regression("verilator", "loop_order:effort=0.5", told.append)
+    both = runner._regression(VERILATOR, "loop_order:effort=0.5", told.append)
     assert len(both) > len(asked)
     assert len(told) == 1
     with pytest.raises(registry.SchedulerError, match="unknown scheduler 'nobody'"):
-        runner._regression("verilator", "nobody", told.append)
+        runner._regression(VERILATOR, "nobody", told.append)
 
 
 def test_a_scheduler_of_layers_is_refused_on_a_network_before_anything_is_built(folder: Path, register: Any) -> None:

@@ -15,11 +15,11 @@ from meshloom.tb.build.builder import build
 from meshloom.tb.compare.completeness import completeness
 from meshloom.tb.compare.records import match
 from meshloom.tb.devices.interface import Job, Run
-from meshloom.tb.devices.simulated import SimulatedDevice
-from meshloom.tb.report.console import junit
-from meshloom.tb.results.schema import Recorder, Row, Status
+from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
+from meshloom.tb.report.junit import junit
+from meshloom.tb.results.schema import Recorder, Row, Settings, Status
 from meshloom.tb.runs import runner
-from meshloom.tb.runs.runner import Prepared
+from meshloom.tb.runs.items import Prepared
 
 CHIP = load("tiny")
 CORE, DRAM = CHIP.cores[0], CHIP.drams[0]
@@ -175,7 +175,14 @@ def test_a_trace_memory_that_is_too_small_is_an_incomplete_comparison(prepared: 
         in_stream(Unit.MATRIX, lambda code: (*(Instruction(Opcode.SYNC, {"tag": 1 + i}) for i in range(idle)), *code)),
     )
     long = replace(prepared, program=whole, timeline=play(whole, CHIP))
-    (row,) = runner.simulate([long], SimulatedDevice(build(CHIP)), "loop_order", 1, lambda event: None, links=True)
+    (row,) = runner.simulate(
+        [long],
+        SimulatedDevice(build(CHIP)),
+        Settings(code="", scheduler="loop_order", simulator_version=""),
+        1,
+        lambda event: None,
+        links=True,
+    )
     assert (row.mismatches, row.error_percent, row.status) == (0, 0, Status.INCOMPLETE)
     made = sum(entry.tile == CORE for entry in long.timeline.executed)
     assert row.records_expected == len(long.timeline.executed)
@@ -203,7 +210,7 @@ def test_an_ahead_of_time_program_has_as_many_records_as_are_expected() -> None:
 
 
 def test_terminal_and_junit_say_it(rows: dict[str, Row]) -> None:
-    recorder = Recorder("tiny-loop_order-verilator", "verilator")
+    recorder = Recorder("tiny-loop_order-verilator", VERILATOR.tools())
     recorder.rows.append(rows["one is missing"])
     results = recorder.results(complete=True)
     assert not results.summary.ok

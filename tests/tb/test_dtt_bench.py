@@ -10,8 +10,9 @@ import pytest
 from meshloom.sched.papers.dtt.reference_search import compare
 from meshloom.sched.papers.dtt.synthetic import random_program
 from meshloom.sched.routing.plan import Settings
-from meshloom.tb.benchmarks import BenchmarkError, dtt_routing
+from meshloom.tb.benchmarks import dtt_routing
 from meshloom.tb.benchmarks.dtt_plot import draw
+from meshloom.tb.benchmarks.interface import BenchmarkError
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from meshloom.tb.cli.main import app
+from meshloom.tb.devices.simulated import VERILATOR
+from meshloom.tb.report.registry import PARQUET
 from meshloom.tb.results import flat
 from meshloom.tb.results.schema import Recorder, Results, Row
 
@@ -30,7 +32,7 @@ def row(workload: str = 'conv:5x5x3-4,"odd"', **changes: Any) -> Row:
 
 @pytest.fixture
 def results() -> Results:
-    recorder = Recorder("test", "verilator")
+    recorder = Recorder("test", VERILATOR.tools())
     links = [{"tile": 1, "port": "east", "busy": 3, "blocked": 1, "cycles": 10}]
     error = {"kind": "DoesNotFit", "stage": "scheduling", "message": "too big\nby far"}
     recorder.rows += [row(first_divergence=DIVERGENCE, links=links), row("b", error=error)]
@@ -51,7 +53,7 @@ def test_every_field_of_a_row_is_in_a_column(results: Results) -> None:
 
 
 def test_csv_and_parquet_say_what_json_says(results: Results, tmp_path: Path) -> None:
-    flat.save(results, tmp_path / "rows.parquet")
+    PARQUET.save(results, tmp_path / "rows.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "rows.parquet")
     read = list(csv.DictReader(io.StringIO(flat.text(results))))
     stated = json.loads(results.text)["rows"]
@@ -72,7 +74,7 @@ def test_csv_and_parquet_say_what_json_says(results: Results, tmp_path: Path) ->
 
 
 def test_columns_are_the_same_for_every_run(results: Results) -> None:
-    empty = Recorder("test", "verilator").results(complete=True)
+    empty = Recorder("test", VERILATOR.tools()).results(complete=True)
     assert flat.text(empty).splitlines() == flat.text(results).splitlines()[:1]
 
 

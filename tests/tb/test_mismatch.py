@@ -19,13 +19,13 @@ from meshloom.tb.build.builder import build
 from meshloom.tb.compare import mismatch
 from meshloom.tb.compare.records import Match
 from meshloom.tb.devices.interface import FILL, Run
-from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
 from meshloom.tb.golden.layer import golden
-from meshloom.tb.report.console import junit
+from meshloom.tb.report.junit import junit
 from meshloom.tb.results.schema import Maker, Recorder, Row, Status, WrongByte
 from meshloom.tb.results.schema import load as load_results
-from meshloom.tb.runs import runner
-from meshloom.tb.runs.runner import Prepared
+from meshloom.tb.runs import items, runner
+from meshloom.tb.runs.items import Prepared
 
 CHIP = load("tiny")
 SPM = CHIP.spms[0]
@@ -198,7 +198,7 @@ def test_a_wrong_weight_names_its_channel(prepared: Prepared, runs: dict[str, Ru
 
 
 def test_terminal_json_and_junit_name_it(rows: dict[str, Row], tmp_path: Any) -> None:
-    recorder = Recorder("tiny-loop_order-verilator", "verilator", tmp_path)
+    recorder = Recorder("tiny-loop_order-verilator", VERILATOR.tools(), tmp_path)
     recorder.add(rows["scale"])
     found = recorder.finish(complete=True)
     assert load_results(recorder.path).rows[0].wrong_byte == rows["scale"].wrong_byte
@@ -239,7 +239,7 @@ def test_whatever_gemm_is_wrong_is_the_one_that_is_named(chip: str, scheduler: s
     if steps == 3:
         longer = through_scratchpad(made.schedule)
         made = replace(made, schedule=longer, program=lower(longer, config))
-    given = runner.arrays(made.workload.data())
+    given = items.arrays(made.workload.data())
     tensor = made.schedule.tensor("y")
     right = tensor.layout.pack(golden(made.workload.data()), config.lanes)
     numbers = results(made.schedule)

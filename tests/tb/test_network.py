@@ -25,8 +25,9 @@ from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.golden.graph import golden_values
 from meshloom.tb.inputs.sources import Feed
 from meshloom.tb.report.console import CAUSES
-from meshloom.tb.results.schema import Row, Status
+from meshloom.tb.results.schema import Row, Settings, Status
 from meshloom.tb.runs import network, runner
+from meshloom.tb.runs.items import NetworkItem
 from meshloom.tb.runs.network import PreparedNetwork
 
 from ..sched.network_graphs import Grower, Value, every_kind, inputs_of, square
@@ -313,8 +314,14 @@ def test_both_simulators_agree_on_a_small_network(simulator: str) -> None:
     g.conv("d", "p", 6, square(3, 1, 1))
     g.add("y", "d", "p", relu=True)
     made = network.prepare(g.graph("small", "y"), CHIP)
-    item = runner.NetworkItem(made, "small", Feed("noise", inputs_of(made.graph)))
-    (row,) = runner.simulate([item], SimulatedDevice(build(CHIP, simulator)), "loop_order", 1, lambda event: None)
+    item = NetworkItem(made, "small", Feed("noise", inputs_of(made.graph)))
+    (row,) = runner.simulate(
+        [item],
+        SimulatedDevice(build(CHIP, simulator)),
+        Settings(code="", scheduler="loop_order", simulator_version=""),
+        1,
+        lambda event: None,
+    )
     assert (row.status, row.simulator, row.mismatches) == (Status.PASSED, simulator, 0)
     assert row.scheduler == "network"
     assert row.rtl_cycles == pytest.approx(made.timeline.cycles, rel=0.02)

@@ -12,7 +12,9 @@ from junitparser import Error, Failure, JUnitXml
 from pydantic import ValidationError
 
 from meshloom.hw.config import load as load_chip
+from meshloom.tb.devices.simulated import ICARUS, VERILATOR
 from meshloom.tb.report import console
+from meshloom.tb.report.registry import JUNIT
 from meshloom.tb.results.schema import (
     MEAN_ERROR_PERCENT,
     SCHEMA_VERSION,
@@ -103,7 +105,7 @@ def row(**changes: Any) -> Row:
 
 
 def recorded(folder: Path, *rows: Row, complete: bool = True) -> tuple[Results, Path]:
-    recorder = Recorder("tiny-loop_order-verilator", "verilator", folder)
+    recorder = Recorder("tiny-loop_order-verilator", VERILATOR.tools(), folder)
     for each in rows:
         recorder.add(each)
     return recorder.finish(complete), recorder.path
@@ -268,7 +270,7 @@ def test_environment_names_versions_only(tmp_path: Path) -> None:
     assert {"python", "meshloom", "amaranth", "verilator", "compiler"} <= set(results.environment)
     assert str(Path.home()) not in path.read_text()
     assert str(tmp_path) not in path.read_text()
-    assert "iverilog" in Recorder("x", "icarus", tmp_path).results(True).environment
+    assert "iverilog" in Recorder("x", ICARUS.tools(), tmp_path).results(True).environment
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def test_damaged_files_are_refused(tmp_path: Path, change: Any, message: str) ->
 
 
 def test_rows_are_kept_while_the_run_goes_on(tmp_path: Path) -> None:
-    recorder = Recorder("a-b-c", "verilator", tmp_path)
+    recorder = Recorder("a-b-c", VERILATOR.tools(), tmp_path)
     assert not list(tmp_path.iterdir()), "a run that has finished nothing writes nothing"
     recorder.add(row())
     kept = load(recorder.path)
@@ -305,7 +307,7 @@ def test_rows_are_kept_while_the_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_runs_have_names_of_their_own(tmp_path: Path) -> None:
-    assert len({Recorder("a", "verilator", tmp_path).run for _ in range(3)}) == 3
+    assert len({Recorder("a", VERILATOR.tools(), tmp_path).run for _ in range(3)}) == 3
 
 
 def test_atomic_write_leaves_the_old_file_when_it_fails(tmp_path: Path) -> None:
@@ -326,7 +328,7 @@ def test_junit(tmp_path: Path) -> None:
         row(workload="none", failure="does not fit"),
     ]
     results, path = recorded(tmp_path, *rows)
-    console.save_junit(results, path.with_suffix(".xml"))
+    JUNIT.save(results, path.with_suffix(".xml"))
     (suite,) = JUnitXml.fromfile(str(path.with_suffix(".xml")))
     cases = {case.name: case for case in suite}
     assert list(cases) == ["resnet8/conv1", "a<b>&c", "fault", "model", "none", "whole run"]
@@ -415,7 +417,7 @@ def test_chips_with_equal_names_are_told_apart(capsys: pytest.CaptureFixture[str
     console.print_results(results, console.console())
     shown = capsys.readouterr().out
     assert re.search(r"posing +│ quad16@22222222 ", shown)
-    console.save_junit(results, path.with_suffix(".xml"))
+    JUNIT.save(results, path.with_suffix(".xml"))
     (suite,) = JUnitXml.fromfile(str(path.with_suffix(".xml")))
     assert [case.classname.split(".")[1] for case in suite][3:6] == [
         "quad16@22222222",
@@ -426,12 +428,12 @@ def test_chips_with_equal_names_are_told_apart(capsys: pytest.CaptureFixture[str
 
 def test_a_run_goes_on_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    recorder = Recorder("a", "verilator", tmp_path / "file")
+    recorder = Recorder("a", VERILATOR.tools(), tmp_path / "file")
     recorder.add(row())
     assert recorder.trouble is not None
     assert recorder.finish(complete=True).rows == (row(),)
     assert "file" in recorder.trouble
-    other = Recorder("a", "verilator", tmp_path / "file")
+    other = Recorder("a", VERILATOR.tools(), tmp_path / "file")
     other.add(row())
     (tmp_path / "file").unlink()
     other.finish(complete=True)

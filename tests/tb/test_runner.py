@@ -35,16 +35,18 @@ from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import ConvShape, LayerData, WorkloadError
 from meshloom.sched.workload.onnx.errors import Problem as OnnxProblem
 from meshloom.sched.workload.onnx.errors import UnsupportedError
-from meshloom.tb.build.builder import SIMULATORS, BuildError
+from meshloom.tb.build.builder import SIMULATORS
 from meshloom.tb.compare.records import first_divergence, pair
+from meshloom.tb.devices import simulated
 from meshloom.tb.devices.interface import Job, NoDeviceError
 from meshloom.tb.devices.readout import Record
+from meshloom.tb.devices.registry import UnknownDeviceError
 from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.golden import layer
 from meshloom.tb.inputs.sources import NetworkSource, feeds
 from meshloom.tb.results import identity
 from meshloom.tb.results.schema import Event, Plan, Row, Stage, Status
-from meshloom.tb.runs import runner
+from meshloom.tb.runs import items, runner
 from meshloom.tb.runs.workers import EVERY, tell, workers
 
 from ..tiers import slow_but
@@ -58,7 +60,7 @@ def run(
 ) -> tuple[list[Row], list[Event]]:
     events: list[Event] = []
     given: dict[str, Any] = {
-        "chip": "tiny", "scheduler": "loop_order", "simulator": simulator, "waves": False, "jobs": 2,
+        "chip": "tiny", "scheduler": "loop_order", "device": simulator, "waves": False, "jobs": 2,
         "on_event": events.append,
     }  # fmt: skip
     return runner.run(workloads, **(given | changes)), events
@@ -131,8 +133,8 @@ def test_one_wrong_operand_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -
             array.reshape(-1)[array.size // 2] ^= 0x40
         return given | {name: array}
 
-    original = runner.arrays
-    monkeypatch.setattr(runner, "arrays", corrupted)
+    original = items.arrays
+    monkeypatch.setattr(items, "arrays", corrupted)
     (row,), _ = run(["conv:7x7x5-6,k3,p1"])
     shape = runner.find(row.workload)[0].shape
     assert 0 < row.mismatches < row.bytes_checked
@@ -149,8 +151,8 @@ def test_a_result_that_is_not_written_is_seen(monkeypatch: pytest.MonkeyPatch) -
         far = CHIP.dram.words // 2
         return replace(job, outputs=[(tile, at + far, words) for tile, at, words in job.outputs])
 
-    original = runner._job
-    monkeypatch.setattr(runner, "_job", elsewhere)
+    original = items._job
+    monkeypatch.setattr(items, "_job", elsewhere)
     (row,), _ = run(["gemm:5x6x7"])
     assert row.mismatches > row.bytes_checked / 2
 
@@ -159,8 +161,8 @@ def test_a_run_that_takes_too_long_is_a_fault(monkeypatch: pytest.MonkeyPatch) -
     def hurried(*arguments: Any) -> Job:
         return replace(original(*arguments), watchdog=300)
 
-    original = runner._job
-    monkeypatch.setattr(runner, "_job", hurried)
+    original = items._job
+    monkeypatch.setattr(items, "_job", hurried)
     rows, _ = run(["gemm:5x6x7", "gemm:3x10x20"])
     for row in rows:
         assert (row.faults, row.bytes_checked) == (1, 0)
@@ -397,7 +399,7 @@ def test_one_that_cannot_be_scheduled_is_a_row_and_the_others_run(tmp_path: Path
 
 
 def test_where_nothing_can_be_run_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "build", None)
+    monkeypatch.setattr(simulated, "build", None)
     rows, _ = run(["conv:7x7x5-6,k2,p3"])
     assert [row.error.kind for row in rows if row.error] == ["DoesNotFit"]
 
@@ -535,7 +537,7 @@ def test_networks_say_which_picture_it_was() -> None:
     made = {}
     for name, path in (("a", first), ("b", second), ("again", first)):
         (feed,) = feeds(NetworkSource("resnet8", (path,)), zoo.load("resnet8"))
-        made[name] = runner._digest(feed.arrays)
+        made[name] = items._digest(feed.arrays)
     assert made["a"] == made["again"] != made["b"]
 
 
@@ -593,13 +595,13 @@ def in_session(session: int) -> list[int]:
         ({"workloads": ["gemm:5x6"]}, WorkloadError, "gemm:5x6"),
         ({"chip": "tiniest"}, ConfigError, "unknown chip 'tiniest': built in are .*tiny"),
         ({"scheduler": "best"}, SchedulerError, "unknown scheduler 'best'; known are .*loop_order"),
-        ({"simulator": "modelsim"}, BuildError, "unknown simulator 'modelsim': known are verilator, icarus"),
+        ({"device": "modelsim"}, UnknownDeviceError, "unknown device 'modelsim'; known are icarus, verilator"),
     ],
 )
 def test_bad_names_are_told_before_anything_runs(
     changes: dict[str, Any], error: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "SimulatedDevice", None)
+    monkeypatch.setattr(simulated, "SimulatedDevice", None)
     workloads = changes.pop("workloads", ["gemm:5x6x7"])
     with pytest.raises(error, match=words):
         run(workloads, **changes)

@@ -127,7 +127,7 @@ def test_make_sim_turns_variables_into_options() -> None:
     command = ["make", "-n", "-o", ".venv/.setup-stamp", "sim", "CHIP=tiny", "SIM=icarus", "WAVES=1", "JOBS=3"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "meshloom run --regression --chip tiny" in shown
-    assert "--simulator icarus --jobs 3 --waves" in shown
+    assert "--device icarus --jobs 3 --waves" in shown
     plain = subprocess.run([*command[:5], "WAVES=0"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "--waves" not in plain
 

@@ -11,7 +11,8 @@ from meshloom.hw.config import load
 from meshloom.sched.model import native
 from meshloom.sched.schedulers.loop_order.scheduler import schedule
 from meshloom.sched.workload.catalog import find
-from meshloom.tb.benchmarks import BenchmarkError, timeline
+from meshloom.tb.benchmarks import timeline
+from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.benchmarks.timeline import BAR, Played, missed
 
 PURE = Played(False, 1000, 10, "abc", 1.0)

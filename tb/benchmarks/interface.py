@@ -1,0 +1,41 @@
+"""What a benchmark is, whoever wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..results.schema import OnEvent, Row
+    from .results import Result
+
+
+class BenchmarkError(RuntimeError):
+    """A benchmark that cannot be run as asked, or at all; the message says why and what would help."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Something that is measured. `run(tell)` measures it and says through `tell` how far it is; it raises
+    BenchmarkError where that cannot be done."""
+
+    summary: str
+    run: Callable[[OnEvent], Result]
+
+
+def module(summary: str, name: str) -> Benchmark:
+    """A benchmark whose `run` is in a module of this package; that is not imported before it runs."""
+
+    def run(tell: OnEvent) -> Result:
+        return import_module(f"{__package__}.{name}").run(tell)
+
+    return Benchmark(summary, run)
+
+
+def all_ran(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows of a run, for figures that need every one of them. Raises BenchmarkError when some have not run."""
+    if missing := [f"{row.workload}: {row.reason}" for row in rows if row.error is not None]:
+        raise BenchmarkError("; ".join(missing))
+    return rows

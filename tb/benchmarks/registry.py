@@ -1,0 +1,108 @@
+"""Benchmarks by name: `meshloom bench NAME` runs one, `make bench` all. Each prints tables and commits them as text.
+
+Those of installed packages are entry points `meshloom.benchmarks`; any `package.module:BENCHMARK` and
+`FILE.py:BENCHMARK` is one, too, and so is a function of `tell`. What was measured lands in `docs/results/<name>.md`
+whether or not its bars were reached. Nothing heavy is imported before a benchmark runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from meshloom.sched.plugins import PluginError, Registry
+
+from .interface import Benchmark, BenchmarkError, module
+
+if TYPE_CHECKING:
+    from ..results.schema import OnEvent
+    from .results import Result
+
+#: Entry points of other packages that are benchmarks.
+GROUP = "meshloom.benchmarks"
+
+
+class UnknownBenchmarkError(PluginError):
+    """A name that means no benchmark; the message lists those there are."""
+
+
+GEMM = module(
+    "cycles of random GEMMs against the timing formulas; utilisation of a core fed from its own memories", "gemm"
+)
+SPEED = module(
+    "simulated cycles per CPU-second of whole chips that run real layers; the timeline model beside itself", "speed"
+)
+REGRESSION = module("error of the model, layer by layer, on four chips", "regression")
+NETWORKS = module(
+    "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes", "networks"
+)
+NOC = module(
+    "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
+)
+DTT_ROUTING = module(
+    "ahead-of-time routing: page moves per CPU-second beside networkx; way-points; pushed or pulled", "dtt_routing"
+)
+AHEAD = module(
+    "schedules pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds", "ahead"
+)
+FLEXER = module(
+    "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model", "flexer"
+)
+FLEXER_POLICIES = module(
+    "its search: time, priorities and memory policies, what ours adds, what de-duplication costs", "flexer_policies"
+)
+FLEXER_RTL = module("the same on the RTL: layers of all four networks, and three of these whole", "flexer_rtl")
+SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
+
+
+def _accept(name: str, thing: object) -> Benchmark:
+    if isinstance(thing, Benchmark):
+        return thing
+    if callable(thing):
+        return Benchmark((thing.__doc__ or name).strip().partition("\n")[0], cast("Callable[[OnEvent], Result]", thing))
+    raise TypeError(f"is of type {type(thing).__name__}; it must be a Benchmark or a function of `tell`")
+
+
+#: What ships, in the order of a run of all: the long one last.
+SHIPPED = {
+    "gemm": f"{__name__}:GEMM",
+    "speed": f"{__name__}:SPEED",
+    "regression": f"{__name__}:REGRESSION",
+    "networks": f"{__name__}:NETWORKS",
+    "noc": f"{__name__}:NOC",
+    "dtt_routing": f"{__name__}:DTT_ROUTING",
+    "ahead": f"{__name__}:AHEAD",
+    "flexer": f"{__name__}:FLEXER",
+    "flexer_policies": f"{__name__}:FLEXER_POLICIES",
+    "flexer_rtl": f"{__name__}:FLEXER_RTL",
+    "scalesim": f"{__name__}:SCALESIM",
+}
+REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)
+
+
+def run(names: Sequence[str]) -> bool:
+    """Runs benchmarks (none named = all that ship), prints and writes their results; whether all reached their bars.
+
+    Raises UnknownBenchmarkError before anything runs. A benchmark that cannot run counts as one that failed.
+    """
+    from ..build.builder import BuildError
+    from ..devices.interface import DeviceError
+    from ..report.console import Reporter, console
+    from .results import print_result, save_result
+
+    chosen = {name: REGISTRY.get(name) for name in names or SHIPPED}
+    screen = console()
+    good = True
+    for name, benchmark in chosen.items():
+        screen.print(f"{name}: {benchmark.summary}", style="bold", markup=False, soft_wrap=True)
+        try:
+            with Reporter(screen) as tell:
+                result = benchmark.run(tell)
+        except (BenchmarkError, BuildError, DeviceError) as error:
+            screen.print(f"{name}: did not run: {error}", style="red", markup=False, soft_wrap=True)
+            good = False
+            continue
+        print_result(result, screen)
+        screen.print(f"results: {save_result(result)}", markup=False, soft_wrap=True)
+        good &= result.passed
+    return good

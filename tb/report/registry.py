@@ -1,0 +1,67 @@
+"""Forms that the results of a run are written in, by name: those that ship, those of installed packages (entry points
+`meshloom.reports`), and any `package.module:FORM` and `FILE.py:FORM`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from meshloom.sched.plugins import PluginError, Registry
+
+from ..results import flat
+from ..results.schema import Results, write_atomically
+from .junit import junit
+
+#: Entry points of other packages that are reports.
+GROUP = "meshloom.reports"
+
+
+class UnknownReportError(PluginError):
+    """A name that means no report, or one that has no path; the message lists those there are."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Results in some form. `make` writes them: text, or bytes where that is not for people."""
+
+    summary: str
+    make: Callable[[Results], str | bytes]
+
+    def save(self, results: Results, path: Path) -> None:
+        """Writes the file atomically. Raises OSError when it cannot be."""
+        write_atomically(path, self.make(results))
+
+
+JSON = Report("all that is known, as JSON", lambda results: results.text)
+CSV = Report("a table of rows, as CSV", flat.text)
+PARQUET = Report("a table of rows, as Parquet", flat.parquet)
+JUNIT = Report("a test case for each row, as JUnit XML", junit)
+
+
+def _accept(name: str, thing: object) -> Report:
+    if isinstance(thing, Report):
+        return thing
+    if callable(thing):
+        return Report((thing.__doc__ or name).strip().partition("\n")[0], cast(Callable[[Results], str | bytes], thing))
+    raise TypeError(f"is of type {type(thing).__name__}; it must be a Report or a function of Results")
+
+
+REGISTRY: Registry[Report] = Registry(
+    "report",
+    GROUP,
+    {name.lower(): f"{__name__}:{name}" for name in ("JSON", "CSV", "PARQUET", "JUNIT")},
+    _accept,
+    UnknownReportError,
+)
+
+
+def asked(text: str) -> tuple[Report, Path]:
+    """A report and where to write it, from FORM=PATH. Raises UnknownReportError."""
+    name, equals, path = text.partition("=")
+    if not equals or not path:
+        raise UnknownReportError(
+            f"{text!r} is not FORM=PATH, as in csv=rows.csv; forms are {', '.join(REGISTRY.names())}"
+        )
+    return REGISTRY.get(name), Path(path)

@@ -1,0 +1,169 @@
+"""What is ready to run: a layer, or a network with one of its inputs, with all that its row is made from."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.model.timeline import Timeline
+from meshloom.sched.program.program import Program
+from meshloom.sched.workload.catalog import Workload
+from meshloom.sched.workload.layers import LayerData
+
+from ..compare import mismatch, records
+from ..compare.arrivals import arrivals
+from ..compare.completeness import completeness
+from ..devices.interface import Job, Run
+from ..inputs.sources import Feed
+from ..results.schema import Row
+from . import network
+
+#: A run is stopped as hung when it takes this much longer than the model says.
+_PATIENCE = 4
+_MARGIN = 20_000
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A layer ready to run: everything about it but the run."""
+
+    workload: Workload
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+    made_of: dict[str, Any] = field(default_factory=dict)  #: of a file: fields of `Settings`
+
+    @property
+    def name(self) -> str:
+        return self.workload.name
+
+    @property
+    def cycles(self) -> int:
+        return self.timeline.cycles
+
+    def job(self, chip: ChipConfig) -> Job:
+        return _job(self, chip.lanes)
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        return _row(self, run, chip)
+
+    def settings(self) -> dict[str, Any]:
+        real = self.workload.real
+        named = "trained weights, stored activation" if real else "random bytes, seeded by the workload's name"
+        return self.made_of | {"input": named, "input_digest": _digest(arrays(self.workload.data()))}
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkItem:
+    """A network ready to run on one input. `made_of`: see `sources.model_settings`."""
+
+    prepared: network.PreparedNetwork
+    title: str
+    feed: Feed
+    tensors: Path | None = None
+    made_of: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.title
+
+    @property
+    def cycles(self) -> int:
+        return self.prepared.timeline.cycles
+
+    @property
+    def program(self) -> Program:
+        return self.prepared.program
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.prepared.made.schedule
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.prepared.timeline
+
+    def job(self, chip: ChipConfig) -> Job:
+        return network.job(self.prepared, self.feed.arrays, chip, _PATIENCE, _MARGIN)
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        return network.row(self.prepared, self.title, self.feed, run, chip, self.tensors)
+
+    def settings(self) -> dict[str, Any]:
+        fed = {"input": self.feed.name, "input_digest": _digest(self.feed.arrays)}
+        return self.made_of | fed
+
+
+def _digest(given: dict[str, np.ndarray]) -> str:
+    """SHA-256 of arrays, by name."""
+    found = hashlib.sha256()
+    for name in sorted(given):
+        array = np.ascontiguousarray(given[name])
+        found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return found.hexdigest()
+
+
+def arrays(data: LayerData) -> dict[str, np.ndarray]:
+    """The arrays of a single layer by the names that its tensors have."""
+    return {"x": data.x, "w": data.w, "bias": data.bias}
+
+
+def _job(prepared: Prepared, lanes: int) -> Job:
+    """What the device needs: packed tensors, where outputs are, and when to give up."""
+    given = arrays(prepared.workload.data())
+    memory, outputs = [], []
+    for tensor in prepared.schedule.tensors:
+        packed = None if tensor.role == "output" else tensor.layout.pack(given[tensor.name], lanes)
+        for piece in tensor.pieces:
+            offset = piece.address & ((1 << OFFSET_BITS) - 1)
+            if packed is None:
+                outputs.append((piece.tile, offset, piece.words))
+            else:
+                memory.append((piece.tile, offset, packed[piece.first : piece.first + piece.words]))
+    return Job(prepared.program, memory, outputs, _PATIENCE * prepared.timeline.cycles + _MARGIN)
+
+
+def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
+    """Compares a run with the golden model, byte by byte, and with the timeline, instruction by instruction."""
+    from ..golden.layer import golden
+
+    workload, schedule, program = prepared.workload, prepared.schedule, prepared.program
+    shape = workload.shape
+    match = records.match(run.records, prepared.timeline.executed, program)
+    checked = wrong = 0
+    first = None
+    if run.fault is None:
+        tensor = schedule.tensor("y")
+        # whole words are compared: the lanes that hold no channel must be zero
+        expected = tensor.layout.pack(golden(workload.data()), chip.lanes)
+        got = np.concatenate(run.memory)
+        checked, wrong = int(expected.size), int(np.count_nonzero(expected != got))
+        first = mismatch.in_dram(tensor, expected, got, schedule, program, match, chip)
+    faults = records.fault_reports(run, program, schedule, chip)
+    peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
+    return Row(
+        workload=workload.name,
+        chip=chip.name,
+        scheduler=schedule.scheduler,
+        simulator=run.simulator,
+        rtl_cycles=run.cycles,
+        model_cycles=prepared.timeline.cycles,
+        utilisation=min(1.0, shape.macs / peak),
+        bytes_checked=checked,
+        mismatches=wrong,
+        first_mismatch="" if first is None else mismatch.described(first, chip),
+        wrong_byte=first,
+        faults=len(faults),
+        fault_reports=faults,
+        instructions=program.instructions,
+        cpu_seconds=run.cpu_seconds,
+        **completeness(match, run, program, schedule, chip),
+        **arrivals(program, run, chip),
+        first_divergence=records.first_divergence(match.pairs, schedule, program.operation_of_tag, program),
+    )
