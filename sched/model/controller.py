@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import CONTROLLER_CYCLES, PACE_CYCLES, RING_CYCLES, ROUTE_BUILD_CYCLES
@@ -15,10 +14,8 @@ from meshloom.hw.isa import Opcode, Unit
 from meshloom.hw.routes import dimension_ordered, encode
 
 from ..program.program import Instruction, Program, Stream
+from .machine import Executes, Machine
 from .records import Executed
-
-if TYPE_CHECKING:
-    from .timeline import Machine
 
 _COMPUTES = {Opcode.GEMM: Unit.MATRIX, Opcode.VEC: Unit.VECTOR}
 
@@ -38,7 +35,7 @@ def pushed_streams(program: Program, chip: ChipConfig) -> list[Stream]:
     return [Stream(tile, unit, chip.drams[0], 0, tuple(code)) for (tile, unit), code in found.items()]
 
 
-class Controller:
+class Controller(Executes):
     """The controller of tile `tile`."""
 
     def __init__(self, machine: Machine, tile: int) -> None:

@@ -6,23 +6,20 @@ Mirrors `hw/noc/data_receiver.py` and what stands behind it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
 from ..program.routes import Way, default_way, way_of
 from .flow import OPEN, Door, Place
+from .machine import Machine, PacketMaker
 from .noc_flow import Leg, Packet
 from .records import Executed
-
-if TYPE_CHECKING:
-    from .timeline import Machine
 
 #: What is called in the cycle after the last word of a packet has been taken.
 _Done = Callable[[int], None]
 
 
-class Packets:
+class Packets(PacketMaker):
     """Makes the packets of a run."""
 
     def __init__(self, machine: Machine) -> None:

@@ -6,17 +6,14 @@ Mirrors `hw/control/frontend.py`, whose docstring gives the cycle counts.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from meshloom.hw.contracts import DECODE_CYCLES, LOAD_CYCLES, OFFER_CYCLES
 from meshloom.hw.isa import FETCH_TAG, TRACE, Opcode, Region
 
 from ..program.program import Stream
+from .machine import Fed, Machine
 from .posts import SYNC_POST
 from .records import Executed, ModelError
-
-if TYPE_CHECKING:
-    from .timeline import Machine
 
 #: The longest wait that a record can tell.
 _MOST_WAITED = TRACE.most("wait")
@@ -39,7 +36,7 @@ class LateError(ModelError):
         )
 
 
-class FrontEnd:
+class FrontEnd(Fed):
     """One instruction stream. `pushed`: a controller sends it, one control packet for each instruction."""
 
     def __init__(self, machine: Machine, stream: Stream, pushed: bool = False) -> None:
@@ -142,7 +139,7 @@ class FrontEnd:
         elif self.controller is not None:
             self.controller.own(instruction.opcode, fields, waited, cycle, self.done)
         elif instruction.opcode in (Opcode.GEMM, Opcode.VEC):
-            machine.arrays[self.tile, self.unit].issue(instruction.opcode, fields, waited, cycle, self.done)
+            machine.arrays[self.tile, self.unit].own(instruction.opcode, fields, waited, cycle, self.done)
         else:
             machine.movers[self.tile].own(instruction.opcode, fields, waited, cycle, self.done)
 

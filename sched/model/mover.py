@@ -1,13 +1,12 @@
-"""The model's movers and request senders: how MOVEs are taken, read, cut into packets and sent.
+"""The model's movers: how MOVEs are taken, read, cut into packets and sent.
 
-Mirrors `hw/memory/mover.py` and the request half of `hw/noc/interface.py`, whose docstrings give the cycle counts.
+Mirrors `hw/memory/mover.py`, whose docstring gives the cycle counts.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
 
 from meshloom.hw.config import PACKET_WORDS, TileKind
 from meshloom.hw.contracts import (
@@ -16,82 +15,22 @@ from meshloom.hw.contracts import (
     LOCAL_DESCRIPTORS,
     OFFER_CYCLES,
     QUEUE_CYCLES,
-    SENDER_CYCLES,
     SOURCE_CYCLES,
     START_CYCLES,
     TURN_CYCLES,
 )
-from meshloom.hw.isa import FETCH_TAG, REQUEST_FLITS, Opcode, Region, Unit, split_address
+from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
 from ..program.packets import packets
 from .flow import OPEN, Link, Peek
-from .noc_flow import Gate, Packet
+from .machine import Machine, Requested
 from .posts import MOVER_POST
 from .reading import Words
 from .records import Executed, ModelError
 
-if TYPE_CHECKING:
-    from .timeline import Machine
-
 #: MOVEs whose words may be under way, by whether it is DRAM.
 _DESCRIPTORS = {False: LOCAL_DESCRIPTORS, True: DRAM_DESCRIPTORS}
 _ROUTE_FIELDS = ("channel", "routed", "turns")
-
-
-class _Offer(NamedTuple):
-    """A request that waits for its turn from `cycle` on; see `Sender.offer`."""
-
-    cycle: int
-    target: int
-    taken: Callable[[int], None]
-    arrived: Callable[[int], None]
-    gate: Gate | None
-
-
-class Sender:
-    """Requests of a tile onto the request plane: one at a time, lower-numbered ports first."""
-
-    def __init__(self, machine: Machine, tile: int) -> None:
-        self.machine, self.tile = machine, tile
-        self.free = 0  # first cycle in which it can take a request; -1 while one is under way
-        self.offers: dict[int, _Offer] = {}
-
-    def offer(
-        self,
-        port: int,
-        cycle: int,
-        target: int,
-        taken: Callable[[int], None],
-        arrived: Callable[[int], None],
-        gate: Gate | None,
-    ) -> None:
-        """A request offered at `port` from `cycle` on. `taken` is called when the sender takes it, `arrived` in the
-        cycle in which it stands whole in the receiver, whose `gate` says when the next one may come."""
-        self.offers[port] = _Offer(cycle, target, taken, arrived, gate)
-        if self.free >= 0:
-            self.machine.at(max(cycle, self.free), self.choose, 1)
-
-    def choose(self, cycle: int) -> None:
-        if self.free < 0 or cycle < self.free or not self.offers:
-            return
-        there = [port for port, offer in self.offers.items() if offer.cycle <= cycle]
-        if not there:
-            self.machine.at(min(offer.cycle for offer in self.offers.values()), self.choose, 1)
-            return
-        chosen = self.offers.pop(min(there))
-        self.free = -1
-
-        def injected(now: int) -> None:
-            self.free = now
-            if self.offers:
-                self.machine.at(now, self.choose, 1)
-
-        packet = Packet([(REQUEST_FLITS, OPEN, chosen.arrived)], chosen.gate)
-        self.machine.at(
-            cycle + SENDER_CYCLES,
-            lambda now: self.machine.requests.send(now, self.tile, chosen.target, packet, injected),
-        )
-        chosen.taken(cycle)
 
 
 class _Loaded:
@@ -104,7 +43,7 @@ class _Loaded:
         self.words = words  # the first of those that have been read
 
 
-class Mover:
+class Mover(Requested):
     """The mover of a tile: an engine that reads one MOVE while it sends another."""
 
     def __init__(self, machine: Machine, tile: int) -> None:

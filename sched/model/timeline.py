@@ -24,17 +24,12 @@ from meshloom.hw.timing import (
 )
 
 from ..program.program import Program
-from .clock import Clock
 from .controller import Controller, pushed_streams
 from .delivery import Packets
-from .drain import DrainPath
-from .dram import Dram
-from .flow import OPEN, Door, Place
 from .frontend import FrontEnd
-from .mover import Mover, Sender
-from .noc_flit import VcPlane
-from .noc_flow import Packet, Plane
-from .posts import LANDED_POST, PLANE_POST, UNIT_POST, PostSender, Semaphores, Trace
+from .machine import Executes, Machine
+from .mover import Mover
+from .posts import UNIT_POST
 from .records import Executed, ModelError, Timeline
 
 __all__ = ["Executed", "ModelError", "Timeline", "play"]
@@ -42,80 +37,43 @@ __all__ = ["Executed", "ModelError", "Timeline", "play"]
 
 def play(program: Program, chip: ChipConfig) -> Timeline:
     """Predicts a program. Raises ModelError when it never ends, or an instruction is ready after its fire time."""
-    return Machine(program, chip).play()
+    machine = played(program, chip)
+    if machine.cycles is None:
+        raise ModelError(
+            "the program never ends: some stream waits for a post that nobody makes, or packets wait for each other in "
+            "a circle; the program checker says which"
+        )
+    return Timeline(machine.cycles, machine.executed)
 
 
-class Machine(Clock):
-    """All state of a run, and its events."""
-
-    def __init__(self, program: Program, chip: ChipConfig) -> None:
-        super().__init__()
-        self.program, self.chip = program, chip
-        noc = chip.noc
-        if noc.data_vcs == 1:
-            self.data: Plane | VcPlane = Plane(self, noc.data_depth, noc.data_routing)
-        else:
-            self.data = VcPlane(self, noc.data_depth, noc.data_vcs, noc.data_routing)
-        self.requests = Plane(self, noc.request_depth)
-        self.posts = Plane(self, noc.post_depth)
-        self.executed: list[Executed] = []
-        self.cycles: int | None = None
-        self.semaphores = {tile: Semaphores(self) for tile in chip.tiles}
-        self.traces = {tile: Trace(self) for tile in chip.tiles}
-        self.post_senders = {tile: PostSender(self, self.posts, tile) for tile in chip.tiles}
-        self.doors = {tile: Door(True) for tile in chip.tiles}  # into the memories
-        self.drams = {tile: Dram(self, chip) for tile in chip.drams}
-        self.drains = {tile: DrainPath(chip) for tile in chip.cores}
-        self.ports: dict[tuple[int, int], Place] = {
-            (tile, region): port for tile, drain in self.drains.items() for region, port in drain.writes.items()
-        }
-        self.senders = {tile: Sender(self, tile) for tile in chip.tiles}
-        self.movers = {tile: Mover(self, tile) for tile in chip.tiles}
-        self.arrays = {
-            (tile, unit): _Array(self, tile, unit) for tile in chip.cores for unit in (Unit.MATRIX, Unit.VECTOR)
-        }
-        self.packets = Packets(self)
-        self.controllers = {} if chip.dtt is None else {chip.dtt: Controller(self, chip.dtt)}
-        self.streams = {(s.tile, s.unit): FrontEnd(self, s) for s in (*program.streams, program.boot)}
-        if self.controllers:
-            pushed = pushed_streams(program, chip)
-            self.streams |= {(s.tile, s.unit): FrontEnd(self, s, pushed=True) for s in pushed}
-
-    def play(self) -> Timeline:
-        """Starts the program and lets it run to its end."""
-        boot = self.streams[self.program.boot.tile, Unit.MOVER]
-        boot.start(0)
-        self.run()
-        if self.cycles is None:
-            raise ModelError(
-                "the program never ends: some stream waits for a post that nobody makes, or packets wait for each "
-                "other in a circle; the program checker says which"
-            )
-        return Timeline(self.cycles, self.executed)
-
-    # -- what arrives -----------------------------------------------------------------------------------------------
-
-    def send_post(
-        self, source: int, number: int, target: int, semaphore: int, count: int, cycle: int,
-        taken: Callable[[int], None],
-    ) -> None:  # fmt: skip
-        """A post over the post plane, offered in `cycle`; `taken` is called when the network takes it."""
-
-        def gate(now: int, proceed: Callable[[int], None]) -> None:
-            self.semaphores[target].post(now, PLANE_POST, semaphore, count, proceed)
-
-        self.post_senders[source].offer(cycle, number, target, Packet([(1, OPEN, None)], gate), taken)
-
-    def landed(self, tile: int, fields: dict[str, int], cycle: int, accepted: Callable[[int], None]) -> None:
-        """The last word of a MOVE is in memory; `cycle`: the notify is offered."""
-        target = fields["notify_tile"]
-        if target == tile:
-            self.semaphores[tile].post(cycle, LANDED_POST, fields["notify_sem"], 1, accepted)
-        else:
-            self.send_post(tile, 0, target, fields["notify_sem"], 1, cycle, accepted)
+def played(program: Program, chip: ChipConfig) -> Machine:
+    """A chip when nothing more happens in it: after END, or (no `cycles`) because all wait for each other."""
+    machine = assemble(program, chip)
+    machine.streams[program.boot.tile, Unit.MOVER].start(0)
+    machine.run()
+    return machine
 
 
-class _Array:
+def assemble(program: Program, chip: ChipConfig) -> Machine:
+    """A chip with a program in its memory, before its first cycle."""
+    machine = Machine(chip)
+    for tile in chip.tiles:
+        machine.movers[tile] = Mover(machine, tile)
+    for tile in chip.cores:
+        for unit in (Unit.MATRIX, Unit.VECTOR):
+            machine.arrays[tile, unit] = _Array(machine, tile, unit)
+    machine.packets = Packets(machine)
+    if chip.dtt is not None:
+        machine.controllers[chip.dtt] = Controller(machine, chip.dtt)
+    for stream in (*program.streams, program.boot):
+        machine.streams[stream.tile, stream.unit] = FrontEnd(machine, stream)
+    if chip.dtt is not None:
+        for stream in pushed_streams(program, chip):
+            machine.streams[stream.tile, stream.unit] = FrontEnd(machine, stream, pushed=True)
+    return machine
+
+
+class _Array(Executes):
     """A unit of a core that computes: the matrix or the vector unit."""
 
     def __init__(self, machine: Machine, tile: int, unit: Unit) -> None:
@@ -123,7 +81,7 @@ class _Array:
         self.free = 0  # first cycle in which the readers can start on another instruction
         self.staged = 0  # first cycle in which the stage before the readers takes another
 
-    def issue(
+    def own(
         self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
     ) -> None:
         """An instruction offered in `cycle`; `taken` is called when the unit takes it."""

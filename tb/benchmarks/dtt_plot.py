@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .dtt_routing import Flows
+from .dtt_flows import Flows
 
 _COLOURS = ("tab:blue", "tab:orange", "tab:green")
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.papers.dtt import examples
-from meshloom.sched.papers.dtt.demand_model import Pulled, pull
-from meshloom.sched.papers.dtt.layers import layer_program
 from meshloom.sched.papers.dtt.reduction import Reduction, reduce
 from meshloom.sched.papers.dtt.synthetic import random_program
 from meshloom.sched.routing import check
 from meshloom.sched.routing.hardware import DttError
 from meshloom.sched.routing.plan import Plan, Settings
-from meshloom.sched.routing.planner import Planner
-from meshloom.sched.routing.program import Program
 from meshloom.sched.routing.waypoints import Between, compress
-from meshloom.sched.workload.catalog import find
 
 from ..results.schema import OnEvent, Stage
+from .dtt_flows import FLOWS, Flows, Routed, both_ways, flows_row, route
 from .interface import BenchmarkError
 from .results import FOLDER, Result, Sheet
 
@@ -44,8 +38,6 @@ REPEATS, SHORT = 3, 30_000
 ASKED, WEIGHTS = 150, (16, 1000)
 #: Moves of the plans whose way-points are counted.
 STORED = 10_000
-#: Tasks ahead that a pulled tile asks for.
-AHEAD = (0, 1, 2)
 WORKLOADS = {
     "resnet8, all layers": ("resnet8",),
     "resnet50/conv2_1_2": ("resnet50/conv2_1_2",),
@@ -58,55 +50,6 @@ WORKLOADS = {
 WHOLE = {"vgg16, all layers": ("vgg16",)}
 #: Sizes of dot products that share the eight multipliers of the reduction tree, and how often.
 REDUCTIONS, BATCHES = ((8,), (4, 4), (3, 3, 2), (2, 4, 2), (1, 2, 2, 2, 1), (3, 2, 3)), 6
-
-
-@dataclass(frozen=True)
-class Routed:
-    """A plan and the CPU-seconds it took, without the making of tables for it."""
-
-    plan: Plan
-    seconds: float
-
-    @property
-    def rate(self) -> float:
-        """Page moves per CPU-second."""
-        return self.plan.moves / max(self.seconds, 1e-9)
-
-
-@dataclass(frozen=True)
-class Flows:
-    """A workload on a chip both ways. `ideal`: cycles if no page were ever waited for."""
-
-    chip: str
-    workload: str
-    ideal: float
-    pushed: Plan
-    seconds: float
-    pulled: tuple[Pulled, ...]
-
-    @property
-    def best(self) -> Pulled:
-        """The fastest pulled run."""
-        return min(self.pulled, key=lambda run: run.cycles)
-
-    @property
-    def gain(self) -> float:
-        """Cycles of the fastest pulled run for each of the pushed one."""
-        return self.best.cycles / self.pushed.cycles
-
-
-def route(program: Program, settings: Settings | None = None, repeats: int = 1) -> Routed:
-    """Plans a program; the fastest of `repeats` times."""
-    best: Routed | None = None
-    for _ in range(repeats):
-        planner = Planner(program, settings)
-        before = time.process_time()
-        plan = planner.plan()
-        seconds = time.process_time() - before
-        if best is None or seconds < best.seconds:
-            best = Routed(plan, seconds)
-    assert best is not None
-    return best
 
 
 def square(side: int) -> ChipConfig:
@@ -237,45 +180,6 @@ _STORED = (
 )
 
 
-def flows_row(flows: Flows) -> tuple[str, ...]:
-    """A row of the comparison of flows."""
-    pushed, best = flows.pushed, flows.best
-    return (
-        flows.chip,
-        flows.workload,
-        f"{len(pushed.program.tasks):,}",
-        f"{flows.ideal:,.0f}",
-        f"{pushed.cycles:,}",
-        " / ".join(f"{run.cycles:,}" for run in flows.pulled),
-        f"{flows.gain:.2f}",
-        f"{pushed.moves:,}",
-        f"{best.moves:,}",
-        f"{pushed.flit_hops:,}",
-        f"{best.flit_hops:,} + {best.request_flit_hops:,}",
-        f"{100 * pushed.link_load:.1f} / {100 * best.link_load:.1f} %",
-        f"{100 * pushed.busiest_port[1]:.0f} %",
-        f"{pushed.moves / max(flows.seconds, 1e-9):,.0f}",
-    )
-
-
-_FLOWS = (
-    "chip",
-    "workload",
-    "tasks>",
-    "ideal cycles>",
-    "pushed>",
-    "pulled, asking 0 / 1 / 2 ahead>",
-    "gain>",
-    "moves pushed>",
-    "pulled>",
-    "flit hops pushed>",
-    "pulled, + requests>",
-    "link load>",
-    "busiest port>",
-    "moves/s>",
-)
-
-
 def reductions_sheet() -> Sheet:
     """The reduction tree of the paper's section III-B, with and without its side links. Raises TimingFault."""
     rows = []
@@ -314,18 +218,6 @@ def reductions_sheet() -> Sheet:
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------
-
-
-def both_ways(chip: ChipConfig, workload: str, names: Sequence[str]) -> Flows:
-    """Plans layers, and plays them pulled. Raises BenchmarkError if the plan is not what it says."""
-    shapes = [found.shape for name in names for found in find(name)]
-    program = layer_program(shapes, chip, name=workload)
-    routed = route(program)
-    if wrong := check.problems(routed.plan):
-        raise BenchmarkError(f"{chip.name}, {workload}: {wrong[0]}")
-    ideal = sum(task.cycles for task in program.tasks) / len(chip.cores)
-    pulled = tuple(pull(program, ahead) for ahead in AHEAD)
-    return Flows(chip.name, workload, ideal, routed.plan, routed.seconds, pulled)
 
 
 def run(tell: OnEvent) -> Result:
@@ -387,7 +279,7 @@ def _run(tell: OnEvent) -> Result:
     lost = [one for one in flows if one.gain < 1]
     pushed = Sheet(
         "Pushed and pulled",
-        _FLOWS,
+        FLOWS,
         [flows_row(one) for one in flows],
         frozenset(number for number, one in enumerate(flows) if one in lost),
     )

@@ -15,7 +15,7 @@ from meshloom.sched.lowering.timed import dram_train
 from meshloom.sched.lowering.timed.boot import boot_of
 from meshloom.sched.lowering.timed.compile import Ahead, compile_ahead
 from meshloom.sched.lowering.timed.prove import arrivals, prove
-from meshloom.sched.model.timeline import Machine, play
+from meshloom.sched.model.timeline import play, played
 from meshloom.sched.program.program import Instruction, Program, Stream
 from meshloom.sched.routing.hardware import TimingFault
 from meshloom.sched.schedulers.registry import find as scheduler
@@ -148,8 +148,7 @@ def test_the_first_code_leaves_as_the_model_says(lanes: int, latency: int, ring:
     chip = chip_of(PLANS[1], lanes, latency, controller_instructions=ring)
     boot = boot_of(chip, chip.drams[0], 640, count)
     state = boot.mover(chip)
-    machine = Machine(_sleeper(chip, count), chip)
-    machine.play()
+    machine = played(_sleeper(chip, count), chip)
     mover = machine.movers[chip.drams[0]]
     assert (state[dram_train.PACKETISER], state[dram_train.GENERATOR]) == (mover.idle_from, mover.source_free)
     assert boot.sent == mover.idle_from - 1

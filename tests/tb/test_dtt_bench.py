@@ -10,7 +10,7 @@ import pytest
 from meshloom.sched.papers.dtt.reference_search import compare
 from meshloom.sched.papers.dtt.synthetic import random_program
 from meshloom.sched.routing.plan import Settings
-from meshloom.tb.benchmarks import dtt_routing
+from meshloom.tb.benchmarks import dtt_flows, dtt_routing
 from meshloom.tb.benchmarks.dtt_plot import draw
 from meshloom.tb.benchmarks.interface import BenchmarkError
 
@@ -55,7 +55,7 @@ def test_tables_of_the_other_comparisons() -> None:
 def test_both_ways_and_the_picture(tmp_path: Path, routed: dtt_routing.Routed) -> None:
     chip = dtt_routing.square(4)
     flows = dtt_routing.both_ways(chip, "gemm:64x64x64", ["gemm:64x64x64"])
-    row = dict(zip(dtt_routing._FLOWS, dtt_routing.flows_row(flows), strict=True))
+    row = dict(zip(dtt_routing.FLOWS, dtt_routing.flows_row(flows), strict=True))
     assert row["chip"] == "square4"
     assert flows.pushed.cycles >= flows.ideal
     assert row["gain>"] == f"{min(run.cycles for run in flows.pulled) / flows.pushed.cycles:.2f}"
@@ -68,6 +68,6 @@ def test_both_ways_and_the_picture(tmp_path: Path, routed: dtt_routing.Routed) -
 
 
 def test_what_cannot_be_planned_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dtt_routing.check, "problems", lambda plan: ["two trains on a wire"])
+    monkeypatch.setattr(dtt_flows.check, "problems", lambda plan: ["two trains on a wire"])
     with pytest.raises(BenchmarkError, match=r"square4, gemm:8x8x8: two trains on a wire"):
         dtt_routing.both_ways(dtt_routing.square(4), "gemm:8x8x8", ["gemm:8x8x8"])

@@ -10,7 +10,7 @@ from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
 from meshloom.hw.contracts import REQUEST_INTERVAL
 from meshloom.hw.isa import Opcode, Unit
 
-from ...model.timeline import Machine
+from ...model.timeline import played
 from ...program.program import Instruction, Program, Stream, next_tag
 from . import dram_train
 
@@ -61,8 +61,7 @@ def boot_of(chip: ChipConfig, code_tile: int, code_address: int, count: int) -> 
     beyond = code_address + count * chip.instruction_words
     streams = Stream(chip.dtt, Unit.MOVER, code_tile, code_address, tuple(stream))
     program = Program(chip.digest, (streams,), Stream(chip.host, Unit.MOVER, code_tile, beyond, boot), {})
-    machine = Machine(program, chip)
-    machine.play()
+    machine = played(program, chip)
     there = machine.streams[chip.dtt, Unit.MOVER].whole
     first = min(entry.start for entry in machine.executed if entry.tile == chip.dtt)
     halves = [min(ring // 2, count - at) * chip.instruction_words for at in range(0, count, ring // 2)]

@@ -1,0 +1,125 @@
+"""What the parts of the model share: the machine that they are parts of, and what they ask of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Opcode, Unit
+
+from .clock import Clock
+from .drain import DrainPath
+from .dram import Dram
+from .flow import OPEN, Door, Place
+from .noc_flit import VcPlane
+from .noc_flow import Packet, Plane
+from .posts import LANDED_POST, PLANE_POST, PostSender, Semaphores, Trace
+from .records import Executed
+from .sender import Sender
+
+
+class Executes:
+    """What executes instructions that a front end hands over."""
+
+    def own(
+        self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
+    ) -> None:
+        """An instruction of the tile's own stream, offered in `cycle`; `taken` is called when it is taken."""
+        raise NotImplementedError
+
+
+class Requested(Executes):
+    """A mover: MOVEs of other tiles are requested of it.
+
+    `idle_from`: first cycle in which its packetiser has nothing to send; `source_free`: first one in which its source
+    generator can take a MOVE (None: not before the one that it has is done).
+    """
+
+    idle_from: int
+    source_free: int | None
+
+    def request(self, fields: dict[str, int], cycle: int) -> None:
+        """A MOVE of another tile stands in the taker in `cycle`."""
+        raise NotImplementedError
+
+    def gate(self, cycle: int, proceed: Callable[[int], None]) -> None:
+        """Calls `proceed` when the taker can take another request, `cycle` (now) at the earliest."""
+        raise NotImplementedError
+
+
+class Fed:
+    """A front end: it is started, and fed with instructions. `whole`: cycle from which all that has come is there."""
+
+    whole: int
+
+    def start(self, cycle: int) -> None:
+        """The FETCH has been taken: from `cycle` on the stream asks for its code."""
+        raise NotImplementedError
+
+    def arrived(self, cycle: int) -> None:
+        """An instruction is in the ring from `cycle` on."""
+        raise NotImplementedError
+
+
+class PacketMaker:
+    """Makes the packets of a run."""
+
+    def of(self, fields: dict[str, int], address: int, words: int, final: bool) -> Packet:
+        """A packet of a MOVE (`fields`: with those of its ROUTE) of `words` words to `address`; `final`: the last."""
+        raise NotImplementedError
+
+
+class Machine(Clock):
+    """The parts of a chip, and the events of a run.
+
+    `movers`, `arrays`, `controllers`, `streams` and `packets` are put in by who assembles it (`timeline.assemble`).
+    """
+
+    def __init__(self, chip: ChipConfig) -> None:
+        super().__init__()
+        self.chip = chip
+        noc = chip.noc
+        if noc.data_vcs == 1:
+            self.data: Plane | VcPlane = Plane(self, noc.data_depth, noc.data_routing)
+        else:
+            self.data = VcPlane(self, noc.data_depth, noc.data_vcs, noc.data_routing)
+        self.requests = Plane(self, noc.request_depth)
+        self.posts = Plane(self, noc.post_depth)
+        self.executed: list[Executed] = []
+        self.cycles: int | None = None
+        self.semaphores = {tile: Semaphores(self) for tile in chip.tiles}
+        self.traces = {tile: Trace(self) for tile in chip.tiles}
+        self.post_senders = {tile: PostSender(self, self.posts, tile) for tile in chip.tiles}
+        self.doors = {tile: Door(True) for tile in chip.tiles}  # into the memories
+        self.drams = {tile: Dram(self, chip) for tile in chip.drams}
+        self.drains = {tile: DrainPath(chip) for tile in chip.cores}
+        self.ports: dict[tuple[int, int], Place] = {
+            (tile, region): port for tile, drain in self.drains.items() for region, port in drain.writes.items()
+        }
+        self.senders = {tile: Sender(self, self.requests, tile) for tile in chip.tiles}
+        self.movers: dict[int, Requested] = {}
+        self.arrays: dict[tuple[int, Unit], Executes] = {}
+        self.controllers: dict[int, Executes] = {}
+        self.streams: dict[tuple[int, Unit], Fed] = {}
+        self.packets = PacketMaker()
+
+    # -- what arrives -----------------------------------------------------------------------------------------------
+
+    def send_post(
+        self, source: int, number: int, target: int, semaphore: int, count: int, cycle: int,
+        taken: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        """A post over the post plane, offered in `cycle`; `taken` is called when the network takes it."""
+
+        def gate(now: int, proceed: Callable[[int], None]) -> None:
+            self.semaphores[target].post(now, PLANE_POST, semaphore, count, proceed)
+
+        self.post_senders[source].offer(cycle, number, target, Packet([(1, OPEN, None)], gate), taken)
+
+    def landed(self, tile: int, fields: dict[str, int], cycle: int, accepted: Callable[[int], None]) -> None:
+        """The last word of a MOVE is in memory; `cycle`: the notify is offered."""
+        target = fields["notify_tile"]
+        if target == tile:
+            self.semaphores[tile].post(cycle, LANDED_POST, fields["notify_sem"], 1, accepted)
+        else:
+            self.send_post(tile, 0, target, fields["notify_sem"], 1, cycle, accepted)
