@@ -11,6 +11,7 @@ from meshloom.hw.routes import LOCAL
 from meshloom.sched.schedulers.ahead.entry import NAME
 
 from ..results.schema import OnEvent, Row, Stage
+from ..runs.options import RunOptions
 from ..runs.runner import prepare
 from ..runs.runner import run as run_workloads
 from .interface import all_ran
@@ -125,7 +126,7 @@ def run(tell: OnEvent) -> Result:
     """Runs all workloads both ways on the RTL, then plans for larger chips."""
     both: list[Sequence[Row]] = []
     for scheduler in ("loop_order", NAME):
-        both.append(all_ran(run_workloads(WORKLOADS, CHIP, scheduler, "verilator", False, 2, tell, links=True)))
+        both.append(all_ran(run_workloads(WORKLOADS, CHIP, scheduler, tell, RunOptions(jobs=2, links=True))))
     pairs = [Pair(pulled, pushed) for pulled, pushed in zip(*both, strict=True)]
     cells = [
         (

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ..report.console import percent
 from ..results.schema import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, OnEvent, Row, Stage, Status
+from ..runs.options import RunOptions
 from ..runs.runner import run as run_workloads
 from .flexer_layers import BUDGET, HYBRID_BAR, MEMORY_BOUND, budget_in_words, compile_search, floor_cycles
 from .results import Result, Sheet
@@ -59,7 +60,7 @@ def measure(what: Mapping[str, Sequence[str]], schedulers: Sequence[str], tell: 
     for chip, names in what.items():
         for scheduler in schedulers:
             tell(Stage(workload=chip, what=f"{len(names)} workloads by {scheduler}"))
-            for row in run_workloads(names, chip, with_budget(scheduler), "verilator", False, 2, tell):
+            for row in run_workloads(names, chip, with_budget(scheduler), tell, RunOptions(jobs=2)):
                 found.setdefault((chip, row.workload), {})[scheduler] = row
     return found
 

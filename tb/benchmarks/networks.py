@@ -160,7 +160,7 @@ def run(tell: OnEvent) -> Result:
     sheets, details, failures = [], [], []
     for chip, some in sources:
         # one simulator at a time: CPU-seconds are what this measures
-        rows = runner.run(some, chip, "loop_order", "verilator", False, 1, pass_on)
+        rows = runner.run(some, chip, "loop_order", pass_on)
         failures += missed(rows)
         first = list({row.workload: row for row in reversed(rows)}.values())[::-1]
         good = [row for row in first if row.network and row.network.layers]

@@ -61,6 +61,7 @@ def sheet(chip: str, rows: Sequence[Row]) -> Sheet:
 def run(tell: OnEvent) -> Result:
     """Runs the regression on every chip."""
     from ..runs import runner
+    from ..runs.options import RunOptions
 
     def pass_on(event: Event) -> None:
         if not isinstance(event, Plan):  # the plan of all chips has been told
@@ -71,7 +72,7 @@ def run(tell: OnEvent) -> Result:
     sheets, failures = [], []
     for chip in CHIPS:
         jobs = len(os.sched_getaffinity(0))
-        rows = runner.run(names[chip], chip, "loop_order", "verilator", False, jobs, pass_on)
+        rows = runner.run(names[chip], chip, "loop_order", pass_on, RunOptions(jobs=jobs))
         sheets.append(sheet(chip, rows))
         failures += [f"{chip}: {reason}" for reason in summarise(rows).reasons]
     return Result(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command(
+@app.command(  # each parameter is an option: the command line needs them one by one
     epilog=examples(
         "meshloom run squeezenet --layers",
         "meshloom run my_model.onnx --input cat.png --chip quad32",
@@ -151,6 +151,7 @@ def run(
         raise typer.BadParameter("only one of --json, --csv and --report can go to stdout", param_hint="--report")
     name = load(chip).name  # before the engine is imported: a wrong name is told at once
     from ..inputs.sources import NetworkSource, is_network
+    from ..runs.options import RunOptions
     from ..runs.runner import run as run_workloads
     from ..runs.searching import with_budget
 
@@ -198,8 +199,8 @@ def run(
                 reporter(event)
 
             traces = recorder.path.with_suffix("")
-            keep = traces if artefacts else None
-            found = run_workloads(names, chip, scheduler, device, waves, jobs, on_event, links, traces, keep)
+            options = RunOptions(device, jobs, waves, links, traces, traces if artefacts else None)
+            found = run_workloads(names, chip, scheduler, on_event, options)
         # rows come as they finish; the table has them in the order asked for
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))
     except BaseException:

@@ -25,6 +25,7 @@ from ..devices.interface import Device, Job, NoDeviceError, Run
 from ..results import artefacts
 from ..results.schema import Event, Row, Settings, Stage, Unwritten
 from .failures import Failure, failure, row_error
+from .options import RunOptions
 
 
 class Item(Protocol):
@@ -94,94 +95,26 @@ def simulate(
     items: Sequence[Item],
     device: Device,
     settings: Settings,
-    jobs: int,
     on_event: Callable[[Event], None],
-    links: bool = False,
-    traces: Path | None = None,
-    keep: Path | None = None,
+    options: RunOptions | None = None,
 ) -> list[Row]:
-    """Runs what is ready on `jobs` devices like this one; rows in the order of the items, of failures too (see `run`).
-    `settings`: of the run as a whole. `keep`: the folder in which each leaves its artefacts.
+    """Runs what is ready on several devices like this one; rows in the order of the items, of failures too (see `run`).
+    `settings`: of the run as a whole; of `options`, those that are no business of the device.
 
     Raises NoDeviceError, BuildError, RunsError when there is no device to run anything on.
     """
-    config = device.config
+    batch = _Batch(items, device, settings, options or RunOptions())
     rows: list[Row | None] = [None] * len(items)
-    found: queue.Queue[tuple[int, Row] | Stage | Unwritten | BaseException | None] = queue.Queue()
-    stop = threading.Event()
-
-    def fail(index: int, error: Exception, stage: str) -> None:
-        what = failure(error, stage)
-        found.put((index, failed_row(what, items[index].name, config, device.name, settings, traces)))
-
-    def finish(index: int, result: Run, own: Device) -> None:
-        item = items[index]
-        row = item.row(result, config)
-        own_settings = settings.model_copy(update=item.settings())
-        update: dict[str, object] = {} if row.network else {"scheduler": own_settings.scheduler}
-        update["chip_digest"] = config.digest
-        update["settings"] = own_settings
-        if links:
-            update |= link_figures(result, item.program, config, not row.record_problem)
-        if own.waves is not None:
-            update["waves"] = os.path.relpath(own.waves)
-        row = row.model_copy(update=update)
-        if keep is not None:
-            try:
-                row = row.model_copy(update={"artefacts": os.path.relpath(_save(keep, row, item, result, config))})
-            except OSError as error:  # the comparison counts more than the files
-                found.put(Unwritten(item.name, f"{error.filename or keep}: {error.strerror or error}"))
-        found.put((index, row))
-
-    def run_some(indices: Sequence[int], own: Device) -> Sequence[int]:
-        """Runs them one after another until the simulator dies; returns those that have not had their turn."""
-        batch: list[Job] = []
-        ready: list[int] = []
-        for index in indices:
-            try:
-                batch.append(items[index].job(config))
-                ready.append(index)
-            except Exception as error:
-                fail(index, error, "loading")
-        running = own.run(batch)
-        for place, index in enumerate(ready):
-            if stop.is_set():
-                running.close()
-                return []
-            try:
-                result = next(running)
-            except _FATAL:
-                raise
-            except Exception as error:
-                fail(index, error, "simulating")
-                return ready[place + 1 :]
-            try:
-                finish(index, result, own)
-            except Exception as error:
-                fail(index, error, "comparing")
-        for _ in running:  # lets the simulator end
-            raise AssertionError("more runs than jobs")
-        return []
-
-    def work(share: Sequence[int]) -> None:
-        try:
-            name = config.name
-            own = device.beside(lambda what: found.put(Stage(workload=name, what=what)))
-            while share:
-                share = run_some(share, own)
-        except BaseException as error:  # handed to the thread that reports it
-            found.put(error)
-        finally:
-            found.put(None)
-
-    shares = _shares([item.cycles for item in items], jobs)
-    threads = [threading.Thread(target=work, args=(share,), daemon=True) for share in shares]
+    threads = [
+        threading.Thread(target=batch.work, args=(share,), daemon=True)
+        for share in _shares([item.cycles for item in items], batch.options.jobs)
+    ]
     for thread in threads:
         thread.start()
     open_ends = len(threads)
     try:
         while open_ends:
-            item = found.get()
+            item = batch.found.get()
             if item is None:
                 open_ends -= 1
             elif isinstance(item, BaseException):
@@ -192,8 +125,86 @@ def simulate(
                 rows[item[0]] = item[1]
                 on_event(item[1])
     finally:
-        stop.set()
+        batch.stop.set()
     return [row for row in rows if row is not None]
+
+
+class _Batch:
+    """What the threads of a run share: what is to be done, and a queue of what was `found`: rows with the number of
+    their item, other events, an error that ends the run, and None from each thread at its end."""
+
+    def __init__(self, items: Sequence[Item], device: Device, settings: Settings, options: RunOptions) -> None:
+        self.items, self.device, self.settings, self.options = items, device, settings, options
+        self.config = device.config
+        self.found: queue.Queue[tuple[int, Row] | Stage | Unwritten | BaseException | None] = queue.Queue()
+        self.stop = threading.Event()
+
+    def work(self, share: Sequence[int]) -> None:
+        """Runs items, by number, on a device of this thread's own."""
+        try:
+            name = self.config.name
+            own = self.device.beside(lambda what: self.found.put(Stage(workload=name, what=what)))
+            while share:
+                share = self._run_some(share, own)
+        except BaseException as error:  # handed to the thread that reports it
+            self.found.put(error)
+        finally:
+            self.found.put(None)
+
+    def _run_some(self, indices: Sequence[int], own: Device) -> Sequence[int]:
+        """Runs them one after another until the device dies; returns those that have not had their turn."""
+        batch: list[Job] = []
+        ready: list[int] = []
+        for index in indices:
+            try:
+                batch.append(self.items[index].job(self.config))
+                ready.append(index)
+            except Exception as error:
+                self._fail(index, error, "loading")
+        running = own.run(batch)
+        for place, index in enumerate(ready):
+            if self.stop.is_set():
+                running.close()
+                return []
+            try:
+                result = next(running)
+            except _FATAL:
+                raise
+            except Exception as error:
+                self._fail(index, error, "simulating")
+                return ready[place + 1 :]
+            try:
+                self._finish(index, result, own)
+            except Exception as error:
+                self._fail(index, error, "comparing")
+        for _ in running:  # lets the device end
+            raise AssertionError("more runs than jobs")
+        return []
+
+    def _fail(self, index: int, error: Exception, stage: str) -> None:
+        what, name = failure(error, stage), self.items[index].name
+        row = failed_row(what, name, self.config, self.device.name, self.settings, self.options.traces)
+        self.found.put((index, row))
+
+    def _finish(self, index: int, result: Run, own: Device) -> None:
+        item = self.items[index]
+        row = item.row(result, self.config)
+        settings = self.settings.model_copy(update=item.settings())
+        update: dict[str, object] = {} if row.network else {"scheduler": settings.scheduler}
+        update["chip_digest"] = self.config.digest
+        update["settings"] = settings
+        if self.options.links:
+            update |= link_figures(result, item.program, self.config, not row.record_problem)
+        if own.waves is not None:
+            update["waves"] = os.path.relpath(own.waves)
+        row = row.model_copy(update=update)
+        if (folder := self.options.artefacts) is not None:
+            try:
+                saved = _save(folder, row, item, result, self.config)
+                row = row.model_copy(update={"artefacts": os.path.relpath(saved)})
+            except OSError as error:  # the comparison counts more than the files
+                self.found.put(Unwritten(item.name, f"{error.filename or folder}: {error.strerror or error}"))
+        self.found.put((index, row))
 
 
 def _save(folder: Path, row: Row, item: Item, run: Run, chip: ChipConfig) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from . import network
 from .batch import Item, failed_row, simulate
 from .failures import At, Failure, attempt
 from .items import NetworkItem, Prepared
+from .options import RunOptions
 from .saved import Saved, SavedSource, UncheckedItem, meaning, settings_of
 from .saved import check as check_saved
 from .saved import prepare as prepare_saved
@@ -114,27 +116,21 @@ def run(
     workloads: Sequence[str | NetworkSource | SavedSource],
     chip: str | Path,
     scheduler: str,
-    device: str,
-    waves: bool,
-    jobs: int,
     on_event: Callable[[Event], None],
-    links: bool = False,
-    traces: Path | None = None,
-    keep: Path | None = None,
+    options: RunOptions | None = None,
 ) -> list[Row]:
     """Runs workloads by name ("regression" = those of `make sim`) and returns their rows in the order given.
 
-    `device`: what they run on, by name (`devices.registry`). `links`: rows also tell of the data plane's links and the
-    congestion (`links`, `congestion`). Every row is also handed to `on_event` as soon as it is there. A workload that
-    cannot be run has one row, with an `error`; `traces` is the folder for tracebacks of unexpected ones, `keep` the one
-    for artefacts (None: they are not kept). Raises the errors of bad input (names, files, chip, scheduler, device)
-    before anything runs; BuildError, NoDeviceError, RunsError when nothing can be.
+    Every row is also handed to `on_event` as soon as it is there. A workload that cannot be run has one row, with an
+    `error`. Raises the errors of bad input (names, files, chip, scheduler, device) before anything runs; BuildError,
+    NoDeviceError, RunsError when nothing can be.
     """
     # What is wrong with the words given is told before anything is done.
-    config, kind = load(chip), find_device(device)
-    if waves and not kind.waves:
+    options = options or RunOptions()
+    config, kind = load(chip), find_device(options.device)
+    if options.waves and not kind.waves:
         raise PluginError(f"device {kind.name} writes no waveforms; leave that away, or take a simulator of the RTL")
-    jobs = min(jobs, kind.most or jobs)
+    options = replace(options, jobs=min(options.jobs, kind.most or options.jobs))
     asked: list[_Asked] = []
     for each in workloads:
         if isinstance(each, NetworkSource | SavedSource):
@@ -157,7 +153,7 @@ def run(
     if any(isinstance(each, Workload) for each in asked):
         find_scheduler(scheduler)
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
-    made = _prepared(asked, config, scheduler, jobs, on_event)
+    made = _prepared(asked, config, scheduler, options.jobs, on_event)
     settings = Settings(code=code(), scheduler=scheduler, simulator_version=kind.version())
     unread = [found.message for found in made if isinstance(found, Failure) and found.stage == "reading"]
     if unread and len(unread) == len(made):  # of what was asked for nothing can even be read
@@ -167,7 +163,7 @@ def run(
     for each, found in zip(asked, made, strict=True):
         if isinstance(found, Failure):
             named = each.name if isinstance(each, Workload) else each.title
-            row = failed_row(found, named, config, kind.name, settings, traces)
+            row = failed_row(found, named, config, kind.name, settings, options.traces)
             rows.append(row)
             on_event(row)
         else:
@@ -175,10 +171,10 @@ def run(
             rows += [None] * len(own)
             items += own
     if items:
-        opened = kind.open(config, waves, lambda what: on_event(Stage(workload=config.name, what=what)))
+        opened = kind.open(config, options.waves, lambda what: on_event(Stage(workload=config.name, what=what)))
         for item in items:
             on_event(Stage(workload=item.name, what="simulating"))
-        ran = iter(simulate(items, opened, settings, jobs, on_event, links, traces, keep))
+        ran = iter(simulate(items, opened, settings, on_event, options))
         rows = [next(ran) if row is None else row for row in rows]
     return [row for row in rows if row is not None]
 

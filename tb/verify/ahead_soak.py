@@ -23,7 +23,9 @@ from ..build.builder import ingredients
 from ..devices.simulated import VERILATOR
 from ..results.identity import code
 from ..results.schema import Row, Settings, Status
-from ..runs.runner import prepare_all, simulate
+from ..runs.batch import simulate
+from ..runs.options import RunOptions
+from ..runs.runner import prepare_all
 from .record import Record
 
 #: Programs in all.
@@ -117,7 +119,7 @@ def run(plan: Plan, record: Record[list[int]], jobs: int, tell: Callable[[str], 
         tell(f"{chip.name}: planning {len(left)} programs, building the simulator unless it is cached")
         items = prepare_all(left, chip, NAME, jobs)
         settings = Settings(code=code(), scheduler=NAME, simulator_version=VERILATOR.version())
-        simulate(items, VERILATOR.open(chip, False, tell), settings, jobs, heard)
+        simulate(items, VERILATOR.open(chip, False, tell), settings, heard, RunOptions(jobs=jobs))
     return wrong
 
 

@@ -39,7 +39,7 @@ CHANNELS = SMALL.model_copy(
 
 def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig) -> list[Row]:
     items = [prepare(find(name)[0], chip, "dtt") for name in names]
-    return simulate(items, device, Settings(code="", scheduler="dtt", simulator_version=""), 1, lambda event: None)
+    return simulate(items, device, Settings(code="", scheduler="dtt", simulator_version=""), lambda event: None)
 
 
 @pytest.mark.parametrize("simulator", ["verilator", pytest.param("icarus", marks=pytest.mark.slow)])

@@ -18,13 +18,14 @@ from meshloom.tb.results import artefacts
 from meshloom.tb.results.artefacts import TABLES, Artefacts, ArtefactsError, folder_name, load
 from meshloom.tb.results.schema import Event, Row, Unwritten
 from meshloom.tb.runs import runner
+from meshloom.tb.runs.options import RunOptions
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "results" / "README.md"
 LAYER = "gemm:5x6x7"
 
 
 def run(keep: Path | None, events: list[Event], *names: str) -> list[Row]:
-    return runner.run(names or [LAYER], "tiny", "loop_order", "verilator", False, 1, events.append, keep=keep)
+    return runner.run(names or [LAYER], "tiny", "loop_order", events.append, RunOptions(artefacts=keep))
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,7 @@ from meshloom.tb.results.schema import (
     Unwritten,
     load,
 )
+from meshloom.tb.runs.options import RunOptions
 
 from ..sched.float_models import FloatModel
 
@@ -96,16 +97,11 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, .
             workloads: list[str],
             chip: str,
             scheduler: str,
-            simulator: str,
-            waves: bool,
-            jobs: int,
             on_event: OnEvent,
-            links: bool,
-            traces: Path,
-            keep: Path | None,
+            options: RunOptions,
         ) -> list[Row]:
-            calls.append((workloads, chip, scheduler, simulator, waves, jobs, links))
-            kept.append(keep)
+            calls.append((workloads, chip, scheduler, options.device, options.waves, options.jobs, options.links))
+            kept.append(options.artefacts)
             on_event(Plan(len(script)))
             for step in script:
                 if isinstance(step, BaseException):

@@ -19,7 +19,9 @@ from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
 from meshloom.tb.report.junit import junit
 from meshloom.tb.results.schema import Recorder, Row, Settings, Status
 from meshloom.tb.runs import runner
+from meshloom.tb.runs.batch import simulate
 from meshloom.tb.runs.items import Prepared
+from meshloom.tb.runs.options import RunOptions
 
 CHIP = load("tiny")
 CORE, DRAM = CHIP.cores[0], CHIP.drams[0]
@@ -175,13 +177,12 @@ def test_a_trace_memory_that_is_too_small_is_an_incomplete_comparison(prepared: 
         in_stream(Unit.MATRIX, lambda code: (*(Instruction(Opcode.SYNC, {"tag": 1 + i}) for i in range(idle)), *code)),
     )
     long = replace(prepared, program=whole, timeline=play(whole, CHIP))
-    (row,) = runner.simulate(
+    (row,) = simulate(
         [long],
         SimulatedDevice(build(CHIP)),
         Settings(code="", scheduler="loop_order", simulator_version=""),
-        1,
         lambda event: None,
-        links=True,
+        RunOptions(links=True),
     )
     assert (row.mismatches, row.error_percent, row.status) == (0, 0, Status.INCOMPLETE)
     made = sum(entry.tile == CORE for entry in long.timeline.executed)

@@ -12,6 +12,7 @@ from meshloom.tb.benchmarks import flexer, flexer_rtl
 from meshloom.tb.benchmarks.flexer_layers import ARCHS, NETWORKS, LayerCost, floor_cycles, same
 from meshloom.tb.benchmarks.flexer_rtl import LAYERWISE
 from meshloom.tb.results.schema import Row, Status
+from meshloom.tb.runs.options import RunOptions
 from meshloom.tb.runs.runner import run
 
 #: Layers whose tiles do not all stay in quad8's scratchpad, whose sums are spilled, and of odd sizes.
@@ -26,7 +27,7 @@ def silent(event: object) -> None:
 @pytest.mark.parametrize("scheduler", ["flexer:budget=10M", "paper_static:budget=10M", "hybrid:budget=10M"])
 def test_schedules_run_as_predicted(scheduler: str) -> None:
     """Every byte of layers and of a network with trained weights; the model to a percent."""
-    rows = run([*LAYERS, "resnet8"], "quad8", scheduler, "verilator", False, 2, silent)
+    rows = run([*LAYERS, "resnet8"], "quad8", scheduler, silent, RunOptions(jobs=2))
     assert [row.status for row in rows] == [Status.PASSED] * 4
     assert all(row.bytes_checked for row in rows)
     assert all(abs(row.error_percent or 0.0) <= 1.0 for row in rows)

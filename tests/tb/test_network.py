@@ -26,7 +26,8 @@ from meshloom.tb.golden.graph import golden_values
 from meshloom.tb.inputs.sources import Feed
 from meshloom.tb.report.console import CAUSES
 from meshloom.tb.results.schema import Row, Settings, Status
-from meshloom.tb.runs import network, runner
+from meshloom.tb.runs import network
+from meshloom.tb.runs.batch import simulate
 from meshloom.tb.runs.items import NetworkItem
 from meshloom.tb.runs.network import PreparedNetwork
 
@@ -315,11 +316,10 @@ def test_both_simulators_agree_on_a_small_network(simulator: str) -> None:
     g.add("y", "d", "p", relu=True)
     made = network.prepare(g.graph("small", "y"), CHIP)
     item = NetworkItem(made, "small", Feed("noise", inputs_of(made.graph)))
-    (row,) = runner.simulate(
+    (row,) = simulate(
         [item],
         SimulatedDevice(build(CHIP, simulator)),
         Settings(code="", scheduler="loop_order", simulator_version=""),
-        1,
         lambda event: None,
     )
     assert (row.status, row.simulator, row.mismatches) == (Status.PASSED, simulator, 0)

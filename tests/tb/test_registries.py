@@ -17,6 +17,7 @@ from meshloom.tb.report.registry import REGISTRY as REPORTS
 from meshloom.tb.report.registry import asked
 from meshloom.tb.results.schema import Event, Row, Stage, Status
 from meshloom.tb.runs import runner
+from meshloom.tb.runs.options import RunOptions
 
 #: A device that hands everything to Verilator, and counts how many of it there were at a time.
 MINE = """
@@ -63,7 +64,7 @@ def mine(tmp_path: Path) -> str:
 
 def run(workloads: list[str], device: str, waves: bool = False) -> tuple[list[Row], list[Event]]:
     events: list[Event] = []
-    rows = runner.run(workloads, "tiny", "loop_order", device, waves, 4, events.append)
+    rows = runner.run(workloads, "tiny", "loop_order", events.append, RunOptions(device, 4, waves))
     return rows, events
 
 

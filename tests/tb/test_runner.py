@@ -47,6 +47,7 @@ from meshloom.tb.inputs.sources import NetworkSource, feeds
 from meshloom.tb.results import identity
 from meshloom.tb.results.schema import Event, Plan, Row, Stage, Status
 from meshloom.tb.runs import items, runner
+from meshloom.tb.runs.options import RunOptions
 from meshloom.tb.runs.workers import EVERY, tell, workers
 
 from ..tiers import slow_but
@@ -59,10 +60,10 @@ def run(
     workloads: Sequence[str | NetworkSource], simulator: str = "verilator", **changes: Any
 ) -> tuple[list[Row], list[Event]]:
     events: list[Event] = []
-    given: dict[str, Any] = {
-        "chip": "tiny", "scheduler": "loop_order", "device": simulator, "waves": False, "jobs": 2,
-        "on_event": events.append,
-    }  # fmt: skip
+    options = {"device": simulator, "jobs": 2}
+    options |= {name: changes.pop(name) for name in [*changes] if name in RunOptions.__dataclass_fields__}
+    given: dict[str, Any] = {"chip": "tiny", "scheduler": "loop_order", "on_event": events.append}
+    given["options"] = RunOptions(**options)
     return runner.run(workloads, **(given | changes)), events
 
 
@@ -609,7 +610,7 @@ def test_bad_names_are_told_before_anything_runs(
 
 @pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 def test_waves_are_written_where_the_row_says(simulator: str) -> None:
-    rows = runner.run(["gemm:3x4x4"], "tiny", "loop_order", simulator, True, 1, lambda event: None)
+    rows = runner.run(["gemm:3x4x4"], "tiny", "loop_order", lambda event: None, RunOptions(simulator, waves=True))
     assert rows[0].status is Status.PASSED
     assert rows[0].waves is not None
     path = Path(rows[0].waves)

@@ -76,9 +76,7 @@ def rows(made: Schedule, program: Program, tmp_path_factory: pytest.TempPathFact
     )
     made.model_copy(update={"operations": made.operations[1:], "predicted": None}).save(folder / "undefined.json")
     names = sorted(path.name for path in folder.iterdir())
-    found = runner.run(
-        [SavedSource(folder / name) for name in names], "tiny", "loop_order", "verilator", False, 1, lambda event: None
-    )
+    found = runner.run([SavedSource(folder / name) for name in names], "tiny", "loop_order", lambda event: None)
     return dict(zip(names, found, strict=True))
 
 
@@ -280,7 +278,7 @@ def test_a_network_from_a_file(folder: Path) -> None:
 
     fed = NetworkSource("", (Path("x.npy"),))
     files = [SavedSource(Path(name), "mine.onnx", fed) for name in ("s.json", "p.bin", "odd.json")]
-    right, lean, wrong = runner.run(files, "quad8", "loop_order", "verilator", False, 1, lambda event: None)
+    right, lean, wrong = runner.run(files, "quad8", "loop_order", lambda event: None)
     assert (right.status, lean.status) == (Status.PASSED, Status.PASSED), (right.reason, lean.reason)
     assert right.network is not None
     assert lean.network is not None
