@@ -122,7 +122,7 @@ def waits(number: int) -> bool:
 def program(gemms: Sequence[dict[str, int]], chip: ChipConfig) -> Program:
     """Runs GEMMs one after another on the chip's first core; some wait for the one before (`waits`)."""
     tile = chip.cores[0]
-    code = []
+    code: list[Instruction] = []
     for number, body in enumerate(gemms):
         header = {"tag": next_tag(number)}
         if waits(number):
@@ -199,7 +199,9 @@ def run(tell: OnEvent) -> Result:
     from ..devices.simulated import SimulatedDevice
 
     chips = [load(name) for name in built_in_chips()]
-    rows, failures, failed = [], [], set()
+    rows: list[tuple[str, ...]] = []
+    failures: list[str] = []
+    failed: set[int] = set()
     for number, chip in enumerate(chips):
         tell(Stage(workload=chip.name, what="building the simulator, unless it is cached"))
         device = SimulatedDevice(build(chip), keep=False)
@@ -212,7 +214,7 @@ def run(tell: OnEvent) -> Result:
                 raise BenchmarkError(f"{chip.name}: fault {result.fault.describe(chip)}")
         found = deviation(spans(runs[0].records), gemms, chip)
         share = utilisation(spans(runs[1].records), rich, chip)
-        missed = []
+        missed: list[str] = []
         if found.start or found.end:
             missed.append(f"starts are up to {found.start} cycles off their formula, ends up to {found.end}")
         if share < BAR:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich import box
 from rich.console import Console
@@ -17,7 +17,18 @@ from rich.table import Table
 
 from meshloom.hw.config import built_in_chips, load, tile_position
 
-from ..results.schema import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary, write_atomically
+from ..results.schema import (
+    MEAN_ERROR_PERCENT,
+    Event,
+    Plan,
+    Results,
+    Row,
+    Stage,
+    Status,
+    Summary,
+    Unwritten,
+    write_atomically,
+)
 from .answers import lines
 from .narrow import show
 
@@ -301,6 +312,8 @@ class Reporter:
                 self._done += 1
                 self._progress.update(self._task, completed=self._done)
                 self._console.print(self._line(event), style=_COLOUR[event.status], markup=False, soft_wrap=True)
+            case Unwritten():
+                pass  # it is told at the end, where it is not scrolled away
 
     def _line(self, row: Row) -> str:
         count = f"[{self._done}/{self._planned or '?'}] {row.workload}: {row.status}"
@@ -337,7 +350,7 @@ def junit(results: Results) -> str:
     if reasons:
         whole.result = [Failure("; ".join(reasons), "run")]
     suite.add_testcase(whole)
-    document = JUnitXml("meshloom")
+    document: Any = JUnitXml("meshloom")
     document.add_testsuite(suite)
     text = document.tostring()
     body = text.decode() if isinstance(text, bytes) else text
