@@ -11,9 +11,10 @@ from meshloom.hw.config import ChipConfig
 
 from .problem import Problem
 
+T = TypeVar("T")
+
 #: What stays put in the inner loops, by loop nest (outermost first; M, N are groups of tiles whose sums fit ACC):
 #: input: N m k n; weight: M n k m; output: m n k; output_n: n m k.
-T = TypeVar("T")
 Order = Literal["input", "weight", "output", "output_n"]
 ORDERS: tuple[Order, ...] = ("input", "weight", "output", "output_n")
 #: A first or last tile need not be cut finer than this many cycles of work.

@@ -58,7 +58,6 @@ class Controller:
             taken(cycle)
             return
         order, self.order = self.order, {}
-
         offered = cycle + CONTROLLER_CYCLES
         if opcode is Opcode.MOVE:
             target, unit = fields["src_tile"], Unit.MOVER

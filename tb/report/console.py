@@ -313,7 +313,7 @@ class Reporter:
                 self._progress.update(self._task, completed=self._done)
                 self._console.print(self._line(event), style=_COLOUR[event.status], markup=False, soft_wrap=True)
             case Unwritten():
-                pass  # it is told at the end, where it is not scrolled away
+                pass  # the command says so at its end
 
     def _line(self, row: Row) -> str:
         count = f"[{self._done}/{self._planned or '?'}] {row.workload}: {row.status}"
