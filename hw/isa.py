@@ -54,7 +54,7 @@ class Unit(IntEnum):
 
 
 #: Which instructions the stream of each unit understands, besides SYNC, which all do (END: the boot stream's last).
-ACCEPTS = {
+ACCEPTS: dict[Unit, tuple[Opcode, ...]] = {
     Unit.MOVER: (Opcode.MOVE, Opcode.FETCH, Opcode.ROUTE, Opcode.END),
     Unit.MATRIX: (Opcode.GEMM,),
     Unit.VECTOR: (Opcode.VEC,),

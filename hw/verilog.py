@@ -12,10 +12,14 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config import ChipConfig
+
+if TYPE_CHECKING:
+    from amaranth.hdl import Value
 
 SCRIPT = (
     "read_rtlil {source}; hierarchy -top chip; proc; opt_clean; opt; wreduce; opt_clean; write_verilog -noattr {target}"
@@ -34,18 +38,20 @@ class EmitError(RuntimeError):
 
 def rtlil(config: ChipConfig, gated: bool = False, observed: bool = False) -> str:
     """The chip as RTLIL text, before optimisation. Top module: `chip`."""
-    from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
-
     from .chip import Chip, tile_module, tiles_used
     from .core.array import blocks
 
-    texts = [backend.convert(Chip(config, gated, observed), name="chip", emit_src=False)]
-    texts += [
-        backend.convert(tile, name=tile_module(kind), emit_src=False)
-        for kind, tile in tiles_used(config, gated, observed).items()
-    ]
-    texts += [backend.convert(block, name=name, emit_src=False) for name, block in blocks(config).items()]
+    texts = [to_rtlil(Chip(config, gated, observed), "chip")]
+    texts += [to_rtlil(tile, tile_module(kind)) for kind, tile in tiles_used(config, gated, observed).items()]
+    texts += [to_rtlil(block, name) for name, block in blocks(config).items()]
     return _merge("\n".join(texts))
+
+
+def to_rtlil(gateware: Any, name: str, ports: Sequence[Value] | None = None) -> str:
+    """Gateware as RTLIL text whose top module is `name`. `ports` are those of a component unless they are given."""
+    from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
+
+    return backend.convert(gateware, name=name, ports=ports, emit_src=False)
 
 
 def _merge(text: str) -> str:

@@ -83,7 +83,7 @@ def merge(begins: Ends, ends: Ends) -> tuple[Ends, Ends]:
 
 def move_accesses(fields: Mapping[str, int]) -> tuple[Access, Access]:
     """(source read, destination write) of a MOVE with counts and runs >= 1."""
-    both = []
+    both: list[Access] = []
     for end, tile in (("src", fields["src_tile"]), ("dst", fields["dst_tile"])):
         region, offset = split_address(fields[end])
         begins, ends = runs(offset, fields[f"{end}_run"], fields[f"{end}_stride"], fields["words"])

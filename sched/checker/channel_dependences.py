@@ -97,7 +97,7 @@ def check_circles(steps: Sequence[Sequence[Step]], names: Names, problems: Probl
     circle = roads.circle()
     if not circle:
         return
-    parts = []
+    parts: list[str] = []
     for held, wanted in zip(circle, (*circle[1:], circle[0]), strict=True):
         makers = [
             names.instruction(*maker) if isinstance(maker, tuple) else maker for maker in roads.graph[held][wanted]

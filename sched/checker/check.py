@@ -122,7 +122,7 @@ def _overflow(order: Order, names: Names, problems: Problems) -> int:
     for semaphore, by_chain in order.posts.items():
         worst = (0, "at the end of the run")
         waits = order.waits.get(semaphore, [])
-        followers = []
+        followers: list[tuple[list[int], list[int]]] = []
         if waits:
             consumer = waits[0].stream
             for posts in by_chain.values():

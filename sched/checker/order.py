@@ -57,9 +57,9 @@ class Kind(IntEnum):
 class Posts:
     """Posts of one chain to one semaphore: running sum of units, tick of each, clock of each (from a pass)."""
 
-    sums: list[int] = field(default_factory=list)
-    ticks: list[int] = field(default_factory=list)
-    clocks: list[Clock] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list[int])
+    ticks: list[int] = field(default_factory=list[int])
+    clocks: list[Clock] = field(default_factory=list[Clock])
 
     def first_after(self, chain: int, tick: int, low: int = 0) -> int:
         """Index, from `low` on, of the first post that is known to come after `tick` of `chain`."""
@@ -167,7 +167,7 @@ class Order:
         if step.opcode is Opcode.FETCH:
             goal = (fields["tile"], fields["unit"])
             starts = next(i for i, s in enumerate(self.names.streams) if (int(s.tile), int(s.unit)) == goal)
-        posts = []
+        posts: list[tuple[Poster, Semaphore, int]] = []
         places = {Poster.FRONT: (front, front_tick), Poster.UNIT: (run, run_tick), Poster.LANDED: (land, land_tick)}
         for who, semaphore, count in posts_of(step, tile):
             # END completes nothing that anybody could still wait for
@@ -242,7 +242,7 @@ class Order:
     def _join(self, plan: _Plan, clock: Clock, made: dict[int, list[Clock]], again: bool) -> None:
         """Raises the clock of a wait by what its posts, of several chains, have in common."""
         need = plan.need
-        windows = []
+        windows: list[tuple[Posts, list[Clock], int, int]] = []
         for chain, posts in self.posts[cast(Semaphore, plan.wait)].items():
             low = bisect_right(posts.ticks, clock[chain])  # these have come before in any case
             high = posts.first_after(plan.stream, plan.position + 1, low) if again else len(made[chain])
@@ -251,7 +251,8 @@ class Order:
             need -= posts.sums[low - 1] if low else 0
         if need <= 0:
             return
-        rows, weights = [], []
+        rows: list[Clock] = []
+        weights: list[int] = []
         for posts, mine, low, high in windows:
             # clocks rise along a chain, so that only its first `need` units can hold the smallest `need`
             base = posts.sums[low - 1] if low else 0

@@ -46,7 +46,8 @@ class _Memory:
         if len(low) == 1:
             return slice(int(low[0]), int(high[0]))
         sizes = high - low
-        return np.repeat(low - np.concatenate(([0], np.cumsum(sizes)[:-1])), sizes) + np.arange(sizes.sum())
+        firsts: Ints = np.repeat(low + sizes - np.cumsum(sizes), sizes)
+        return firsts + np.arange(len(firsts))
 
 
 class RaceCheck:
@@ -78,7 +79,7 @@ class RaceCheck:
             edges.setdefault((access.tile, int(access.region)), []).extend((access.begins, access.ends))
         for tile, begin, words in (initial or []) + self.outputs:
             edges.setdefault((tile, int(Region.MAIN)), []).append(np.array([begin, begin + words], np.int64))
-        memories = {}
+        memories: dict[tuple[int, int], _Memory] = {}
         drams = self.names.chip.drams
         for (tile, region), pieces in edges.items():
             cuts = np.unique(np.concatenate(pieces))

@@ -147,7 +147,7 @@ class StaticCheck:
     # -- instructions -----------------------------------------------------------------------------------------
 
     def _stream(self, number: int, stream: Stream) -> None:
-        steps = []
+        steps: list[Step] = []
         self._route, self._earliest = None, 0
         for position, instruction in enumerate(stream.instructions):
             if self.problems.full:

@@ -139,7 +139,7 @@ def _report_hang(
         for at, step in enumerate(program)
         if step.opcode is Opcode.FETCH
     }
-    graph: dict[int, Waiting] = {}
+    graph: dict[int, Waiting[int]] = {}
     for stream, program in enumerate(steps):
         if not started[stream]:
             by = starts.get((tiles[stream], int(names.streams[stream].unit)))

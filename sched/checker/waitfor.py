@@ -54,7 +54,7 @@ def ends_of(graph: Mapping[K, Waiting[K]]) -> list[K]:
 
 def in_words(graph: Mapping[K, Waiting[K]], path: list[K], closed: bool) -> str:
     """A path through the graph as one sentence; `closed`: the last node waits for the first."""
-    parts = []
+    parts: list[str] = []
     for at, node in enumerate(path):
         here = graph[node]
         then = path[(at + 1) % len(path)] if closed or at + 1 < len(path) else None

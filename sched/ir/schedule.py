@@ -361,7 +361,8 @@ def reads(op: Operation, chip: ChipConfig) -> list[Access]:
 
 
 def _vec_reads(op: Vec) -> list[Access]:
-    kind, blocks, found = op["op"], op["blocks"], []
+    kind, blocks = op["op"], op["blocks"]
+    found: list[Access] = []
     if reach := _vec_reach(op):
         base, plane = op["x_base"], op["x_plane"]
         unit = 4 if kind == VectorOp.REQUANT else 1

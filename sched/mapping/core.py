@@ -29,8 +29,10 @@ class _Load:
     """A tile in its slot, or on its way there: the moves that bring each chunk, and the GEMMs that have read it."""
 
     stay: Stay
-    pieces: list[tuple[tuple[Range, ...], list[Node]]] = field(default_factory=list)
-    readers: list[Node] = field(default_factory=list)
+    pieces: list[tuple[tuple[Range, ...], list[Node]]] = field(
+        default_factory=list[tuple[tuple[Range, ...], list[Node]]]
+    )
+    readers: list[Node] = field(default_factory=list[Node])
 
     def needed(self, bounds: tuple[Range, ...]) -> Iterable[Node]:
         """Moves of the chunks that overlap `bounds`."""
@@ -96,7 +98,8 @@ class Core:
         plan = self.plan
         stays = [("bias", s) for s in plan.bias] + [("b", s) for s in plan.b] + [("a", s) for s in plan.a]
         stays += [("r", s) for s in plan.r]
-        found, latest = [], 0
+        found: list[_Wish] = []
+        latest = 0
         for operand, stay in sorted(stays, key=lambda entry: (entry[1].first, RANK[entry[0]])):
             chunks = self._chunks(operand, stay)
             latest = max(latest, self._ahead(stay.first, sum(c.words for c in chunks)), stay.free_after + 1)

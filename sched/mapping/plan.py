@@ -25,6 +25,10 @@ LEAST_SLOTS = 3
 PIECE_CYCLES = 64
 
 
+#: What identifies the contents of A that a step reads: ((rows, columns), image, input blocks).
+AKey = tuple[tuple[Range, Range], int, Range]
+
+
 @dataclass(frozen=True)
 class Piece:
     """Windows of a weight tile: output blocks x input blocks x kernel rows."""
@@ -95,8 +99,8 @@ def _width(problem: Problem, m: MTile) -> int:
     return j1 - j0
 
 
-def a_key(problem: Problem, held: dict[MTile, Range], step: Step) -> tuple:
-    """What identifies the contents of A that a step reads: ((rows, columns), image, input blocks)."""
+def a_key(problem: Problem, held: dict[MTile, Range], step: Step) -> AKey:
+    """The contents of A that a step reads."""
     m = step.item.m
     return (held[m], box(problem, m)[1]), m.image, step.item.k
 

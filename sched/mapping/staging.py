@@ -13,7 +13,7 @@ from meshloom.hw.isa import Region, address
 from .nodes import Node, Run
 from .problem import DoesNotFit
 from .slots import assign
-from .tensors import Chunk, Tensors
+from .tensors import Box, Chunk, Tensors
 
 #: A chunk is staged at most this many steps before its first pull.
 AHEAD_STEPS = 6
@@ -31,7 +31,7 @@ class Stage:
     last: int
     previous: Stage | None
     nodes: list[Node]
-    readers: list[Node] = field(default_factory=list)
+    readers: list[Node] = field(default_factory=list[Node])
 
     def pull(self, core: int, slot: int, chunk: Chunk, after: list[Node]) -> Node:
         """The pull of a core that keeps the tile in a slot at address `slot`, where `chunk` says."""
@@ -72,7 +72,7 @@ class Staging:
         self.stages: list[Stage] = []
         self._banks = chip.spms
         # The same box may lie in several banks, as different parts of different chunks.
-        self._serving: dict[tuple[int, int, tuple], list[Stage]] = {}
+        self._serving: dict[tuple[int, int, Box], list[Stage]] = {}
         names = sorted({pull.chunk.tensor for pull in pulls})
         if names and not chip.spms:
             raise DoesNotFit(f"chip {chip.name} has no spm tile to stage operands in")
@@ -100,7 +100,7 @@ class Staging:
             raise DoesNotFit(f"SPM tile {bank}: {error}") from error
         chunks = {pull.chunk.box: pull.chunk for pull in pulls}
         in_slot: dict[int, Stage] = {}
-        by_box: dict[tuple, list[Stage]] = {}
+        by_box: dict[Box, list[Stage]] = {}
         latest = 0
         for stay in stays:
             latest = max(latest, stay.free_after + 1, stay.first - AHEAD_STEPS)

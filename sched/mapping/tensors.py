@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -12,9 +12,13 @@ from ..ir.schedule import Piece, Tensor
 from ..workload.layers import ConvShape
 from ..workload.layout import ActivationLayout, BiasLayout, PackedWindow, WeightLayout
 from .placement import Allocator, Dram, Stored, Transfer
-from .plan import box, windows
+from .plan import AKey, box, windows
+from .plan import Piece as WeightPiece
 from .problem import Problem
 from .tiling import Candidate, MTile, Part, Range, even, k_tiles, m_tiles
+
+#: What identifies the contents of a chunk: tensor, planes, rows (first, end, step) and columns.
+Box = tuple[str, Range, tuple[int, int, int], Range]
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Chunk:
     label: str
 
     @property
-    def box(self) -> tuple:
+    def box(self) -> Box:
         """What identifies its contents."""
         return self.tensor, self.planes, self.rows, self.columns
 
@@ -172,8 +176,8 @@ class Tensors:
         """A chunk to `at` of a tile, `plane` words from plane to plane there (0: side by side)."""
         return list(self._stored[chunk.tensor].transfers(chunk.planes, chunk.rows, chunk.columns, tile, at, plane))
 
-    def input_chunk(self, key: tuple, blocks: Range, rows: Range, late: int) -> Chunk:
-        """Channel blocks and rows of an input tile, key = ((rows, columns), image, k range)."""
+    def input_chunk(self, key: AKey, blocks: Range, rows: Range, late: int) -> Chunk:
+        """Channel blocks and rows of an input tile."""
         ((i0, i1), columns), image, k = key
         p, wide = self.problem, columns[1] - columns[0]
         plane, first = (i1 - i0) * wide, image * p.k_blocks
@@ -227,7 +231,7 @@ class Tensors:
         return Chunk("bias", (0, 1), (*n, 1), (0, 4), 0, words, (), 0, f"bias n{n[0]}")
 
 
-def ramp_edges(problem: Problem, pieces: list) -> list[int]:
+def ramp_edges(problem: Problem, pieces: Iterable[WeightPiece]) -> list[int]:
     """Windows at which the pieces of a first weight tile begin and end."""
     return [edge for piece in pieces for edge in windows(problem, piece)]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
+from typing import Literal, TypeVar
 
 from meshloom.hw.config import ChipConfig
 
 from .problem import Problem
+
+T = TypeVar("T")
 
 #: What stays put in the inner loops, by loop nest (outermost first; M, N are groups of tiles whose sums fit ACC):
 #: input: N m k n; weight: M n k m; output: m n k; output_n: n m k.
@@ -115,10 +117,10 @@ def row_shares(problem: Problem, parts_m: int, snap: bool) -> list[tuple[tuple[i
     rows = problem.out_rows
     total = problem.images * rows
     unit = problem.quantum if snap and parts_m * problem.quantum <= total else 1
-    shares = []
+    shares: list[tuple[tuple[int, int, int], ...]] = []
     for low, high in even(0, ceil(total / unit), parts_m):
         first, end = low * unit, min(high * unit, total)
-        segments = []
+        segments: list[tuple[int, int, int]] = []
         while first < end:
             image = first // rows
             stop = min(end, (image + 1) * rows)
@@ -130,7 +132,7 @@ def row_shares(problem: Problem, parts_m: int, snap: bool) -> list[tuple[tuple[i
 
 def parts(problem: Problem, chip: ChipConfig, candidate: Candidate, pooling: Pooling | None = None) -> list[Part]:
     """The parts, one for each core that has work. With `pooling` (of one image) their rows are those of the pool."""
-    found = []
+    found: list[Part] = []
     shares = row_shares(problem, candidate.parts_m, candidate.snap)
     if pooling:
         shares = [((0, *rows),) for rows in even(0, pooling.rows, min(candidate.parts_m, pooling.rows))]
@@ -147,7 +149,8 @@ def _heights(problem: Problem, rows: int, candidate: Candidate, head: bool, tail
     per_row = candidate.tile_columns / problem.rows * problem.taps * problem.k_blocks * problem.lanes
     small = problem.quantum
     small *= max(1, ceil(SMALL_CYCLES / (per_row * small * min(candidate.tile_n, problem.n_blocks))))
-    first, last = [], []
+    first: list[int] = []
+    last: list[int] = []
     left = rows
     if head:
         height = small
@@ -169,7 +172,7 @@ def _heights(problem: Problem, rows: int, candidate: Candidate, head: bool, tail
 
 def m_tiles(problem: Problem, part: Part, candidate: Candidate) -> list[MTile]:
     """The output tiles of a part, in order."""
-    found = []
+    found: list[MTile] = []
     columns = even(0, problem.out_w, ceil(problem.out_w / candidate.tile_columns))
     for index, (image, r0, r1) in enumerate(part.segments):
         head, tail = candidate.ramp_rows and not index, candidate.tail_rows and index == len(part.segments) - 1
@@ -181,7 +184,7 @@ def m_tiles(problem: Problem, part: Part, candidate: Candidate) -> list[MTile]:
 
 def pooled_tiles(problem: Problem, part: Part, candidate: Candidate, pooling: Pooling) -> dict[MTile, Range]:
     """The output tiles of a part whose rows are those of a pool, and the rows of the pool that each makes."""
-    found = {}
+    found: dict[MTile, Range] = {}
     for image, q0, q1 in part.segments:
         for low, high in even(q0, q1, ceil((q1 - q0) / pooling.height(candidate.tile_rows))):
             found[MTile(image, *pooling.reach(low, high, problem.out_rows), 0, problem.out_w)] = low, high
@@ -219,25 +222,25 @@ def visits(ms: Sequence[MTile], ns: Sequence[Range], ks: Sequence[Range], order:
     nest: list[tuple[MTile, Range, Range]] = []
     turn_k = turn = False
 
-    def flip(values: Sequence, turned: bool) -> Sequence:
+    def flip(values: Sequence[T], turned: bool) -> Sequence[T]:
         return values[::-1] if turned else values
 
     if order in ("output", "output_n"):
-        outer, inner = (ms, ns) if order == "output" else (ns, ms)
-        for one in outer:
-            for other in flip(inner, turn):
-                m, n = (one, other) if order == "output" else (other, one)
-                nest += [(m, n, k) for k in flip(ks, turn_k)]  # type: ignore[misc]
+        by_m = order == "output"  # the outer loop goes over output tiles
+        for i in range(len(ms) if by_m else len(ns)):
+            for j in flip(range(len(ns) if by_m else len(ms)), turn):
+                m, n = (ms[i], ns[j]) if by_m else (ms[j], ns[i])
+                nest += [(m, n, k) for k in flip(ks, turn_k)]
                 turn_k = not turn_k
             turn = not turn
     else:
-        inner, middle = (ns, ms) if order == "input" else (ms, ns)
-        for start in range(0, len(inner), group):
-            some = inner[start : start + group]
-            for one in middle:
+        by_m = order == "input"
+        count = len(ns) if by_m else len(ms)
+        for start in range(0, count, group):
+            some = range(start, min(start + group, count))
+            for i in range(len(ms) if by_m else len(ns)):
                 for k in flip(ks, turn_k):
-                    for other in flip(some, turn):
-                        nest.append((one, other, k) if order == "input" else (other, one, k))  # type: ignore[arg-type]
+                    nest += [(ms[i], ns[j], k) if by_m else (ms[j], ns[i], k) for j in flip(some, turn)]
                     turn = not turn
                 turn_k = not turn_k
     passes: dict[tuple[MTile, Range], int] = {}

@@ -67,11 +67,18 @@ class Controller(Executes):
             if channel := order.get("channel", 0):
                 fields = fields | {"channel": channel}
             mover = machine.movers[target]
-            arrived, gate = (lambda now: mover.request(fields, now)), mover.gate
+            gate = mover.gate
+
+            def arrived(now: int) -> None:
+                mover.request(fields, now)
         else:
             target, unit = order["tile"], _COMPUTES[opcode]
             front = machine.streams[target, unit]
-            arrived, gate = (lambda now: front.arrived(now + RING_CYCLES)), None
+            gate = None
+
+            def arrived(now: int) -> None:
+                front.arrived(now + RING_CYCLES)
+
         fired = self.fired[target, unit]
         if len(fired) == fired.maxlen:
             offered = max(offered, fired[0] + PACE_CYCLES)

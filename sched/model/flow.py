@@ -211,7 +211,10 @@ class Link(User):
         self.clock = clock
         self.up: Place | None = None  # None: idle
         self.down: Place = OPEN
-        self.left = self.rate = self.at = 0  # flits to go at the start of cycle `at`, and flits a cycle from then on
+        # flits to go at the start of cycle `at`, and flits a cycle from then on
+        self.left: int = 0
+        self.rate: int = 0
+        self.at: int = 0
         self.next = -1  # cycle of the event that counts
         self.ended: Callable[[int], None] = nothing
 

@@ -284,7 +284,7 @@ class _Sending:
 
 def _bursts(offset: int, run: int, stride: int, words: int) -> list[int]:
     """Words of the bursts of a MOVE's source, cut as the source generator cuts them."""
-    bursts = []
+    bursts: list[int] = []
     base, run_left, left = offset, run, words
     while left:
         size = min(run_left, left, PACKET_WORDS - offset % PACKET_WORDS)

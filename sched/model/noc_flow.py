@@ -201,7 +201,10 @@ class Plane:
         key = tiles or (source, target, -1)  # no route visits a tile -1
         if (known := self._paths.get(key)) is not None:
             return known
-        came, ports, numbers, inputs = TILE, [], [], []
+        came = TILE
+        ports: list[_Port] = []
+        numbers: list[int] = []
+        inputs: list[_Input] = []
         for here, direction in legs_of(tiles or dimension_ordered(source, target, self.routing)):
             ports.append(self._port(here, direction))
             numbers.append(came)

@@ -21,7 +21,7 @@ def instruction_text(instruction: Instruction, chip: ChipConfig) -> str:
     """
     opcode, fields = instruction.opcode, _Zeros(instruction.fields)
     name = opcode_name(opcode)
-    header = []
+    header: list[str] = []
     if fields["wait_n"]:
         header.append(f"wait s{fields['wait_sem']}>={fields['wait_n']}")
     if fields["fire_at"]:
@@ -45,7 +45,7 @@ def _sync(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
 
 
 def _move(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
-    ends = []
+    ends: list[str] = []
     for end in ("src", "dst"):
         text = f"{tile_name(chip, fields[f'{end}_tile'])} {address_name(fields[end])}"
         if fields[f"{end}_run"] < fields["words"]:

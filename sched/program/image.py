@@ -121,7 +121,8 @@ def _parse(image: bytes, chip: ChipConfig | None) -> tuple[Program, str]:
         raise _Malformed(
             f"made for another chip ({digest.hex()[:12]}) than {chip.name} ({chip.digest[:12]}); lower it again"
         )
-    at, streams, tags, metadata = _HEAD.size, [], None, ""
+    at, tags, metadata = _HEAD.size, None, ""
+    streams: list[Stream] = []
     described = count - 2 if version == VERSION_WITH_METADATA else -1
     for number in range(count):
         if at + _SECTION.size > length - _CRC.size:
@@ -154,7 +155,7 @@ def _stream(payload: bytes, number: int) -> Stream:
     tile, unit, dram, zero, address, count = _STREAM.unpack_from(payload)
     if zero or unit not in set(Unit) or len(payload) != _STREAM.size + count * INSTRUCTION_BYTES:
         raise _Malformed(f"section {number}: its stream's head makes no sense")
-    instructions = []
+    instructions: list[Instruction] = []
     for position in range(count):
         begin = _STREAM.size + position * INSTRUCTION_BYTES
         try:

@@ -13,7 +13,7 @@ def packets(fields: Mapping[str, int]) -> list[tuple[int, int]]:
     A packet has at most `PACKET_WORDS` words, and ends where the destination run ends or the address reaches a multiple
     of `PACKET_WORDS`. `fields` need dst, dst_run and words >= 1 (dst_stride: 0 if missing).
     """
-    found = []
+    found: list[tuple[int, int]] = []
     base = address = fields["dst"]
     run, stride = fields["dst_run"], fields.get("dst_stride", 0)
     run_left, left = run, fields["words"]

@@ -32,7 +32,7 @@ class Instruction:
     reads an instruction finds the same fields as whoever decodes its bytes."""
 
     opcode: Opcode
-    fields: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", _BLANK[self.opcode] | self.fields)

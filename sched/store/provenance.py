@@ -36,7 +36,7 @@ def needed(root: Path, modules: Iterable[str]) -> list[Path]:
     """The files of modules and of what they import, in the order of their names. Raises ValueError if one of
     `modules` has no file."""
     found: set[Path] = set()
-    left = []
+    left: list[Path] = []
     for name in modules:
         path = _file(root, name.split("."))
         if path is None:

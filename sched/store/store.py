@@ -19,7 +19,7 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -167,7 +167,7 @@ class Store:
         return self.folder / f"{name}{_VALUE}"
 
     @contextlib.contextmanager
-    def _making(self, name: str, tell: Tell) -> Iterator[None]:
+    def _making(self, name: str, tell: Tell) -> Generator[None]:
         """Lets one process, and one thread of it, make an entry. Raises OSError where nothing can be written."""
         from filelock import FileLock, Timeout
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 #: Prefix of folders that are being removed: whoever finds one finishes that.
@@ -100,7 +100,7 @@ def remove(place: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _alone(place: Path) -> Iterator[bool]:
+def _alone(place: Path) -> Generator[bool]:
     """Whether nobody else uses a folder, and nobody can take it meanwhile."""
     from filelock import lock_descriptor
 

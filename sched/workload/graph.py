@@ -109,7 +109,7 @@ class Graph:
     inputs: tuple[Value, ...]
     layers: tuple[Layer, ...]
     outputs: tuple[str, ...]
-    steps: dict[str, float] = field(default_factory=dict)
+    steps: dict[str, float] = field(default_factory=dict[str, float])
     real: bool = False
     labels: tuple[str, ...] = ()
     picture: Picture | None = None

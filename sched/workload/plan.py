@@ -148,7 +148,7 @@ class Plan:
         every layer and neither die out nor all saturate. A picture's byte b becomes b - 128.
         """
         power = {"picture": _PICTURE}
-        layers = []
+        layers: list[Layer] = []
         for step in self._steps:
             made, power[step.output] = _numbers(step, [power[name] for name in step.inputs])
             layers.append(made)

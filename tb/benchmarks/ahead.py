@@ -44,7 +44,8 @@ class Pair:
 
 def wrong_with(pair: Pair) -> list[str]:
     """Bars that were missed: a byte or an arrival that is off, cycles that were not foreseen, or no win."""
-    found, row = [], pair.pushed
+    found: list[str] = []
+    row = pair.pushed
     for one in (pair.pulled, row):
         if not one.bytes_checked or one.mismatches or one.faults:
             found.append(f"{one.workload}, {one.scheduler}: {one.reason}")
@@ -83,7 +84,7 @@ def fed_chip(grid: int) -> ChipConfig:
 
 def _fed(tell: OnEvent) -> Sheet:
     """What one controller feeds, in the model, which the other sheet shows to be exact."""
-    cells = []
+    cells: list[tuple[str, ...]] = []
     for name in FED:
         for grid in GRIDS:
             chip = fed_chip(grid)

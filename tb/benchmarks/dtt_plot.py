@@ -26,7 +26,7 @@ def draw(
 
     # fixed names of shapes, no date: the file changes only when a figure does
     settings: Any = {"svg.hashsalt": "meshloom", "font.size": 8, "svg.fonttype": "none"}
-    with mpl.rc_context(settings):
+    with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
         figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
         for colour, (side, points) in zip(_COLOURS, speeds.items(), strict=False):
             left.loglog(*zip(*points, strict=True), marker="o", color=colour, label=f"{side}x{side}, compiled")
@@ -53,5 +53,5 @@ def draw(
         right.legend()
         figure.tight_layout()
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(path, metadata={"Date": None})  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
         plt.close(figure)

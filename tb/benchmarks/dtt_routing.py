@@ -54,7 +54,7 @@ REDUCTIONS, BATCHES = ((8,), (4, 4), (3, 3, 2), (2, 4, 2), (1, 2, 2, 2, 1), (3, 
 
 def square(side: int) -> ChipConfig:
     """A chip of `side` x `side` tiles: memories in the first column, of large ones DRAM in the last, else cores."""
-    rows = []
+    rows: list[list[str]] = []
     for y in range(side):
         kinds = ["dram" if y % 2 == 0 else "spm", *["core"] * (side - 1)]
         if side > 4 and y % 2 == 0:
@@ -182,9 +182,9 @@ _STORED = (
 
 def reductions_sheet() -> Sheet:
     """The reduction tree of the paper's section III-B, with and without its side links. Raises TimingFault."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for sizes in REDUCTIONS:
-        todo = []
+        todo: list[Reduction] = []
         for batch in range(BATCHES):
             ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
             for number, (size, end) in enumerate(zip(sizes, ends, strict=True)):
@@ -235,7 +235,9 @@ def _run(tell: OnEvent) -> Result:
 
     tell(Stage(workload="dtt", what="compiling the search, unless it is cached"))
     route(random_program(4, 50))
-    rows, failures, failed = [], [], set()
+    rows: list[tuple[str, ...]] = []
+    failures: list[str] = []
+    failed: set[int] = set()
     speeds: dict[int, list[Routed]] = {side: [] for side in SIDES}
     for side in SIDES:
         for load_now, size in (*((LOAD, size) for size in SIZES), (TOO_MUCH, SIZES[-1])):
@@ -250,7 +252,8 @@ def _run(tell: OnEvent) -> Result:
                 speeds[side].append(routed)
     speed = Sheet(f"Random programs, pages of {FLITS} flits", _SPEED, rows, frozenset(failed))
 
-    beside, rates = [], {}
+    beside: list[tuple[str, ...]] = []
+    rates: dict[int, float] = {}
     for side in SIDES:
         for weight in WEIGHTS:
             tell(Stage(workload=f"{side}x{side}", what=f"asking networkx for {ASKED} moves"))
@@ -263,7 +266,7 @@ def _run(tell: OnEvent) -> Result:
                 failures.append(f"{side}x{side}: {found.wrong} of {found.moves} ways cost not what networkx finds")
     yardstick = Sheet("Beside networkx: the same questions over the same reservations", _YARDSTICK, beside)
 
-    stored = []
+    stored: list[tuple[str, ...]] = []
     for side in SIDES:
         tell(Stage(workload=f"{side}x{side}", what="choosing way-points and rebuilding every way"))
         plan = route(random_program(side, STORED, load=LOAD, flits=FLITS)).plan
@@ -271,7 +274,7 @@ def _run(tell: OnEvent) -> Result:
         stored += [stored_row(side, plan, between) for between in betweens]
     way_points = Sheet("Way-points: bits of a move", _STORED, stored)
 
-    flows = []
+    flows: list[Flows] = []
     for chip in (load("quad16"), *map(square, SIDES)):
         for workload, names in (WORKLOADS | WHOLE if chip.width == SIDES[-1] else WORKLOADS).items():
             tell(Stage(workload=workload, what=f"pushed and pulled on {chip.name}"))
@@ -325,7 +328,7 @@ def _run(tell: OnEvent) -> Result:
 
 def _lost(lost: Sequence[Flows]) -> str:
     """Where the pulled flow is faster, and how near the pushed one is to the limits of the chip there."""
-    reasons = []
+    reasons: list[str] = []
     for one in lost:
         port, share = one.pushed.busiest_port
         reasons.append(

@@ -39,7 +39,7 @@ def _ratio(value: float) -> str:
 
 def end_to_end(costs: Sequence[LayerCost]) -> Sheet:
     """Figure 8: whole networks, layer after layer."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for arch, some in grouped(costs, lambda one: one.arch).items():
         for network, layers in grouped(some, lambda one: one.network).items():
             cycles = {name: total(layers, name) for name in ("paper_static", "loop_order", "flexer", "hybrid")}
@@ -79,7 +79,7 @@ def end_to_end(costs: Sequence[LayerCost]) -> Sheet:
 
 def extremes(costs: Sequence[LayerCost]) -> Sheet:
     """Best and worst layers of each architecture."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for arch, layers in grouped(costs, lambda one: one.arch).items():
         for scheduler, baseline in (("flexer", "paper_static"), ("flexer", "loop_order"), ("hybrid", "loop_order")):
             speed = sorted(layers, key=lambda one: one.speedup(scheduler, baseline))
@@ -103,7 +103,7 @@ def extremes(costs: Sequence[LayerCost]) -> Sheet:
 
 def per_layer(costs: Sequence[LayerCost], network: str, arch: str) -> Sheet:
     """Figure 9 (a): one network on one architecture, layer by layer."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for one in costs:
         if (one.network, one.arch) == (network, arch):
             rows.append(
@@ -139,7 +139,7 @@ def per_layer(costs: Sequence[LayerCost], network: str, arch: str) -> Sheet:
 
 def weighed(costs: Sequence[LayerCost]) -> Sheet:
     """Figure 9 (b): transfers count for more."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     baseline = {one.layer: one for one in costs if one.arch == FIGURE_9}
     for name in WEIGHED:
         layer = Layer(find(name)[0].shape, load(FIGURE_9), 1 << 15, OUTPUT / "schedules", BUDGET)
@@ -161,7 +161,7 @@ def weighed(costs: Sequence[LayerCost]) -> Sheet:
 
 def reuses() -> dict[tuple[str, str], Reuse]:
     """Figures 10 and 11: by layer and scheduler."""
-    found = {}
+    found: dict[tuple[str, str], Reuse] = {}
     for name in REUSED:
         shape, chip = find(name)[0].shape, load(REUSED_ARCH)
         for label, arch, policy in (
@@ -176,7 +176,7 @@ def reuses() -> dict[tuple[str, str], Reuse]:
 
 
 def reload_sheet(found: dict[tuple[str, str], Reuse]) -> Sheet:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for (name, label), one in found.items():
         words = [f"{one.words.get(kind, 0):,}" for kind in KINDS]
         times = ["; ".join(f"{n} x {count}" for count, n in one.loads[kind].items()) or "-" for kind in KINDS[:3]]
@@ -199,7 +199,7 @@ def sharing_sheet(found: dict[tuple[str, str], Reuse]) -> Sheet:
 
 def hybrid_failures(costs: Sequence[LayerCost]) -> list[str]:
     """Layers on which the hybrid is worse than another. (Its bar for networks is judged on the RTL.)"""
-    found = []
+    found: list[str] = []
     for one in costs:
         least = min(cycles for cycles, _ in one.costs.values())
         if one.costs["hybrid"][0] > least:

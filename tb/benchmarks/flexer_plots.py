@@ -108,7 +108,7 @@ def draw(
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    with mpl.rc_context(_SETTINGS):
+    with mpl.rc_context(_SETTINGS):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
         figure, axes = plt.subplot_mosaic(
             [["speed", "speed"], ["saved", "saved"], ["layers", "transfers"], ["words", "shared"]], figsize=(14, 18)
         )
@@ -125,7 +125,7 @@ def draw_policies(policies: Mapping[tuple[str, str, str], tuple[float, float]], 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    with mpl.rc_context(_SETTINGS):
+    with mpl.rc_context(_SETTINGS):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
         figure, axis = plt.subplots(figsize=(7, 4))
         _policies(axis, policies)
         _write(figure, path)

@@ -37,11 +37,11 @@ PLOT = "flexer_policies.svg"
 
 def policy_sheet(found: dict[tuple[str, str, str], tuple[float, float]]) -> Sheet:
     """Figure 12: priorities and memory policies of Table 2."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     archs = dict.fromkeys(arch for arch, _, _ in found)
     layers = dict.fromkeys(layer for _, layer, _ in found)
     for label in TABLE_2:
-        cells = []
+        cells: list[str] = []
         for arch in archs:
             pairs = [
                 (PAPER.metric(*found[arch, layer, label]), PAPER.metric(*found[arch, layer, "the paper's"]))
@@ -56,11 +56,11 @@ def policy_sheet(found: dict[tuple[str, str, str], tuple[float, float]]) -> Shee
 
 def ablation_sheet(found: dict[tuple[str, str, str], tuple[float, float]]) -> Sheet:
     """What ours adds, with equal work of searching."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     archs = dict.fromkeys(arch for arch, _, _ in found)
     layers = dict.fromkeys(layer for _, layer, _ in found)
     for label in ADDED:
-        cells = []
+        cells: list[str] = []
         for arch in archs:
             first = [found[arch, layer, "the paper's"] for layer in layers]
             mine = [found[arch, layer, label] for layer in layers]
@@ -106,7 +106,7 @@ def time_sheet(found: SearchTime) -> Sheet:
 
 
 def duplicate_sheet(found: Sequence[Duplicates]) -> Sheet:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for arch in dict.fromkeys(one.arch for one in found):
         some = [one for one in found if one.arch == arch]
         for pruning in ("pruned", "levels"):
@@ -136,7 +136,7 @@ def run(tell: OnEvent) -> Result:
     added = compare(tell, ADDED, ARCHS[1:], ADDED_LAYERS)
     copies = [one for arch in ARCHS for one in duplicates(arch, ADDED_LAYERS)]
     draw_policies(policies, FOLDER / PLOT)
-    failures = []
+    failures: list[str] = []
     if timed.wall_seconds > SEARCH_BAR:
         failures.append(f"the search of ResNet-50 took {timed.wall_seconds:.0f} s, the bar is {SEARCH_BAR:.0f}")
     if not all(one.complete for one in timed.found):

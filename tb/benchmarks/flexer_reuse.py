@@ -39,20 +39,21 @@ def unlimited(chip: ChipConfig) -> ChipConfig:
 def reuse(layer: Layer, choice: Choice, policy: Policy) -> Reuse:
     """Plays a choice and counts."""
     _, cycles, _, log = play(layer.problem, layer.chip, choice, policy, record=True)
+    events: list[list[int]] = log.tolist()
     tiles = Tiles(layer.problem, choice.tiling)
     m, n, k = tiles.shape
     edges = np.array([0, m * k, (m + n) * k, (m + n) * k + m * n])
     words: Counter[str] = Counter({"results": int(tiles.out_words.sum())})
     times: dict[str, Counter[int]] = {kind: Counter() for kind in KINDS}
     times["results"].update(range(m * n))
-    for event, tile, _, size in log:
+    for event, tile, _, size in events:
         if event in (LOAD, STORE):
             kind = KINDS[int(np.searchsorted(edges, tile, side="right")) - 1]
-            words[kind] += int(size)
-            times[kind][int(tile)] += 1
+            words[kind] += size
+            times[kind][tile] += 1
     shared: Counter[str] = Counter()
     running: list[tuple[int, int, int]] = []
-    for event, what, _, _ in [*log.tolist(), (NEXT, 0, 0, 0)]:
+    for event, what, _, _ in [*events, [NEXT, 0, 0, 0]]:
         if event == RUN:
             pair, deep = divmod(what, k)
             running.append((pair // n, pair % n, deep))

@@ -94,12 +94,13 @@ def search_time(tell: OnEvent, network: str = "resnet50", arch: str = "arch5") -
     chip = load(arch)
     shapes = list(distinct([network]))
     compile_search(tell)
-    wall, cpu, found = time.monotonic(), time.process_time(), []
+    found: list[Found] = []
+    wall, cpu = time.monotonic(), time.process_time()
     for number, shape in enumerate(shapes):
         tell(Stage(workload=network, what=f"searching layer {number + 1} of {len(shapes)}"))
         found.append(search(pose(shape, chip), chip, PAPER, shape.name, keep=1))
     seconds = time.monotonic() - wall, time.process_time() - cpu
-    hurried = []
+    hurried: list[float] = []
     for shape, end in zip(shapes, found, strict=True):
         layer = Layer(shape, chip, 1 << 15, OUTPUT / "schedules", BUDGET, threads=1)
         least, best = (
@@ -126,7 +127,8 @@ def duplicates(arch: str, layers: Sequence[str]) -> Iterator[Duplicates]:
     for name in layers:
         problem = pose(find(name)[0].shape, chip)
         for choice in _small(problem_choices(name, chip), problem, chip):
-            metric, seconds = {}, {}
+            metric: dict[str, float] = {}
+            seconds: dict[str, float] = {}
             for number, pruning in enumerate(("every", "pruned", "levels")):
                 begin = time.process_time()
                 _, cycles, words, _ = play(problem, chip, choice, Policy(pruning=number))
@@ -165,7 +167,7 @@ def compare(
     tell: OnEvent, policies: dict[str, Policy], archs: Sequence[str], layers: Sequence[str]
 ) -> dict[tuple[str, str, str], tuple[float, float]]:
     """(cycles, words) by the search's estimate, by architecture, layer and policy, each found with COMPARED."""
-    found = {}
+    found: dict[tuple[str, str, str], tuple[float, float]] = {}
     jobs = [(arch, name, label, policy) for arch in archs for name in layers for label, policy in policies.items()]
     with ProcessPoolExecutor(len(sched_getaffinity(0))) as pool:
         futures = [pool.submit(_best, *job) for job in jobs]

@@ -122,7 +122,7 @@ def waits(number: int) -> bool:
 def program(gemms: Sequence[dict[str, int]], chip: ChipConfig) -> Program:
     """Runs GEMMs one after another on the chip's first core; some wait for the one before (`waits`)."""
     tile = chip.cores[0]
-    code = []
+    code: list[Instruction] = []
     for number, body in enumerate(gemms):
         header = {"tag": next_tag(number)}
         if waits(number):
@@ -198,7 +198,9 @@ def run(tell: OnEvent) -> Result:
     from ..devices.simulated import VERILATOR
 
     chips = [load(name) for name in built_in_chips()]
-    rows, failures, failed = [], [], set()
+    rows: list[tuple[str, ...]] = []
+    failures: list[str] = []
+    failed: set[int] = set()
     for number, chip in enumerate(chips):
         device = VERILATOR.open(chip, False, lambda what, chip=chip: tell(Stage(workload=chip.name, what=what)))
         gemms, rich = random_gemms(chip), [fold_rich(chip)]
@@ -210,7 +212,7 @@ def run(tell: OnEvent) -> Result:
                 raise BenchmarkError(f"{chip.name}: fault {result.fault.describe(chip)}")
         found = deviation(spans(runs[0].records), gemms, chip)
         share = utilisation(spans(runs[1].records), rich, chip)
-        missed = []
+        missed: list[str] = []
         if found.start or found.end:
             missed.append(f"starts are up to {found.start} cycles off their formula, ends up to {found.end}")
         if share < BAR:

@@ -7,11 +7,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from meshloom.hw.isa import Opcode
 
 from ..devices.readout import Record
 from ..results.schema import OnEvent, Row, Stage
+
+if TYPE_CHECKING:
+    from ..runs.runner import Prepared
 
 #: Layers of fewer cycles take milliseconds: they run so many times, and the fastest run counts.
 SHORT_CYCLES, REPEATS = 20_000, 3
@@ -48,7 +52,8 @@ def run_layers(names: Sequence[str], chip: str, tell: OnEvent, scheduler: str = 
     assert layer
     config = load(chip)
     device = VERILATOR.open(config, False, lambda what: tell(Stage(workload=config.name, what=what)))
-    ready, spent = [], []
+    ready: list[Prepared] = []
+    spent: list[float] = []
     for name in names:
         for workload in find(name):
             tell(Stage(workload=workload.name, what=f"scheduling for {config.name}"))
@@ -57,7 +62,7 @@ def run_layers(names: Sequence[str], chip: str, tell: OnEvent, scheduler: str = 
             spent.append(time.process_time() - before)
     tell(Stage(workload=config.name, what=f"simulating {len(ready)} layers"))
     children = _children()
-    ran = []
+    ran: list[Ran] = []
     repeats = [REPEATS if prepared.timeline.cycles < SHORT_CYCLES else 1 for prepared in ready]
     jobs = [prepared.job(config) for prepared, times in zip(ready, repeats, strict=True) for _ in range(times)]
     runs = device.run(jobs, "bench")

@@ -39,7 +39,7 @@ UTILISATION = 90.0
 
 def missed(rows: Sequence[Row]) -> list[str]:
     """Bars that were missed by runs."""
-    found = []
+    found: list[str] = []
     for row in rows:
         where = f"{row.workload} on {row.chip}"
         if row.status not in (Status.PASSED, Status.MODEL) or row.network is None:
@@ -157,7 +157,9 @@ def run(tell: OnEvent) -> Result:
         for chip, names in RUNS
     ]
     tell(Plan(rows=sum(max(1, len(source.inputs)) for _, some in sources for source in some)))
-    sheets, details, failures = [], [], []
+    sheets: list[Sheet] = []
+    details: list[Sheet] = []
+    failures: list[str] = []
     for chip, some in sources:
         # one simulator at a time: CPU-seconds are what this measures
         rows = runner.run(some, chip, "loop_order", pass_on)

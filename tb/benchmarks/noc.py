@@ -38,7 +38,7 @@ def missed(curve: Curve) -> list[str]:
     free channel (those that keep theirs pay for their order: told, not judged).
     """
     peer = curve.peer
-    found = []
+    found: list[str] = []
     if curve.zero_load > peer.two.zero_load:
         found.append(f"zero-load latency {curve.zero_load:.2f} is above {peer.two.zero_load}")
     equal = curve.load_at(FACTOR * peer.two.zero_load)
@@ -56,7 +56,7 @@ def theirs(peer: Peer) -> float:
 
 def below(curves: Sequence[Curve]) -> str:
     """Which curves saturate before a peer, each by its own zero load; a sentence for each policy."""
-    words = []
+    words: list[str] = []
     for policy, name in POLICIES.items():
         lower = [
             f"{curve.peer.side}x{curve.peer.side} {curve.peer.pattern}, {curve.peer.length} flits "
@@ -116,7 +116,7 @@ def panels(curves: Mapping[tuple[Peer, str], Curve]) -> dict[str, list[Curve]]:
 
 def speed_sheet(meshes: Sequence[Mesh]) -> Sheet:
     """Cycles and flits simulated per CPU-second. Raises TrafficError."""
-    cells = []
+    cells: list[tuple[str, ...]] = []
     for one in meshes:
         found = load_point(
             one, {}, SPEED_LOAD, SPEED_LENGTH, warmup=1000, sample=SPEED_CYCLES, limit=SPEED_CYCLES + PATIENCE
@@ -142,7 +142,7 @@ def speed_sheet(meshes: Sequence[Mesh]) -> Sheet:
 
 def area_sheet() -> Sheet:
     """Cells of one router. Raises BuildError."""
-    cells = []
+    cells: list[tuple[str, ...]] = []
     for vcs in CHANNELS:
         for policy in POLICIES if vcs > 1 else ("same",):
             area = router_area(vcs, policy)
@@ -159,7 +159,9 @@ def run(tell: OnEvent) -> Result:
     from .noc_plot import draw
 
     curves = {(peer, policy): Curve(mesh(peer.side, policy), peer) for peer in PEERS for policy in POLICIES}
-    rows, failures, failed = [], [], set()
+    rows: list[tuple[str, ...]] = []
+    failures: list[str] = []
+    failed: set[int] = set()
     try:
         for number, ((peer, policy), curve) in enumerate(curves.items()):
             what = f"{peer.side}x{peer.side} {peer.pattern}, {peer.length} flits, {POLICIES[policy]}"

@@ -50,15 +50,14 @@ def router_area(vcs: int, allocate: str = "same", bits: int = BITS, depth: int =
 
 
 def _synthesise(vcs: int, allocate: str, bits: int, depth: int) -> Area:
-    from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
-
     from meshloom.hw.noc.link import Plane
     from meshloom.hw.noc.router import VcRouter
+    from meshloom.hw.verilog import to_rtlil
 
     router = VcRouter(1, 1, Plane(3, 3, bits, depth, vcs, allocate=allocate, routes=ROUTES))
     with tempfile.TemporaryDirectory(prefix="meshloom_") as name:
         folder = Path(name)
-        (folder / "router.il").write_text(rtlil.convert(router, name="router", emit_src=False))
+        (folder / "router.il").write_text(to_rtlil(router, "router"))
         yosys(_SCRIPT, folder, f"the router with {vcs} channels")
         design = json.loads((folder / "area.json").read_text())["design"]
     kinds = design["num_cells_by_type"]

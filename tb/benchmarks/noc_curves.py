@@ -35,7 +35,7 @@ class Curve:
     mesh: Mesh
     peer: Peer
     seed: int = 1
-    counters: dict[float, Counters] = field(default_factory=dict)
+    counters: dict[float, Counters] = field(default_factory=dict[float, Counters])
 
     def at(self, load: float) -> Point:
         """The point at a load of 0..1 flits per node and cycle."""

@@ -27,7 +27,7 @@ def draw(panels: Mapping[str, Sequence[Curve]], path: Path) -> None:
 
     # fixed names of shapes, no date: the file changes only when a figure does
     settings: Any = {"svg.hashsalt": "meshloom", "font.size": 8, "svg.fonttype": "none"}
-    with mpl.rc_context(settings):
+    with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
         columns = 2
         rows = -(-len(panels) // columns)
         figure, axes = plt.subplots(rows, columns, figsize=(9, 2.9 * rows), squeeze=False)
@@ -57,7 +57,7 @@ def draw(panels: Mapping[str, Sequence[Curve]], path: Path) -> None:
         axes.flat[0].legend(loc="upper left")
         figure.tight_layout()
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(path, metadata={"Date": None})  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
         plt.close(figure)
 
 

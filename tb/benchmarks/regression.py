@@ -69,7 +69,8 @@ def run(tell: OnEvent) -> Result:
 
     names = {chip: layers(chip) for chip in CHIPS}
     tell(Plan(rows=sum(map(len, names.values()))))
-    sheets, failures = [], []
+    sheets: list[Sheet] = []
+    failures: list[str] = []
     for chip in CHIPS:
         jobs = len(os.sched_getaffinity(0))
         rows = runner.run(names[chip], chip, "loop_order", pass_on, RunOptions(jobs=jobs))

@@ -47,7 +47,7 @@ class Result:
     sheets: tuple[Sheet, ...]
     remarks: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)  #: besides those of every run
+    versions: dict[str, str] = field(default_factory=dict[str, str])  #: besides those of every run
 
     @property
     def passed(self) -> bool:

@@ -79,7 +79,8 @@ def topology(shape: ConvShape) -> list[int]:
 
 def judge(ran: Ran, theirs: Theirs) -> list[str]:
     """The bars that a layer missed, in words."""
-    row, missed = ran.row, []
+    missed: list[str] = []
+    row = ran.row
     if not row.bytes_checked or row.mismatches or row.faults:
         missed.append(row.reason or "no byte was compared")
     if not 0 < ran.array_cycles < theirs.cycles:
@@ -119,7 +120,10 @@ def run(tell: OnEvent) -> Result:
     tell(Plan(rows=len(LAYERS) * len(CHIPS)))
     python = install(tell)
     shapes = [find(name)[0].shape for name in LAYERS]
-    sheets, failures, remarks, versions = [], [], [], {}
+    sheets: list[Sheet] = []
+    failures: list[str] = []
+    remarks: list[str] = []
+    versions: dict[str, str] = {}
     for chip in CHIPS:
         config = load(chip)
         batch = run_layers(LAYERS, chip, tell)
@@ -133,7 +137,8 @@ def run(tell: OnEvent) -> Result:
             found[theirs.name] = theirs
             said = f"SCALE-Sim {config.rows}x{config.cols}: {theirs.cycles:,} cycles, {theirs.cpu_seconds:.2f} CPU-s"
             tell(Stage(workload=theirs.name, what=said))
-        rows, failed = [], set()
+        rows: list[tuple[str, ...]] = []
+        failed: set[int] = set()
         for number, ran in enumerate(batch.ran):
             theirs = found[ran.row.workload]
             missed = judge(ran, theirs)

@@ -19,7 +19,7 @@ LAYERS = ("conv:56x56x128-128,k3,p1,relu", "resnet50/conv3_2_2")
 
 def missed(rows: Sequence[Row], clang: bool) -> list[str]:
     """Bars that were missed: a byte that differs anywhere, or a layer on quad16 below the bar (clang only)."""
-    found = []
+    found: list[str] = []
     for row in rows:
         where = f"{row.chip}, {row.workload}"
         if not row.bytes_checked or row.mismatches or row.faults:

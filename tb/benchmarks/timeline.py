@@ -62,11 +62,13 @@ def play(chip_name: str, path: Path) -> Played:
 
     chip = load(chip_name)
     program = lower(Schedule.model_validate_json(path.read_text()), chip)
-    spent = []
-    for _ in range(_REPEATS):
+    spent: list[float] = []
+    while True:
         before = time.process_time()
         timeline = play(program, chip)
         spent.append(time.process_time() - before)
+        if len(spent) == _REPEATS:
+            break
     lines = "\n".join(map(repr, timeline.executed))
     digest = hashlib.sha256(lines.encode()).hexdigest()
     return Played(native.compiled(), timeline.cycles, len(timeline.executed), digest, min(spent))
@@ -74,7 +76,7 @@ def play(chip_name: str, path: Path) -> Played:
 
 def missed(cases: Sequence[tuple[str, str]], pairs: Sequence[tuple[Played, Played]]) -> list[str]:
     """What is wrong with pairs of (as Python, compiled): they differ, or the second is not fast enough."""
-    found = []
+    found: list[str] = []
     for (chip, layer), (pure, compiled) in zip(cases, pairs, strict=True):
         if (pure.cycles, pure.instructions, pure.digest) != (compiled.cycles, compiled.instructions, compiled.digest):
             found.append(f"{chip}, {layer}: compiled code says {compiled.cycles:,} cycles, Python {pure.cycles:,}")
@@ -93,7 +95,7 @@ def measure(tell: OnEvent) -> tuple[Sheet, list[str]]:
         native.build()
     except native.NativeError as error:
         raise BenchmarkError(f"the timeline model cannot be compiled: {error}") from None
-    pairs = []
+    pairs: list[tuple[Played, Played]] = []
     with TemporaryDirectory() as folder:
         for chip, layer in CASES:
             tell(Stage(workload=layer, what=f"playing it on {chip}"))

@@ -9,7 +9,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -216,7 +216,7 @@ def tool_variables() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def tool_environment() -> Iterator[None]:
+def tool_environment() -> Generator[None]:
     """`tool_variables` as this process's environment, for a while; not for use beside threads that start processes."""
     before, wanted = dict(os.environ), tool_variables()
     try:

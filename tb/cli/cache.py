@@ -131,7 +131,8 @@ def _remove(kind: Kind, entries: list[Entry]) -> dict[str, Any]:
     """Removes what can be; what came of it."""
     from meshloom.sched.store.entries import sweep
 
-    removed, freed, used, failed = 0, 0, 0, []
+    removed = freed = used = 0
+    failed: list[str] = []
     for entry in entries:
         try:
             if entry.remove():

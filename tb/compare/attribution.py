@@ -142,7 +142,7 @@ def _tail(
 
 def _account(spent: Mapping[str, Counter[str]], macs: Mapping[str, int], chip: ChipConfig) -> Attribution:
     pes = chip.rows * chip.cols
-    shares = []
+    shares: list[Share] = []
     for layer, cycles in spent.items():
         fed = pes * cycles.pop("fed", 0)
         useful = macs.get(layer, 0 if not fed else -1)
@@ -217,7 +217,7 @@ class _Causes(Generic[T]):
     @cached_property
     def critical(self) -> dict[Place, _Post]:
         """For each instruction that waits, the last post that it needed: posts are taken in the order they come."""
-        found = {}
+        found: dict[Place, _Post] = {}
         for key, waits in self._waits.items():
             posts = sorted(self._posts[key], key=lambda post: post[0])
             taken = have = used = 0

@@ -93,7 +93,8 @@ class _Channel:
 
     def __init__(self, cost: int, gain: int) -> None:
         self.cost, self.gain = cost, gain
-        self.at, self.bucket = 0, CREDIT_WORDS * cost
+        self.at: int = 0
+        self.bucket: int = CREDIT_WORDS * cost
 
     def pay(self, cycle: int) -> int:
         """The first cycle from `cycle` on in which a beat can be paid; it is."""
@@ -174,7 +175,7 @@ def _move(
     sink = _Sink(dram if writes else None)
     gone: list[int] = []  # when each flit entered the network, and was taken out of it
     taken: list[int] = []
-    found = []
+    found: list[IdlePacket] = []
 
     def send(cycle: int, head: bool) -> int:
         if len(gone) >= holds:  # a place that gets free moves back one hop a cycle
@@ -185,11 +186,12 @@ def _move(
 
     free = HEAD_CYCLES if source is None else 0
     for size in _cut(words, *dst):
+        there = free if source is None else source.ready()
+        born = max(free, there)
+        free = send(born, True) + 1
         for number in range(size):
-            there = free if source is None else source.ready()
-            if not number:
-                born = max(free, there)
-                free = send(born, True) + 1
+            if number and source is not None:
+                there = source.ready()
             free = send(max(free, there), False) + 1
             if source is not None:
                 source.take(free - 1)

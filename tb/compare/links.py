@@ -61,7 +61,7 @@ def links(run: Run, chip: ChipConfig) -> tuple[LinkFigures, ...]:
     from meshloom.hw.control.trace import LINK_BLOCKED, LINK_BUSY
     from meshloom.hw.link_counters import OUTPUTS
 
-    found = []
+    found: list[LinkFigures] = []
     for tile, counters in run.counters.items():
         there = ports_at(*tile_position(tile), chip.width, chip.height)
         for port, busy, blocked in zip(OUTPUTS, LINK_BUSY, LINK_BLOCKED, strict=True):
@@ -86,7 +86,7 @@ def congestion(run: Run, program: Program, chip: ChipConfig) -> Congestion | Non
     by_source: dict[int, list[Transfer]] = defaultdict(list)
     for transfer in moved:
         by_source[transfer.record.tile].append(transfer)
-    sources = []
+    sources: list[SourceFigures] = []
     for tile in (tile for tile in chip.tiles if tile in by_source):
         own = sorted(by_source[tile], key=lambda transfer: transfer.record.end)
         ideal, real = (sum(times) for times in zip(*_times(own, chip), strict=True))

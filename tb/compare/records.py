@@ -52,7 +52,7 @@ class Place(NamedTuple):
 
     tile: int
     unit: Unit
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]  (nobody looks for a value in a place)
     remote: bool = False
 
 
@@ -138,7 +138,7 @@ def operations(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, in
     due: dict[tuple[int, Unit], deque[int]] = defaultdict(deque)
     for number, op in enumerate(schedule.operations):
         due[_stream(op)].append(number)
-    found = {}
+    found: dict[tuple[int, Unit, int], int] = {}
     for stream in program.streams:
         mine = due[stream.tile, stream.unit]
         for index, instruction in enumerate(stream.instructions):
@@ -218,7 +218,8 @@ def _in_turn(records: Sequence[Record], executed: Sequence[Executed]) -> Match:
     predictions: dict[_Key, deque[Executed]] = defaultdict(deque)
     for entry in sorted(executed, key=lambda entry: entry.start):
         predictions[_key(entry)].append(entry)
-    pairs, strange = [], []
+    pairs: list[Pair] = []
+    strange: list[Record] = []
     for record in sorted(records, key=lambda record: record.start):
         if due := predictions[_key(record)]:
             pairs.append(Pair(record, due.popleft()))

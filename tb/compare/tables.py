@@ -76,7 +76,7 @@ def _instructions(entries: Sequence[_Entry], program: Program, schedule: Schedul
     places = _places_of_tags(program) if program.ahead else {}
     numbers = numbered(program, schedule)
     taken = ways(program, chip)
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for record, predicted, place in entries:
         one = record or predicted
         assert one is not None

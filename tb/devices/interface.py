@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.isa import Cause, Part, Unit, Waits
+from meshloom.hw.isa import Cause, Part, Region, Unit, Waits
 from meshloom.hw.registers import REPORT
 from meshloom.sched.program.program import Program
 
 from ..build.tools import ToolError
 from . import readout
-from .observe import Observed
+from .observe import Observed, Written
 
 #: What memory holds where nothing was loaded and output is expected: a missing write shows.
 FILL = 0xA5
@@ -114,7 +114,7 @@ class Run:
     cpu_seconds: float
     simulator: str
     trace_shortage: str = ""
-    observed: Observed = field(default_factory=dict)
+    observed: Observed = field(default_factory=dict[tuple[int, Region], Written])
     standing: tuple[Standing, ...] = ()
     quiet: int = 0
 

@@ -71,7 +71,7 @@ class Values:
 
     words: Words
     covered: NDArray[np.bool_]
-    others: dict[tuple[int, int, int], list[Words]] = field(default_factory=dict)
+    others: dict[tuple[int, int, int], list[Words]] = field(default_factory=dict[tuple[int, int, int], list[Words]])
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def maker(schedule: Schedule, observed: Observed, chip: ChipConfig, wrong: Misma
     be, uint8 [P]. None if nobody computed it. Raises as `values` does."""
     results = _results(schedule, chip)
     numbers = {id(op): number for number, op in enumerate(schedule.operations)}
-    found = []
+    found: list[int] = []
     for (tile, region), log in observed.items():
         for op, words in _assign(results.get((tile, region), []), log, tile, region, chip):
             box = op.result
@@ -252,7 +252,7 @@ def compare_values(found: Mapping[str, Values], golden: Mapping[str, Words]) -> 
     Whole words are compared, padding lanes included; every word must have been computed, and each time the same. Raises
     ObserveError when a tensor has no golden values, or other sizes, or was not computed at all.
     """
-    wrong = []
+    wrong: list[Mismatch] = []
     for name in sorted(found.keys() ^ golden.keys()):
         missing = "golden values" if name in found else "operation that computes it"
         both = ", ".join(sorted(found.keys() & golden.keys())) or "none"

@@ -101,7 +101,9 @@ def plan(program: Program, chip: ChipConfig, stats_words: int, free_from: int) -
             f"no room for {total} words of trace in DRAM behind word {first} of {chip.dram.words}; raise dram.words or "
             "lower trace_records"
         )
-    parts, code, at = [], [], first
+    parts: list[tuple[int, Region, int, int]] = []
+    code: list[Instruction] = []
+    at = first
     for tile, region, words in sizes:
         parts.append((tile, region, at, words))
         for done in range(0, words, _LONGEST):
@@ -174,7 +176,7 @@ def parse(
 
 def _unpack(slots: NDArray[np.uint64]) -> dict[str, NDArray[np.uint64]]:
     """The fields of trace records, given as [n, 2] little-endian halves."""
-    found = {}
+    found: dict[str, NDArray[np.uint64]] = {}
     for name, (at, width) in TRACE.offsets.items():
         values = slots[:, at // 64] >> np.uint64(at % 64)
         if at % 64 + width > 64:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,8 +103,8 @@ class SimulatedDevice:
 
     def _run(self, jobs: Sequence[Job], folder: Path) -> Generator[Run, None, None]:
         chip = self.build.config
-        plans = []
-        listing = []
+        plans: list[readout.Readout] = []
+        listing: list[dict[str, Any]] = []
         for number, job in enumerate(jobs):
             plan = self._prepare(number, job, folder)
             plans.append(plan)
@@ -201,7 +202,7 @@ class SimulatedDevice:
         if STATUS.unpack(int(result["status"]))["fault"]:
             fault = parse_fault(int(result["fault_who"]), int(result["fault_value"]))
         else:
-            dumps = {}
+            dumps: dict[int, tuple[int, NDArray[np.uint8]]] = {}
             for index, tile in enumerate(chip.drams):
                 first, last = _extent(job.outputs, tile)
                 if first <= last:
@@ -271,7 +272,7 @@ ICARUS = DeviceKind(
 
 def parse_states(text: str) -> tuple[Standing, ...]:
     """What the tiles have reported, from the bench's file: a line of REPORT_HIGH and REPORT_LOW for each."""
-    found = []
+    found: list[Standing] = []
     for line in text.split():
         said = REPORT.unpack(int(line, 16))
         part, unit, waits = Part(said.pop("part")), Unit(said.pop("unit")), said.pop("waits")

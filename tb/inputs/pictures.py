@@ -46,7 +46,7 @@ def _read_array(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
         raise InputError(f"{path}: cannot be read as an .npy file ({error}); save it with numpy.save") from error
     if array.shape == value.shape[1:]:
         array = array[None]
-    if array.shape != value.shape or array.dtype not in (np.int8, np.float32):
+    if array.shape != value.shape or array.dtype not in (np.dtype(np.int8), np.dtype(np.float32)):
         raise InputError(
             f"{path}: holds {array.dtype}{list(array.shape)}; input {value.name} of network {graph.name} is int8 or "
             f"float32 {list(value.shape)}"

@@ -55,7 +55,7 @@ class Feed:
     arrays: dict[str, NDArray[np.int8]]
     label: int = -1
     float_label: int = -1
-    floats: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    floats: dict[str, NDArray[np.float64]] = field(default_factory=dict[str, NDArray[np.float64]])
     notes: tuple[str, ...] = ()
 
 
@@ -199,7 +199,8 @@ def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, mad
     """The feeds with what the float model makes of the same files. int8 files are no inputs of a float model."""
     from meshloom.sched.workload.onnx.original import Original
 
-    graph, done = found.graph, []
+    done: list[Feed] = []
+    graph = found.graph
     original = Original(model, source.name, found.origins.values())
     for path, feed in zip(source.inputs, made, strict=True):
         x = _real(path)
@@ -263,7 +264,7 @@ def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:
         stored = zoo.arrays(source.name)
     files = source.inputs or tuple(list(known)[:1])
     if files:
-        found = []
+        found: list[Feed] = []
         for path in files:
             label, float_label = known.get(path.resolve(), (-1, -1))
             array = read_picture(path, graph)

@@ -27,7 +27,7 @@ def outputs(
     `computed`: the outputs, int8 [1, C, H, W]. Those that are no vectors are saved in `folder` (None: nowhere) as
     float32, or as int8 where the step is not known; raises OSError when that cannot be.
     """
-    found = []
+    found: list[OutputFigures] = []
     for name in graph.outputs if graph.real or graph.labels else ():
         value, array = graph.value(name), computed[name]
         is_scores = _is_vector(value)
@@ -55,7 +55,7 @@ def lines(row: Row) -> list[str]:
     if row.network is None:
         return []
     head = f"{row.workload}, {row.network.picture}: " if row.network.picture else f"{row.workload}: "
-    found = []
+    found: list[str] = []
     for output in row.network.outputs:
         noise = "" if output.snr_db is None else f"; SNR against the float model {output.snr_db:.1f} dB"
         if output.top:
@@ -78,7 +78,7 @@ def _real(value: Value, array: NDArray[np.int8]) -> NDArray[np.int8] | NDArray[n
 def _top(graph: Graph, value: Value, array: NDArray[np.int8], *, named: bool) -> tuple[ClassScore, ...]:
     """The classes with the highest scores, of equal ones the first; labels are those of the first output."""
     scores = array.ravel().astype(np.int16)
-    best = np.argsort(-scores, kind="stable")[:TOP].tolist()
+    best: list[int] = np.argsort(-scores, kind="stable")[:TOP].tolist()
     return tuple(
         ClassScore(
             index=index,

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from meshloom.hw.config import built_in_chips, load, tile_position
 
-from ..results.schema import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary
+from ..results.schema import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary, Unwritten
 from .answers import lines
 from .narrow import show
 
@@ -301,6 +301,8 @@ class Reporter:
                 self._done += 1
                 self._progress.update(self._task, completed=self._done)
                 self._console.print(self._line(event), style=_COLOUR[event.status], markup=False, soft_wrap=True)
+            case Unwritten():
+                pass  # the command says so at its end
 
     def _line(self, row: Row) -> str:
         count = f"[{self._done}/{self._planned or '?'}] {row.workload}: {row.status}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..results.schema import Results, Status
 from .console import chip_name
 
@@ -29,7 +31,7 @@ def junit(results: Results) -> str:
     if reasons:
         whole.result = [Failure("; ".join(reasons), "run")]
     suite.add_testcase(whole)
-    document = JUnitXml("meshloom")
+    document: Any = JUnitXml("meshloom")
     document.add_testsuite(suite)
     text = document.tostring()
     body = text.decode() if isinstance(text, bytes) else text

@@ -64,7 +64,7 @@ def text(name: str) -> str:
 
 def write(folder: Path) -> list[Path]:
     """Writes `<name>.schema.json` of each into a folder; each file is replaced whole. Raises SchemaError."""
-    found = []
+    found: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in SCHEMAS:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from importlib import metadata
 from math import isclose
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -75,14 +75,14 @@ class _Record(BaseModel):
     def _agree(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(value, dict):
             return handler(value)
-        computed = cls.model_computed_fields
-        record = handler({name: item for name, item in value.items() if name not in computed})
+        given, computed = cast(dict[Any, Any], value), cls.model_computed_fields
+        record = handler({name: item for name, item in given.items() if name not in computed})
         for name in computed:
-            stated: Any = value.get(name)
+            stated: Any = given.get(name)
             right: Any = getattr(record, name)
             if isinstance(stated, dict) and isinstance(right, BaseModel):
                 right = right.model_dump(mode="json")
-            if name in value and stated != right and not _close(stated, right):
+            if name in given and stated != right and not _close(stated, right):
                 raise ValueError(f"{name} = {stated!r} contradicts the other fields, which give {right!r}")
         return record
 
@@ -452,7 +452,7 @@ class Row(_Record):
 
     def _off(self) -> list[str]:
         """What was not as predicted."""
-        found = []
+        found: list[str] = []
         if self.arrival_mismatches:
             first = f" ({self.first_arrival_mismatch})" if self.first_arrival_mismatch else ""
             found.append(f"{self.arrival_mismatches} of {self.planned_arrivals} planned arrivals are off{first}")
@@ -523,9 +523,13 @@ class Results(_Record):
     @model_validator(mode="before")
     @classmethod
     def _known_version(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
-            raise ValueError(f"schema_version {value['schema_version']!r} is not {SCHEMA_VERSION}: rerun to rewrite it")
-        return value
+        if not isinstance(value, dict):
+            return value
+        given = cast(dict[Any, Any], value)
+        found = given.get("schema_version", SCHEMA_VERSION)
+        if found != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {found!r} is not {SCHEMA_VERSION}: rerun to rewrite it")
+        return given
 
     def save(self, path: Path) -> None:
         """Writes the JSON file atomically. Raises OSError when the folder cannot be written."""

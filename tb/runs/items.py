@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.config import ChipConfig
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
@@ -37,7 +37,7 @@ class Prepared:
     schedule: Schedule
     program: Program
     timeline: Timeline
-    made_of: dict[str, Any] = field(default_factory=dict)  #: of a file: fields of `Settings`
+    made_of: dict[str, Any] = field(default_factory=dict[str, Any])  #: of a file: fields of `Settings`
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class NetworkItem:
     title: str
     feed: Feed
     tensors: Path | None = None
-    made_of: dict[str, Any] = field(default_factory=dict)
+    made_of: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def name(self) -> str:
@@ -116,16 +116,7 @@ def arrays(data: LayerData) -> dict[str, np.ndarray]:
 
 def _job(prepared: Prepared, lanes: int) -> Job:
     """What the device needs: packed tensors, where outputs are, and when to give up."""
-    given = arrays(prepared.workload.data())
-    memory, outputs = [], []
-    for tensor in prepared.schedule.tensors:
-        packed = None if tensor.role == "output" else tensor.layout.pack(given[tensor.name], lanes)
-        for piece in tensor.pieces:
-            offset = piece.address & ((1 << OFFSET_BITS) - 1)
-            if packed is None:
-                outputs.append((piece.tile, offset, piece.words))
-            else:
-                memory.append((piece.tile, offset, packed[piece.first : piece.first + piece.words]))
+    memory, outputs = network.places(prepared.schedule, arrays(prepared.workload.data()), lanes)
     return Job(prepared.program, memory, outputs, _PATIENCE * prepared.timeline.cycles + _MARGIN)
 
 

@@ -69,17 +69,25 @@ def prepare(
 
 def job(prepared: PreparedNetwork, inputs: Inputs, chip: ChipConfig, patience: int, margin: int) -> Job:
     """What the device needs to run it once; every computed word is observed."""
-    arrays = prepared.made.arrays(inputs)
-    memory, outputs = [], []
-    for tensor in prepared.made.schedule.tensors:
-        packed = None if tensor.role == "output" else tensor.layout.pack(arrays[tensor.name], chip.lanes)
+    memory, outputs = places(prepared.made.schedule, prepared.made.arrays(inputs), chip.lanes)
+    return Job(prepared.program, memory, outputs, patience * prepared.timeline.cycles + margin, observe=True)
+
+
+def places(
+    schedule: Schedule, arrays: Mapping[str, NDArray[Any]], lanes: int
+) -> tuple[list[tuple[int, int, NDArray[np.uint8]]], list[tuple[int, int, int]]]:
+    """What DRAM holds before a run, and where its outputs are, as a `Job` has them. `arrays`: by name of the tensor."""
+    memory: list[tuple[int, int, NDArray[np.uint8]]] = []
+    outputs: list[tuple[int, int, int]] = []
+    for tensor in schedule.tensors:
+        packed = None if tensor.role == "output" else tensor.layout.pack(arrays[tensor.name], lanes)
         for piece in tensor.pieces:
             offset = piece.address & ((1 << OFFSET_BITS) - 1)
             if packed is None:
                 outputs.append((piece.tile, offset, piece.words))
             else:
                 memory.append((piece.tile, offset, packed[piece.first : piece.first + piece.words]))
-    return Job(prepared.program, memory, outputs, patience * prepared.timeline.cycles + margin, observe=True)
+    return memory, outputs
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ def compare_bytes(
     golden = golden_values(prepared.graph, dict(inputs))
     expected = {name: words(array[0], made.lanes[name], chip.lanes) for name, array in golden.items()}
     computed = observe.values(made.schedule, run.observed, chip)
-    golden_words = {}
+    golden_words: dict[str, NDArray[np.uint8]] = {}
     for name in expected:  # in the order of the layers: the first that is wrong made the others wrong
         if name in computed:
             right, found = expected[name], computed[name].words
@@ -196,7 +204,7 @@ def figures(prepared: PreparedNetwork, run: Run, chip: ChipConfig) -> tuple[tupl
         by_layer, whole = {share.layer: share for share in found.layers}, _percent(found.total)
     pes = chip.rows * chip.cols
     bound = limits(prepared.made, chip)
-    rows = []
+    rows: list[LayerFigures] = []
     kinds = {layer.output: layer.kind for layer in graph.layers}
     for name, (start, end) in measured.items():
         share = by_layer.get(name)
@@ -291,7 +299,8 @@ def row(
 
 def _results(prepared: PreparedNetwork, run: Run) -> dict[str, NDArray[np.int8]]:
     """The outputs as they end in DRAM, int8 [1, C, H, W] by name."""
-    found, place = {}, 0
+    found: dict[str, NDArray[np.int8]] = {}
+    place = 0
     for tensor in prepared.made.schedule.tensors:
         if tensor.role != "output":
             continue

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Unit
 from meshloom.sched.ir.schedule import Move, Schedule, ScheduleError, intervals
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.predict import prediction
@@ -151,7 +152,8 @@ def _in_time(schedule: Schedule, program: Program, timeline: Timeline) -> Schedu
     """The operations of an image that does not number them in the order in which they begin in the model; those of one
     stream stay in theirs. So the last one that wrote a word is the one that made it."""
     begin = {place: entry.start for place, entry in records.locate(timeline.executed, program).items()}
-    keys, latest = {}, {}
+    keys: dict[int, int] = {}
+    latest: dict[tuple[int, Unit], int] = {}
     for (tile, unit, index), number in records.operations(program, schedule).items():
         own = [begin.get(records.Place(tile, unit, index, remote), 0) for remote in (False, True)]
         keys[number] = latest[tile, unit] = max(latest.get((tile, unit), 0), *own)

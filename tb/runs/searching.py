@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ def with_budget(scheduler: str, budget: str | None) -> str:
 
 
 @contextmanager
-def searching(screen: Console) -> Iterator[Callable[[Told], None]]:
+def searching(screen: Console) -> Generator[Callable[[Told], None]]:
     """Hands out what a search may `tell`: tilings done, schedules made, and the best so far with its estimated cost; or
     that it is being compiled, functions done."""
     columns = (

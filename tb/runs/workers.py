@@ -6,7 +6,7 @@ import multiprocessing
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -70,7 +70,7 @@ class Workers:
 
 
 @contextmanager
-def workers(count: int) -> Iterator[Workers]:
+def workers(count: int) -> Generator[Workers]:
     """Worker processes. Whatever ends their use early ends them too: a network may take them minutes."""
     others = set(multiprocessing.active_children())
     told, heard = multiprocessing.Pipe(duplex=False)

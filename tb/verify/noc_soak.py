@@ -73,7 +73,7 @@ def doses(meshes: Sequence[Mesh], flits: int, seed: int) -> list[Dose]:
     `flits` in all, in proportion to the tiles of a mesh.
     """
     tiles = sum(mesh.width * mesh.height for mesh in meshes)
-    found = []
+    found: list[Dose] = []
     for mesh in meshes:
         each = -(-flits * mesh.width * mesh.height // (3 * tiles))
         found += [
@@ -91,7 +91,7 @@ def take(dose: Dose) -> Counters:
 
 def left_out(plan: Sequence[Dose], done: Mapping[str, Counters]) -> list[str]:
     """Meshes none of whose runs had packets between all pairs of tiles, in words."""
-    words = []
+    words: list[str] = []
     for mesh in dict.fromkeys(dose.mesh for dose in plan):
         every = (mesh.width * mesh.height) ** 2
         found = [done[dose.name].pairs for dose in plan if dose.mesh == mesh and dose.name in done]
@@ -124,8 +124,11 @@ def run(plan: Sequence[Dose], record: Record[Counters], jobs: int, tell: Callabl
                 except (TrafficError, BuildError) as error:
                     yield dose, error
 
+    def all_of(mesh: Mesh) -> list[tuple[Dose, Counters | Exception]]:
+        return list(work(mesh))
+
     pool = ThreadPoolExecutor(jobs)
-    futures = [pool.submit(lambda mesh=mesh: list(work(mesh))) for mesh in meshes]
+    futures = [pool.submit(all_of, mesh) for mesh in meshes]
     try:
         for future in as_completed(futures):
             for dose, found in future.result():

@@ -27,7 +27,7 @@ def random_instruction(random: Random, opcode: Opcode | None = None) -> Instruct
     Small and extreme values are as likely as all the others together.
     """
     opcode = opcode if opcode is not None else random.choice(list(Opcode))
-    fields = {}
+    fields: dict[str, int] = {}
     for field in INSTRUCTIONS[opcode].fields:
         if field.name == "opcode":
             continue

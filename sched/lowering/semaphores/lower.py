@@ -49,12 +49,16 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Prog
     before: dict[Key, list[int]] = {}
     shares: dict[int, int] = {}
     posting: dict[int, set[Key]] = {}
-    for _ in range(_PASSES):  # most often one is enough: credits and handovers only add knowledge, so no post is added
+    passes = 0
+    while True:  # most often one is enough: credits and handovers only add knowledge, so no post is added
         done = Pass(operations, needs, chip, numbers, limit, routes, before, shares, posting)
         crowded = _crowded(done, limit, before)
         short = {tile: count for tile, count in done.wanted.items() if count > chip.semaphores}
         if not crowded and not short:
             return _assemble(schedule, chip, numbers, done)
+        passes += 1
+        if passes == _PASSES:
+            break
         before |= crowded
         for tile in short:
             shares |= _share(tile, done, chip.semaphores, shares)
@@ -82,7 +86,7 @@ def _share(tile: int, done: Pass, semaphores: int, shares: dict[int, int]) -> di
     """How many semaphores each stream of a tile gets for what is no relay: what it wants, the greediest less."""
     streams = [number for number, (at, _) in enumerate(done.numbers.streams) if at == tile and done.direct[number]]
     left = semaphores - sum(done.relays[number] for number, (at, _) in enumerate(done.numbers.streams) if at == tile)
-    found = {}
+    found: dict[int, int] = {}
     for rank, number in enumerate(sorted(streams, key=lambda number: done.direct[number])):
         wanted = min(done.direct[number], shares.get(number, semaphores))
         found[number] = max(1, min(wanted, left // (len(streams) - rank)))

@@ -35,7 +35,7 @@ from meshloom.hw.contracts import (
 from meshloom.hw.isa import OFFSET_BITS, Opcode, Region, Unit
 
 from ...ir.dependences import Depends
-from ...ir.schedule import Gemm, Move, Schedule
+from ...ir.schedule import Gemm, Move, Operation, Schedule
 from ...program.program import Instruction, Program
 from . import dram_train
 from .boot import boot_of
@@ -303,8 +303,8 @@ def _words(seen: list[_Seen], program: Program, schedule: Schedule, chip: ChipCo
                 yield f"cycle {one.writes[0]}: operation {index} writes over what operation {other} needs"
 
 
-def _written(op: object) -> int:
-    return op.dst.tile if isinstance(op, Move) else op.core  # pyright: ignore[reportAttributeAccessIssue]
+def _written(op: Operation) -> int:
+    return op.dst.tile if isinstance(op, Move) else op.core
 
 
 def _end(seen: list[_Seen], program: Program) -> Iterator[str]:

@@ -135,7 +135,7 @@ class _Slots:
 
     def _last_free(self, slot: int) -> int:
         """The last free slot up to `slot`, -1 if there is none."""
-        way = []
+        way: list[int] = []
         while slot in self._before:
             way.append(slot)
             slot = self._before[slot]
@@ -371,7 +371,8 @@ class Timetabler:
             busy = self.space.busy
             self.space = space = self.space._replace(busy=np.concatenate([busy, np.zeros_like(busy)], axis=1))
         length = int(question.numbers[5])
-        path = tuple(mesh.tiles[number] for number in space.path[: length + 1].tolist())
+        numbers: list[int] = space.path[: length + 1].tolist()
+        path = tuple(mesh.tiles[number] for number in numbers)
         departure = int(found) - length - flits
         plain = dimension_ordered(source, target, self.chip.noc.data_routing)
         if len(plain) == len(path) and self._free(plain, departure, flits):

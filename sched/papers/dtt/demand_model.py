@@ -52,8 +52,8 @@ class _Memory:
     """A cache: pages by last use, with how often each is pinned."""
 
     room: int | None
-    pages: OrderedDict[int, int] = field(default_factory=OrderedDict)
-    ready: dict[int, int] = field(default_factory=dict)
+    pages: OrderedDict[int, int] = field(default_factory=OrderedDict[int, int])
+    ready: dict[int, int] = field(default_factory=dict[int, int])
     used: int = 0
 
 

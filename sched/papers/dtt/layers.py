@@ -141,12 +141,12 @@ class _Builder:
 
     def _input(self, shape: ConvShape, problem: Problem, found: Cut) -> _Tensor:
         rows = max(1, found.rows * problem.stride_h)
-        pages = []
+        pages: list[list[list[int]]] = []
         for image in range(problem.images):
-            bands = []
+            bands: list[list[int]] = []
             for first in range(0, problem.in_rows, rows):
                 height = min(rows, problem.in_rows - first)
-                groups = []
+                groups: list[int] = []
                 for low in range(0, problem.k_blocks, found.blocks):
                     words = height * problem.in_w * min(found.blocks, problem.k_blocks - low)
                     groups.append(self.page(f"{shape.name} x[{image},{first},{low}]", words, OPERAND_A, True, True))
@@ -185,7 +185,7 @@ class _Builder:
         rows = min(found.rows, problem.out_rows - top)
         first, end, _ = problem.input_rows(top, top + rows)
         first, end = first * step, (end - 1) * step + 1
-        tasks = []
+        tasks: list[tuple[int, tuple[int, ...]]] = []
         for group, low in enumerate(range(0, problem.k_blocks, found.blocks)):
             high = min(low + found.blocks, problem.k_blocks)
             gemm = GemmShape(rows * problem.out_w, 1, high - low, problem.kernel_h, problem.kernel_w)
@@ -204,7 +204,7 @@ class _Builder:
         """Places the operations, and turns them into tasks."""
         longest = max((page.flits for page in self.pages), default=1)
         distribution = noc_arrival(self.mesh.width + self.mesh.height, longest) + self.mesh.launch
-        cores = {}
+        cores: dict[str, tuple[int, Actor]] = {}
         for core in self.chip.cores:
             name = f"{core:#04x}"
             cores[name] = (core, Actor(name, "", "", latency=1))
@@ -214,15 +214,15 @@ class _Builder:
         groups: list[tuple[int, list[Task]]] = []
         for one in placed:
             operation, tile, start = one.operation, cores[one.actor][0], one.cycle
-            tasks = []
+            some: list[Task] = []
             todo = parts[operation.result]
             for number, (cycles, inputs) in enumerate(todo):
                 outputs = (operation.result,) if number + 1 == len(todo) else ()
-                tasks.append(Task(f"{operation.label}.{number}", tile, cycles, inputs, outputs, start))
+                some.append(Task(f"{operation.label}.{number}", tile, cycles, inputs, outputs, start))
                 start += cycles
             home = self.home(self.pages[operation.result].words, scratchpad=True)
-            tasks.append(Task(f"{operation.label} stored", home, 0, (operation.result,)))
-            groups.append((one.cycle, tasks))
+            some.append(Task(f"{operation.label} stored", home, 0, (operation.result,)))
+            groups.append((one.cycle, some))
         # operations in the order of their starts; tasks of one stay together, each with its stores behind it
         ordered = sorted(groups, key=lambda group: group[0])
         tasks = tuple(task for _, some in ordered for task in some)

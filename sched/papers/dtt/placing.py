@@ -65,8 +65,8 @@ class Placed:
 class Placing:
     """What an affinity function may look at: data sent to each actor so far, and who computed what."""
 
-    sent: dict[str, set[Datum]] = field(default_factory=dict)
-    made: dict[Datum, str] = field(default_factory=dict)
+    sent: dict[str, set[Datum]] = field(default_factory=dict[str, set[Datum]])
+    made: dict[Datum, str] = field(default_factory=dict[Datum, str])
 
 
 #: Scores how fit an actor is for an operation; the highest score wins.
@@ -112,7 +112,7 @@ class Occupancy:
 
     def next_change(self, actors: Iterable[Actor], cycle: int) -> int:
         """The first cycle after `cycle` in which one of the actors that is busy then may be available."""
-        ends = []
+        ends: list[int] = []
         for actor in actors:
             cycles = self._cycles.get(actor.name, [])
             at = bisect_right(cycles, cycle)

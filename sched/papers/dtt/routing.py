@@ -52,9 +52,9 @@ class Path:
 class _Undo:
     """What one routing has reserved."""
 
-    starts: list[tuple[int, int]] = field(default_factory=list)
-    held: list[tuple[int, int, Datum]] = field(default_factory=list)
-    kept: list[tuple[int, Datum, int | None]] = field(default_factory=list)
+    starts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    held: list[tuple[int, int, Datum]] = field(default_factory=list[tuple[int, int, Datum]])
+    kept: list[tuple[int, Datum, int | None]] = field(default_factory=list[tuple[int, Datum, int | None]])
     movements: int = 0
 
 
@@ -260,7 +260,7 @@ class Router:
         self, datum: Datum, source: _State, target: _State, cost: dict[_State, int], strict: bool
     ) -> list[tuple[_State, int]]:
         """Follows the least costs from a source to the target; costs decide, not who was found first."""
-        path = []
+        path: list[tuple[_State, int]] = []
         state = source
         while state != target:
             for after, wire, more in self._after(state):
@@ -276,7 +276,7 @@ class Router:
 
     def _reserve(self, datum: Datum, states: list[tuple[_State, int]]) -> Path:
         record = _Undo()
-        made = []
+        made: list[Movement] = []
         waits = 0
         for index, ((number, cycle), wire) in enumerate(states):
             if index:  # the source holds it already

@@ -73,7 +73,8 @@ def plan(
             _route(router, one)
         return Outcome(tuple(placed), tuple(router.movements), (), router.energy, router)
     occupancy = Occupancy()
-    final, retimed = [], []
+    final: list[Placed] = []
+    retimed: list[Retimed] = []
     for one in placed:
         done, wire = _route_late(router, one, occupancy, distribution, patience)
         router.load(one.operation.result, hardware.actors[one.actor].output, done.ready)

@@ -119,7 +119,7 @@ def choose(task: ConvTask, chip: ChipConfig) -> Candidate:
     pool, space = best(problem, _staging_chip(chip), POOL, task.shape.name, lie)
     leader: tuple[int, Candidate] | None = None
     error: DoesNotFit | None = None
-    kinds: dict[tuple, int] = {}
+    kinds: dict[tuple[object, ...], int] = {}
     seen: set[Candidate] = set()
     tried = operations = 0
     # Staging inputs helps a layer by itself, but in a network the scratchpad's movers have enough to do.

@@ -110,7 +110,7 @@ class _Builder:
         self.constants: dict[str, NDArray[Any]] = {}
         self.copies: dict[str, tuple[str, bool]] = {}
         self.inputs: dict[str, Stored] = {}
-        self.choices: dict[tuple, Candidate] = {}
+        self.choices: dict[tuple[object, ...], Candidate] = {}
         self.by_rows: set[str] = set()  # tensors that cores make row by row, each its share of rows
 
     def build(self) -> NetworkSchedule:
@@ -251,7 +251,7 @@ class _Builder:
             self.by_rows.add(stage.y)
         return conv.emit(task, self.chip, self.choices[key], self.dram, index % 2)
 
-    def _choose(self, key: tuple, task: conv.ConvTask) -> Candidate:
+    def _choose(self, key: tuple[object, ...], task: conv.ConvTask) -> Candidate:
         """The candidate that was found before for the same task, or a new search."""
         found = self.memory.get(key, _CANDIDATE) if self.memory else None
         if found is None:

@@ -31,7 +31,7 @@ class Shifter:
     def shift(self, nodes: Iterable[Node]) -> None:
         """Moves the operations of one layer, in place."""
         nodes = list(nodes)
-        by = {}
+        by: dict[Region, int] = {}
         for region, words in self._used(nodes).items():
             room = self.size[region] - words
             ends = [(0, words), (room, room + words)]

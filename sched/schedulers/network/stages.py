@@ -139,7 +139,7 @@ def cut(graph: Graph, chip: ChipConfig, apart: Collection[str] = (), tight: bool
             found.append(Stage(layer, *fused[layer.output]))
         elif layer.output not in gone:
             found.append(Stage(layer))
-    roots = {}
+    roots: dict[str, tuple[str, int]] = {}
     for name in values:
         root, first = name, 0
         while root in direct:
@@ -155,7 +155,8 @@ def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]
     if layer.kind == "conv":
         return blocks_of(graph.value(layer.output).channels, chip.cols, chip.lanes)
     if layer.kind == "concat":
-        found, first = [], 0
+        found: list[Lanes] = []
+        first = 0
         for name in layer.inputs:
             found.append(np.where(lanes[name] >= 0, lanes[name] + first, -1))
             first += graph.value(name).channels

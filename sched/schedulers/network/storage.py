@@ -73,7 +73,7 @@ def lives(cut: Stages) -> list[Life]:
             last[cut.roots[name][0]] = index
     for name in cut.graph.outputs:
         last[cut.roots[name][0]] = len(cut.stages)
-    found = []
+    found: list[Life] = []
     for name, begin in first.items():
         value = cut.values[name]
         found.append(Life(name, tuple(cut.members[name]), value.height, value.width, begin, last[name]))

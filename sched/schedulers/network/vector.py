@@ -108,7 +108,7 @@ class _Emitter:
                 "w": Stored(
                     dram, self.planes, 1, self.taps, [], lambda plane, _: turn[plane * len(turn) // self.planes]
                 ),
-                "bias": Stored(dram, 1, self.planes, 4, [], lambda *_: turn[0]),
+                "bias": Stored(dram, 1, self.planes, 4, [], lambda _plane, _at: turn[0]),
             }
 
     # -- cutting --------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class _Emitter:
         cores = len(self.chip.cores)
         over_blocks = min(cores, self.planes)
         # Blocks that do not divide leave cores idle; rows may divide better.
-        options = []
+        options: list[tuple[int, int, int]] = []
         for n in range(1, over_blocks + 1):
             m = min(cores // n, self.rows)
             options.append((ceil(self.planes / n) * ceil(self.rows / m), m, n))
@@ -216,7 +216,7 @@ class _Emitter:
             tile, slot = tiles[index], index % SLOTS
             after = [vecs[index - SLOTS]] if index >= SLOTS else []
             found = self._loads(core, tile, slot * x_slot, slot * y_slot, after)
-            fresh = []
+            fresh: list[Node] = []
             if self.constants and tile.blocks not in constants:
                 fresh = constants[tile.blocks] = self._constants(core, tile.blocks, blocks)
             loads.append([*found, *constants.get(tile.blocks, [])])

@@ -88,7 +88,7 @@ def common_step(tensors: Sequence[Statistics], *, clip: bool) -> float:
     if not clip:
         return full
     bins = [_histogram(tensor) for tensor in tensors]
-    errors = []
+    errors: list[float] = []
     for share in CLIPS:
         step = full * share
         error = 0.0

@@ -8,10 +8,11 @@ from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..graph import Kind, Window
 from .errors import Refused
-from .floats import FloatLayer, FloatNet
+from .floats import FloatLayer, FloatNet, PerChannel
 from .folding import NO_PAD, Folding, View, finite
 from .load import check
 from .lowering import ENDS
@@ -19,6 +20,9 @@ from .windows import slice_window, sliding_window
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
+
+#: Gain and offset, channel by channel, that stand for an operator with a constant.
+_Affine = Callable[[NDArray[np.float64]], PerChannel]
 
 
 def fold(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
@@ -122,7 +126,7 @@ class _FloatReader(Folding):
             raise Refused("divides by zero")
         self._arithmetic(node, lambda x: (1 / x, np.zeros_like(x)), lambda x: (1 / x, np.zeros_like(x)))
 
-    def _arithmetic(self, node: NodeProto, right: Callable, left: Callable) -> None:
+    def _arithmetic(self, node: NodeProto, right: _Affine, left: _Affine) -> None:
         """`right`, `left`: gain and offset for a constant on that side of the operator."""
         which = next((index for index in (1, 0) if node.input[index] in self.constants), None)
         if which is None:
@@ -189,7 +193,7 @@ class _FloatReader(Folding):
         window = sliding_window(attributes, tuple(attributes["kernel_shape"]), view.size[1:], view.pad)
         if not attributes.get("ceil_mode") or attributes.get("auto_pad", "NOTSET") != "NOTSET":
             return window
-        ends = []
+        ends: list[int] = []
         for extent, k, stride, before, after in (
             (view.size[1], window.kernel_h, window.stride_h, window.pad_top, window.pad_bottom),
             (view.size[2], window.kernel_w, window.stride_w, window.pad_left, window.pad_right),

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from ..graph import Kind, Window
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
+#: Gain and offset for each channel.
+PerChannel = tuple[NDArray[np.float64], NDArray[np.float64]]
 #: Opset and IR version of the models that `float_model` makes.
 OPSET, IR_VERSION = 13, 8
 
@@ -51,9 +53,9 @@ class FloatNet:
     layers: list[FloatLayer]
     outputs: list[str]
     origins: list[str]
-    normalise: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    normalise: dict[str, PerChannel] = field(default_factory=dict[str, PerChannel])
+    notes: list[str] = field(default_factory=list[str])
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
 
     def users(self, name: str) -> list[FloatLayer]:
         """The layers that read a tensor."""
@@ -75,7 +77,8 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
     """
     from onnx import TensorProto, helper, numpy_helper
 
-    nodes, initialisers = [], []
+    nodes: list[NodeProto] = []
+    initialisers: list[TensorProto] = []
 
     def constant(name: str, array: NDArray[np.floating]) -> str:
         initialisers.append(numpy_helper.from_array(np.asarray(array, np.float32), name))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..graph import Window
 from .errors import OnnxError, Refused, operator_name
-from .floats import FloatLayer, FloatNet
+from .floats import FloatLayer, FloatNet, PerChannel
 from .load import CheckedModel, attributes
 from .lowering import Lowering
 from .windows import check_window
@@ -50,7 +50,7 @@ class Folding(Lowering[View]):
         self.normalised = normalised
         self.layers: dict[str, FloatLayer] = {}
         self.inputs: dict[str, tuple[int, int, int]] = {}
-        self.normalise: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        self.normalise: dict[str, PerChannel] = {}
         self.notes: list[str] = []
         for value in model.inputs:
             shape = model.input_sizes[value.name]
@@ -95,7 +95,8 @@ class Folding(Lowering[View]):
         graph = helper.make_graph([node], "constant", types, results)
         opset = helper.make_opsetid("", self.model.opset)
         try:
-            computed = ReferenceEvaluator(helper.make_model(graph, opset_imports=[opset])).run(None, feeds)
+            reference: Any = ReferenceEvaluator(helper.make_model(graph, opset_imports=[opset]))
+            computed = reference.run(None, feeds)
         except Exception as error:  # whatever the reference implementation stumbles over
             raise OnnxError(
                 f"{self.model.name}: {operator_name(node)} of constants cannot be computed ({error}); simplify the "
@@ -205,7 +206,8 @@ class Folding(Lowering[View]):
 
     def net(self) -> FloatNet:
         """The result."""
-        outputs, origins = [], []
+        outputs: list[str] = []
+        origins: list[str] = []
         for name in self.model.outputs:
             if name not in self.views or self.views[name].pad != NO_PAD:
                 raise OnnxError(f"{self.model.name}: output {name!r} is a constant or padded; remove it")

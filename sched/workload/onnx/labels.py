@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -35,15 +35,16 @@ def _parse(text: str) -> tuple[str, ...]:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
     if isinstance(value, dict):
+        named = cast(dict[Any, Any], value)
         try:
-            numbered = {int(index): name for index, name in value.items()}
+            numbered = {int(index): name for index, name in named.items()}
         except (ValueError, TypeError):
             return ()
         if sorted(numbered) != list(range(len(numbered))):
             return ()
         return _names(numbered[index] for index in range(len(numbered)))
     if isinstance(value, list | tuple):
-        return _names(value)
+        return _names(cast(Iterable[Any], value))
     if value is not None or text.strip()[:1] in ("[", "{", "("):
         return ()
     return _names(text.strip().splitlines() if "\n" in text.strip() else text.split(","))

@@ -84,7 +84,8 @@ class CheckedModel:
     @cached_property
     def nodes(self) -> list[NodeProto]:
         """The nodes that results depend on, in an order in which every tensor is made before it is used."""
-        needed, found = set(self.outputs), []
+        needed = set(self.outputs)
+        found: list[NodeProto] = []
         for node in reversed(self.model.graph.node):
             if needed.intersection(node.output):
                 needed.update(node.input)
@@ -147,7 +148,7 @@ class CheckedModel:
             graph = shape_inference.infer_shapes(rest).graph
         except shape_inference.InferenceError:
             return {}
-        found = {}
+        found: dict[str, tuple[int, ...]] = {}
         for value in (*graph.value_info, *graph.output):
             kind = value.type.tensor_type
             if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
@@ -180,7 +181,7 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
     for value in checked.graph.output:
         value.type.tensor_type.shape.SetInParent()  # the checker wants some shape
     try:
-        onnx.checker.check_model(checked)
+        onnx.checker.check_model(checked)  # pyright: ignore[reportUnknownMemberType]  (onnx leaves PathLike open)
     except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
         unknown = [
             Problem(node_name(node), operator_name(node), "no layer does that")

@@ -48,7 +48,7 @@ class Lowering(ABC, Generic[V]):
 
     def __init__(self, model: CheckedModel) -> None:
         self.model = model
-        self.constants = dict(model.constants)
+        self.constants: dict[str, NDArray[Any]] = dict(model.constants)
         self.views: dict[str, V] = {}
         self.problems: list[Problem] = []
         self.before: dict[str, str] = {}

@@ -20,6 +20,7 @@ from .runtime import run, session
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
+    from onnxruntime import InferenceSession
 
 #: Largest difference of a layer's float result from the file's, as a share of the largest value of that tensor ...
 TOLERANCE, HALF_TOLERANCE = 1e-4, 5e-3
@@ -60,7 +61,7 @@ class Original:
         `feeds`: an array for each input, [1, C, H, W] also where the model's own input is [1, features]; it is given
         the type that the model asks for.
         """
-        typed = {}
+        typed: dict[str, NDArray[Any]] = {}
         for value in self._live.get_inputs():
             array = np.asarray(feeds[value.name])
             array = array.astype(_TYPES.get(value.type) or value.type.removeprefix("tensor(").removesuffix(")"))
@@ -71,7 +72,7 @@ class Original:
     def source(self, output: str, known: Collection[str]) -> tuple[str, set[str]]:
         """The tensor in `known` that the nodes behind it make an output of, and their operators; each has one operand
         besides constants, its first."""
-        operators = set()
+        operators: set[str] = set()
         while output not in known and output in self._makers:
             node = self._makers[output]
             operators.add(operator_name(node))
@@ -135,7 +136,7 @@ def _integer_feeds(model: ModelProto, graph: Graph, inputs: Arrays) -> dict[str,
 
     quantised = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
     known = {item.name for item in model.graph.initializer}
-    feeds = {}
+    feeds: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
         if value.name in known:
             continue
@@ -169,7 +170,8 @@ def check_float(model: ModelProto, net: FloatNet, data: Sequence[Arrays], feeds:
     ends = zip(net.outputs, net.origins, strict=True)  # an output may be an input, renamed
     compared = layers | {origin: layers[name] for name, origin in ends if name in layers}
     most = {layer.output: _most(layer) for layer in net.layers}
-    ours, wanted = None, set()
+    ours: InferenceSession | None = None
+    wanted: set[str] = set()
     for index, (item, feed) in enumerate(zip(data, feeds, strict=True)):
         theirs = original.run(item)
         given = layers.keys() & theirs.keys()  # the parts of a SpaceToDepth have no name in the file

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Calibration = Sequence[NDArray[np.floating] | Mapping[str, NDArray[np.floating]]]
+#: Exponents of the factors by which channels are equalised that are tried; 0 is not at all.
+_STRENGTHS: Sequence[float] = (0.0, 0.5, 1.0)
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Quantised:
     agreement: float
     equalised: float
     clipped: bool
-    origins: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def quantise(
@@ -124,7 +126,7 @@ def quantise_with_report(
     refusal: WorkloadError | None = None
     truth = run_all(net, feeds)
     statistics = measure(net, feeds)
-    for strength in (0.0, 0.5, 1.0):
+    for strength in _STRENGTHS:
         trial, trial_truth, trial_statistics = net, truth, statistics
         if strength:
             trial = equalised(net, statistics, strength)
@@ -154,7 +156,7 @@ def _calibration(model: ModelProto, name: str, items: Calibration) -> list[dict[
     inputs = [value.name for value in model.graph.input if value.name not in known]
     if not items:
         raise OnnxError(f"{name}: no calibration data; give at least one input")
-    found = []
+    found: list[dict[str, NDArray[np.floating]]] = []
     for index, item in enumerate(items):
         if not isinstance(item, Mapping):
             if len(inputs) != 1:
@@ -163,7 +165,8 @@ def _calibration(model: ModelProto, name: str, items: Calibration) -> list[dict[
         if sorted(item) != sorted(inputs):
             raise OnnxError(f"{name}: calibration {index} has {', '.join(item)}, the model {', '.join(inputs)}")
         for key, array in item.items():
-            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
+            is_array = isinstance(array, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance]  (from outside)
+            if not is_array or array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
                 raise OnnxError(f"{name}: calibration {index}: {key} must be an array of finite numbers")
         found.append(dict(item))
     return found

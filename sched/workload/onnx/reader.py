@@ -327,7 +327,7 @@ class _Integers(Lowering[_View]):
     def graph(self, metadata: Metadata | None) -> Graph:
         """The network. Raises OnnxError when an output of the model is none of its tensors."""
         steps = (self.steps if metadata is None else metadata.steps) | self.ends
-        outputs = []
+        outputs: list[str] = []
         for output in self.model.outputs:
             view = self.views.get(output)
             if view is None or view.value is None:
@@ -335,7 +335,7 @@ class _Integers(Lowering[_View]):
             outputs.append(view.value)
         if not self.layers:
             raise OnnxError(f"{self.model.name}: nothing is left to compute; give a model with layers")
-        inputs = []
+        inputs: list[Value] = []
         for source, size in self.sources.items():
             inputs.append(Value(source, *size, steps.get(source, 0.0)))
         graph = Graph(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -67,7 +68,7 @@ class Rounder:
         for name in self.statistics:
             groups.setdefault(self._root(name), []).append(name)
         ends = {*self.net.inputs, *self.net.outputs}
-        steps = {}
+        steps: dict[str, float] = {}
         for root, names in groups.items():
             tensors = [self.statistics[name] for name in names]
             step = common_step(tensors, clip=clip and not ends & set(names))
@@ -119,17 +120,17 @@ class Rounder:
         y_step = self.steps[self._root(layer.output)]
         clamp = NO_CLAMP if layer.clamp == inf else min(NO_CLAMP, round(layer.clamp / y_step))
         relu = layer.relu
-        common = {"window": layer.window, "relu": relu, "clamp": clamp}
+        plain = Layer(layer.kind, layer.output, layer.inputs, layer.window, relu=relu, clamp=clamp)
         if layer.kind == "average_pool":
             gain = self.steps[self._root(layer.inputs[0])] / (layer.window.kernel_h * layer.window.kernel_w)
             m = self._multiplier(layer, round(gain / y_step * 2**SCALE_SHIFT))
-            return Layer(layer.kind, layer.output, layer.inputs, scale=m, **common)
+            return replace(plain, scale=m)
         if layer.w is None or layer.bias is None:
-            return Layer(layer.kind, layer.output, layer.inputs, **common)
+            return plain
         m, w_step, w = self._weights(layer, y_step)
         bias = self._bias(layer, w, w_step)
         self.weight_steps[layer.output] = w_step
-        return Layer(layer.kind, layer.output, layer.inputs, scale=m, w=w, bias=bias, **common)
+        return replace(plain, scale=m, w=w, bias=bias)
 
     def _multiplier(self, layer: FloatLayer, m: int) -> int:
         if not 0 < m <= SCALE_LIMIT:

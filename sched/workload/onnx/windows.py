@@ -37,7 +37,7 @@ def sliding_window(
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         if size is None:
             raise Refused(f"auto_pad = {mode} on an input of unknown size; write pads out")
-        ends = []
+        ends: list[tuple[int, int]] = []
         for extent, k, stride in zip(
             (size[0] + pad[0] + pad[2], size[1] + pad[1] + pad[3]), kernel, strides, strict=True
         ):
@@ -69,7 +69,7 @@ def slice_window(
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise Refused("its starts, ends, axes and steps differ in number")
     for axis, start, end, step in zip(*(array.tolist() for array in (axes, starts, ends, steps)), strict=True):
-        extent = size[axis]
+        extent = size[int(axis)]
         start, end = (min(max(at + extent if at < 0 else at, 0), extent) for at in (start, end))
         if axis in (0, 1):
             if start or end < extent or step != 1:

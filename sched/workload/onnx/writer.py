@@ -34,7 +34,7 @@ from .errors import OnnxError
 from .metadata import KEY, Metadata
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto, TensorProto
 
 OPSET, IR_VERSION = 13, 8
 _ZERO, _ONE = "zero_point", "one"
@@ -91,7 +91,7 @@ class _Writer:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes: list[NodeProto] = []
-        self.initialisers = []
+        self.initialisers: list[TensorProto] = []
         self._taken = set(graph.values)
         self._constants: dict[tuple[str, bytes], str] = {}
         self.zero = self.constant(_ZERO, np.array(128, np.uint8))

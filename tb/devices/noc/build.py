@@ -104,10 +104,9 @@ def simulator(mesh: Mesh) -> Path:
 
 
 def _compile(mesh: Mesh, folder: Path, log: Path) -> None:
-    from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
-
     from meshloom.hw.noc.link import Plane
     from meshloom.hw.noc.mesh import Gates, VcMesh
+    from meshloom.hw.verilog import to_rtlil
 
     plane = Plane(
         mesh.width,
@@ -120,7 +119,7 @@ def _compile(mesh: Mesh, folder: Path, log: Path) -> None:
         ROUTES if mesh.routed else None,
     )
     made = VcMesh(plane, Gates.EACH if mesh.gated else Gates.NONE)
-    (folder / "mesh.il").write_text(rtlil.convert(made, name="mesh", emit_src=False))
+    (folder / "mesh.il").write_text(to_rtlil(made, "mesh"))
     yosys(_SCRIPT.format(top="mesh") + "write_verilog -noattr mesh.v", folder, mesh.name)
     (folder / "bench.sv").write_text(top(mesh))
     sources = [folder / "mesh.v", *_verilog(), folder / "bench.sv"]

@@ -48,7 +48,8 @@ def in_turn(
     busy = Const(0, count) if holding is None else holding
     services = Cat(*served)
     stem = re.sub(r"\W+", "_", name)
-    properties, invariants = {}, {}
+    properties: dict[str, Value] = {}
+    invariants: dict[str, Value] = {}
     for i in range(count):
         passed = Signal(count, name=f"{stem}_passed_{i}")  # those that have been served while i waits
         waited = Signal(range(count + 1), name=f"{stem}_waited_{i}")  # how many services that are

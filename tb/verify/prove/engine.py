@@ -26,6 +26,8 @@ from pathlib import Path
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
+from meshloom.hw.verilog import to_rtlil
+
 # In a process of its own: its memory is given back, and an internal error of the tool ends the process it runs in.
 _YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
 _PREPARE = (
@@ -68,10 +70,10 @@ class Bench:
     module: Module
     inputs: Sequence[Signal]
     properties: Mapping[str, Value]
-    invariants: Mapping[str, Value] = field(default_factory=dict)
-    assume: Mapping[str, Value] = field(default_factory=dict)
-    shown: Mapping[str, Shown] = field(default_factory=dict)
-    witnesses: Mapping[str, Value] = field(default_factory=dict)
+    invariants: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    assume: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    shown: Mapping[str, Shown] = field(default_factory=dict[str, Shown])
+    witnesses: Mapping[str, Value] = field(default_factory=dict[str, Value])
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Answer:
     claims that fail in the last of them."""
 
     holds: bool
-    trace: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    trace: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     broken: Sequence[str] = ()
 
     @property
@@ -94,7 +96,7 @@ class Answer:
         lines = {"cycle": [str(cycle) for cycle in range(self.cycles)], **lines}
         widths = [max(len(cells[cycle]) for cells in lines.values()) for cycle in range(self.cycles)]
         title = max(map(len, lines))
-        rows = []
+        rows: list[str] = []
         for name, cells in lines.items():
             padded = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
             rows.append(f"{name:<{title}}  {padded}".rstrip())
@@ -117,8 +119,6 @@ class Netlist:
 
     def _convert(self) -> str:
         """The bench as RTLIL. Outputs: vectors of claims, `all_<vector>` for each, and the lines of traces."""
-        from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
-
         bench, top, ports = self.bench, Module(), [*self.bench.inputs]
         top.submodules.bench = bench.module
         vectors = {"assume": bench.assume, "invariants": bench.invariants, "properties": bench.properties}
@@ -140,7 +140,7 @@ class Netlist:
             top.d.comb += port.eq(value)
             ports.append(port)
             self._lines[port.name] = (name, shown)
-        return rtlil.convert(top, name="bench", ports=ports, emit_src=False)
+        return to_rtlil(top, "bench", ports)
 
     def induction(self) -> Answer:
         """Invariants and properties, together by induction."""

@@ -24,7 +24,6 @@ invariants, for the queue of each virtual channel of each input:
 from __future__ import annotations
 
 from functools import reduce
-from operator import and_
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
@@ -118,7 +117,7 @@ def progress(opened: OpenMesh) -> Value:
     holds = [queue.valid for queue in queues]
     moves = [queue.pop for queue in queues]
     continues = [q.ends_open & (q.count < opened.plane.depth) for q in queues if q.port == LOCAL]
-    sinks = reduce(and_, opened.sinking)
+    sinks = reduce(Value.__and__, opened.sinking)
     return ~sinks | ~Cat(*holds).any() | Cat(*moves, *continues).any()
 
 

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ class Mutant:
 
 
 @contextmanager
-def mutated(mutant: Mutant, *rebuilt: str) -> Iterator[Mapping[str, ModuleType]]:
+def mutated(mutant: Mutant, *rebuilt: str) -> Generator[Mapping[str, ModuleType]]:
     """The mutant's modules of the NoC, and the modules `rebuilt` on top of them, by name; gone afterwards.
 
     Raises ProveError when the words to be replaced are not there: the mutant has to follow its source.

@@ -72,14 +72,14 @@ class Queue:
 
     def shown(self) -> Shown:
         """For a trace, front first: `>xy` a head to (x, y), `=` in the middle, `<` the last, `>xy<` a whole packet."""
-        pictures = []
+        pictures: list[Value] = []
         for at, flit in enumerate(self.flits):
             pictures += [self.there(at), self.begins(at), flit[-1], flit[:8]]
         return Shown(pictures, _flits)
 
 
 def _flits(value: int) -> str:
-    words = []
+    words: list[str] = []
     while value:
         there, begins, last, x, y = value & 1, value >> 1 & 1, value >> 2 & 1, value >> 3 & 15, value >> 7 & 15
         if there:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from amaranth.hdl import Fragment, Module, Signal, Value
 from amaranth.lib.memory import Memory
@@ -14,8 +14,17 @@ from .engine import ProveError
 def elaborated(component: Any) -> Module:
     """The module of a component, elaborated now; used as a submodule later, the component is just this module."""
     module = component.elaborate(None)
-    component.elaborate = lambda platform: module
+    _replace(component, module)
     return module
+
+
+def _replace(component: Any, elaboration: Any) -> None:
+    """Lets a component elaborate to what it has been elaborated to before."""
+
+    def elaborate(platform: Any) -> Any:
+        return elaboration
+
+    component.elaborate = elaborate
 
 
 class Inside:
@@ -29,14 +38,15 @@ class Inside:
         self._name = type(component).__name__
         module: Module = component.elaborate(None)
         self._rows: dict[str, list[Value]] = {}
-        missing = []
+        missing: list[str] = []
         for name in memories:
-            memory = getattr(module.submodules, name, None)
+            memory: Any = getattr(module.submodules, name, None)
             if isinstance(memory, Memory):
-                self._rows[name] = [_row(module, memory, row) for row in range(memory.depth)]
+                words = cast(Memory[Any, Any], memory)
+                self._rows[name] = [_row(module, words, row) for row in range(words.depth)]
             else:
                 missing.append(name)
-        fragment: Any = Fragment.get(module, None)
+        fragment = _fragment(module)
         if missing:
             raise ProveError(f"{self._name} has no memory {missing[0]!r}")
         self._signals: dict[str, list[Signal]] = {}
@@ -46,7 +56,7 @@ class Inside:
         clocked = [part for domain, part in fragment.statements.items() if domain != "comb"]
         #: All registers, without the memories.
         self.registers = list({id(signal): signal for part in clocked for signal in _driven(part)}.values())
-        component.elaborate = lambda platform: fragment
+        _replace(component, fragment)
 
     def __getitem__(self, name: str) -> Signal:
         """The signal of this name."""
@@ -65,7 +75,13 @@ class Inside:
         return self._rows[name]
 
 
-def _row(module: Module, memory: Memory, row: int) -> Value:
+def _fragment(module: Module) -> Any:
+    """What a module is made of; the stubs say nothing of it."""
+    made: Any = Fragment
+    return made.get(module, None)
+
+
+def _row(module: Module, memory: Any, row: int) -> Value:
     port = memory.read_port(domain="comb")
     module.d.comb += port.addr.eq(row)
     return Value.cast(port.data)

@@ -50,7 +50,9 @@ def packets(router: VcRouter) -> Bench:
 
     pick = around.free("pick", len(queues))
     picked, seen = Signal(name="picked"), Signal(name="seen")  # a packet has been marked; its head has left
-    starts, entered, active = [], [], []
+    starts: list[Value] = []
+    entered: list[Value] = []
+    active: list[tuple[Value, Value]] = []
     followed: dict[Queue, _Followed] = {}
     for (key, queue), wish in zip(queues.items(), pick, strict=True):
         followed[queue] = follow = _Followed(top, router, queue, around, wish & ~picked)
@@ -60,7 +62,9 @@ def packets(router: VcRouter) -> Bench:
         invariants |= follow.invariants(seen)
         properties[f"dropped: {queue.title}"] = ~(queue.valid & ~queue.inside) | (queue.drop == ~follow.routable())
 
-    out, heads, complete = [], [], []
+    out: list[Value] = []
+    heads: list[Value] = []
+    complete: list[Value] = []
     for key, channel in channels.items():
         watch = _Watched(top, router, channel, around.leaves[key])
         leaving = [channel.owned(queue) & queue.inside & followed[queue].leaving for queue in channel.sources]
@@ -136,7 +140,8 @@ class _Followed:
 
     def invariants(self, seen: Value) -> dict[str, Value]:
         """About the queue and what stands before and behind it."""
-        queue, latest, alike = self.queue, self.leaving, []
+        queue, latest = self.queue, self.leaving
+        alike: list[Value] = []
         number = self.router.ports.index(queue.port)
         for at, flit in enumerate(queue.flits):
             before = queue.flits[at - 1][MARK] if at else self.leaving
@@ -254,7 +259,7 @@ def _grants(top: Module, channel: Channel, alone: bool) -> dict[str, Value]:
 def _fairness(around: Surroundings) -> list[tuple[dict[str, Value], dict[str, Value]]]:
     """(claims, invariants) for each arbiter of the router."""
     top, plane, inner = around.top, around.router.plane, around.inside
-    found = []
+    found: list[tuple[dict[str, Value], dict[str, Value]]] = []
     free = plane.allocate == "free" and plane.vcs > 1
     for port in around.router.ports:
         mine = [around.channels[port, v] for v in range(plane.vcs)]

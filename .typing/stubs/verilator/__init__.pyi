@@ -1,0 +1,1 @@
+# The wheel carries the simulator; Meshloom asks it for nothing but its place.
