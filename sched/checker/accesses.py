@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -91,13 +91,30 @@ def move_accesses(fields: Mapping[str, int]) -> tuple[Access, Access]:
     return both[0], both[1]
 
 
+class _Windows(NamedTuple):
+    """The windows of an instruction over one channel block, in words of its plane."""
+
+    in_w: int
+    plane: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: int
+    pad: tuple[int, int]
+    out_w: int
+    pixels: int
+
+
+def _windows(f: Mapping[str, int], plane: int) -> _Windows:
+    kernel, stride = (f["kernel_h"], f["kernel_w"]), (f["stride_h"], f["stride_w"])
+    pad = f["pad_top"], f["pad_left"]
+    return _Windows(f["in_w"], plane, kernel, stride, f["dilation"], pad, f["out_w"], f["pixels"])
+
+
 @lru_cache(maxsize=4096)
-def _plane_words(
-    in_w: int, a_plane: int, kernel: tuple[int, int], stride: tuple[int, int], dilation: int, pad: tuple[int, int],
-    out_w: int, pixels: int,
-) -> tuple[Ends, Ends]:  # fmt: skip
+def _plane_words(windows: _Windows) -> tuple[Ends, Ends]:
     """Words of one channel block that the windows touch, relative to the block."""
-    mask = np.zeros(a_plane + in_w, bool)
+    in_w, plane, kernel, stride, dilation, pad, out_w, pixels = windows
+    mask = np.zeros(plane + in_w, bool)
     full, rest = divmod(pixels, out_w)
 
     def positions(first: int, count: int, taps: int, step: int, padding: int) -> Ends:
@@ -110,7 +127,7 @@ def _plane_words(
             continue
         down = positions(first_row, rows, kernel[0], stride[0], pad[0])
         right = positions(0, columns, kernel[1], stride[1], pad[1])
-        down, right = down[down * in_w < a_plane], right[right < in_w]
+        down, right = down[down * in_w < plane], right[right < in_w]
         mask[(down[:, None] * in_w + right).ravel()] = True
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
     return edges[0::2].astype(np.int64), edges[1::2].astype(np.int64)
@@ -140,10 +157,7 @@ def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Acces
     the addend; the result.
     """
     f = fields
-    words = _plane_words(
-        f["in_w"], f["a_plane"], (f["kernel_h"], f["kernel_w"]), (f["stride_h"], f["stride_w"]), f["dilation"],
-        (f["pad_top"], f["pad_left"]), f["out_w"], f["pixels"],
-    )  # fmt: skip
+    words = _plane_words(_windows(f, f["a_plane"]))
     found = _tiles(core, Region.MAIN, f["a_base"], f["a_plane"], f["k_blocks"], words)
     windows = f["k_blocks"] * f["kernel_h"] * f["kernel_w"]
     found.append(_block(core, Region.B, f["b_base"], f["n_blocks"] * windows * cols))
@@ -162,10 +176,7 @@ def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Acces
     x: exactly the words under some window; y (filters or the second operand); the bias; the result.
     """
     f, op = fields, fields["op"]
-    words = _plane_words(
-        f["in_w"], f["x_plane"], (f["kernel_h"], f["kernel_w"]), (f["stride_h"], f["stride_w"]), f["dilation"],
-        (f["pad_top"], f["pad_left"]), f["out_w"], f["pixels"],
-    )  # fmt: skip
+    words = _plane_words(_windows(f, f["x_plane"]))
     x = Region.ACC if op == VectorOp.REQUANT else Region.OUT if f["x_out"] else Region.MAIN
     found = _tiles(core, x, f["x_base"], f["x_plane"], f["blocks"], words)
     results = f["blocks"] * f["pixels"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from meshloom.hw.config import ChipConfig
 
@@ -143,13 +143,12 @@ class Stored:
             if here <= 0:
                 continue
             within = (first + skip * step - low) * self.width + columns[0]
-            inner = self.width if step == 1 and wide == self.width else 0
+            inner = step == 1 and wide == self.width
             for home, start, planes_here, apart in self._groups(planes, segment):
                 local = address + (start - planes[0]) * local_plane + skip * wide
                 at = self._place[start, segment][1] + within
-                yield from _pieces(
-                    home, at, tile, local, planes_here, apart, local_plane, here, wide, inner, step * self.width
-                )
+                box = _Box(planes_here, here, wide, apart, local_plane, step * self.width, inner)
+                yield from _pieces(home, at, tile, local, box)
 
     def _groups(self, planes: tuple[int, int], segment: int) -> Iterator[tuple[int, int, int, int]]:
         """(home, first plane, planes, words between their addresses): planes side by side, equally far apart."""
@@ -167,47 +166,51 @@ class Stored:
             plane += count
 
 
-def _pieces(
-    home: int,
-    at: int,
-    tile: int,
-    local: int,
-    planes: int,
-    apart: int,
-    local_plane: int,
-    rows: int,
-    wide: int,
-    inner: int,
-    row_step: int,
-) -> Iterator[Transfer]:
+class _Box(NamedTuple):
+    """Planes of `rows` rows of `wide` words. `apart`, `local_plane`: words from one plane to the next in their home and
+    on the local side; `row_step`: from one row to the next. `inner`: whole rows, all of them, as they lie."""
+
+    planes: int
+    rows: int
+    wide: int
+    apart: int
+    local_plane: int
+    row_step: int
+    inner: bool
+
+
+def _pieces(home: int, at: int, tile: int, local: int, box: _Box) -> Iterator[Transfer]:
     """One transfer if two loops on both sides can say it, otherwise one a plane (or, for giant planes, one a row)."""
-    box = rows * wide
-    if planes > 1 and apart == box and inner:  # whole planes, side by side in DRAM
-        if planes * box <= MAX_WORDS:
-            yield _transfer(home, at, planes * box, 0, tile, local, box, local_plane, planes * box)
+    planes, rows, wide, apart, local_plane, row_step, inner = box
+    size = rows * wide
+    if planes > 1 and apart == size and inner:  # whole planes, side by side in DRAM
+        if planes * size <= MAX_WORDS:
+            yield _transfer(home, at, (planes * size, 0), tile, local, (size, local_plane), planes * size)
             return
-    elif planes > 1 and planes * box <= MAX_WORDS and max(apart, local_plane) <= MAX_STRIDE:
+    elif planes > 1 and planes * size <= MAX_WORDS and max(apart, local_plane) <= MAX_STRIDE:
         if inner:
-            yield _transfer(home, at, box, apart, tile, local, box, local_plane, planes * box)
+            yield _transfer(home, at, (size, apart), tile, local, (size, local_plane), planes * size)
             return
         if apart == rows * row_step and row_step <= MAX_STRIDE:
-            yield _transfer(home, at, wide, row_step, tile, local, box, local_plane, planes * box)
+            yield _transfer(home, at, (wide, row_step), tile, local, (size, local_plane), planes * size)
             return
     for plane in range(planes):
         here, there = at + plane * apart, local + plane * local_plane
-        if box <= MAX_WORDS and (inner or row_step <= MAX_STRIDE):
-            run, stride = (box, 0) if inner else (wide, row_step)
-            yield _transfer(home, here, run, stride, tile, there, box, 0, box)
+        if size <= MAX_WORDS and (inner or row_step <= MAX_STRIDE):
+            yield _transfer(home, here, (size, 0) if inner else (wide, row_step), tile, there, (size, 0), size)
         else:
             for row in range(rows):
-                yield _transfer(home, here + row * row_step, wide, 0, tile, there + row * wide, wide, 0, wide)
+                yield _transfer(home, here + row * row_step, (wide, 0), tile, there + row * wide, (wide, 0), wide)
 
 
 def _transfer(
-    home: int, at: int, run: int, stride: int, tile: int, local: int, local_run: int, local_stride: int, words: int
+    home: int, at: int, runs: tuple[int, int], tile: int, local: int, local_runs: tuple[int, int], words: int
 ) -> Transfer:
+    """`runs`: words of a run, and from the beginning of one to that of the next. One run is as long as all of it."""
+    run, stride = runs
     if run >= words:
         run, stride = words, words
+    local_run, local_stride = local_runs
     if local_run >= words or local_stride == local_run:
         local_run, local_stride = words, words
     return Transfer(Run(home, at, run, stride), Run(tile, local, local_run, local_stride), words)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig, CoreConfig, TileKind
 
 from .estimate import Loads, closed_form
 from .problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, MAX_PIXELS, MAX_PLANE, DoesNotFit, Problem
 from .tiling import ORDERS, Candidate, Order, even, row_shares
 
 Grid = NDArray[np.float64]
+#: Of each core, ranges of rows: (image, first, end).
+Shares = Sequence[Sequence[tuple[int, int, int]]]
 
 
 @dataclass(frozen=True)
@@ -84,113 +88,132 @@ def explore(problem: Problem, chip: ChipConfig, columns: int, homes: Homes = IN_
     in_w = max(j1 - j0 for j0, j1, _ in spans)
     if in_w > MAX_IN_WIDTH:
         return
+    depth = problem.k_blocks * problem.taps
     for parts_m, parts_n in partitions(problem, len(chip.cores)):
+        blocks = ceil(problem.n_blocks / parts_n)
         for snap in {False, problem.quantum > 1 and parts_m * problem.quantum <= total_rows}:
             shares = row_shares(problem, parts_m, snap)
-            tallest = max(r1 - r0 for share in shares for _, r0, r1 in share)
-            blocks = ceil(problem.n_blocks / parts_n)
-            rows_axis = np.array(_sizes(tallest, problem.quantum), float)
-            th, tn, tk = (
-                axis.ravel()
-                for axis in np.meshgrid(
-                    rows_axis,
-                    np.array([v for v in _sizes(blocks) if v <= MAX_N_BLOCKS], float),
-                    np.array([v for v in _sizes(problem.k_blocks) if v <= MAX_K_BLOCKS], float),
-                    indexing="ij",
-                )
-            )
-            reach = (problem.kernel_h - 1) * problem.dilation + 1
-            in_rows = np.minimum((th - 1) * problem.stride_h + reach, problem.in_rows)
-            pixels = th * tile_columns
-            plane = in_rows * in_w
-            a_tile, b_tile, out_tile = tk * plane, tn * tk * problem.taps * problem.cols, tn * pixels
-            k_count = _ratio(np.full_like(tk, problem.k_blocks), tk)
-            sums = np.where(k_count > 1, out_tile, 0)
-            fits = (a_tile <= core.a_words) & (b_tile <= core.b_words) & (out_tile <= core.out_words)
-            fits &= (pixels <= MAX_PIXELS) & (plane <= MAX_PLANE) & (tn + sums <= core.acc_words)
-            if not fits.any():
+            tiles = _tiles(problem, core, shares, blocks, tile_columns, in_w)
+            if tiles is None:
                 continue
-            th, tn, tk, pixels, plane = th[fits], tn[fits], tk[fits], pixels[fits], plane[fits]
-            a_tile, b_tile, out_tile = a_tile[fits], b_tile[fits], out_tile[fits]
-            k_count, sums, in_rows = k_count[fits], sums[fits], in_rows[fits]
+            th, tn, tk, k_count = tiles.th, tiles.tn, tiles.tk, tiles.k_count
+            a_tile, b_tile, out_tile = tiles.a_tile, tiles.b_tile, tiles.out_tile
             n_count = _ratio(np.full_like(tn, blocks), tn)
-            # The share with most groups of pixels decides; tiles end with each segment.
-            m_count, groups = np.zeros_like(th), np.zeros_like(th)
-            for share in shares:
-                tiles, filled = np.zeros_like(th), np.zeros_like(th)
-                for _, r0, r1 in share:
-                    whole, rest = np.divmod(float(r1 - r0), th)
-                    tiles += column_tiles * (whole + (rest > 0))
-                    filled += column_tiles * (
-                        whole * np.ceil(th * tile_columns / problem.rows) + np.ceil(rest * tile_columns / problem.rows)
-                    )
-                m_count, groups = np.maximum(m_count, tiles), np.maximum(groups, filled)
-            depth = problem.k_blocks * problem.taps
-            compute = groups * blocks * depth * problem.lanes
-            sum_slots = np.where(k_count > 1, np.maximum(1, (core.acc_words - tn) // np.maximum(sums, 1)), 1e9)
+            m_count, groups = _most_work(problem, shares, th, tile_columns, column_tiles)
+            sum_slots = np.where(k_count > 1, np.maximum(1, (core.acc_words - tn) // np.maximum(tiles.sums, 1)), 1e9)
             a_slots, b_slots = core.a_words // a_tile, core.b_words // b_tile
             for order in ORDERS:
                 if order.startswith("output") and not (k_count > 1).any():
                     continue
                 a_nest, b_nest = _nests(order, m_count, n_count, k_count, sum_slots)
                 a_fetch, b_fetch = _fetches(a_nest, a_slots), _fetches(b_nest, b_slots)
-                for x_spm in (False, True):
-                    for w_spm in (False, True):
-                        if ((x_spm or w_spm) and not chip.spms) or (x_spm and homes[0] is TileKind.SPM):
-                            continue
-                        loads = Loads(
-                            parts_m=parts_m,
-                            parts_n=parts_n,
-                            compute=compute,
-                            gemms=m_count * n_count * k_count,
-                            gemm_cycles=np.ceil(pixels / problem.rows) * tn * tk * problem.taps * problem.lanes,
-                            a_tile=a_tile,
-                            b_tile=b_tile,
-                            out_tile=out_tile,
-                            a_fetch=a_fetch,
-                            b_fetch=b_fetch,
-                            a_slots=a_slots,
-                            b_slots=b_slots,
-                            out_slots=core.out_words // out_tile,
-                            out_words=blocks * groups * problem.rows,
-                            x_words=np.minimum(m_count * k_count * a_tile, a_fetch * a_tile),
-                            w_words=np.full_like(th, blocks * depth * problem.cols),
-                            x_spm=x_spm,
-                            w_spm=w_spm,
-                            taps=problem.taps,
-                            x_home=homes[0],
-                            y_home=homes[1],
-                        )
-                        cycles = closed_form(loads, chip)
-                        yield (
-                            cycles,
-                            Sizes(parts_m, parts_n, snap, tile_columns, order, x_spm, w_spm, th, tn, tk),
-                        )
+                for x_spm, w_spm in product((False, True), repeat=2):
+                    if ((x_spm or w_spm) and not chip.spms) or (x_spm and homes[0] is TileKind.SPM):
+                        continue
+                    loads = Loads(
+                        parts_m=parts_m,
+                        parts_n=parts_n,
+                        compute=groups * blocks * depth * problem.lanes,
+                        gemms=m_count * n_count * k_count,
+                        gemm_cycles=np.ceil(tiles.pixels / problem.rows) * tn * tk * problem.taps * problem.lanes,
+                        a_tile=a_tile,
+                        b_tile=b_tile,
+                        out_tile=out_tile,
+                        a_fetch=a_fetch,
+                        b_fetch=b_fetch,
+                        a_slots=a_slots,
+                        b_slots=b_slots,
+                        out_slots=core.out_words // out_tile,
+                        out_words=blocks * groups * problem.rows,
+                        x_words=np.minimum(m_count * k_count * a_tile, a_fetch * a_tile),
+                        w_words=np.full_like(th, blocks * depth * problem.cols),
+                        x_spm=x_spm,
+                        w_spm=w_spm,
+                        taps=problem.taps,
+                        x_home=homes[0],
+                        y_home=homes[1],
+                    )
+                    sizes = Sizes(parts_m, parts_n, snap, tile_columns, order, x_spm, w_spm, th, tn, tk)
+                    yield closed_form(loads, chip), sizes
 
 
+class _Tiles(NamedTuple):
+    """Sizes of tiles that fit a core, one entry for each: rows, blocks of outputs and of inputs, pixels, words in A, B
+    and OUT, tiles along the inputs, and words of sums that wait for the next of these."""
+
+    th: Grid
+    tn: Grid
+    tk: Grid
+    pixels: Grid
+    a_tile: Grid
+    b_tile: Grid
+    out_tile: Grid
+    k_count: Grid
+    sums: Grid
+
+
+def _tiles(
+    problem: Problem, core: CoreConfig, shares: Shares, blocks: int, tile_columns: int, in_w: int
+) -> _Tiles | None:
+    """All that fit; None if none does."""
+    tallest = max(r1 - r0 for share in shares for _, r0, r1 in share)
+    th, tn, tk = (
+        axis.ravel()
+        for axis in np.meshgrid(
+            np.array(_sizes(tallest, problem.quantum), float),
+            np.array([v for v in _sizes(blocks) if v <= MAX_N_BLOCKS], float),
+            np.array([v for v in _sizes(problem.k_blocks) if v <= MAX_K_BLOCKS], float),
+            indexing="ij",
+        )
+    )
+    reach = (problem.kernel_h - 1) * problem.dilation + 1
+    in_rows = np.minimum((th - 1) * problem.stride_h + reach, problem.in_rows)
+    pixels = th * tile_columns
+    plane = in_rows * in_w
+    a_tile, b_tile, out_tile = tk * plane, tn * tk * problem.taps * problem.cols, tn * pixels
+    k_count = _ratio(np.full_like(tk, problem.k_blocks), tk)
+    sums = np.where(k_count > 1, out_tile, 0)
+    fits = (a_tile <= core.a_words) & (b_tile <= core.b_words) & (out_tile <= core.out_words)
+    fits &= (pixels <= MAX_PIXELS) & (plane <= MAX_PLANE) & (tn + sums <= core.acc_words)
+    if not fits.any():
+        return None
+    return _Tiles(*(grid[fits] for grid in (th, tn, tk, pixels, a_tile, b_tile, out_tile, k_count, sums)))
+
+
+def _most_work(problem: Problem, shares: Shares, th: Grid, tile_columns: int, column_tiles: int) -> tuple[Grid, Grid]:
+    """Tiles along the pixels, and groups of pixels, of the share with most of them; tiles end with each segment."""
+    m_count, groups = np.zeros_like(th), np.zeros_like(th)
+    for share in shares:
+        tiles, filled = np.zeros_like(th), np.zeros_like(th)
+        for _, r0, r1 in share:
+            whole, rest = np.divmod(float(r1 - r0), th)
+            tiles += column_tiles * (whole + (rest > 0))
+            filled += column_tiles * (
+                whole * np.ceil(th * tile_columns / problem.rows) + np.ceil(rest * tile_columns / problem.rows)
+            )
+        m_count, groups = np.maximum(m_count, tiles), np.maximum(groups, filled)
+    return m_count, groups
+
+
+@dataclass(frozen=True, eq=False)
 class Sizes:
     """The candidates of a grid, made when asked for."""
 
-    def __init__(
-        self,
-        parts_m: int,
-        parts_n: int,
-        snap: bool,
-        columns: int,
-        order: Order,
-        x_spm: bool,
-        w_spm: bool,
-        th: Grid,
-        tn: Grid,
-        tk: Grid,
-    ) -> None:
-        self._fixed = (parts_m, parts_n, snap, columns, order, x_spm, w_spm)
-        self._sizes = (th, tn, tk)
+    parts_m: int
+    parts_n: int
+    snap: bool
+    columns: int
+    order: Order
+    x_spm: bool
+    w_spm: bool
+    th: Grid
+    tn: Grid
+    tk: Grid
 
     def __getitem__(self, index: int) -> Candidate:
-        parts_m, parts_n, snap, columns, order, x_spm, w_spm = self._fixed
-        th, tn, tk = (int(axis[index]) for axis in self._sizes)
-        return Candidate(parts_m, parts_n, snap, th, columns, tn, tk, order, x_spm, w_spm)
+        th, tn, tk = int(self.th[index]), int(self.tn[index]), int(self.tk[index])
+        parts, spms = (self.parts_m, self.parts_n), (self.x_spm, self.w_spm)
+        return Candidate(*parts, self.snap, th, self.columns, tn, tk, self.order, *spms)
 
 
 def _nests(

@@ -55,7 +55,7 @@ class LayerTask:
     Raises DoesNotFit for a layer that the chip cannot run at all.
     """
 
-    def __init__(
+    def __init__(  # where the layer's tensors are in a network is said one by one, and not at all for a layer
         self,
         shape: ConvShape,
         chip: ChipConfig,
@@ -166,7 +166,7 @@ class LayerTask:
         there = self._bias.transfers((0, 1), (*n, 1), (0, 4), core, address(Region.ACC, 4 * at))
         self._load(core, f"bias n{n[0]}", there)
 
-    def gemm(
+    def gemm(  # an address in each memory that it touches
         self, core: int, tile: MTile, n: Range, k: Range, *, a: int, b: int, bias: int, sums: int, out: int
     ) -> None:
         """Computes a tile for output blocks `n` from input blocks `k`: inputs at word `a` of A, weights at `b` of B.

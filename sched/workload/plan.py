@@ -6,7 +6,7 @@ the weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class Plan:
         self._steps: list[_Step] = []
         self._shapes = {"picture": (3, size, size)}
 
-    def conv(
+    def conv(  # as whoever writes a network down has them
         self,
         name: str,
         outputs: int,
@@ -67,11 +67,12 @@ class Plan:
         spread: float = SPREAD,
     ) -> str:
         """A convolution with a square kernel."""
-        return self._multiply("conv", name, source, outputs, kernel, stride, pad, relu, spread)
+        window = _window(kernel, stride, kernel // 2 if pad is None else pad)
+        return self._multiply("conv", name, source, outputs, window, relu, spread)
 
     def depthwise(self, name: str, kernel: int, stride: int = 1) -> str:
         """A depthwise convolution and ReLU."""
-        return self._multiply("depthwise", name, None, 0, kernel, stride, None, True, SPREAD)
+        return self._multiply("depthwise", name, None, 0, _window(kernel, stride, kernel // 2), True, SPREAD)
 
     def _multiply(
         self,
@@ -79,19 +80,14 @@ class Plan:
         name: str,
         source: str | None,
         outputs: int,
-        kernel: int,
-        stride: int,
-        pad: int | None,
+        window: Window,
         relu: bool,
         spread: float,
     ) -> str:
         source = source or self.last
         channels, height, width = self._shapes[source]
-        pad = kernel // 2 if pad is None else pad
-        window = Window(kernel, kernel, stride, stride, pad, pad, pad, pad)
         inputs, outputs = (1, channels) if kind == "depthwise" else (channels, outputs)
-        size = (1, inputs, height, width, outputs, kernel, kernel, stride, stride, pad, pad, pad, pad)
-        shape = ConvShape(f"{self.name}/{name}", *size, relu=relu)
+        shape = ConvShape(f"{self.name}/{name}", 1, inputs, height, width, outputs, *astuple(window)[:-1], relu=relu)
         return self._add(_Step(kind, name, (source,), window, relu, spread, shape), outputs)
 
     def max_pool(
@@ -179,3 +175,8 @@ def _numbers(step: _Step, powers: list[float]) -> tuple[Layer, float]:
         "average_pool": _AVERAGE_GAIN**2 * powers[0] * 2 / np.pi,
     }.get(step.kind, sum(powers) / len(powers))
     return Layer(step.kind, step.output, step.inputs, step.window, step.relu, scale=scale), float(power)
+
+
+def _window(kernel: int, stride: int, pad: int) -> Window:
+    """A square one."""
+    return Window(kernel, kernel, stride, stride, pad, pad, pad, pad)

@@ -228,13 +228,8 @@ def run(tell: OnEvent) -> Result:
         raise BenchmarkError(str(error)) from error
 
 
-def _run(tell: OnEvent) -> Result:
-    from meshloom.sched.papers.dtt.reference_search import compare
-
-    from .dtt_plot import draw
-
-    tell(Stage(workload="dtt", what="compiling the search, unless it is cached"))
-    route(random_program(4, 50))
+def _speeds(tell: OnEvent) -> tuple[Sheet, list[str], dict[int, list[Routed]]]:
+    """Random programs of all sizes; bars that were missed, and the plans below full load, by side of the mesh."""
     rows: list[tuple[str, ...]] = []
     failures: list[str] = []
     failed: set[int] = set()
@@ -251,7 +246,14 @@ def _run(tell: OnEvent) -> Result:
             if load_now == LOAD:
                 speeds[side].append(routed)
     speed = Sheet(f"Random programs, pages of {FLITS} flits", _SPEED, rows, frozenset(failed))
+    return speed, failures, speeds
 
+
+def _beside(tell: OnEvent) -> tuple[Sheet, list[str], dict[int, float]]:
+    """The same questions asked of networkx; what differs, and its rate by side of the mesh."""
+    from meshloom.sched.papers.dtt.reference_search import compare
+
+    failures: list[str] = []
     beside: list[tuple[str, ...]] = []
     rates: dict[int, float] = {}
     for side in SIDES:
@@ -265,20 +267,40 @@ def _run(tell: OnEvent) -> Result:
             if found.wrong:
                 failures.append(f"{side}x{side}: {found.wrong} of {found.moves} ways cost not what networkx finds")
     yardstick = Sheet("Beside networkx: the same questions over the same reservations", _YARDSTICK, beside)
+    return yardstick, failures, rates
 
+
+def _way_points(tell: OnEvent) -> Sheet:
+    """What the ways of a plan cost as way-points."""
     stored: list[tuple[str, ...]] = []
     for side in SIDES:
         tell(Stage(workload=f"{side}x{side}", what="choosing way-points and rebuilding every way"))
         plan = route(random_program(side, STORED, load=LOAD, flits=FLITS)).plan
         betweens: tuple[Between, ...] = ("yx", "xy", "search")
         stored += [stored_row(side, plan, between) for between in betweens]
-    way_points = Sheet("Way-points: bits of a move", _STORED, stored)
+    return Sheet("Way-points: bits of a move", _STORED, stored)
 
+
+def _both(tell: OnEvent) -> list[Flows]:
+    """All workloads both ways on all chips."""
     flows: list[Flows] = []
     for chip in (load("quad16"), *map(square, SIDES)):
         for workload, names in (WORKLOADS | WHOLE if chip.width == SIDES[-1] else WORKLOADS).items():
             tell(Stage(workload=workload, what=f"pushed and pulled on {chip.name}"))
             flows.append(both_ways(chip, workload, names))
+    return flows
+
+
+def _run(tell: OnEvent) -> Result:
+    from .dtt_plot import draw
+
+    tell(Stage(workload="dtt", what="compiling the search, unless it is cached"))
+    route(random_program(4, 50))
+    speed, failures, speeds = _speeds(tell)
+    yardstick, wrong, rates = _beside(tell)
+    failures += wrong
+    way_points = _way_points(tell)
+    flows = _both(tell)
     lost = [one for one in flows if one.gain < 1]
     pushed = Sheet(
         "Pushed and pulled",

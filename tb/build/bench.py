@@ -147,7 +147,7 @@ def _bits(value: str, layout: Format, name: str) -> str:
     return f"{value}[{at + width - 1}:{at}]"
 
 
-def _tasks(config: ChipConfig, waves: bool) -> list[str]:
+def _tasks(config: ChipConfig, waves: bool) -> list[str]:  # one text in Verilog, read from top to bottom
     channels = range(len(config.drams))
     load = "".join(_load(config, i) for i in channels)
     dumps = {

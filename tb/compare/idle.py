@@ -66,12 +66,12 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Way | None = Non
         (fields[end] % PACKET_WORDS, fields[f"{end}_run"], fields.get(f"{end}_stride", 0) % PACKET_WORDS)
         for end in ("src", "dst")
     )
-    reads, writes = (_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst"))
+    of_dram = tuple(_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst"))
     inbox = inbox_cycles(chip)
     flight = noc_arrival(way.hops, 1) + inbox
     holds = (way.hops + 1) * chip.noc.data_depth + INBOX_FLITS * bool(inbox)
     dram = (chip.lanes, chip.dram.bytes_per_cycle, chip.dram.latency)
-    return _move(fields["words"], *runs, reads, writes, flight, holds, dram)
+    return _move(fields["words"], *runs, of_dram, flight, holds, dram)
 
 
 def steady_cycles(fields: Mapping[str, int], chip: ChipConfig) -> int:
@@ -163,14 +163,14 @@ def _move(
     words: int,
     src: tuple[int, int, int],
     dst: tuple[int, int, int],
-    reads: bool,
-    writes: bool,
+    of_dram: tuple[bool, bool],
     flight: int,
     holds: int,
     dram: tuple[int, int, int],
 ) -> IdleMove:
-    """`src`, `dst`: first address, run and stride modulo 64. `flight`: cycles from a flit's entry into the network to
-    its offer to who takes it. `holds`: flits that fit in between."""
+    """`src`, `dst`: first address, run and stride modulo 64; `of_dram`: whether each is in DRAM. `flight`: cycles from
+    a flit's entry into the network to its offer to who takes it. `holds`: flits that fit in between."""
+    reads, writes = of_dram
     source = _Reads(words, src, dram) if reads else None
     sink = _Sink(dram if writes else None)
     gone: list[int] = []  # when each flit entered the network, and was taken out of it

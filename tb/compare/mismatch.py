@@ -7,20 +7,23 @@ brought it to where that read it, and so on to the GEMM or VEC that computed it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Opcode, Unit, split_address
-from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, Span, Tensor, writes
+from meshloom.hw.isa import Opcode, split_address
+from meshloom.sched.ir.hazards import unit_of
+from meshloom.sched.ir.schedule import Move, Operation, Schedule, Span, Tensor, writes
 from meshloom.sched.program.names import tile_name
 from meshloom.sched.program.program import Program, Stream
 from meshloom.sched.workload.layout import ActivationLayout
 
 from ..devices.interface import FILL
 from ..devices.observe import Mismatch, Observed, maker
+from ..devices.readout import Record
 from ..results.schema import Maker, WrongByte
 from .records import Match, Place, numbered
 
@@ -36,11 +39,11 @@ class _Word(NamedTuple):
 
 
 def in_dram(
-    tensor: Tensor, expected: Words, got: Words, schedule: Schedule, program: Program, match: Match,
-    chip: ChipConfig, channels: Sequence[int] | None = None,
+    tensor: Tensor, expected: Words, got: Words, makers: Makers, chip: ChipConfig,
+    channels: Sequence[int] | None = None,
 ) -> WrongByte | None:  # fmt: skip
     """The first wrong byte of an output in the order of its packed form, `expected` and `got` uint8 [words, P]; None
-    if all are right. `match`: the records of the run. `channels`: the channel of each lane of each block, -1 where
+    if all are right. `channels`: the channel of each lane of each block, -1 where
     there is none, if these are not simply counted."""
     wrong = expected != got
     if not wrong.any():
@@ -53,7 +56,6 @@ def in_dram(
     image, channel, row, column = tensor.layout.coordinates(word, lane)
     if channels is not None and channel is not None:
         channel = int(channels[channel]) if channels[channel] >= 0 else None
-    makers = _Makers(schedule, program, match)
     return WrongByte(
         tensor=tensor.name,
         image=image,
@@ -67,7 +69,7 @@ def in_dram(
         tile=at.tile,
         address=at.offset,
         unwritten=bool((got[word] == FILL).all()),
-        makers=tuple(makers.maker(number) for number in _back(schedule.operations, at, chip)),
+        makers=tuple(makers.maker(number) for number in _back(makers.schedule.operations, at, chip)),
     )
 
 
@@ -78,7 +80,7 @@ def computed(
     """Who computed the first wrong byte of a tensor (`observe.compare_values`); `right`: its golden words, uint8
     [planes, rows, columns, P]. None if nobody did."""
     number = maker(schedule, observed, chip, found, right[found.plane, found.row, found.column])
-    return None if number is None else _Makers(schedule, program, match).maker(number)
+    return None if number is None else Makers(schedule, program, match).maker(number)
 
 
 def described(wrong: WrongByte, chip: ChipConfig) -> str:
@@ -138,20 +140,30 @@ def _index(span: Span, words: int, offset: int) -> int | None:
     return None
 
 
-class _Makers:
+class Makers:
     """The operations of a run as instructions of its program, and when they ran."""
 
     def __init__(self, schedule: Schedule, program: Program, match: Match) -> None:
-        self.schedule = schedule
-        streams = {(stream.tile, stream.unit): stream for stream in program.streams}
-        self._places: dict[int, tuple[Stream, int]] = {
+        self.schedule, self._program, self._match = schedule, program, match
+
+    @cached_property  # most often nothing is wrong, and nobody asks
+    def _places(self) -> dict[int, tuple[Stream, int]]:
+        streams = {(stream.tile, stream.unit): stream for stream in self._program.streams}
+        return {
             operation: (streams[tile, unit], index)
-            for (tile, unit, index), operation in numbered(program, schedule).items()
+            for (tile, unit, index), operation in numbered(self._program, self.schedule).items()
         }
-        self._ahead = program.ahead
-        measured = [pair.measured for pair in match.pairs]
-        self._by_tag = {(record.tile, record.unit, record.opcode, record.tag): record for record in measured}
-        self._by_place = {pair.place: pair.measured for pair in match.pairs if pair.place is not None}
+
+    def _record(self, operation: Operation, stream: Stream, index: int) -> Record | None:
+        """What the chip recorded of it."""
+        instruction = stream.instructions[index]
+        tile = operation.src.tile if isinstance(operation, Move) else operation.core
+        if self._program.ahead:  # tags are unique
+            asked = tile, unit_of(operation), instruction.opcode, instruction.fields["tag"]
+            measured = (pair.measured for pair in self._match.pairs)
+            return next((one for one in measured if (one.tile, one.unit, one.opcode, one.tag) == asked), None)
+        place = Place(stream.tile, stream.unit, index, instruction.opcode is Opcode.MOVE and tile != stream.tile)
+        return next((pair.measured for pair in self._match.pairs if pair.place == place), None)
 
     def maker(self, operation: int) -> Maker:
         """What is known of an operation."""
@@ -159,12 +171,7 @@ class _Makers:
         stream, index = self._places[operation]
         instruction = stream.instructions[index]
         tile = op.src.tile if isinstance(op, Move) else op.core
-        if self._ahead:  # tags are unique
-            unit = Unit.MOVER if isinstance(op, Move) else Unit.MATRIX if isinstance(op, Gemm) else Unit.VECTOR
-            record = self._by_tag.get((tile, unit, instruction.opcode, instruction.fields["tag"]))
-        else:
-            remote = instruction.opcode is Opcode.MOVE and tile != stream.tile
-            record = self._by_place.get(Place(stream.tile, stream.unit, index, remote))
+        record = self._record(op, stream, index)
         return Maker(
             operation=operation,
             label=op.label,

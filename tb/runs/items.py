@@ -135,7 +135,7 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
         expected = tensor.layout.pack(golden(workload.data()), chip.lanes)
         got = np.concatenate(run.memory)
         checked, wrong = int(expected.size), int(np.count_nonzero(expected != got))
-        first = mismatch.in_dram(tensor, expected, got, schedule, program, match, chip)
+        first = mismatch.in_dram(tensor, expected, got, mismatch.Makers(schedule, program, match), chip)
     faults = records.fault_reports(run, program, schedule, chip)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
     return Row(

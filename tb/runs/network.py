@@ -146,7 +146,7 @@ def compare_bytes(
         if differ and wrong_byte is None:
             lanes = made.lanes[tensor.name].tolist()
             wrong_byte = mismatch.in_dram(
-                tensor, right, got, made.schedule, prepared.program, match, chip, channels=lanes
+                tensor, right, got, mismatch.Makers(made.schedule, prepared.program, match), chip, lanes
             )
     if wrong_byte is not None and not first:
         first = f"output {mismatch.described(wrong_byte, chip)}"

@@ -251,7 +251,9 @@ def test_whatever_gemm_is_wrong_is_the_one_that_is_named(chip: str, scheduler: s
         operations[number] = op.model_copy(update={"fields": op.fields | {"scale": op["scale"] // 3}})
         altered = made.schedule.model_copy(update={"operations": tuple(operations)})
         got = tensor.layout.pack(functional.run(altered, config, given)["y"], config.lanes)
-        found = mismatch.in_dram(tensor, right, got, made.schedule, made.program, Match([], [], []), config)
+        found = mismatch.in_dram(
+            tensor, right, got, mismatch.Makers(made.schedule, made.program, Match([], [], [])), config
+        )
         assert found is not None
         assert found.makers[-1].operation == number
         assert len(found.makers) == steps
@@ -271,7 +273,7 @@ def test_what_no_operation_writes_says_so(prepared: Prepared) -> None:
     right = tensor.layout.pack(golden(prepared.workload.data()), CHIP.lanes)
     got = np.full_like(right, FILL)
     got[:3] = right[:3]
-    found = mismatch.in_dram(tensor, right, got, blind, prepared.program, Match([], [], []), CHIP)
+    found = mismatch.in_dram(tensor, right, got, mismatch.Makers(blind, prepared.program, Match([], [], [])), CHIP)
     assert found is not None
     assert (found.makers, found.unwritten) == ((), True)
     assert found.address == (tensor.pieces[0].address & 0xFFFFFF) + 3
@@ -285,7 +287,9 @@ def test_lanes_without_a_channel_are_told(prepared: Prepared) -> None:
     right = tensor.layout.pack(golden(prepared.workload.data()), CHIP.lanes)
     got = right.copy()
     got[7 * 7 + 9, 3] = 1
-    found = mismatch.in_dram(tensor, right, got, prepared.schedule, prepared.program, Match([], [], []), CHIP)
+    found = mismatch.in_dram(
+        tensor, right, got, mismatch.Makers(prepared.schedule, prepared.program, Match([], [], [])), CHIP
+    )
     assert found is not None
     assert (found.image, found.channel, found.row, found.column, found.lane) == (0, None, 1, 2, 3)
     assert "first in no channel, row 1, column 2: is 1, must be 0" in mismatch.described(found, CHIP)

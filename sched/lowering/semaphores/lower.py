@@ -16,7 +16,7 @@ from ...ir.schedule import Execution, Move, Operation, Schedule, ScheduleError, 
 from ...ir.validation import validate
 from ...program.program import Instruction, Program, ProgramError, next_tag, place
 from ...program.routes import route_fields
-from .waits import Channel, Item, Key, Numbers, Pass, Post
+from .waits import Channel, Item, Key, Learnt, Numbers, Pass, Post
 
 #: Posts that a channel may hold before its consumer must have taken one; at most `SEMAPHORE_MAX`.
 POST_LIMIT = 192
@@ -45,27 +45,24 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Prog
     operations = schedule.operations
     numbers = Numbers(operations, chip)
     needs = dependences(operations, chip)
-    routes = Pass(operations, needs, chip, numbers, limit).consumers
-    before: dict[Key, list[int]] = {}
-    shares: dict[int, int] = {}
-    posting: dict[int, set[Key]] = {}
+    learnt = Learnt(Pass(operations, needs, chip, numbers, limit, Learnt()).consumers)
     passes = 0
     while True:  # most often one is enough: credits and handovers only add knowledge, so no post is added
-        done = Pass(operations, needs, chip, numbers, limit, routes, before, shares, posting)
-        crowded = _crowded(done, limit, before)
+        done = Pass(operations, needs, chip, numbers, limit, learnt)
+        crowded = _crowded(done, limit, learnt.before)
         short = {tile: count for tile, count in done.wanted.items() if count > chip.semaphores}
         if not crowded and not short:
             return _assemble(schedule, chip, numbers, done)
         passes += 1
         if passes == _PASSES:
             break
-        before |= crowded
+        learnt.before |= crowded
         for tile in short:
-            shares |= _share(tile, done, chip.semaphores, shares)
-        if shares:
+            learnt.shares |= _share(tile, done, chip.semaphores, learnt.shares)
+        if learnt.shares:
             for (op, event), channel in done.slots.items():
                 number = numbers.late[op] if event is Event.LANDED else numbers.early[op]
-                posting.setdefault(op, set()).add((number, channel.consumer))
+                learnt.posting.setdefault(op, set()).add((number, channel.consumer))
     tile, count = max(done.wanted.items(), key=lambda item: item[1])
     raise ProgramError(
         f"tile {tile:#04x} needs {count} semaphores, chip {chip.name} has {chip.semaphores}; raise semaphores "

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -97,14 +98,25 @@ class Numbers:
         self.size = self.progress + len(self.streams)
 
 
-class Pass:
-    """One walk over the operations in list order.
+@dataclass
+class Learnt:
+    """What earlier passes have found.
 
-    `routes` (consumers of an earlier pass): for each post the streams that need it, in order of need. Without it, the
-    pass only finds this out, as if every post could reach everybody. `before` (posts of an earlier pass): for each
-    channel the operations that post; with it, credits are inserted. `shares`: semaphores of each stream for channels
-    that are no relays; with `posting` (the channels that each operation posts to), handovers are inserted.
+    `routes` (their consumers): for each post the streams that need it, in order of need; None before the first.
+    `before`: for each channel the operations that post; with it, credits are inserted. `shares`: semaphores of each
+    stream for channels that are no relays; with `posting` (the channels that each operation posts to), handovers are
+    inserted.
     """
+
+    routes: dict[Post, list[int]] | None = None
+    before: dict[Key, list[int]] = field(default_factory=dict[Key, list[int]])
+    shares: dict[int, int] = field(default_factory=dict[int, int])
+    posting: dict[int, set[Key]] = field(default_factory=dict[int, set[Key]])
+
+
+class Pass:
+    """One walk over the operations in list order. The first, without `routes`, only finds out who needs what, as if
+    every post could reach everybody."""
 
     def __init__(
         self,
@@ -113,14 +125,12 @@ class Pass:
         chip: ChipConfig,
         numbers: Numbers,
         limit: int,
-        routes: dict[Post, list[int]] | None = None,
-        before: dict[Key, list[int]] | None = None,
-        shares: dict[int, int] | None = None,
-        posting: dict[int, set[Key]] | None = None,
+        learnt: Learnt,
     ) -> None:
-        self.operations, self.needs, self.numbers, self.limit, self.routes = operations, needs, numbers, limit, routes
-        self.before = before or {}
-        self.shares, self.posting = shares or {}, posting or {}
+        self.operations, self.needs, self.numbers, self.limit = operations, needs, numbers, limit
+        self.routes, self.before, self.shares, self.posting = (
+            learnt.routes, learnt.before, learnt.shares, learnt.posting,
+        )  # fmt: skip
         self.relays = [0] * len(numbers.streams)  # semaphores for relays to each stream
         self.direct = [0] * len(numbers.streams)  # and for operations' posts
         self._to: list[dict[Key, Channel]] = [{} for _ in numbers.streams]  # these, the one longest unused first

@@ -18,7 +18,7 @@ from ...routing.hardware import DttError, TimingFault
 from . import dram_train
 from .boot import boot_of
 from .orders import Late, Orders, code_packet, code_room, code_times, emit, keep_code_times
-from .timetable import Timetable, Timetabler
+from .timetable import CodeTimes, Timetable, Timetabler
 from .windows import bursts, launch, train
 
 _OFFSET = (1 << OFFSET_BITS) - 1
@@ -101,7 +101,7 @@ def _compile(
     error: TimingFault | None = None
     for _ in range(_ATTEMPTS):
         boot = boot_of(chip, code_tile, code_address, count)
-        planner = Timetabler(schedule, chip, boot.begins, boot.until, code_tile, floors, lengths)
+        planner = Timetabler(schedule, chip, CodeTimes(boot.begins, boot.until, code_tile), floors, lengths)
         packets = max(0, -(-count // code_packet(chip)) - code_room(chip)) + 1
         if times:
             keep_code_times(planner, code_address, times)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -160,10 +161,17 @@ class _Slots:
         self._before[slot] = slot - 1
 
 
+class CodeTimes(NamedTuple):
+    """First cycle in which the controller can send, and until when its first instructions come from which tile."""
+
+    begins: int
+    until: int
+    tile: int
+
+
 class Timetabler:
-    """Plans one schedule. `begins`: first cycle in which the controller can send; `code_until`: until when its first
-    instructions come from `code_tile`. `floors`: operation to its earliest fire time. `lengths`: MOVE to the
-    cycles that its flits take, where that is known better than for a MOVE alone.
+    """Plans one schedule. `code`: when that of the controller comes. `floors`: operation to its earliest fire time.
+    `lengths`: MOVE to the cycles that its flits take, where that is known better than for a MOVE alone.
 
     Raises DttError for a chip without a controller, or whose source routes are too short.
     """
@@ -172,9 +180,7 @@ class Timetabler:
         self,
         schedule: Schedule,
         chip: ChipConfig,
-        begins: int,
-        code_until: int,
-        code_tile: int,
+        code: CodeTimes,
         floors: Mapping[int, int] | None = None,
         lengths: Mapping[int, int] | None = None,
         settings: Settings | None = None,
@@ -188,7 +194,7 @@ class Timetabler:
                 f"planned ways: make it at least {chip.width + chip.height - 2}"
             )
         self.chip, self.ops, self.dtt = chip, schedule.operations, chip.dtt
-        self.begins, self.code_tile, self.floors = begins, code_tile, floors or {}
+        self.begins, self.code_tile, self.floors = code.begins, code.tile, floors or {}
         self.lengths = lengths or {}
         self.mesh = replace(mesh_of(chip), gap=TURN_CYCLES)
         self.settings = settings or Settings(detour=min(4, spare // 2 * 2))
@@ -199,9 +205,9 @@ class Timetabler:
         self.unit_free: dict[tuple[int, Unit], int] = {}
         self.unit_fire: dict[tuple[int, Unit], int] = {}
         self.ports: dict[tuple[int, Region | str], _Windows] = {}
-        self.slots = _Slots(begins)
+        self.slots = _Slots(code.begins)
         self.code: list[Timed] = []  # times that are kept for code, in order
-        self._occupy_boot(code_until)
+        self._occupy_boot(code.until)
 
     # -- the road through the schedule ------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy, noc_arrival
@@ -52,6 +53,16 @@ class _Tensor:
         bands = range(first // self.rows, ceil(end / self.rows))
         groups = range(low // self.blocks, ceil(high / self.blocks))
         return [self.pages[image][band][group] for band in bands for group in groups]
+
+
+class _Read(NamedTuple):
+    """A layer, how it is cut, and the tensor that it reads, of which it needs every `step`th row."""
+
+    shape: ConvShape
+    problem: Problem
+    found: Cut
+    source: _Tensor
+    step: int
 
 
 def flits_of(words: int) -> int:
@@ -130,12 +141,13 @@ class _Builder:
         step = problem.row_step if source else 1
         source = source or self._input(shape, problem, found)
         weights = self._weights(shape, problem, found)
+        read = _Read(shape, problem, found, source, step)
         bands = ceil(problem.out_rows / found.rows)
         made = _Tensor(found.rows, 1, [[[] for _ in range(bands)] for _ in range(problem.images)])
         for image in range(problem.images):
             for band in range(bands):
                 for block in range(problem.n_blocks):
-                    result = self._operation(shape, problem, found, source, step, weights[block], image, band, block)
+                    result = self._operation(read, weights[block], image, band, block)
                     made.pages[image][band].append(result)
         return made
 
@@ -171,16 +183,13 @@ class _Builder:
 
     def _operation(
         self,
-        shape: ConvShape,
-        problem: Problem,
-        found: Cut,
-        source: _Tensor,
-        step: int,
+        read: _Read,
         weights: list[int],
         image: int,
         band: int,
         block: int,
     ) -> int:
+        shape, problem, found, source, step = read
         top = band * found.rows
         rows = min(found.rows, problem.out_rows - top)
         first, end, _ = problem.input_rows(top, top + rows)

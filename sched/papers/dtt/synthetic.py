@@ -11,7 +11,7 @@ from ...routing.mesh import Mesh
 from ...routing.program import Page, Program, Task
 
 
-def random_program(
+def random_program(  # what is random about it has a name each
     side: int,
     moves: int,
     *,

@@ -44,12 +44,8 @@ def bench(depth: int, source: ModuleType = input_unit) -> Bench:
     top = Module()
     top.submodules.buffer = buffer = _Buffer(depth, source)
     inner = Inside(buffer, ["queue_buffer"])
-    arrives, pop, flit, pick = (
-        Signal(name="arrives"),
-        Signal(name="pop"),
-        Signal(BITS, name="flit"),
-        Signal(name="pick"),
-    )
+    arrives, pop, pick = (Signal(name=name) for name in ("arrives", "pop", "pick"))
+    flit = Signal(BITS, name="flit")
     push = Signal()
     top.d.comb += [
         buffer.arrives.eq(arrives),
