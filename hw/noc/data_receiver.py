@@ -55,8 +55,8 @@ class _Turn:
     of its packet, and what of it is to be remembered from the next cycle on if the flit is taken."""
 
     def __init__(self, bits: int) -> None:
-        self.valid = Signal()
-        self.take = Signal()
+        # `valid` gets no name: on one channel it is `flit.valid`, which is to keep its name in netlists.
+        self.valid, self.take = Signal(), Signal(name="take")
         self.flit: Any = Signal(Flit(bits))
         self.packet: Any = Signal(_context())
         self.following: Any = Signal(_context())
@@ -216,8 +216,8 @@ class Delivery(wiring.Component):
             m.d.comb += self.fault.cause.eq(Mux(flipped, Cause.PARITY, wrong))
 
     def _on_word(self, m: Module, turn: _Turn, to_dram: Signal, sink_ready: Signal, free: Value) -> None:
-        """A payload word: writes it at the end of this cycle if its memory is ready (`sink_ready`) and there is room for
-        the notify and the record of its packet (`free`)."""
+        """A payload word: writes it at the end of this cycle if its memory is ready (`sink_ready`) and there is room
+        for the notify and the record of its packet (`free`)."""
         take, flit, packet, following = turn.take, turn.flit, turn.packet, turn.following
         offered = Signal()
         m.d.comb += [
