@@ -80,8 +80,8 @@ class Tile(wiring.Component):
     trace: Signal
     ask: Signal
     progress: Signal
-    astray: Signal
-    astray_tile: Signal
+    undeliverable: Signal
+    undeliverable_tile: Signal
     links: Any  # link_counts()
     data_in: Any  # Link
     data_out: Any  # Link
@@ -104,7 +104,7 @@ class Tile(wiring.Component):
         self.observed = observed and kind is TileKind.CORE
         members = {"tile": In(8), "host": In(8), "now": In(32), "go": In(1), "trace": In(1)}
         members |= {"ask": In(1), "progress": Out(1)}
-        members |= {"astray": In(1), "astray_tile": In(8)}  # a plane has refused a packet of this tile
+        members |= {"undeliverable": In(1), "undeliverable_tile": In(8)}  # the router here has dropped a packet
         members["links"] = In(link_counts())  # of the data plane's router here
         flits = {
             "data": Link(data_flit_bits(config), config.noc.data_vcs),
@@ -128,7 +128,7 @@ class Tile(wiring.Component):
         config, kind = self.config, self.kind
         units = units_of(kind)
         # All but the compute units and the host's registers stops when there is nothing to do.
-        self._wake: list[Value] = [self.data_in.valid, self.request_in.valid, self.post_in.valid, self.astray]
+        self._wake: list[Value] = [self.data_in.valid, self.request_in.valid, self.post_in.valid, self.undeliverable]
         awake = Signal()
         self._control = gated_domain(m, "control", awake, self.gated)
         mover = self._add(m, "mover", Mover(config, kind, readable_regions(config, kind)))
@@ -246,7 +246,7 @@ class Tile(wiring.Component):
         m.d.comb += [tracer.total(counter).eq(total) for counter, total in totals.items()]
 
     def _dram(self, m: Module, mover: Mover, delivery: Delivery) -> stream.Interface:
-        """The DRAM behind the mover's bursts and the delivered packets; returns who is to be told of what landed."""
+        """Connects the DRAM port to the mover and the delivered packets; returns its notices of packets written."""
         port = self._add(m, "port", DramPort(self.config))
         connect(m, port.axi, flipped(self.axi))
         connect(m, mover.run, port.read_run)
@@ -397,13 +397,13 @@ class Tile(wiring.Component):
             ]
             sources.append((Unit.MOVER, refused))
             standing.append(port.standing)
-        self._refused, astray = Signal(FaultReport), Signal(FaultReport)
+        self._refused, undeliverable = Signal(FaultReport), Signal(FaultReport)
         m.d.comb += [
-            astray.valid.eq(self.astray),
-            astray.cause.eq(Cause.DESTINATION),
-            astray.value.eq(self.astray_tile),
+            undeliverable.valid.eq(self.undeliverable),
+            undeliverable.cause.eq(Cause.DESTINATION),
+            undeliverable.value.eq(self.undeliverable_tile),
         ]
-        sources += [(Unit.NONE, self._refused), (Unit.NONE, astray)]
+        sources += [(Unit.NONE, self._refused), (Unit.NONE, undeliverable)]
         reporter = self._add(m, "reporter", Reporter([unit for unit, _ in sources], parts_of(self.kind)))
         m.d.comb += [reporter.tile.eq(self.tile), reporter.host.eq(self.host)]
         m.d.comb += [reporter.go.eq(self.go), reporter.ask.eq(self.ask)]
@@ -423,7 +423,7 @@ class Tile(wiring.Component):
         return reporter
 
     def _progress(self, m: Module, parts: _Parts) -> None:
-        """Whether anything goes on here."""
+        """Drives `progress`."""
         fronts, taker, core, controller = parts.fronts, parts.taker, parts.core, parts.controller
         planes = [self.request_in, self.request_out, self.post_in, self.post_out]
         steps = [link.valid & link.ready for link in planes] + [front.progress for front in fronts]

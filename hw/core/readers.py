@@ -351,7 +351,7 @@ class OperandReader(wiring.Component):
             m.d.comb += fold[field].eq(gemm[field])
 
     def _faults(self, m: Module, pending: PendingInstruction, gemm: Any, a: _Access, b: _Access) -> None:
-        """Drives `fault` one cycle later. Of two reads past their memories, that of A is told."""
+        """Drives `fault` one cycle later. Of two reads past their memories, that of A is reported."""
         reported = Signal()
         m.d.sync += self.fault.valid.eq(0)
         with m.If((a.past | b.past) & ~reported):

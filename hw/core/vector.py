@@ -57,10 +57,10 @@ class VectorUnit(wiring.Component):
       VEC slower: it has all its ports to itself.
     - `now`: the current cycle.
     - `operands`: see `OperandPorts`. A, B and OUT are read in the cycle of the walk, ACC one cycle later.
-    - `read`: a word of VEC; asked for in cycle t, it stands on `read_data` in cycle t + 1.
+    - `read`: a word of VEC; requested in cycle t, it is on `read_data` in cycle t + 1.
     - `write`: the word that is written to VEC in this cycle (for observers).
     - `fault`: strobe, at most one per VEC, see `WindowReader`.
-    - `busy`: a VEC is somewhere in the unit. `reading`: the walk goes on in this cycle.
+    - `busy`: a VEC is somewhere in the unit. `reading`: the walk advances in this cycle.
     In cycles without `busy`, `issue.valid` and `read.en` no register changes.
 
     A window without any tap inside the tile is 0, or -128 for MAX, before relu and clamp.

@@ -399,7 +399,7 @@ class WindowReader(wiring.Component):
             m.d.comb += result[field].eq(vec[field])
 
     def _faults(self, m: Module, pending: PendingInstruction, vec: data.View, accesses: Sequence[_Access]) -> None:
-        """Drives `fault` one cycle later. Of several accesses past their memories, the first in `accesses` is told."""
+        """Drives `fault` one cycle later. Of several accesses past a memory the first in `accesses` is reported."""
         reported = Signal()
         m.d.sync += self.fault.valid.eq(0)
         with m.If(Cat(access.past for access in accesses).any() & ~reported):

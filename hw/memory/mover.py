@@ -19,7 +19,7 @@ A local memory is read from t + 1 on, one word a cycle, in order; a word that is
 on. `LOCAL_FIFO` words at most have been read and not been sent. A memory may refuse (ACC, while the drain path reads
 addends): the word is asked for again in every cycle. The packetiser waits as soon as it has sent what was read: of n
 refused cycles in a row it loses n less the words beyond two that had been read and not been sent. These are two while
-a word goes every cycle, and up to four behind a head or while the network stands still.
+a word goes every cycle, and up to four after a head or while the network is stalled.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ class Mover(wiring.Component):
         return way
 
     def _keep(self, m: Module, done: _Record, instruction: Any, start: Value) -> None:
-        """The record of an own instruction that is done in this cycle."""
+        """The record of an instruction of the tile's stream that is done in this cycle."""
         record = done.record
         m.d.sync += [
             done.pending.eq(1),
