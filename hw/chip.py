@@ -98,7 +98,11 @@ class Chip(wiring.Component):
             for strobe, destination in strobes:
                 with m.If(strobe):
                     m.d.comb += [bad.eq(1), where.eq(destination)]
-            ports |= {"i_astray": bad, "i_astray_tile": where, "i_links": meshes["data"].counts(tile).as_value()}
+            ports |= {
+                "i_undeliverable": bad,
+                "i_undeliverable_tile": where,
+                "i_links": meshes["data"].counts(tile).as_value(),
+            }
             if kind is TileKind.DRAM:
                 ports |= _members("axi", dram_bus(config), getattr(self, f"axi_{drams[tile]}"))
             if kind is TileKind.CORE and self.observed:

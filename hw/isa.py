@@ -425,7 +425,7 @@ TRACE = Format(
 
 def route_field(config: ChipConfig) -> RouteField | None:
     """Where heads of data packets hold a source route; None if the chip has none. Routers change it on the way, so it
-    has no parity: whoever is led astray ends as a fault."""
+    has no parity: a misrouted packet ends as a fault."""
     if not config.noc.route_hops:
         return None
     flag = DATA_HEAD.used + (ARRIVAL.used if config.noc.arrivals else 0)

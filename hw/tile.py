@@ -16,7 +16,7 @@ Which tile it is comes in over `tile`, so that all tiles of one kind are one mod
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -49,6 +49,20 @@ def dram_bus(config: ChipConfig) -> AXI4:
     return AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)
 
 
+class _Parts(NamedTuple):
+    """The parts of a tile. `fronts`: the front end of each unit's stream, the mover's first."""
+
+    mover: Mover
+    delivery: Delivery
+    taker: RequestTaker
+    sender: RequestSender
+    fronts: Sequence[FrontEnd]
+    semaphores: Semaphores
+    tracer: Trace
+    core: CoreUnits | None
+    controller: Controller | None
+
+
 class Tile(wiring.Component):
     """One tile of kind `kind`. Planes: `<plane>_in` (from the mesh) and `<plane>_out` (to the mesh).
 
@@ -66,8 +80,8 @@ class Tile(wiring.Component):
     trace: Signal
     ask: Signal
     progress: Signal
-    astray: Signal
-    astray_tile: Signal
+    undeliverable: Signal
+    undeliverable_tile: Signal
     links: Any  # link_counts()
     data_in: Any  # Link
     data_out: Any  # Link
@@ -90,7 +104,7 @@ class Tile(wiring.Component):
         self.observed = observed and kind is TileKind.CORE
         members = {"tile": In(8), "host": In(8), "now": In(32), "go": In(1), "trace": In(1)}
         members |= {"ask": In(1), "progress": Out(1)}
-        members |= {"astray": In(1), "astray_tile": In(8)}  # a plane has refused a packet of this tile
+        members |= {"undeliverable": In(1), "undeliverable_tile": In(8)}  # the router here has dropped a packet
         members["links"] = In(link_counts())  # of the data plane's router here
         flits = {
             "data": Link(data_flit_bits(config), config.noc.data_vcs),
@@ -114,7 +128,7 @@ class Tile(wiring.Component):
         config, kind = self.config, self.kind
         units = units_of(kind)
         # All but the compute units and the host's registers stops when there is nothing to do.
-        self._wake: list[Value] = [self.data_in.valid, self.request_in.valid, self.post_in.valid, self.astray]
+        self._wake: list[Value] = [self.data_in.valid, self.request_in.valid, self.post_in.valid, self.undeliverable]
         awake = Signal()
         self._control = gated_domain(m, "control", awake, self.gated)
         mover = self._add(m, "mover", Mover(config, kind, readable_regions(config, kind)))
@@ -143,6 +157,8 @@ class Tile(wiring.Component):
         records = 1 + len(units) + len(computing)
         tracer = self._add(m, "tracer", Trace(config, ports=records + arrivals + ahead))
 
+        parts = _Parts(mover, delivery, taker, sender, fronts, semaphores, tracer, core, controller)
+
         # -- planes
         m.d.comb += [delivery.now.eq(self.now), taker.now.eq(self.now)]
         connect(m, flipped(self.data_in), delivery.flit)
@@ -151,7 +167,32 @@ class Tile(wiring.Component):
         connect(m, sender.flit, flipped(self.request_out))
         connect(m, taker.move, mover.remote)
 
-        # -- streams
+        self._streams(m, parts, records)
+
+        landed = delivery.landed
+        if kind is TileKind.DRAM:
+            landed = self._dram(m, mover, delivery)
+        reporter = self._reporter(m, parts)
+        self._posts(m, reporter, fronts, semaphores, landed)
+        self._memories(m, parts)
+        self._progress(m, parts)
+        self._count(m, parts)
+        if kind is TileKind.HOST:
+            self._host(m, fronts[0], mover, semaphores)
+        m.d.comb += awake.eq(Cat(self._wake).any())
+        return m
+
+    def _add(self, m: Module, name: str, block: Any) -> Any:
+        """A submodule whose registers stop with the tile's; its `active` keeps the tile awake."""
+        m.submodules[name] = in_domain(block, self._control)
+        self._wake.append(block.active)
+        return block
+
+    def _streams(self, m: Module, parts: _Parts, records: int) -> None:
+        """Instructions from the front ends to mover or controller, and what all of these hand over: requests, takes,
+        posts, records. `records`: the trace port after those of the units and their streams."""
+        mover, taker, sender, fronts = parts.mover, parts.taker, parts.sender, parts.fronts
+        semaphores, tracer, controller = parts.semaphores, parts.tracer, parts.controller
         m.d.comb += [mover.tile.eq(self.tile), mover.now.eq(self.now)]
         for i, front in enumerate(fronts):
             m.d.comb += [front.tile.eq(self.tile), front.now.eq(self.now), front.go.eq(self.go)]
@@ -172,17 +213,13 @@ class Tile(wiring.Component):
             connect(m, taker.push(i), fronts[i].push)
         connect(m, mover.post, semaphores.post(0))
         connect(m, mover.record, tracer.record(0))
-        if arrivals:  # the last: they have a queue
-            connect(m, delivery.record, tracer.record(records + ahead))
+        if self.config.noc.arrivals:  # the last: they have a queue
+            connect(m, parts.delivery.record, tracer.record(records + int(controller is not None)))
 
-        landed = delivery.landed
-        if kind is TileKind.DRAM:
-            landed = self._dram(m, mover, delivery)
-        reporter = self._reporter(m, units, fronts, mover, delivery, taker, semaphores, core, controller)
-        self._posts(m, reporter, fronts, semaphores, landed)
-        self._memories(m, fronts, delivery, mover, tracer, core)
-        self._progress(m, fronts, taker, core, controller)
-
+    def _count(self, m: Module, parts: _Parts) -> None:
+        """Cycle counters into the trace; with them the compute units of a core, which some of them are about."""
+        mover, fronts, semaphores, tracer, core = parts.mover, parts.fronts, parts.semaphores, parts.tracer, parts.core
+        units = units_of(self.kind)
         m.d.comb += tracer.enable.eq(self.trace)
         strobes = {
             Counter.MOVER_BUSY: mover.busy,
@@ -197,7 +234,7 @@ class Tile(wiring.Component):
         totals |= dict(zip(LINK_BUSY, self.links.busy, strict=True))
         totals |= dict(zip(LINK_BLOCKED, self.links.blocked, strict=True))
         if core is not None:
-            for i, unit in enumerate(computing):
+            for i, unit in enumerate(units[1:]):
                 post, record = semaphores.post(3 + len(units) + i), tracer.record(1 + len(units) + i)
                 core.connect(m, unit, fronts[1 + i], post, record)
                 totals |= {
@@ -207,19 +244,9 @@ class Tile(wiring.Component):
                 }
             self._wake += core.wake
         m.d.comb += [tracer.total(counter).eq(total) for counter, total in totals.items()]
-        if kind is TileKind.HOST:
-            self._host(m, fronts[0], mover, semaphores)
-        m.d.comb += awake.eq(Cat(self._wake).any())
-        return m
-
-    def _add(self, m: Module, name: str, block: Any) -> Any:
-        """A submodule whose registers stop with the tile's; its `active` keeps the tile awake."""
-        m.submodules[name] = in_domain(block, self._control)
-        self._wake.append(block.active)
-        return block
 
     def _dram(self, m: Module, mover: Mover, delivery: Delivery) -> stream.Interface:
-        """The DRAM behind the mover's bursts and the delivered packets; returns who is to be told of what landed."""
+        """Connects the DRAM port to the mover and the delivered packets; returns its notices of packets written."""
         port = self._add(m, "port", DramPort(self.config))
         connect(m, port.axi, flipped(self.axi))
         connect(m, mover.run, port.read_run)
@@ -291,16 +318,9 @@ class Tile(wiring.Component):
             refused.value.eq(Mux(flipped | cut, arrived.sem, arrived.dst_tile)),
         ]
 
-    def _memories(
-        self,
-        m: Module,
-        fronts: Sequence[FrontEnd],
-        delivery: Delivery,
-        mover: Mover,
-        tracer: Trace,
-        core: CoreUnits | None,
-    ) -> None:
+    def _memories(self, m: Module, parts: _Parts) -> None:
         """Delivered words to rings and memories, the mover's reads to memories and trace."""
+        fronts, delivery, mover, tracer, core = parts.fronts, parts.delivery, parts.mover, parts.tracer, parts.core
         word = delivery.write.payload
         is_ring = Signal()
         for unit, front in zip(units_of(self.kind), fronts, strict=True):
@@ -355,21 +375,12 @@ class Tile(wiring.Component):
         with m.If(mover.read.valid & mover.read.ready):
             m.d[self._control] += was_vec.eq(of_vec)
 
-    def _reporter(
-        self,
-        m: Module,
-        units: Sequence[Unit],
-        fronts: Sequence[FrontEnd],
-        mover: Mover,
-        delivery: Delivery,
-        taker: RequestTaker,
-        semaphores: Semaphores,
-        core: CoreUnits | None,
-        controller: Controller | None,
-    ) -> Reporter:
+    def _reporter(self, m: Module, parts: _Parts) -> Reporter:
         """Faults of all parts, and what each waits for, to the host tile."""
+        mover, delivery, taker, fronts = parts.mover, parts.delivery, parts.taker, parts.fronts
+        semaphores, core, controller = parts.semaphores, parts.core, parts.controller
         sources = [(Unit.MOVER, mover.fault), (Unit.NONE, delivery.fault), (Unit.NONE, taker.fault)]
-        sources += [(unit, front.fault) for unit, front in zip(units, fronts, strict=True)]
+        sources += [(unit, front.fault) for unit, front in zip(units_of(self.kind), fronts, strict=True)]
         sources += [(Unit.NONE, semaphores.fault)]
         if core is not None:
             sources += [(unit, block.fault) for unit, block in core.units.items()]
@@ -386,13 +397,13 @@ class Tile(wiring.Component):
             ]
             sources.append((Unit.MOVER, refused))
             standing.append(port.standing)
-        self._refused, astray = Signal(FaultReport), Signal(FaultReport)
+        self._refused, undeliverable = Signal(FaultReport), Signal(FaultReport)
         m.d.comb += [
-            astray.valid.eq(self.astray),
-            astray.cause.eq(Cause.DESTINATION),
-            astray.value.eq(self.astray_tile),
+            undeliverable.valid.eq(self.undeliverable),
+            undeliverable.cause.eq(Cause.DESTINATION),
+            undeliverable.value.eq(self.undeliverable_tile),
         ]
-        sources += [(Unit.NONE, self._refused), (Unit.NONE, astray)]
+        sources += [(Unit.NONE, self._refused), (Unit.NONE, undeliverable)]
         reporter = self._add(m, "reporter", Reporter([unit for unit, _ in sources], parts_of(self.kind)))
         m.d.comb += [reporter.tile.eq(self.tile), reporter.host.eq(self.host)]
         m.d.comb += [reporter.go.eq(self.go), reporter.ask.eq(self.ask)]
@@ -411,15 +422,9 @@ class Tile(wiring.Component):
             m.d.comb += [state.waits.eq(Waits.REQUEST_PLANE), state.peer.eq(mover.forward.payload.dst_tile)]
         return reporter
 
-    def _progress(
-        self,
-        m: Module,
-        fronts: Sequence[FrontEnd],
-        taker: RequestTaker,
-        core: CoreUnits | None,
-        controller: Controller | None,
-    ) -> None:
-        """Whether anything goes on here."""
+    def _progress(self, m: Module, parts: _Parts) -> None:
+        """Drives `progress`."""
+        fronts, taker, core, controller = parts.fronts, parts.taker, parts.core, parts.controller
         planes = [self.request_in, self.request_out, self.post_in, self.post_out]
         steps = [link.valid & link.ready for link in planes] + [front.progress for front in fronts]
         for link in (self.data_in, self.data_out):

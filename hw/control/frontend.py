@@ -45,6 +45,26 @@ from ..signatures import (
 RING_REGION = {Unit.MOVER: Region.RING_MOVER, Unit.MATRIX: Region.RING_MATRIX, Unit.VECTOR: Region.RING_VECTOR}
 
 
+class _Loaded:
+    """The instruction that is loaded, and how far it has come."""
+
+    def __init__(self) -> None:
+        self.code = Signal(INSTRUCTION_BITS)
+        #: The header is the same in every format; other fields are those of a SYNC.
+        self.head: Any = data.View(SyncLayout, self.code)
+        self.since = Signal(32)  # cycle in which it could fire first
+        self.waited = Signal(WAITED_BITS)
+        self.taken = Signal()  # from its semaphore
+        self.begun = Signal(32)
+        # Of a SYNC: what has been handed over.
+        self.sent = Signal()
+        self.posted = Signal()
+        self.traced = Signal()
+        # In this cycle: a register changes, there is progress.
+        self.moving = Signal()
+        self.going = Signal()
+
+
 class FrontEnd(wiring.Component):
     """One stream. `ring` takes the words of delivered instructions, `start` a FETCH for this unit.
 
@@ -218,128 +238,40 @@ class FrontEnd(wiring.Component):
             m.d.sync += address.eq(address + chunk * words)
 
     def _execute(self, m: Module, read: memory.ReadPort, available: Signal, consumed: Signal, unread: Signal) -> None:
-        """Load, wait, issue."""
-        code = Signal(INSTRUCTION_BITS)
-        m.d.comb += [code.eq(read.data.as_value()), read.addr.eq(consumed)]
-        head = data.View(SyncLayout, code)  # the header is the same in every format
-        since, elapsed, waited, taken = Signal(32), Signal(32), Signal(WAITED_BITS), Signal()
-        sent, posted, traced = Signal(), Signal(), Signal()
-        begun = Signal(32)
-        moving, going = Signal(), Signal()
+        """Load, wait, issue; one cycle in each state if nothing is waited for."""
+        loaded = _Loaded()
+        head = loaded.head
+        m.d.comb += [loaded.code.eq(read.data.as_value()), read.addr.eq(consumed)]
         m.d.comb += [
-            self.active.eq(moving | self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid),
-            self.progress.eq(going | (self.fetch.valid & self.fetch.ready) | self.start.valid | self.ring.valid),
+            self.active.eq(loaded.moving | self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid),
+            self.progress.eq(loaded.going | (self.fetch.valid & self.fetch.ready) | self.start.valid | self.ring.valid),
         ]
         standing = self.standing
-
-        illegal, reserved = Signal(), Signal()
-        with m.Switch(head.opcode):
-            for opcode in (Opcode.SYNC, *(AHEAD_ACCEPTS if self.ahead else ACCEPTS[self.unit])):
-                if opcode is Opcode.ROUTE and not steered(self.config):
-                    continue
-                with m.Case(int(opcode)):
-                    layout = INSTRUCTIONS[opcode]
-                    m.d.comb += reserved.eq(code[layout.used :].any())
-            with m.Default():
-                m.d.comb += illegal.eq(1)
-
-        def advance() -> None:
-            m.d.sync += [consumed.eq(consumed + 1), taken.eq(0)]
-            m.next = "LOAD"
+        wrong = self._decode(m, loaded)
 
         m.d.comb += [self.take.sem.eq(head.wait_sem), self.take.n.eq(head.wait_n)]
-        m.d.comb += [self.issue.payload.code.eq(code), self.issue.payload.waited.eq(waited)]
+        m.d.comb += [self.issue.payload.code.eq(loaded.code), self.issue.payload.waited.eq(loaded.waited)]
         with m.FSM():
             with m.State("LOAD"):
-                m.d.comb += [read.en.eq(available & self.go), moving.eq(read.en), going.eq(read.en)]
+                m.d.comb += [read.en.eq(available & self.go), loaded.moving.eq(read.en), loaded.going.eq(read.en)]
                 with m.If(read.en):
-                    m.d.sync += since.eq(self.now + 1)
+                    m.d.sync += loaded.since.eq(self.now + 1)
                     m.next = "WAIT"
             with m.State("WAIT"):
-                need = Signal()
-                late, due, nowhere, timed = Signal(), Signal(), Signal(), Signal()
-                here = (head.opcode == Opcode.SYNC) if self.ahead else 1
-                m.d.comb += [
-                    need.eq((head.wait_n != 0) & ~taken),
-                    timed.eq((head.fire_at != 0) & here),
-                    late.eq(timed & (self.now > head.fire_at)),
-                    due.eq(~timed | (self.now == head.fire_at)),
-                ]
-                m.d.comb += nowhere.eq((head.wait_n != 0) & (head.wait_sem >= self.config.semaphores))
-                m.d.comb += [going.eq(moving | ~need), standing.tag.eq(head.tag)]
-                with m.If(need):
-                    m.d.comb += [
-                        standing.waits.eq(Waits.SEMAPHORE),
-                        standing.sem.eq(head.wait_sem),
-                        standing.need.eq(head.wait_n),
-                        standing.has.eq(self.take.value),
-                        standing.peer.eq(unread),
-                    ]
-                with m.Else():
-                    m.d.comb += [standing.waits.eq(Waits.TIME), detail(standing).eq(head.fire_at)]
-                with m.If(illegal | reserved | late | nowhere):
-                    m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(head.tag)]
-                    with m.If(illegal):
-                        m.d.comb += [self.fault.cause.eq(Cause.ILLEGAL_OPCODE), self.fault.value.eq(head.opcode)]
-                    with m.Elif(reserved):
-                        m.d.comb += self.fault.cause.eq(Cause.RESERVED_BITS)
-                    with m.Elif(nowhere):
-                        m.d.comb += [self.fault.cause.eq(Cause.SEMAPHORE_RANGE), self.fault.value.eq(head.wait_sem)]
-                    with m.Else():
-                        m.d.comb += [self.fault.cause.eq(Cause.LATE), self.fault.value.eq(self.now - head.fire_at)]
-                    m.d.comb += moving.eq(1)
-                    m.next = "FAULT"
-                with m.Else():
-                    m.d.comb += self.take.valid.eq(need)
-                    m.d.comb += moving.eq(((~need | self.take.grant) & due) | self.take.grant)
-                    with m.If((~need | self.take.grant) & due):
-                        m.d.comb += elapsed.eq(self.now - since)
-                        m.d.sync += [
-                            begun.eq(self.now + 1),
-                            waited.eq(Mux(elapsed[WAITED_BITS:].any(), (1 << WAITED_BITS) - 1, elapsed)),
-                        ]
-                        with m.If(self.counting):
-                            m.d.sync += self.waited_total.eq(self.waited_total + elapsed)
-                        with m.If(head.opcode == Opcode.SYNC):
-                            m.d.sync += [sent.eq(0), posted.eq(0), traced.eq(0)]
-                            m.next = "SYNC"
-                        with m.Else():
-                            m.next = "ISSUE"
-                    with m.Else():
-                        with m.If(need & self.take.grant):
-                            m.d.sync += taken.eq(1)
+                self._wait(m, loaded, wrong, unread)
             with m.State("ISSUE"):
-                m.d.comb += [self.issue.valid.eq(1), moving.eq(self.issue.ready), going.eq(moving)]
+                m.d.comb += [
+                    self.issue.valid.eq(1),
+                    loaded.moving.eq(self.issue.ready),
+                    loaded.going.eq(loaded.moving),
+                ]
                 m.d.comb += [standing.waits.eq(Waits.UNIT), standing.tag.eq(head.tag)]
                 with m.If(self.issue.ready):
                     with m.If(self.counting):
-                        m.d.sync += self.blocked_total.eq(self.blocked_total + (self.now - begun)[:32])
-                    advance()
+                        m.d.sync += self.blocked_total.eq(self.blocked_total + (self.now - loaded.begun)[:32])
+                    self._next(m, loaded, consumed)
             with m.State("SYNC"):
-                m.d.comb += moving.eq(1)
-                sync = data.View(SyncLayout, code)
-                m.d.comb += [
-                    self.send.valid.eq((sync.n != 0) & ~sent),
-                    self.send.payload.dst_tile.eq(sync.tile),
-                    self.send.payload.sem.eq(sync.sem),
-                    self.send.payload.n.eq(sync.n),
-                    self.post.valid.eq((sync.post_n != 0) & ~posted),
-                    self.post.payload.sem.eq(sync.post_sem),
-                    self.post.payload.n.eq(sync.post_n),
-                    self.record.valid.eq(~traced),
-                ]
-                m.d.comb += [
-                    standing.waits.eq(Mux(self.send.valid, Waits.POST_PLANE, Waits.POSTS)),
-                    standing.tag.eq(head.tag),
-                    standing.peer.eq(sync.tile),
-                    going.eq(Cat(port.valid & port.ready for port in (self.send, self.post, self.record)).any()),
-                ]
-                done = [~port.valid | port.ready for port in (self.send, self.post, self.record)]
-                for flag, ok in zip((sent, posted, traced), done, strict=True):
-                    with m.If(ok):
-                        m.d.sync += flag.eq(1)
-                with m.If(done[0] & done[1] & done[2]):
-                    advance()
+                self._sync(m, loaded, consumed)
             with m.State("FAULT"):
                 # the host halts the chip; only reset leaves this state
                 m.d.comb += [standing.waits.eq(Waits.FAULT), standing.tag.eq(head.tag)]
@@ -348,7 +280,118 @@ class FrontEnd(wiring.Component):
             record.tag.eq(head.tag),
             record.unit.eq(int(self.unit)),
             record.opcode.eq(head.opcode),
-            record.wait.eq(waited),
-            record.start.eq(begun),
+            record.wait.eq(loaded.waited),
+            record.start.eq(loaded.begun),
             record.end.eq(self.now + 1),
         ]
+
+    def _decode(self, m: Module, loaded: _Loaded) -> tuple[Signal, Signal]:
+        """(the stream does not accept the opcode, a reserved bit is set) of the instruction that is loaded."""
+        illegal, reserved = Signal(), Signal()
+        with m.Switch(loaded.head.opcode):
+            for opcode in (Opcode.SYNC, *(AHEAD_ACCEPTS if self.ahead else ACCEPTS[self.unit])):
+                if opcode is Opcode.ROUTE and not steered(self.config):
+                    continue
+                with m.Case(int(opcode)):
+                    layout = INSTRUCTIONS[opcode]
+                    m.d.comb += reserved.eq(loaded.code[layout.used :].any())
+            with m.Default():
+                m.d.comb += illegal.eq(1)
+        return illegal, reserved
+
+    def _wait(self, m: Module, loaded: _Loaded, wrong: tuple[Signal, Signal], unread: Signal) -> None:
+        """State WAIT: takes from the semaphore, then waits for the fire time; an instruction that is `wrong` (see
+        `_decode`) or late is a fault at once."""
+        head, standing, moving, going = loaded.head, self.standing, loaded.moving, loaded.going
+        illegal, reserved = wrong
+        need = Signal()
+        late, due, nowhere, timed = Signal(), Signal(), Signal(), Signal()
+        here = (head.opcode == Opcode.SYNC) if self.ahead else 1
+        m.d.comb += [
+            need.eq((head.wait_n != 0) & ~loaded.taken),
+            timed.eq((head.fire_at != 0) & here),
+            late.eq(timed & (self.now > head.fire_at)),
+            due.eq(~timed | (self.now == head.fire_at)),
+        ]
+        m.d.comb += nowhere.eq((head.wait_n != 0) & (head.wait_sem >= self.config.semaphores))
+        m.d.comb += [going.eq(moving | ~need), standing.tag.eq(head.tag)]
+        with m.If(need):
+            m.d.comb += [
+                standing.waits.eq(Waits.SEMAPHORE),
+                standing.sem.eq(head.wait_sem),
+                standing.need.eq(head.wait_n),
+                standing.has.eq(self.take.value),
+                standing.peer.eq(unread),
+            ]
+        with m.Else():
+            m.d.comb += [standing.waits.eq(Waits.TIME), detail(standing).eq(head.fire_at)]
+        with m.If(illegal | reserved | late | nowhere):
+            m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(head.tag)]
+            with m.If(illegal):
+                m.d.comb += [self.fault.cause.eq(Cause.ILLEGAL_OPCODE), self.fault.value.eq(head.opcode)]
+            with m.Elif(reserved):
+                m.d.comb += self.fault.cause.eq(Cause.RESERVED_BITS)
+            with m.Elif(nowhere):
+                m.d.comb += [self.fault.cause.eq(Cause.SEMAPHORE_RANGE), self.fault.value.eq(head.wait_sem)]
+            with m.Else():
+                m.d.comb += [self.fault.cause.eq(Cause.LATE), self.fault.value.eq(self.now - head.fire_at)]
+            m.d.comb += moving.eq(1)
+            m.next = "FAULT"
+        with m.Else():
+            m.d.comb += self.take.valid.eq(need)
+            m.d.comb += moving.eq(((~need | self.take.grant) & due) | self.take.grant)
+            with m.If((~need | self.take.grant) & due):
+                self._fire(m, loaded)
+            with m.Else():
+                with m.If(need & self.take.grant):
+                    m.d.sync += loaded.taken.eq(1)
+
+    def _fire(self, m: Module, loaded: _Loaded) -> None:
+        """Leaves WAIT for ISSUE or SYNC, and notes how long the instruction waited."""
+        elapsed = Signal(32)
+        m.d.comb += elapsed.eq(self.now - loaded.since)
+        m.d.sync += [
+            loaded.begun.eq(self.now + 1),
+            loaded.waited.eq(Mux(elapsed[WAITED_BITS:].any(), (1 << WAITED_BITS) - 1, elapsed)),
+        ]
+        with m.If(self.counting):
+            m.d.sync += self.waited_total.eq(self.waited_total + elapsed)
+        with m.If(loaded.head.opcode == Opcode.SYNC):
+            m.d.sync += [loaded.sent.eq(0), loaded.posted.eq(0), loaded.traced.eq(0)]
+            m.next = "SYNC"
+        with m.Else():
+            m.next = "ISSUE"
+
+    def _sync(self, m: Module, loaded: _Loaded, consumed: Signal) -> None:
+        """State SYNC: offers the remote post, the local post and the trace record until all are taken."""
+        m.d.comb += loaded.moving.eq(1)
+        sync = loaded.head
+        m.d.comb += [
+            self.send.valid.eq((sync.n != 0) & ~loaded.sent),
+            self.send.payload.dst_tile.eq(sync.tile),
+            self.send.payload.sem.eq(sync.sem),
+            self.send.payload.n.eq(sync.n),
+            self.post.valid.eq((sync.post_n != 0) & ~loaded.posted),
+            self.post.payload.sem.eq(sync.post_sem),
+            self.post.payload.n.eq(sync.post_n),
+            self.record.valid.eq(~loaded.traced),
+        ]
+        ports = (self.send, self.post, self.record)
+        m.d.comb += [
+            self.standing.waits.eq(Mux(self.send.valid, Waits.POST_PLANE, Waits.POSTS)),
+            self.standing.tag.eq(sync.tag),
+            self.standing.peer.eq(sync.tile),
+            loaded.going.eq(Cat(port.valid & port.ready for port in ports).any()),
+        ]
+        done = [~port.valid | port.ready for port in ports]
+        for flag, ok in zip((loaded.sent, loaded.posted, loaded.traced), done, strict=True):
+            with m.If(ok):
+                m.d.sync += flag.eq(1)
+        with m.If(done[0] & done[1] & done[2]):
+            self._next(m, loaded, consumed)
+
+    @staticmethod
+    def _next(m: Module, loaded: _Loaded, consumed: Signal) -> None:
+        """Leaves the instruction that is loaded for the next one."""
+        m.d.sync += [consumed.eq(consumed + 1), loaded.taken.eq(0)]
+        m.next = "LOAD"

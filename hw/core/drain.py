@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -118,7 +121,7 @@ class Drain(wiring.Component):
              "relu": 1, "clamp": 7}
         )  # fmt: skip
         adding, to_acc, added, forward = Signal(), Signal(), Signal(), Signal()
-        second, third, fourth = Signal(end), Signal(end), Signal(end)
+        second, third = Signal(end), Signal(end)
         m.d.sync += [adding.eq(reading), to_acc.eq(reading & gemm.to_acc & ~void)]
         with m.If(reading):
             m.d.sync += [
@@ -146,10 +149,19 @@ class Drain(wiring.Component):
             self.acc_write.data.eq(Cat(*sums)),
         ]
 
-        # Stage 3: multiplication. Stage 4: rounding; the write to OUT.
+        scaling, writing = self._requantise(m, adding, third, stored)
+        m.d.comb += self.busy.eq(reading | adding | scaling | writing)
+        return m
+
+    def _requantise(self, m: Module, adding: Signal, third: Any, stored: Sequence[Signal]) -> tuple[Signal, Signal]:
+        """Stage 3: multiplication. Stage 4: rounding; the write to OUT. Returns which of them have a row, which is
+        `stored` with `third`, the cycle after `adding`."""
         scaling, writing = Signal(), Signal()
+        fourth = Signal.like(third, name="fourth")
         m.d.sync += [scaling.eq(adding), writing.eq(scaling)]
-        products = [Signal(signed(PRODUCT_BITS), name=f"product_{lane}", reset_less=True) for lane in range(cols)]
+        products = [
+            Signal(signed(PRODUCT_BITS), name=f"product_{lane}", reset_less=True) for lane in range(self._config.cols)
+        ]
         with m.If(scaling):
             m.d.sync += fourth.eq(third)
             with m.If(third.to_out):
@@ -166,9 +178,8 @@ class Drain(wiring.Component):
             self.retire.post_n.eq(fourth.post_n),
             self.retire.start.eq(fourth.start),
             self.retire.end.eq(self.now + 1),
-            self.busy.eq(reading | adding | scaling | writing),
         ]
-        return m
+        return scaling, writing
 
     def _faults(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory
+from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, ChipConfig
@@ -16,6 +17,17 @@ from .drain import RETIRE_LAYOUT, Drain
 from .edge import OperandEdge, Skew
 from .ports import OperandPorts, write_layout
 from .readers import FAULT_LAYOUT, GEMM_LAYOUT, OperandReader
+
+T = TypeVar("T")
+
+
+class _PerMemory(NamedTuple, Generic[T]):
+    """One of something for each of the unit's memories, named as `OperandPorts` names them."""
+
+    a: T
+    b: T
+    acc: T
+    out: T
 
 
 class MatrixUnit(wiring.Component):
@@ -75,21 +87,18 @@ class MatrixUnit(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config, core = self._config, self._config.core
+        config = self._config
         m.submodules.reader = reader = OperandReader(config)
         m.submodules.skew = skew = Skew(config.lanes, max(config.rows, config.cols))
         m.submodules.a_edge = a_edge = OperandEdge(config.lanes, config.rows)
         m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols)
         m.submodules.array = array = SystolicArray(config, self._separate_blocks)
         m.submodules.drain = drain = Drain(config)
-        m.submodules.a_mem = a_mem = Memory(shape=unsigned(config.word_bits), depth=core.a_words, init=[])
-        m.submodules.b_mem = b_mem = Memory(shape=unsigned(config.word_bits), depth=core.b_words, init=[])
-        m.submodules.acc_mem = acc_mem = Memory(shape=unsigned(4 * config.word_bits), depth=core.acc_words, init=[])
-        m.submodules.out_mem = out_mem = Memory(shape=unsigned(config.word_bits), depth=core.out_words, init=[])
-        a_read, b_read = a_mem.read_port(), b_mem.read_port()
-        acc_read, out_read = acc_mem.read_port(), out_mem.read_port()
-        a_write, b_write, out_write = a_mem.write_port(), b_mem.write_port(), out_mem.write_port()
-        acc_write = acc_mem.write_port(granularity=config.word_bits)
+        memories = self._memories(m)
+        a_read = memories.a.read_port()
+        b_read = memories.b.read_port()
+        acc_read = memories.acc.read_port()
+        out_read = memories.out.read_port()
 
         wiring.connect(m, wiring.flipped(self.issue), reader.issue)
         m.d.comb += [
@@ -99,22 +108,50 @@ class MatrixUnit(wiring.Component):
             self.fault.eq(Mux(drain.fault.valid, drain.fault, reader.fault)),
             self.reading.eq(reader.step.active),
         ]
+        last = self._feed(m, reader, skew, array, ((a_edge, a_read), (b_edge, b_read)))
+        self._drain(m, reader, array, drain, last)
+        self._write(m, memories, drain)
+        m.d.comb += self.out_write.eq(drain.out_write)
+        self._serve_operands(m, memories)
+        self._read(m, _PerMemory(a_read, b_read, acc_read, out_read), reader, drain)
+        return m
 
-        # From the readers to the array. T = cycle of a window's first address; the corner of the array has its first
-        # operand in cycle T + 3 and its accumulator takes it at the end of that cycle, or of the next one if products
-        # are registered.
-        step, extra = reader.step, int(config.product_register)
+    def _memories(self, m: Module) -> _PerMemory[Memory]:
+        """A, B, ACC and OUT."""
+        core, bits = self._config.core, self._config.word_bits
+        m.submodules.a_mem = a_mem = Memory(shape=unsigned(bits), depth=core.a_words, init=[])
+        m.submodules.b_mem = b_mem = Memory(shape=unsigned(bits), depth=core.b_words, init=[])
+        m.submodules.acc_mem = acc_mem = Memory(shape=unsigned(4 * bits), depth=core.acc_words, init=[])
+        m.submodules.out_mem = out_mem = Memory(shape=unsigned(bits), depth=core.out_words, init=[])
+        return _PerMemory(a_mem, b_mem, acc_mem, out_mem)
+
+    def _feed(
+        self,
+        m: Module,
+        reader: OperandReader,
+        skew: Skew,
+        array: SystolicArray,
+        edges: Sequence[tuple[OperandEdge, ReadPort]],
+    ) -> Signal:
+        """From the readers to the array; `edges`: of A and of B. Returns the last cycles of folds: element i is set i
+        cycles after the fold's last operand address.
+
+        Latency: with a window's first address in cycle T the corner of the array has its first operand in cycle T + 3,
+        and its accumulator takes it at the end of that cycle, or of the next one if products are registered.
+        """
+        config, step, extra = self._config, reader.step, int(self._config.product_register)
         active, first, last = (
             self._delay(m, step[field], 3 + config.cols + extra, field)
             for field in ("active", "fold_first", "fold_last")
         )
+        a_edge, b_edge = (edge for edge, _ in edges)
         m.d.sync += [skew.window.eq(step.window_first), a_edge.zero.eq(step.a_zero)]
         with m.If(step.active):
             m.d.sync += skew.phase.eq(step.phase)
         m.d.comb += skew.active.eq(active[1])
-        for edge, memory in ((a_edge, a_read), (b_edge, b_read)):
+        for edge, port in edges:
             m.d.comb += [
-                edge.word.eq(memory.data),
+                edge.word.eq(port.data),
                 edge.load.eq(skew.load),
                 edge.index.eq(skew.index),
                 edge.playing.eq(skew.playing),
@@ -122,21 +159,31 @@ class MatrixUnit(wiring.Component):
         m.d.comb += [array.a[index].eq(operand) for index, operand in enumerate(a_edge.operand)]
         m.d.comb += [array.b[index].eq(operand) for index, operand in enumerate(b_edge.operand)]
         m.d.comb += [array.valid.eq(active[3]), array.first.eq(first[3 + extra]), array.done.eq(last[3 + extra])]
+        return last
 
-        # From the array to the drain path: row 0's last column can be read cols + 4 cycles after the last address.
+    def _drain(self, m: Module, reader: OperandReader, array: SystolicArray, drain: Drain, last: Signal) -> None:
+        """From the array to the drain path.
+
+        Latency: row 0's last column can be read cols + 4 cycles after the last address (with registered products one
+        more).
+        """
+        extra = int(self._config.product_register)
         m.d.comb += [
             drain.fold.eq(reader.fold),
-            drain.fold_valid.eq(step.fold_last),
-            drain.begin.eq(last[2 + config.cols + extra]),
+            drain.fold_valid.eq(reader.step.fold_last),
+            drain.begin.eq(last[2 + self._config.cols + extra]),
             array.row.eq(drain.row),
         ]
         m.d.comb += [drain.sums[index].eq(value) for index, value in enumerate(array.result)]
         m.d.comb += self.busy.eq(reader.busy | last.any() | drain.busy)
 
-        # Writes: the drain path goes first.
-        to, allowed = self.write.payload, self.write.valid
-        offset = to.offset
-        with m.Switch(to.region):
+    def _write(self, m: Module, memories: _PerMemory[Memory], drain: Drain) -> None:
+        """The write ports, at the end of the same cycle: the drain path has precedence over `write`."""
+        a_write, b_write, out_write = memories.a.write_port(), memories.b.write_port(), memories.out.write_port()
+        acc_write = memories.acc.write_port(granularity=self._config.word_bits)
+        word, valid = self.write.payload, self.write.valid
+        offset = word.offset
+        with m.Switch(word.region):
             with m.Case(Region.ACC):
                 m.d.comb += self.write.ready.eq(~drain.acc_write.en)
             with m.Case(Region.OUT):
@@ -146,49 +193,49 @@ class MatrixUnit(wiring.Component):
         for port, region in ((a_write, Region.MAIN), (b_write, Region.B)):
             m.d.comb += [
                 port.addr.eq(offset),
-                port.data.eq(to.data),
-                port.en.eq(allowed & (to.region == region)),
+                port.data.eq(word.data),
+                port.en.eq(valid & (word.region == region)),
             ]
         with m.If(drain.acc_write.en):
             m.d.comb += [acc_write.addr.eq(drain.acc_write.addr), acc_write.data.eq(drain.acc_write.data)]
             m.d.comb += acc_write.en.eq(0b1111)
         with m.Else():
-            m.d.comb += [acc_write.addr.eq(offset >> 2), acc_write.data.eq(to.data.replicate(4))]
-            with m.If(allowed & (to.region == Region.ACC)):
+            m.d.comb += [acc_write.addr.eq(offset >> 2), acc_write.data.eq(word.data.replicate(4))]
+            with m.If(valid & (word.region == Region.ACC)):
                 m.d.comb += acc_write.en.eq(1 << offset[:2])
         with m.If(drain.out_write.en):
             m.d.comb += [out_write.addr.eq(drain.out_write.addr), out_write.data.eq(drain.out_write.data)]
         with m.Else():
-            m.d.comb += [out_write.addr.eq(offset), out_write.data.eq(to.data)]
-        m.d.comb += out_write.en.eq(drain.out_write.en | (allowed & (to.region == Region.OUT)))
+            m.d.comb += [out_write.addr.eq(offset), out_write.data.eq(word.data)]
+        m.d.comb += out_write.en.eq(drain.out_write.en | (valid & (word.region == Region.OUT)))
 
-        m.d.comb += self.out_write.eq(drain.out_write)
-
-        # The vector unit's reads.
-        for name, memory in (("a", a_mem), ("b", b_mem), ("acc", acc_mem), ("out", out_mem)):
+    def _serve_operands(self, m: Module, memories: _PerMemory[Memory]) -> None:
+        """The vector unit's reads, on ports of its own. Latency: one cycle."""
+        for name, memory in memories._asdict().items():
             wanted, port = getattr(self.operands, name), memory.read_port(domain=self._operand_domain)
             m.d.comb += [port.en.eq(wanted.en), port.addr.eq(wanted.addr)]
             m.d.comb += getattr(self.operands, f"{name}_data").eq(port.data)
 
-        # Reads: array and drain path go first.
-        of = self.read.payload
-        m.d.comb += drain.acc_data.eq(acc_read.data)
+    def _read(self, m: Module, ports: _PerMemory[ReadPort], reader: OperandReader, drain: Drain) -> None:
+        """The other read ports: array and drain path have precedence over `read`. Latency: one cycle."""
+        request = self.read.payload
+        m.d.comb += drain.acc_data.eq(ports.acc.data)
         for port, owner, region, shift in (
-            (a_read, reader.a_read, Region.MAIN, 0),
-            (b_read, reader.b_read, Region.B, 0),
-            (acc_read, drain.acc_read, Region.ACC, 2),
-            (out_read, None, Region.OUT, 0),
+            (ports.a, reader.a_read, Region.MAIN, 0),
+            (ports.b, reader.b_read, Region.B, 0),
+            (ports.acc, drain.acc_read, Region.ACC, 2),
+            (ports.out, None, Region.OUT, 0),
         ):
             mine = Signal(name=f"read_{region.name.lower()}")
-            m.d.comb += mine.eq(self.read.valid & (of.region == region))
+            m.d.comb += mine.eq(self.read.valid & (request.region == region))
             if owner is None:
-                m.d.comb += [port.en.eq(mine), port.addr.eq(of.offset)]
+                m.d.comb += [port.en.eq(mine), port.addr.eq(request.offset)]
                 continue
             m.d.comb += [
                 port.en.eq(owner.en | mine),
-                port.addr.eq(Mux(owner.en, owner.addr, of.offset >> shift)),
+                port.addr.eq(Mux(owner.en, owner.addr, request.offset >> shift)),
             ]
-        with m.Switch(of.region):
+        with m.Switch(request.region):
             for region, owner in (
                 (Region.MAIN, reader.a_read),
                 (Region.B, reader.b_read),
@@ -200,17 +247,16 @@ class MatrixUnit(wiring.Component):
                 m.d.comb += self.read.ready.eq(1)
         region, part = Signal(2), Signal(2)
         with m.If(self.read.valid):
-            m.d.sync += [region.eq(of.region), part.eq(of.offset)]
+            m.d.sync += [region.eq(request.region), part.eq(request.offset)]
         with m.Switch(region):
             with m.Case(Region.MAIN):
-                m.d.comb += self.read_data.eq(a_read.data)
+                m.d.comb += self.read_data.eq(ports.a.data)
             with m.Case(Region.B):
-                m.d.comb += self.read_data.eq(b_read.data)
+                m.d.comb += self.read_data.eq(ports.b.data)
             with m.Case(Region.ACC):
-                m.d.comb += self.read_data.eq(acc_read.data.word_select(part, config.word_bits))
+                m.d.comb += self.read_data.eq(ports.acc.data.word_select(part, self._config.word_bits))
             with m.Case(Region.OUT):
-                m.d.comb += self.read_data.eq(out_read.data)
-        return m
+                m.d.comb += self.read_data.eq(ports.out.data)
 
     @staticmethod
     def _delay(m: Module, flag: Signal, cycles: int, name: str) -> Signal:

@@ -26,7 +26,7 @@ def write_layout(words: int, bits: int) -> data.StructLayout:
 class OperandPorts(wiring.Signature):
     """The vector unit's read ports of the matrix unit's memories, as the vector unit sees them.
 
-    `<memory>` = {en, addr}; the word stands on `<memory>_data` from the next cycle on until the next one is read.
+    `<memory>` = {en, addr}; the word is on `<memory>_data` from the next cycle on until the next one is read.
     """
 
     def __init__(self, config: ChipConfig) -> None:

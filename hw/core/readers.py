@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from typing import Any, NamedTuple
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,6 +12,10 @@ from ..config import OFFSET_BITS, ChipConfig
 from ..isa import INSTRUCTIONS, Addend, Cause, Opcode, Region
 
 GEMM_LAYOUT = INSTRUCTIONS[Opcode.GEMM].layout()
+
+_COUNTS = (
+    "k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels", "n_blocks",
+)  # fmt: skip
 
 FAULT_LAYOUT = data.StructLayout({"valid": 1, "cause": 4, "tag": 16, "value": OFFSET_BITS + 4})
 
@@ -36,6 +42,96 @@ def fold_layout(rows: int) -> data.StructLayout:
             "clamp": 7,
         }
     )
+
+
+class PendingInstruction:
+    """The instruction after the one that runs: taken from `issue` when there is none, or when it is loaded.
+
+    The reader drives `load`, a strobe in the last cycle of the one that runs, and says in `bad_shape` and `bad_bits`
+    what is wrong with `code`. Latency: an instruction taken in cycle t can be loaded from t + 1 on.
+    """
+
+    def __init__(self, m: Module, issue: Any, layout: data.StructLayout) -> None:
+        self.waiting = Signal()
+        self.code: Any = Signal(layout, name="after")
+        self.load = Signal()
+        self.bad_shape = Signal()
+        self.bad_bits = Signal()
+        m.d.comb += issue.ready.eq(~self.waiting | self.load)
+        with m.If(issue.valid & issue.ready):
+            m.d.sync += [self.code.eq(issue.payload), self.waiting.eq(1)]
+        with m.Elif(self.load):
+            m.d.sync += self.waiting.eq(0)
+
+    @property
+    def bad(self) -> Value:
+        """The instruction is void."""
+        return self.bad_shape | self.bad_bits
+
+    def report(self, m: Module, fault: Any, reported: Signal) -> None:
+        """Sets `fault` and `reported` when an instruction that is void is loaded, and clears `reported` otherwise."""
+        with m.If(self.load):
+            m.d.sync += reported.eq(self.bad)
+            with m.If(self.bad):
+                m.d.sync += [
+                    fault.valid.eq(1),
+                    fault.cause.eq(Mux(self.bad_bits, Cause.RESERVED_BITS, Cause.SHAPE)),
+                    fault.tag.eq(self.code.tag),
+                    fault.value.eq(0),
+                ]
+
+
+class _Walk:
+    """Registers of the GEMM that runs.
+
+    Offsets x (columns) and y (words) of an input word are the sum of a pixel's (`here`) and a tap's.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        # Constants of the GEMM.
+        self.active = Signal()
+        self.gemm: Any = Signal(GEMM_LAYOUT)
+        self.void = Signal()
+        self.start = Signal(32)
+        self.row_step = Signal(13)  # words of A between output rows
+        self.tap_step = Signal(13)  # words of A between kernel rows
+        self.tap_x0 = Signal(signed(5))
+        self.tap_y0 = Signal(signed(15))
+        # Counters.
+        self.phase = Signal(range(lanes))
+        self.kx = Signal(4)
+        self.ky = Signal(4)
+        self.kb = Signal(8)
+        self.block = Signal(6)
+        self.tap_x = Signal(signed(8))
+        self.tap_y = Signal(signed(18))
+        self.plane = Signal(25)  # word of the channel block's first row and column
+        pixel = data.StructLayout({"ox": 10, "x": 13, "y": 28})
+        self.here: Any = Signal(pixel)  # the pixel of this cycle's row
+        self.beyond: Any = Signal(pixel)  # the pixel after it, if this cycle has a row
+        self.group: Any = Signal(pixel)  # the first pixel of the group
+        self.left = Signal(14)  # pixels from this group on
+        self.b_here = Signal(24)
+        self.b_beyond = Signal(24)
+        self.b_block = Signal(24)
+
+
+class _LoopEnds(NamedTuple):
+    """Which loops end in this cycle: kernel columns and rows only with `window_last`, n blocks with `fold_last`."""
+
+    window_last: Signal
+    kx_last: Signal
+    ky_last: Signal
+    fold_last: Signal
+    block_last: Signal
+    gemm_last: Signal
+
+
+class _Access(NamedTuple):
+    """A read that would be `past` its memory, at word `at`."""
+
+    past: Signal
+    at: Signal
 
 
 class OperandReader(wiring.Component):
@@ -94,162 +190,171 @@ class OperandReader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        core, lanes, rows, cols = self._config.core, self._config.lanes, self._config.rows, self._config.cols
+        pending = PendingInstruction(m, self.issue, GEMM_LAYOUT)
+        self._check(m, pending)
+        walk = _Walk(self._config.lanes)
+        a, b = self._read_a(m, walk), self._read_b(m, walk)
+        ends = self._loop_ends(m, walk, pending)
+        self._advance(m, walk, ends)
+        self._load(m, walk, pending)
+        m.d.comb += self.busy.eq(walk.active | pending.waiting)
+        self._describe(m, walk, ends)
+        self._faults(m, pending, walk.gemm, a, b)
+        return m
 
-        # The instruction after the one that runs.
-        waiting = Signal()
-        after = Signal(GEMM_LAYOUT)
-        load = Signal()
-        m.d.comb += self.issue.ready.eq(~waiting | load)
-        with m.If(self.issue.valid & self.issue.ready):
-            m.d.sync += [after.eq(self.issue.payload), waiting.eq(1)]
-        with m.Elif(load):
-            m.d.sync += waiting.eq(0)
-        counts = (
-            after.k_blocks, after.kernel_h, after.kernel_w, after.stride_h, after.stride_w, after.dilation,
-            after.out_w, after.pixels, after.n_blocks,
-        )  # fmt: skip
-        bad_shape, bad_bits = Signal(), Signal()
+    @staticmethod
+    def _check(m: Module, pending: PendingInstruction) -> None:
+        """Decides what is wrong with the instruction that waits."""
+        after = pending.code
         m.d.comb += [
-            bad_shape.eq(Cat(count == 0 for count in counts).any()),
-            bad_bits.eq(after.reserved.any() | (after.addend > max(Addend))),
+            pending.bad_shape.eq(Cat(after[count] == 0 for count in _COUNTS).any()),
+            pending.bad_bits.eq(after.reserved.any() | (after.addend > max(Addend))),
         ]
 
-        # The instruction that runs: constants ...
-        active = Signal()
-        gemm = Signal(GEMM_LAYOUT)
-        void = Signal()
-        start = Signal(32)
-        row_step, tap_step = Signal(13), Signal(13)  # words of A between output rows, between kernel rows
-        tap_x0, tap_y0 = Signal(signed(5)), Signal(signed(15))
-        # ... and counters. Offsets x (columns) and y (words) of an input word are the sum of a pixel's and a tap's.
-        phase = Signal(range(lanes))
-        kx, ky, kb, block = Signal(4), Signal(4), Signal(8), Signal(6)
-        tap_x, tap_y = Signal(signed(8)), Signal(signed(18))
-        plane = Signal(25)  # word of the channel block's first row and column
-        pixel = data.StructLayout({"ox": 10, "x": 13, "y": 28})
-        here, group = Signal(pixel), Signal(pixel)  # the row's pixel; the first one of the group
-        left = Signal(14)  # pixels from this group on
-        b_here, b_block = Signal(24), Signal(24)
-
-        # A
+    def _read_a(self, m: Module, walk: _Walk) -> _Access:
+        """Drives `a_read`: in the first `rows` cycles of a window the word of one row's pixel, unless that is padding;
+        steps from pixel to pixel."""
+        core, rows, gemm, here, beyond = self._config.core, self._config.rows, walk.gemm, walk.here, walk.beyond
         row_valid = Signal()
         x, y, a_at = Signal(signed(15)), Signal(signed(30)), Signal(signed(32))
         a_wanted, a_past = Signal(), Signal()
         m.d.comb += [
-            row_valid.eq((phase < rows) & (phase < left)),
-            x.eq(here.x + tap_x),
-            y.eq(here.y + tap_y),
-            a_at.eq(plane + y + x),
-            a_wanted.eq(active & row_valid & (x >= 0) & (x < gemm.in_w) & (y >= 0) & (y < gemm.a_plane)),
+            row_valid.eq((walk.phase < rows) & (walk.phase < walk.left)),
+            x.eq(here.x + walk.tap_x),
+            y.eq(here.y + walk.tap_y),
+            a_at.eq(walk.plane + y + x),
+            a_wanted.eq(walk.active & row_valid & (x >= 0) & (x < gemm.in_w) & (y >= 0) & (y < gemm.a_plane)),
             a_past.eq(a_wanted & (a_at >= core.a_words)),
             self.a_read.en.eq(a_wanted & ~a_past),
             self.a_read.addr.eq(a_at),
         ]
-        beyond = Signal(pixel)  # the pixel after `here`, if this cycle has a row
         m.d.comb += beyond.eq(here)
-        with m.If(phase < rows):
+        with m.If(walk.phase < rows):
             with m.If(here.ox == gemm.out_w - 1):
-                m.d.comb += [beyond.ox.eq(0), beyond.x.eq(0), beyond.y.eq(here.y + row_step)]
+                m.d.comb += [beyond.ox.eq(0), beyond.x.eq(0), beyond.y.eq(here.y + walk.row_step)]
             with m.Else():
                 m.d.comb += [beyond.ox.eq(here.ox + 1), beyond.x.eq(here.x + gemm.stride_w)]
+        return _Access(a_past, a_at)
 
-        # B
-        b_wanted, b_past, b_beyond = Signal(), Signal(), Signal(24)
+    def _read_b(self, m: Module, walk: _Walk) -> _Access:
+        """Drives `b_read`: in the first `cols` cycles of a window the next word."""
+        core, cols = self._config.core, self._config.cols
+        b_wanted, b_past = Signal(), Signal()
         m.d.comb += [
-            b_wanted.eq(active & (phase < cols)),
-            b_past.eq(b_wanted & (b_here >= core.b_words)),
+            b_wanted.eq(walk.active & (walk.phase < cols)),
+            b_past.eq(b_wanted & (walk.b_here >= core.b_words)),
             self.b_read.en.eq(b_wanted & ~b_past),
-            self.b_read.addr.eq(b_here),
-            b_beyond.eq(b_here + (phase < cols)),
+            self.b_read.addr.eq(walk.b_here),
+            walk.b_beyond.eq(walk.b_here + (walk.phase < cols)),
         ]
+        return _Access(b_past, walk.b_here)
 
-        # Loop ends, from the inside out.
+    def _loop_ends(self, m: Module, walk: _Walk, pending: PendingInstruction) -> _LoopEnds:
+        """Loop ends, from the inside out; the instruction that waits is loaded at the last of them."""
+        gemm, lanes, rows = walk.gemm, self._config.lanes, self._config.rows
         window_last, kx_last, ky_last, kb_last = Signal(), Signal(), Signal(), Signal()
         fold_last, block_last, gemm_last = Signal(), Signal(), Signal()
         m.d.comb += [
-            window_last.eq(active & (phase == lanes - 1)),
-            kx_last.eq(kx == gemm.kernel_w - 1),
-            ky_last.eq(ky == gemm.kernel_h - 1),
-            kb_last.eq(kb == gemm.k_blocks - 1),
+            window_last.eq(walk.active & (walk.phase == lanes - 1)),
+            kx_last.eq(walk.kx == gemm.kernel_w - 1),
+            ky_last.eq(walk.ky == gemm.kernel_h - 1),
+            kb_last.eq(walk.kb == gemm.k_blocks - 1),
             fold_last.eq(window_last & kx_last & ky_last & kb_last),
-            block_last.eq(left <= rows),
-            gemm_last.eq(fold_last & block_last & (block == gemm.n_blocks - 1)),
-            load.eq(waiting & (~active | gemm_last)),
+            block_last.eq(walk.left <= rows),
+            gemm_last.eq(fold_last & block_last & (walk.block == gemm.n_blocks - 1)),
+            pending.load.eq(pending.waiting & (~walk.active | gemm_last)),
         ]
-        with m.If(active):
-            m.d.sync += [phase.eq(phase + 1), here.eq(beyond), b_here.eq(b_beyond)]
-        with m.If(window_last):
-            m.d.sync += [here.eq(group), kx.eq(kx + 1), tap_x.eq(tap_x + gemm.dilation)]
-            with m.If(kx_last):
-                m.d.sync += [kx.eq(0), tap_x.eq(tap_x0), ky.eq(ky + 1), tap_y.eq(tap_y + tap_step)]
-                with m.If(ky_last):
-                    m.d.sync += [ky.eq(0), tap_y.eq(tap_y0), kb.eq(kb + 1), plane.eq(plane + gemm.a_plane)]
-        with m.If(fold_last):
-            m.d.sync += [kb.eq(0), plane.eq(gemm.a_base)]
-            with m.If(block_last):
+        return _LoopEnds(window_last, kx_last, ky_last, fold_last, block_last, gemm_last)
+
+    def _advance(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
+        """Steps the loops by one cycle, from the inside out."""
+        gemm, rows = walk.gemm, self._config.rows
+        with m.If(walk.active):
+            m.d.sync += [walk.phase.eq(walk.phase + 1), walk.here.eq(walk.beyond), walk.b_here.eq(walk.b_beyond)]
+        with m.If(ends.window_last):
+            m.d.sync += [walk.here.eq(walk.group), walk.kx.eq(walk.kx + 1), walk.tap_x.eq(walk.tap_x + gemm.dilation)]
+            with m.If(ends.kx_last):
                 m.d.sync += [
-                    block.eq(block + 1), here.eq(0), group.eq(0), left.eq(gemm.pixels), b_block.eq(b_beyond),
-                ]  # fmt: skip
+                    walk.kx.eq(0),
+                    walk.tap_x.eq(walk.tap_x0),
+                    walk.ky.eq(walk.ky + 1),
+                    walk.tap_y.eq(walk.tap_y + walk.tap_step),
+                ]
+                with m.If(ends.ky_last):
+                    m.d.sync += [
+                        walk.ky.eq(0),
+                        walk.tap_y.eq(walk.tap_y0),
+                        walk.kb.eq(walk.kb + 1),
+                        walk.plane.eq(walk.plane + gemm.a_plane),
+                    ]
+        with m.If(ends.fold_last):
+            m.d.sync += [walk.kb.eq(0), walk.plane.eq(gemm.a_base)]
+            with m.If(ends.block_last):
+                m.d.sync += [
+                    walk.block.eq(walk.block + 1),
+                    walk.here.eq(0),
+                    walk.group.eq(0),
+                    walk.left.eq(gemm.pixels),
+                    walk.b_block.eq(walk.b_beyond),
+                ]
             with m.Else():
-                m.d.sync += [here.eq(beyond), group.eq(beyond), left.eq(left - rows), b_here.eq(b_block)]
-        with m.If(gemm_last):
-            m.d.sync += active.eq(0)
-        with m.If(load):
-            m.d.sync += [active.eq(1), gemm.eq(after), void.eq(bad_shape | bad_bits), start.eq(self.now + 1)]
+                m.d.sync += [
+                    walk.here.eq(walk.beyond),
+                    walk.group.eq(walk.beyond),
+                    walk.left.eq(walk.left - rows),
+                    walk.b_here.eq(walk.b_block),
+                ]
+        with m.If(ends.gemm_last):
+            m.d.sync += walk.active.eq(0)
+
+    def _load(self, m: Module, walk: _Walk, pending: PendingInstruction) -> None:
+        """Begins the instruction that waits; its first addresses are those of the next cycle."""
+        after, gemm = pending.code, walk.gemm
+        with m.If(pending.load):
+            m.d.sync += [walk.active.eq(1), gemm.eq(after), walk.void.eq(pending.bad), walk.start.eq(self.now + 1)]
             for field in ("k_blocks", "kernel_h", "kernel_w", "out_w", "pixels", "n_blocks"):
                 # A count of zero has been faulted; as 1 it cannot hang the loops.
                 m.d.sync += gemm[field].eq(after[field] | (after[field] == 0))
             m.d.sync += [
-                row_step.eq(after.stride_h * after.in_w),
-                tap_step.eq(after.dilation * after.in_w),
-                tap_x0.eq(-after.pad_left),
-                tap_x.eq(-after.pad_left),
-                tap_y0.eq(-(after.pad_top * after.in_w)),
-                tap_y.eq(-(after.pad_top * after.in_w)),
-                plane.eq(after.a_base),
-                left.eq(after.pixels | (after.pixels == 0)),
-                b_here.eq(after.b_base),
-                b_block.eq(after.b_base),
-                Cat(phase, kx, ky, kb, block, here, group).eq(0),
+                walk.row_step.eq(after.stride_h * after.in_w),
+                walk.tap_step.eq(after.dilation * after.in_w),
+                walk.tap_x0.eq(-after.pad_left),
+                walk.tap_x.eq(-after.pad_left),
+                walk.tap_y0.eq(-(after.pad_top * after.in_w)),
+                walk.tap_y.eq(-(after.pad_top * after.in_w)),
+                walk.plane.eq(after.a_base),
+                walk.left.eq(after.pixels | (after.pixels == 0)),
+                walk.b_here.eq(after.b_base),
+                walk.b_block.eq(after.b_base),
+                Cat(walk.phase, walk.kx, walk.ky, walk.kb, walk.block, walk.here, walk.group).eq(0),
             ]
 
+    def _describe(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
+        """Drives `step` and `fold`, in the cycle of the addresses."""
+        gemm, rows, step, fold = walk.gemm, self._config.rows, self.step, self.fold
         m.d.comb += [
-            self.busy.eq(active | waiting),
-            self.step.active.eq(active),
-            self.step.phase.eq(phase),
-            self.step.a_zero.eq(~self.a_read.en),
-            self.step.window_first.eq(active & (phase == 0)),
-            self.step.fold_first.eq(self.step.window_first & (kx == 0) & (ky == 0) & (kb == 0)),
-            self.step.fold_last.eq(fold_last),
-            self.fold.rows.eq(Mux(block_last, left, rows)),
-            self.fold.first.eq((block == 0) & (left == gemm.pixels)),
-            self.fold.block_last.eq(block_last),
-            self.fold.last.eq(gemm_last),
-            self.fold.void.eq(void),
-            self.fold.start.eq(start),
+            step.active.eq(walk.active),
+            step.phase.eq(walk.phase),
+            step.a_zero.eq(~self.a_read.en),
+            step.window_first.eq(walk.active & (walk.phase == 0)),
+            step.fold_first.eq(step.window_first & (walk.kx == 0) & (walk.ky == 0) & (walk.kb == 0)),
+            step.fold_last.eq(ends.fold_last),
+            fold.rows.eq(Mux(ends.block_last, walk.left, rows)),
+            fold.first.eq((walk.block == 0) & (walk.left == gemm.pixels)),
+            fold.block_last.eq(ends.block_last),
+            fold.last.eq(ends.gemm_last),
+            fold.void.eq(walk.void),
+            fold.start.eq(walk.start),
         ]
         for field in ("tag", "post_sem", "post_n", "addend", "addend_base", "to_acc", "dest_base", "scale", "relu",
                       "clamp"):  # fmt: skip
-            m.d.comb += self.fold[field].eq(gemm[field])
+            m.d.comb += fold[field].eq(gemm[field])
 
-        self._faults(m, load, after, bad_shape, bad_bits, gemm, (a_past, a_at), (b_past, b_here))
-        return m
-
-    def _faults(
-        self,
-        m: Module,
-        load: Signal,
-        after: data.View,
-        bad_shape: Signal,
-        bad_bits: Signal,
-        gemm: data.View,
-        a: tuple[Signal, Signal],
-        b: tuple[Signal, Signal],
-    ) -> None:
+    def _faults(self, m: Module, pending: PendingInstruction, gemm: Any, a: _Access, b: _Access) -> None:
+        """Drives `fault` one cycle later. Of two reads past their memories, that of A is reported."""
         reported = Signal()
         m.d.sync += self.fault.valid.eq(0)
-        with m.If((a[0] | b[0]) & ~reported):
+        with m.If((a.past | b.past) & ~reported):
             m.d.sync += [
                 reported.eq(1),
                 self.fault.valid.eq(1),
@@ -257,18 +362,10 @@ class OperandReader(wiring.Component):
                 self.fault.tag.eq(gemm.tag),
                 self.fault.value.eq(
                     Mux(
-                        a[0],
-                        Cat(a[1][:OFFSET_BITS], Const(Region.MAIN, 4)),
-                        Cat(b[1][:OFFSET_BITS], Const(Region.B, 4)),
+                        a.past,
+                        Cat(a.at[:OFFSET_BITS], Const(Region.MAIN, 4)),
+                        Cat(b.at[:OFFSET_BITS], Const(Region.B, 4)),
                     )
                 ),
             ]
-        with m.If(load):
-            m.d.sync += reported.eq(bad_shape | bad_bits)
-            with m.If(bad_shape | bad_bits):
-                m.d.sync += [
-                    self.fault.valid.eq(1),
-                    self.fault.cause.eq(Mux(bad_bits, Cause.RESERVED_BITS, Cause.SHAPE)),
-                    self.fault.tag.eq(after.tag),
-                    self.fault.value.eq(0),
-                ]
+        pending.report(m, self.fault, reported)

@@ -9,7 +9,8 @@ Everything is done lane by lane, P lanes wide, one word of x per cycle.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
@@ -26,6 +27,26 @@ from .transposer import Transposer
 from .window import VEC_LAYOUT, WindowReader, result_layout, step_layout
 
 
+class _Terms(NamedTuple):
+    """One term of each lane's sum or maximum. `first`, `finished`: of its window; `largest`: a maximum."""
+
+    valid: Signal
+    terms: Sequence[Signal]
+    addends: Sequence[Signal]
+    first: Signal
+    largest: Signal
+    finished: Signal
+    result: Any
+
+
+class _Totals(NamedTuple):
+    """The accumulators of all lanes, with what becomes of them; `valid` when the window is complete."""
+
+    valid: Signal
+    totals: Sequence[Signal]
+    result: Any
+
+
 class VectorUnit(wiring.Component):
     """Executes VECs on the memories of the matrix unit; results go to a memory of its own, which the mover reads.
 
@@ -36,10 +57,10 @@ class VectorUnit(wiring.Component):
       VEC slower: it has all its ports to itself.
     - `now`: the current cycle.
     - `operands`: see `OperandPorts`. A, B and OUT are read in the cycle of the walk, ACC one cycle later.
-    - `read`: a word of VEC; asked for in cycle t, it stands on `read_data` in cycle t + 1.
+    - `read`: a word of VEC; requested in cycle t, it is on `read_data` in cycle t + 1.
     - `write`: the word that is written to VEC in this cycle (for observers).
     - `fault`: strobe, at most one per VEC, see `WindowReader`.
-    - `busy`: a VEC is somewhere in the unit. `reading`: the walk goes on in this cycle.
+    - `busy`: a VEC is somewhere in the unit. `reading`: the walk advances in this cycle.
     In cycles without `busy`, `issue.valid` and `read.en` no register changes.
 
     A window without any tap inside the tile is 0, or -128 for MAX, before relu and clamp.
@@ -81,8 +102,7 @@ class VectorUnit(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config, lanes = self._config, self._config.lanes
-        operands = self.operands
+        config, operands = self._config, self.operands
         m.submodules.reader = reader = WindowReader(config)
         m.submodules.memory = memory = Memory(shape=config.word_bits, depth=config.core.vec_words, init=[])
         port, write = memory.read_port(), memory.write_port()
@@ -104,29 +124,44 @@ class VectorUnit(wiring.Component):
             operands.out.eq(reader.out_read),
         ]
 
-        # What goes along with the words; element i is i cycles after the addresses.
-        walk, end = step_layout(self._at), result_layout(self._at)
-        fetched, operand = Signal(walk), Signal(walk)
-        adding, added = Signal(), Signal()
+        # What goes along with the words: `fetched` one cycle after the addresses, `operand` two.
+        walk = step_layout(self._at)
+        fetched = Signal(walk)
+        operand = Signal(walk)
+        added = Signal()
         m.d.sync += [fetched.active.eq(reader.step.active), operand.active.eq(fetched.active)]
         with m.If(reader.step.active):
             m.d.sync += [fetched.eq(reader.step), operands.acc.addr.eq(reader.acc_read.addr)]
         m.d.sync += [operands.acc.en.eq(reader.acc_read.en), added.eq(operands.acc.en)]
 
-        # Words from the memories.
-        x, y = Signal(config.word_bits), Signal(config.word_bits)
+        x, y = self._fetch(m, fetched, operand)
+        terms = self._compute(m, operand, added, x, y)
+        totals = self._accumulate(m, terms)
+        writing = self._write(m, totals)
+        m.d.comb += self.busy.eq(reader.busy | fetched.active | operand.active | terms.valid | totals.valid | writing)
+        return m
+
+    def _fetch(self, m: Module, fetched: Any, operand: Any) -> tuple[Signal, Signal]:
+        """Words from the memories. Returns x and y, valid with `operand`, one cycle after `fetched`."""
+        config, operands = self._config, self.operands
+        x = Signal(config.word_bits)
+        y = Signal(config.word_bits)
         with m.If(fetched.active):
             m.d.sync += operand.eq(fetched)
             word = Mux(fetched.x_out, operands.out_data, operands.a_data)
             # What counts for nothing is zero, or for a maximum the least there is.
-            nothing = Mux(fetched.op == VectorOp.MAX, Const(0x80, 8).replicate(lanes), 0)
+            nothing = Mux(fetched.op == VectorOp.MAX, Const(0x80, 8).replicate(config.lanes), 0)
             m.d.sync += x.eq(Mux(fetched.x & (fetched.op != VectorOp.REQUANT), word, nothing))
             with m.If(fetched.op == VectorOp.MAC):
                 m.d.sync += y.eq(Mux(fetched.y, operands.b_data, 0))
             with m.If(fetched.op == VectorOp.ADD):
                 m.d.sync += y.eq(Mux(fetched.y, operands.out_data, 0))
+        return x, y
 
-        # Product, sum or word; the transposer is P steps behind.
+    def _compute(self, m: Module, operand: Any, added: Signal, x: Signal, y: Signal) -> _Terms:
+        """Product, sum or word, one cycle after `operand`; the transposer is P steps later. ACC's word is taken in the
+        same cycle, zero in its place unless it was `added`."""
+        lanes = self._config.lanes
         m.submodules.transposer = transposer = Transposer(lanes)
         transposing = Signal()
         m.d.comb += [
@@ -137,8 +172,11 @@ class VectorUnit(wiring.Component):
         ]
         terms = [Signal(signed(16), name=f"term_{lane}", reset_less=True) for lane in range(lanes)]
         addends = [Signal(signed(32), name=f"addend_{lane}", reset_less=True) for lane in range(lanes)]
-        first, largest, finished = Signal(), Signal(), Signal()
-        third, fourth, fifth = Signal(end), Signal(end), Signal(end)
+        adding = Signal()
+        first = Signal()
+        largest = Signal()
+        finished = Signal()
+        third = Signal(result_layout(self._at))
         m.d.sync += adding.eq(operand.active)
         with m.If(operand.active):
             m.d.sync += [first.eq(operand.first), largest.eq(operand.op == VectorOp.MAX), finished.eq(operand.done)]
@@ -146,7 +184,7 @@ class VectorUnit(wiring.Component):
                 m.d.sync += third.eq(operand.result)
             with m.If(operand.addend):
                 for lane, addend in enumerate(addends):
-                    m.d.sync += addend.eq(Mux(added, operands.acc_data.word_select(lane, 32), 0))
+                    m.d.sync += addend.eq(Mux(added, self.operands.acc_data.word_select(lane, 32), 0))
             for lane, term in enumerate(terms):
                 a, b = (Signal(signed(8), name=f"{name}_{lane}") for name in ("x", "y"))
                 m.d.comb += [a.eq(x.word_select(lane, 8)), b.eq(y.word_select(lane, 8))]
@@ -159,27 +197,35 @@ class VectorUnit(wiring.Component):
                         m.d.sync += term.eq(transposer.result.word_select(lane, 8).as_signed())
                     with m.Default():
                         m.d.sync += term.eq(a)
+        return _Terms(adding, terms, addends, first, largest, finished, third)
 
-        # Accumulator.
-        totals = [Signal(signed(32), name=f"total_{lane}", reset_less=True) for lane in range(lanes)]
+    def _accumulate(self, m: Module, terms: _Terms) -> _Totals:
+        """Sum or maximum over the taps of a window, one cycle after the terms."""
+        totals = [Signal(signed(32), name=f"total_{lane}", reset_less=True) for lane in range(self._config.lanes)]
         scaling = Signal()
-        m.d.sync += scaling.eq(adding & finished)
-        with m.If(adding):
-            with m.If(finished):
-                m.d.sync += fourth.eq(third)
-            for total, term, addend in zip(totals, terms, addends, strict=True):
-                with m.If(~largest):
-                    m.d.sync += total.eq(Mux(first, addend, total) + term)
-                with m.Elif(first | (term > total)):
+        fourth = Signal(result_layout(self._at))
+        m.d.sync += scaling.eq(terms.valid & terms.finished)
+        with m.If(terms.valid):
+            with m.If(terms.finished):
+                m.d.sync += fourth.eq(terms.result)
+            for total, term, addend in zip(totals, terms.terms, terms.addends, strict=True):
+                with m.If(~terms.largest):
+                    m.d.sync += total.eq(Mux(terms.first, addend, total) + term)
+                with m.Elif(terms.first | (term > total)):
                     m.d.sync += total.eq(term)
+        return _Totals(scaling, totals, fourth)
 
-        # Scaling; rounding and the write.
+    def _write(self, m: Module, totals: _Totals) -> Signal:
+        """Scaling; rounding and the write, one cycle after that. Returns whether this is the cycle of a write."""
         writing = Signal()
-        m.d.sync += writing.eq(scaling)
-        products = [Signal(signed(PRODUCT_BITS), name=f"product_{lane}", reset_less=True) for lane in range(lanes)]
-        with m.If(scaling):
+        m.d.sync += writing.eq(totals.valid)
+        products = [
+            Signal(signed(PRODUCT_BITS), name=f"product_{lane}", reset_less=True) for lane in range(self._config.lanes)
+        ]
+        fourth, fifth = totals.result, Signal(result_layout(self._at), name="fifth")
+        with m.If(totals.valid):
             m.d.sync += fifth.eq(fourth)
-            for product, total in zip(products, totals, strict=True):
+            for product, total in zip(products, totals.totals, strict=True):
                 m.d.sync += product.eq(Mux(fourth.exact, total << SCALE_SHIFT, total * fourth.scale))
         m.d.comb += [
             self.write.en.eq(writing & fifth.write),
@@ -189,8 +235,7 @@ class VectorUnit(wiring.Component):
             ),
             self.retire.valid.eq(writing & fifth.last),
             self.retire.end.eq(self.now + 1),
-            self.busy.eq(reader.busy | fetched.active | operand.active | adding | scaling | writing),
         ]
         for field in ("tag", "post_sem", "post_n", "start"):
             m.d.comb += self.retire[field].eq(fifth[field])
-        return m
+        return writing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -11,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import OFFSET_BITS, ChipConfig
 from ..isa import INSTRUCTIONS, Cause, Opcode, Region, VectorOp
 from .ports import address_bits, read_layout
-from .readers import FAULT_LAYOUT
+from .readers import FAULT_LAYOUT, PendingInstruction
 
 VEC_LAYOUT = INSTRUCTIONS[Opcode.VEC].layout()
 
@@ -53,6 +54,76 @@ def step_layout(dest_bits: int) -> data.StructLayout:
             "result": result_layout(dest_bits),
         }
     )
+
+
+class _Walk:
+    """Registers of the VEC that runs, and what all operands decode of it.
+
+    Offsets x (columns) and y (words) of an input word are the sum of a pixel's (`here`) and a tap's.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        # Constants of the VEC.
+        self.active = Signal()
+        self.flush = Signal()
+        self.void = Signal()
+        self.vec = Signal(VEC_LAYOUT)
+        self.start = Signal(32)
+        self.row_step = Signal(13)  # words of x between output rows
+        self.tap_step = Signal(13)  # words of x between window rows
+        self.tap_x0 = Signal(signed(5))
+        self.tap_y0 = Signal(signed(15))
+        self.group_step = Signal(15)  # TRANSPOSE: from the last result of a group to the first one of the next
+        self.transposes = Signal()
+        # Counters.
+        self.kx = Signal(5)
+        self.ky = Signal(5)
+        self.block = Signal(8)
+        self.tap_x = Signal(signed(9))
+        self.tap_y = Signal(signed(19))
+        self.plane = Signal(25)  # word of the block's first row and column
+        self.here = Signal(data.StructLayout({"ox": 10, "x": 13, "y": 28}))
+        self.left = Signal(14)  # pixels of this block from this one on; 0: only filling a group up
+        self.phase = Signal(range(lanes))  # TRANSPOSE: word of its group
+        self.y_here = Signal(24)
+        self.y_block = Signal(24)
+        self.addend_at = Signal(15)
+        self.dest_at = Signal(24)
+        self.dest_block = Signal(24)
+        self.primed = Signal()  # TRANSPOSE: results come
+        self.block_left = Signal()  # ... and they are of the last group of their block
+        # Decoded.
+        self.block_first = Signal()
+        self.of_acc = Signal()  # x lies in ACC
+        self.of_out = Signal()  # x lies in OUT; else in A
+        self.of_b = Signal()  # y lies in B
+        self.of_sum = Signal()  # y lies in OUT
+        self.y_next = Signal(24)
+
+
+class _LoopEnds(NamedTuple):
+    """Which loops end in this cycle. `turn`: a group of TRANSPOSE; `done`: a result is finished."""
+
+    kx_last: Signal
+    pixel_last: Signal
+    turn: Signal
+    block_last: Signal
+    walk_last: Signal
+    done: Signal
+    vec_last: Signal
+
+
+class _Access(NamedTuple):
+    """An access to word `at` of a region: it is `made` in this cycle, or would be `past` its memory and is not.
+
+    `offset`: as a MOVE counts words, four for each of ACC.
+    """
+
+    made: Value
+    past: Signal
+    at: Signal
+    offset: Value
+    region: Value | Region
 
 
 class WindowReader(wiring.Component):
@@ -104,232 +175,244 @@ class WindowReader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        core, lanes = self._config.core, self._config.lanes
+        pending = PendingInstruction(m, self.issue, VEC_LAYOUT)
+        windowed = self._check(m, pending)
+        walk = _Walk(self._config.lanes)
+        ends = self._loop_ends(m, walk, pending)
+        x, y, bias = self._address_x(m, walk), self._address_y(m, walk), self._address_bias(m, walk)
+        self._read(m, walk, x, y, bias)
+        dest = self._address_dest(m, walk, ends)
+        self._advance(m, walk, ends)
+        self._load(m, walk, pending, windowed)
+        m.d.comb += self.busy.eq(walk.active | pending.waiting)
+        self._describe(m, walk, ends, x, y, dest)
+        self._faults(m, pending, walk.vec, (x, y, bias, dest))
+        return m
 
-        # The instruction after the one that runs.
-        waiting, load = Signal(), Signal()
-        after = Signal(VEC_LAYOUT)
-        m.d.comb += self.issue.ready.eq(~waiting | load)
-        with m.If(self.issue.valid & self.issue.ready):
-            m.d.sync += [after.eq(self.issue.payload), waiting.eq(1)]
-        with m.Elif(load):
-            m.d.sync += waiting.eq(0)
-        bad_shape, bad_bits, windowed = Signal(), Signal(), Signal()
+    def _check(self, m: Module, pending: PendingInstruction) -> Signal:
+        """Decides what is wrong with the instruction that waits; returns whether its operation has windows."""
+        after = pending.code
+        windowed = Signal()
         only_x, no_addend = Signal(), Signal()
         m.d.comb += [
             windowed.eq((after.op == VectorOp.MAC) | (after.op == VectorOp.SUM) | (after.op == VectorOp.MAX)),
             only_x.eq((after.op == VectorOp.ADD) | (after.op == VectorOp.REQUANT)),
             no_addend.eq((after.op != VectorOp.MAC) & (after.op != VectorOp.SUM)),
-            bad_shape.eq(
+            pending.bad_shape.eq(
                 Cat(after[count] == 0 for count in _COUNTS).any()
                 | (~windowed & ((after.kernel_h != 1) | (after.kernel_w != 1)))
             ),
-            bad_bits.eq(
+            pending.bad_bits.eq(
                 after.reserved.any() | (after.op > max(VectorOp)) | (after.x_out & only_x) | (after.addend & no_addend)
             ),
         ]
+        return windowed
 
-        # The instruction that runs: constants ...
-        active, flush, void = Signal(), Signal(), Signal()
-        vec = Signal(VEC_LAYOUT)
-        start = Signal(32)
-        row_step, tap_step = Signal(13), Signal(13)  # words of x between output rows, between window rows
-        tap_x0, tap_y0 = Signal(signed(5)), Signal(signed(15))
-        group_step = Signal(15)  # TRANSPOSE: from the last result of a group to the first one of the next
-        transposes = Signal()
-        # ... and counters. Offsets x (columns) and y (words) of an input word are the sum of a pixel's and a tap's.
-        kx, ky, block = Signal(5), Signal(5), Signal(8)
-        tap_x, tap_y = Signal(signed(9)), Signal(signed(19))
-        plane = Signal(25)  # word of the block's first row and column
-        here = Signal(data.StructLayout({"ox": 10, "x": 13, "y": 28}))
-        left = Signal(14)  # pixels of this block from this one on; 0: only filling a group up
-        phase = Signal(range(lanes))  # TRANSPOSE: word of its group
-        y_here, y_block = Signal(24), Signal(24)
-        addend_at = Signal(15)
-        dest_at, dest_block = Signal(24), Signal(24)
-        primed, block_left = Signal(), Signal()  # TRANSPOSE: results come; they are of the last group of their block
-
-        # Loop ends, from the inside out.
+    def _loop_ends(self, m: Module, walk: _Walk, pending: PendingInstruction) -> _LoopEnds:
+        """Loop ends, from the inside out; the instruction that waits is loaded at the last of them."""
+        vec, lanes = walk.vec, self._config.lanes
         kx_last, pixel_last, turn, block_last, walk_last = Signal(), Signal(), Signal(), Signal(), Signal()
         done, vec_last = Signal(), Signal()
         m.d.comb += [
-            kx_last.eq(kx == vec.kernel_w - 1),
-            pixel_last.eq(active & ~flush & kx_last & (ky == vec.kernel_h - 1)),
-            turn.eq(active & transposes & (phase == lanes - 1)),
-            block_last.eq(pixel_last & (left <= 1) & (~transposes | turn)),
-            walk_last.eq(block_last & (block == vec.blocks - 1)),
-            done.eq(Mux(transposes, active & primed, pixel_last)),
-            vec_last.eq(Mux(transposes, turn & flush, walk_last)),
-            load.eq(waiting & (~active | vec_last)),
+            kx_last.eq(walk.kx == vec.kernel_w - 1),
+            pixel_last.eq(walk.active & ~walk.flush & kx_last & (walk.ky == vec.kernel_h - 1)),
+            turn.eq(walk.active & walk.transposes & (walk.phase == lanes - 1)),
+            block_last.eq(pixel_last & (walk.left <= 1) & (~walk.transposes | turn)),
+            walk_last.eq(block_last & (walk.block == vec.blocks - 1)),
+            done.eq(Mux(walk.transposes, walk.active & walk.primed, pixel_last)),
+            vec_last.eq(Mux(walk.transposes, turn & walk.flush, walk_last)),
+            pending.load.eq(pending.waiting & (~walk.active | vec_last)),
         ]
+        return _LoopEnds(kx_last, pixel_last, turn, block_last, walk_last, done, vec_last)
 
-        # x
+    def _address_x(self, m: Module, walk: _Walk) -> _Access:
+        """x: a word of A, OUT or (REQUANT) ACC. Taps outside the input tile are not wanted."""
+        core, vec = self._config.core, walk.vec
         x, y, x_at = Signal(signed(15)), Signal(signed(30)), Signal(signed(32))
-        x_wanted, x_past, of_acc, of_out = Signal(), Signal(), Signal(), Signal()
+        x_wanted, x_past = Signal(), Signal()
+        of_acc, of_out = walk.of_acc, walk.of_out
         m.d.comb += [
             of_acc.eq(vec.op == VectorOp.REQUANT),
             of_out.eq(vec.x_out),
-            x.eq(here.x + tap_x),
-            y.eq(here.y + tap_y),
-            x_at.eq(plane + y + x),
+            x.eq(walk.here.x + walk.tap_x),
+            y.eq(walk.here.y + walk.tap_y),
+            x_at.eq(walk.plane + y + x),
             x_wanted.eq(
-                active & ~flush & (left != 0) & (x >= 0) & (x < vec.in_w) & (y >= 0) & (y < vec.x_plane)
+                walk.active & ~walk.flush & (walk.left != 0) & (x >= 0) & (x < vec.in_w) & (y >= 0) & (y < vec.x_plane)
             ),
             x_past.eq(x_wanted & (x_at >= Mux(of_acc, core.acc_words, Mux(of_out, core.out_words, core.a_words)))),
-        ]  # fmt: skip
+        ]
         x_read = Signal()
         m.d.comb += x_read.eq(x_wanted & ~x_past)
-        # y
-        of_b, of_sum = Signal(), Signal()
-        y_wanted, y_past, y_read, y_next = Signal(), Signal(), Signal(), Signal(24)
+        region = Mux(of_acc, Region.ACC, Mux(of_out, Region.OUT, Region.MAIN))
+        return _Access(x_read, x_past, x_at, Mux(of_acc, x_at << 2, x_at), region)
+
+    def _address_y(self, m: Module, walk: _Walk) -> _Access:
+        """y: a word of B (MAC) or OUT (ADD), the next one in each cycle."""
+        core, vec = self._config.core, walk.vec
+        y_wanted, y_past, y_read = Signal(), Signal(), Signal()
+        of_b, of_sum = walk.of_b, walk.of_sum
         m.d.comb += [
             of_b.eq(vec.op == VectorOp.MAC),
             of_sum.eq(vec.op == VectorOp.ADD),
-            y_wanted.eq(active & (of_b | of_sum)),
-            y_past.eq(y_wanted & (y_here >= Mux(of_b, core.b_words, core.out_words))),
+            y_wanted.eq(walk.active & (of_b | of_sum)),
+            y_past.eq(y_wanted & (walk.y_here >= Mux(of_b, core.b_words, core.out_words))),
             y_read.eq(y_wanted & ~y_past),
-            y_next.eq(y_here + 1),
+            walk.y_next.eq(walk.y_here + 1),
         ]
-        # addend: the bias, once per block
-        block_first = Signal()
+        return _Access(y_read, y_past, walk.y_here, walk.y_here, Mux(of_b, Region.B, Region.OUT))
+
+    def _address_bias(self, m: Module, walk: _Walk) -> _Access:
+        """The addend: the bias, a word of ACC in the first cycle of each block."""
         bias_wanted, bias_past = Signal(), Signal()
         m.d.comb += [
-            bias_wanted.eq(active & block_first & vec.addend & ~void),
-            bias_past.eq(bias_wanted & (addend_at >= core.acc_words)),
+            bias_wanted.eq(walk.active & walk.block_first & walk.vec.addend & ~walk.void),
+            bias_past.eq(bias_wanted & (walk.addend_at >= self._config.core.acc_words)),
         ]
-        m.d.comb += [
-            self.a_read.en.eq(x_read & ~of_acc & ~of_out),
-            self.a_read.addr.eq(x_at),
-            self.out_read.en.eq((x_read & of_out) | (y_read & of_sum)),
-            self.out_read.addr.eq(Mux(of_sum, y_here, x_at)),
-            self.b_read.en.eq(y_read & of_b),
-            self.b_read.addr.eq(y_here),
-            self.acc_read.en.eq((x_read & of_acc) | (bias_wanted & ~bias_past)),
-            self.acc_read.addr.eq(Mux(of_acc, x_at, addend_at)),
-        ]
-        dest_past = Signal()
-        m.d.comb += dest_past.eq(done & (dest_at >= core.vec_words))
+        return _Access(bias_wanted & ~bias_past, bias_past, walk.addend_at, walk.addend_at << 2, Region.ACC)
 
-        with m.If(active):
-            m.d.sync += [phase.eq(phase + 1), kx.eq(kx + 1), tap_x.eq(tap_x + vec.dilation), y_here.eq(y_next)]
-            m.d.sync += block_first.eq(block_last)
-            with m.If(kx_last):
-                m.d.sync += [kx.eq(0), tap_x.eq(tap_x0), ky.eq(ky + 1), tap_y.eq(tap_y + tap_step)]
-        with m.If(pixel_last):
-            m.d.sync += [ky.eq(0), tap_y.eq(tap_y0), left.eq(Mux(left == 0, 0, left - 1))]
-            with m.If(of_b):
-                m.d.sync += y_here.eq(y_block)
+    def _address_dest(self, m: Module, walk: _Walk, ends: _LoopEnds) -> _Access:
+        """The result: a word of VEC, if one is finished in this cycle."""
+        dest_past = Signal()
+        m.d.comb += dest_past.eq(ends.done & (walk.dest_at >= self._config.core.vec_words))
+        return _Access(ends.done & ~walk.void & ~dest_past, dest_past, walk.dest_at, walk.dest_at, Region.VEC)
+
+    def _read(self, m: Module, walk: _Walk, x: _Access, y: _Access, bias: _Access) -> None:
+        """Drives the read ports. No VEC needs one of them for two operands in one cycle."""
+        of_acc, of_out, of_sum = walk.of_acc, walk.of_out, walk.of_sum
+        m.d.comb += [
+            self.a_read.en.eq(x.made & ~of_acc & ~of_out),
+            self.a_read.addr.eq(x.at),
+            self.out_read.en.eq((x.made & of_out) | (y.made & of_sum)),
+            self.out_read.addr.eq(Mux(of_sum, y.at, x.at)),
+            self.b_read.en.eq(y.made & walk.of_b),
+            self.b_read.addr.eq(y.at),
+            self.acc_read.en.eq((x.made & of_acc) | bias.made),
+            self.acc_read.addr.eq(Mux(of_acc, x.at, bias.at)),
+        ]
+
+    def _advance(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
+        """Steps the loops by one cycle, from the inside out."""
+        vec, here, lanes = walk.vec, walk.here, self._config.lanes
+        with m.If(walk.active):
+            m.d.sync += [
+                walk.phase.eq(walk.phase + 1),
+                walk.kx.eq(walk.kx + 1),
+                walk.tap_x.eq(walk.tap_x + vec.dilation),
+                walk.y_here.eq(walk.y_next),
+            ]
+            m.d.sync += walk.block_first.eq(ends.block_last)
+            with m.If(ends.kx_last):
+                m.d.sync += [
+                    walk.kx.eq(0),
+                    walk.tap_x.eq(walk.tap_x0),
+                    walk.ky.eq(walk.ky + 1),
+                    walk.tap_y.eq(walk.tap_y + walk.tap_step),
+                ]
+        with m.If(ends.pixel_last):
+            m.d.sync += [
+                walk.ky.eq(0),
+                walk.tap_y.eq(walk.tap_y0),
+                walk.left.eq(Mux(walk.left == 0, 0, walk.left - 1)),
+            ]
+            with m.If(walk.of_b):
+                m.d.sync += walk.y_here.eq(walk.y_block)
             with m.If(here.ox == vec.out_w - 1):
-                m.d.sync += [here.ox.eq(0), here.x.eq(0), here.y.eq(here.y + row_step)]
+                m.d.sync += [here.ox.eq(0), here.x.eq(0), here.y.eq(here.y + walk.row_step)]
             with m.Else():
                 m.d.sync += [here.ox.eq(here.ox + 1), here.x.eq(here.x + vec.stride_w)]
-        with m.If(block_last):
+        with m.If(ends.block_last):
             m.d.sync += [
-                block.eq(block + 1), plane.eq(plane + vec.x_plane), addend_at.eq(addend_at + 1), here.eq(0),
-                left.eq(vec.pixels), y_here.eq(y_next), y_block.eq(y_next),
-            ]  # fmt: skip
-        with m.If(done):
-            m.d.sync += dest_at.eq(dest_at + 1)
-        with m.If(turn):
-            m.d.sync += [primed.eq(1), block_left.eq(block_last)]
-            with m.If(done & block_left):
-                m.d.sync += [dest_at.eq(dest_block + lanes), dest_block.eq(dest_block + lanes)]
-            with m.Elif(done):
-                m.d.sync += dest_at.eq(dest_at + group_step)
-        with m.If(walk_last & transposes):
-            m.d.sync += flush.eq(1)
-        with m.If(vec_last):
-            m.d.sync += active.eq(0)
-        with m.If(load):
-            m.d.sync += [active.eq(1), vec.eq(after), void.eq(bad_shape | bad_bits), start.eq(self.now + 1)]
+                walk.block.eq(walk.block + 1),
+                walk.plane.eq(walk.plane + vec.x_plane),
+                walk.addend_at.eq(walk.addend_at + 1),
+                here.eq(0),
+                walk.left.eq(vec.pixels),
+                walk.y_here.eq(walk.y_next),
+                walk.y_block.eq(walk.y_next),
+            ]
+        with m.If(ends.done):
+            m.d.sync += walk.dest_at.eq(walk.dest_at + 1)
+        with m.If(ends.turn):
+            m.d.sync += [walk.primed.eq(1), walk.block_left.eq(ends.block_last)]
+            with m.If(ends.done & walk.block_left):
+                m.d.sync += [walk.dest_at.eq(walk.dest_block + lanes), walk.dest_block.eq(walk.dest_block + lanes)]
+            with m.Elif(ends.done):
+                m.d.sync += walk.dest_at.eq(walk.dest_at + walk.group_step)
+        with m.If(ends.walk_last & walk.transposes):
+            m.d.sync += walk.flush.eq(1)
+        with m.If(ends.vec_last):
+            m.d.sync += walk.active.eq(0)
+
+    def _load(self, m: Module, walk: _Walk, pending: PendingInstruction, windowed: Signal) -> None:
+        """Begins the instruction that waits; its first address is that of the next cycle."""
+        after, vec, lanes = pending.code, walk.vec, self._config.lanes
+        with m.If(pending.load):
+            m.d.sync += [walk.active.eq(1), vec.eq(after), walk.void.eq(pending.bad), walk.start.eq(self.now + 1)]
             for field in ("blocks", "kernel_h", "kernel_w", "out_w", "pixels"):
                 # A count of zero has been faulted; as 1 it cannot hang the loops.
                 m.d.sync += vec[field].eq(after[field] | (after[field] == 0))
             with m.If(~windowed):
                 m.d.sync += [vec.kernel_h.eq(1), vec.kernel_w.eq(1)]
             m.d.sync += [
-                transposes.eq(after.op == VectorOp.TRANSPOSE),
-                row_step.eq(after.stride_h * after.in_w),
-                tap_step.eq(after.dilation * after.in_w),
-                tap_x0.eq(-after.pad_left),
-                tap_x.eq(-after.pad_left),
-                tap_y0.eq(-(after.pad_top * after.in_w)),
-                tap_y.eq(-(after.pad_top * after.in_w)),
-                group_step.eq(after.blocks * lanes - (lanes - 1)),
-                plane.eq(after.x_base),
-                left.eq(after.pixels | (after.pixels == 0)),
-                y_here.eq(after.y_base),
-                y_block.eq(after.y_base),
-                addend_at.eq(after.addend_base),
-                dest_at.eq(after.dest_base),
-                dest_block.eq(after.dest_base),
-                block_first.eq(1),
-                Cat(flush, primed, block_left, phase, kx, ky, block, here).eq(0),
+                walk.transposes.eq(after.op == VectorOp.TRANSPOSE),
+                walk.row_step.eq(after.stride_h * after.in_w),
+                walk.tap_step.eq(after.dilation * after.in_w),
+                walk.tap_x0.eq(-after.pad_left),
+                walk.tap_x.eq(-after.pad_left),
+                walk.tap_y0.eq(-(after.pad_top * after.in_w)),
+                walk.tap_y.eq(-(after.pad_top * after.in_w)),
+                walk.group_step.eq(after.blocks * lanes - (lanes - 1)),
+                walk.plane.eq(after.x_base),
+                walk.left.eq(after.pixels | (after.pixels == 0)),
+                walk.y_here.eq(after.y_base),
+                walk.y_block.eq(after.y_base),
+                walk.addend_at.eq(after.addend_base),
+                walk.dest_at.eq(after.dest_base),
+                walk.dest_block.eq(after.dest_base),
+                walk.block_first.eq(1),
+                Cat(walk.flush, walk.primed, walk.block_left, walk.phase, walk.kx, walk.ky, walk.block, walk.here).eq(
+                    0
+                ),
             ]
 
-        result = self.step.result
+    def _describe(self, m: Module, walk: _Walk, ends: _LoopEnds, x: _Access, y: _Access, dest: _Access) -> None:
+        """Drives `step`, in the cycle of the addresses."""
+        vec, step, result = walk.vec, self.step, self.step.result
         m.d.comb += [
-            self.busy.eq(active | waiting),
-            self.step.active.eq(active),
-            self.step.op.eq(vec.op),
-            self.step.x.eq(x_read),
-            self.step.x_out.eq(of_out),
-            self.step.y.eq(y_read),
-            self.step.addend.eq(active & (block_first | of_acc)),
-            self.step.first.eq(transposes | ((kx == 0) & (ky == 0))),
-            self.step.done.eq(done),
-            self.step.turn.eq(turn),
-            result.write.eq(done & ~void & ~dest_past),
-            result.at.eq(dest_at),
-            result.exact.eq((vec.op == VectorOp.MAX) | (vec.op == VectorOp.ADD) | transposes),
-            result.last.eq(vec_last),
-            result.start.eq(start),
+            step.active.eq(walk.active),
+            step.op.eq(vec.op),
+            step.x.eq(x.made),
+            step.x_out.eq(walk.of_out),
+            step.y.eq(y.made),
+            step.addend.eq(walk.active & (walk.block_first | walk.of_acc)),
+            step.first.eq(walk.transposes | ((walk.kx == 0) & (walk.ky == 0))),
+            step.done.eq(ends.done),
+            step.turn.eq(ends.turn),
+            result.write.eq(dest.made),
+            result.at.eq(dest.at),
+            result.exact.eq((vec.op == VectorOp.MAX) | (vec.op == VectorOp.ADD) | walk.transposes),
+            result.last.eq(ends.vec_last),
+            result.start.eq(walk.start),
         ]
         for field in ("scale", "relu", "clamp", "tag", "post_sem", "post_n"):
             m.d.comb += result[field].eq(vec[field])
 
-        x_region = Mux(of_acc, Region.ACC, Mux(of_out, Region.OUT, Region.MAIN))
-        past = (
-            (x_past, Mux(of_acc, x_at << 2, x_at), x_region),
-            (y_past, y_here, Mux(of_b, Region.B, Region.OUT)),
-            (bias_past, addend_at << 2, Region.ACC),
-            (dest_past, dest_at, Region.VEC),
-        )
-        self._faults(m, load, after, bad_shape, bad_bits, vec, past)
-        return m
-
-    def _faults(
-        self,
-        m: Module,
-        load: Signal,
-        after: data.View,
-        bad_shape: Signal,
-        bad_bits: Signal,
-        vec: data.View,
-        past: Sequence[tuple[Signal, Value, Value | Region]],
-    ) -> None:
-        """`past`: access past its memory, offset (ACC: as MOVEs count it), region; the first one that holds is told."""
+    def _faults(self, m: Module, pending: PendingInstruction, vec: data.View, accesses: Sequence[_Access]) -> None:
+        """Drives `fault` one cycle later. Of several accesses past a memory the first in `accesses` is reported."""
         reported = Signal()
         m.d.sync += self.fault.valid.eq(0)
-        with m.If(Cat(wrong for wrong, _, _ in past).any() & ~reported):
+        with m.If(Cat(access.past for access in accesses).any() & ~reported):
             m.d.sync += [
                 reported.eq(1),
                 self.fault.valid.eq(1),
                 self.fault.cause.eq(Cause.ADDRESS),
                 self.fault.tag.eq(vec.tag),
             ]
-            for wrong, offset, region in reversed(past):
-                with m.If(wrong):
+            for access in reversed(accesses):
+                with m.If(access.past):
                     m.d.sync += [
-                        self.fault.value[:OFFSET_BITS].eq(offset),
-                        self.fault.value[OFFSET_BITS:].eq(region),
+                        self.fault.value[:OFFSET_BITS].eq(access.offset),
+                        self.fault.value[OFFSET_BITS:].eq(access.region),
                     ]
-        with m.If(load):
-            m.d.sync += reported.eq(bad_shape | bad_bits)
-            with m.If(bad_shape | bad_bits):
-                m.d.sync += [
-                    self.fault.valid.eq(1),
-                    self.fault.cause.eq(Mux(bad_bits, Cause.RESERVED_BITS, Cause.SHAPE)),
-                    self.fault.tag.eq(after.tag),
-                    self.fault.value.eq(0),
-                ]
+        pending.report(m, self.fault, reported)

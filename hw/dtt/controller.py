@@ -30,11 +30,11 @@ _UNITS = (Unit.MOVER, Unit.MATRIX, Unit.VECTOR)
 class Controller(wiring.Component):
     """Takes the instructions of its tile's stream over `own`, sends control packets over `forward`.
 
-    An ORDER names the core and the way of the instruction behind it. Without one, MOVEs go to the mover of their source
+    An ORDER names the core and the way of the next instruction. Without one, MOVEs go to the mover of their source
     tile, their data by dimension order on the channel of its destination.
 
     Pacing: a unit is sent no more than `mover_queue` packets that have not fired yet. The packet after that waits here,
-    and with it all behind it, until the fire time of the first of them is past. A packet without a fire time counts as
+    and with it all after it, until the fire time of the first of them is past. A packet without a fire time counts as
     one that fires when it is sent.
 
     Throughput: one control packet every 6 cycles (the request plane takes no more); an ORDER before it costs a cycle,

@@ -78,7 +78,6 @@ class HostPort(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        bus = self.bus
         running, done, faulted, trace = Signal(), Signal(), Signal(), Signal()
         program = {
             name: Signal(32, name=name.name.lower())
@@ -93,55 +92,23 @@ class HostPort(wiring.Component):
         cycles, quiet, who, value = Signal(32), Signal(32), Signal(32), Signal(32)
         m.d.comb += [self.now.eq(cycles), self.go.eq(running), self.trace.eq(trace), self.irq.eq(done | faulted)]
 
-        # one write at a time: address and data together
-        write = Signal()
-        m.d.comb += [
-            write.eq(bus.awvalid & bus.wvalid & ~bus.bvalid),
-            bus.awready.eq(write),
-            bus.wready.eq(write),
-        ]
-        start = Signal()
-        with m.If(bus.bvalid & bus.bready):
-            m.d.sync += bus.bvalid.eq(0)
-        with m.If(write):
-            m.d.sync += bus.bvalid.eq(1)
-            with m.Switch(bus.awaddr):
-                for register, signal in program.items():
-                    with m.Case(int(register)):
-                        m.d.sync += signal.eq(bus.wdata)
-                with m.Case(int(Register.CONTROL)):
-                    control = data.View(CONTROL.layout(), bus.wdata)
-                    m.d.comb += start.eq(control.start & ~running & ~faulted & self.ready)
-                    with m.If(start):
-                        m.d.sync += trace.eq(control.trace)
+        start = self._serve_writes(m, program, trace, running, faulted)
         waiting, oldest, next_one = self._reports(m)
         ready = self.ready & ~running & ~faulted
         status = {"running": running, "done": done, "fault": faulted, "ready": ready}
-        with m.If(bus.rvalid & bus.rready):
-            m.d.sync += bus.rvalid.eq(0)
-        m.d.comb += bus.arready.eq(~bus.rvalid)
-        with m.If(bus.arvalid & bus.arready):
-            m.d.sync += bus.rvalid.eq(1)
-            with m.Switch(bus.araddr):
-                readable = {
-                    Register.ID: ID_VALUE,
-                    Register.CONFIG: int(self.config.digest[-8:], 16),
-                    Register.STATUS: _register(STATUS, status),
-                    Register.CYCLES: cycles,
-                    Register.FAULT_WHO: who,
-                    Register.FAULT_VALUE: value,
-                    Register.QUIET: quiet,
-                    Register.REPORTS: waiting,
-                    Register.REPORT_LOW: oldest[:32],
-                    Register.REPORT_HIGH: oldest[32:],
-                } | program
-                for register, source in readable.items():
-                    with m.Case(int(register)):
-                        m.d.sync += bus.rdata.eq(source)
-                        if register is Register.REPORT_HIGH:
-                            m.d.comb += next_one.eq(1)
-                with m.Default():
-                    m.d.sync += bus.rdata.eq(0)
+        readable = {
+            Register.ID: ID_VALUE,
+            Register.CONFIG: int(self.config.digest[-8:], 16),
+            Register.STATUS: _register(STATUS, status),
+            Register.CYCLES: cycles,
+            Register.FAULT_WHO: who,
+            Register.FAULT_VALUE: value,
+            Register.QUIET: quiet,
+            Register.REPORTS: waiting,
+            Register.REPORT_LOW: oldest[:32],
+            Register.REPORT_HIGH: oldest[32:],
+        } | program
+        self._serve_reads(m, readable, next_one)
 
         fetch = self.start.fetch
         m.d.comb += [
@@ -181,6 +148,52 @@ class HostPort(wiring.Component):
                 said = {"cause": cause, "unit": int(Unit.NONE), "tile": self.tile}
                 m.d.sync += who.eq(_register(FAULT_WHO, said))
         return m
+
+    def _serve_writes(
+        self, m: Module, program: Mapping[Register, Signal], trace: Signal, running: Signal, faulted: Signal
+    ) -> Signal:
+        """The write channels: one write at a time, address and data together, answered in the next cycle. Returns a
+        strobe: CONTROL starts a run; then `trace` is set, too."""
+        bus = self.bus
+        write = Signal()
+        m.d.comb += [
+            write.eq(bus.awvalid & bus.wvalid & ~bus.bvalid),
+            bus.awready.eq(write),
+            bus.wready.eq(write),
+        ]
+        start = Signal()
+        with m.If(bus.bvalid & bus.bready):
+            m.d.sync += bus.bvalid.eq(0)
+        with m.If(write):
+            m.d.sync += bus.bvalid.eq(1)
+            with m.Switch(bus.awaddr):
+                for register, signal in program.items():
+                    with m.Case(int(register)):
+                        m.d.sync += signal.eq(bus.wdata)
+                with m.Case(int(Register.CONTROL)):
+                    control = data.View(CONTROL.layout(), bus.wdata)
+                    m.d.comb += start.eq(control.start & ~running & ~faulted & self.ready)
+                    with m.If(start):
+                        m.d.sync += trace.eq(control.trace)
+        return start
+
+    def _serve_reads(self, m: Module, readable: Mapping[Register, Any], next_one: Signal) -> None:
+        """The read channels: one read at a time, answered in the next cycle; other addresses read as 0. Drives
+        `next_one` when REPORT_HIGH is read."""
+        bus = self.bus
+        with m.If(bus.rvalid & bus.rready):
+            m.d.sync += bus.rvalid.eq(0)
+        m.d.comb += bus.arready.eq(~bus.rvalid)
+        with m.If(bus.arvalid & bus.arready):
+            m.d.sync += bus.rvalid.eq(1)
+            with m.Switch(bus.araddr):
+                for register, source in readable.items():
+                    with m.Case(int(register)):
+                        m.d.sync += bus.rdata.eq(source)
+                        if register is Register.REPORT_HIGH:
+                            m.d.comb += next_one.eq(1)
+                with m.Default():
+                    m.d.sync += bus.rdata.eq(0)
 
     def _reports(self, m: Module) -> tuple[Signal, Value, Signal]:
         """Keeps the states that arrive: how many are unread, the first of them, and a strobe for the next one."""

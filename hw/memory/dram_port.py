@@ -202,5 +202,5 @@ class DramPort(wiring.Component):
             self.fault_offset.eq(Mux(reads[0], reads[1], Mux(waiting, waiting_offset, writes[1]))),
             waiting.eq(Mux(reads[0], waiting | writes[0], waiting & writes[0])),
         ]
-        with m.If(~(reads[0] & waiting)):  # else the one that waits goes on waiting
+        with m.If(~(reads[0] & waiting)):  # else the one that waits keeps waiting
             m.d.sync += waiting_offset.eq(writes[1])

@@ -19,12 +19,12 @@ A local memory is read from t + 1 on, one word a cycle, in order; a word that is
 on. `LOCAL_FIFO` words at most have been read and not been sent. A memory may refuse (ACC, while the drain path reads
 addends): the word is asked for again in every cycle. The packetiser waits as soon as it has sent what was read: of n
 refused cycles in a row it loses n less the words beyond two that had been read and not been sent. These are two while
-a word goes every cycle, and up to four behind a head or while the network stands still.
+a word goes every cycle, and up to four after a head or while the network is stalled.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
@@ -79,6 +79,64 @@ def _descriptor(config: ChipConfig) -> data.StructLayout:
 
 def _turn_bits(config: ChipConfig) -> int:
     return TURN_BITS * (config.noc.route_hops + 1) if config.noc.route_hops else 0
+
+
+class _Engine:
+    """A MOVE on its way from `_dispatch` to `_source`, which takes it when `valid` and `ready`."""
+
+    def __init__(self) -> None:
+        self.move: Any = Signal(MoveLayout, name="engine_move")
+        self.way: Any = Signal(Way, name="engine_way")
+        self.waited = Signal(WAITED_BITS, name="engine_waited")
+        self.valid = Signal(name="engine_valid")
+        self.ready = Signal(name="engine_ready")
+
+
+class _Record:
+    """A trace record of half `name` that is `pending` until the strobe `traced` says that it has been taken."""
+
+    def __init__(self, name: str) -> None:
+        self.record: Any = Signal(TraceRecord, name=f"{name}_record")
+        self.pending = Signal(name=f"{name}_pending")
+        self.traced = Signal(name=f"{name}_traced")
+
+
+class _Queues(NamedTuple):
+    """Between the two halves: MOVEs, and words of the local memory."""
+
+    descriptors: fifo.SyncFIFO
+    words: fifo.SyncFIFO
+
+
+class _SourceRun:
+    """Registers of the MOVE whose source is being read: the next word is at `offset`, `left` words are still to come,
+    `run_left` of them in the run that began at `base`."""
+
+    def __init__(self) -> None:
+        self.active = Signal()
+        self.region = Signal(4)
+        self.offset = Signal(24)
+        self.base = Signal(24)
+        self.run_left = Signal(16)
+        self.run = Signal(16)
+        self.left = Signal(16)
+        self.stride = Signal(20)
+        self.tag = Signal(16)
+
+
+class _Sent:
+    """Registers of the MOVE that is being sent, as `_SourceRun` has them of its source; and its next head."""
+
+    def __init__(self, config: ChipConfig) -> None:
+        self.current: Any = Signal(_descriptor(config))
+        self.address = Signal(28)
+        self.base = Signal(28)
+        self.run_left = Signal(16)
+        self.left = Signal(16)
+        self.stall = Signal(21)  # cycles
+        self.packet = Signal(7)  # words of the packet that begins at `address`
+        self.counter = Signal(7)  # words of the present packet that are still to be sent
+        self.head: Any = Signal(DATA_HEAD.layout())
 
 
 class Mover(wiring.Component):
@@ -142,53 +200,44 @@ class Mover(wiring.Component):
             width=_descriptor(self.config).size, depth=DRAM_DESCRIPTORS if self.has_dram else LOCAL_DESCRIPTORS
         )
         m.submodules.words = words = fifo.SyncFIFO(width=word, depth=LOCAL_FIFO)
-        dispatch_record, engine_record = Signal(TraceRecord), Signal(TraceRecord)
-        dispatch_traced, engine_traced = Signal(), Signal()  # strobes: the record has been taken
-
-        engine_move, engine_waited = Signal(MoveLayout), Signal(WAITED_BITS)
-        engine_way = Signal(Way)
-        engine_valid, engine_ready = Signal(), Signal()
-        self._dispatch(
-            m, engine_move, engine_way, engine_waited, engine_valid, engine_ready, dispatch_record, dispatch_traced
-        )
-        self._source(m, engine_move, engine_way, engine_waited, engine_valid, engine_ready, descriptors, words)
-        self._packetise(m, descriptors, words, engine_record, engine_traced)
+        queues = _Queues(descriptors, words)
+        dispatched, sent = _Record("dispatch"), _Record("engine")
+        engine = _Engine()
+        self._dispatch(m, engine, dispatched)
+        reading = self._source(m, engine, queues)
+        sending = self._packetise(m, queues, sent)
 
         m.d.comb += self.active.eq(
-            self.own.valid | self.remote.valid | self._reading | words.r_rdy | descriptors.r_rdy | self._sending
+            self.own.valid | self.remote.valid | reading | words.r_rdy | descriptors.r_rdy | sending
         )
         # Records: the engine's first, both are rare.
-        engine_pending, dispatch_pending = self._engine_pending, self._dispatch_pending
         m.d.comb += [
-            self.record.valid.eq(engine_pending | dispatch_pending),
-            self.record.payload.eq(Mux(engine_pending, engine_record, dispatch_record)),
-            engine_traced.eq(engine_pending & self.record.ready),
-            dispatch_traced.eq(dispatch_pending & ~engine_pending & self.record.ready),
+            self.record.valid.eq(sent.pending | dispatched.pending),
+            self.record.payload.eq(Mux(sent.pending, sent.record, dispatched.record)),
+            sent.traced.eq(sent.pending & self.record.ready),
+            dispatched.traced.eq(dispatched.pending & ~sent.pending & self.record.ready),
         ]
         with m.If(self.record.valid | self.post.valid):
             m.d.comb += self.active.eq(1)
         return m
 
-    def _dispatch(
-        self, m: Module, move: Any, way: Any, waited: Signal, valid: Signal, ready: Signal, record: Any, traced: Signal
-    ) -> None:
+    def _dispatch(self, m: Module, engine: _Engine, done: _Record) -> None:
         """Own instructions to the engine, the network or the end; requests to the engine; fair between the two."""
         code = self.own.payload.code
         own = data.View(MoveLayout, code)
         fetch = data.View(INSTRUCTIONS[Opcode.FETCH].layout(), code)
-        self._dispatch_pending = pending = Signal()
         started = Signal()
         begun, start = Signal(32), Signal(32)
         is_move, to_engine, to_net = Signal(), Signal(), Signal()
-        with m.If(traced):
-            m.d.sync += pending.eq(0)
+        with m.If(done.traced):
+            m.d.sync += done.pending.eq(0)
         m.d.comb += [
             is_move.eq(own.opcode == Opcode.MOVE),
             to_engine.eq(self.own.valid & is_move & (own.src_tile == self.tile)),
             to_net.eq(self.own.valid & ((is_move & (own.src_tile != self.tile)) | (own.opcode == Opcode.FETCH))),
             start.eq(Mux(started, begun, self.now)),
         ]
-        own_way = self._own_way(m, is_move, record, start)
+        own_way = self._own_way(m, is_move, done, start)
         # a request carries no wait and no fire time: both have been honoured here
         forwarded = Signal(MoveLayout)
         m.d.comb += [forwarded.eq(code), forwarded.wait_n.eq(0), forwarded.fire_at.eq(0)]
@@ -204,14 +253,14 @@ class Mover(wiring.Component):
         ]
         bad = Signal()
         m.d.comb += bad.eq(to_net & ~self._exists(target))
-        m.d.comb += self.forward.valid.eq(to_net & ~pending & ~bad)
+        m.d.comb += self.forward.valid.eq(to_net & ~done.pending & ~bad)
         with m.If(self.own.valid & ~started):
             m.d.sync += [begun.eq(self.now), started.eq(1)]
         with m.If(self.own.valid & self.own.ready):
             m.d.sync += started.eq(0)
         with m.If(self.forward.valid & self.forward.ready):
             m.d.comb += self.own.ready.eq(1)
-            self._keep(m, record, own, start)
+            self._keep(m, done, own, start)
         with m.If(bad):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.DESTINATION)]
             m.d.comb += [self.fault.tag.eq(own.tag), self.fault.value.eq(target)]
@@ -222,24 +271,24 @@ class Mover(wiring.Component):
         pick_own = Signal()
         m.d.comb += [
             pick_own.eq(to_engine & (~self.remote.valid | ~last_own)),
-            valid.eq(to_engine | self.remote.valid),
-            move.eq(Mux(pick_own, code, self.remote.payload.code)),
-            way.eq(Mux(pick_own, own_way, self.remote.payload.way if steered(self.config) else 0)),
-            waited.eq(Mux(pick_own, self.own.payload.waited, 0)),
+            engine.valid.eq(to_engine | self.remote.valid),
+            engine.move.eq(Mux(pick_own, code, self.remote.payload.code)),
+            engine.way.eq(Mux(pick_own, own_way, self.remote.payload.way if steered(self.config) else 0)),
+            engine.waited.eq(Mux(pick_own, self.own.payload.waited, 0)),
         ]
-        with m.If(valid & ready):
+        with m.If(engine.valid & engine.ready):
             m.d.sync += last_own.eq(pick_own)
             with m.If(pick_own):
                 m.d.comb += self.own.ready.eq(1)
             with m.Else():
                 m.d.comb += self.remote.ready.eq(1)
 
-    def _own_way(self, m: Module, is_move: Signal, record: Any, start: Signal) -> Any:
+    def _own_way(self, m: Module, is_move: Signal, done: _Record, start: Signal) -> Any:
         """Takes ROUTEs; returns the way of the own stream's next MOVE."""
         way = Signal(Way, name="own_way")
         if not steered(self.config):
             return way
-        code, pending = self.own.payload.code, self._dispatch_pending
+        code = self.own.payload.code
         named = data.View(INSTRUCTIONS[Opcode.ROUTE].layout(), code)
         is_route, bad = Signal(), Signal(name="bad_route")
         m.d.comb += [
@@ -251,16 +300,17 @@ class Mover(wiring.Component):
         with m.If(is_route & bad):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ROUTE)]
             m.d.comb += [self.fault.tag.eq(named.tag), self.fault.value.eq(named.channel)]
-        with m.Elif(is_route & ~pending):
+        with m.Elif(is_route & ~done.pending):
             m.d.comb += self.own.ready.eq(1)
             m.d.sync += [way[name].eq(named[name]) for name in WAY.offsets]
-            self._keep(m, record, named, start)
+            self._keep(m, done, named, start)
         return way
 
-    def _keep(self, m: Module, record: Any, instruction: Any, start: Value) -> None:
-        """The record of an own instruction that is done in this cycle."""
+    def _keep(self, m: Module, done: _Record, instruction: Any, start: Value) -> None:
+        """The record of an instruction of the tile's stream that is done in this cycle."""
+        record = done.record
         m.d.sync += [
-            self._dispatch_pending.eq(1),
+            done.pending.eq(1),
             record.tag.eq(instruction.tag),
             record.unit.eq(int(Unit.MOVER)),
             record.opcode.eq(instruction.opcode),
@@ -276,28 +326,100 @@ class Mover(wiring.Component):
             inside &= tile != gap
         return inside
 
-    def _source(
-        self,
-        m: Module,
-        move: Any,
-        way: Any,
-        waited: Signal,
-        valid: Signal,
-        ready: Signal,
-        descriptors: fifo.SyncFIFO,
-        words: fifo.SyncFIFO,
-    ) -> None:
-        """Walks the source runs: one local word, or one DRAM burst, a cycle."""
-        active = Signal()
-        region, offset, base = Signal(4), Signal(24), Signal(24)
-        run_left, run, left, stride, tag = Signal(16), Signal(16), Signal(16), Signal(20), Signal(16)
+    def _source(self, m: Module, engine: _Engine, queues: _Queues) -> Signal:
+        """Walks the source runs: one local word, or one DRAM burst, a cycle. Returns whether a word is being read.
+
+        Latency: a MOVE taken in cycle t asks for its first word, or burst, in t + 1.
+        """
+        run = _SourceRun()
+        self._load(m, engine, run, queues)
+        # how many words go at once, and whether they may
+        count, step = Signal(16), Signal()
+        past = self._past(m, run, count)
+        m.d.comb += [self.read.payload.region.eq(run.region), self.read.payload.offset.eq(run.offset)]
+        arriving = Signal()
+        reading = Signal()
+        m.d.comb += reading.eq(run.active | arriving)
+        local_go = Signal()
+        m.d.comb += local_go.eq(run.active & ~past & (queues.words.w_level + arriving < LOCAL_FIFO))
+        m.d.sync += arriving.eq(0)
+        if self.has_dram:
+            burst = Signal(7)
+            shorter = Signal(16)
+            dram_active = Signal()
+            m.d.comb += [
+                dram_active.eq(run.region == Region.MAIN),
+                shorter.eq(Mux(run.run_left < run.left, run.run_left, run.left)),
+                burst.eq(PACKET_WORDS - run.offset[:6]),
+                count.eq(Mux(~dram_active, 1, Mux(shorter < burst, shorter, burst))),
+                self.run.payload.offset.eq(run.offset),
+                self.run.payload.words.eq(count),
+                self.run.valid.eq(run.active & dram_active & ~past),
+                self.read.valid.eq(local_go & ~dram_active),
+                step.eq((self.run.valid & self.run.ready) | (self.read.valid & self.read.ready)),
+            ]
+        else:
+            m.d.comb += [
+                count.eq(1),
+                self.read.valid.eq(local_go),
+                step.eq(self.read.valid & self.read.ready),
+            ]
+        m.d.comb += [queues.words.w_en.eq(arriving), queues.words.w_data.eq(self.read_data)]
+        with m.If(self.read.valid & self.read.ready):
+            m.d.sync += arriving.eq(1)
+        with m.If(step):
+            m.d.sync += [
+                run.offset.eq(run.offset + count),
+                run.run_left.eq(run.run_left - count),
+                run.left.eq(run.left - count),
+            ]
+            with m.If(run.run_left == count):
+                m.d.sync += [
+                    run.offset.eq(run.base + run.stride),
+                    run.base.eq(run.base + run.stride),
+                    run.run_left.eq(run.run),
+                ]
+            with m.If(run.left == count):
+                m.d.sync += run.active.eq(0)
+        with m.If(run.active & past):
+            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ADDRESS), self.fault.tag.eq(run.tag)]
+            m.d.comb += self.fault.value.eq((run.region << 24) | run.offset)
+        return reading
+
+    def _load(self, m: Module, engine: _Engine, run: _SourceRun, queues: _Queues) -> None:
+        """Takes a MOVE when the one before has been read: a fault, or its descriptor for the packetiser, and a run."""
+        move, descriptors = engine.move, queues.descriptors
         load, bad_tile, bad_shape = Signal(), Signal(), Signal()
         m.d.comb += [
             bad_tile.eq(~self._exists(move.dst_tile) | (move.notify & ~self._exists(move.notify_tile))),
             bad_shape.eq((move.words == 0) | (move.src_run == 0) | (move.dst_run == 0)),
-            ready.eq(~active & descriptors.w_rdy),
-            load.eq(valid & ready),
+            engine.ready.eq(~run.active & descriptors.w_rdy),
+            load.eq(engine.valid & engine.ready),
         ]
+        m.d.comb += descriptors.w_data.eq(self._describe(m, engine))
+        with m.If(load):
+            with m.If(bad_tile | bad_shape):
+                m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(move.tag)]
+                m.d.comb += self.fault.cause.eq(Mux(bad_tile, Cause.DESTINATION, Cause.SHAPE))
+                stray = Mux(self._exists(move.dst_tile), move.notify_tile, move.dst_tile)
+                m.d.comb += self.fault.value.eq(Mux(bad_tile, stray, move.words))
+            with m.Else():
+                m.d.comb += descriptors.w_en.eq(1)
+                m.d.sync += [
+                    run.active.eq(1),
+                    run.region.eq(move.src[24:28]),
+                    run.offset.eq(move.src[:24]),
+                    run.base.eq(move.src[:24]),
+                    run.run_left.eq(move.src_run),
+                    run.run.eq(move.src_run),
+                    run.left.eq(move.words),
+                    run.stride.eq(move.src_stride),
+                    run.tag.eq(move.tag),
+                ]
+
+    def _describe(self, m: Module, engine: _Engine) -> Any:
+        """The descriptor of a MOVE, with the virtual channel that its way or, without one, its destination gives it."""
+        move, way = engine.move, engine.way
         description = Signal(_descriptor(self.config))
         shared = [name for name in description.shape().members if name in MoveLayout.members]
         m.d.comb += [description[name].eq(move[name]) for name in shared]
@@ -313,93 +435,35 @@ class Mover(wiring.Component):
         is_dram = (move.src[24:28] == Region.MAIN) if self.has_dram else 0
         m.d.comb += [
             description.start.eq(self.now),
-            description.waited.eq(waited),
+            description.waited.eq(engine.waited),
             description.from_dram.eq(is_dram),
-            descriptors.w_data.eq(description),
         ]
-        with m.If(load):
-            with m.If(bad_tile | bad_shape):
-                m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(move.tag)]
-                m.d.comb += self.fault.cause.eq(Mux(bad_tile, Cause.DESTINATION, Cause.SHAPE))
-                stray = Mux(self._exists(move.dst_tile), move.notify_tile, move.dst_tile)
-                m.d.comb += self.fault.value.eq(Mux(bad_tile, stray, move.words))
-            with m.Else():
-                m.d.comb += descriptors.w_en.eq(1)
-                m.d.sync += [
-                    active.eq(1),
-                    region.eq(move.src[24:28]),
-                    offset.eq(move.src[:24]),
-                    base.eq(move.src[:24]),
-                    run_left.eq(move.src_run),
-                    run.eq(move.src_run),
-                    left.eq(move.words),
-                    stride.eq(move.src_stride),
-                    tag.eq(move.tag),
-                ]
-        # how many words go at once, and whether they may
-        count, step = Signal(16), Signal()
+        return description
+
+    def _past(self, m: Module, run: _SourceRun, count: Signal) -> Signal:
+        """Whether the next `count` words are not all inside a region that can be read."""
         limit = Signal(24)
-        with m.Switch(region):
+        with m.Switch(run.region):
             for number, depth in self.depths.items():
                 with m.Case(int(number)):
                     m.d.comb += limit.eq(depth - 1)
             with m.Default():
                 m.d.comb += limit.eq(0)
         known = Signal()
-        m.d.comb += known.eq(sum((region == int(number) for number in self.depths), start=0) != 0)
+        m.d.comb += known.eq(sum((run.region == int(number) for number in self.depths), start=0) != 0)
         past = Signal()
-        m.d.comb += past.eq(~known | (offset + count > limit + 1))
-        m.d.comb += [self.read.payload.region.eq(region), self.read.payload.offset.eq(offset)]
-        arriving = Signal()
-        self._reading = Signal()
-        m.d.comb += self._reading.eq(active | arriving)
-        local_go = Signal()
-        m.d.comb += local_go.eq(active & ~past & (words.w_level + arriving < LOCAL_FIFO))
-        m.d.sync += arriving.eq(0)
-        if self.has_dram:
-            burst = Signal(7)
-            shorter = Signal(16)
-            dram_active = Signal()
-            m.d.comb += [
-                dram_active.eq(region == Region.MAIN),
-                shorter.eq(Mux(run_left < left, run_left, left)),
-                burst.eq(PACKET_WORDS - offset[:6]),
-                count.eq(Mux(~dram_active, 1, Mux(shorter < burst, shorter, burst))),
-                self.run.payload.offset.eq(offset),
-                self.run.payload.words.eq(count),
-                self.run.valid.eq(active & dram_active & ~past),
-                self.read.valid.eq(local_go & ~dram_active),
-                step.eq((self.run.valid & self.run.ready) | (self.read.valid & self.read.ready)),
-            ]
-        else:
-            m.d.comb += [
-                count.eq(1),
-                self.read.valid.eq(local_go),
-                step.eq(self.read.valid & self.read.ready),
-            ]
-        m.d.comb += [words.w_en.eq(arriving), words.w_data.eq(self.read_data)]
-        with m.If(self.read.valid & self.read.ready):
-            m.d.sync += arriving.eq(1)
-        with m.If(step):
-            m.d.sync += [offset.eq(offset + count), run_left.eq(run_left - count), left.eq(left - count)]
-            with m.If(run_left == count):
-                m.d.sync += [offset.eq(base + stride), base.eq(base + stride), run_left.eq(run)]
-            with m.If(left == count):
-                m.d.sync += active.eq(0)
-        with m.If(active & past):
-            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ADDRESS), self.fault.tag.eq(tag)]
-            m.d.comb += self.fault.value.eq((region << 24) | offset)
+        m.d.comb += past.eq(~known | (run.offset + count > limit + 1))
+        return past
 
-    def _packetise(
-        self, m: Module, descriptors: fifo.SyncFIFO, words: fifo.SyncFIFO, record: Any, traced: Signal
-    ) -> None:
-        """Cuts the words into packets; posts and records when a MOVE's last word has been handed over."""
-        current = Signal(_descriptor(self.config))
+    def _packetise(self, m: Module, queues: _Queues, done: _Record) -> Signal:
+        """Cuts the words into packets; posts and records when a MOVE's last word has been handed over. Returns whether
+        a MOVE is being sent.
+
+        A head is offered only when the first word is there and the post and record of the MOVE before have been taken.
+        """
+        sent, descriptors, words = _Sent(self.config), queues.descriptors, queues.words
+        current = sent.current
         incoming = data.View(_descriptor(self.config), descriptors.r_data)
-        address, base = Signal(28), Signal(28)
-        run_left, left = Signal(16), Signal(16)
-        stall = Signal(21)
-        packet, counter = Signal(7), Signal(7)
         have, word = Signal(), Signal(self.config.word_bits)
         take = Signal()
         m.d.comb += [have.eq(words.r_rdy), word.eq(words.r_data), words.r_en.eq(take)]
@@ -408,30 +472,9 @@ class Mover(wiring.Component):
                 m.d.comb += [have.eq(self.run_data.valid), word.eq(self.run_data.payload)]
                 m.d.comb += [words.r_en.eq(0), self.run_data.ready.eq(take)]
 
-        head = Signal(DATA_HEAD.layout())
-        shorter, to_boundary = Signal(16), Signal(7)
-        m.d.comb += [
-            shorter.eq(Mux(run_left < left, run_left, left)),
-            to_boundary.eq(PACKET_WORDS - address[:6]),
-            packet.eq(Mux(shorter < to_boundary, shorter, to_boundary)),
-            head.dst_tile.eq(current.dst_tile),
-            head.addr.eq(address),
-            head.words.eq(packet),
-            head.notify_tile.eq(current.notify_tile),
-            head.notify_sem.eq(current.notify_sem),
-            head.notify.eq(current.notify & (left == packet)),
-            head.parity.eq(Cat(head[name] for name in DATA_HEAD.offsets if name != "parity").xor()),
-        ]
-        # the retire slot: what a finished MOVE still owes
+        self._next_head(m, sent)
         post_owed = Signal()
-        self._engine_pending = record_owed = Signal()
-        m.d.comb += self.post.valid.eq(post_owed)
-        with m.If(self.post.ready):
-            m.d.sync += post_owed.eq(0)
-        with m.If(traced):
-            m.d.sync += record_owed.eq(0)
-        free = Signal()
-        m.d.comb += free.eq(~post_owed & ~record_owed)
+        free = self._retire_slot(m, post_owed, done)
 
         waits = Signal(6)
         m.d.comb += [
@@ -443,7 +486,7 @@ class Mover(wiring.Component):
         ready = Signal(name="data_ready")  # the network takes a flit of this packet
         m.d.comb += ready.eq(self.data.ready.bit_select(current.vc, 1) if len(current.vc) else self.data.ready)
         m.d.comb += flit.vc.eq(current.vc)
-        self._sending = sending = Signal(init=1)  # in every state but IDLE
+        sending = Signal(init=1)  # in every state but IDLE
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += sending.eq(0)
@@ -451,66 +494,108 @@ class Mover(wiring.Component):
                     m.d.comb += descriptors.r_en.eq(1)
                     m.d.sync += [
                         current.eq(incoming),
-                        address.eq(incoming.dst),
-                        base.eq(incoming.dst),
-                        run_left.eq(incoming.dst_run),
-                        left.eq(incoming.words),
-                        stall.eq(0),
+                        sent.address.eq(incoming.dst),
+                        sent.base.eq(incoming.dst),
+                        sent.run_left.eq(incoming.dst_run),
+                        sent.left.eq(incoming.words),
+                        sent.stall.eq(0),
                     ]
                     m.next = "HEAD"
             with m.State("HEAD"):
                 m.d.comb += [
                     self.busy.eq(1),
                     self.standing.waits.eq(Mux(free, waits, Waits.POSTS)),
-                    flit.data.eq(self._head(m, current, head)),
+                    flit.data.eq(self._head(m, current, sent.head)),
                     self.data.valid.eq(have & free),
                     self.net_stall.eq(have & ~ready),
                     self.mem_stall.eq(~have),
                 ]
                 with m.If(self.data.valid & ready):
-                    m.d.sync += [
-                        counter.eq(packet),
-                        address.eq(address + packet),
-                        run_left.eq(run_left - packet),
-                        left.eq(left - packet),
-                    ]
-                    with m.If(run_left == packet):
-                        m.d.sync += [address.eq(base + current.dst_stride), base.eq(base + current.dst_stride)]
-                        m.d.sync += run_left.eq(current.dst_run)
+                    self._begin_packet(m, sent)
                     m.next = "BODY"
             with m.State("BODY"):
                 m.d.comb += [
                     self.busy.eq(1),
                     self.standing.waits.eq(waits),
                     flit.data.eq(word),
-                    flit.last.eq(counter == 1),
+                    flit.last.eq(sent.counter == 1),
                     self.data.valid.eq(have),
                     take.eq(have & ready),
                     self.net_stall.eq(have & ~ready),
                     self.mem_stall.eq(~have),
                 ]
                 with m.If(take):
-                    m.d.sync += counter.eq(counter - 1)
-                    with m.If(counter == 1):
-                        with m.If(left == 0):
-                            m.d.sync += [
-                                post_owed.eq(current.post_n != 0),
-                                self.post.payload.sem.eq(current.post_sem),
-                                self.post.payload.n.eq(current.post_n),
-                                record_owed.eq(current.tag != FETCH_TAG),
-                                record.tag.eq(current.tag),
-                                record.unit.eq(int(Unit.MOVER)),
-                                record.opcode.eq(int(Opcode.MOVE)),
-                                record.wait.eq(current.waited),
-                                record.stall.eq(stall),
-                                record.start.eq(current.start),
-                                record.end.eq(self.now + 1),
-                            ]
+                    m.d.sync += sent.counter.eq(sent.counter - 1)
+                    with m.If(sent.counter == 1):
+                        with m.If(sent.left == 0):
+                            self._retire(m, sent, post_owed, done)
                             m.next = "IDLE"
                         with m.Else():
                             m.next = "HEAD"
-        with m.If((self.net_stall | self.mem_stall) & ~stall.all()):
-            m.d.sync += stall.eq(stall + 1)
+        with m.If((self.net_stall | self.mem_stall) & ~sent.stall.all()):
+            m.d.sync += sent.stall.eq(sent.stall + 1)
+        return sending
+
+    @staticmethod
+    def _next_head(m: Module, sent: _Sent) -> None:
+        """The packet at `address`: up to the end of the run, of the MOVE, or the next multiple of `PACKET_WORDS`."""
+        current, head = sent.current, sent.head
+        shorter, to_boundary = Signal(16), Signal(7)
+        m.d.comb += [
+            shorter.eq(Mux(sent.run_left < sent.left, sent.run_left, sent.left)),
+            to_boundary.eq(PACKET_WORDS - sent.address[:6]),
+            sent.packet.eq(Mux(shorter < to_boundary, shorter, to_boundary)),
+            head.dst_tile.eq(current.dst_tile),
+            head.addr.eq(sent.address),
+            head.words.eq(sent.packet),
+            head.notify_tile.eq(current.notify_tile),
+            head.notify_sem.eq(current.notify_sem),
+            head.notify.eq(current.notify & (sent.left == sent.packet)),
+            head.parity.eq(Cat(head[name] for name in DATA_HEAD.offsets if name != "parity").xor()),
+        ]
+
+    @staticmethod
+    def _begin_packet(m: Module, sent: _Sent) -> None:
+        """Its head has been taken: on to the next packet's address."""
+        packet = sent.packet
+        m.d.sync += [
+            sent.counter.eq(packet),
+            sent.address.eq(sent.address + packet),
+            sent.run_left.eq(sent.run_left - packet),
+            sent.left.eq(sent.left - packet),
+        ]
+        with m.If(sent.run_left == packet):
+            stride = sent.current.dst_stride
+            m.d.sync += [sent.address.eq(sent.base + stride), sent.base.eq(sent.base + stride)]
+            m.d.sync += sent.run_left.eq(sent.current.dst_run)
+
+    def _retire_slot(self, m: Module, post_owed: Signal, done: _Record) -> Signal:
+        """What a finished MOVE still owes; returns whether that is nothing."""
+        m.d.comb += self.post.valid.eq(post_owed)
+        with m.If(self.post.ready):
+            m.d.sync += post_owed.eq(0)
+        with m.If(done.traced):
+            m.d.sync += done.pending.eq(0)
+        free = Signal()
+        m.d.comb += free.eq(~post_owed & ~done.pending)
+        return free
+
+    def _retire(self, m: Module, sent: _Sent, post_owed: Signal, done: _Record) -> None:
+        """Fills the retire slot with the post and the record of the MOVE that is done in this cycle."""
+        current, record = sent.current, done.record
+        m.d.sync += [
+            post_owed.eq(current.post_n != 0),
+            self.post.payload.sem.eq(current.post_sem),
+            self.post.payload.n.eq(current.post_n),
+            done.pending.eq(current.tag != FETCH_TAG),
+            record.tag.eq(current.tag),
+            record.unit.eq(int(Unit.MOVER)),
+            record.opcode.eq(int(Opcode.MOVE)),
+            record.wait.eq(current.waited),
+            record.stall.eq(sent.stall),
+            record.start.eq(current.start),
+            record.end.eq(self.now + 1),
+        ]
 
     def _head(self, m: Module, current: Any, head: Any) -> Value:
         """A head flit: what every chip's says, when it was born, and its route."""

@@ -50,6 +50,18 @@ def _context() -> data.StructLayout:
     )
 
 
+class _Turn:
+    """The virtual channel whose turn it is: its flit (`valid`), whether that is taken in this cycle, what is remembered
+    of its packet, and what of it is to be remembered from the next cycle on if the flit is taken."""
+
+    def __init__(self, bits: int) -> None:
+        # `valid` gets no name: on one channel it is `flit.valid`, which is to keep its name in netlists.
+        self.valid, self.take = Signal(), Signal(name="take")
+        self.flit: Any = Signal(Flit(bits))
+        self.packet: Any = Signal(_context())
+        self.following: Any = Signal(_context())
+
+
 class Delivery(wiring.Component):
     """Writes arriving packets into the memories of the tile.
 
@@ -106,16 +118,14 @@ class Delivery(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        valid, take = Signal(), Signal()
-        flit = Signal(Flit(self.bits))
-        packet, following = Signal(_context(), name="packet"), Signal(_context(), name="following")
+        turn = _Turn(self.bits)
+        valid, take, flit, packet, following = turn.valid, turn.take, turn.flit, turn.packet, turn.following
         m.d.comb += following.eq(packet)
         if self.vcs == 1:
-            self._only(m, valid, take, flit, packet, following)
+            self._only(m, turn)
         else:
-            self._in_turn(m, valid, take, flit, packet, following)
+            self._in_turn(m, turn)
         head = data.View(DATA_HEAD.layout(), flit.data[: DATA_HEAD.width])
-        is_dram: Value | int = (head.addr[24:28] == Region.MAIN) if self.dram else 0
         to_dram = Signal()
         if self.dram:
             m.d.comb += to_dram.eq(packet.region == Region.MAIN)
@@ -151,51 +161,9 @@ class Delivery(wiring.Component):
         standing = self.standing
         with m.Switch(packet.state):
             with m.Case(_State.HEAD):
-                accept = Signal()
-                m.d.comb += [accept.eq(valid & told), take.eq(accept)]
-                if self.dram:
-                    m.d.comb += [
-                        self.burst.valid.eq(accept & good & is_dram),
-                        self.burst.payload.offset.eq(head.addr[:24]),
-                        self.burst.payload.words.eq(head.words),
-                        self.burst.payload.notify_tile.eq(head.notify_tile),
-                        self.burst.payload.notify_sem.eq(head.notify_sem),
-                        self.burst.payload.notify.eq(head.notify),
-                        take.eq(accept & (~self.burst.valid | self.burst.ready)),
-                    ]
-                m.d.comb += [
-                    *(following[name].eq(head[name]) for name in ("addr", "notify_tile", "notify_sem", "notify")),
-                    following.region.eq(head.addr[24:28]),
-                    following.offset.eq(head.addr[:24]),
-                    following.left.eq(head.words),
-                    following.state.eq(_State.BODY),
-                ]
-                with m.If(valid & ~take):
-                    m.d.comb += standing.waits.eq(Mux(owed, Waits.POSTS, Waits.DRAM))
-                    m.d.comb += [standing.tag.eq(head.words), detail(standing).eq(head.addr)]
-                with m.If(~good):
-                    m.d.comb += following.state.eq(Mux(flit.last, _State.HEAD, _State.SINK))
-                    m.d.comb += [self.fault.valid.eq(take), self.fault.value.eq(head.addr)]
-                    wrong = Mux(flit.last | (head.words == 0), Cause.LENGTH, Cause.ADDRESS)
-                    m.d.comb += self.fault.cause.eq(Mux(flipped, Cause.PARITY, wrong))
+                self._on_head(m, turn, head, good, flipped, owed, told)
             with m.Case(_State.BODY):
-                offered = Signal()
-                m.d.comb += [
-                    offered.eq(valid & free),
-                    self.write.valid.eq(offered & ~to_dram),
-                    take.eq(offered & sink_ready),
-                    following.offset.eq(packet.offset + 1),
-                    following.left.eq(packet.left - 1),
-                ]
-                if self.dram:
-                    m.d.comb += self.burst_data.valid.eq(offered & to_dram)
-                with m.If(flit.last):
-                    m.d.comb += following.state.eq(_State.HEAD)
-                with m.Elif(packet.left == 1):
-                    m.d.comb += following.state.eq(_State.SINK)
-                with m.If(take & (flit.last != (packet.left == 1))):
-                    m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.LENGTH)]
-                    m.d.comb += self.fault.value.eq(packet.addr)
+                self._on_word(m, turn, to_dram, sink_ready, free)
                 with m.If(done & notifies):  # no other tail: one of another channel may go while the slot is taken
                     m.d.sync += [note.notify_tile.eq(packet.notify_tile), note.notify_sem.eq(packet.notify_sem)]
                     m.d.sync += [note.notify.eq(1), owed.eq(1)]
@@ -212,20 +180,78 @@ class Delivery(wiring.Component):
                     m.d.comb += detail(standing).eq(Cat(packet.offset, packet.region))
         return m
 
-    def _only(self, m: Module, valid: Signal, take: Signal, flit: Any, packet: Any, following: Any) -> None:
-        """One virtual channel: flits come right from the network."""
+    def _on_head(
+        self, m: Module, turn: _Turn, head: Any, good: Signal, flipped: Signal, owed: Signal, told: Signal
+    ) -> None:
+        """A head: remembers the packet, and begins the burst if it goes to DRAM. One that is not `good` is a fault. It
+        is taken only when a notify that is still `owed` has been `told`."""
+        take, flit, following, standing = turn.take, turn.flit, turn.following, self.standing
+        is_dram: Value | int = (head.addr[24:28] == Region.MAIN) if self.dram else 0
+        accept = Signal()
+        m.d.comb += [accept.eq(turn.valid & told), take.eq(accept)]
+        if self.dram:
+            m.d.comb += [
+                self.burst.valid.eq(accept & good & is_dram),
+                self.burst.payload.offset.eq(head.addr[:24]),
+                self.burst.payload.words.eq(head.words),
+                self.burst.payload.notify_tile.eq(head.notify_tile),
+                self.burst.payload.notify_sem.eq(head.notify_sem),
+                self.burst.payload.notify.eq(head.notify),
+                take.eq(accept & (~self.burst.valid | self.burst.ready)),
+            ]
         m.d.comb += [
-            valid.eq(self.flit.valid),
-            flit.eq(self.flit.payload),
-            self.flit.ready.eq(take),
+            *(following[name].eq(head[name]) for name in ("addr", "notify_tile", "notify_sem", "notify")),
+            following.region.eq(head.addr[24:28]),
+            following.offset.eq(head.addr[:24]),
+            following.left.eq(head.words),
+            following.state.eq(_State.BODY),
+        ]
+        with m.If(turn.valid & ~take):
+            m.d.comb += standing.waits.eq(Mux(owed, Waits.POSTS, Waits.DRAM))
+            m.d.comb += [standing.tag.eq(head.words), detail(standing).eq(head.addr)]
+        with m.If(~good):
+            m.d.comb += following.state.eq(Mux(flit.last, _State.HEAD, _State.SINK))
+            m.d.comb += [self.fault.valid.eq(take), self.fault.value.eq(head.addr)]
+            wrong = Mux(flit.last | (head.words == 0), Cause.LENGTH, Cause.ADDRESS)
+            m.d.comb += self.fault.cause.eq(Mux(flipped, Cause.PARITY, wrong))
+
+    def _on_word(self, m: Module, turn: _Turn, to_dram: Signal, sink_ready: Signal, free: Value) -> None:
+        """A payload word: writes it at the end of this cycle if its memory is ready (`sink_ready`) and there is room
+        for the notify and the record of its packet (`free`)."""
+        take, flit, packet, following = turn.take, turn.flit, turn.packet, turn.following
+        offered = Signal()
+        m.d.comb += [
+            offered.eq(turn.valid & free),
+            self.write.valid.eq(offered & ~to_dram),
+            take.eq(offered & sink_ready),
+            following.offset.eq(packet.offset + 1),
+            following.left.eq(packet.left - 1),
+        ]
+        if self.dram:
+            m.d.comb += self.burst_data.valid.eq(offered & to_dram)
+        with m.If(flit.last):
+            m.d.comb += following.state.eq(_State.HEAD)
+        with m.Elif(packet.left == 1):
+            m.d.comb += following.state.eq(_State.SINK)
+        with m.If(take & (flit.last != (packet.left == 1))):
+            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.LENGTH)]
+            m.d.comb += self.fault.value.eq(packet.addr)
+
+    def _only(self, m: Module, turn: _Turn) -> None:
+        """One virtual channel: flits come directly from the network."""
+        m.d.comb += [
+            turn.valid.eq(self.flit.valid),
+            turn.flit.eq(self.flit.payload),
+            self.flit.ready.eq(turn.take),
         ]
         kept = Signal(_context(), name="kept")
-        m.d.comb += packet.eq(kept)
-        with m.If(take):
-            m.d.sync += kept.eq(following)
+        m.d.comb += turn.packet.eq(kept)
+        with m.If(turn.take):
+            m.d.sync += kept.eq(turn.following)
 
-    def _in_turn(self, m: Module, valid: Signal, take: Signal, flit: Any, packet: Any, following: Any) -> None:
-        """Several: an inbox and what is remembered for each, and whose turn it is."""
+    def _in_turn(self, m: Module, turn: _Turn) -> None:
+        """Several: an inbox and what is remembered for each, and whose turn it is. Latency: one cycle in the inbox."""
+        valid, take, flit, packet, following = turn.valid, turn.take, turn.flit, turn.packet, turn.following
         inboxes = [fifo.SyncFIFO(width=flit.shape().size, depth=INBOX_FLITS) for _ in range(self.vcs)]
         kept = [Signal(_context(), name=f"kept_{vc}") for vc in range(self.vcs)]
         candidates, chosen, before = (Signal(self.vcs, name=name) for name in ("candidates", "chosen", "before"))

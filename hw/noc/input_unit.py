@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import memory
@@ -71,7 +71,8 @@ class Queue:
         plane, name = self.router.plane, self.name
         mine = link.valid if plane.vcs == 1 else link.valid & (link.payload.vc == self.vc)
         flit = Cat(link.payload.data, link.payload.last)
-        self.front = _buffer(m, name, flit, mine, link.ready[self.vc], self.valid, pop, plane.depth)
+        incoming = _Incoming(flit, mine, link.ready[self.vc])
+        self.front = _buffer(m, name, plane.depth, incoming, self.valid, pop)
         m.d.comb += [self.last.eq(self.front[plane.bits]), self.destination.eq(self.front[:DESTINATION_BITS])]
         if plane.routes is not None:
             m.d.comb += self.routed.eq(head & self.front[plane.routes.flag_bit])
@@ -133,14 +134,20 @@ class Queue:
         return {port: head & beyond[port] & (1 if port in along else aligned) for port in targets}
 
 
-def _buffer(
-    m: Module, name: str, flit: Value, arrives: Value, ready: Value, valid: Value, pop: Value, depth: int
-) -> Value:
-    """A queue of `depth` flits; takes `flit` when it `arrives` and `ready`; returns its front, there when `valid`.
+class _Incoming(NamedTuple):
+    """A flit for a buffer, which takes it when it `arrives` and the buffer is `ready` (which the buffer drives)."""
+
+    flit: Value
+    arrives: Value
+    ready: Value
+
+
+def _buffer(m: Module, name: str, depth: int, incoming: _Incoming, valid: Value, pop: Value) -> Value:
+    """A queue of `depth` flits; returns its front, there when `valid` (which it drives).
 
     Written in cycle t, a flit is at the front from cycle t + 1. `pop` must imply `valid`.
     """
-    storage = memory.Memory(shape=len(flit), depth=depth, init=[])
+    storage = memory.Memory(shape=len(incoming.flit), depth=depth, init=[])
     m.submodules[f"{name}_buffer"] = storage
     write, read = storage.write_port(), storage.read_port(domain="comb")
     slots = len(write.addr)
@@ -149,10 +156,10 @@ def _buffer(
     popped = Signal(slots + 1, name=f"{name}_popped")
     m.d.comb += [
         valid.eq(pushed != popped),
-        ready.eq((pushed ^ popped) != 1 << slots),
-        write.en.eq(arrives & ready),
+        incoming.ready.eq((pushed ^ popped) != 1 << slots),
+        write.en.eq(incoming.arrives & incoming.ready),
         write.addr.eq(pushed[:slots]),
-        write.data.eq(flit),
+        write.data.eq(incoming.flit),
         read.addr.eq(popped[:slots]),
     ]
     with m.If(write.en):
