@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from .axi import AXI4Lite
 from .config import ChipConfig, TileKind
-from .core_tile import Seen
+from .core_tile import ProbePort
 from .isa import POST, REQUEST_FLIT_BITS, data_flit_bits, route_field
 from .noc.link import Plane
 from .noc.mesh import Gates, VcMesh
@@ -29,14 +29,14 @@ def chip_ports(config: ChipConfig, observed: bool = False) -> wiring.Signature:
     return wiring.Signature(
         {f"axi_{i}": Out(dram_bus(config)) for i in range(len(config.drams))}
         | {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1)}
-        | ({f"seen_{i}": Out(Seen(config)) for i in range(len(config.cores))} if observed else {})
+        | ({f"seen_{i}": Out(ProbePort(config)) for i in range(len(config.cores))} if observed else {})
     )
 
 
 class Chip(wiring.Component):
     """Ports: `axi_<i>` (AXI4 master of the i-th dram tile of the floorplan), `bus` (AXI4-Lite slave of the host) and
-    `irq` (the run has ended, well or not). If `observed`, also `seen_<i>` (`Seen`: the result words of the i-th core of
-    the floorplan as they are written), for benches.
+    `irq` (the run has ended, well or not). If `observed`, also `seen_<i>` (`ProbePort`: the result words of the i-th
+    core of the floorplan as they are written), for benches.
 
     Tiles are instances of modules that are emitted once for each kind (`hw.verilog` does that), because elaborating and
     simulating a core N times costs N times as much.
@@ -106,7 +106,7 @@ class Chip(wiring.Component):
             if kind is TileKind.DRAM:
                 ports |= _members("axi", dram_bus(config), getattr(self, f"axi_{drams[tile]}"))
             if kind is TileKind.CORE and self.observed:
-                ports |= _members("seen", Seen(config), getattr(self, f"seen_{cores[tile]}"))
+                ports |= _members("seen", ProbePort(config), getattr(self, f"seen_{cores[tile]}"))
             if kind is TileKind.HOST:
                 ports |= _members("bus", AXI4Lite(address_bits=8).flip(), self.bus)
                 ports |= {"o_irq": self.irq, "i_moved": moved.any()}

@@ -72,11 +72,11 @@ PUSH_CYCLES: Final = REQUEST_INTERVAL + TAKER_CYCLES + RING_CYCLES + DECODE_CYCL
 # -- data packets where they arrive (`noc.data_receiver`) -------------------------------------------------------------
 
 #: Flits that wait for their turn, of each virtual channel if there are several, and how long each does at least.
-INBOX_FLITS: Final = 2
-INBOX_CYCLES: Final = 1
+EJECTION_FLITS: Final = 2
+EJECTION_CYCLES: Final = 1
 #: From the last word of a packet taken to the notify offered to the semaphores or the post plane; what the packet has
 #: brought can be read from then on, too.
-LANDED_CYCLES: Final = 1
+DELIVERED_CYCLES: Final = 1
 #: Records of arrivals that wait for the trace memory, so that it holds up no packet.
 ARRIVAL_RECORDS: Final = 8
 

@@ -27,7 +27,7 @@ EXECUTES = {Unit.MATRIX: Opcode.GEMM, Unit.VECTOR: Opcode.VEC}
 QUEUE = 8
 
 
-class Seen(wiring.Signature):
+class ProbePort(wiring.Signature):
     """Every result word of a core in the cycle in which it is written: `out_*` by the drain path to OUT, `vec_*` by the
     vector unit to VEC (`en`, word address in the region, P bytes). For benches; packets delivered to OUT do not show.
     """
@@ -73,7 +73,7 @@ class CoreUnits:
         self._domains = {Unit.MATRIX: array, Unit.VECTOR: walk}
 
     def observe(self, m: Module, seen: Any) -> None:
-        """Drives a port of signature `Seen`."""
+        """Drives a port of signature `ProbePort`."""
         for name, write in (("out", self.matrix.out_write), ("vec", self.vector.write)):
             m.d.comb += [
                 getattr(seen, f"{name}_en").eq(write.en),

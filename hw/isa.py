@@ -110,7 +110,7 @@ class Part(IntEnum):
     FAULT = 5  #: a fault that this tile has raised without the host hearing of it; `waits` is its `Cause`
 
 
-class Waits(IntEnum):
+class BlockedOn(IntEnum):
     """What a part of a tile waits for. In brackets: what fields of `STATE` mean then. Of a STREAM, sem, need and has
     together are how many instructions it has not taken, low bits, unless said otherwise."""
 
@@ -224,7 +224,7 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("dst_run", 16, "destination words that lie side by side, >= 1"),
         Field("dst_stride", 20, "words from the start of one destination run to the next"),
         Field("words", 16, "words in all, >= 1"),
-        Field("notify_tile", 8, "tile whose semaphore is added to (by 1) when the last word has landed"),
+        Field("notify_tile", 8, "tile whose semaphore is added to (by 1) when the last word has been delivered"),
         Field("notify_sem", 6, "semaphore of that tile"),
         Field("notify", 1, "1 = notify"),
     ),
@@ -338,7 +338,7 @@ DATA_HEAD = Format(
         Field("dst_tile", 8, "tile that receives; routers look at nothing else"),
         Field("addr", 28, "word address of the first payload word; the rest follow side by side"),
         Field("words", 7, "payload words that follow, 1..64"),
-        Field("notify_tile", 8, "tile to post to when the tail has landed"),
+        Field("notify_tile", 8, "tile to post to when the tail has been delivered"),
         Field("notify_sem", 6, "semaphore there"),
         Field("notify", 1, "1 = post"),
         Field("parity", 1, "makes the number of ones in these fields even"),
@@ -347,12 +347,12 @@ DATA_HEAD = Format(
 )
 #: How a MOVE's data goes, as a ROUTE says it.
 WAY = Format("WAY", _BODIES[Opcode.ROUTE], 52)
-#: What follows in heads of chips with `noc.arrivals`. Behind that, in chips with `noc.route_hops`: `route_field`.
+#: What follows in heads of chips with `noc.arrivals`. Epilogue that, in chips with `noc.route_hops`: `route_field`.
 ARRIVAL = Format(
     "ARRIVAL",
     (
         Field("tag", 16, "tag of the MOVE"),
-        Field("born", 16, "low bits of the cycle from which the head was offered to the network"),
+        Field("injected_at", 16, "low bits of the cycle from which the head was offered to the network"),
         Field("parity", 1, "makes the number of ones in these fields even"),
     ),
     33,
@@ -395,12 +395,12 @@ STATE = Format(
         Field("dst_tile", 8, "the host tile"),
         Field("fault", 1, "1"),
         Field("part", 4, "who says this (`Part`)"),
-        Field("waits", 6, "what it waits for (`Waits`)"),
+        Field("waits", 6, "what it waits for (`BlockedOn`)"),
         Field("cause", 4, "0, which tells it from a fault report"),
         Field("tile", 8, "tile of the part"),
         Field("unit", 2, "STREAM, FAULT: `Unit`"),
         Field("tag", 16, "tag of the instruction (see `Part`)"),
-        Field("sem", 6, "semaphore of this tile; this field and the next ones: see `Waits`"),
+        Field("sem", 6, "semaphore of this tile; this field and the next ones: see `BlockedOn`"),
         Field("need", 6, "what it has to be at least"),
         Field("has", 8, "what it is"),
         Field("peer", 8, "another tile"),

@@ -26,8 +26,10 @@ _FAULT = {name: POST.offsets[name][1] for name in ("cause", "tag", "value")}
 FaultReport = data.StructLayout({"valid": 1} | _FAULT)
 PostFlit = POST.layout()
 StateFlit = STATE.layout()
-#: What a part of a tile waits for (`isa.Waits`; 0 = for nothing), as it is inside a tile: fields of `isa.STATE`.
-Standing = data.StructLayout({name: STATE.offsets[name][1] for name in ("waits", "tag", "sem", "need", "has", "peer")})
+#: What a part of a tile waits for (`isa.BlockedOn`; 0 = for nothing), as it is inside a tile: fields of `isa.STATE`.
+BlockedStatus = data.StructLayout(
+    {name: STATE.offsets[name][1] for name in ("waits", "tag", "sem", "need", "has", "peer")}
+)
 TraceRecord = TRACE.layout()
 MoveLayout = INSTRUCTIONS[Opcode.MOVE].layout()
 FetchLayout = INSTRUCTIONS[Opcode.FETCH].layout()
@@ -45,7 +47,7 @@ def requested_move(config: ChipConfig) -> data.StructLayout:
 
 
 def notify_layout() -> data.StructLayout:
-    """Whom to tell that data has landed."""
+    """Whom to tell that data has been delivered."""
     return data.StructLayout({"notify_tile": 8, "notify_sem": 6, "notify": 1})
 
 
@@ -64,9 +66,9 @@ class TakeSignature(wiring.Signature):
         super().__init__({"valid": Out(1), "sem": Out(6), "n": Out(6), "grant": In(1), "value": In(8)})
 
 
-def detail(standing: Any) -> Cat:
-    """The last four fields of a `Standing` as one number."""
-    return Cat(standing.sem, standing.need, standing.has, standing.peer)
+def detail(blocked_status: Any) -> Cat:
+    """The last four fields of a `BlockedStatus` as one number."""
+    return Cat(blocked_status.sem, blocked_status.need, blocked_status.has, blocked_status.peer)
 
 
 def word_write(lanes: int) -> stream.Signature:

@@ -28,11 +28,11 @@ from .config import ChipConfig, TileKind
 from .control.frontend import FrontEnd
 from .control.semaphores import Semaphores
 from .control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
-from .core_tile import CoreUnits, Seen
+from .core_tile import CoreUnits, ProbePort
 from .dtt.controller import Controller
 from .host_link.host import HostPort
 from .host_link.reporter import Reporter, parts_of, units_of
-from .isa import POST, REQUEST_FLIT_BITS, Cause, Part, Region, Unit, Waits, data_flit_bits
+from .isa import POST, REQUEST_FLIT_BITS, BlockedOn, Cause, Part, Region, Unit, data_flit_bits
 from .link_counters import link_counts
 from .memory.bank import Bank
 from .memory.dram_port import ADDRESS_BITS, DramPort
@@ -70,7 +70,7 @@ class Tile(wiring.Component):
     a stream waits for its fire time (a function of this cycle's signals: to be registered).
     dram: `axi` (AXI4 master). host: `bus` (AXI4-Lite slave), `irq`, `moved` (some tile has shown progress), and
     `now_out`, `go_out`, `trace_out`, `ask_out` that all tiles (this one, too) get back over `now`, `go`, `trace`,
-    `ask`. core, if `observed`: `seen` (`Seen`).
+    `ask`. core, if `observed`: `seen` (`ProbePort`).
     """
 
     tile: Signal
@@ -117,7 +117,7 @@ class Tile(wiring.Component):
         if kind is TileKind.DRAM:
             members["axi"] = Out(dram_bus(config))
         if self.observed:
-            members["seen"] = Out(Seen(config))
+            members["seen"] = Out(ProbePort(config))
         if kind is TileKind.HOST:
             members |= {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1), "moved": In(1)}
             members |= {"now_out": Out(32), "go_out": Out(1), "trace_out": Out(1), "ask_out": Out(1)}
@@ -146,7 +146,7 @@ class Tile(wiring.Component):
             core = CoreUnits(m, config, self._control, self.gated, self.now)
             if self.observed:
                 core.observe(m, self.seen)
-        # posts: mover, SYNCs, landed, post plane (, matrix, vector); records: mover, SYNCs (, matrix, vector)
+        # posts: mover, SYNCs, delivered, post plane (, matrix, vector); records: mover, SYNCs (, matrix, vector)
         computing = units[1:]
         semaphores = self._add(
             m,
@@ -169,11 +169,11 @@ class Tile(wiring.Component):
 
         self._streams(m, parts, records)
 
-        landed = delivery.landed
+        delivered = delivery.delivered
         if kind is TileKind.DRAM:
-            landed = self._dram(m, mover, delivery)
+            delivered = self._dram(m, mover, delivery)
         reporter = self._reporter(m, parts)
-        self._posts(m, reporter, fronts, semaphores, landed)
+        self._posts(m, reporter, fronts, semaphores, delivered)
         self._memories(m, parts)
         self._progress(m, parts)
         self._count(m, parts)
@@ -255,7 +255,7 @@ class Tile(wiring.Component):
         connect(m, delivery.burst_data, port.write_data)
         self._port = port
         # Only DRAM and instruction rings can be written here, and rings never notify.
-        m.d.comb += delivery.landed.ready.eq(1)
+        m.d.comb += delivery.delivered.ready.eq(1)
         return port.written
 
     def _posts(
@@ -264,22 +264,22 @@ class Tile(wiring.Component):
         reporter: Reporter,
         fronts: list[FrontEnd],
         semaphores: Semaphores,
-        landed: stream.Interface,
+        delivered: stream.Interface,
     ) -> None:
-        """What leaves over the post plane (faults and states, landed elsewhere, SYNCs) and what comes in."""
+        """What leaves over the post plane (faults and states, delivered elsewhere, SYNCs) and what comes in."""
         first_free = 1 + len(fronts)
         local, plane = semaphores.post(first_free), semaphores.post(first_free + 1)
         here = Signal()
-        note = landed.payload
+        note = delivered.payload
         reporting = reporter.send.valid
         m.d.comb += [
             here.eq(note.notify_tile == self.tile),
-            local.valid.eq(landed.valid & note.notify & here),
+            local.valid.eq(delivered.valid & note.notify & here),
             local.payload.sem.eq(note.notify_sem),
             local.payload.n.eq(1),
         ]
         away = Signal()
-        m.d.comb += away.eq(landed.valid & note.notify & ~here)
+        m.d.comb += away.eq(delivered.valid & note.notify & ~here)
         flit = Signal(PostFlit)
         note_flit = Signal(PostFlit)
         m.d.comb += [note_flit.dst_tile.eq(note.notify_tile), note_flit.sem.eq(note.notify_sem), note_flit.n.eq(1)]
@@ -300,7 +300,7 @@ class Tile(wiring.Component):
                 m.d.comb += [flit.eq(front.send.payload), self.post_out.valid.eq(1)]
             m.d.comb += front.send.ready.eq(~busy & self.post_out.ready)
             busy = busy | front.send.valid
-        m.d.comb += landed.ready.eq(Mux(~note.notify, 1, Mux(here, local.ready, self.post_out.ready & ~reporting)))
+        m.d.comb += delivered.ready.eq(Mux(~note.notify, 1, Mux(here, local.ready, self.post_out.ready & ~reporting)))
         arrived = data.View(PostFlit, self.post_in.payload.data)
         # nobody but a broken network makes a post wrong: no flit of it may count, or be missing without a word
         flipped, cut = Signal(), Signal()
@@ -386,7 +386,12 @@ class Tile(wiring.Component):
             sources += [(unit, block.fault) for unit, block in core.units.items()]
         if controller is not None:
             sources += [(Unit.MOVER, controller.fault)]
-        standing = [*(front.standing for front in fronts), mover.standing, taker.standing, delivery.standing]
+        blocked_status = [
+            *(front.blocked_status for front in fronts),
+            mover.blocked_status,
+            taker.blocked_status,
+            delivery.blocked_status,
+        ]
         if self.kind is TileKind.DRAM:
             port = self._port
             refused = Signal(FaultReport)
@@ -396,7 +401,7 @@ class Tile(wiring.Component):
                 refused.value.eq(Cat(port.fault_offset, port.fault_write)),
             ]
             sources.append((Unit.MOVER, refused))
-            standing.append(port.standing)
+            blocked_status.append(port.blocked_status)
         self._refused, undeliverable = Signal(FaultReport), Signal(FaultReport)
         m.d.comb += [
             undeliverable.valid.eq(self.undeliverable),
@@ -409,17 +414,17 @@ class Tile(wiring.Component):
         m.d.comb += [reporter.go.eq(self.go), reporter.ask.eq(self.ask)]
         for i, (_, fault) in enumerate(sources):
             m.d.comb += [reporter.fault(i)[name].eq(getattr(fault, name)) for name in FaultReport.members]
-        for i, state in enumerate(standing):
-            m.d.comb += reporter.standing(i).eq(state)
+        for i, state in enumerate(blocked_status):
+            m.d.comb += reporter.blocked_status(i).eq(state)
         # a stream cannot tell what its unit waits for: the mover for the request plane, or what the controller says
         if controller is not None:
-            with m.If(fronts[0].standing.waits == Waits.UNIT):
-                m.d.comb += reporter.standing(parts_of(self.kind).index((Part.STREAM, Unit.MOVER))).eq(
-                    controller.standing
+            with m.If(fronts[0].blocked_status.waits == BlockedOn.UNIT):
+                m.d.comb += reporter.blocked_status(parts_of(self.kind).index((Part.STREAM, Unit.MOVER))).eq(
+                    controller.blocked_status
                 )
-        with m.If(mover.forward.valid & (fronts[0].standing.waits == Waits.UNIT)):
-            state = reporter.standing(parts_of(self.kind).index((Part.STREAM, Unit.MOVER)))
-            m.d.comb += [state.waits.eq(Waits.REQUEST_PLANE), state.peer.eq(mover.forward.payload.dst_tile)]
+        with m.If(mover.forward.valid & (fronts[0].blocked_status.waits == BlockedOn.UNIT)):
+            state = reporter.blocked_status(parts_of(self.kind).index((Part.STREAM, Unit.MOVER)))
+            m.d.comb += [state.waits.eq(BlockedOn.REQUEST_PLANE), state.peer.eq(mover.forward.payload.dst_tile)]
         return reporter
 
     def _progress(self, m: Module, parts: _Parts) -> None:

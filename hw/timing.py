@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .config import ChipConfig
-from .contracts import GEMM_ISSUE_CYCLES, GEMM_PIPELINE, INBOX_CYCLES, LANDED_CYCLES, VEC_ISSUE_CYCLES, VEC_PIPELINE
+from .contracts import (
+    DELIVERED_CYCLES,
+    EJECTION_CYCLES,
+    GEMM_ISSUE_CYCLES,
+    GEMM_PIPELINE,
+    VEC_ISSUE_CYCLES,
+    VEC_PIPELINE,
+)
 from .isa import VectorOp
 
 
@@ -143,16 +150,15 @@ def noc_arrival(hops: int, flits: int) -> int:
     return hops + flits
 
 
-def inbox_cycles(config: ChipConfig) -> int:
-    """Cycles that a flit spends in the inbox of its virtual channel before its tile can take it (`noc.data_receiver`):
-    `INBOX_CYCLES`, or 0 on chips with one channel, which have no inbox."""
-    return INBOX_CYCLES if config.noc.data_vcs > 1 else 0
+def ejection_cycles(config: ChipConfig) -> int:
+    """Cycles that a flit spends in the ejection buffer of its virtual channel before its tile can take it
+    (`noc.data_receiver`): `EJECTION_CYCLES`, or 0 on chips with one channel, which have no ejection buffer."""
+    return EJECTION_CYCLES if config.noc.data_vcs > 1 else 0
 
 
 def noc_landing(config: ChipConfig, hops: int, flits: int) -> int:
     """Cycles from the injection of a head to the one after the last of `flits` flits has been taken, on an idle mesh.
 
-    `hops + flits + 1`, one more with an inbox; what they carry can be read from then on. That is `end` less `start` of
-    a record of arrival (`noc.arrivals`). Raises ValueError as `noc_arrival` does.
-    """
-    return noc_arrival(hops, flits) + inbox_cycles(config) + LANDED_CYCLES
+    `hops + flits + 1`, one more with an ejection buffer; what they carry can be read from then on. That is `end` less
+    `start` of a record of arrival (`noc.arrivals`). Raises ValueError as `noc_arrival` does."""
+    return noc_arrival(hops, flits) + ejection_cycles(config) + DELIVERED_CYCLES

@@ -84,7 +84,7 @@ def verilog(config: ChipConfig, gated: bool = False, observed: bool = False) -> 
 
     `gated`: idle blocks have their clocks stopped by instances of `clock_gate` (`hw.clocking`), a cell that the user
     brings. `observed`: with the ports `seen_<i>__*`, one result word of each of the i-th core's memories per cycle
-    (`hw.core_tile.Seen`), for benches.
+    (`hw.core_tile.ProbePort`), for benches.
     """
     with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
         source, target = Path(folder) / "chip.il", Path(folder) / "chip.v"

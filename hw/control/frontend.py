@@ -8,8 +8,8 @@ Latency: an instruction that is in the ring and waits for nothing is offered to 
 after the one before it was taken. A `fire_at` of f is offered in cycle f + 1; f already past is a LATE fault.
 Throughput: one instruction every 3 cycles.
 
-`standing`: what the stream waits for, for the host when it asks. `progress`: it goes on in this cycle, or waits for its
-fire time only.
+`blocked_status`: what the stream waits for, for the host when it asks. `progress`: it goes on in this cycle, or waits
+for its fire time only.
 
 `waited_total` and `blocked_total` count cycles of instructions that have been taken: waiting for a semaphore or a fire
 time, and ready while the unit was not. In cycles without `active` no register changes.
@@ -24,9 +24,21 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig, TileKind
-from ..isa import ACCEPTS, AHEAD_ACCEPTS, FETCH_TAG, INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Region, Unit, Waits
+from ..isa import (
+    ACCEPTS,
+    AHEAD_ACCEPTS,
+    FETCH_TAG,
+    INSTRUCTION_BITS,
+    INSTRUCTIONS,
+    BlockedOn,
+    Cause,
+    Opcode,
+    Region,
+    Unit,
+)
 from ..signatures import (
     WAITED_BITS,
+    BlockedStatus,
     FaultSignature,
     FetchLayout,
     Issue,
@@ -34,7 +46,6 @@ from ..signatures import (
     PostFlit,
     Request,
     SemPost,
-    Standing,
     SyncLayout,
     TakeSignature,
     TraceRecord,
@@ -92,7 +103,7 @@ class FrontEnd(wiring.Component):
     fault: Any  # FaultSignature
     waited_total: Signal
     blocked_total: Signal
-    standing: Any  # Standing
+    blocked_status: Any  # Standing
     progress: Signal
 
     def __init__(self, config: ChipConfig, unit: Unit, ahead: bool = False) -> None:
@@ -116,7 +127,7 @@ class FrontEnd(wiring.Component):
                 "fault": Out(FaultSignature()),
                 "waited_total": Out(32),
                 "blocked_total": Out(32),
-                "standing": Out(Standing),
+                "blocked_status": Out(BlockedStatus),
                 "progress": Out(1),
                 "active": Out(1),
             }
@@ -135,10 +146,10 @@ class FrontEnd(wiring.Component):
 
         # Ring bookkeeping. All three count instructions and run modulo twice the depth, so that full is not empty.
         requested, consumed = Signal(range(2 * depth)), Signal(range(2 * depth))
-        landed = Signal(range(2 * depth * words))
+        delivered = Signal(range(2 * depth * words))
         remaining, address, dram = Signal(24), Signal(28), Signal(8)
         available = Signal()
-        m.d.comb += available.eq((landed >> (words.bit_length() - 1))[: len(consumed)] != consumed)
+        m.d.comb += available.eq((delivered >> (words.bit_length() - 1))[: len(consumed)] != consumed)
 
         m.d.comb += [
             fill.addr.eq(self.ring.offset >> (words.bit_length() - 1)),
@@ -147,16 +158,16 @@ class FrontEnd(wiring.Component):
         with m.If(self.ring.valid):
             lane = self.ring.offset[: words.bit_length() - 1] if words > 1 else 0
             m.d.comb += fill.en.eq(1 << lane)
-            m.d.sync += landed.eq(landed + 1)
+            m.d.sync += delivered.eq(delivered + 1)
 
         taken = Signal()  # an instruction that nobody had asked for is whole
         if self.ahead:
             whole = self.ring.offset[: words.bit_length() - 1].all() if words > 1 else 1
-            m.d.comb += taken.eq(self.ring.valid & whole & ((landed >> (words.bit_length() - 1)) == requested))
+            m.d.comb += taken.eq(self.ring.valid & whole & ((delivered >> (words.bit_length() - 1)) == requested))
         m.d.comb += self.push.ready.eq(~self.ring.valid)
         with m.If(self.push.valid & self.push.ready):
             m.d.comb += [fill.addr.eq(requested), fill.en.eq(-1), fill.data.eq(self.push.payload)]
-            m.d.sync += landed.eq(landed + words)
+            m.d.sync += delivered.eq(delivered + words)
             m.d.comb += taken.eq(1)
             with m.If((requested ^ consumed) == depth):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.STREAM_BUSY)]
@@ -168,20 +179,23 @@ class FrontEnd(wiring.Component):
         with m.If(self.start.valid):
             fetch = self.start.fetch
             with m.If(idle):
-                m.d.sync += [requested.eq(0), consumed.eq(0), landed.eq(0)]
+                m.d.sync += [requested.eq(0), consumed.eq(0), delivered.eq(0)]
                 m.d.sync += [remaining.eq(fetch.count), address.eq(fetch.addr), dram.eq(fetch.dram)]
             with m.Else():
                 m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.STREAM_BUSY)]
                 m.d.comb += [self.fault.tag.eq(fetch.tag), self.fault.value.eq(fetch.addr)]
         # While nothing is loaded; `_execute` says what an instruction that is loaded waits for.
-        standing, held = self.standing, Signal.like(requested)
+        blocked_status, held = self.blocked_status, Signal.like(requested)
         unread = Signal(24)  # instructions of the stream that have not been taken
         m.d.comb += [held.eq(requested - consumed), unread.eq(remaining + held)]
-        m.d.comb += Cat(standing.sem, standing.need, standing.has).eq(unread)
+        m.d.comb += Cat(blocked_status.sem, blocked_status.need, blocked_status.has).eq(unread)
         with m.If(idle):
-            m.d.comb += standing.waits.eq(Mux(address == 0, Waits.START, Waits.NOTHING))
+            m.d.comb += blocked_status.waits.eq(Mux(address == 0, BlockedOn.START, BlockedOn.NOTHING))
         with m.Elif(~available):
-            m.d.comb += [standing.waits.eq(Mux(asking, Waits.REQUEST_PLANE, Waits.CODE)), standing.peer.eq(dram)]
+            m.d.comb += [
+                blocked_status.waits.eq(Mux(asking, BlockedOn.REQUEST_PLANE, BlockedOn.CODE)),
+                blocked_status.peer.eq(dram),
+            ]
         with m.If(taken):
             m.d.sync += requested.eq(requested + 1)
             if self.ahead:
@@ -246,7 +260,7 @@ class FrontEnd(wiring.Component):
             self.active.eq(loaded.moving | self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid),
             self.progress.eq(loaded.going | (self.fetch.valid & self.fetch.ready) | self.start.valid | self.ring.valid),
         ]
-        standing = self.standing
+        blocked_status = self.blocked_status
         wrong = self._decode(m, loaded)
 
         m.d.comb += [self.take.sem.eq(head.wait_sem), self.take.n.eq(head.wait_n)]
@@ -265,7 +279,7 @@ class FrontEnd(wiring.Component):
                     loaded.moving.eq(self.issue.ready),
                     loaded.going.eq(loaded.moving),
                 ]
-                m.d.comb += [standing.waits.eq(Waits.UNIT), standing.tag.eq(head.tag)]
+                m.d.comb += [blocked_status.waits.eq(BlockedOn.UNIT), blocked_status.tag.eq(head.tag)]
                 with m.If(self.issue.ready):
                     with m.If(self.counting):
                         m.d.sync += self.blocked_total.eq(self.blocked_total + (self.now - loaded.begun)[:32])
@@ -274,7 +288,7 @@ class FrontEnd(wiring.Component):
                 self._sync(m, loaded, consumed)
             with m.State("FAULT"):
                 # the host halts the chip; only reset leaves this state
-                m.d.comb += [standing.waits.eq(Waits.FAULT), standing.tag.eq(head.tag)]
+                m.d.comb += [blocked_status.waits.eq(BlockedOn.FAULT), blocked_status.tag.eq(head.tag)]
         record = self.record.payload
         m.d.comb += [
             record.tag.eq(head.tag),
@@ -302,7 +316,7 @@ class FrontEnd(wiring.Component):
     def _wait(self, m: Module, loaded: _Loaded, wrong: tuple[Signal, Signal], unread: Signal) -> None:
         """State WAIT: takes from the semaphore, then waits for the fire time; an instruction that is `wrong` (see
         `_decode`) or late is a fault at once."""
-        head, standing, moving, going = loaded.head, self.standing, loaded.moving, loaded.going
+        head, blocked_status, moving, going = loaded.head, self.blocked_status, loaded.moving, loaded.going
         illegal, reserved = wrong
         need = Signal()
         late, due, nowhere, timed = Signal(), Signal(), Signal(), Signal()
@@ -314,17 +328,17 @@ class FrontEnd(wiring.Component):
             due.eq(~timed | (self.now == head.fire_at)),
         ]
         m.d.comb += nowhere.eq((head.wait_n != 0) & (head.wait_sem >= self.config.semaphores))
-        m.d.comb += [going.eq(moving | ~need), standing.tag.eq(head.tag)]
+        m.d.comb += [going.eq(moving | ~need), blocked_status.tag.eq(head.tag)]
         with m.If(need):
             m.d.comb += [
-                standing.waits.eq(Waits.SEMAPHORE),
-                standing.sem.eq(head.wait_sem),
-                standing.need.eq(head.wait_n),
-                standing.has.eq(self.take.value),
-                standing.peer.eq(unread),
+                blocked_status.waits.eq(BlockedOn.SEMAPHORE),
+                blocked_status.sem.eq(head.wait_sem),
+                blocked_status.need.eq(head.wait_n),
+                blocked_status.has.eq(self.take.value),
+                blocked_status.peer.eq(unread),
             ]
         with m.Else():
-            m.d.comb += [standing.waits.eq(Waits.TIME), detail(standing).eq(head.fire_at)]
+            m.d.comb += [blocked_status.waits.eq(BlockedOn.TIME), detail(blocked_status).eq(head.fire_at)]
         with m.If(illegal | reserved | late | nowhere):
             m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(head.tag)]
             with m.If(illegal):
@@ -378,9 +392,9 @@ class FrontEnd(wiring.Component):
         ]
         ports = (self.send, self.post, self.record)
         m.d.comb += [
-            self.standing.waits.eq(Mux(self.send.valid, Waits.POST_PLANE, Waits.POSTS)),
-            self.standing.tag.eq(sync.tag),
-            self.standing.peer.eq(sync.tile),
+            self.blocked_status.waits.eq(Mux(self.send.valid, BlockedOn.POST_PLANE, BlockedOn.POSTS)),
+            self.blocked_status.tag.eq(sync.tag),
+            self.blocked_status.peer.eq(sync.tile),
             loaded.going.eq(Cat(port.valid & port.ready for port in ports).any()),
         ]
         done = [~port.valid | port.ready for port in ports]

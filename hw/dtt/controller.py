@@ -19,8 +19,8 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..isa import INSTRUCTIONS, WAY, Cause, Opcode, Unit, Waits
-from ..signatures import FaultSignature, Issue, MoveLayout, Request, Standing, TraceRecord
+from ..isa import INSTRUCTIONS, WAY, BlockedOn, Cause, Opcode, Unit
+from ..signatures import BlockedStatus, FaultSignature, Issue, MoveLayout, Request, TraceRecord
 from .route_builder import RouteBuilder
 
 OrderLayout = INSTRUCTIONS[Opcode.ORDER].layout()
@@ -41,7 +41,7 @@ class Controller(wiring.Component):
     and way-points as many more as `RouteBuilder` takes.
     Latency: an instruction offered in cycle t is offered to the request plane in cycle t + 1.
 
-    `standing`: what the stream waits for that only the controller knows.
+    `blocked_status`: what the stream waits for that only the controller knows.
     """
 
     now: Signal
@@ -49,7 +49,7 @@ class Controller(wiring.Component):
     forward: stream.Interface
     record: stream.Interface
     fault: Any  # FaultSignature
-    standing: Any  # Standing
+    blocked_status: Any  # Standing
     active: Signal
     pacing: Signal
 
@@ -62,7 +62,7 @@ class Controller(wiring.Component):
                 "forward": Out(stream.Signature(Request)),
                 "record": Out(stream.Signature(TraceRecord)),
                 "fault": Out(FaultSignature()),
-                "standing": Out(Standing),
+                "blocked_status": Out(BlockedStatus),
                 "active": Out(1),
                 "pacing": Out(1),
             }
@@ -99,7 +99,7 @@ class Controller(wiring.Component):
             request.code.eq(code),
         ]
         exists = (tile[:4] < self.config.width) & (tile[4:] < self.config.height)
-        standing = self.standing
+        blocked_status = self.blocked_status
         with m.FSM():
             with m.State("TAKE"):
                 with m.If(self.own.valid & ~owed):
@@ -117,8 +117,8 @@ class Controller(wiring.Component):
             with m.State("SEND"):
                 waits = Signal()
                 m.d.comb += [waits.eq(full & (self.now <= fire)), self.pacing.eq(waits)]
-                m.d.comb += standing.waits.eq(Mux(waits, Waits.UNIT, Waits.REQUEST_PLANE))
-                m.d.comb += [standing.tag.eq(move.tag), standing.peer.eq(tile)]
+                m.d.comb += blocked_status.waits.eq(Mux(waits, BlockedOn.UNIT, BlockedOn.REQUEST_PLANE))
+                m.d.comb += [blocked_status.tag.eq(move.tag), blocked_status.peer.eq(tile)]
                 with m.If(self._wrong):
                     self._refuse(m, Cause.ROUTE, self._place)
                 with m.Else():

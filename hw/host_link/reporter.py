@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig, TileKind
 from ..isa import Part, Unit
-from ..signatures import FaultReport, PostFlit, Standing, StateFlit
+from ..signatures import BlockedStatus, FaultReport, PostFlit, StateFlit
 
 
 def units_of(kind: TileKind) -> tuple[Unit, ...]:
@@ -41,7 +41,7 @@ def report_cycles(config: ChipConfig) -> int:
 
 
 class Reporter(wiring.Component):
-    """Sends the first of the faults `fault_0`...; on `ask` sends the states of `parts` (`standing_0`...).
+    """Sends the first of the faults `fault_0`...; on `ask` sends the states of `parts` (`blocked_status_0`...).
 
     A fault raised in cycle t is offered in t + 1; of several in one cycle the lowest-numbered goes. Faults are heard
     while `go` holds, one until reset. `ask` stays up once it is: the first state is offered 1 cycle later, then one
@@ -61,7 +61,7 @@ class Reporter(wiring.Component):
         super().__init__(
             {"tile": In(8), "host": In(8), "go": In(1), "ask": In(1)}
             | {f"fault_{i}": In(FaultReport) for i in range(len(self.faults))}
-            | {f"standing_{i}": In(Standing) for i in range(len(self.parts))}
+            | {f"blocked_status_{i}": In(BlockedStatus) for i in range(len(self.parts))}
             | {"send": Out(stream.Signature(PostFlit)), "active": Out(1)}
         )
 
@@ -69,9 +69,9 @@ class Reporter(wiring.Component):
         """Port `fault_<port>`."""
         return getattr(self, f"fault_{port}")
 
-    def standing(self, port: int) -> Any:
-        """Port `standing_<port>`."""
-        return getattr(self, f"standing_{port}")
+    def blocked_status(self, port: int) -> Any:
+        """Port `blocked_status_<port>`."""
+        return getattr(self, f"blocked_status_{port}")
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -110,8 +110,8 @@ class Reporter(wiring.Component):
                     m.d.sync += reporting.eq(seen)
                 for i, (part, unit) in enumerate(self.parts):
                     with m.Case(1 + i):
-                        standing = self.standing(i)
-                        m.d.sync += [reporting.eq(standing.waits != 0), state.part.eq(int(part))]
+                        blocked_status = self.blocked_status(i)
+                        m.d.sync += [reporting.eq(blocked_status.waits != 0), state.part.eq(int(part))]
                         m.d.sync += state.unit.eq(int(unit))
-                        m.d.sync += [state[name].eq(standing[name]) for name in Standing.members]
+                        m.d.sync += [state[name].eq(blocked_status[name]) for name in BlockedStatus.members]
         return m

@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 from ..axi import AXI4, Burst
 from ..config import OFFSET_BITS, PACKET_WORDS, ChipConfig
 from ..contracts import DRAM_BURSTS, PORT_WORDS
-from ..isa import Waits
-from ..signatures import Standing, detail
+from ..isa import BlockedOn
+from ..signatures import BlockedStatus, detail
 
 #: Bits of an AXI byte address.
 ADDRESS_BITS = 32
@@ -48,7 +48,7 @@ class DramPort(wiring.Component):
       fail at once the write is reported after the read; a write that fails while another write still waits for
       that is not reported.
 
-    - `standing`: whether bursts wait for their response, for the host when it asks.
+    - `blocked_status`: whether bursts wait for their response, for the host when it asks.
 
     All AXI outputs are functions of registers. In cycles without `active` no register changes.
     """
@@ -61,7 +61,7 @@ class DramPort(wiring.Component):
     fault: Signal
     fault_offset: Signal
     fault_write: Signal
-    standing: Any  # Standing
+    blocked_status: Any  # Standing
     active: Signal
     axi: Any
 
@@ -77,7 +77,7 @@ class DramPort(wiring.Component):
                 "fault": Out(1),
                 "fault_offset": Out(OFFSET_BITS),
                 "fault_write": Out(1),
-                "standing": Out(Standing),
+                "blocked_status": Out(BlockedStatus),
                 "active": Out(1),
                 "axi": Out(AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)),
             }
@@ -152,9 +152,9 @@ class DramPort(wiring.Component):
         answered = Signal()  # the oldest burst has its response
         with m.If(writes.r_rdy):
             m.d.comb += [
-                self.standing.waits.eq(Mux(answered, Waits.POSTS, Waits.DRAM)),
-                self.standing.tag.eq(writes.r_level),
-                detail(self.standing).eq(oldest.offset),
+                self.blocked_status.waits.eq(Mux(answered, BlockedOn.POSTS, BlockedOn.DRAM)),
+                self.blocked_status.tag.eq(writes.r_level),
+                detail(self.blocked_status).eq(oldest.offset),
             ]
         m.d.comb += [
             axi.bready.eq(~answered),

@@ -33,17 +33,29 @@ from amaranth.utils import ceil_log2
 
 from ..config import PACKET_WORDS, ChipConfig, TileKind
 from ..contracts import DRAM_DESCRIPTORS, LOCAL_DESCRIPTORS, LOCAL_FIFO
-from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, INSTRUCTIONS, WAY, Cause, Opcode, Region, Unit, Waits, data_flit_bits
+from ..isa import (
+    ARRIVAL,
+    DATA_HEAD,
+    FETCH_TAG,
+    INSTRUCTIONS,
+    WAY,
+    BlockedOn,
+    Cause,
+    Opcode,
+    Region,
+    Unit,
+    data_flit_bits,
+)
 from ..noc.link import Link
 from ..routes import TURN_BITS
 from ..signatures import (
     WAITED_BITS,
+    BlockedStatus,
     FaultSignature,
     Issue,
     MoveLayout,
     Request,
     SemPost,
-    Standing,
     TraceRecord,
     Way,
     requested_move,
@@ -142,7 +154,7 @@ class _Sent:
 class Mover(wiring.Component):
     """Mover of one tile of kind `kind`; `depths` are the words of each region it can read.
 
-    `standing`: what the MOVE that is being sent waits for, for the host when it asks.
+    `blocked_status`: what the MOVE that is being sent waits for, for the host when it asks.
     """
 
     tile: Signal
@@ -160,7 +172,7 @@ class Mover(wiring.Component):
     busy: Signal
     net_stall: Signal
     mem_stall: Signal
-    standing: Any  # Standing
+    blocked_status: Any  # Standing
     active: Signal
     run: stream.Interface  # of DRAM tiles only, like `run_data`
     run_data: stream.Interface
@@ -186,7 +198,7 @@ class Mover(wiring.Component):
             "busy": Out(1),
             "net_stall": Out(1),
             "mem_stall": Out(1),
-            "standing": Out(Standing),
+            "blocked_status": Out(BlockedStatus),
         }
         if self.has_dram:
             members["run"] = Out(stream.Signature(data.StructLayout({"offset": 24, "words": 7})))
@@ -478,9 +490,9 @@ class Mover(wiring.Component):
 
         waits = Signal(6)
         m.d.comb += [
-            waits.eq(Mux(have, Waits.DATA_PLANE, Mux(current.from_dram, Waits.DRAM, Waits.MEMORY))),
-            self.standing.tag.eq(current.tag),
-            self.standing.peer.eq(current.dst_tile),
+            waits.eq(Mux(have, BlockedOn.DATA_PLANE, Mux(current.from_dram, BlockedOn.DRAM, BlockedOn.MEMORY))),
+            self.blocked_status.tag.eq(current.tag),
+            self.blocked_status.peer.eq(current.dst_tile),
         ]
         flit = self.data.payload
         ready = Signal(name="data_ready")  # the network takes a flit of this packet
@@ -504,7 +516,7 @@ class Mover(wiring.Component):
             with m.State("HEAD"):
                 m.d.comb += [
                     self.busy.eq(1),
-                    self.standing.waits.eq(Mux(free, waits, Waits.POSTS)),
+                    self.blocked_status.waits.eq(Mux(free, waits, BlockedOn.POSTS)),
                     flit.data.eq(self._head(m, current, sent.head)),
                     self.data.valid.eq(have & free),
                     self.net_stall.eq(have & ~ready),
@@ -516,7 +528,7 @@ class Mover(wiring.Component):
             with m.State("BODY"):
                 m.d.comb += [
                     self.busy.eq(1),
-                    self.standing.waits.eq(waits),
+                    self.blocked_status.waits.eq(waits),
                     flit.data.eq(word),
                     flit.last.eq(sent.counter == 1),
                     self.data.valid.eq(have),
@@ -602,12 +614,12 @@ class Mover(wiring.Component):
         parts: list[Value] = [head.as_value()[: DATA_HEAD.used]]
         if self.config.noc.arrivals:
             arrival = Signal(ARRIVAL.layout())
-            offered, born = Signal(), Signal.like(arrival.born)  # it has been offered before, since then
+            offered, injected_at = Signal(), Signal.like(arrival.injected_at)  # it has been offered before, since then
             m.d.comb += [
                 arrival.tag.eq(current.tag),
-                arrival.born.eq(Mux(offered, born, self.now)),
-                arrival.parity.eq(Cat(arrival.tag, arrival.born).xor()),
+                arrival.injected_at.eq(Mux(offered, injected_at, self.now)),
+                arrival.parity.eq(Cat(arrival.tag, arrival.injected_at).xor()),
             ]
-            m.d.sync += [offered.eq(self.data.valid & self.net_stall), born.eq(arrival.born)]
+            m.d.sync += [offered.eq(self.data.valid & self.net_stall), injected_at.eq(arrival.injected_at)]
             parts.append(arrival.as_value())
         return Cat(*parts, current.routed, current.turns)

@@ -1,8 +1,8 @@
 """The receiving side of the network interface: packets of the data plane -> checked word writes, and who is told.
 
-data plane --> (inbox of each virtual channel) --> turn --> head: check, remember
+data plane --> (ejection_buffer of each virtual channel) --> turn --> head: check, remember
                                                             body: write ----> memory, rings, DRAM port
-                                                            tail: `landed` -> semaphores, post plane
+                                                            tail: `delivered` -> semaphores, post plane
                                                                   `record` -> trace
 """
 
@@ -16,11 +16,11 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..contracts import ARRIVAL_RECORDS, INBOX_FLITS
-from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, Cause, Opcode, Region, Unit, Waits, data_flit_bits
-from ..signatures import FaultSignature, Standing, TraceRecord, detail, notify_layout, word_write
+from ..contracts import ARRIVAL_RECORDS, EJECTION_FLITS
+from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Region, Unit, data_flit_bits
+from ..signatures import BlockedStatus, FaultSignature, TraceRecord, detail, notify_layout, word_write
 from .link import Flit, Link
-from .output_unit import next_in_turn
+from .output_unit import round_robin_grant
 
 
 class _State(IntEnum):
@@ -67,14 +67,14 @@ class Delivery(wiring.Component):
 
     Every head is checked for its parity and against `depths` (words of each writable region) before the first word is
     written, and the tail against the length in the head; a packet that fails is a fault and sinks.
-    Throughput: one flit a cycle. Latency: a payload flit taken in cycle t is written at the end of t; `landed` is valid
-    from t + 1 on. For DRAM packets (`dram=True`, region MAIN) `landed` comes from the DRAM port instead, when the write
-    has been answered. `standing`: what the packet under way waits for, for the host when it asks.
+    Throughput: one flit a cycle. Latency: a payload flit taken in cycle t is written at the end of t; `delivered` is
+    valid from t + 1 on. For DRAM packets (`dram=True`, region MAIN) `delivered` comes from the DRAM port instead, when
+    the write has been answered. `blocked_status`: what the packet under way waits for, for the host when it asks.
 
-    With several virtual channels flits wait in an inbox for each (a flit accepted in cycle t can be taken from t + 1
-    on), packets on different channels are written side by side, and in each cycle one channel has its turn: the next
-    after the one before that has a flit. If its flit cannot go in this cycle, the next cycle is another's. But DRAM
-    takes one packet at a time: until its tail has gone, heads of other packets for DRAM have no turn.
+    With several virtual channels flits wait in an ejection buffer for each (a flit accepted in cycle t can be taken
+    from t + 1 on), packets on different channels are written side by side, and in each cycle one channel has its turn:
+    the next after the one before that has a flit. If its flit cannot go in this cycle, the next cycle is another's. But
+    DRAM takes one packet at a time: until its tail has gone, heads of other packets for DRAM have no turn.
 
     If the chip's heads say when they were born (`isa.ARRIVAL`) every packet but those of instruction fetch leaves a
     `record`: unit NONE, opcode MOVE, the tag of its MOVE, start = the cycle from which its head was offered to the
@@ -85,10 +85,10 @@ class Delivery(wiring.Component):
     flit: Any  # Link
     now: Signal
     write: stream.Interface
-    landed: stream.Interface
+    delivered: stream.Interface
     record: stream.Interface  # with arrivals only
     fault: Any  # FaultSignature
-    standing: Any  # Standing
+    blocked_status: Any  # Standing
     active: Signal
     burst: stream.Interface  # of DRAM tiles only, like `burst_data`
     burst_data: stream.Interface
@@ -100,9 +100,9 @@ class Delivery(wiring.Component):
             "flit": In(Link(self.bits, self.vcs)),
             "now": In(32),
             "write": Out(word_write(config.lanes)),
-            "landed": Out(stream.Signature(notify_layout())),
+            "delivered": Out(stream.Signature(notify_layout())),
             "fault": Out(FaultSignature()),
-            "standing": Out(Standing),
+            "blocked_status": Out(BlockedStatus),
             "active": Out(1),
         }
         if config.noc.arrivals:
@@ -134,12 +134,12 @@ class Delivery(wiring.Component):
         owed, note = Signal(), Signal(notify_layout())
         told = Signal()
         m.d.comb += [
-            self.landed.valid.eq(owed),
-            self.landed.payload.eq(note),
+            self.delivered.valid.eq(owed),
+            self.delivered.payload.eq(note),
             self.active.eq(self.flit.valid | valid | owed),
-            told.eq(~owed | self.landed.ready),
+            told.eq(~owed | self.delivered.ready),
         ]
-        with m.If(self.landed.ready):
+        with m.If(self.delivered.ready):
             m.d.sync += owed.eq(0)
         notifies, done = Signal(), Signal()
         m.d.comb += [notifies.eq(packet.notify & ~to_dram), done.eq(take & flit.last)]
@@ -158,7 +158,7 @@ class Delivery(wiring.Component):
             with m.If(to_dram):
                 m.d.comb += sink_ready.eq(self.burst_data.ready)
 
-        standing = self.standing
+        blocked_status = self.blocked_status
         with m.Switch(packet.state):
             with m.Case(_State.HEAD):
                 self._on_head(m, turn, head, good, flipped, owed, told)
@@ -168,16 +168,21 @@ class Delivery(wiring.Component):
                     m.d.sync += [note.notify_tile.eq(packet.notify_tile), note.notify_sem.eq(packet.notify_sem)]
                     m.d.sync += [note.notify.eq(1), owed.eq(1)]
                 with m.If(~take):
-                    blocked = Mux(to_dram, Waits.DRAM, Waits.MEMORY)
-                    m.d.comb += standing.waits.eq(Mux(valid, Mux(free, blocked, Waits.POSTS), Waits.FLITS))
-                    m.d.comb += [standing.tag.eq(packet.left), detail(standing).eq(Cat(packet.offset, packet.region))]
+                    blocked = Mux(to_dram, BlockedOn.DRAM, BlockedOn.MEMORY)
+                    m.d.comb += blocked_status.waits.eq(
+                        Mux(valid, Mux(free, blocked, BlockedOn.POSTS), BlockedOn.FLITS)
+                    )
+                    m.d.comb += [
+                        blocked_status.tag.eq(packet.left),
+                        detail(blocked_status).eq(Cat(packet.offset, packet.region)),
+                    ]
             with m.Case(_State.SINK):
                 m.d.comb += take.eq(valid)
                 with m.If(flit.last):
                     m.d.comb += following.state.eq(_State.HEAD)
                 with m.If(~valid):
-                    m.d.comb += standing.waits.eq(Waits.FLITS)
-                    m.d.comb += detail(standing).eq(Cat(packet.offset, packet.region))
+                    m.d.comb += blocked_status.waits.eq(BlockedOn.FLITS)
+                    m.d.comb += detail(blocked_status).eq(Cat(packet.offset, packet.region))
         return m
 
     def _on_head(
@@ -185,7 +190,7 @@ class Delivery(wiring.Component):
     ) -> None:
         """A head: remembers the packet, and begins the burst if it goes to DRAM. One that is not `good` is a fault. It
         is taken only when a notify that is still `owed` has been `told`."""
-        take, flit, following, standing = turn.take, turn.flit, turn.following, self.standing
+        take, flit, following, blocked_status = turn.take, turn.flit, turn.following, self.blocked_status
         is_dram: Value | int = (head.addr[24:28] == Region.MAIN) if self.dram else 0
         accept = Signal()
         m.d.comb += [accept.eq(turn.valid & told), take.eq(accept)]
@@ -207,8 +212,8 @@ class Delivery(wiring.Component):
             following.state.eq(_State.BODY),
         ]
         with m.If(turn.valid & ~take):
-            m.d.comb += standing.waits.eq(Mux(owed, Waits.POSTS, Waits.DRAM))
-            m.d.comb += [standing.tag.eq(head.words), detail(standing).eq(head.addr)]
+            m.d.comb += blocked_status.waits.eq(Mux(owed, BlockedOn.POSTS, BlockedOn.DRAM))
+            m.d.comb += [blocked_status.tag.eq(head.words), detail(blocked_status).eq(head.addr)]
         with m.If(~good):
             m.d.comb += following.state.eq(Mux(flit.last, _State.HEAD, _State.SINK))
             m.d.comb += [self.fault.valid.eq(take), self.fault.value.eq(head.addr)]
@@ -250,33 +255,34 @@ class Delivery(wiring.Component):
             m.d.sync += kept.eq(turn.following)
 
     def _in_turn(self, m: Module, turn: _Turn) -> None:
-        """Several: an inbox and what is remembered for each, and whose turn it is. Latency: one cycle in the inbox."""
+        """Several: an ejection buffer and what is remembered for each, and whose turn it is. Latency: one cycle in the
+        ejection buffer."""
         valid, take, flit, packet, following = turn.valid, turn.take, turn.flit, turn.packet, turn.following
-        inboxes = [fifo.SyncFIFO(width=flit.shape().size, depth=INBOX_FLITS) for _ in range(self.vcs)]
+        ejection_buffers = [fifo.SyncFIFO(width=flit.shape().size, depth=EJECTION_FLITS) for _ in range(self.vcs)]
         kept = [Signal(_context(), name=f"kept_{vc}") for vc in range(self.vcs)]
         candidates, chosen, before = (Signal(self.vcs, name=name) for name in ("candidates", "chosen", "before"))
         locked = Signal(self.vcs)  # whose words go into DRAM
         arriving = self.flit.payload
-        for vc, inbox in enumerate(inboxes):
-            m.submodules[f"inbox_{vc}"] = inbox
-            front = data.View(DATA_HEAD.layout(), inbox.r_data[: DATA_HEAD.width])
+        for vc, ejection_buffer in enumerate(ejection_buffers):
+            m.submodules[f"ejection_{vc}"] = ejection_buffer
+            front = data.View(DATA_HEAD.layout(), ejection_buffer.r_data[: DATA_HEAD.width])
             m.d.comb += [
-                inbox.w_data.eq(Cat(arriving.data, arriving.last)),
-                inbox.w_en.eq(self.flit.valid & (arriving.vc == vc)),
-                self.flit.ready[vc].eq(inbox.w_rdy),
-                inbox.r_en.eq(take & chosen[vc]),
-                candidates[vc].eq(inbox.r_rdy),
+                ejection_buffer.w_data.eq(Cat(arriving.data, arriving.last)),
+                ejection_buffer.w_en.eq(self.flit.valid & (arriving.vc == vc)),
+                self.flit.ready[vc].eq(ejection_buffer.w_rdy),
+                ejection_buffer.r_en.eq(take & chosen[vc]),
+                candidates[vc].eq(ejection_buffer.r_rdy),
             ]
             if self.dram:
                 to_dram = (kept[vc].state == _State.HEAD) & (front.addr[24:28] == Region.MAIN)
-                m.d.comb += candidates[vc].eq(inbox.r_rdy & ~(locked.any() & ~locked[vc] & to_dram))
+                m.d.comb += candidates[vc].eq(ejection_buffer.r_rdy & ~(locked.any() & ~locked[vc] & to_dram))
             with m.If(chosen[vc]):
-                m.d.comb += [flit.eq(inbox.r_data), packet.eq(kept[vc])]
+                m.d.comb += [flit.eq(ejection_buffer.r_data), packet.eq(kept[vc])]
             with m.Elif(~valid & (kept[vc].state != _State.HEAD)):  # says what it waits for
                 m.d.comb += packet.eq(kept[vc])
             with m.If(take & chosen[vc]):
                 m.d.sync += kept[vc].eq(following)
-        m.d.comb += [chosen.eq(next_in_turn(m, "inbox_turn", candidates, before)), valid.eq(chosen.any())]
+        m.d.comb += [chosen.eq(round_robin_grant(m, "ejection_turn", candidates, before)), valid.eq(chosen.any())]
         with m.If(valid):
             m.d.sync += before.eq(chosen)
         if self.dram:
@@ -309,8 +315,8 @@ class Delivery(wiring.Component):
             return free
         arrival = data.View(ARRIVAL.layout(), flit.data[DATA_HEAD.used :][: ARRIVAL.used])
         head = data.View(DATA_HEAD.layout(), flit.data[: DATA_HEAD.width])
-        age = Signal(len(arrival.born))
-        m.d.comb += age.eq(self.now - arrival.born)
+        age = Signal(len(arrival.injected_at))
+        m.d.comb += age.eq(self.now - arrival.injected_at)
         with m.If(packet.state == _State.HEAD):
             m.d.comb += [following.tag.eq(arrival.tag), following.words.eq(head.words)]
             m.d.comb += following.start.eq(self.now - age)

@@ -41,8 +41,8 @@ class Inputs:
         self.bad = Signal(count, name="bad")
         self.dropping = Signal(count, name="dropping")
         self.drop = Signal(count, name="drop")
-        wants = [Cat(*queue.wants.values()).any() for queue in self.queues]
-        m.d.comb += [self.bad.eq(head & ~Cat(*wants)), self.drop.eq(self.bad | (self.dropping & self.valid))]
+        route_request = [Cat(*queue.route_request.values()).any() for queue in self.queues]
+        m.d.comb += [self.bad.eq(head & ~Cat(*route_request)), self.drop.eq(self.bad | (self.dropping & self.valid))]
         m.d.sync += self.dropping.eq((self.dropping & ~self.drop) | (self.drop & ~self.last))
 
     def finish(self) -> None:
@@ -62,7 +62,7 @@ class Queue:
         #: The front is a head whose route loses an entry when it is passed on.
         self.routed = Signal(name=f"{self.name}_routed")
         #: Output port to "the head at the front wants to leave there", at most one of them.
-        self.wants: dict[str, Value] = {}
+        self.route_request: dict[str, Value] = {}
         #: Reasons for the front flit to leave by an output, one bit each.
         self.taken: list[Value] = []
 
@@ -77,7 +77,7 @@ class Queue:
         if plane.routes is not None:
             m.d.comb += self.routed.eq(head & self.front[plane.routes.flag_bit])
         for target, wish in self._directions(m, head).items():
-            self.wants[target] = want = Signal(name=f"{name}_to_{target}")
+            self.route_request[target] = want = Signal(name=f"{name}_to_{target}")
             m.d.comb += want.eq(wish)
 
     def _directions(self, m: Module, head: Value) -> dict[str, Value]:

@@ -13,8 +13,8 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..isa import INSTRUCTION_BITS, REQUEST_FLIT_BITS, REQUEST_FLITS, REQUEST_HEAD, WAY, Cause, Waits
-from ..signatures import FaultSignature, FetchLayout, MoveLayout, Request, Standing, requested_move
+from ..isa import INSTRUCTION_BITS, REQUEST_FLIT_BITS, REQUEST_FLITS, REQUEST_HEAD, WAY, BlockedOn, Cause
+from ..signatures import BlockedStatus, FaultSignature, FetchLayout, MoveLayout, Request, requested_move
 from .link import Flit
 
 
@@ -77,15 +77,14 @@ class RequestTaker(wiring.Component):
 
     A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2; with a `fire_at` of f in cycle
     f + 1, and if f is past when the MOVE is first in the queue, that is a LATE fault. A request of the wrong length or
-    parity is a fault and goes no further. `standing`: about the queue, for the host when it asks. `timed`: the first
-    MOVE in the queue waits for its fire time.
-    """
+    parity is a fault and goes no further. `blocked_status`: about the queue, for the host when it asks. `timed`: the
+    first MOVE in the queue waits for its fire time."""
 
     flit: stream.Interface
     now: Signal
     move: stream.Interface
     fault: Any  # FaultSignature
-    standing: Any  # Standing
+    blocked_status: Any  # Standing
     timed: Signal
     active: Signal
 
@@ -100,7 +99,7 @@ class RequestTaker(wiring.Component):
                 "now": In(32),
                 "move": Out(stream.Signature(requested_move(config))),
                 "fault": Out(FaultSignature()),
-                "standing": Out(Standing),
+                "blocked_status": Out(BlockedStatus),
                 "timed": Out(1),
                 "active": Out(1),
             }
@@ -171,14 +170,14 @@ class RequestTaker(wiring.Component):
                 m.d.comb += self.fault.value.eq(self.now - first.fire_at)
         with m.If(queue.r_rdy):
             m.d.comb += [
-                self.standing.waits.eq(Mux(due, Waits.UNIT, Waits.TIME)),
-                self.standing.tag.eq(first.tag),
-                self.standing.need.eq(full),
-                self.standing.has.eq(queue.r_level),
-                self.standing.peer.eq(first.dst_tile),
+                self.blocked_status.waits.eq(Mux(due, BlockedOn.UNIT, BlockedOn.TIME)),
+                self.blocked_status.tag.eq(first.tag),
+                self.blocked_status.need.eq(full),
+                self.blocked_status.has.eq(queue.r_level),
+                self.blocked_status.peer.eq(first.dst_tile),
             ]
         with m.Elif(seen != 0):
-            m.d.comb += self.standing.waits.eq(Waits.FLITS)
+            m.d.comb += self.blocked_status.waits.eq(BlockedOn.FLITS)
         started = data.View(FetchLayout, code)
         for i in range(self.units):
             port = self.start(i)

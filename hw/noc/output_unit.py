@@ -56,7 +56,7 @@ class Output:
         else:
             turn = Signal(self.vcs, name=f"{port}_turn")  # the channel of the flit before
             m.d.comb += [
-                self.go.eq(next_in_turn(m, f"{port}_sendable", self.offers & link.ready, turn)),
+                self.go.eq(round_robin_grant(m, f"{port}_sendable", self.offers & link.ready, turn)),
                 link.valid.eq(self.go.any()),
                 link.payload.vc.eq(Cat(*_encoded(self.go))),
             ]
@@ -70,14 +70,14 @@ class Output:
 
     def count(self, busy: Signal, blocked: Signal) -> None:
         """Drives its strobes: a flit leaves, and one would and does not."""
-        wanted = Cat(queue.wants[self.port] for queue in self.sources).any()
+        wanted = Cat(queue.route_request[self.port] for queue in self.sources).any()
         self.m.d.comb += [busy.eq(self.go.any()), blocked.eq((wanted | self.offers.any()) & ~busy)]
 
     def _same(self, vc: int, sources: Sequence[Queue]) -> _Channel:
         """A channel that the packets which came on the same channel take in turns."""
         channel = _Channel.of(f"{self.port}_{vc}", sources)
-        wanted = Cat(*(queue.wants[self.port] for queue in sources))
-        next_ = next_in_turn(self.m, f"{self.port}_{vc}_wanted", wanted, channel.owner)
+        wanted = Cat(*(queue.route_request[self.port] for queue in sources))
+        next_ = round_robin_grant(self.m, f"{self.port}_{vc}_wanted", wanted, channel.owner)
         self.m.d.comb += channel.chosen.eq(Mux(channel.held, channel.owner, next_))
         return channel
 
@@ -91,10 +91,10 @@ class Output:
         served = Signal(count, name=f"{port}_served")  # these have a channel
         before, slot_before = Signal(count, name=f"{port}_before"), Signal(self.vcs, name=f"{port}_slot_before")
         m.d.comb += served.eq(reduce(or_, (Mux(channel.held, channel.owner, 0) for channel in channels)))
-        waiting = Cat(*(queue.wants[port] for queue in sources)) & ~served
+        waiting = Cat(*(queue.route_request[port] for queue in sources)) & ~served
         free = ready & ~Cat(*(channel.held for channel in channels))
-        head = next_in_turn(m, f"{port}_waiting", waiting, before)
-        slot = next_in_turn(m, f"{port}_free", free, slot_before)
+        head = round_robin_grant(m, f"{port}_waiting", waiting, before)
+        slot = round_robin_grant(m, f"{port}_free", free, slot_before)
         for vc, channel in enumerate(channels):
             m.d.comb += channel.chosen.eq(Mux(channel.held, channel.owner, Mux(slot[vc], head, 0)))
         with m.If(head.any() & slot.any()):
@@ -142,7 +142,7 @@ class Output:
         ]
 
 
-def next_in_turn(m: Module, name: str, asking: Value, before: Value) -> Signal:
+def round_robin_grant(m: Module, name: str, asking: Value, before: Value) -> Signal:
     """One-hot: the next of those `asking` after the one-hot `before`, round and round; 0 if none asks."""
     count = len(asking)
     asks, later = Signal(count, name=name), Signal(count, name=f"{name}_later")

@@ -18,8 +18,8 @@ class VcRouter(wiring.Component):
     """The router of tile (x, y) of the mesh that `plane` describes.
 
     Ports: for `local` and for each direction that has a neighbour, `<port>_in` and `<port>_out` (`Link`), and the
-    strobes `busy_<port>` (a flit leaves by this output) and `blocked_<port>` (a flit wants to, and none does); `fault`
-    (1 bit) and `fault_tile` (8 bits); `active`.
+    strobes `busy_<port>` (a flit leaves by this output) and `blocked_<port>` (a flit asks for it, and none does);
+    `fault` (1 bit) and `fault_tile` (8 bits); `active`.
 
     Contract: an output's virtual channel belongs to one packet from when its head is at the front of an input buffer
     until its last flit has gone; inputs that want the same channel of an output take turns packet by packet, and
@@ -80,7 +80,7 @@ class VcRouter(wiring.Component):
         m = Module()
         inputs = Inputs(m, self.position, {port: self.input(port) for port in self.ports})
         for port in self.ports:
-            sources = [queue for queue in inputs.queues if port in queue.wants]
+            sources = [queue for queue in inputs.queues if port in queue.route_request]
             Output(m, self.plane, port, self.output(port), sources).count(*self.counters(port))
         inputs.finish()
         arriving = [self.input(port).valid for port in self.ports]

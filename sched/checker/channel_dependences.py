@@ -38,7 +38,7 @@ def channels_of(way: Way) -> list[Channel]:
     return [Channel(before, after, way.channel) for before, after in pairwise(way.tiles)]
 
 
-class Roads:
+class DependenceGraph:
     """The dependences of ways that have been added, and who makes each."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Roads:
         self._known: dict[Way, list[list[Maker]]] = {}  # the lists of makers of a way's dependences
 
     @classmethod
-    def of_chip(cls, chip: ChipConfig) -> Roads:
+    def of_chip(cls, chip: ChipConfig) -> DependenceGraph:
         """With the ways between all tiles of a chip that packets take when no ROUTE says otherwise."""
         roads = cls()
         for source in chip.tiles:
@@ -88,7 +88,7 @@ def check_circles(steps: Sequence[Sequence[Step]], names: Names, problems: Probl
     """Adds one problem if data packets of a program can wait for each other in a circle: those of its MOVEs, whoever
     issues them, and those that bring its code. Names each link of a shortest circle and who makes a packet that holds
     it wait for the next."""
-    chip, roads = names.chip, Roads()
+    chip, roads = names.chip, DependenceGraph()
     for number, stream in enumerate(names.streams):
         roads.add(default_way(chip, stream.dram_tile, stream.tile), f"the code of the {names.stream(number)}")
         for position, step in enumerate(steps[number]):

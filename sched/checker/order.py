@@ -5,7 +5,7 @@ Events lie on chains, each totally ordered by the hardware:
     FRONT  (stream)                  its instructions leave the front end in order; a SYNC posts there and then
     UNIT   (stream)                  its own MOVEs read, or its GEMMs or VECs compute, in order; completion posts
     PULL   (stream, executing tile)  its forwarded MOVEs read there in order; completion posts there
-    LANDED (stream, executing tile, receiving tile, way)  its words arrive there in order; the notify posts
+    DELIVERED (stream, executing tile, receiving tile, way)  its words arrive there in order; the notify posts
 
 Words that go different ways between the same two tiles (another route or virtual channel) may overtake each other.
 
@@ -50,7 +50,7 @@ class Kind(IntEnum):
     FRONT = 0
     UNIT = 1
     PULL = 2
-    LANDED = 3
+    DELIVERED = 3
 
 
 @dataclass
@@ -162,13 +162,13 @@ class Order:
             run, run_tick = self._tick(key, stream, position)
             if step.opcode is Opcode.MOVE:
                 channel, tiles = step.way or (0, ())
-                way = (Kind.LANDED, stream, at, fields["dst_tile"], channel, *tiles)
+                way = (Kind.DELIVERED, stream, at, fields["dst_tile"], channel, *tiles)
                 land, land_tick = self._tick(way, stream, position)
         if step.opcode is Opcode.FETCH:
             goal = (fields["tile"], fields["unit"])
             starts = next(i for i, s in enumerate(self.names.streams) if (int(s.tile), int(s.unit)) == goal)
         posts: list[tuple[Poster, Semaphore, int]] = []
-        places = {Poster.FRONT: (front, front_tick), Poster.UNIT: (run, run_tick), Poster.LANDED: (land, land_tick)}
+        places = {Poster.FRONT: (front, front_tick), Poster.UNIT: (run, run_tick), Poster.DELIVERED: (land, land_tick)}
         for who, semaphore, count in posts_of(step, tile):
             # END completes nothing that anybody could still wait for
             chain, tick = places[who] if places[who][0] >= 0 else (front, front_tick)

@@ -28,7 +28,7 @@ _UNTIL = {
     Kind.FRONT: "for the stream's end",
     Kind.UNIT: "until it is complete",
     Kind.PULL: "until it has been executed",
-    Kind.LANDED: "until its words have landed",
+    Kind.DELIVERED: "until its words have been delivered",
 }
 
 

@@ -26,7 +26,7 @@ class Poster(IntEnum):
 
     FRONT = 0  #: the stream's front end: a SYNC
     UNIT = 1  #: completion in the stream's own unit; for a forwarded MOVE, in the executing mover
-    LANDED = 2  #: the notify of a MOVE
+    DELIVERED = 2  #: the notify of a MOVE
 
 
 def posts_of(step: Step, tile: int) -> Iterator[tuple[Poster, Semaphore, int]]:
@@ -39,7 +39,7 @@ def posts_of(step: Step, tile: int) -> Iterator[tuple[Poster, Semaphore, int]]:
     if step.opcode is Opcode.SYNC and fields["n"]:
         yield Poster.FRONT, (fields["tile"], fields["sem"]), fields["n"]
     if step.opcode is Opcode.MOVE and fields["notify"]:
-        yield Poster.LANDED, (fields["notify_tile"], fields["notify_sem"]), 1
+        yield Poster.DELIVERED, (fields["notify_tile"], fields["notify_sem"]), 1
 
 
 @dataclass(frozen=True)

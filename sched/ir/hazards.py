@@ -1,9 +1,8 @@
 """What each operation must wait for, derived from the words that operations read and write.
 
 Each operation makes events: a GEMM or VEC *completes*, a MOVE has *read* its last word (its source may be overwritten)
-and has *landed* (its destination may be read). Events of one `EventClass` happen in list order on the hardware, so of
-several dependences on one class only the latest is kept.
-"""
+and has been *delivered* (its destination may be read). Events of one `EventClass` happen in list order on the hardware,
+so of several dependences on one class only the latest is kept."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class Event(IntEnum):
 
     COMPLETE = 0  #: a GEMM or VEC has written its last row
     READ = 1  #: a MOVE has read and sent its last word
-    LANDED = 2  #: a MOVE's last word is written
+    DELIVERED = 2  #: a MOVE's last word is written
 
 
 class EventClass(NamedTuple):
@@ -155,7 +154,7 @@ def dependences(operations: Sequence[Operation], chip: ChipConfig) -> list[tuple
     found: list[tuple[Dependence, ...]] = []
     for index, op in enumerate(operations):
         if isinstance(op, Move):
-            mine = event_class(op, Event.READ), event_class(op, Event.LANDED)
+            mine = event_class(op, Event.READ), event_class(op, Event.DELIVERED)
         else:
             mine = event_class(op, Event.COMPLETE), event_class(op, Event.COMPLETE)
         classes.append(mine)

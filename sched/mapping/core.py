@@ -11,7 +11,7 @@ from meshloom.hw.isa import Region, address
 from ..ir.schedule import Box
 from .nodes import Node
 from .plan import Plan, Step, a_key, add_fields, box, gemm_fields, pool_fields, windows
-from .slots import Stay
+from .slots import Residency
 from .staging import Pull, Staging
 from .tensors import Chunk, Tensors
 from .tiling import Candidate, Pooling, Range
@@ -28,7 +28,7 @@ RANK = {"bias": 0, "b": 1, "a": 2, "r": 3}
 class _Load:
     """A tile in its slot, or on its way there: the moves that bring each chunk, and the GEMMs that have read it."""
 
-    stay: Stay
+    stay: Residency
     pieces: list[tuple[tuple[Range, ...], list[Node]]] = field(
         default_factory=list[tuple[tuple[Range, ...], list[Node]]]
     )
@@ -42,7 +42,7 @@ class _Load:
 
 
 @dataclass(frozen=True)
-class Behind:
+class Epilogue:
     """What the vector unit does behind the layer: a residual addition or (`pooling`) a max pool.
 
     `name` of its result, and its `relu` and `clamp`.
@@ -58,7 +58,7 @@ class _Wish:
     """A stay of an operand, asked for from `position` on; its chunks and before which step to ask for each."""
 
     operand: str
-    stay: Stay
+    stay: Residency
     position: int
     chunks: list[tuple[int, Chunk]]
 
@@ -71,7 +71,7 @@ class Core:
     """
 
     def __init__(
-        self, tensors: Tensors, plan: Plan, candidate: Candidate, fixed: dict[str, int], behind: Behind | None = None
+        self, tensors: Tensors, plan: Plan, candidate: Candidate, fixed: dict[str, int], behind: Epilogue | None = None
     ) -> None:
         self.tensors, self.plan, self.candidate, self.fixed, self.behind = tensors, plan, candidate, fixed, behind
         self.tile = plan.part.core
@@ -120,7 +120,7 @@ class Core:
         ]
         return sorted(found, key=lambda pull: pull.position)
 
-    def _chunks(self, operand: str, stay: Stay) -> list[Chunk]:
+    def _chunks(self, operand: str, stay: Residency) -> list[Chunk]:
         """The chunks in which a tile arrives."""
         tensors, pieces = self.tensors, self.plan.pieces
         ramp = pieces if stay.first == 0 and len(pieces) > 1 else []
@@ -142,7 +142,7 @@ class Core:
             tensors.input_chunk(stay.key, k, rows, 0)
         ]
 
-    def _strip_rows(self, stay: Stay) -> list[tuple[int, Range]]:
+    def _strip_rows(self, stay: Residency) -> list[tuple[int, Range]]:
         """(step after the first that needs them, rows) of a strip, as far as the rows before do not hold them."""
         found: list[tuple[int, Range]] = []
         low = high = -1
@@ -240,7 +240,7 @@ class Core:
             fresh[position] += [(wish.stay.first + chunk.late, RANK[wish.operand], node) for node in nodes]
         return load
 
-    def _address(self, operand: str, stay: Stay) -> int:
+    def _address(self, operand: str, stay: Residency) -> int:
         if operand == "bias":
             return address(Region.ACC, 4 * stay.slot * self._bias_slot)
         if operand == "a":

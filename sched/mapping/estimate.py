@@ -34,7 +34,7 @@ FLIGHT_CYCLES = 8
 WRITE_CYCLES = 10
 #: Cycles from the last word that the vector unit reads to its last written result.
 VECTOR_CYCLES = 12
-#: Cycles from the last landed word to the end of the run.
+#: Cycles from the last delivered word to the end of the run.
 END_CYCLES = 20
 
 

@@ -10,7 +10,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import VectorOp
 
 from .problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit, Problem
-from .slots import Stay, assign
+from .slots import Residency, assign
 from .tiling import Candidate, Item, MTile, Part, Pooling, Range, k_tiles, m_tiles, n_tiles, pooled_tiles, visits
 
 #: Result tiles that OUT is divided into at most; more than a few only delay nothing.
@@ -57,9 +57,9 @@ class Plan:
 
     part: Part
     steps: list[Step]
-    a: list[Stay]
-    b: list[Stay]
-    bias: list[Stay]
+    a: list[Residency]
+    b: list[Residency]
+    bias: list[Residency]
     a_slot: int
     b_slot: int
     out_slot: int
@@ -72,7 +72,7 @@ class Plan:
     #: Pieces in which the first weight tile arrives (one if it comes whole).
     pieces: list[Piece]
     #: The other operand of a residual addition: its stays, and the word of A where its slots (of `out_slot`) begin.
-    r: list[Stay]
+    r: list[Residency]
     r_base: int
     #: Result tiles that VEC is divided into, and their words.
     vec_slots: int
@@ -135,7 +135,7 @@ def _short(chip: ChipConfig, memory: str, need: int, have: int, what: str) -> Do
     return DoesNotFit(f"{memory} of a {chip.name} core is too small: {what} needs {need} words, it has {have}")
 
 
-def _fewest(uses: list[tuple[int, Hashable]], slots: int) -> list[Stay]:
+def _fewest(uses: list[tuple[int, Hashable]], slots: int) -> list[Residency]:
     """Stays in as few of `slots` slots as do not fetch anything more often (but in three, to fetch ahead)."""
     most = assign(uses, slots)
     count = LEAST_SLOTS

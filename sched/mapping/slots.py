@@ -14,7 +14,7 @@ _NEVER = 1 << 60
 
 
 @dataclass
-class Stay:
+class Residency:
     """A tile in a slot from use `first` to use `last`; `free_after`: last use of what lay there before (-1: none)."""
 
     key: Any
@@ -24,7 +24,7 @@ class Stay:
     free_after: int
 
 
-def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Stay]:
+def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Residency]:
     """Stays that serve `uses` = (time, key) in order of time with `slots` slots, in order of first use.
 
     A slot used at the time before is given up only if there is no other, so that the next tile can be fetched
@@ -36,8 +36,8 @@ def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Stay]:
         time, key = uses[index]
         following[index] = seen.get(key, _NEVER)
         seen[key] = time
-    stays: list[Stay] = []
-    where: dict[Hashable, tuple[Stay, int]] = {}  # key -> its present stay, its next use
+    stays: list[Residency] = []
+    where: dict[Hashable, tuple[Residency, int]] = {}  # key -> its present stay, its next use
     for index, (time, key) in enumerate(uses):
         held = where.get(key)
         if held is not None:
@@ -45,7 +45,7 @@ def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Stay]:
             where[key] = (held[0], following[index])
             continue
         if len(where) < slots:
-            stay = Stay(key, len(where), time, time, -1)
+            stay = Residency(key, len(where), time, time, -1)
         else:
             free = [(stay, nxt) for stay, nxt in where.values() if stay.last < time]
             if not free:
@@ -53,7 +53,7 @@ def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Stay]:
             idle = [entry for entry in free if entry[0].last < time - 1] or free
             victim, _ = max(idle, key=lambda entry: (entry[1], -entry[0].last))
             del where[victim.key]
-            stay = Stay(key, victim.slot, time, time, victim.last)
+            stay = Residency(key, victim.slot, time, time, victim.last)
         where[key] = (stay, following[index])
         stays.append(stay)
     return stays

@@ -70,7 +70,7 @@ class Packets(PacketMaker):
         dram = machine.drams[tile]
 
         def written(now: int, told: Callable[[int], None]) -> None:
-            machine.landed(tile, fields, now, told)
+            machine.delivered(tile, fields, now, told)
 
         def begun(now: int) -> None:
             dram.expect(words, written if notify else None)
@@ -93,11 +93,11 @@ class Packets(PacketMaker):
         machine, tile = self.machine, fields["dst_tile"]
         door = machine.doors[tile]
 
-        def landed(now: int) -> None:
+        def delivered(now: int) -> None:
             door.open = False  # no other packet until that has been told
-            machine.landed(tile, fields, now, lambda cycle: door.turn(cycle, True))
+            machine.delivered(tile, fields, now, lambda cycle: door.turn(cycle, True))
 
-        return landed
+        return delivered
 
     def _record(self, packet: Packet, fields: dict[str, int], words: int) -> _Done | None:
         """Notes that a packet has arrived."""
@@ -106,7 +106,7 @@ class Packets(PacketMaker):
         executed, tile, tag = self.machine.executed, fields["dst_tile"], fields["tag"]
 
         def arrived(now: int) -> None:
-            executed.append(Executed(tile, Unit.NONE, Opcode.MOVE, tag, words, packet.born, now))
+            executed.append(Executed(tile, Unit.NONE, Opcode.MOVE, tag, words, packet.injected_at, now))
 
         return arrived
 

@@ -45,7 +45,7 @@ class FrontEnd(Fed):
         self.count = len(stream.instructions)
         self.ring = machine.chip.ring(machine.chip.tiles[stream.tile])
         self.requested = self.consumed = 0
-        self.landed: deque[int] = deque()  # cycle from which each fetched instruction can be loaded
+        self.delivered: deque[int] = deque()  # cycle from which each fetched instruction can be loaded
         self.loading: int | None = None  # front end has been free since then
         self.fetching = False
         #: Of an ahead-of-time controller.
@@ -96,7 +96,7 @@ class FrontEnd(Fed):
 
     def arrived(self, cycle: int) -> None:
         """An instruction is in the ring from `cycle` on."""
-        self.landed.append(cycle)
+        self.delivered.append(cycle)
         self.whole = cycle
         if self.loading is not None:
             self.load(self.loading)
@@ -104,10 +104,10 @@ class FrontEnd(Fed):
     def load(self, cycle: int) -> None:
         """The front end is free from `cycle` on."""
         self.loading = cycle
-        if not self.landed:
+        if not self.delivered:
             return
         self.loading = None
-        begin = max(cycle, self.landed.popleft())
+        begin = max(cycle, self.delivered.popleft())
         self.machine.at(begin + DECODE_CYCLES, self.wait)
 
     def wait(self, cycle: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
-from meshloom.hw.contracts import HEAD_CYCLES, LANDED_CYCLES, WRITTEN_CYCLES
+from meshloom.hw.contracts import DELIVERED_CYCLES, HEAD_CYCLES, WRITTEN_CYCLES
 from meshloom.hw.timing import noc_landing
 
 
@@ -20,11 +20,10 @@ def landing(chip: ChipConfig, hops: int, words: int, packets: int | None = None,
 
         hops + words + packets + 4 cycles
 
-    from a local memory, one more where flits wait in an inbox (`noc.data_vcs` > 1), and `dram.latency` more if
-    `from_dram`, from one run of a channel that gives a word a cycle. Mover, network and destination are idle: no other
-    MOVE or packet, no drain path, nobody who has to be told first. Raises LatencyError for negative `hops`, fewer
-    packets than one or more than words, and a slower channel.
-    """
+    from a local memory, one more where flits wait in an ejection buffer (`noc.data_vcs` > 1), and `dram.latency` more
+    if `from_dram`, from one run of a channel that gives a word a cycle. Mover, network and destination are idle: no
+    other MOVE or packet, no drain path, nobody who has to be told first. Raises LatencyError for negative `hops`, fewer
+    packets than one or more than words, and a slower channel."""
     count = -(-words // PACKET_WORDS) if packets is None else packets
     if hops < 0 or not 1 <= count <= words:
         raise LatencyError(
@@ -49,7 +48,7 @@ def notified(
     `landing`, and if `to_dram` until the channel has answered. Raises LatencyError as `landing` does."""
     if to_dram:
         _whole_rate(chip)
-    return landing(chip, hops, words, packets, from_dram=from_dram) + to_dram * (WRITTEN_CYCLES - LANDED_CYCLES)
+    return landing(chip, hops, words, packets, from_dram=from_dram) + to_dram * (WRITTEN_CYCLES - DELIVERED_CYCLES)
 
 
 def _whole_rate(chip: ChipConfig) -> None:

@@ -11,9 +11,9 @@ from .clock import Clock
 from .drain import DrainPath
 from .dram import Dram
 from .flow import OPEN, Door, Place
-from .noc_flit import VcPlane
+from .noc_flit import FlitPlane
 from .noc_flow import Packet, Plane
-from .posts import LANDED_POST, PLANE_POST, PostSender, Semaphores, Trace
+from .posts import DELIVERED_POST, PLANE_POST, PostSender, Semaphores, Trace
 from .records import Executed
 from .sender import Sender
 
@@ -80,9 +80,9 @@ class Machine(Clock):
         self.chip = chip
         noc = chip.noc
         if noc.data_vcs == 1:
-            self.data: Plane | VcPlane = Plane(self, noc.data_depth, noc.data_routing)
+            self.data: Plane | FlitPlane = Plane(self, noc.data_depth, noc.data_routing)
         else:
-            self.data = VcPlane(self, noc.data_depth, noc.data_vcs, noc.data_routing)
+            self.data = FlitPlane(self, noc.data_depth, noc.data_vcs, noc.data_routing)
         self.requests = Plane(self, noc.request_depth)
         self.posts = Plane(self, noc.post_depth)
         self.executed: list[Executed] = []
@@ -116,10 +116,10 @@ class Machine(Clock):
 
         self.post_senders[source].offer(cycle, number, target, Packet([(1, OPEN, None)], gate), taken)
 
-    def landed(self, tile: int, fields: dict[str, int], cycle: int, accepted: Callable[[int], None]) -> None:
+    def delivered(self, tile: int, fields: dict[str, int], cycle: int, accepted: Callable[[int], None]) -> None:
         """The last word of a MOVE is in memory; `cycle`: the notify is offered."""
         target = fields["notify_tile"]
         if target == tile:
-            self.semaphores[tile].post(cycle, LANDED_POST, fields["notify_sem"], 1, accepted)
+            self.semaphores[tile].post(cycle, DELIVERED_POST, fields["notify_sem"], 1, accepted)
         else:
             self.send_post(tile, 0, target, fields["notify_sem"], 1, cycle, accepted)

@@ -269,7 +269,7 @@ class _Sending:
         there.since = -1
 
         def headed(now: int) -> None:
-            packet.born = there.since
+            packet.injected_at = there.since
             link.start(now, there.buffer, place, words, self.gone)
 
         link.start(cycle, there, place, 1, headed)

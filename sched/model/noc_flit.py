@@ -1,10 +1,10 @@
 """The data plane with several virtual channels, flit by flit, to the cycle.
 
 Mirrors `hw/noc/router.py`, in which a packet keeps its channel all the way, and what stands behind the routers' own
-ports (`hw/noc/data_receiver.py`): an inbox for each channel, and the delivery that takes one flit a cycle from them, in
-turns. Several packets share a link flit by flit, so the flows of `flow.py` would begin and end all the time. Here every
-cycle is played in which a flit is in the network, but only where there is one; what goes in and what takes words out
-are flows as elsewhere.
+ports (`hw/noc/data_receiver.py`): an ejection buffer for each channel, and the delivery that takes one flit a cycle
+from them, in turns. Several packets share a link flit by flit, so the flows of `flow.py` would begin and end all the
+time. Here every cycle is played in which a flit is in the network, but only where there is one; what goes in and what
+takes words out are flows as elsewhere.
 
 What flits do is the last phase of a cycle (`clock.py`), for it depends on all that the cycle has brought until then.
 """
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from meshloom.hw.contracts import INBOX_FLITS
+from meshloom.hw.contracts import EJECTION_FLITS
 from meshloom.hw.routes import dimension_ordered
 
 from .clock import Clock, Event
@@ -45,7 +45,7 @@ class _Entry(_Queue):
 
     __slots__ = ("buffer", "plane", "popped", "waits")
 
-    def __init__(self, clock: Clock, depth: int, plane: VcPlane) -> None:
+    def __init__(self, clock: Clock, depth: int, plane: FlitPlane) -> None:
         super().__init__(depth, TILE)
         self.buffer = _EntryBuffer(clock, depth, self)
         self.plane = plane
@@ -69,12 +69,12 @@ class _EntryBuffer(Buffer):
 
 
 class _Inbox(_Queue):
-    """A channel of a tile's inbox."""
+    """A channel of a tile's ejection buffer."""
 
     __slots__ = ("channel", "delivery", "leg", "place", "todo")
 
     def __init__(self, channel: int, delivery: _Delivery) -> None:
-        super().__init__(INBOX_FLITS, 0)
+        super().__init__(EJECTION_FLITS, 0)
         self.channel, self.delivery = channel, delivery
         self.leg = self.todo = 0  # leg of the packet at the front, flits of it to come
         self.place: Place = OPEN
@@ -119,20 +119,20 @@ class _Output:
 
 
 class _Delivery:
-    """What a tile takes out of its inbox."""
+    """What a tile takes out of its ejection buffer."""
 
     __slots__ = ("filling", "held", "order", "turn")
 
     def __init__(self, channels: int) -> None:
         boxes = [_Inbox(channel, self) for channel in range(channels)]
-        #: The inboxes from the one after each channel on; the last entry is that of the beginning.
+        #: The ejection buffers from the one after each channel on; the last entry is that of the beginning.
         self.order = [boxes[at + 1 :] + boxes[: at + 1] for at in range(channels)]
         self.turn = channels - 1
         self.held = False  # the words of an exclusive packet are coming
         self.filling: Buffer | None = None  # where a word went in the cycle before
 
 
-class VcPlane:
+class FlitPlane:
     """One mesh with `channels` virtual channels, each with buffers of `depth` flits.
 
     `routing`: dimension order of packets without a way of their own. Used like `network.Plane`; `gate`s of packets have
@@ -141,7 +141,7 @@ class VcPlane:
 
     def __init__(self, clock: Clock, depth: int, channels: int, routing: str = "xy") -> None:
         self.clock, self.depth, self.channels, self.routing = clock, depth, channels, routing
-        self.hops = 0  # flits that have gone over a link or into an inbox
+        self.hops = 0  # flits that have gone over a link or into an ejection buffer
         self._entries: dict[tuple[int, int], _Entry] = {}
         self._queues: dict[tuple[int, int, int], _Queue] = {}
         self._outputs: dict[tuple[int, int], _Output] = {}
@@ -259,7 +259,7 @@ class VcPlane:
             self._wake(now + 1)
 
     def _stuck(self, now: int) -> bool:
-        """Whether nothing will ever move again: every inbox has had its turn, and nothing else is to come."""
+        """Whether nothing will ever move again: every ejection buffer has had its turn, and nothing else is to come."""
         if self._still <= self.channels or not self.clock.idle:
             return False
         return all(box.place.opens(now) == FOREVER for delivery in self._taking for box in delivery.order[-1])
@@ -316,7 +316,7 @@ class VcPlane:
             self._ask(queue)
 
     def _take(self, box: _Inbox, now: int) -> None:
-        """A flit is taken out of an inbox."""
+        """A flit is taken out of an ejection buffer."""
         packet, delivery = box.packets[0][0], box.delivery
         box.count -= 1
         box.todo -= 1
@@ -360,7 +360,7 @@ class _Step(Event):
 
     __slots__ = ("_plane",)
 
-    def __init__(self, plane: VcPlane) -> None:
+    def __init__(self, plane: FlitPlane) -> None:
         self._plane = plane
 
     def happen(self, now: int) -> None:
@@ -368,7 +368,8 @@ class _Step(Event):
 
 
 def _pick(delivery: _Delivery, now: int, taken: list[_Inbox]) -> bool:
-    """Adds the inbox whose turn it is if its flit can go. Returns whether there is, or was, anything to do."""
+    """Adds the ejection buffer whose turn it is if its flit can go. Returns whether there is, or was, anything to
+    do."""
     filling, found = None, False
     for box in delivery.order[delivery.turn]:
         if box.count and not (box.fresh and delivery.held and box.packets[0][0].exclusive):

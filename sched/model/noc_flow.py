@@ -32,15 +32,14 @@ class Packet:
     """A packet on its way; its flits are those of `legs` together.
 
     `tiles`: those that it visits, from source to destination; None = in dimension order. `channel`: its virtual
-    channel. `exclusive`: while the tile takes it, it takes no other such packet. `born`: cycle from which its head was
-    offered.
-    """
+    channel. `exclusive`: while the tile takes it, it takes no other such packet. `injected_at`: cycle from which its
+    head was offered."""
 
-    __slots__ = ("born", "buffers", "channel", "exclusive", "flits", "gate", "legs", "numbers", "ports", "tiles")
+    __slots__ = ("buffers", "channel", "exclusive", "flits", "gate", "injected_at", "legs", "numbers", "ports", "tiles")
 
     def __init__(self, legs: list[Leg], gate: Gate | None = None, tiles: tuple[int, ...] | None = None) -> None:
         self.gate, self.tiles = gate, tiles
-        self.channel, self.exclusive, self.born = 0, False, -1
+        self.channel, self.exclusive, self.injected_at = 0, False, -1
         self.carry(legs)
         self.ports: list[_Port] = []
         self.numbers: list[int] = []  # of the input through which it comes to each router

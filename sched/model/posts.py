@@ -13,9 +13,9 @@ from meshloom.hw.contracts import POST_CYCLES
 from .clock import Clock
 from .noc_flow import Packet, Plane
 
-#: Ports of a tile's semaphores: the mover's, the first of those of SYNCs (by unit), of what has landed, of the post
-#: plane, and the one before those of computing units (by unit).
-MOVER_POST, SYNC_POST, LANDED_POST, PLANE_POST, UNIT_POST = 0, 1, 4, 5, 5
+#: Ports of a tile's semaphores: the mover's, the first of those of SYNCs (by unit), of what has been delivered, of the
+#: post plane, and the one before those of computing units (by unit).
+MOVER_POST, SYNC_POST, DELIVERED_POST, PLANE_POST, UNIT_POST = 0, 1, 4, 5, 5
 
 _Then = Callable[[int], None]
 
@@ -107,14 +107,16 @@ class Ordered:
 
 
 class PostSender:
-    """The posts of a tile onto the post plane: what has landed before the SYNCs, those in the order of their units."""
+    """The posts of a tile onto the post plane: what has been delivered before the SYNCs, those in the order of their
+    units."""
 
     def __init__(self, clock: Clock, plane: Plane, tile: int) -> None:
         self._plane, self._tile = plane, tile
         self._order = Ordered(clock, lambda now: plane.room(tile, now))
 
     def offer(self, now: int, number: int, target: int, packet: Packet, taken: _Then) -> None:
-        """Offered in cycle `now` (number 0: landed, 1 + unit: a SYNC); `taken` is called when the network takes it."""
+        """Offered in cycle `now` (number 0: delivered, 1 + unit: a SYNC); `taken` is called when the network takes
+        it."""
 
         def chosen(cycle: int) -> None:
             self._plane.send(cycle, self._tile, target, packet)

@@ -174,7 +174,7 @@ def format_tables() -> str:
     packets = (isa.DATA_HEAD, isa.ARRIVAL, isa.REQUEST_HEAD, isa.POST, isa.STATE, isa.TRACE)
     for layout in packets:
         parts += [f"## {layout.name}", f"{layout.width} bits.", _table(layout, 0)]
-    for enum in (isa.Unit, isa.Region, isa.Addend, isa.VectorOp, isa.Cause, isa.Part, isa.Waits):
+    for enum in (isa.Unit, isa.Region, isa.Addend, isa.VectorOp, isa.Cause, isa.Part, isa.BlockedOn):
         rows = "\n".join(f"| {int(member)} | {member.name} |" for member in enum)
         parts += [f"## {enum.__name__}", f"| value | name |\n|---|---|\n{rows}"]
     return "\n\n".join(parts) + "\n"

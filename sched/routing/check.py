@@ -67,7 +67,7 @@ def _trains(plan: Plan) -> Iterator[str]:
 
 
 def _stays(plan: Plan) -> Iterator[str]:
-    """Who sends a page has it, from when it has wholly landed, or was made, until the train has left."""
+    """Who sends a page has it, from when it has wholly delivered, or was made, until the train has left."""
     program, stays = plan.program, plan.stays
     made = {page: task for task, one in enumerate(program.tasks) for page in one.outputs}
     brought = {carry.stay: carry for carry in plan.carries}

@@ -19,9 +19,9 @@ from functools import cached_property
 from itertools import pairwise
 
 from meshloom.hw.config import ChipConfig, TileKind, tile_address, tile_position
-from meshloom.hw.contracts import HEAD_CYCLES, LANDED_CYCLES, TURN_CYCLES
+from meshloom.hw.contracts import DELIVERED_CYCLES, HEAD_CYCLES, TURN_CYCLES
 from meshloom.hw.routes import DIRECTIONS, NEIGHBOURS, encode
-from meshloom.hw.timing import inbox_cycles, noc_arrival
+from meshloom.hw.timing import ejection_cycles, noc_arrival
 
 from .hardware import DttError, Hardware
 
@@ -160,7 +160,7 @@ def mesh_of(chip: ChipConfig) -> Mesh:
         regions=len(words),
         half_duplex=frozenset(chip.drams),
         gap=TURN_CYCLES,
-        landing=LANDED_CYCLES + inbox_cycles(chip),
+        landing=DELIVERED_CYCLES + ejection_cycles(chip),
         launch=HEAD_CYCLES,
     )
 

@@ -220,7 +220,7 @@ class Plan:
 
     @property
     def missed(self) -> int:
-        """Moves that landed after the cycle in which their task was planned to begin."""
+        """Moves that delivered after the cycle in which their task was planned to begin."""
         starts = np.array([-1 if task.start is None else task.start for task in self.program.tasks], dtype=np.int64)
         planned = starts[np.array(self._inputs[0], dtype=np.int64)] if len(self._inputs[0]) else starts[:0]
         late = self.move[3] + self.program.mesh.landing > planned

@@ -28,10 +28,9 @@ class Page:
 class Task:
     """`cycles` cycles of work on a tile. `inputs` and `outputs`: numbers of pages.
 
-    `start`: the cycle in which it should begin, all its inputs having landed by then; None: as soon as they can. Tasks
-    of a tile follow each other in program order. A task of 0 cycles is a *delivery*: it occupies no tile, and its
-    pages stay where they have been brought.
-    """
+    `start`: the cycle in which it should begin, all its inputs having been delivered by then; None: as soon as they
+    can. Tasks of a tile follow each other in program order. A task of 0 cycles is a *delivery*: it occupies no tile,
+    and its pages stay where they have been brought."""
 
     name: str
     tile: int

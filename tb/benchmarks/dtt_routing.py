@@ -319,10 +319,10 @@ def _run(tell: OnEvent) -> Result:
         "dtt_routing",
         "Dijkstra through time",
         "Page moves planned ahead of time (`sched/routing`), after Tableau Roche and Murugappa Velayuthan, "
-        "*Dijkstra-Through-Time*. One CPU; CPU time of `Planner.plan`, without making programs and empty tables, "
+        "*Dijkstra-Through-Time*. One CPU; CPU time of `Planner.plan`, without making programs and tables, "
         f"without compiling; plans below {SHORT:,} moves are made {REPEATS} times, and the fastest counts. *Port "
-        "load*: share of cycles for which the busiest ports are planned; *late moves*: landed behind the planned start "
-        "of their task, which begins later then; *links looked at*: per move. Every plan is proved by "
+        "load*: share of cycles for which the busiest ports are planned; *late moves*: delivered after the planned "
+        "start of their task, which begins later then; *links looked at*: per move. Every plan is proved by "
         f"`sched/routing/check.py`. Bars: {BAR:,} moves/s at {100 * LOAD:.0f} % port load at every size; no problem "
         "found; every way of the cost that networkx finds; every way rebuilt as it was planned.",
         (speed, yardstick, way_points, pushed, reductions_sheet()),

@@ -161,10 +161,11 @@ def _account(spent: Mapping[str, Counter[str]], macs: Mapping[str, int], chip: C
 
 @dataclass(frozen=True)
 class _Post:
-    """A post to a semaphore, made by `place`; `landed`: when its MOVE's last word landed, not when it was sent."""
+    """A post to a semaphore, made by `place`; `delivered`: when its MOVE's last word was delivered, not when it was
+    sent."""
 
     place: Place
-    landed: bool = False
+    delivered: bool = False
 
 
 class _Causes(Generic[T]):
@@ -210,9 +211,9 @@ class _Causes(Generic[T]):
             target = fields["tile"]
             self._posts[target, fields["sem"]].append((end + self.hops(place.tile, target), count, _Post(done)))
         if instruction.opcode is Opcode.MOVE and fields.get("notify", 0):
-            landed, target = fields["dst_tile"], fields["notify_tile"]
-            way = self.hops(fields["src_tile"], landed) + self.hops(landed, target)
-            self._posts[target, fields["notify_sem"]].append((end + way, 1, _Post(done, landed=True)))
+            delivered, target = fields["dst_tile"], fields["notify_tile"]
+            way = self.hops(fields["src_tile"], delivered) + self.hops(delivered, target)
+            self._posts[target, fields["notify_sem"]].append((end + way, 1, _Post(done, delivered=True)))
 
     @cached_property
     def critical(self) -> dict[Place, _Post]:
@@ -325,7 +326,7 @@ class _Causes(Generic[T]):
                 case Opcode.MOVE:
                     fields = self.instruction(post.place).fields
                     stored = fields["src_tile"] == core and split_address(fields["src"])[0] in _RESULTS
-                    if direct and stored and not (post.landed and fields["dst_tile"] == core):
+                    if direct and stored and not (post.delivered and fields["dst_tile"] == core):
                         yield 0, "drain"
                         return
                     yield from self._move(post, done, fields)
@@ -339,7 +340,7 @@ class _Causes(Generic[T]):
         """From a MOVE's post back to when its stream offered it."""
         source, target = fields["src_tile"], fields["dst_tile"]
         ends = "dram" if self.is_dram(source) or self.is_dram(target) else "network"
-        if post.landed:
+        if post.delivered:
             yield done.end, "dram" if self.is_dram(target) else "network"
         yield done.start, ends
         issued = post.place._replace(remote=False)

@@ -1,6 +1,6 @@
 """Why a run hangs, in words: what the tiles report after a watchdog, put together with the program.
 
-Each report says what a part of the chip waits for (`device.Standing`). Who could end that wait is known from the
+Each report says what a part of the chip waits for (`device.BlockedStatus`). Who could end that wait is known from the
 program: of the posts of a semaphore the first so many have been counted (what its consumer has taken, plus what it
 still holds); the others are owed by instructions that have been issued and are under way, or lost, and then by those
 that their streams have not reached. That makes the wait-for graph. A circle in it is a deadlock; where there is none,
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, Cause, Opcode, Part, Unit, Waits, decode
+from meshloom.hw.isa import INSTRUCTIONS, BlockedOn, Cause, Opcode, Part, Unit, decode
 from meshloom.sched.checker.static import Step
 from meshloom.sched.checker.tokens import Poster, Semaphore, posts_of
 from meshloom.sched.checker.waitfor import Waiting, cycle_of, ends_of, in_words
 from meshloom.sched.program.names import Names, address_name, tile_name
 from meshloom.sched.program.program import Instruction, Program
 
-from ..devices.interface import Run, Standing
+from ..devices.interface import BlockedStatus, Run
 
 #: Causes of hangs that are told when there is no circle.
 SHOWN = 3
@@ -61,11 +61,11 @@ def explain(run: Run, program: Program, schedule: Labelled | None, chip: ChipCon
     if run.fault is None or run.fault.cause not in (Cause.WATCHDOG, Cause.STALLED):
         return ""
     labels = tuple(str(getattr(operation, "label", "")) for operation in schedule.operations) if schedule else ()
-    hang = _Hang(run.standing, program, chip, labels)
+    hang = _Hang(run.blocked_status, program, chip, labels)
     graph = hang.graph()
     begin = f"the run was stopped in cycle {run.cycles}, {run.quiet} cycles after anything had moved"
     if run.fault.cause is Cause.WATCHDOG and run.quiet <= patience(chip):
-        timed = [node.who + " " + node.waits for place, node in graph.items() if hang.waits(place) is Waits.TIME]
+        timed = [node.who + " " + node.waits for place, node in graph.items() if hang.waits(place) is BlockedOn.TIME]
         until = f" ({'; '.join(timed[:SHOWN])})" if timed else ""
         return f"{begin}: it is slow, or runs for ever, but it is no deadlock{until}; give it more cycles"
     if not graph:
@@ -90,15 +90,15 @@ class _Hang:
     """The reports of a run beside its program."""
 
     def __init__(
-        self, standing: Sequence[Standing], program: Program, chip: ChipConfig, labels: tuple[str, ...]
+        self, blocked_status: Sequence[BlockedStatus], program: Program, chip: ChipConfig, labels: tuple[str, ...]
     ) -> None:
         self.chip = chip
         self.names = Names(chip, program, labels)
         self.streams = self.names.streams
         self.steps = [[_step(instruction) for instruction in stream.instructions] for stream in self.streams]
         numbers = {(stream.tile, stream.unit): number for number, stream in enumerate(self.streams)}
-        self.reports: dict[Place, Standing] = {}
-        for report in standing:
+        self.reports: dict[Place, BlockedStatus] = {}
+        for report in blocked_status:
             number = numbers.get((report.tile, report.unit), -1) if report.part is Part.STREAM else -1
             if report.part is not Part.STREAM or number >= 0:
                 self.reports[Place(report.tile, report.part, number)] = report
@@ -113,32 +113,32 @@ class _Hang:
                 for poster, semaphore, count in posts_of(step, self.streams[number].tile):
                     self.posts.setdefault(semaphore, []).append(_Post(number, position, poster, count))
 
-    def _position(self, stream: int, report: Standing) -> int:
+    def _position(self, stream: int, report: BlockedStatus) -> int:
         """The instruction where a stream stands: by its tag, and, as tags come again in long programs, by how many
         instructions are left."""
         steps = self.steps[stream]
-        if report.waits is Waits.START:
+        if report.waits is BlockedOn.START:
             return 0
-        if report.waits is Waits.SEMAPHORE:
+        if report.waits is BlockedOn.SEMAPHORE:
             left, laps = report.peer, 1 << 8
         else:
             left, laps = report.detail & 0xFFFFF, 1 << 20
         fitting = [at for at in range(len(steps) + 1) if (len(steps) - at) % laps == left]
-        if report.waits in (Waits.CODE, Waits.REQUEST_PLANE) and not report.tag:  # nothing is loaded
+        if report.waits in (BlockedOn.CODE, BlockedOn.REQUEST_PLANE) and not report.tag:  # nothing is loaded
             return fitting[0] if fitting else len(steps)
         tagged = [at for at, step in enumerate(steps) if step.fields["tag"] == report.tag]
-        exact = [at for at in tagged if at in fitting] if report.waits is not Waits.TIME else []
+        exact = [at for at in tagged if at in fitting] if report.waits is not BlockedOn.TIME else []
         return next(iter(exact or tagged), 0)
 
     def graph(self) -> dict[Place, Waiting[Place]]:
         """A node for each part that waits. Units that the program does not use are left out."""
         return {place: self._node(place, report) for place, report in self.reports.items()}
 
-    def waits(self, place: Place) -> Waits:
+    def waits(self, place: Place) -> BlockedOn:
         """What a part waits for."""
         return self.reports[place].waits
 
-    def _node(self, place: Place, report: Standing) -> Waiting[Place]:
+    def _node(self, place: Place, report: BlockedStatus) -> Waiting[Place]:
         if place.stream >= 0:
             return self._stream(place, report)
         where = tile_name(self.chip, place.tile)
@@ -148,7 +148,7 @@ class _Hang:
             case Part.QUEUE:
                 count = "one requested MOVE" if report.has <= 1 else f"{report.has} requested MOVEs"
                 who = f"{where} queue of {count}, first {self._move(place.tile, report.tag)}"
-                if report.waits is Waits.FLITS:
+                if report.waits is BlockedOn.FLITS:
                     return Waiting(f"{where} request queue", "waits for the rest of a request", {})
                 return Waiting(who, "waits for its mover", self._if_there(place.tile, Part.MOVER, "which is busy"))
             case Part.DELIVERY:
@@ -160,30 +160,30 @@ class _Hang:
                 what = f"has raised {report.cause.name} (tag {report.tag}, value {report.detail:#x})"
                 return Waiting(where, f"{what}, of which the host has not heard", {})
 
-    def _stream(self, place: Place, report: Standing) -> Waiting[Place]:
+    def _stream(self, place: Place, report: BlockedStatus) -> Waiting[Place]:
         number, position = place.stream, self.position[place.stream]
         who = self.names.instruction(number, position) if position < len(self.steps[number]) else ""
         peer = tile_name(self.chip, report.peer)
         match report.waits:
-            case Waits.SEMAPHORE:
+            case BlockedOn.SEMAPHORE:
                 return self._semaphore(number, position, report)
-            case Waits.START:
+            case BlockedOn.START:
                 return self._start(number)
-            case Waits.CODE:
+            case BlockedOn.CODE:
                 helped = self._if_there(report.peer, Part.QUEUE, "where the request for it may stand")
                 helped |= self._if_there(report.peer, Part.MOVER, "whose mover has to send it")
                 return Waiting(f"the {self.names.stream(number)}", f"waits for its next code from {peer}", helped)
-            case Waits.UNIT:
+            case BlockedOn.UNIT:
                 helped = self._if_there(place.tile, Part.MOVER, "which is busy") if self._is_mover(number) else {}
                 return Waiting(who, "waits for its unit to take it", helped)
-            case Waits.REQUEST_PLANE:
+            case BlockedOn.REQUEST_PLANE:
                 helped = self._if_there(report.peer, Part.QUEUE, "whose queue is full")
                 return Waiting(who or f"the {self.names.stream(number)}", f"cannot send its request to {peer}", helped)
-            case Waits.POST_PLANE:
+            case BlockedOn.POST_PLANE:
                 return Waiting(who, f"cannot send its post to {peer}", {})
-            case Waits.TIME:
+            case BlockedOn.TIME:
                 return Waiting(who, f"waits for cycle {report.detail}", {})
-            case Waits.FAULT:
+            case BlockedOn.FAULT:
                 return Waiting(who, "has raised a fault", {})
             case _:
                 return Waiting(who, "waits for the semaphores or the trace memory to take what it leaves", {})
@@ -207,7 +207,7 @@ class _Hang:
     def _place(self, number: int) -> Place:
         return Place(self.streams[number].tile, Part.STREAM, number)
 
-    def _semaphore(self, number: int, position: int, report: Standing) -> Waiting[Place]:
+    def _semaphore(self, number: int, position: int, report: BlockedStatus) -> Waiting[Place]:
         tile = self.streams[number].tile
         key = (tile, report.sem)
         who = self.names.instruction(number, position)
@@ -266,32 +266,32 @@ class _Hang:
         for part, how in ((Part.MOVER, "which that mover is sending"), (Part.QUEUE, "whose request waits there")):
             place = Place(source, part)
             report = self.reports.get(place)
-            mine = report is not None and report.waits is not Waits.FLITS
+            mine = report is not None and report.waits is not BlockedOn.FLITS
             if report is not None and mine and (report.tag == fields["tag"] or (part is Part.QUEUE and source != tile)):
                 return place, how
-        if post.poster is Poster.LANDED:
+        if post.poster is Poster.DELIVERED:
             for part in (Part.DELIVERY, Part.DRAM):
                 if Place(target, part) in self.reports:
                     return Place(target, part), "whose words are being written"
-            return None, f"has been issued, and its words have not landed in {tile_name(self.chip, target)}"
+            return None, f"has been issued, and its words have not delivered in {tile_name(self.chip, target)}"
         return None, f"has been issued to the mover of {tile_name(self.chip, source)}"
 
-    def _mover(self, place: Place, report: Standing, who: str) -> Waiting[Place]:
+    def _mover(self, place: Place, report: BlockedStatus, who: str) -> Waiting[Place]:
         match report.waits:
-            case Waits.DATA_PLANE:
+            case BlockedOn.DATA_PLANE:
                 to = tile_name(self.chip, report.peer)
                 helped = self._if_there(report.peer, Part.DELIVERY, "where a packet is in the way")
                 return Waiting(who, f"waits for the data plane to take a flit for {to}", helped)
-            case Waits.DRAM:
+            case BlockedOn.DRAM:
                 return Waiting(who, "waits for DRAM, which sends no word", {})
-            case Waits.MEMORY:
+            case BlockedOn.MEMORY:
                 return Waiting(who, "waits for the tile's memory, which gives no word", {})
             case _:
                 return Waiting(who, "waits for the semaphores or the trace memory to take what it leaves", {})
 
-    def _delivery(self, place: Place, report: Standing, where: str) -> Waiting[Place]:
+    def _delivery(self, place: Place, report: BlockedStatus, where: str) -> Waiting[Place]:
         who = f"{where} with a packet for {address_name(report.detail)}"
-        if report.waits is Waits.FLITS:
+        if report.waits is BlockedOn.FLITS:
             rest = f"waits for its last {report.tag} words" if report.tag else "waits for its tail"
             helped: dict[Place, str] = {
                 other: "whose mover has to send them"
@@ -299,10 +299,10 @@ class _Hang:
                 if sender.part is Part.MOVER and sender.peer == place.tile
             }
             return Waiting(who, rest if helped else f"{rest}, which no mover has: they are lost", helped)
-        if report.waits is Waits.DRAM:
+        if report.waits is BlockedOn.DRAM:
             helped = self._if_there(place.tile, Part.DRAM, "which takes no more")
             return Waiting(who, "waits for DRAM to take a word", helped)
-        what = "its memory to take a word" if report.waits is Waits.MEMORY else "the semaphores to take a post"
+        what = "its memory to take a word" if report.waits is BlockedOn.MEMORY else "the semaphores to take a post"
         return Waiting(who, f"waits for {what}", {})
 
     def _if_there(self, tile: int, part: Part, how: str) -> dict[Place, str]:

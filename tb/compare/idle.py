@@ -1,9 +1,9 @@
 """How long a MOVE takes on a chip that does nothing else: the least that it can take, flit by flit.
 
 The recurrences follow the docstrings of `hw/memory/mover.py` (when heads and words are offered), `hw/noc/mesh.py` (a
-hop a cycle, so many flits fit between two tiles), `hw/noc/data_receiver.py` (the inbox), `hw/memory/dram_port.py` and
-`tb/build/verilog/dram_model.v` (latency, bandwidth, buffers of DRAM at either end). Nothing is fitted.
-"""
+hop a cycle, so many flits fit between two tiles), `hw/noc/data_receiver.py` (the ejection buffer),
+`hw/memory/dram_port.py` and `tb/build/verilog/dram_model.v` (latency, bandwidth, buffers of DRAM at either end).
+Nothing is fitted."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from meshloom.hw.contracts import (
     BEAT_CYCLES,
     CREDIT_WORDS,
     DRAM_BURSTS,
+    EJECTION_FLITS,
     HEAD_CYCLES,
-    INBOX_FLITS,
     PORT_WORDS,
     SOURCE_CYCLES,
     TURN_CYCLES,
 )
 from meshloom.hw.isa import Region, split_address
-from meshloom.hw.timing import inbox_cycles, noc_arrival
+from meshloom.hw.timing import ejection_cycles, noc_arrival
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.routes import Way, default_way
 
@@ -34,11 +34,11 @@ _TO_BUS = SOURCE_CYCLES + ADDRESS_CYCLES
 
 @dataclass(frozen=True)
 class IdlePacket:
-    """A data packet of a MOVE. `born`: cycle from which its head is offered to the network, from the one in which the
-    MOVE is taken. `latency`: cycles from then to the one after its tail is taken where it arrives."""
+    """A data packet of a MOVE. `injected_at`: cycle from which its head is offered to the network, from the one in
+    which the MOVE is taken. `latency`: cycles from then to the one after its tail is taken where it arrives."""
 
     words: int
-    born: int
+    injected_at: int
     latency: int
 
 
@@ -67,9 +67,9 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Way | None = Non
         for end in ("src", "dst")
     )
     of_dram = tuple(_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst"))
-    inbox = inbox_cycles(chip)
-    flight = noc_arrival(way.hops, 1) + inbox
-    holds = (way.hops + 1) * chip.noc.data_depth + INBOX_FLITS * bool(inbox)
+    ejection = ejection_cycles(chip)
+    flight = noc_arrival(way.hops, 1) + ejection
+    holds = (way.hops + 1) * chip.noc.data_depth + EJECTION_FLITS * bool(ejection)
     dram = (chip.lanes, chip.dram.bytes_per_cycle, chip.dram.latency)
     return _move(fields["words"], *runs, of_dram, flight, holds, dram)
 
@@ -187,15 +187,15 @@ def _move(
     free = HEAD_CYCLES if source is None else 0
     for size in _cut(words, *dst):
         there = free if source is None else source.ready()
-        born = max(free, there)
-        free = send(born, True) + 1
+        injected_at = max(free, there)
+        free = send(injected_at, True) + 1
         for number in range(size):
             if number and source is not None:
                 there = source.ready()
             free = send(max(free, there), False) + 1
             if source is not None:
                 source.take(free - 1)
-        found.append(IdlePacket(size, born, taken[-1] + 1 - born))
+        found.append(IdlePacket(size, injected_at, taken[-1] + 1 - injected_at))
     return IdleMove(free, tuple(found))
 
 

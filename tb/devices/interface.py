@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig, tile_position
-from meshloom.hw.isa import Cause, Part, Region, Unit, Waits
+from meshloom.hw.isa import BlockedOn, Cause, Part, Region, Unit
 from meshloom.hw.registers import REPORT
 from meshloom.sched.program.program import Program
 
@@ -55,8 +55,9 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a part of a tile waited for when a watchdog stopped the run; what the fields mean: `hw.isa.Part`, `Waits`.
+class BlockedStatus:
+    """What a part of a tile waited for when a watchdog stopped the run; what the fields mean: `hw.isa.Part`,
+    `BlockedOn`.
 
     `unit` and `tag` are those of the instruction; `cause` is set, and `waits` is FAULT, for a fault that the host has
     not heard of. `detail`: sem, need, has and peer as one number, sem lowest.
@@ -65,7 +66,7 @@ class Standing:
     tile: int
     part: Part
     unit: Unit
-    waits: Waits
+    waits: BlockedOn
     tag: int
     sem: int = 0
     need: int = 0
@@ -102,9 +103,8 @@ class Run:
     `records`: as many of each tile as it counts itself, those that its trace memory had room for and the program must
     make. `trace_shortage`: why some that the chip made are not there; empty if all are. `observed`: what the cores
     computed, up to the fault if there is one; empty unless asked for. `cpu_seconds`: of the run, without loading DRAM
-    and without reading traces back. `standing`: after a watchdog, what every part of the chip waited for, and `quiet`,
-    for how many cycles nothing had moved; `tb.compare.explain` puts it in words.
-    """
+    and without reading traces back. `blocked_status`: after a watchdog, what every part of the chip waited for, and
+    `quiet`, for how many cycles nothing had moved; `tb.compare.explain` puts it in words."""
 
     cycles: int
     fault: Fault | None
@@ -115,7 +115,7 @@ class Run:
     simulator: str
     trace_shortage: str = ""
     observed: Observed = field(default_factory=dict[tuple[int, Region], Written])
-    standing: tuple[Standing, ...] = ()
+    blocked_status: tuple[BlockedStatus, ...] = ()
     quiet: int = 0
 
 

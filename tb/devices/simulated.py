@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.contracts import stats_words
-from meshloom.hw.isa import Cause, Part, Unit, Waits
+from meshloom.hw.isa import BlockedOn, Cause, Part, Unit
 from meshloom.hw.registers import FAULT_WHO, REPORT, STATUS
 from meshloom.sched.store.kinds import RUNS
 from meshloom.sched.store.store import Tell, fingerprint
@@ -31,7 +31,7 @@ from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
 from ..build.tools import compiler_version, simulator_version
 from . import readout
 from .folders import claim
-from .interface import FILL, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run, Standing
+from .interface import FILL, BlockedStatus, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run
 from .observe import read_log
 
 
@@ -217,7 +217,7 @@ class SimulatedDevice:
             records, counters, damage = readout.parse(plan, traced, chip)
             shortage = readout.shortage(counters, chip) or damage
         states = folder / f"job{number}_states.out"
-        standing = parse_states(states.read_text()) if states.exists() else ()
+        blocked_status = parse_states(states.read_text()) if states.exists() else ()
         observed = read_log(folder / f"job{number}_observed.bin", chip) if job.observe else {}
         for path in folder.glob(f"job{number}_*"):
             if not self.keep:
@@ -232,7 +232,7 @@ class SimulatedDevice:
             self.build.simulator,
             shortage,
             observed,
-            standing,
+            blocked_status,
             int(result["quiet"]),
         )
 
@@ -270,18 +270,18 @@ ICARUS = DeviceKind(
 )
 
 
-def parse_states(text: str) -> tuple[Standing, ...]:
+def parse_states(text: str) -> tuple[BlockedStatus, ...]:
     """What the tiles have reported, from the bench's file: a line of REPORT_HIGH and REPORT_LOW for each."""
-    found: list[Standing] = []
+    found: list[BlockedStatus] = []
     for line in text.split():
         said = REPORT.unpack(int(line, 16))
         part, unit, waits = Part(said.pop("part")), Unit(said.pop("unit")), said.pop("waits")
         raised = part is Part.FAULT
         found.append(
-            Standing(
+            BlockedStatus(
                 part=part,
                 unit=unit,
-                waits=Waits.FAULT if raised else Waits(waits),
+                waits=BlockedOn.FAULT if raised else BlockedOn(waits),
                 cause=Cause(waits) if raised else Cause.NONE,
                 **said,
             )

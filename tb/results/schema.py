@@ -358,7 +358,7 @@ class Row(_Record):
     first_mismatch: str = ""
     wrong_byte: WrongByte | None = None  #: of the output in DRAM
     planned_arrivals: Count = 0  #: MOVEs of an ahead-of-time program
-    arrival_mismatches: Count = 0  #: those whose last word landed in another cycle than planned
+    arrival_mismatches: Count = 0  #: those whose last word was delivered in another cycle than planned
     first_arrival_mismatch: str = ""
     faults: Count = 0
     fault_reports: tuple[FaultReport, ...] = ()

@@ -154,7 +154,7 @@ def main(
     count, arrivals = len(record.done), sum(found[0] for found in record.done.values())
     record.forget()
     screen.print(
-        f"soak: {count} ahead-of-time programs on {len(plan)} chips, {arrivals:,} MOVEs, each of which landed in the "
+        f"soak: {count} ahead-of-time programs on {len(plan)} chips, {arrivals:,} MOVEs, each delivered in the "
         "cycle planned for it; every output byte right",
         style="green",
         markup=False,

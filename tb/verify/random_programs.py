@@ -9,7 +9,7 @@ from random import Random
 from meshloom.hw.config import ChipConfig, tile_address, tile_position
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Region, Unit, VectorOp, address
 from meshloom.hw.routes import NEIGHBOURS
-from meshloom.sched.checker.channel_dependences import Roads
+from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.program.program import Instruction, Program, Stream, place
 from meshloom.sched.program.routes import route_fields, way_of
 
@@ -71,7 +71,7 @@ def random_path(random: Random, tiles: Collection[int], source: int, target: int
 
 
 def random_route(
-    random: Random, chip: ChipConfig, source: int, target: int, roads: Roads, tries: int = 8
+    random: Random, chip: ChipConfig, source: int, target: int, roads: DependenceGraph, tries: int = 8
 ) -> dict[str, int] | None:
     """Body of a ROUTE for a MOVE between two tiles, on any channel and now and then along any path, that makes no
     circle with the ways on `roads`, where it is added. None on a chip without ways to choose from, or if chance finds
@@ -219,7 +219,7 @@ class _Builder:
         self.random, self.chip = random, chip
         self.codes: dict[tuple[int, Unit], list[Instruction]] = {}
         self.tag = 0
-        self.roads = Roads.of_chip(chip)
+        self.roads = DependenceGraph.of_chip(chip)
 
     def add(self, at: int, unit: Unit, opcode: Opcode, /, **fields: int) -> None:
         """Appends an instruction with the next tag."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
-from meshloom.hw.contracts import ARRIVAL_RECORDS, INBOX_FLITS
+from meshloom.hw.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
 from meshloom.hw.isa import (
     ARRIVAL,
     DATA_HEAD,
@@ -46,14 +46,14 @@ def chip(vcs: int = 1, lanes: int = 8, arrivals: bool = False, **noc: Any) -> Ch
 
 @dataclass(frozen=True)
 class Packet:
-    """A data packet. `tag` and `born` stand in the heads of chips with arrivals. `said`: the length in its head, if
-    that is not the truth. `flip`: bits of the head that are flipped on the way."""
+    """A data packet. `tag` and `injected_at` stand in the heads of chips with arrivals. `said`: the length in its head,
+    if that is not the truth. `flip`: bits of the head that are flipped on the way."""
 
     at: int
     words: tuple[int, ...]
     notify: tuple[int, int] | None = None  #: tile, semaphore
     tag: int = 0
-    born: int = 0
+    injected_at: int = 0
     said: int | None = None
     flip: int = 0
 
@@ -68,7 +68,7 @@ class Packet:
         values |= {"notify_tile": tile, "notify_sem": semaphore, "notify": int(self.notify is not None)}
         head = with_parity(DATA_HEAD, DATA_HEAD.pack(values))
         if config.noc.arrivals:
-            arrival = with_parity(ARRIVAL, ARRIVAL.pack({"tag": self.tag, "born": self.born}))
+            arrival = with_parity(ARRIVAL, ARRIVAL.pack({"tag": self.tag, "injected_at": self.injected_at}))
             head |= arrival << DATA_HEAD.used
         data = [head ^ self.flip, *self.words]
         return [(flit, i == len(data) - 1) for i, flit in enumerate(data)]
@@ -90,7 +90,7 @@ class Delivered:
 
     taken: Events = field(default_factory=list)  #: vc of each flit that it accepted from the network
     written: Events = field(default_factory=list)  #: (address, word)
-    landed: Events = field(default_factory=list)  #: (tile, semaphore)
+    delivered: Events = field(default_factory=list)  #: (tile, semaphore)
     records: Events = field(default_factory=list)  #: fields of `isa.TRACE`
     bursts: Events = field(default_factory=list)  #: (offset, words, notify)
     burst_words: Events = field(default_factory=list)
@@ -139,7 +139,7 @@ def deliver(
     seed: int = 0,
     offer: Callable[[int, int], bool] = lambda vc, cycle: True,
     write: Writable = lambda cycle, region: True,
-    landed: Mood = always,
+    delivered: Mood = always,
     burst: Mood = always,
     burst_data: Mood = always,
     record: Mood = always,
@@ -156,7 +156,7 @@ def deliver(
     feed = _Feed(config, unit, queues, offer, random.Random(seed), out)
     several = config.noc.data_vcs > 1
     # with several channels another one's flit may be offered in the next cycle
-    notices = Sink(unit.landed, landed)
+    notices = Sink(unit.delivered, delivered)
     sinks = [notices]
     heads = words = records = None
     if dram:
@@ -182,9 +182,9 @@ def deliver(
 
     simulate(unit, cycles, sinks=sinks, strobes=[faults], before=before, after=after, gated=gated)
     for cycle, payload in notices.got:
-        notice = fields(unit.landed.payload.shape(), payload)
+        notice = fields(unit.delivered.payload.shape(), payload)
         assert notice["notify"]
-        out.landed.append((cycle, (notice["notify_tile"], notice["notify_sem"])))
+        out.delivered.append((cycle, (notice["notify_tile"], notice["notify_sem"])))
     if heads is not None and words is not None:
         for cycle, payload in heads.got:
             head = fields(unit.burst.payload.shape(), payload)
@@ -215,7 +215,7 @@ class Contract:
 
     def __init__(self, config: ChipConfig, dram: bool, now: int) -> None:
         self.vcs, self.arrivals, self.dram, self.now = config.noc.data_vcs, config.noc.arrivals, dram, now
-        self.inboxes: list[deque[tuple[Packet, int]]] = [deque() for _ in range(self.vcs)]
+        self.ejection_buffers: list[deque[tuple[Packet, int]]] = [deque() for _ in range(self.vcs)]
         self.under = [_Under() for _ in range(self.vcs)]
         self.before = self.vcs - 1  # the channel that had its turn last
         self.locked: int | None = None
@@ -228,15 +228,15 @@ class Contract:
         cycle: int,
         flit: tuple[int, Packet, int] | None,
         write: Writable,
-        landed: bool,
+        delivered: bool,
         burst: bool,
         burst_data: bool,
         record: bool,
     ) -> None:
-        told = self.owed is None or landed
+        told = self.owed is None or delivered
         room = len(self.queue) < ARRIVAL_RECORDS
-        if self.owed is not None and landed:
-            self.out.landed.append((cycle, self.owed))
+        if self.owed is not None and delivered:
+            self.out.delivered.append((cycle, self.owed))
             self.owed = None
         if self.queue and record:
             self.out.records.append((cycle, self.queue.popleft()))
@@ -245,17 +245,19 @@ class Contract:
             self._serve(cycle, vc, told, room, write, burst, burst_data)
         if flit is not None:  # at the front from the next cycle on
             vc, packet, number = flit
-            self.inboxes[vc].append((packet, number))
-            assert len(self.inboxes[vc]) <= INBOX_FLITS, f"channel {vc} was ready without room in cycle {cycle}"
+            self.ejection_buffers[vc].append((packet, number))
+            assert len(self.ejection_buffers[vc]) <= EJECTION_FLITS, (
+                f"channel {vc} was ready without room in cycle {cycle}"
+            )
             self.out.taken.append((cycle, vc))
 
     def _turn(self) -> int | None:
         order = [(self.before + 1 + i) % self.vcs for i in range(self.vcs)]
-        return next((vc for vc in order if self.inboxes[vc] and not self._held(vc)), None)
+        return next((vc for vc in order if self.ejection_buffers[vc] and not self._held(vc)), None)
 
     def _held(self, vc: int) -> bool:
         """A head for DRAM, while another packet's words go there."""
-        packet, number = self.inboxes[vc][0]
+        packet, number = self.ejection_buffers[vc][0]
         return self._to_dram(packet) and number == 0 and self.locked is not None
 
     def _to_dram(self, packet: Packet) -> bool:
@@ -264,13 +266,13 @@ class Contract:
     def _serve(
         self, cycle: int, vc: int, told: bool, room: bool, write: Writable, burst: bool, burst_data: bool
     ) -> None:
-        packet, number = self.inboxes[vc][0]
+        packet, number = self.ejection_buffers[vc][0]
         under, out, to_dram = self.under[vc], self.out, self._to_dram(packet)
         if number == 0:
             if not told or (to_dram and not burst):
                 return
             assert under.packet is None
-            age = (self.now + cycle - packet.born) % (1 << 16)
+            age = (self.now + cycle - packet.injected_at) % (1 << 16)
             self.under[vc] = _Under(packet, 0, self.now + cycle - age)
             if to_dram:
                 out.bursts.append((cycle, (split_address(packet.at)[1], len(packet.words), packet.notify)))
@@ -293,7 +295,7 @@ class Contract:
                 self.under[vc] = _Under()
                 if self.arrivals and packet.tag != FETCH_TAG:
                     self._record(packet, under.start, self.now + cycle + 1)
-        self.inboxes[vc].popleft()
+        self.ejection_buffers[vc].popleft()
 
     def _record(self, packet: Packet, start: int, end: int) -> None:
         made = {"tag": packet.tag, "unit": int(Unit.NONE), "opcode": int(Opcode.MOVE), "wait": len(packet.words)}
@@ -309,7 +311,7 @@ def replay(
     cycles: int,
     now: int = 0,
     write: Writable = lambda cycle, region: True,
-    landed: Mood = always,
+    delivered: Mood = always,
     burst: Mood = always,
     burst_data: Mood = always,
     record: Mood = always,
@@ -322,7 +324,7 @@ def replay(
     for cycle in range(cycles):
         vc = accepted.get(cycle)
         flit = None if vc is None else (vc, *next(flits[vc]))
-        moods = landed(cycle), burst(cycle), burst_data(cycle), record(cycle)
+        moods = delivered(cycle), burst(cycle), burst_data(cycle), record(cycle)
         contract.step(cycle, flit, write, *moods)
     return contract.out
 

@@ -22,8 +22,14 @@ def record(tag: int, words: int, start: int, end: int) -> dict[str, int]:
 
 @pytest.mark.parametrize(("vcs", "behind"), [(1, 0), (2, 1), (4, 1)])
 def test_start_end_words_and_tag_stand_in_the_record(vcs: int, behind: int) -> None:
-    """`end` is the cycle after the tail was taken, which an inbox makes one later; `start` when the head was born."""
-    packets = {vcs - 1: [Packet(OUT, (1, 2, 3), (5, 9), tag=77, born=990), Packet(OUT + 9, (4,), tag=78, born=1003)]}
+    """`end` is the cycle after the tail was taken, which an ejection buffer makes one later; `start` when the head was
+    born."""
+    packets = {
+        vcs - 1: [
+            Packet(OUT, (1, 2, 3), (5, 9), tag=77, injected_at=990),
+            Packet(OUT + 9, (4,), tag=78, injected_at=1003),
+        ]
+    }
     found = deliver(packets, chip(vcs, arrivals=True), now=1000)
     # the tails are the 4th and 6th flit
     ends = [1000 + 3 + behind + 1, 1000 + 5 + behind + 1]
@@ -35,7 +41,7 @@ def test_start_end_words_and_tag_stand_in_the_record(vcs: int, behind: int) -> N
 @pytest.mark.parametrize("age", [0, 4, 0xFFFF])
 def test_low_bits_of_the_birth_are_enough(now: int, age: int) -> None:
     """Where the low 16 bits of the clock, or all of it, run over while the packet is on its way."""
-    packet = Packet(OUT, (1,), tag=3, born=(now + 2 - age) % (1 << 16))
+    packet = Packet(OUT, (1,), tag=3, injected_at=(now + 2 - age) % (1 << 16))
     found = deliver({0: [packet]}, chip(arrivals=True), now=now, offer=lambda vc, cycle: cycle >= 2)
     assert [what["start"] for _, what in found.records] == [(now + 2 - age) % (1 << 32)]
     assert [what["end"] for _, what in found.records] == [(now + 4) % (1 << 32)]
@@ -43,8 +49,8 @@ def test_low_bits_of_the_birth_are_enough(now: int, age: int) -> None:
 
 @pytest.mark.parametrize("vcs", [1, 3])
 def test_what_fetches_instructions_leaves_no_record(vcs: int) -> None:
-    code = Packet(address(Region.RING_MOVER, 8), (1, 2, 3, 4), tag=FETCH_TAG, born=0)
-    data = Packet(OUT, (5,), tag=FETCH_TAG - 1, born=0)
+    code = Packet(address(Region.RING_MOVER, 8), (1, 2, 3, 4), tag=FETCH_TAG, injected_at=0)
+    data = Packet(OUT, (5,), tag=FETCH_TAG - 1, injected_at=0)
     found = deliver({0: [code, data, code]}, chip(vcs, arrivals=True))
     assert [what["tag"] for _, what in found.records] == [FETCH_TAG - 1]
     assert len(found.written) == 9
@@ -53,10 +59,10 @@ def test_what_fetches_instructions_leaves_no_record(vcs: int) -> None:
 @pytest.mark.parametrize("dram", [False, True])
 @pytest.mark.parametrize("field", [*ARRIVAL.offsets, *DATA_HEAD.offsets])
 def test_no_bit_of_a_longer_head_can_flip_unseen(field: str, dram: bool) -> None:
-    layout, base = (ARRIVAL, DATA_HEAD.used) if field in ("tag", "born") else (DATA_HEAD, 0)
+    layout, base = (ARRIVAL, DATA_HEAD.used) if field in ("tag", "injected_at") else (DATA_HEAD, 0)
     first, width = layout.offsets[field]
     for bit in sorted({first, first + width // 2, first + width - 1}):
-        packet = Packet(OUT + 4, (1, 2, 3), (5, 9), tag=6, born=99, flip=1 << base + bit)
+        packet = Packet(OUT + 4, (1, 2, 3), (5, 9), tag=6, injected_at=99, flip=1 << base + bit)
         found = deliver({0: [packet, Packet(OUT + 1, (8, 9), tag=7)]}, chip(arrivals=True), dram=dram, cycles=20)
         assert [fault["cause"] for _, fault in found.faults] == [Cause.PARITY]
         assert [what for _, what in found.written] == [(OUT + 1, 8), (OUT + 2, 9)]
@@ -108,7 +114,9 @@ def test_random_packets_each_leave_their_record(dram: bool) -> None:
     """One channel, with stalls: a record for each packet, in order, to the cycle of its tail."""
     rng = random.Random(8)
     packets = [random_packet(rng, 8, rng.choice((n, n, FETCH_TAG))) for n in range(25)]
-    moods: dict[str, Any] = {name: steady(i, 0.7) for i, name in enumerate(("landed", "burst", "burst_data", "record"))}
+    moods: dict[str, Any] = {
+        name: steady(i, 0.7) for i, name in enumerate(("delivered", "burst", "burst_data", "record"))
+    }
     writable = steady(9, 0.8)
     found = deliver(
         {0: packets}, chip(arrivals=True), dram=dram, cycles=2500, write=lambda cycle, region: writable(cycle),
@@ -122,6 +130,6 @@ def test_random_packets_each_leave_their_record(dram: bool) -> None:
     right = []
     for packet, head, tail in zip(packets, heads, tails, strict=True):
         if packet.tag != FETCH_TAG:
-            start = 70_000 + head - (70_000 + head - packet.born) % (1 << 16)
+            start = 70_000 + head - (70_000 + head - packet.injected_at) % (1 << 16)
             right.append(record(packet.tag, len(packet.words), start, 70_000 + tail + 1))
     assert [what for _, what in found.records] == right

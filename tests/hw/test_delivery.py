@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.contracts import INBOX_CYCLES, INBOX_FLITS, LANDED_CYCLES
-from meshloom.hw.isa import Cause, Region, Waits, address
+from meshloom.hw.contracts import DELIVERED_CYCLES, EJECTION_CYCLES, EJECTION_FLITS
+from meshloom.hw.isa import BlockedOn, Cause, Region, address
 from meshloom.hw.noc.data_receiver import Delivery
-from meshloom.hw.signatures import Standing
+from meshloom.hw.signatures import BlockedStatus
 
 from .delivery_bench import DEPTHS, Delivered, Packet, chip, deliver, random_packet, replay, steady
 from .unit_bench import Sink, fields, simulate
@@ -44,7 +44,7 @@ def test_random_packets_on_all_channels_do_what_the_contract_says(
     packets = {vc: [random_packet(rng, 8, 100 * vc + n) for n in range(9)] for vc in range(vcs)}
     names = ("burst", "burst_data", "record")
     moods: dict[str, Any] = {name: steady(10 * seed + i, chance) for i, name in enumerate(names)}
-    moods["landed"] = steady(seed, 0.1)  # whoever is told takes its time
+    moods["delivered"] = steady(seed, 0.1)  # whoever is told takes its time
     by_region = {region: steady(1000 + region, chance) for region in Region}
     moods["write"] = lambda cycle, region: by_region[region](cycle)
     offers = [steady(500 + vc, 0.8) for vc in range(vcs)]
@@ -69,7 +69,7 @@ def check_all_of_it(found: Delivered, packets: dict[int, list[Packet]], dram: bo
     for own in packets.values():
         mine = words_of([packet for packet in own if packet in local])
         assert [what for what in written if what in set(mine)] == mine
-    assert sorted(what for _, what in found.landed) == sorted(p.notify for p in local if p.notify is not None)
+    assert sorted(what for _, what in found.delivered) == sorted(p.notify for p in local if p.notify is not None)
     # the words of each burst stand together, in its order
     words = iter([what for _, what in found.burst_words])
     bursts = [tuple(next(words) for _ in range(size)) for _, (_, size, _) in found.bursts]
@@ -82,18 +82,18 @@ def check_all_of_it(found: Delivered, packets: dict[int, list[Packet]], dram: bo
 
 @pytest.mark.parametrize("vcs", [2, 3, 4])
 def test_a_flit_is_written_the_cycle_after_its_acceptance(vcs: int) -> None:
-    """One channel at a flit a cycle: the inbox costs one cycle and no throughput."""
+    """One channel at a flit a cycle: the ejection buffer costs one cycle and no throughput."""
     vc = vcs - 1
     found = deliver(
         {vc: [Packet(OUT + 3, (10, 11, 12), (5, 9)), Packet(OUT + 9, (20,)), Packet(OUT, (30,))]}, chip(vcs)
     )
     assert [cycle for cycle, _ in found.taken] == list(range(8))
-    late = INBOX_CYCLES
+    late = EJECTION_CYCLES
     assert found.written == [
         (1 + late, (OUT + 3, 10)), (2 + late, (OUT + 4, 11)), (3 + late, (OUT + 5, 12)), (5 + late, (OUT + 9, 20)),
         (7 + late, (OUT, 30)),
     ]  # fmt: skip
-    assert found.landed == [(3 + late + LANDED_CYCLES, (5, 9))]
+    assert found.delivered == [(3 + late + DELIVERED_CYCLES, (5, 9))]
 
 
 @pytest.mark.parametrize("stuck", [Region.OUT, Region.MAIN])
@@ -110,7 +110,7 @@ def test_a_region_that_takes_nothing_stops_its_own_channel_only(stuck: Region) -
     assert sorted(before) == sorted(words_of([*packets[1], *packets[2]]))
     assert max(cycle for cycle, _ in found.written if cycle < 100) < 75  # 45 flits; a third of the turns is channel 0's
     assert [what for cycle, what in found.written if cycle >= 100] == words_of(packets[0])
-    assert [what for _, what in found.landed] == [(2, 2), (1, 1)]
+    assert [what for _, what in found.delivered] == [(2, 2), (1, 1)]
 
 
 def test_the_turn_goes_on_when_it_could_not_be_used() -> None:
@@ -127,11 +127,11 @@ def test_the_turn_goes_on_when_it_could_not_be_used() -> None:
     assert {vc: found_in[0] % 3 for vc, found_in in middle.items()} in ({1: a, 2: (a + 1) % 3} for a in range(3))
 
 
-def test_the_inbox_holds_two_flits_of_each_channel() -> None:
+def test_the_ejection_buffer_holds_two_flits_of_each_channel() -> None:
     """Nothing is written: two flits of each channel behind those that could go (heads), and no more."""
     packets = {vc: [Packet(OUT + 5 * vc, (1, 2, 3, 4))] for vc in range(4)}
     found = deliver(packets, chip(4), cycles=60, write=lambda cycle, region: False)
-    assert sorted(vc for _, vc in found.taken) == sorted([0, 1, 2, 3] * (1 + INBOX_FLITS))
+    assert sorted(vc for _, vc in found.taken) == sorted([0, 1, 2, 3] * (1 + EJECTION_FLITS))
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -149,7 +149,7 @@ def test_packets_for_dram_go_one_after_the_other_and_hold_up_no_others(gated: bo
     ends = [cycle for cycle, _ in found.burst_words][19::20]
     assert found.bursts[1][0] == ends[0] + 1, "the next head goes right behind the last word"
     assert max(cycle for cycle, _ in found.written) < 60, "the ring does not wait for DRAM"
-    assert [what for _, what in found.landed] == [(3, n) for n in range(12)]
+    assert [what for _, what in found.delivered] == [(3, n) for n in range(12)]
 
 
 def test_a_notice_that_is_not_taken_holds_up_heads_and_tails_but_no_words() -> None:
@@ -159,11 +159,11 @@ def test_a_notice_that_is_not_taken_holds_up_heads_and_tails_but_no_words() -> N
         1: [Packet(OUT + 10, tuple(range(10, 20)), (2, 2))],
         2: [Packet(OUT + 20, tuple(range(20, 30))), Packet(OUT + 40, (40,))],
     }
-    found = deliver(packets, chip(3), cycles=120, landed=lambda cycle: cycle >= 70)
+    found = deliver(packets, chip(3), cycles=120, delivered=lambda cycle: cycle >= 70)
     early = sorted(word for cycle, (_, word) in found.written if cycle < 70)
     assert early == [1, *range(10, 19), *range(20, 30)]
     assert sorted(word for cycle, (_, word) in found.written if cycle >= 70) == [19, 40]
-    assert [what for _, what in found.landed] == [(1, 1), (2, 2)]
+    assert [what for _, what in found.delivered] == [(1, 1), (2, 2)]
 
 
 BAD = {
@@ -191,7 +191,7 @@ def test_a_bad_packet_sinks_and_all_others_arrive(name: str, dram: bool) -> None
     expected = words_of([*good[0], *good[1][: 1 if dram else 2]])
     assert sorted(what for _, what in found.written) == sorted([*expected, *bad])
     assert [what for _, what in found.burst_words] == ([5, 6] if dram else [])
-    assert sorted(what for _, what in found.landed) == [(1, 1), (2, 2)]
+    assert sorted(what for _, what in found.delivered) == [(1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("said", [2, 0])
@@ -228,24 +228,24 @@ def test_a_packet_that_waits_says_for_what(vcs: int) -> None:
             assert context.get(unit.flit.ready) >> vc & 1
 
     def look(_: int, context: Any) -> None:
-        seen.append(fields(Standing, context.get(unit.standing.as_value())))
+        seen.append(fields(BlockedStatus, context.get(unit.blocked_status.as_value())))
 
     simulate(unit, 20, [], [Sink(unit.write, fickle=True)], before=before, after=look)
-    waiting = [(standing["waits"], standing["tag"]) for standing in seen[12:]]
-    assert set(waiting) == {(Waits.FLITS, 1)}
+    waiting = [(blocked_status["waits"], blocked_status["tag"]) for blocked_status in seen[12:]]
+    assert set(waiting) == {(BlockedOn.FLITS, 1)}
     at = {
-        standing["sem"] | standing["need"] << 6 | standing["has"] << 12 | standing["peer"] << 20
-        for standing in seen[12:]
+        blocked_status["sem"] | blocked_status["need"] << 6 | blocked_status["has"] << 12 | blocked_status["peer"] << 20
+        for blocked_status in seen[12:]
     }
     assert at <= {OUT + 2, OUT + 10 * (vcs - 1) + 2}
     assert len(at) == 1
 
 
-def test_with_one_channel_there_is_no_inbox() -> None:
+def test_with_one_channel_there_is_no_ejection_buffer() -> None:
     """As `test_interface.py` says of it: written in the cycle of its acceptance."""
     found = deliver({0: [Packet(OUT, (1, 2, 3), (4, 4))]}, chip(1))
     assert found.written == [(1, (OUT, 1)), (2, (OUT + 1, 2)), (3, (OUT + 2, 3))]
-    assert found.landed == [(4, (4, 4))]
+    assert found.delivered == [(4, (4, 4))]
 
 
 def test_this_comparison_can_fail() -> None:

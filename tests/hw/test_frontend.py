@@ -19,15 +19,15 @@ from meshloom.hw.isa import (
     INSTRUCTIONS,
     POST,
     TRACE,
+    BlockedOn,
     Cause,
     Opcode,
     Region,
     Unit,
-    Waits,
     address,
     encode,
 )
-from meshloom.hw.signatures import Issue, Request, SemPost, Standing
+from meshloom.hw.signatures import BlockedStatus, Issue, Request, SemPost
 
 from .unit_bench import Mood, Sink, Source, Strobe, always, faults_of, fields, never, simulate, sometimes
 
@@ -67,7 +67,7 @@ class Outcome:
     taken: list[tuple[int, int, int]] = field(default_factory=list)  #: cycle, semaphore, n of granted waits
     waited: int = 0  #: totals at the end
     blocked: int = 0
-    standing: list[dict[str, int]] = field(default_factory=list)  #: of every cycle, like what follows
+    blocked_status: list[dict[str, int]] = field(default_factory=list)  #: of every cycle, like what follows
     progress: list[int] = field(default_factory=list)
 
 
@@ -159,7 +159,7 @@ def run(
         if grant:
             out.taken.append((cycle, context.get(front.take.sem), context.get(front.take.n)))
         context.set(front.take.value, VALUE)
-        out.standing.append(fields(Standing, context.get(front.standing.as_value())))
+        out.blocked_status.append(fields(BlockedStatus, context.get(front.blocked_status.as_value())))
         out.progress.append(context.get(front.progress))
         out.waited, out.blocked = context.get(front.waited_total), context.get(front.blocked_total)
 
@@ -428,19 +428,19 @@ def test_a_fetch_to_a_running_stream_is_a_fault(when: int) -> None:
 
 
 def unread(count: int) -> dict[str, int]:
-    """How `standing` says how many instructions have not been taken."""
+    """How `blocked_status` says how many instructions have not been taken."""
     return {"sem": count & 63, "need": count >> 6 & 63, "has": count >> 12 & 255}
 
 
 def test_a_stream_that_was_never_started_says_so() -> None:
     out = run([move(1)], starts=[])
-    assert {state["waits"] for state in out.standing} == {Waits.START}
+    assert {state["waits"] for state in out.blocked_status} == {BlockedOn.START}
     assert not any(out.progress)
 
 
 def test_a_stream_that_has_ended_says_nothing() -> None:
     out = run([move(1), sync(2)], go=GO)
-    assert out.standing[-1]["waits"] == Waits.NOTHING
+    assert out.blocked_status[-1]["waits"] == BlockedOn.NOTHING
     assert not any(out.progress[GO + 20 :])
 
 
@@ -448,8 +448,8 @@ def test_a_semaphore_that_stays_too_low() -> None:
     """Five instructions, the second waits: four are not taken. Nothing goes on from then on."""
     code = [move(1), move(2, wait_sem=9, wait_n=7), *(move(tag) for tag in (3, 4, 5))]
     out = run(code, go=GO, stalls=Stalls(grant=never))
-    wanted = {"waits": Waits.SEMAPHORE, "tag": 2, "sem": 9, "need": 7, "has": VALUE, "peer": 4}
-    assert out.standing[-1] == wanted
+    wanted = {"waits": BlockedOn.SEMAPHORE, "tag": 2, "sem": 9, "need": 7, "has": VALUE, "peer": 4}
+    assert out.blocked_status[-1] == wanted
     assert not any(out.progress[GO + 10 :])
 
 
@@ -460,14 +460,14 @@ def test_how_many_instructions_are_left_of_a_long_stream(words: int) -> None:
         [move(tag) for tag in range(1, 9)], go=GO, starts=[(2, 0, words)],
         stalls=Stalls(issue=lambda cycle: cycle < GO + 6),
     )  # fmt: skip
-    assert out.standing[-1] == {"waits": Waits.UNIT, "tag": 3, "peer": 0} | unread(words - 2)
+    assert out.blocked_status[-1] == {"waits": BlockedOn.UNIT, "tag": 3, "peer": 0} | unread(words - 2)
 
 
 def test_a_fire_time_is_progress() -> None:
     fire = 0x1234567
     out = run([move(1, wait_sem=1, wait_n=1, fire_at=fire)], go=GO)
-    wanted = {"waits": Waits.TIME, "tag": 1, "sem": fire & 63, "need": fire >> 6 & 63, "has": fire >> 12 & 255}
-    assert out.standing[-1] == wanted | {"peer": fire >> 20}
+    wanted = {"waits": BlockedOn.TIME, "tag": 1, "sem": fire & 63, "need": fire >> 6 & 63, "has": fire >> 12 & 255}
+    assert out.blocked_status[-1] == wanted | {"peer": fire >> 20}
     assert all(out.progress[GO:])
 
 
@@ -476,21 +476,21 @@ def test_code_that_does_not_come(asked: bool) -> None:
     """Either the request is not taken, or DRAM does not send."""
     stalls = Stalls(delivery=never) if asked else Stalls(fetch=never)
     out = run([move(tag) for tag in range(1, 7)], stalls=stalls)
-    waits = Waits.CODE if asked else Waits.REQUEST_PLANE
-    assert out.standing[-1] == {"waits": waits, "tag": 0, "peer": DRAM} | unread(6)
+    waits = BlockedOn.CODE if asked else BlockedOn.REQUEST_PLANE
+    assert out.blocked_status[-1] == {"waits": waits, "tag": 0, "peer": DRAM} | unread(6)
 
 
 def test_a_post_that_is_not_taken() -> None:
     out = run([sync(1), sync(2, tile=0x12, sem=3, n=1), sync(3)], go=GO, stalls=Stalls(send=never))
-    assert out.standing[-1] == {"waits": Waits.POST_PLANE, "tag": 2, "peer": 0x12} | unread(2)
+    assert out.blocked_status[-1] == {"waits": BlockedOn.POST_PLANE, "tag": 2, "peer": 0x12} | unread(2)
     assert not any(out.progress[GO + 10 :])
     out = run([sync(1, post_sem=3, post_n=1)], go=GO, stalls=Stalls(post=never))
-    assert out.standing[-1]["waits"] == Waits.POSTS
+    assert out.blocked_status[-1]["waits"] == BlockedOn.POSTS
 
 
 def test_after_a_fault() -> None:
     out = run([move(1), encode(Opcode.GEMM, tag=2)], go=GO)
-    assert out.standing[-1] == {"waits": Waits.FAULT, "tag": 2, "peer": 0} | unread(1)
+    assert out.blocked_status[-1] == {"waits": BlockedOn.FAULT, "tag": 2, "peer": 0} | unread(1)
 
 
 def test_every_step_is_progress() -> None:
@@ -541,5 +541,5 @@ def test_a_controller_asks_for_the_first_ring_and_is_brought_the_rest(lanes: int
     ] * 2
     assert [issued["code"] >> 4 & 0xFFFF for _, issued in out.issue] == list(range(1, 23))
     assert out.faults == []
-    last = out.standing[-1]
-    assert (last["waits"], last["sem"]) == (Waits.NOTHING, 0)  # nothing is left
+    last = out.blocked_status[-1]
+    assert (last["waits"], last["sem"]) == (BlockedOn.NOTHING, 0)  # nothing is left

@@ -12,7 +12,7 @@ import pytest
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.host_link.host import HostPort
 from meshloom.hw.host_link.reporter import most_reports
-from meshloom.hw.isa import INSTRUCTIONS, POST, STATE, Cause, Opcode, Part, Unit, Waits
+from meshloom.hw.isa import INSTRUCTIONS, POST, STATE, BlockedOn, Cause, Opcode, Part, Unit
 from meshloom.hw.registers import FAULT_WHO, ID_VALUE, STATUS, Register
 
 from .unit_bench import Mood, always, never, simulate, sometimes
@@ -307,7 +307,7 @@ def test_without_a_limit_nothing_need_move() -> None:
 def state(number: int) -> dict[str, int]:
     """Some report: every field is different."""
     return {
-        "dst_tile": HERE, "fault": 1, "part": number % len(Part), "waits": 1 + number % (len(Waits) - 1),
+        "dst_tile": HERE, "fault": 1, "part": number % len(Part), "waits": 1 + number % (len(BlockedOn) - 1),
         "tile": 0x20 + number, "unit": number % 4, "tag": 0xA000 + number, "sem": number % 64, "need": 63 - number % 64,
         "has": 200 - number, "peer": 100 + number,
     }  # fmt: skip

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
-from meshloom.hw.contracts import LANDED_CYCLES, QUEUE_CYCLES, REQUEST_INTERVAL, SENDER_CYCLES, TAKER_CYCLES
+from meshloom.hw.contracts import DELIVERED_CYCLES, QUEUE_CYCLES, REQUEST_INTERVAL, SENDER_CYCLES, TAKER_CYCLES
 from meshloom.hw.isa import (
     DATA_HEAD,
     INSTRUCTIONS,
     REQUEST_HEAD,
     WAY,
+    BlockedOn,
     Cause,
     Opcode,
     Region,
-    Waits,
     address,
     data_flit_bits,
     split_address,
@@ -27,7 +27,7 @@ from meshloom.hw.isa import (
 )
 from meshloom.hw.noc.data_receiver import Delivery
 from meshloom.hw.noc.interface import RequestSender, RequestTaker
-from meshloom.hw.signatures import Request, Standing
+from meshloom.hw.signatures import BlockedStatus, Request
 
 from .unit_bench import (
     Mood,
@@ -83,7 +83,7 @@ class Delivered:
 
     taken: list[int] = field(default_factory=list)  #: cycle of each flit
     written: list[tuple[int, int, int]] = field(default_factory=list)  #: cycle, address, word
-    landed: list[tuple[int, int, int]] = field(default_factory=list)  #: cycle, tile, semaphore
+    delivered: list[tuple[int, int, int]] = field(default_factory=list)  #: cycle, tile, semaphore
     bursts: Timed = field(default_factory=list)
     burst_words: list[tuple[int, int]] = field(default_factory=list)
     faults: Timed = field(default_factory=list)
@@ -97,7 +97,7 @@ def deliver(
     cycles: int = 100,
     offer: Mood = always,
     write: Mood = always,
-    landed: Mood = always,
+    delivered: Mood = always,
     burst: Mood = always,
     burst_data: Mood = always,
     gated: bool = False,
@@ -107,7 +107,7 @@ def deliver(
     unit = Delivery(config, DEPTHS, dram)
     flits = [flit for packet in packets for flit in packet.flits(data_flit_bits(config))]
     source = back_to_back(unit.flit, flits, offer)
-    writes, notices = Sink(unit.write, write), Sink(unit.landed, landed)
+    writes, notices = Sink(unit.write, write), Sink(unit.delivered, delivered)
     sinks = [writes, notices]
     if dram:
         heads, words = Sink(unit.burst, burst), Sink(unit.burst_data, burst_data)
@@ -119,9 +119,9 @@ def deliver(
         word = fields(unit.write.payload.shape(), payload)
         out.written.append((cycle, address(Region(word["region"]), word["offset"]), word["data"]))
     for cycle, payload in notices.got:
-        notice = fields(unit.landed.payload.shape(), payload)
+        notice = fields(unit.delivered.payload.shape(), payload)
         assert notice["notify"]
-        out.landed.append((cycle, notice["notify_tile"], notice["notify_sem"]))
+        out.delivered.append((cycle, notice["notify_tile"], notice["notify_sem"]))
     if dram:
         out.bursts = [(cycle, fields(unit.burst.payload.shape(), payload)) for cycle, payload in heads.got]
         out.burst_words = words.got
@@ -136,15 +136,15 @@ def test_a_flit_a_cycle_and_written_in_its_own_cycle() -> None:
     assert out.written == [
         (1, at, 10), (2, at + 1, 11), (3, at + 2, 12), (5, at + 9, 20), (7, at + 1, 30), (8, at + 2, 31),
     ]  # fmt: skip
-    assert out.landed == [(3 + LANDED_CYCLES, 5, 9), (5 + LANDED_CYCLES, 6, 8)]
+    assert out.delivered == [(3 + DELIVERED_CYCLES, 5, 9), (5 + DELIVERED_CYCLES, 6, 8)]
     assert out.faults == []
 
 
 def test_the_next_packet_waits_for_a_notice_that_is_not_taken() -> None:
     at = address(Region.OUT, 0)
-    out = deliver([Packet(at, (1,), (5, 9)), Packet(at, (2,))], landed=lambda cycle: cycle >= 12)
+    out = deliver([Packet(at, (1,), (5, 9)), Packet(at, (2,))], delivered=lambda cycle: cycle >= 12)
     assert out.taken == [0, 1, 12, 13]
-    assert out.landed == [(12, 5, 9)]
+    assert out.delivered == [(12, 5, 9)]
 
 
 @pytest.mark.parametrize(("lanes", "dram", "seed"), [(4, False, 1), (8, True, 2), (16, False, 3), (64, True, 4)])
@@ -158,14 +158,14 @@ def test_random_packets_with_random_stalls(lanes: int, dram: bool, seed: int) ->
         at = address(region, rng.randrange(DEPTHS[region] - size + 1))
         notify = (rng.randrange(256), rng.randrange(64)) if rng.random() < 0.5 else None
         packets.append(Packet(at, tuple(rng.randrange(1 << 8 * lanes) for _ in range(size)), notify))
-    moods = {name: sometimes(rng, 0.7) for name in ("offer", "write", "landed", "burst", "burst_data")}
+    moods = {name: sometimes(rng, 0.7) for name in ("offer", "write", "delivered", "burst", "burst_data")}
     out = deliver(packets, lanes=lanes, dram=dram, cycles=4000, gated=seed % 2 == 0, **moods)
     to_dram = [packet for packet in packets if dram and split_address(packet.at)[0] == Region.MAIN]
     local = [packet for packet in packets if packet not in to_dram]
     assert [(at, word) for _, at, word in out.written] == [
         (packet.at + i, word) for packet in local for i, word in enumerate(packet.words)
     ]
-    assert [(tile, semaphore) for _, tile, semaphore in out.landed] == [p.notify for p in local if p.notify]
+    assert [(tile, semaphore) for _, tile, semaphore in out.delivered] == [p.notify for p in local if p.notify]
     assert [word for _, word in out.burst_words] == [word for packet in to_dram for word in packet.words]
     for packet, (_, burst) in zip(to_dram, out.bursts, strict=True):
         tile, semaphore = packet.notify or (0, 0)
@@ -216,7 +216,7 @@ def test_no_bit_of_a_head_can_flip_unseen(field: str, dram: bool) -> None:
         value = (packet.flits(64)[0] >> DATA_HEAD.offsets["addr"][0]) & (1 << 28) - 1
         assert [fault for _, fault in out.faults] == [{"cause": Cause.PARITY, "tag": 0, "value": value}]
         assert [at for _, at, _ in out.written] == [good, good + 1, good + 2]
-        assert (out.landed, out.bursts) == ([], [])
+        assert (out.delivered, out.bursts) == ([], [])
 
 
 def test_the_last_word_of_each_region_can_be_written() -> None:
@@ -392,12 +392,12 @@ def test_a_packet_that_waits_says_for_what(taken: bool) -> None:
     seen: list[dict[str, int]] = []
 
     def look(_: int, context: Any) -> None:
-        seen.append(fields(Standing, context.get(unit.standing.as_value())))
+        seen.append(fields(BlockedStatus, context.get(unit.blocked_status.as_value())))
 
     simulate(unit, 8, [source], [Sink(unit.write, always if taken else never)], after=look)
     at, left = (address(Region.OUT, 5), 2) if taken else (address(Region.OUT, 4), 3)
     where = {"sem": at & 63, "need": at >> 6 & 63, "has": at >> 12 & 255, "peer": at >> 20}
-    assert seen[-1] == {"waits": Waits.FLITS if taken else Waits.MEMORY, "tag": left} | where
+    assert seen[-1] == {"waits": BlockedOn.FLITS if taken else BlockedOn.MEMORY, "tag": left} | where
 
 
 def test_the_queue_says_how_much_waits_in_it() -> None:
@@ -407,8 +407,8 @@ def test_the_queue_says_how_much_waits_in_it() -> None:
     seen: list[dict[str, int]] = []
 
     def look(_: int, context: Any) -> None:
-        seen.append(fields(Standing, context.get(unit.standing.as_value())))
+        seen.append(fields(BlockedStatus, context.get(unit.blocked_status.as_value())))
 
     simulate(unit, 30, [source], after=look)
-    assert seen[3]["waits"] == Waits.FLITS  # the first one is not whole
-    assert seen[-1] == {"waits": Waits.UNIT, "tag": 30, "sem": 0, "need": 1, "has": 2, "peer": 7}
+    assert seen[3]["waits"] == BlockedOn.FLITS  # the first one is not whole
+    assert seen[-1] == {"waits": BlockedOn.UNIT, "tag": 30, "sem": 0, "need": 1, "has": 2, "peer": 7}

@@ -169,7 +169,8 @@ def test_a_state_is_a_fault_report_without_a_cause() -> None:
     for name in ("dst_tile", "fault", "cause", "tile", "unit", "tag", "parity"):
         assert STATE.offsets[name] == POST.offsets[name]
     for layout, name, enum in (
-        (POST, "cause", isa.Cause), (STATE, "waits", isa.Cause), (STATE, "waits", isa.Waits), (STATE, "part", isa.Part),
+        (POST, "cause", isa.Cause), (STATE, "waits", isa.Cause), (STATE, "waits", isa.BlockedOn),
+        (STATE, "part", isa.Part),
     ):  # fmt: skip
         assert max(enum) < 1 << layout.offsets[name][1]
 

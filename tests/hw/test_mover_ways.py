@@ -148,7 +148,9 @@ def test_the_birth_is_the_cycle_of_the_first_offer() -> None:
     found = [packet.arrival for packet in out.packets if packet.arrival is not None]
     assert [arrival["tag"] for arrival in found] == out_tags[: len(found)]
     assert len(found) >= len(out_tags) - 1
-    assert [arrival["born"] for arrival in found] == [(0x1_FFC0 + packet.shown) & 0xFFFF for packet in out.packets]
+    assert [arrival["injected_at"] for arrival in found] == [
+        (0x1_FFC0 + packet.shown) & 0xFFFF for packet in out.packets
+    ]
     assert max(packet.first - packet.shown for packet in out.packets) > 10
     assert min(packet.first - packet.shown for packet in out.packets) == 0
 
@@ -216,7 +218,7 @@ def test_random_ways_with_random_stalls(kind: TileKind, noc: dict[str, Any], gat
             assert packet.vc == (channel - 1 if channel else config.channel_of(packet.head["dst_tile"]))
             assert packet.route == route_in(config, turns)
             if packet.arrival is not None:
-                assert (packet.arrival["tag"], packet.arrival["born"]) == (tag, packet.shown & 0xFFFF)
+                assert (packet.arrival["tag"], packet.arrival["injected_at"]) == (tag, packet.shown & 0xFFFF)
     routes = [record for _, record in out.record if record["opcode"] == Opcode.ROUTE]
     assert [record["tag"] for record in routes] == [
         ROUTE_BITS.unpack(code)["tag"] for code in own if code & 0xF == Opcode.ROUTE

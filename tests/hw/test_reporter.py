@@ -10,8 +10,8 @@ import pytest
 
 from meshloom.hw.config import TileKind, load
 from meshloom.hw.host_link.reporter import Reporter, most_reports, parts_of, report_cycles
-from meshloom.hw.isa import POST, STATE, Cause, Part, Unit, Waits
-from meshloom.hw.signatures import FaultReport, Standing
+from meshloom.hw.isa import POST, STATE, BlockedOn, Cause, Part, Unit
+from meshloom.hw.signatures import BlockedStatus, FaultReport
 
 from .unit_bench import Mood, Sink, always, bits, never, simulate, sometimes
 
@@ -35,7 +35,7 @@ class Outcome:
 
 def run(
     faults: dict[int, dict[int, dict[str, int]]] | None = None,
-    standing: dict[int, dict[str, int]] | None = None,
+    blocked_status: dict[int, dict[str, int]] | None = None,
     *,
     ask: int = 1000,
     stop: int = 1000,
@@ -43,8 +43,8 @@ def run(
     cycles: int = 60,
     gated: bool = False,
 ) -> Outcome:
-    """`faults`: cycle to port to what is raised there; `standing`: part to what it waits for; `ask`, `stop`: cycles
-    from which the host asks, and in which `go` falls."""
+    """`faults`: cycle to port to what is raised there; `blocked_status`: part to what it waits for; `ask`, `stop`:
+    cycles from which the host asks, and in which `go` falls."""
     unit = Reporter(SOURCES, PARTS)
     sink = Sink(unit.send, send)
 
@@ -56,7 +56,7 @@ def run(
             values = {"valid": int(port in raised), **raised.get(port, {})}
             context.set(unit.fault(port).as_value(), bits(FaultReport, **values))
         for i in range(len(PARTS)):
-            context.set(unit.standing(i).as_value(), bits(Standing, **(standing or {}).get(i, {})))
+            context.set(unit.blocked_status(i).as_value(), bits(BlockedStatus, **(blocked_status or {}).get(i, {})))
 
     constant = {"tile": HERE, "host": HOST}
     simulate(unit, cycles, [], [sink], before=before, constant=constant, gated=gated)
@@ -84,41 +84,41 @@ def test_a_fault_outside_of_a_run_is_not_heard() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_states_of_all_parts_that_wait(seed: int, gated: bool) -> None:
     rng = random.Random(seed)
-    standing = {
-        i: {"waits": rng.randrange(1, len(Waits)), "tag": rng.getrandbits(16), "sem": rng.getrandbits(6),
+    blocked_status = {
+        i: {"waits": rng.randrange(1, len(BlockedOn)), "tag": rng.getrandbits(16), "sem": rng.getrandbits(6),
             "need": rng.getrandbits(6), "has": rng.getrandbits(8), "peer": rng.getrandbits(8)}
         for i in range(len(PARTS)) if rng.random() < 0.7
     }  # fmt: skip
-    idle = {i: {"tag": 7, "peer": 9} for i in range(len(PARTS)) if i not in standing}
-    out = run(standing=standing | idle, ask=5, stop=5, send=sometimes(rng, 0.5), gated=gated, cycles=150)
+    idle = {i: {"tag": 7, "peer": 9} for i in range(len(PARTS)) if i not in blocked_status}
+    out = run(blocked_status=blocked_status | idle, ask=5, stop=5, send=sometimes(rng, 0.5), gated=gated, cycles=150)
     common = {"dst_tile": HOST, "fault": 1, "cause": 0, "tile": HERE, "parity": 0}
     assert [state for _, state in out.states] == [
-        common | {"part": PARTS[i][0], "unit": PARTS[i][1]} | said for i, said in sorted(standing.items())
+        common | {"part": PARTS[i][0], "unit": PARTS[i][1]} | said for i, said in sorted(blocked_status.items())
     ]
 
 
 def test_one_state_every_two_cycles() -> None:
-    standing = {i: {"waits": int(Waits.UNIT)} for i in (0, 1, 3)}
-    out = run(standing=standing, ask=5, stop=5)
+    blocked_status = {i: {"waits": int(BlockedOn.UNIT)} for i in (0, 1, 3)}
+    out = run(blocked_status=blocked_status, ask=5, stop=5)
     # cycle 5 is the fault's turn, then a part each; part 2 has nothing to say
     assert [cycle for cycle, _ in out.sent] == [7, 9, 12]
 
 
 def test_a_fault_that_may_be_lost_is_told_again() -> None:
     """As a state, before all others; a fault whose report has not even left is sent first."""
-    standing = {0: {"waits": int(Waits.FAULT), "tag": 3}}
-    out = run({7: {2: fault(Cause.SHAPE, 5)}}, standing, ask=20, stop=20)
+    blocked_status = {0: {"waits": int(BlockedOn.FAULT), "tag": 3}}
+    out = run({7: {2: fault(Cause.SHAPE, 5)}}, blocked_status, ask=20, stop=20)
     (_, report), (_, again), (_, stream) = out.states
     assert (report["cause"], again["cause"]) == (Cause.SHAPE, 0)
     assert (again["part"], again["waits"], again["unit"], again["tag"]) == (Part.FAULT, Cause.SHAPE, Unit.MATRIX, 0x105)
     assert POST.unpack(out.sent[1][1])["value"] == 0x2000005
-    assert (stream["part"], stream["waits"], stream["tag"]) == (Part.STREAM, Waits.FAULT, 3)
+    assert (stream["part"], stream["waits"], stream["tag"]) == (Part.STREAM, BlockedOn.FAULT, 3)
     late = run({7: {2: fault(Cause.SHAPE, 5)}}, ask=8, stop=8, send=lambda cycle: cycle > 20)
     assert [state["cause"] for _, state in late.states] == [Cause.SHAPE, 0]
 
 
 def test_nothing_is_said_unless_asked() -> None:
-    assert run(standing={i: {"waits": int(Waits.UNIT)} for i in range(len(PARTS))}).sent == []
+    assert run(blocked_status={i: {"waits": int(BlockedOn.UNIT)} for i in range(len(PARTS))}).sent == []
     assert run(ask=5, stop=5, send=never).sent == []
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import OFFER_CYCLES, QUEUE_CYCLES, TAKER_CYCLES
-from meshloom.hw.isa import INSTRUCTIONS, REQUEST_HEAD, WAY, Cause, Opcode, Waits
+from meshloom.hw.isa import INSTRUCTIONS, REQUEST_HEAD, WAY, BlockedOn, Cause, Opcode
 from meshloom.hw.noc.interface import RequestTaker
-from meshloom.hw.signatures import Request, Standing
+from meshloom.hw.signatures import BlockedStatus, Request
 
 from .unit_bench import Mood, Sink, Strobe, always, back_to_back, bits, faults_of, fields, simulate, sometimes
 
@@ -53,10 +53,10 @@ class Taken:
         source = back_to_back(unit.flit, [flit for packet in packets for flit in packet], offer)
         moves = Sink(unit.move, ready)
         faults, timed = faults_of(unit.fault), Strobe(unit.timed, {})
-        self.standing: list[dict[str, int]] = []
+        self.blocked_status: list[dict[str, int]] = []
 
         def look(_: int, context: Any) -> None:
-            self.standing.append(fields(Standing, context.get(unit.standing.as_value())))
+            self.blocked_status.append(fields(BlockedStatus, context.get(unit.blocked_status.as_value())))
 
         simulate(unit, cycles, [source], [moves], [faults, timed], after=look, gated=gated)
         self.shown, self.cycles, self.payloads = moves.shown, moves.cycles, moves.payloads
@@ -112,9 +112,9 @@ def test_each_waits_for_its_own_time() -> None:
 
 def test_who_waits_for_its_time_says_so() -> None:
     taken = Taken([request(move(7, 30, dst_tile=2)), request(move(8))], chip())
-    assert taken.standing[20] == {"waits": Waits.TIME, "tag": 7, "sem": 0, "need": 0, "has": 2, "peer": 2}
+    assert taken.blocked_status[20] == {"waits": BlockedOn.TIME, "tag": 7, "sem": 0, "need": 0, "has": 2, "peer": 2}
     stuck = Taken([request(move(7, 20, dst_tile=2))], chip(), ready=lambda cycle: False)
-    assert stuck.standing[-1] == {"waits": Waits.UNIT, "tag": 7, "sem": 0, "need": 0, "has": 1, "peer": 2}
+    assert stuck.blocked_status[-1] == {"waits": BlockedOn.UNIT, "tag": 7, "sem": 0, "need": 0, "has": 1, "peer": 2}
 
 
 @pytest.mark.parametrize("noc", [{"data_vcs": 2}, {"route_hops": 4}, {"data_vcs": 4, "route_hops": 23}])

@@ -61,15 +61,15 @@ def problems(found: Program, chip: ChipConfig = TINY, **options: object) -> str:
 
 def fed() -> dict[tuple[int, Unit], list[Instruction]]:
     """DRAM pushes both operands, the core computes, and its mover brings the result back: no hazards."""
-    landed = {"notify": 1, "notify_tile": CORE}
+    delivered = {"notify": 1, "notify_tile": CORE}
     return {
         (DRAM, MOVER): [
-            move(DRAM, 0, CORE, at(Region.MAIN), **landed, notify_sem=1),
-            move(DRAM, 8, CORE, at(Region.B), **landed, notify_sem=1),
+            move(DRAM, 0, CORE, at(Region.MAIN), **delivered, notify_sem=1),
+            move(DRAM, 8, CORE, at(Region.B), **delivered, notify_sem=1),
         ],
         (CORE, MATRIX): [gemm(wait_sem=1, wait_n=2, post_sem=2, post_n=1)],
         (CORE, MOVER): [
-            move(CORE, at(Region.OUT), DRAM, 32, 4, wait_sem=2, wait_n=1, **landed, notify_sem=3),
+            move(CORE, at(Region.OUT), DRAM, 32, 4, wait_sem=2, wait_n=1, **delivered, notify_sem=3),
             sync(wait_sem=3, wait_n=1),
         ],
     }

@@ -9,7 +9,7 @@ import numpy as np
 
 from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig
 from meshloom.hw.isa import Region, VectorOp, address
-from meshloom.sched.checker.channel_dependences import Roads
+from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.ir.functional import Memories, execute
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
 from meshloom.sched.ir.validation import validate
@@ -74,7 +74,7 @@ def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[
     places = [place for place in places if memory_words(chip, *place)]
     issuers = [tile for tile in chip.tiles if tile != chip.host]
     found: list[Operation] = []
-    noc, roads = chip.noc, Roads.of_chip(chip)
+    noc, roads = chip.noc, DependenceGraph.of_chip(chip)
 
     def ways(source: int, target: int) -> dict[str, object]:
         channel = rng.randrange(noc.data_vcs) if noc.data_vcs > 1 and rng.random() < 0.5 else None

@@ -96,14 +96,14 @@ def loads(chip: ChipConfig, count: int = 30, words: int = 4) -> list[Move]:
 def off(made: Ahead, chip: ChipConfig) -> dict[int, tuple[int, int]]:
     """Tag of each MOVE that does not land when it was planned to: both cycles; and the program is proven."""
     assert prove(made.program, made.schedule, chip, made.table.begins)
-    landed: dict[int, int] = {}
+    delivered: dict[int, int] = {}
     for one in play(made.program, chip).executed:
         if one.unit is Unit.NONE and one.opcode is Opcode.MOVE:
-            landed[one.tag] = max(one.end, landed.get(one.tag, 0))
+            delivered[one.tag] = max(one.end, delivered.get(one.tag, 0))
     planned = arrivals(made.program, chip)
     moves = {tag: one.arrival for tag, one in made.orders.timed.items() if one.path}
     assert moves == planned
-    return {tag: (cycle, landed[tag]) for tag, cycle in planned.items() if landed[tag] != cycle}
+    return {tag: (cycle, delivered[tag]) for tag, cycle in planned.items() if delivered[tag] != cycle}
 
 
 @pytest.mark.parametrize("routing", ["xy", "yx"])

@@ -173,7 +173,7 @@ def _with(found: Program, stream: int, position: int, instruction: Instruction) 
 
 def test_reads_too_early() -> None:
     codes = fed()
-    codes[CORE, MATRIX][0].fields["wait_n"] = 1  # A has surely landed (in order), B perhaps not
+    codes[CORE, MATRIX][0].fields["wait_n"] = 1  # A has surely delivered (in order), B perhaps not
     text = problems(program(codes))
     assert "races: reads core@(1,0) B words 0..3" in text
     assert "dram@(0,0) mover stream [1]" in text
@@ -199,7 +199,7 @@ def test_overwrites_too_early() -> None:
     codes[DRAM, MOVER].append(move(DRAM, 16, CORE, at(Region.MAIN)))
     text = problems(program(codes))
     assert "races: reads core@(1,0) MAIN words 0..3, which dram@(0,0) mover stream [2] MOVE" in text
-    assert "END does not wait until its words have landed" in text
+    assert "END does not wait until its words have been delivered" in text
 
 
 def test_pull_posts_where_it_executes() -> None:
@@ -263,15 +263,15 @@ def test_move_onto_itself() -> None:
 
 def test_shared_semaphore_is_ambiguous_in_time() -> None:
     """Two producers on one semaphore: the second load may overtake the first unless the sum says otherwise."""
-    landed = {"notify": 1, "notify_tile": CORE, "notify_sem": 1}
+    delivered = {"notify": 1, "notify_tile": CORE, "notify_sem": 1}
     codes = {
         (DRAM, MOVER): [
-            move(DRAM, 0, CORE, at(Region.MAIN), **landed),
-            move(DRAM, 0, CORE, at(Region.MAIN, 8), **landed),
+            move(DRAM, 0, CORE, at(Region.MAIN), **delivered),
+            move(DRAM, 0, CORE, at(Region.MAIN, 8), **delivered),
         ],
         (SPM, MOVER): [
-            move(DRAM, 8, CORE, at(Region.B), **landed),
-            move(DRAM, 8, CORE, at(Region.B, 8), **landed),
+            move(DRAM, 8, CORE, at(Region.B), **delivered),
+            move(DRAM, 8, CORE, at(Region.B, 8), **delivered),
         ],
         (CORE, MATRIX): [
             gemm(wait_sem=1, wait_n=2),

@@ -11,7 +11,7 @@ import pytest
 from meshloom.hw.config import ChipConfig, tile_address
 from meshloom.hw.isa import Opcode, Region, Unit, address
 from meshloom.hw.routes import dimension_ordered
-from meshloom.sched.checker.channel_dependences import Roads, channels_of
+from meshloom.sched.checker.channel_dependences import DependenceGraph, channels_of
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.model.timeline import ModelError, play
 from meshloom.sched.program.program import Instruction, Program, place
@@ -40,7 +40,7 @@ def chip_of(data_vcs: int = 2, **noc: object) -> ChipConfig:
 @pytest.mark.parametrize(("width", "height"), [(1, 5), (5, 1), (2, 2), (3, 2), (4, 4)])
 def test_dimension_ordered_ways_make_no_circle(routing: str, width: int, height: int) -> None:
     tiles = [tile_address(x, y) for y in range(height) for x in range(width)]
-    roads = Roads()
+    roads = DependenceGraph()
     for source in tiles:
         for target in tiles:
             way = Way((source + target) % 3, dimension_ordered(source, target, routing))
@@ -52,7 +52,7 @@ def test_dimension_ordered_ways_make_no_circle(routing: str, width: int, height:
 def test_both_orders_together_do_and_on_two_channels_do_not() -> None:
     tiles = [tile_address(x, y) for y in range(2) for x in range(2)]
     for apart in (False, True):
-        roads = Roads()
+        roads = DependenceGraph()
         for source in tiles:
             for target in tiles:
                 roads.add(Way(0, dimension_ordered(source, target, "xy")), "xy")
@@ -61,7 +61,7 @@ def test_both_orders_together_do_and_on_two_channels_do_not() -> None:
 
 
 def test_four_routes_round_a_square_are_a_circle() -> None:
-    roads = Roads()
+    roads = DependenceGraph()
     for tiles in ROUND[:3]:
         assert roads.admits(Way(1, tiles))
         roads.add(Way(1, tiles), "somebody")
@@ -76,7 +76,7 @@ def test_four_routes_round_a_square_are_a_circle() -> None:
 
 
 def test_a_way_can_be_a_circle_by_itself() -> None:
-    roads = Roads()
+    roads = DependenceGraph()
     twice = (*SQUARE, *SQUARE[:2])  # over the link that it began with
     assert not roads.admits(Way(0, twice))
     assert roads.admits(Way(0, (*SQUARE, SQUARE[0])))
@@ -89,7 +89,7 @@ def test_random_ways_make_circles_where_another_library_finds_some(seed: int) ->
     random = Random(seed)
     width, height = random.randint(2, 4), random.randint(2, 4)
     tiles = [tile_address(x, y) for y in range(height) for x in range(width)]
-    roads, graph = Roads(), networkx.DiGraph()
+    roads, graph = DependenceGraph(), networkx.DiGraph()
     refused = 0
     for _ in range(60):
         path = random_path(random, tiles, *random.sample(tiles, 2), hops=8)

@@ -184,7 +184,7 @@ def test_semaphores_never_overflow() -> None:
     assert most[2] > 64, most
 
 
-@pytest.mark.parametrize("event", [Event.LANDED, Event.READ])
+@pytest.mark.parametrize("event", [Event.DELIVERED, Event.READ])
 def test_a_channel_that_fits_its_semaphore_has_no_credits(event: Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many posts as the limit need none, one more needs some: the checker says how high the semaphore can get. Where
     none are needed, nothing is looked at again."""
@@ -202,8 +202,8 @@ def test_a_channel_that_fits_its_semaphore_has_no_credits(event: Event, monkeypa
         return Span(tile=tile, address=at, run=1)
 
     def copies(count: int) -> Schedule:
-        """Words go back from where they have landed, or others come where they have been read."""
-        if event is Event.LANDED:
+        """Words go back from where they have been delivered, or others come where they have been read."""
+        if event is Event.DELIVERED:
             there = [Move(issuer=dram, src=word(dram, i), dst=word(spm, i), words=1) for i in range(count)]
             back = [Move(issuer=spm, src=word(spm, i), dst=word(dram, 100 + i), words=1) for i in range(count)]
         else:
@@ -332,10 +332,10 @@ def test_dependences_are_those_of_single_words(seed: int) -> None:
 
         for word in words(reads(op, chip)):
             if word in writer:
-                need(writer[word], Event.LANDED, False)
+                need(writer[word], Event.DELIVERED, False)
         for word in words(writes(op, chip)):
             if word in writer:
-                need(writer[word], Event.LANDED, True)
+                need(writer[word], Event.DELIVERED, True)
             for reader in readers.get(word, ()):
                 need(reader, Event.READ, False)
         for word in words(reads(op, chip)):

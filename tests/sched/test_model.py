@@ -42,7 +42,7 @@ def stepped(cap: int, offered: set[int], wanted: set[int], flits: int, cycles: i
     return went_in, went_out
 
 
-class Seen(Door):
+class ProbePort(Door):
     """A door that notes the cycles in which something goes through."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Seen(Door):
 def flowing(cap: int, offered: set[int], wanted: set[int], flits: int, cycles: int) -> tuple[list[int], list[int]]:
     """The same as flows."""
     clock = Clock()
-    buffer, entry, exit_ = Buffer(clock, cap), Seen(), Seen()
+    buffer, entry, exit_ = Buffer(clock, cap), ProbePort(), ProbePort()
     feeder, drainer = Link(clock), Link(clock)
     buffer.feeder, buffer.drainer = feeder, drainer
     ended = list[int]()
@@ -311,7 +311,7 @@ def read_and_sent(words: int, held: set[int], wanted: set[int], cycles: int) -> 
 
 def reading(words: int, held: list[tuple[int, int]], wanted: set[int], cycles: int) -> tuple[list[int], list[int]]:
     """The same as flows; `held`: first cycle and length, each known in the cycle before."""
-    clock, port, memory, exit_ = Clock(), Port(), Seen(), Seen()
+    clock, port, memory, exit_ = Clock(), Port(), ProbePort(), ProbePort()
     fifo, reader, sender = Words(clock), Link(clock), Link(clock)
     fifo.port, fifo.feeder, fifo.drainer, port.feeder, exit_.feeder = port, reader, sender, reader, sender
     memory.open = True

@@ -20,7 +20,7 @@ from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer.network import HOPELESS, Planner
 from meshloom.sched.schedulers.flexer.policy import FASTEST, OURS, PAPER
-from meshloom.sched.schedulers.network.scheduler import LAYERWISE, NetworkSchedule, Sharing, layer_of, schedule
+from meshloom.sched.schedulers.network.scheduler import LAYERWISE, NetworkSchedule, SharingOptions, layer_of, schedule
 from meshloom.sched.schedulers.network.stages import cut
 from meshloom.sched.schedulers.network.storage import Between
 from meshloom.sched.schedulers.registry import SchedulerError
@@ -74,7 +74,7 @@ def test_random_networks(name: str, seed: int) -> None:
 def test_layers_by_themselves_leave_nothing_on_the_chip() -> None:
     graph, chip = every_kind(), load("quad8")
     planner = Planner(chip, {PAPER: PAPER}, budget=BUDGET)
-    for sharing in (LAYERWISE, Sharing(Between.DRAM, fused=False, planner=planner)):
+    for sharing in (LAYERWISE, SharingOptions(Between.DRAM, fused=False, planner=planner)):
         made = schedule(graph, chip, sharing=sharing)
         stages = cut(graph, chip, {layer.output for layer in graph.layers})
         assert set(made.spilled) == {stages.roots[stage.y][0] for stage in stages.stages}
@@ -100,7 +100,7 @@ def big_between() -> Graph:
 
 def test_some_planes_of_a_tensor_lie_in_the_scratchpad() -> None:
     graph, chip = big_between(), small(256)
-    parts = {between: schedule(graph, chip, sharing=Sharing(between)) for between in Between}
+    parts = {between: schedule(graph, chip, sharing=SharingOptions(between)) for between in Between}
     for made in parts.values():
         computes(made, chip)
         assert "big" in made.spilled
@@ -124,7 +124,7 @@ def test_a_pool_is_fused_tightly_when_two_rows_of_it_do_not_fit() -> None:
     graph = grower.graph("pool", "y")
     core = load("quad8").model_dump()["core"] | {"out_words": 2 * 3 * 20, "vec_words": 64}
     chip = ChipConfig.model_validate(load("quad8").model_dump() | {"name": "tight", "core": core})
-    made = {tight: schedule(graph, chip, sharing=Sharing(tight=tight)) for tight in (False, True)}
+    made = {tight: schedule(graph, chip, sharing=SharingOptions(tight=tight)) for tight in (False, True)}
     for one in made.values():
         computes(one, chip)
     assert len(cut(graph, chip).stages) == 2
@@ -139,8 +139,8 @@ def test_the_hybrid_is_no_worse_than_any_of_its_ways() -> None:
     computes(made, chip)
     assert made.schedule.scheduler == "hybrid"
     planner = Planner(chip, {PAPER: PAPER, OURS: FASTEST}, budget=BUDGET)
-    ways = [Sharing(between, tight=tight) for between in Between for tight in (False, True)]
-    ways += [LAYERWISE, Sharing(Between.DRAM, fused=False, planner=planner)]
+    ways = [SharingOptions(between, tight=tight) for between in Between for tight in (False, True)]
+    ways += [LAYERWISE, SharingOptions(Between.DRAM, fused=False, planner=planner)]
     others = [predict(one.schedule, chip).cycles for way in ways if (one := schedule(graph, chip, sharing=way))]
     assert predict(made.schedule, chip).cycles <= min(others)
     assert HOPELESS > 1

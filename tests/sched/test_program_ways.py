@@ -11,7 +11,7 @@ import pytest
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode, Region, Unit, address
 from meshloom.hw.routes import RouteError, dimension_ordered
-from meshloom.sched.checker.channel_dependences import Roads
+from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.functional import Memories, execute
 from meshloom.sched.ir.schedule import Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
@@ -62,7 +62,7 @@ def test_routes_come_back_from_their_fields() -> None:
     seen = set()
     for _ in range(200):
         source, target = rng.choice([*chip.tiles]), rng.choice([*chip.tiles])
-        fields = random_route(rng, chip, source, target, Roads())
+        fields = random_route(rng, chip, source, target, DependenceGraph())
         if fields is None:
             continue
         way = way_of(chip, source, target, fields)
@@ -188,9 +188,9 @@ def test_without_a_wait_words_on_another_channel_do_overtake() -> None:
         for op in operations
         if isinstance(op, Move)
     )
-    landed = Instruction(Opcode.SYNC, {"wait_sem": 1, "wait_n": 2})
+    delivered = Instruction(Opcode.SYNC, {"wait_sem": 1, "wait_n": 2})
     for route, right in (([], True), ([routed(channel=1)], False)):
-        program = program_of([first, *route, second, landed])
+        program = program_of([first, *route, second, delivered])
         orders = [same(wanted, interleave(program, STEERED, 3, order)[0], program) for order in range(40)]
         assert all(orders) == right
         if right:

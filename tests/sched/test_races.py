@@ -83,15 +83,15 @@ def test_each_pair_that_races_is_named_once() -> None:
 
 def test_two_writers_race_where_their_words_overlap() -> None:
     """The scratchpad and DRAM write to the core, each done before the run ends, neither behind the other."""
-    landed = {"notify": 1, "notify_sem": 3}
+    delivered = {"notify": 1, "notify_sem": 3}
     codes = {
         (DRAM, MOVER): [
             move(DRAM, 0, SPM, 0, notify=1, notify_tile=SPM, notify_sem=1),
-            move(DRAM, 8, CORE, at(Region.MAIN, 10), **landed, notify_tile=DRAM),
+            move(DRAM, 8, CORE, at(Region.MAIN, 10), **delivered, notify_tile=DRAM),
             sync(wait_sem=3, wait_n=1),
         ],
         (SPM, MOVER): [
-            move(SPM, 0, CORE, at(Region.MAIN, 16), wait_sem=1, wait_n=1, **landed, notify_tile=SPM),
+            move(SPM, 0, CORE, at(Region.MAIN, 16), wait_sem=1, wait_n=1, **delivered, notify_tile=SPM),
             sync(wait_sem=3, wait_n=1),
         ],
     }
@@ -104,15 +104,15 @@ def test_two_writers_race_where_their_words_overlap() -> None:
 
 def test_accesses_in_runs_meet_where_their_runs_do() -> None:
     """Pairs of words at 0, 4, 8 and 12 of the core come from DRAM; the scratchpad writes beside them, or into one."""
-    landed = {"notify": 1, "notify_sem": 3}
+    delivered = {"notify": 1, "notify_sem": 3}
     codes = {
         (DRAM, MOVER): [
             move(DRAM, 0, SPM, 0, notify=1, notify_tile=SPM, notify_sem=1),
-            move(DRAM, 8, CORE, at(Region.MAIN), **landed, notify_tile=DRAM, dst_run=2, dst_stride=4),
+            move(DRAM, 8, CORE, at(Region.MAIN), **delivered, notify_tile=DRAM, dst_run=2, dst_stride=4),
             sync(wait_sem=3, wait_n=1),
         ],
         (SPM, MOVER): [
-            move(SPM, 0, CORE, 0, 2, wait_sem=1, wait_n=1, **landed, notify_tile=SPM), sync(wait_sem=3, wait_n=1),
+            move(SPM, 0, CORE, 0, 2, wait_sem=1, wait_n=1, **delivered, notify_tile=SPM), sync(wait_sem=3, wait_n=1),
         ],
     }  # fmt: skip
     met = []
@@ -276,16 +276,16 @@ def test_the_run_may_not_end_before_everything_is_over() -> None:
     codes[CORE, MOVER][0].fields["notify"] = 0
     text = problems(program(codes), initial=[LOADED])
     assert text.splitlines()[0].endswith("has 2 problems:")
-    for what in ("until it is complete", "until its words have landed"):
+    for what in ("until it is complete", "until its words have been delivered"):
         assert f"core@(1,0) mover stream [0] MOVE tag 106: END does not wait {what}" in text
 
 
 def test_the_end_waits_for_a_pull_where_it_is_executed() -> None:
-    """A pull whose data nobody awaits: neither that it has been executed nor that it has landed is known."""
+    """A pull whose data nobody awaits: neither that it has been executed nor that it has been delivered is known."""
     pull = move(DRAM, 0, CORE, at(Region.MAIN))
     text = problems(program({(CORE, MOVER): [pull]}), initial=[LOADED])
     assert "END does not wait until it has been executed" in text
-    assert "END does not wait until its words have landed" in text
+    assert "END does not wait until its words have been delivered" in text
     pull.fields.update(notify=1, notify_tile=CORE, notify_sem=1)
     check(program({(CORE, MOVER): [pull, sync(wait_sem=1, wait_n=1)]}), TINY, initial=[LOADED])
 
@@ -294,10 +294,11 @@ def test_the_end_waits_for_a_pull_where_it_is_executed() -> None:
 
 
 def test_a_claim_that_rests_on_one_that_fell_falls_too() -> None:
-    """The core's GEMM waits for one of two posts: DRAM's, when its operand has landed, or the scratchpad's (Q). In one
-    run Q comes after the GEMM, because the scratchpad waits for one of two posts itself, and the core's own comes
-    first. But it may be the other one, so Q may come first, and the GEMM read what has not landed. Meanwhile a wait for
-    all posts of two streams, of which everything that is claimed holds, must not end the search."""
+    """The core's GEMM waits for one of two posts: DRAM's, when its operand has been delivered, or the scratchpad's (Q).
+    In one run Q comes after the GEMM, because the scratchpad waits for one of two posts itself, and the core's own
+    comes first. But it may be the other one, so Q may come first, and the GEMM read what has not been delivered.
+    Meanwhile a wait for all posts of two streams, of which everything that is claimed holds, must not end the
+    search."""
     post_q = sync(wait_sem=1, wait_n=1, tile=CORE, sem=1, n=1)
     wait_for_all = sync(wait_sem=3, wait_n=2)
     told = {"tile": DRAM, "sem": 3, "n": 1}

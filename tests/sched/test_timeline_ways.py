@@ -176,10 +176,10 @@ def test_every_packet_leaves_a_record_of_its_arrival(data_vcs: int) -> None:
         (END, 2, Opcode.MOVE, Unit.NONE)
     }
     taken = next(entry.start for entry in found[DRAM] if entry.tag == 2)
-    head, inbox = taken + 3 + chip.dram.latency, int(data_vcs > 1)
+    head, ejection = taken + 3 + chip.dram.latency, int(data_vcs > 1)
     for entry in found[-1]:
         assert entry.start == head
-        assert entry.end == head + entry.wait + 3 + 1 + inbox + 1
+        assert entry.end == head + entry.wait + 3 + 1 + ejection + 1
         head += entry.wait + 1
     quiet = chip_of(data_vcs=data_vcs)
     assert executed(quiet, {DRAM: code})[-1] == []

@@ -10,7 +10,7 @@ from meshloom.hw.config import tile_position
 from meshloom.hw.timing import noc_arrival
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.flow import OPEN, Buffer, Door, Link, Place
-from meshloom.sched.model.noc_flit import VcPlane
+from meshloom.sched.model.noc_flit import FlitPlane
 from meshloom.sched.model.noc_flow import Packet
 
 from .vc_mesh_bench import measured, predicted, random_traffic
@@ -39,7 +39,7 @@ def test_every_flit_goes_when_the_gateware_lets_it_go(
 
 
 def send(
-    plane: VcPlane,
+    plane: FlitPlane,
     at: int,
     way: tuple[int, int],
     channel: int,
@@ -55,17 +55,19 @@ def send(
     return taken
 
 
-def run(plane: VcPlane) -> None:
+def run(plane: FlitPlane) -> None:
     plane.clock.run()
 
 
 @pytest.mark.parametrize("flits", [1, 2, 5, 65])
 @pytest.mark.parametrize("depth", [2, 4])
-def test_an_idle_mesh_has_the_closed_form_of_the_gateware_and_a_cycle_for_the_inbox(flits: int, depth: int) -> None:
+def test_an_idle_mesh_has_the_closed_form_of_the_gateware_and_a_cycle_for_the_ejection_buffer(
+    flits: int, depth: int
+) -> None:
     tiles = [16 * y + x for y in range(3) for x in range(4)]
     for source in tiles:
         for target in tiles:
-            plane = VcPlane(Clock(), depth, 3)
+            plane = FlitPlane(Clock(), depth, 3)
             taken = send(plane, 10, (source, target), 2, flits)
             run(plane)
             (x, y), (to_x, to_y) = tile_position(source), tile_position(target)
@@ -74,7 +76,7 @@ def test_an_idle_mesh_has_the_closed_form_of_the_gateware_and_a_cycle_for_the_in
 
 
 def test_two_channels_share_a_link_flit_by_flit() -> None:
-    plane = VcPlane(Clock(), 4, 2)
+    plane = FlitPlane(Clock(), 4, 2)
     first = send(plane, 0, (0, 2), 0, 20)
     second = send(plane, 0, (1, 2), 1, 20)  # joins it on the link from tile 1 to 2
     run(plane)
@@ -82,8 +84,8 @@ def test_two_channels_share_a_link_flit_by_flit() -> None:
     assert first == list(range(4, 44, 2))  # its head came a cycle later
 
 
-def test_a_channel_that_stands_still_takes_nothing_from_others_but_its_turn_at_the_inbox() -> None:
-    plane = VcPlane(Clock(), 2, 2)
+def test_a_channel_that_stands_still_takes_nothing_from_others_but_its_turn_at_the_ejection_buffer() -> None:
+    plane = FlitPlane(Clock(), 2, 2)
     door = Door(False)
     held = send(plane, 0, (0, 2), 0, 9, door)
     free = send(plane, 20, (1, 2), 1, 9)
@@ -97,7 +99,7 @@ def test_a_channel_that_stands_still_takes_nothing_from_others_but_its_turn_at_t
 
 
 def test_a_packet_on_one_channel_waits_for_the_one_before_it_there() -> None:
-    plane = VcPlane(Clock(), 4, 2)
+    plane = FlitPlane(Clock(), 4, 2)
     first = send(plane, 0, (0, 1), 0, 10)
     second = send(plane, 3, (16, 1), 0, 5)
     run(plane)
@@ -105,7 +107,7 @@ def test_a_packet_on_one_channel_waits_for_the_one_before_it_there() -> None:
 
 
 def test_tiles_take_one_exclusive_packet_at_a_time() -> None:
-    plane = VcPlane(Clock(), 4, 3)
+    plane = FlitPlane(Clock(), 4, 3)
     first = send(plane, 0, (0, 1), 0, 12, exclusive=True)
     second = send(plane, 2, (16, 1), 1, 6, exclusive=True)
     other = send(plane, 2, (2, 1), 2, 6)
@@ -116,7 +118,7 @@ def test_tiles_take_one_exclusive_packet_at_a_time() -> None:
 
 def test_words_flow_into_a_buffer_and_stop_when_it_is_full() -> None:
     clock = Clock()
-    plane = VcPlane(clock, 4, 2)
+    plane = FlitPlane(clock, 4, 2)
     buffer = Buffer(clock, 2)
     taken = send(plane, 0, (0, 1), 1, 8, buffer)
     drain, gone = Link(clock), list[int]()
@@ -128,14 +130,14 @@ def test_words_flow_into_a_buffer_and_stop_when_it_is_full() -> None:
 
 
 def test_what_stands_still_for_good_ends_the_play() -> None:
-    plane = VcPlane(Clock(), 2, 2)
+    plane = FlitPlane(Clock(), 2, 2)
     held = send(plane, 0, (0, 1), 0, 9, Door(False))
     run(plane)
     assert held == []
 
 
 def test_a_tile_sees_the_room_of_each_channel() -> None:
-    plane = VcPlane(Clock(), 2, 2)
+    plane = FlitPlane(Clock(), 2, 2)
     send(plane, 0, (0, 1), 1, 20, Door(False))
     rooms = dict[int, tuple[bool, bool]]()
     for cycle in (0, 20):
@@ -147,7 +149,7 @@ def test_a_tile_sees_the_room_of_each_channel() -> None:
 def test_yx_and_ways_of_their_own() -> None:
     order = {}
     for routing, tiles in (("xy", None), ("yx", None), ("xy", (0, 16, 17)), ("xy", (0, 16, 32, 33, 17))):
-        plane = VcPlane(Clock(), 4, 2, routing)
+        plane = FlitPlane(Clock(), 4, 2, routing)
         blocker = send(plane, 0, (0, 1), 0, 30)  # over the link from tile 0 to 1
         taken: list[int] = []
         packet = Packet([(3, OPEN, taken.append)], tiles=tiles)

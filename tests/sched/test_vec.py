@@ -254,11 +254,11 @@ def program(codes: Mapping[tuple[int, Unit], list[Instruction]]) -> Program:
 
 def good() -> dict[tuple[int, Unit], list[Instruction]]:
     """A tile pulled into A, its maximum, the result pushed back."""
-    dram, landed = TINY.drams[0], {"notify": 1, "notify_tile": CORE}
+    dram, delivered = TINY.drams[0], {"notify": 1, "notify_tile": CORE}
     runs = {"src_run": 6, "dst_run": 6, "words": 6}
     result = address(Region.VEC, 0)
-    pull = {"src_tile": dram, "dst_tile": CORE, **runs, **landed, "notify_sem": 1}
-    push = {"src_tile": CORE, "src": result, "dst_tile": dram, "dst": 32, **runs, **landed, "notify_sem": 3}
+    pull = {"src_tile": dram, "dst_tile": CORE, **runs, **delivered, "notify_sem": 1}
+    push = {"src_tile": CORE, "src": result, "dst_tile": dram, "dst": 32, **runs, **delivered, "notify_sem": 3}
     return {
         (CORE, Unit.MOVER): [
             Instruction(Opcode.MOVE, pull),

@@ -1,7 +1,7 @@
 """Random packets through the gateware's mesh with virtual channels and through the model's: the cycle of every flit.
 
-What stands around the mesh in a tile (one sender, an inbox, the delivery's turns) is played here by plain lists.
-"""
+What stands around the mesh in a tile (one sender, an ejection buffer, the delivery's turns) is played here by plain
+lists."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from amaranth.hdl import Cat
 from amaranth.sim import Simulator
 
 from meshloom.hw.config import tile_address
-from meshloom.hw.contracts import INBOX_FLITS
+from meshloom.hw.contracts import EJECTION_FLITS
 from meshloom.hw.noc.link import Plane
 from meshloom.hw.noc.mesh import VcMesh
 from meshloom.hw.routes import RouteField, dimension_ordered, encode
-from meshloom.sched.checker.channel_dependences import Roads
+from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.flow import Place
-from meshloom.sched.model.noc_flit import VcPlane
+from meshloom.sched.model.noc_flit import FlitPlane
 from meshloom.sched.model.noc_flow import Packet
 from meshloom.sched.program.routes import Way
 from meshloom.tb.verify.random_programs import random_path
@@ -55,7 +55,7 @@ class Traffic:
     seed: int
 
     def stalled(self, tile: int, channel: int, cycle: int) -> bool:
-        """Whether what stands behind the inbox cannot take a flit of the channel."""
+        """Whether what stands behind the ejection buffer cannot take a flit of the channel."""
         return hash((self.seed, tile, channel, cycle)) % 8 < self.stalls
 
 
@@ -67,7 +67,7 @@ def random_traffic(random: Random, width: int, height: int, channels: int, routi
     """Packets between all pairs; a third of them on ways of their own, such that none can wait in a circle."""
     plane = Plane(width, height, FIELD.end, random.choice((2, 3, 4)), channels, routing, "same", FIELD)
     tiles = [tile_address(x, y) for y in range(height) for x in range(width)]
-    roads = Roads()
+    roads = DependenceGraph()
     for source in tiles:
         for target in tiles:
             for channel in range(channels):
@@ -134,7 +134,7 @@ def measured(traffic: Traffic, limit: int) -> Cycles:
                     ctx.set(mesh.inject(tile).payload, _flit(traffic, number, flit, several))
                 waits[tile] = max(0, waits[tile] - 1)
                 ctx.set(mesh.inject(tile).valid, tile in offered)
-                rooms[tile] = sum((len(box) < INBOX_FLITS) << channel for channel, box in enumerate(boxes[tile]))
+                rooms[tile] = sum((len(box) < EJECTION_FLITS) << channel for channel, box in enumerate(boxes[tile]))
                 ctx.set(mesh.eject(tile).ready, rooms[tile])
             _, _, sampled = await ctx.tick().sample(everything)
             values = list(_cut(int(sampled), watched))
@@ -209,7 +209,7 @@ class _Noting(Place):
 def predicted(traffic: Traffic) -> Cycles:
     """In the model."""
     clock, plane = Clock(), traffic.plane
-    network = VcPlane(clock, plane.depth, plane.vcs, plane.routing)
+    network = FlitPlane(clock, plane.depth, plane.vcs, plane.routing)
     went_in, went_out = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
     mine: dict[int, list[int]] = {}
     for number, sent in enumerate(traffic.sent):

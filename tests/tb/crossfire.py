@@ -6,7 +6,7 @@ from random import Random
 
 from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.isa import Addend, Opcode, Region, Unit
-from meshloom.sched.checker.channel_dependences import Roads
+from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.program.program import Instruction, Program, place
 from meshloom.tb.devices.interface import Job
 from meshloom.tb.verify.random_programs import random_route
@@ -36,7 +36,7 @@ def finished(chip: ChipConfig, tag: int, **wait: int) -> Instruction:
     return sync(tag, tile=chip.host, sem=0, n=1, **wait)
 
 
-def moves(random: Random, chip: ChipConfig, owner: int, count: int, roads: Roads) -> list[Instruction]:
+def moves(random: Random, chip: ChipConfig, owner: int, count: int, roads: DependenceGraph) -> list[Instruction]:
     """A stream of random moves between any memories, pushed and pulled, now and then on a way of their own, now and
     then waiting for what it has sent."""
     code: list[Instruction] = []
@@ -67,7 +67,7 @@ def moves(random: Random, chip: ChipConfig, owner: int, count: int, roads: Roads
 def crossfire(seed: int, chip: ChipConfig, computing: bool, count: int = 14) -> Job:
     """Every mover at once; `computing`: beside matrix products, whose results take the write ports of ACC and OUT
     and whose addends take the read port of ACC."""
-    random, roads = Random(seed), Roads.of_chip(chip)
+    random, roads = Random(seed), DependenceGraph.of_chip(chip)
     movers = [tile for tile in chip.tiles if tile != chip.host]
     streams = {(tile, Unit.MOVER): moves(random, chip, tile, count, roads) for tile in movers}
     if computing:

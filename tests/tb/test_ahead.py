@@ -31,7 +31,7 @@ SMALL = ChipConfig.model_validate(
     | {"name": "ahead4", "lanes": 4, "rows": 4, "cols": 4, "floorplan": ["dram core dtt", "host spm core"]}
     | {"dram": {"bytes_per_cycle": 4, "latency": 20}, "controller_instructions": 64}
 )
-#: The same with two virtual channels, whose flits wait in an inbox where they arrive.
+#: The same with two virtual channels, whose flits wait in an ejection buffer where they arrive.
 CHANNELS = SMALL.model_copy(
     update={"name": "ahead4_channels", "noc": SMALL.noc.model_copy(update={"data_vcs": 2, "data_depth": 2})}
 )

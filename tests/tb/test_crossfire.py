@@ -199,8 +199,8 @@ PATHS = (
 
 
 def one_by_one(chip: ChipConfig, words: int) -> tuple[Job, dict[int, tuple[int, bool]]]:
-    """MOVEs of so many words from the scratchpad and to it, each after the one before has landed, when all code is
-    there; by tag: hops, and whether from DRAM."""
+    """MOVEs of so many words from the scratchpad and to it, each after the one before has been delivered, when all code
+    is there; by tag: hops, and whether from DRAM."""
     spm, code, wanted = chip.spms[0], [sync(1, fire_at=3000)], dict[int, tuple[int, bool]]()
 
     def add(source: int, target: int, hops: int) -> None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from meshloom.hw.isa import Cause, Part, Region, Unit, Waits, address
+from meshloom.hw.isa import BlockedOn, Cause, Part, Region, Unit, address
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.schedule import Move, Schedule, Span
 from meshloom.sched.program.program import Instruction, Program
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.explain import explain, patience
-from meshloom.tb.devices.interface import Fault, Job, Run, Standing
+from meshloom.tb.devices.interface import BlockedStatus, Fault, Job, Run
 from meshloom.tb.devices.simulated import SimulatedDevice, parse_states
 
 from .hand_made import CHIP, CORE, DRAM, HOST, SPM, endless, finish, gemm, move, notify, program, sync
@@ -146,7 +146,7 @@ def test_operations_are_named() -> None:
     code = [move(1, (SPM, MAIN, 0), (DRAM, MAIN, 0), 8, wait_sem=5, wait_n=1), finish(2)]
     made = program({(SPM, Unit.MOVER): code})
     made = replace(made, operation_of_tag={1: 0})
-    stands = Standing(SPM, Part.STREAM, Unit.MOVER, Waits.SEMAPHORE, 1, sem=5, need=1, peer=2)
+    stands = BlockedStatus(SPM, Part.STREAM, Unit.MOVER, BlockedOn.SEMAPHORE, 1, sem=5, need=1, peer=2)
     text = explain(stopped(stands), made, schedule, CHIP)
     assert 'spm@(1,1) mover stream [0] MOVE tag 1 (operation 0 "conv3 w n0") waits for semaphore 5' in text
 
@@ -154,9 +154,9 @@ def test_operations_are_named() -> None:
 # -- reports that healthy gateware does not bring about ----------------------------------------------------------
 
 
-def stopped(*standing: Standing, cause: Cause = Cause.STALLED, quiet: int = 500) -> Run:
+def stopped(*blocked_status: BlockedStatus, cause: Cause = Cause.STALLED, quiet: int = 500) -> Run:
     fault = Fault(cause, HOST, Unit.NONE, 0, quiet)
-    return Run(1000, fault, [], [], {}, 0.0, "none", standing=standing, quiet=quiet)
+    return Run(1000, fault, [], [], {}, 0.0, "none", blocked_status=blocked_status, quiet=quiet)
 
 
 #: A pull from DRAM into the core, whose landing the matrix unit awaits; the mover's stream has gone on to its end.
@@ -172,108 +172,118 @@ PULLED: Streams = {
         finish(7),
     ],
 }  # fmt: skip
-MATRIX = Standing(CORE, Part.STREAM, Unit.MATRIX, Waits.SEMAPHORE, 3, sem=1, need=1, peer=2)
-SPM_WAITS = Standing(SPM, Part.STREAM, Unit.MOVER, Waits.SEMAPHORE, 6, sem=3, need=1, peer=2)
+MATRIX = BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.SEMAPHORE, 3, sem=1, need=1, peer=2)
+SPM_WAITS = BlockedStatus(SPM, Part.STREAM, Unit.MOVER, BlockedOn.SEMAPHORE, 6, sem=3, need=1, peer=2)
 
 
 def part(
-    part: Part, tile: int, waits: Waits, tag: int = 0, value: int = 0, *, has: int = 0, need: int = 0, peer: int = 0
-) -> Standing:
+    part: Part, tile: int, waits: BlockedOn, tag: int = 0, value: int = 0, *, has: int = 0, need: int = 0, peer: int = 0
+) -> BlockedStatus:
     """A report that is not a stream's; `value`: the last four fields as one number, instead of these."""
     if value:
-        return Standing(tile, part, Unit.NONE, waits, tag, value & 63, value >> 6 & 63, value >> 12 & 255, value >> 20)
-    return Standing(tile, part, Unit.NONE, waits, tag, need=need, has=has, peer=peer)
+        return BlockedStatus(
+            tile, part, Unit.NONE, waits, tag, value & 63, value >> 6 & 63, value >> 12 & 255, value >> 20
+        )
+    return BlockedStatus(tile, part, Unit.NONE, waits, tag, need=need, has=has, peer=peer)
 
 
 @dataclass(frozen=True)
 class Told:
-    standing: tuple[Standing, ...]
+    blocked_status: tuple[BlockedStatus, ...]
     text: tuple[str, ...]
 
 
 TOLD = {
     "the pull waits in the queue of DRAM": Told(
-        (MATRIX, part(Part.QUEUE, DRAM, Waits.UNIT, 1, has=2), part(Part.MOVER, DRAM, Waits.DRAM, 40, peer=CORE)),
+        (
+            MATRIX,
+            part(Part.QUEUE, DRAM, BlockedOn.UNIT, 1, has=2),
+            part(Part.MOVER, DRAM, BlockedOn.DRAM, 40, peer=CORE),
+        ),
         ("dram@(0,0) mover with MOVE tag 40 waits for DRAM, which sends no word", "2 more parts wait behind"),
     ),
     "the pull is being sent and DRAM is silent": Told(
-        (MATRIX, part(Part.MOVER, DRAM, Waits.DRAM, 1, peer=CORE)),
+        (MATRIX, part(Part.MOVER, DRAM, BlockedOn.DRAM, 1, peer=CORE)),
         ("dram@(0,0) mover with core@(1,0) mover stream [0] MOVE tag 1 waits for DRAM",),
     ),
     "a packet half-way": Told(
-        (MATRIX, part(Part.DELIVERY, CORE, Waits.FLITS, 3, address(Region.B, 5))),
+        (MATRIX, part(Part.DELIVERY, CORE, BlockedOn.FLITS, 3, address(Region.B, 5))),
         ("core@(1,0) with a packet for B+0x5 waits for its last 3 words, which no mover has: they are lost",),
     ),
     "a packet that has to sink": Told(
-        (part(Part.DELIVERY, CORE, Waits.FLITS, 0, address(Region.B, 5)),),
+        (part(Part.DELIVERY, CORE, BlockedOn.FLITS, 0, address(Region.B, 5)),),
         ("waits for its tail, which no mover has",),
     ),
     "a packet held up by its sender": Told(
-        (part(Part.DELIVERY, CORE, Waits.FLITS, 3, 5), part(Part.MOVER, DRAM, Waits.MEMORY, 1, peer=CORE)),
+        (part(Part.DELIVERY, CORE, BlockedOn.FLITS, 3, 5), part(Part.MOVER, DRAM, BlockedOn.MEMORY, 1, peer=CORE)),
         ("hang: ", "gives no word", "1 more part waits behind"),
     ),
     "mover, network and delivery": Told(
-        (part(Part.MOVER, SPM, Waits.DATA_PLANE, 5, peer=DRAM), part(Part.DELIVERY, DRAM, Waits.DRAM, 6, 0x40),
-         part(Part.DRAM, DRAM, Waits.DRAM, 16, 0x30)),
+        (part(Part.MOVER, SPM, BlockedOn.DATA_PLANE, 5, peer=DRAM), part(Part.DELIVERY, DRAM, BlockedOn.DRAM, 6, 0x40),
+         part(Part.DRAM, DRAM, BlockedOn.DRAM, 16, 0x30)),
         ("dram@(0,0) with 16 bursts written from word 0x30 waits for the memory to answer", "2 more parts wait behind"),
     ),
     "words that have been written and not answered": Told(
-        (SPM_WAITS, part(Part.DRAM, DRAM, Waits.DRAM, 1, 0x30)),
+        (SPM_WAITS, part(Part.DRAM, DRAM, BlockedOn.DRAM, 1, 0x30)),
         ("dram@(0,0) with 1 bursts written", "1 more part waits behind"),
     ),
     "words that are lost": Told(
         (SPM_WAITS,),
         ("spm@(1,1) mover stream [1] SYNC tag 6 waits for semaphore 3 of spm@(1,1) (has 0, needs 1), "
          "whose post has been lost: "
-         "spm@(1,1) mover stream [0] MOVE tag 5 has been issued, and its words have not landed in dram@(0,0)",),
+         "spm@(1,1) mover stream [0] MOVE tag 5 has been issued, and its words have not delivered in dram@(0,0)",),
     ),
     "a circle through a mover": Told(
-        (Standing(SPM, Part.STREAM, Unit.MOVER, Waits.UNIT, 5, sem=3),
-         part(Part.MOVER, SPM, Waits.DATA_PLANE, 9, peer=DRAM),
-         part(Part.DELIVERY, DRAM, Waits.FLITS, 2, 0x40),
-         part(Part.MOVER, CORE, Waits.DATA_PLANE, 8, peer=DRAM)),
+        (BlockedStatus(SPM, Part.STREAM, Unit.MOVER, BlockedOn.UNIT, 5, sem=3),
+         part(Part.MOVER, SPM, BlockedOn.DATA_PLANE, 9, peer=DRAM),
+         part(Part.DELIVERY, DRAM, BlockedOn.FLITS, 2, 0x40),
+         part(Part.MOVER, CORE, BlockedOn.DATA_PLANE, 8, peer=DRAM)),
         ("deadlock: ", "spm@(1,1) mover with MOVE tag 9 waits for the data plane to take a flit for dram@(0,0), "
          "where a packet is in the way; dram@(0,0) with a packet for MAIN+0x40 waits for its last 2 words, "
          "whose mover has to send them, where the circle closes"),
     ),
     "a request that is not taken": Told(
-        (Standing(CORE, Part.STREAM, Unit.MOVER, Waits.REQUEST_PLANE, 1, sem=2, peer=DRAM),
-         part(Part.QUEUE, DRAM, Waits.UNIT, 50, need=1, has=8)),
+        (BlockedStatus(CORE, Part.STREAM, Unit.MOVER, BlockedOn.REQUEST_PLANE, 1, sem=2, peer=DRAM),
+         part(Part.QUEUE, DRAM, BlockedOn.UNIT, 50, need=1, has=8)),
         ("dram@(0,0) queue of 8 requested MOVEs, first MOVE tag 50 waits for its mover", "1 more part waits behind"),
     ),
     "code that does not come": Told(
-        (Standing(CORE, Part.STREAM, Unit.MATRIX, Waits.CODE, 0, sem=1, peer=DRAM),),
+        (BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.CODE, 0, sem=1, peer=DRAM),),
         ("the core@(1,0) matrix stream waits for its next code from dram@(0,0)",),
     ),
     "half a request": Told(
-        (part(Part.QUEUE, DRAM, Waits.FLITS),), ("dram@(0,0) request queue waits for the rest of a request",)
+        (part(Part.QUEUE, DRAM, BlockedOn.FLITS),), ("dram@(0,0) request queue waits for the rest of a request",)
     ),
     "a FETCH that got lost": Told(
-        (Standing(CORE, Part.STREAM, Unit.MATRIX, Waits.START, 0),),
+        (BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.START, 0),),
         ("the core@(1,0) matrix stream was never started, although boot stream [1] FETCH tag 2 has been sent",),
     ),
     "a stream that was not started yet": Told(
-        (Standing(CORE, Part.STREAM, Unit.MATRIX, Waits.START, 0),
-         Standing(HOST, Part.STREAM, Unit.MOVER, Waits.REQUEST_PLANE, 1, sem=5, peer=CORE)),
+        (BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.START, 0),
+         BlockedStatus(HOST, Part.STREAM, Unit.MOVER, BlockedOn.REQUEST_PLANE, 1, sem=5, peer=CORE)),
         ("boot stream [0] FETCH tag 1 cannot send its request to core@(1,0)", "1 more part waits behind"),
     ),
     "units that the program does not use": Told(
-        (MATRIX, part(Part.MOVER, DRAM, Waits.DRAM, 1), Standing(CORE, Part.STREAM, Unit.VECTOR, Waits.START, 0)),
+        (
+            MATRIX,
+            part(Part.MOVER, DRAM, BlockedOn.DRAM, 1),
+            BlockedStatus(CORE, Part.STREAM, Unit.VECTOR, BlockedOn.START, 0),
+        ),
         ("waits for DRAM", "1 more part waits behind"),
     ),
     "a fault that nobody heard of": Told(
-        (replace(part(Part.FAULT, SPM, Waits.FAULT, 5, address(MAIN, 0x4000)), cause=Cause.ADDRESS),),
+        (replace(part(Part.FAULT, SPM, BlockedOn.FAULT, 5, address(MAIN, 0x4000)), cause=Cause.ADDRESS),),
         ("spm@(1,1) has raised ADDRESS (tag 5, value 0x4000), of which the host has not heard",),
     ),
     "a damaged instruction": Told(
         (replace(MATRIX, need=33),), ("(has 0, needs 33; the program says 1 of semaphore 1)",)
     ),
     "a post that is not taken": Told(
-        (Standing(CORE, Part.STREAM, Unit.MATRIX, Waits.POST_PLANE, 4, sem=1, peer=HOST),),
+        (BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.POST_PLANE, 4, sem=1, peer=HOST),),
         ("core@(1,0) matrix stream [1] SYNC tag 4 cannot send its post to host@(0,1)",),
     ),
     "a memory that takes no word": Told(
-        (part(Part.DELIVERY, SPM, Waits.MEMORY, 4, 0x40),),
+        (part(Part.DELIVERY, SPM, BlockedOn.MEMORY, 4, 0x40),),
         ("spm@(1,1) with a packet for MAIN+0x40 waits for its memory",),
     ),
     "nothing at all": Told((), ("no part of the chip reports that it waits: what was on its way is lost",)),
@@ -283,7 +293,7 @@ TOLD = {
 @pytest.mark.parametrize("name", TOLD)
 def test_every_kind_of_report_is_told(name: str) -> None:
     told = TOLD[name]
-    text = explain(stopped(*told.standing), program(PULLED), None, CHIP)
+    text = explain(stopped(*told.blocked_status), program(PULLED), None, CHIP)
     for piece in told.text:
         assert piece in text
 
@@ -305,16 +315,16 @@ def test_tags_that_come_again_are_told_apart_by_what_is_left() -> None:
     same = [sync(5, wait_sem=2, wait_n=1) for _ in range(3)]
     made: Program = program({(SPM, Unit.MOVER): [*same, finish(6)]})
     for place in range(3):
-        stands = Standing(SPM, Part.STREAM, Unit.MOVER, Waits.SEMAPHORE, 5, sem=2, need=1, peer=4 - place)
+        stands = BlockedStatus(SPM, Part.STREAM, Unit.MOVER, BlockedOn.SEMAPHORE, 5, sem=2, need=1, peer=4 - place)
         assert f"spm@(1,1) mover stream [{place}] SYNC tag 5 waits" in explain(stopped(stands), made, None, CHIP)
 
 
 def test_states_as_the_bench_writes_them() -> None:
-    high = Waits.SEMAPHORE | Unit.VECTOR << 6 | CORE << 8 | 0xBEEF << 16
+    high = BlockedOn.SEMAPHORE | Unit.VECTOR << 6 | CORE << 8 | 0xBEEF << 16
     low = 5 | 7 << 6 | 200 << 12 | 0x21 << 20 | Part.STREAM << 28
     fault = Cause.LATE | Unit.MOVER << 6 | SPM << 8 | 9 << 16
     lines = f"{high:08x}{low:08x}\n{fault:08x}{0x1000 | Part.FAULT << 28:08x}\n"
     one, other = parse_states(lines)
-    assert one == Standing(CORE, Part.STREAM, Unit.VECTOR, Waits.SEMAPHORE, 0xBEEF, 5, 7, 200, 0x21)
+    assert one == BlockedStatus(CORE, Part.STREAM, Unit.VECTOR, BlockedOn.SEMAPHORE, 0xBEEF, 5, 7, 200, 0x21)
     assert one.detail == low & (1 << 28) - 1
-    assert other == Standing(SPM, Part.FAULT, Unit.MOVER, Waits.FAULT, 9, has=1, cause=Cause.LATE)
+    assert other == BlockedStatus(SPM, Part.FAULT, Unit.MOVER, BlockedOn.FAULT, 9, has=1, cause=Cause.LATE)

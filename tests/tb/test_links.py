@@ -45,7 +45,7 @@ def shaped(random: Random, tag: int, places: Sequence[int], **fields: int) -> In
 
 
 def one_by_one(random: Random, chip: ChipConfig, count: int, owner: int, places: Sequence[int]) -> list[Instruction]:
-    """Random MOVEs, pushed and pulled, each when the one before has landed."""
+    """Random MOVEs, pushed and pulled, each when the one before has been delivered."""
     code = [sync(0xFFF, fire_at=FIRST)]
     while len(code) < 2 * count:
         made = shaped(random, len(code), places, **notify(2, owner))
@@ -105,7 +105,9 @@ def check_alone(
             named, alone = {}, idle_move(fields, chip, way)
             start, end = sent[tag]
             assert end - start == alone.cycles == ideal_move_cycles(fields, chip, way), instruction
-            right = [(start + packet.born, start + packet.born + packet.latency) for packet in alone.packets]
+            right = [
+                (start + packet.injected_at, start + packet.injected_at + packet.latency) for packet in alone.packets
+            ]
             assert sorted(arrived[tag]) == right, instruction
             checked += 1
     assert checked > 20

@@ -17,7 +17,7 @@ from meshloom.hw.control.trace import LINK_BLOCKED, LINK_BUSY
 from meshloom.hw.isa import Cause, Opcode, Region, Unit
 from meshloom.hw.link_counters import OUTPUTS
 from meshloom.hw.timing import noc_arrival
-from meshloom.sched.checker.channel_dependences import Roads
+from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.checker.check import check
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.packets import packets
@@ -77,7 +77,7 @@ def test_the_links_count_every_flit_of_a_busy_mesh(name: str, runs: dict[str, di
 
 @pytest.mark.parametrize("name", TOURS)
 def test_the_ways_of_a_tour_are_detours_without_a_circle(name: str) -> None:
-    chip, job, roads = CHIPS[name], TOURS[name].job, Roads()
+    chip, job, roads = CHIPS[name], TOURS[name].job, DependenceGraph()
     for stream in (*job.program.streams, job.program.boot):
         roads.add(default_way(chip, stream.dram_tile, stream.tile), "code")
     used = set()
@@ -163,7 +163,7 @@ def fetched(instructions: int) -> int:
 
 def one_by_one(shapes: Sequence[tuple[int, int, int]], hops: int) -> list[Instruction]:
     """MOVEs of these shapes over the way with so many hops, on one channel after another, each when the one before has
-    landed."""
+    delivered."""
     path = PATHS[hops]
     source, target = path[0], path[-1]
     code = [sync(0xFFF, fire_at=fetched(3 + 2 * len(shapes)))]
@@ -185,12 +185,12 @@ def jobs_of(shapes: Sequence[tuple[int, int, int]]) -> dict[int, Job]:
 def closed_form(record: Record, hops: int, shape: tuple[int, int, int]) -> list[tuple[int, int]]:
     """(born, end) of each packet of a MOVE that its mover has taken at the start of `record`, on an idle mesh: the head
     when the words are there or the packet before has gone; `noc_arrival` until its tail is offered, one cycle in the
-    inbox, and `end` is the one after."""
+    ejection buffer, and `end` is the one after."""
     words, run, at = shape
-    found, born = [], record.start + HEAD_CYCLES
+    found, injected_at = [], record.start + HEAD_CYCLES
     for _, size in packets({"dst": 256 + at, "dst_run": run, "dst_stride": run + 5, "words": words}):
-        found.append((born, born + noc_arrival(hops, 1 + size) + 1 + 1))
-        born += 1 + size
+        found.append((injected_at, injected_at + noc_arrival(hops, 1 + size) + 1 + 1))
+        injected_at += 1 + size
     return found
 
 

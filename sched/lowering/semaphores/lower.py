@@ -61,7 +61,7 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Prog
             learnt.shares |= _share(tile, done, chip.semaphores, learnt.shares)
         if learnt.shares:
             for (op, event), channel in done.slots.items():
-                number = numbers.late[op] if event is Event.LANDED else numbers.early[op]
+                number = numbers.late[op] if event is Event.DELIVERED else numbers.early[op]
                 learnt.posting.setdefault(op, set()).add((number, channel.consumer))
     tile, count = max(done.wanted.items(), key=lambda item: item[1])
     raise ProgramError(
@@ -144,8 +144,8 @@ def _operation(index: int, op: Operation, header: dict[str, int], slots: dict[Po
         header |= {"post_sem": early.semaphore, "post_n": 1}
     if not isinstance(op, Move):
         return Instruction(Opcode.VEC if unit_of(op) is Unit.VECTOR else Opcode.GEMM, header | op.body)
-    if (landed := slots.get((index, Event.LANDED))) is not None:
-        header |= {"notify_tile": landed.tile, "notify_sem": landed.semaphore, "notify": 1}
+    if (delivered := slots.get((index, Event.DELIVERED))) is not None:
+        header |= {"notify_tile": delivered.tile, "notify_sem": delivered.semaphore, "notify": 1}
     return Instruction(Opcode.MOVE, header | op.body)
 
 

@@ -81,7 +81,7 @@ class Numbers:
         self.stream_of = {stream: number for number, stream in enumerate(self.streams)}
         numbers: dict[EventClass, int] = {}
         self.early: list[int] = []  # class of READ or COMPLETE of each operation
-        self.late: list[int] = []  # class of LANDED or COMPLETE
+        self.late: list[int] = []  # class of DELIVERED or COMPLETE
         self.issuer: list[int] = []  # stream of each operation
         for op in operations:
             if not isinstance(op, Move):
@@ -89,7 +89,7 @@ class Numbers:
                 self.issuer.append(self.stream_of[op.core, unit_of(op)])
             else:
                 early = numbers.setdefault(event_class(op, Event.READ), len(numbers))
-                late = numbers.setdefault(event_class(op, Event.LANDED), len(numbers))
+                late = numbers.setdefault(event_class(op, Event.DELIVERED), len(numbers))
                 self.issuer.append(self.stream_of[op.issuer, Unit.MOVER])
             self.early.append(early)
             self.late.append(late)
@@ -189,15 +189,16 @@ class Pass:
         numbers, op = self.numbers, self.operations[on]
         away = isinstance(op, Move) and op.src.tile != numbers.streams[stream][0]
         if event is Event.READ and away and self._known[stream][numbers.early[on]] < on:
-            event = Event.LANDED  # can be posted anywhere; the end of reading only where it happens
-        return Need(on, event, numbers.late[on] if event is Event.LANDED else numbers.early[on])
+            event = Event.DELIVERED  # can be posted anywhere; the end of reading only where it happens
+        return Need(on, event, numbers.late[on] if event is Event.DELIVERED else numbers.early[on])
 
     def _after(self, clock: Clock, op: int, event: Event) -> Clock:
-        """What is known once an event is: all that its issuer knew, and a MOVE that has landed has been read."""
+        """What is known once an event is: all that its issuer knew, and a MOVE that has been delivered has been
+        read."""
         numbers = self.numbers
         clock = np.maximum(clock, self._issued[op])
         clock[numbers.early[op]] = max(clock[numbers.early[op]], op)
-        if event is Event.LANDED:
+        if event is Event.DELIVERED:
             clock[numbers.late[op]] = max(clock[numbers.late[op]], op)
         return clock
 

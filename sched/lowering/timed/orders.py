@@ -32,8 +32,8 @@ from ...routing.hardware import DttError, TimingFault
 from .timetable import Timed, Timetable, Timetabler
 from .windows import SPARE, arrival, code_there, hops, launch, train
 
-#: Cycles from a half ring that has landed to the first of its control packets sent, at most: an ORDER and what it is
-#: for are issued.
+#: Cycles from a half ring that has been delivered to the first of its control packets sent, at most: an ORDER and what
+#: it is for are issued.
 CODE_TO_PACKET = 2 * ISSUE_CYCLES + SPARE
 #: Cycles that the controller needs for an ORDER and its route, besides hops and way-points.
 ROUTE_CYCLES = ORDER_CYCLES + ROUTE_BUILD_CYCLES

@@ -92,7 +92,8 @@ class Timed:
 @dataclass(frozen=True)
 class Timetable:
     """All operations in the order of their fire times. `begins`: the controller's first control packet may go from this
-    cycle on. `cycles`: everything has landed. `code_tile`: the DRAM tile that holds the controller's program."""
+    cycle on. `cycles`: everything has been delivered. `code_tile`: the DRAM tile that holds the controller's
+    program."""
 
     timed: tuple[Timed, ...]
     begins: int
@@ -255,8 +256,8 @@ class Timetabler:
             operand = Region(op.dst.address >> OFFSET_BITS) in (Region.MAIN, Region.B)
             return (before.read if operand else before.end) - FIRST_WRITE
         if isinstance(before.op, Move):
-            landed = before.arrival if before.op.dst.tile == op.core else 0
-            return max(landed, before.read - work(op, self.chip).first_write)
+            delivered = before.arrival if before.op.dst.tile == op.core else 0
+            return max(delivered, before.read - work(op, self.chip).first_write)
         same = unit_of(op) is unit_of(before.op)
         return 0 if same else before.end
 

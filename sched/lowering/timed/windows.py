@@ -2,8 +2,8 @@
 
 All cycles follow from contracts of the gateware (`hw/contracts.py`, `hw/timing.py`). Let a MOVE of n flits fire in
 cycle f and depart in cycle d, in which its first head is offered to the network. Then d = f + 4 from a local memory,
-f + 4 + latency from DRAM, and over H hops, with i = 1 where flits wait in an inbox (`noc.data_vcs` > 1) and i = 0
-elsewhere,
+f + 4 + latency from DRAM, and over H hops, with i = 1 where flits wait in an ejection buffer (`noc.data_vcs` > 1) and i
+= 0 elsewhere,
 
     source is read          by cycle d + n - 1, a local memory from d - 2 on
     k-th link               cycles d + k .. d + k + n - 1
@@ -32,9 +32,9 @@ from meshloom.hw.isa import Addend, Region, VectorOp
 from meshloom.hw.timing import (
     GemmShape,
     VecShape,
+    ejection_cycles,
     gemm_cycles,
     gemm_occupancy,
-    inbox_cycles,
     noc_arrival,
     noc_landing,
     vec_cycles,
@@ -97,7 +97,7 @@ def landing(chip: ChipConfig, departure: int, path_hops: int, flits: int) -> tup
 
 def write_beats(chip: ChipConfig) -> int:
     """Cycles after the last flit of a packet has left the network until a DRAM channel has written it."""
-    return inbox_cycles(chip) + _WRITE_BEATS
+    return ejection_cycles(chip) + _WRITE_BEATS
 
 
 @dataclass(frozen=True)

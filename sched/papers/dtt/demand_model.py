@@ -128,7 +128,7 @@ class _Run:
                 self.attempt(tile, cycle, partial(self.result_room, number, page))
             for turn, page in enumerate(inputs):
                 self.attempt(tile, cycle, partial(self.room, number, page, cycle + turn * REQUEST_FLITS))
-            self.landed(number, cycle)
+            self.delivered(number, cycle)
 
     def attempt(self, tile: int, cycle: int, what: Callable[[int], bool]) -> None:
         """Tries something now, or when a task of the tile has ended; nobody overtakes who waits for room."""
@@ -146,7 +146,7 @@ class _Run:
         one = self.program.tasks[task]
         if not self.reserve(self.memory(one.tile, self.program.pages[page].made_region), one.tile, page):
             return False
-        self.landed(task, cycle)
+        self.delivered(task, cycle)
         return True
 
     def room(self, task: int, page: int, earliest: int, cycle: int) -> bool:
@@ -159,9 +159,9 @@ class _Run:
             memory.pages[page] += 1
             memory.pages.move_to_end(page)
             if page in memory.ready:
-                self.when(max(cycle, memory.ready[page]), lambda at: self.landed(task, at))
+                self.when(max(cycle, memory.ready[page]), lambda at: self.delivered(task, at))
             else:  # on its way for another task
-                self.coming[page, tile].append(lambda at: self.landed(task, at))
+                self.coming[page, tile].append(lambda at: self.delivered(task, at))
             return True
         if not self.reserve(memory, tile, page):
             return False
@@ -216,13 +216,13 @@ class _Run:
         region = self.program.pages[page].region
         self.memory(tile, region).ready[page] = cycle
         self.holders[page].setdefault(tile, cycle)
-        self.landed(task, cycle)
+        self.delivered(task, cycle)
         for then in self.coming.pop((page, tile), []):
             then(cycle)
 
     # -- working --------------------------------------------------------------------------------------------------
 
-    def landed(self, task: int, cycle: int) -> None:
+    def delivered(self, task: int, cycle: int) -> None:
         self.missing[task] -= 1
         self.begin(self.program.tasks[task].tile, cycle)
 

@@ -19,7 +19,7 @@ from ...workload.graph import Graph
 from ..budget import Budget, labelled
 from ..interface import Context
 from ..network.conv import ConvNodes, ConvTask
-from ..network.scheduler import LAYERWISE, NetworkSchedule, Progress, Sharing, schedule, search_cache
+from ..network.scheduler import LAYERWISE, NetworkSchedule, Progress, SharingOptions, schedule, search_cache
 from ..network.storage import Between
 from .judge import Decision
 from .layer import Layer
@@ -107,7 +107,9 @@ def hybrid(
     """
     memory = search_cache(folder, chip)
     planner = Planner(chip, {PAPER: PAPER, PAPER_STATIC: PAPER_STATIC, OURS: FASTEST}, folder, budget, tell)
-    ways = [Sharing(between, tight=tight) for between in (Between.WHOLE, Between.PLANES) for tight in (False, True)]
+    ways = [
+        SharingOptions(between, tight=tight) for between in (Between.WHOLE, Between.PLANES) for tight in (False, True)
+    ]
     ways += [LAYERWISE, replace(LAYERWISE, planner=planner)]
     made: list[NetworkSchedule] = []
     error: DoesNotFit | None = None

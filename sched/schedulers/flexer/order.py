@@ -190,11 +190,11 @@ class _Play(Player):
         if left > 1:
             return
         sent = max(self.now, self.floor[index])
-        landed = sent + FLIGHT_CYCLES
+        delivered = sent + FLIGHT_CYCLES
         if self.is_dram[node.source.tile]:
-            landed += self.chip.dram.latency
+            delivered += self.chip.dram.latency
         if self.is_dram[target]:
-            landed = max(landed, self.floor[index] + WRITE_CYCLES)
+            delivered = max(delivered, self.floor[index] + WRITE_CYCLES)
         self.at(sent, _SENT, index)
         self.at(sent + _WAKE, _READ, index)
-        self.at(landed + _WAKE, _END, index)
+        self.at(delivered + _WAKE, _END, index)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from meshloom.hw.config import ChipConfig
 
 from ...mapping.problem import DoesNotFit
-from ...mapping.slots import Stay, assign
+from ...mapping.slots import Residency, assign
 from .state import MOST_RESULTS, bias_rows
 from .tiles import Tiles
 
@@ -46,12 +46,12 @@ class Operation:
 class Residence:
     """A core's memories: stays of tiles by the index of the operation that begins them; slot sizes in words."""
 
-    a: dict[int, Stay] = field(default_factory=dict)
-    b: dict[int, Stay] = field(default_factory=dict)
-    bias: dict[int, Stay] = field(default_factory=dict)
-    a_of: list[Stay] = field(default_factory=list)
-    b_of: list[Stay] = field(default_factory=list)
-    bias_of: list[Stay] = field(default_factory=list)
+    a: dict[int, Residency] = field(default_factory=dict)
+    b: dict[int, Residency] = field(default_factory=dict)
+    bias: dict[int, Residency] = field(default_factory=dict)
+    a_of: list[Residency] = field(default_factory=list)
+    b_of: list[Residency] = field(default_factory=list)
+    bias_of: list[Residency] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def divide(tiles: Tiles, chip: ChipConfig) -> Slots:
     return found
 
 
-def _stays(keys: Sequence[Hashable], slots: int) -> tuple[dict[int, Stay], list[Stay]]:
+def _stays(keys: Sequence[Hashable], slots: int) -> tuple[dict[int, Residency], list[Residency]]:
     """Stays by their first use, and the stay that each use is part of."""
     found = assign(list(enumerate(keys)), slots)
-    of: list[Stay | None] = [None] * len(keys)
+    of: list[Residency | None] = [None] * len(keys)
     for stay in found:
         for index in range(stay.first, stay.last + 1):
             if keys[index] == stay.key:

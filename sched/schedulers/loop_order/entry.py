@@ -43,10 +43,10 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
 
 def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
     """The schedule of a network. With other options than usual it names them."""
-    from ..network.scheduler import Sharing, schedule, search_cache
+    from ..network.scheduler import SharingOptions, schedule, search_cache
     from ..network.storage import Between
 
-    sharing = Sharing(Between(options.between), options.fused, options.tight)
+    sharing = SharingOptions(Between(options.between), options.fused, options.tight)
     made = schedule(graph, chip, context.on_layer, search_cache(context.folder, chip), sharing)
     changed = options.model_dump(exclude_defaults=True)
     if not changed:

@@ -8,7 +8,7 @@ from typing import Protocol
 from meshloom.hw.config import ChipConfig
 
 from ...ir.schedule import Piece
-from ...mapping.core import Behind, Core
+from ...mapping.core import Core, Epilogue
 from ...mapping.emit import merge
 from ...mapping.estimate import replay
 from ...mapping.nodes import Node
@@ -41,7 +41,7 @@ class ConvTask:
     r: Stored | None
     packed: bool
     made: str
-    behind: Behind | None
+    behind: Epilogue | None
     scale: int
 
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from meshloom.hw.config import ChipConfig
 
 from ...ir.schedule import Piece, Schedule, Tensor
-from ...mapping.core import Behind
+from ...mapping.core import Epilogue
 from ...mapping.interleave import Interleaver
 from ...mapping.nodes import Node
 from ...mapping.placement import Dram, Stored
@@ -75,7 +75,7 @@ def layer_of(label: str) -> str:
 
 
 @dataclass(frozen=True)
-class Sharing:
+class SharingOptions:
     """What the layers of a network have in common.
 
     `between`: where tensors lie; `fused`: whether additions and max pools go with the convolution before them, max
@@ -90,7 +90,7 @@ class Sharing:
 
 
 #: Each layer by itself: tensors between layers in DRAM, nothing fused.
-LAYERWISE = Sharing(Between.DRAM, fused=False)
+LAYERWISE = SharingOptions(Between.DRAM, fused=False)
 
 
 class _Apart(Exception):
@@ -100,7 +100,7 @@ class _Apart(Exception):
 class _Builder:
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None,
-        apart: Collection[str], sharing: Sharing,
+        apart: Collection[str], sharing: SharingOptions,
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
         self.sharing, self.planner = sharing, sharing.planner
@@ -265,7 +265,7 @@ class _Builder:
                 self.memory.put(key, _CANDIDATE, found)
         return found
 
-    def _behind(self, stage: Stage) -> Behind | None:
+    def _behind(self, stage: Stage) -> Epilogue | None:
         """The addition or max pool behind a convolution."""
         layer = stage.behind
         if layer is None:
@@ -277,7 +277,7 @@ class _Builder:
             pooling = Pooling(
                 (w.kernel_h, w.kernel_w), (w.stride_h, w.stride_w), (w.pad_top, w.pad_left), y.height, y.width
             )
-        return Behind(layer.output, {"relu": int(layer.relu), "clamp": layer.clamp}, pooling)
+        return Epilogue(layer.output, {"relu": int(layer.relu), "clamp": layer.clamp}, pooling)
 
     def _by_rows(self, name: str) -> bool:
         """Whether a tensor, or what it is put together from, is made by cores that share out its rows."""
@@ -319,7 +319,7 @@ def schedule(
     chip: ChipConfig,
     progress: Progress | None = None,
     memory: SearchCache | None = None,
-    sharing: Sharing | None = None,
+    sharing: SharingOptions | None = None,
 ) -> NetworkSchedule:
     """The schedule of a network for one picture.
 
@@ -327,7 +327,7 @@ def schedule(
     layers have in common (None: whole tensors in the scratchpad). Raises DoesNotFit if a layer fits no tiling or the
     network does not fit the chip's DRAM, WorkloadError for what the chip cannot do.
     """
-    sharing = sharing or Sharing()
+    sharing = sharing or SharingOptions()
     apart: set[str] = set()
     if not sharing.fused:
         apart = {layer.output for layer in graph.layers if layer.kind == "conv"}

@@ -22,7 +22,7 @@ STAGING_SHARE = 4
 
 
 @dataclass(frozen=True)
-class Life:
+class LiveRange:
     """A root tensor: planes of its members, rows and words of a row; stages that make it first and need it last."""
 
     name: str
@@ -63,7 +63,7 @@ def staging_words(chip: ChipConfig) -> int:
     return chip.spm_words // STAGING_SHARE
 
 
-def lives(cut: Stages) -> list[Life]:
+def lives(cut: Stages) -> list[LiveRange]:
     """All root tensors that stages make, in order of their making."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -73,10 +73,10 @@ def lives(cut: Stages) -> list[Life]:
             last[cut.roots[name][0]] = index
     for name in cut.graph.outputs:
         last[cut.roots[name][0]] = len(cut.stages)
-    found: list[Life] = []
+    found: list[LiveRange] = []
     for name, begin in first.items():
         value = cut.values[name]
-        found.append(Life(name, tuple(cut.members[name]), value.height, value.width, begin, last[name]))
+        found.append(LiveRange(name, tuple(cut.members[name]), value.height, value.width, begin, last[name]))
     return found
 
 
@@ -98,7 +98,7 @@ def homes(members: Sequence[int], rows: int, tiles: Sequence[int]) -> tuple[list
     return [0], lambda plane, _: found[plane]
 
 
-def _stored(life: Life, tiles: Sequence[int], at: dict[int, int]) -> Stored:
+def _stored(life: LiveRange, tiles: Sequence[int], at: dict[int, int]) -> Stored:
     cuts, home = homes(life.members, life.rows, tiles)
     return Stored(_Cursor(at), sum(life.members), life.rows, life.width, cuts, home)
 
@@ -143,7 +143,7 @@ def place(
 
 
 def _occupy(
-    taken: dict[int, list[tuple[int, int, int, int]]], at: dict[int, int], need: dict[int, int], life: Life
+    taken: dict[int, list[tuple[int, int, int, int]]], at: dict[int, int], need: dict[int, int], life: LiveRange
 ) -> None:
     for bank, words in need.items():
         if words:
@@ -151,7 +151,7 @@ def _occupy(
 
 
 def _planes(
-    taken: dict[int, list[tuple[int, int, int, int]]], life: Life, chip: ChipConfig
+    taken: dict[int, list[tuple[int, int, int, int]]], life: LiveRange, chip: ChipConfig
 ) -> dict[int, tuple[int, int]]:
     """How many planes of a spilled tensor each bank still has room for, and where: in all banks as many."""
     for count in range((sum(life.members) - 1) // len(chip.spms), 0, -1):
@@ -162,7 +162,7 @@ def _planes(
     return {}
 
 
-def _spilled(life: Life, chip: ChipConfig, dram: Dram, there: dict[int, tuple[int, int]]) -> Stored:
+def _spilled(life: LiveRange, chip: ChipConfig, dram: Dram, there: dict[int, tuple[int, int]]) -> Stored:
     """A tensor in DRAM, but for its first planes if banks have room for them: `there`, how many and where."""
     if not there:
         cuts, home = homes(life.members, life.rows, chip.drams)
@@ -188,7 +188,11 @@ class _Shared(_Cursor):
 
 
 def _fit(
-    taken: dict[int, list[tuple[int, int, int, int]]], need: dict[int, int], life: Life, chip: ChipConfig, margin: int
+    taken: dict[int, list[tuple[int, int, int, int]]],
+    need: dict[int, int],
+    life: LiveRange,
+    chip: ChipConfig,
+    margin: int,
 ) -> dict[int, int] | None:
     """Addresses in all banks, the best fit in each; None if some bank has no room."""
     found: dict[int, int] = {}

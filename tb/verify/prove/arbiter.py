@@ -74,7 +74,7 @@ def bench(count: int, source: ModuleType = output_unit) -> Bench:
     top = Module()
     asking, serve = Signal(count, name="asking"), Signal(name="serve")
     before = Signal(count, name="before")
-    chosen = source.next_in_turn(top, "wanted", asking, before)
+    chosen = source.round_robin_grant(top, "wanted", asking, before)
     served = [chosen[i] & serve for i in range(count)]
     with top.If(serve & chosen.any()):
         top.d.sync += before.eq(chosen)
