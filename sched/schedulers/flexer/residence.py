@@ -46,12 +46,12 @@ class Operation:
 class Residence:
     """A core's memories: stays of tiles by the index of the operation that begins them; slot sizes in words."""
 
-    a: dict[int, Stay] = field(default_factory=dict)
-    b: dict[int, Stay] = field(default_factory=dict)
-    bias: dict[int, Stay] = field(default_factory=dict)
-    a_of: list[Stay] = field(default_factory=list)
-    b_of: list[Stay] = field(default_factory=list)
-    bias_of: list[Stay] = field(default_factory=list)
+    a: dict[int, Stay] = field(default_factory=dict[int, Stay])
+    b: dict[int, Stay] = field(default_factory=dict[int, Stay])
+    bias: dict[int, Stay] = field(default_factory=dict[int, Stay])
+    a_of: list[Stay] = field(default_factory=list[Stay])
+    b_of: list[Stay] = field(default_factory=list[Stay])
+    bias_of: list[Stay] = field(default_factory=list[Stay])
 
 
 @dataclass(frozen=True)
