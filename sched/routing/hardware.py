@@ -115,10 +115,10 @@ class Hardware:
     """
 
     wait_cost: Cost = WAIT_COST
-    nodes: dict[str, Node] = field(default_factory=dict)
-    wires: list[Wire] = field(default_factory=list)
-    actors: dict[str, Actor] = field(default_factory=dict)
-    out_nodes: list[str] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    wires: list[Wire] = field(default_factory=list[Wire])
+    actors: dict[str, Actor] = field(default_factory=dict[str, Actor])
+    out_nodes: list[str] = field(default_factory=list[str])
 
     def node(self, size: int | None, name: str, *, cost: Cost = 0, delay: int = 0, keeps: bool = False) -> Node:
         """Adds a memory element. Raises DttError if the name is taken or a number is negative."""

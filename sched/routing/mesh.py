@@ -42,7 +42,7 @@ class Mesh:
 
     width: int
     height: int
-    capacity: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    capacity: Mapping[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     regions: int = 1
     half_duplex: frozenset[int] = frozenset()
     gap: int = 0

@@ -122,11 +122,12 @@ class Plan:
             if departure[index] < 0:
                 continue
             first = way[index]
-            path = tuple(tiles[tile] for tile in self.ways[first : first + hops[index] + 1].tolist())
+            way_tiles: list[int] = self.ways[first : first + hops[index] + 1].tolist()
+            path = tuple(tiles[tile] for tile in way_tiles)
             yield Carry(
                 int(order[index]),
-                int(tasks[index]),
-                int(pages[index]),
+                int(tasks[int(index)]),
+                int(pages[int(index)]),
                 path,
                 int(departure[index]),
                 int(arrival[index]),
@@ -138,9 +139,10 @@ class Plan:
     def stays(self) -> tuple[Stay, ...]:
         """Where pages are, when."""
         regions, tiles = self.program.mesh.regions, self.program.mesh.tiles
+        rows: list[list[int]] = self.stays_table.T.tolist()
         return tuple(
             Stay(page, tiles[memory // regions], memory % regions, since, ready, until)
-            for page, memory, since, ready, until, _, _ in self.stays_table.T.tolist()
+            for page, memory, since, ready, until, _, _ in rows
         )
 
     def stay_of(self, task: int) -> tuple[int, ...]:
@@ -215,7 +217,7 @@ class Plan:
                 if self.move[2, index] >= 0 and self.move[4, index] > 0:
                     at = int(self.move[5, index]) + int(self.move[4, index])
                     before, here = self.ways[at - 1], self.ways[at]
-                    wire = mesh.resource_name(mesh.link(mesh.tiles[before], mesh.tiles[here]))
+                    wire = mesh.resource_name(mesh.link(mesh.tiles[int(before)], mesh.tiles[int(here)]))
             yield Late(number, task.start, actual, wire)
 
     @property

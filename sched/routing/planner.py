@@ -77,10 +77,10 @@ class Planner:
         from . import fetch
 
         counts, mesh = self.work.counts, self.program.mesh
-        task = self.program.tasks[counts[fetch.WHY_TASK]]
+        task = self.program.tasks[int(counts[fetch.WHY_TASK])]
         cycle, which = int(counts[fetch.WHY_CYCLE]), int(counts[fetch.WHY_MEMORY])
         if lost:
-            page = self.program.pages[self.work.in_page[counts[fetch.WHY_INPUT]]]
+            page = self.program.pages[int(self.work.in_page[counts[fetch.WHY_INPUT]])]
             wire = mesh.resource_name(mesh.ejection(task.tile))
             return TimingFault(
                 f"task {task.name}: page {page.name} has left every memory by cycle {cycle}, when {wire} could take "
@@ -206,7 +206,7 @@ def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question
     for (tile, region), words in mesh.capacity.items():
         capacity[mesh.number(tile) * mesh.regions + region] = words
     entries = _entries(program)
-    copies = Counter(in_page.tolist())
+    copies = Counter[int](in_page.tolist())
     holders = max([1, *(len(page.homes) + copies[number] + 1 for number, page in enumerate(pages))])
     window = np.full(len(todo), settings.window or 0, np.int64)
     if settings.window is None:

@@ -57,7 +57,7 @@ class Program:
     tasks: tuple[Task, ...]
     name: str = "program"
     #: Words of the tiles that pages are kept on for good, if they are limited (scratchpads, DRAM channels).
-    kept_words: dict[int, int] = field(default_factory=dict)
+    kept_words: dict[int, int] = field(default_factory=dict[int, int])
 
     def __post_init__(self) -> None:
         there = [bool(page.homes) for page in self.pages]

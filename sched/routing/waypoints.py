@@ -107,7 +107,7 @@ def rebuild(plan: Plan, moves: Sequence[Stored], between: Between) -> list[tuple
     """
     if between == "search":
         return _search_again(plan, moves)
-    found = []
+    found: list[tuple[int, ...]] = []
     for carry, move in zip(plan.carries, moves, strict=True):
         path = [carry.path[0]]
         for tile in (*(point for point, _ in move.points), carry.path[-1]):
@@ -121,7 +121,8 @@ def _corners(path: tuple[int, ...], routing: str) -> tuple[tuple[int, int], ...]
 
     Parts of a dimension-ordered path are dimension-ordered, so that going on as far as can be is best.
     """
-    points, first = [], 0
+    points: list[tuple[int, int]] = []
+    first = 0
     for last in range(1, len(path)):
         if dimension_ordered(path[first], path[last], routing) != path[first : last + 1]:
             first = last - 1
@@ -156,9 +157,10 @@ def _by_search(plan: Plan) -> tuple[Stored, ...]:
     points = np.zeros((len(carries), replay.LONGEST), np.int64)
     counts = np.zeros(len(carries), np.int64)
     replay.choose(space, ways, way, hops, departure, flits, points, counts, np.zeros((3, replay.LONGEST), np.int64))
-    moves = []
+    moves: list[Stored] = []
     for number, carry in enumerate(carries):
-        tiles = [mesh.tiles[point] for point in points[number, : counts[number]].tolist()]
+        numbers: list[int] = points[number, : counts[number]].tolist()
+        tiles = [mesh.tiles[point] for point in numbers]
         extra = carry.hops - mesh.distance(carry.path[0], carry.path[-1])
         moves.append(Stored(carry.departure, extra, tuple((tile, carry.path.index(tile)) for tile in tiles)))
     return tuple(moves)
@@ -189,9 +191,7 @@ def _search_again(plan: Plan, moves: Sequence[Stored]) -> list[tuple[int, ...]]:
             f"move {carry.number} in cycle {carry.departure}: the search finds no way over {hops[lost]} hops from "
             f"{carry.path[0]:#04x} to {carry.path[-1]:#04x}; reservations are not the planned ones"
         )
-    return [
-        tuple(mesh.tiles[tile] for tile in ways[number, : hops[number] + 1].tolist()) for number in range(len(moves))
-    ]
+    return [tuple(mesh.tiles[int(tile)] for tile in ways[number, : hops[number] + 1]) for number in range(len(moves))]
 
 
 def _text(path: Sequence[int]) -> str:

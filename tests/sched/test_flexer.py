@@ -118,9 +118,9 @@ def test_random_choices_compute_the_layer(name: str, kind: str) -> None:
             continue
         good, _, words, log = play(layer.problem, chip, choice, policy, record=True)
         assert good
-        assert set(log[:, 0]) <= {LOAD, STORE, GIVE, DROP, RUN, NEXT}
-        assert (log[:, 0] == RUN).sum() == Tiles(layer.problem, choice.tiling).operations
-        stores += int((log[:, 0] == STORE).sum())
+        assert set(log["kind"]) <= {LOAD, STORE, GIVE, DROP, RUN, NEXT}
+        assert (log["kind"] == RUN).sum() == Tiles(layer.problem, choice.tiling).operations
+        stores += int((log["kind"] == STORE).sum())
         made = layer.emitted(choice, policy)
         order = Orderer(made.nodes, made.steps, chip).run(AHEAD[int(random.integers(len(AHEAD)))])
         assert sorted(order.order) == list(range(len(made.nodes)))
@@ -140,7 +140,7 @@ def test_partial_sums_are_spilled_and_come_back() -> None:
     layer = Layer(parse("conv:12x12x40-40,k3,p1,relu"), chip, 3000)
     choice, policy = Choice(Tiling(4, 4, 1, 1), "kmn"), PAPER
     _, _, _, log = play(layer.problem, chip, choice, policy, record=True)
-    assert (log[:, 0] == STORE).any()
+    assert (log["kind"] == STORE).any()
     made = layer.emitted(choice, policy)
     spilled = [node for node in made.nodes if node.label.startswith("spill p")]
     again = [node for node in made.nodes if node.label.startswith("load p")]

@@ -9,25 +9,7 @@ import pytest
 
 from meshloom.sched.schedulers.flexer import memory, sets
 from meshloom.sched.schedulers.flexer.machine import commit
-from meshloom.sched.schedulers.flexer.state import (
-    CORE,
-    HEIGHT,
-    OF_M,
-    OF_N,
-    ONE,
-    PIN,
-    READY,
-    RESULT,
-    SEGMENTS,
-    STAMP,
-    TWO,
-    USES,
-    WHERE,
-    WORDS,
-    Start,
-    State,
-    Work,
-)
+from meshloom.sched.schedulers.flexer.state import PAIR, SEGMENT, TILE, Dims, Place, Rates, Start, State, Work
 
 #: Figure 6: three places x four output channel tiles x two input channel tiles; sizes of IN, WT, OT; the scratchpad's.
 M, N, K = 3, 4, 2
@@ -36,20 +18,20 @@ SIZES, ROOM = (3, 2, 1), 14
 
 def example() -> Start:
     """The layer of the paper's Figure 6 on two cores."""
-    tiles = np.zeros(((M + N) * K + M * N, 7), np.int64)
+    tiles = np.zeros((M + N) * K + M * N, TILE)
     counts = M * K, N * K, M * N
-    tiles[:, HEIGHT] = tiles[:, WORDS] = np.repeat(SIZES, counts)
-    tiles[:, USES] = np.repeat((N, M, K), counts)
-    tiles[:, WHERE] = tiles[:, PIN] = -1
-    pairs = np.zeros((M * N, 7), np.int64)
-    pairs[:, OF_M], pairs[:, OF_N] = np.repeat(np.arange(M), N), np.tile(np.arange(N), M)
-    pairs[:, ONE], pairs[:, TWO] = pairs[:, OF_M] * K, (M + pairs[:, OF_N]) * K
-    pairs[:, CORE], pairs[:, RESULT] = -1, 1
+    tiles["height"] = tiles["words"] = np.repeat(SIZES, counts)
+    tiles["uses"] = np.repeat((N, M, K), counts)
+    tiles["where"] = tiles["pin"] = -1
+    pairs = np.zeros(M * N, PAIR)
+    pairs["m"], pairs["n"] = np.repeat(np.arange(M), N), np.tile(np.arange(N), M)
+    pairs["input"], pairs["weight"] = pairs["m"] * K, (M + pairs["n"]) * K
+    pairs["core"], pairs["result"] = -1, 1
     work = Work(
-        dims=np.array([M, N, K, 2, ROOM, 2, 2, 2, 0, 4], np.int64),
+        dims=Dims(M, N, K, 2, ROOM, 2, 2, 2, False, 4),
         cycles=np.full((M * N, K), 10, np.int64),
-        place=np.array([N, 1, M * N], np.int64),
-        rates=np.ones(11),
+        place=Place(N, 1, M * N),
+        rates=Rates(*[1.0] * 11),
     )
     return Start(work, tiles, pairs)
 
@@ -84,10 +66,10 @@ def looked_at(chosen: tuple[int, ...]) -> tuple[int, int, int]:
     needed = {
         tile
         for one in pairs
-        for tile in (state.pairs[one, ONE], state.pairs[one, TWO], (M + N) * K + one)
-        if state.tiles[tile, WHERE] < 0
+        for tile in (state.pairs[one].input, state.pairs[one].weight, (M + N) * K + one)
+        if state.tiles[tile].where < 0
     }
-    return benefit, sum(int(state.tiles[tile, WORDS]) for tile in needed), occupied
+    return benefit, sum(int(state.tiles[tile].words) for tile in needed), occupied
 
 
 #: Rows of the table in Figure 7 (c): set, memory benefit, memory overhead, priority. Its row of set28 (tCONV7/14) says
@@ -116,14 +98,14 @@ def test_priorities_of_figure_7() -> None:
     for chosen, _, overhead, priority in FIGURE_7:
         pairs = np.array([pair(*CONV[number]) for number in chosen])
         found = sets.look(start.work, state, room, pairs, 2, memory.FRAGMENTATION, 0)
-        ranked.append((-found[1], -found[2], overhead, priority))
+        ranked.append((-found.benefit, -found.occupied, overhead, priority))
     assert [entry[3] for entry in sorted(ranked)] == sorted(row[3] for row in FIGURE_7)
 
 
 def test_sets_of_figure_7() -> None:
     """Twelve operations are ready, which make 66 sets with 15 data flows; tCONV5/7 and 5/8 have the same one."""
     start, state, room = after_four()
-    ready = state.queue[: state.totals[READY]]
+    ready = state.queue[: state.totals.ready]
     assert sorted(ready) == sorted(pair(*CONV[number]) for number in CONV)
     flows = {
         chosen: int(sets.data_flow(start.work, state, room, np.array(chosen), 2)) for chosen in combinations(ready, 2)
@@ -146,7 +128,7 @@ def test_set_23_is_chosen_first(pruning: int) -> None:
     assert {place for place, _ in places} == {0, 1}
     assert {channels for _, channels in places} <= {2, 3}
     found = sets.look(start.work, state, room, best, 2, memory.FRAGMENTATION, 0)
-    assert (found[1], found[2]) == (2, ROOM)
+    assert (found.benefit, found.occupied) == (2, ROOM)
 
 
 def test_levels_find_nearly_every_data_flow() -> None:
@@ -158,14 +140,14 @@ def test_levels_find_nearly_every_data_flow() -> None:
         state, room = start.fresh(), sets.scratch(start)
         log = state.log
         for _ in range(int(random.integers(1, 10))):
-            ready = state.queue[: state.totals[READY]]
+            ready = state.queue[: state.totals.ready]
             chosen = np.sort(random.choice(ready, 2, replace=False))
-            if sets.look(start.work, state, room, chosen, 2, 0, 0)[0]:
+            if sets.look(start.work, state, room, chosen, 2, 0, 0).possible:
                 log = commit(start.work, state, room.wanted, room.gone, chosen, 2, 0, 0, log, False)
-        ready = state.queue[: state.totals[READY]]
+        ready = state.queue[: state.totals.ready]
         flows = {int(sets.data_flow(start.work, state, room, np.array(two), 2)) for two in combinations(ready, 2)}
         sets.enumerate_levels(start.work, state, room, 2, sets.BENEFIT, 0, -(1 << 60))
-        grown = {int(flow) for flow in room.about[2, : room.counts[2], sets.FLOW]}
+        grown = {int(flow) for flow in room.about["flow"][2, : room.counts[2]]}
         assert grown <= flows
         found, there = found + len(grown), there + len(flows)
     assert found >= 0.9 * there
@@ -194,20 +176,20 @@ def reference(blocks: list[tuple[int, int]], uses: dict[int, int], pinned: set[i
 def scratchpad(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray, set[int]]:
     """Segments, table of tiles, and the tiles that stay, at random; tiles past the segments are not there."""
     count = int(random.integers(2, 9))
-    spm = np.full((60, 2), -1, np.int64)
-    spm[:count, 0] = random.integers(1, 6, count)
-    tiles = np.zeros((20, 7), np.int64)
-    tiles[:, PIN] = tiles[:, WHERE] = -1
-    tiles[:, HEIGHT] = random.integers(1, 9, 20)
+    spm = np.full(60, -1, SEGMENT)
+    spm["rows"][:count] = random.integers(1, 6, count)
+    tiles = np.zeros(20, TILE)
+    tiles["pin"] = tiles["where"] = -1
+    tiles["height"] = random.integers(1, 9, 20)
     pinned = set()
     for index in range(count):
-        if random.random() < 0.8 or (index and spm[index - 1, 1] == -1):  # free neighbours would be one
-            spm[index, 1] = index
-            tiles[index, HEIGHT], tiles[index, USES] = spm[index, 0], random.integers(0, 4)
+        if random.random() < 0.8 or (index and spm[index - 1].tile == -1):  # free neighbours would be one
+            spm[index].tile = index
+            tiles[index].height, tiles[index].uses = spm[index].rows, random.integers(0, 4)
             if random.random() < 0.25:
                 pinned.add(index)
-                tiles[index, PIN] = 7
-    tiles[19, PIN], tiles[19, USES] = 7, 2
+                tiles[index].pin = 7
+    tiles[19].pin, tiles[19].uses = 7, 2
     return spm, tiles, np.array([count]), pinned
 
 
@@ -218,8 +200,8 @@ def test_algorithm_2_against_brute_force() -> None:
     for _ in range(3000):
         spm, tiles, count, pinned = scratchpad(random)
         before = [(int(rows), int(tile)) for rows, tile in spm[: count[0]]]
-        uses = {index: int(tiles[index, USES]) for index in range(20)}
-        size, gone = int(tiles[19, HEIGHT]), np.zeros(20, np.int64)
+        uses = {index: int(tiles[index].uses) for index in range(20)}
+        size, gone = int(tiles[19].height), np.zeros(20, np.int64)
         after, lost = memory.place(spm, np.zeros(60), count[0], tiles, 7, 0, np.array([19]), 1, 0, gone)
         dead = [
             index for index, (rows, tile) in enumerate(before)
@@ -252,11 +234,11 @@ def test_algorithm_2_against_brute_force() -> None:
             continue
         kinds.add(kind)
         row = sum(rows for rows, _ in before[:expected])
-        placed = [index for index in range(after) if spm[index, 1] == 19]
+        placed = [index for index in range(after) if spm[index].tile == 19]
         assert len(placed) == 1
-        assert spm[: placed[0], 0].sum() == row
-        assert spm[placed[0], 0] == size
-        assert spm[:after, 0].sum() == sum(rows for rows, _ in before), "rows were lost"
+        assert spm[: placed[0]]["rows"].sum() == row
+        assert spm[placed[0]].rows == size
+        assert spm[:after]["rows"].sum() == sum(rows for rows, _ in before), "rows were lost"
         if kind != "spill":
             assert lost == 0
     assert kinds == {"in place", "best fit", "spill", "impossible"}
@@ -269,38 +251,38 @@ def test_other_policies_keep_what_is_needed(policy: int) -> None:
     spilled = 0
     for _ in range(2000):
         spm, tiles, count, pinned = scratchpad(random)
-        tiles[:, 6] = random.integers(1, 9, 20)  # when each is needed next
+        tiles["following"] = random.integers(1, 9, 20)  # when each is needed next
         before = [(int(rows), int(tile)) for rows, tile in spm[: count[0]]]
         gone = np.zeros(20, np.int64)
         after, lost = memory.place(spm, np.zeros(60), count[0], tiles, 7, 0, np.array([19]), 1, policy, gone)
         if lost < 0:
             continue
-        held = {int(tile) for tile in spm[:after, 1]}
+        held = {int(tile) for tile in spm[:after]["tile"]}
         assert pinned | {19} <= held
         assert not held & {int(tile) for tile in gone[:lost]}
-        assert spm[:after, 0].sum() == sum(rows for rows, _ in before)
+        assert spm[:after]["rows"].sum() == sum(rows for rows, _ in before)
         spilled += lost
         if lost and policy == memory.FIRST_FIT:
-            large = [t for rows, t in before if rows >= tiles[19, HEIGHT] and t not in pinned]
+            large = [t for rows, t in before if rows >= tiles[19].height and t not in pinned]
             assert not large or list(gone[:lost]) == [large[0]]
         if lost and policy == memory.SMALL:
-            live = sorted(rows for rows, t in before if t >= 0 and t not in pinned and tiles[t, USES])
-            assert sorted(int(tiles[t, HEIGHT]) for t in gone[:lost]) == live[:lost]
+            live = sorted(rows for rows, t in before if t >= 0 and t not in pinned and tiles[t].uses)
+            assert sorted(int(tiles["height"][t]) for t in gone[:lost]) == live[:lost]
     assert spilled > 100
 
 
 def test_future_spills_what_is_needed_last() -> None:
     """Three blocks of one size: the one with the latest next use leaves."""
-    tiles = np.zeros((4, 7), np.int64)
-    tiles[:, HEIGHT], tiles[:, USES], tiles[:, PIN] = 5, 1, -1
-    tiles[3, PIN] = 9
-    tiles[:3, 6] = 4, 30, 8
-    spm = np.full((12, 2), -1, np.int64)
-    spm[:3] = (5, 0), (5, 1), (5, 2)
+    tiles = np.zeros(4, TILE)
+    tiles["height"], tiles["uses"], tiles["pin"] = 5, 1, -1
+    tiles[3].pin = 9
+    tiles["following"][:3] = 4, 30, 8
+    spm = np.full(12, -1, SEGMENT)
+    spm["rows"][:3], spm["tile"][:3] = 5, range(3)
     gone = np.zeros(4, np.int64)
     _, lost = memory.place(spm, np.zeros(12), 3, tiles, 9, 2, np.array([3]), 1, memory.FUTURE, gone)
     assert (lost, gone[0]) == (1, 1)
-    assert list(spm[:3, 1]) == [0, 3, 2]
+    assert list(spm[:3]["tile"]) == [0, 3, 2]
 
 
 def test_state_counts() -> None:
@@ -308,12 +290,12 @@ def test_state_counts() -> None:
     start = example()
     state, room = start.fresh(), sets.scratch(start)
     log, best, done = state.log, np.zeros(2, np.int64), 0
-    while state.totals[READY]:
+    while state.totals.ready:
         size = sets.choose(start.work, state, room, sets.LEVELS, 0, 0, best)
         log = commit(start.work, state, room.wanted, room.gone, best, size, 0, 0, log, True)
         done += size
-        rows = state.spm[: state.totals[SEGMENTS], 0].sum()
+        rows = sum(state.spm[index].rows for index in range(state.totals.segments))
         assert rows == ROOM
     assert done == M * N * K
-    assert state.totals[STAMP] > 0
-    assert (state.tiles[:, USES] == 0).all()
+    assert state.totals.stamp > 0
+    assert all(state.tiles[index].uses == 0 for index in range(len(state.tiles)))

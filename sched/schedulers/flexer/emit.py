@@ -40,7 +40,7 @@ class Emitted:
 
 class _Emitter:
     def __init__(
-        self, shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.int64], scale: int, made: str
+        self, shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.void], scale: int, made: str
     ) -> None:
         self.tiles, self.chip, self.log = places.tiles, chip, log
         self.places, self.made = places, made
@@ -217,7 +217,7 @@ class _Emitter:
 
 
 def emit(
-    shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.int64], scale: int = 0, made: str = ""
+    shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.void], scale: int = 0, made: str = ""
 ) -> Emitted:
     """All operations of a log (`state.State.log`), in its order. `made`: the result's name in a network, for boxes.
 

@@ -8,7 +8,7 @@ index that it keeps there.)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,10 +16,15 @@ from typing import Any, TypeVar
 
 import numba
 from numba.core import config as numba_config
-from numba.core import event, types
+from numba.core import event as numba_event
+from numba.core import types as numba_types
 
 from ...store import provenance
 from ...store.kinds import NUMBA
+
+#: numba's own modules, which say nothing of their types.
+event: Any = numba_event
+types: Any = numba_types
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: The modules whose functions are called from outside compiled code; the others are imported by these.
@@ -80,17 +85,18 @@ def _generally(made: Any) -> Any:
     return made
 
 
-class _Listener(event.Listener):
+class _Listener(numba_event.Listener):
     """Hears of every function that is really compiled, not only loaded."""
 
     def __init__(self, heard: Callable[[int, int], None]) -> None:
         self.heard, self.done = heard, set[int]()
 
-    def on_start(self, event: event.Event) -> None:
+    def on_start(self, event: Any) -> None:
         self._hear()
 
-    def on_end(self, event: event.Event) -> None:
-        which = id((event.data or {}).get("dispatcher"))
+    def on_end(self, event: Any) -> None:
+        data: dict[str, Any] = event.data or {}
+        which = id(data.get("dispatcher"))
         if which in _made:
             self.done.add(which)
         self._hear()
@@ -100,7 +106,7 @@ class _Listener(event.Listener):
 
 
 @contextmanager
-def hearing(heard: Callable[[int, int], None]) -> Iterator[None]:
+def hearing(heard: Callable[[int, int], None]) -> Generator[None]:
     """While this lasts, `heard` is called whenever a function begins to be compiled or is done: how many of ours have
     been, and how many there are."""
     listener = _Listener(heard)

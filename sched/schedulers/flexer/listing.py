@@ -12,7 +12,7 @@ import numpy as np
 from .jit import compiled
 from .machine import commit, flush, hopeless, latency
 from .sets import Scratch, choose
-from .state import CORES, MOVED, READY, Array, State, Work
+from .state import Array, State, Work
 
 
 @compiled
@@ -26,13 +26,13 @@ def make(
     or has taken more than `most` steps of work.
     """
     log = state.log
-    best = np.zeros(work.dims[CORES], np.int64)
-    while state.totals[READY] > 0:
+    best = np.zeros(work.dims.cores, np.int64)
+    while state.totals.ready > 0:
         size = choose(work, state, room, pruning, priority, policy, best)
         if size == 0:
             log = flush(work, state, log, record)
             size = choose(work, state, room, pruning, priority, policy, best)
         log = commit(work, state, room.wanted, room.gone, best, size, policy, 0, log, record)
         if hopeless(work, state, weights, limit, most):
-            return False, latency(work, state), state.totals[MOVED], log
-    return True, latency(work, state), state.totals[MOVED], log
+            return False, latency(work, state), state.totals.moved, log
+    return True, latency(work, state), state.totals.moved, log

@@ -13,75 +13,32 @@ import numpy as np
 from . import policy as rules
 from .jit import compiled, inner
 from .memory import place
-from .state import (
-    A_SLOTS,
-    CORE,
-    CORES,
-    DEEP,
-    DIRTY,
-    DRAIN,
-    DRAM,
-    DROP,
-    END,
-    FAR,
-    GIVE,
-    HEIGHT,
-    HOME,
-    LEAST,
-    LEFT,
-    LINK,
-    LOAD,
-    LOAD_CODE,
-    LOGGED,
-    MOVED,
-    NEAR,
-    NEXT,
-    OF_M,
-    OF_N,
-    ONE,
-    OUT_SLOTS,
-    PIN,
-    PORT,
-    READY,
-    RESULT,
-    RUN,
-    RUN_CODE,
-    SEGMENTS,
-    SPILLED,
-    STAMP,
-    STEPS,
-    STORE,
-    STORE_CODE,
-    SUM_SLOTS,
-    TWO,
-    USES,
-    WHERE,
-    WORDS,
-    Array,
-    K,
-    M,
-    N,
-    State,
-    Work,
-)
+from .state import DROP, EVENT, GIVE, LOAD, NEXT, RUN, STORE, Array, Pair, Segment, State, Table, Totals, Work
 
 
 @inner
 def sums_of(work: Work, pair: int) -> int:
     """The number of a pair's partial sums among the tiles."""
-    return (work.dims[M] + work.dims[N]) * work.dims[K] + pair
+    return (work.dims.m + work.dims.n) * work.dims.k + pair
 
 
 @inner
-def log_event(log: Array, totals: Array, kind: int, what: int, where: int, words: int) -> Array:
+def operand(pairs: Table[Pair], pair: int, kind: int) -> int:
+    """The input tile (kind 0) or the weight tile (1) of a pair's next operation."""
+    return pairs[pair].input if kind == 0 else pairs[pair].weight
+
+
+@inner
+def log_event(log: Array, totals: Totals, kind: int, what: int, where: int, words: int) -> Array:
     """Appends an event, to a longer array if need be."""
-    at = totals[LOGGED]
+    at = totals.logged
     if at == len(log):
-        longer = np.zeros((2 * len(log), 4), np.int64)
+        longer = np.zeros(2 * len(log), EVENT)
         longer[: len(log)] = log
         log = longer
-    log[at, 0], log[at, 1], log[at, 2], log[at, 3] = kind, what, where, words
-    totals[LOGGED] = at + 1
+    event = log[at]
+    event.kind, event.what, event.where, event.words = kind, what, where, words
+    totals.logged = at + 1
     return log
 
 
@@ -91,23 +48,23 @@ def dram(work: Work, state: State, words: int, code: float, after: float) -> flo
 
     What has to wait holds up no other move: whatever is ready goes first (see `emit`).
     """
-    cycles = (words + code) * work.rates[DRAM]
-    state.clock[0] += cycles
-    return max(state.clock[0], after + cycles)
+    cycles = (words + code) * work.rates.dram
+    state.clock.dram += cycles
+    return max(state.clock.dram, after + cycles)
 
 
 @inner
 def leave(work: Work, state: State, tile: int, row: int, log: Array, record: bool) -> tuple[float, Array]:
     """A live tile is given up; cycle from which its words may be overwritten (if later than they are read), the log."""
-    words, kind, done = state.tiles[tile, WORDS], DROP, 0.0
-    state.totals[SPILLED] += words
-    state.totals[LEAST] += words  # it must come again
-    state.tiles[tile, WHERE] = -1
-    if state.tiles[tile, DIRTY]:
+    words, kind, done = state.tiles[tile].words, DROP, 0.0
+    state.totals.spilled += words
+    state.totals.least += words  # it must come again
+    state.tiles[tile].where = -1
+    if state.tiles[tile].dirty:
         # The core that made the sums hands them over as soon as they are complete.
-        done = dram(work, state, words, work.rates[STORE_CODE], state.there[tile])
-        state.totals[MOVED] += words
-        state.tiles[tile, DIRTY] = 0
+        done = dram(work, state, words, work.rates.store_code, state.there[tile])
+        state.totals.moved += words
+        state.tiles[tile].dirty = 0
         kind = STORE
     if record:
         log = log_event(log, state.totals, kind, tile, row, words)
@@ -117,15 +74,15 @@ def leave(work: Work, state: State, tile: int, row: int, log: Array, record: boo
 @inner
 def come(work: Work, state: State, tile: int, free: float, given: bool, log: Array, record: bool) -> Array:
     """A tile comes to its place, whose words are free from cycle `free` on; the log. `given`: sums that are new."""
-    words, kind = state.tiles[tile, WORDS], GIVE
+    words, kind = state.tiles[tile].words, GIVE
     state.there[tile] = free
     if not given:
         kind = LOAD
-        state.there[tile] = dram(work, state, words, work.rates[LOAD_CODE], free) + work.rates[FAR]
-        state.totals[MOVED] += words
-        state.totals[LEAST] -= words
+        state.there[tile] = dram(work, state, words, work.rates.load_code, free) + work.rates.far
+        state.totals.moved += words
+        state.totals.least -= words
     if record:
-        log = log_event(log, state.totals, kind, tile, state.tiles[tile, WHERE], words)
+        log = log_event(log, state.totals, kind, tile, state.tiles[tile].where, words)
     return log
 
 
@@ -133,17 +90,17 @@ def come(work: Work, state: State, tile: int, free: float, given: bool, log: Arr
 def _locate(state: State) -> None:
     """Enters in the table of tiles what lies in the scratchpad."""
     row = 0
-    for index in range(state.totals[SEGMENTS]):
-        if state.spm[index, 1] >= 0:
-            state.tiles[state.spm[index, 1], WHERE] = row
-        row += state.spm[index, 0]
+    for index in range(state.totals.segments):
+        if state.spm[index].tile >= 0:
+            state.tiles[state.spm[index].tile].where = row
+        row += state.spm[index].rows
 
 
 @inner
-def segment_of(spm: Array, tile: int) -> int:
+def segment_of(spm: Table[Segment], tile: int) -> int:
     """The segment of a tile that is there."""
     index = 0
-    while spm[index, 1] != tile:
+    while spm[index].tile != tile:
         index += 1
     return index
 
@@ -154,38 +111,40 @@ def bring(
     record: bool,
 ) -> Array:  # fmt: skip
     """Gives the tiles of a possible set (see `sets.look`) their places, and moves them there; the log."""
-    state.totals[STAMP] += 1
-    stamp = state.totals[STAMP]
+    state.totals.stamp += 1
+    stamp = state.totals.stamp
     missing, first_sums = 0, sums_of(work, 0)
     for turn in range(3 * size):  # as in `sets.look`
         kind, pair = 2 - turn // size, pairs[turn % size]
-        tile = state.pairs[pair, ONE + kind] if kind < 2 else first_sums + pair
-        if state.tiles[tile, HEIGHT] > 0 and state.tiles[tile, PIN] != stamp:
-            state.tiles[tile, PIN] = stamp
-            if state.tiles[tile, WHERE] < 0:
+        tile = operand(state.pairs, pair, kind) if kind < 2 else first_sums + pair
+        if state.tiles[tile].height > 0 and state.tiles[tile].pin != stamp:
+            state.tiles[tile].pin = stamp
+            if state.tiles[tile].where < 0:
                 wanted[missing] = tile
                 missing += 1
     if not missing:
         return log
     fetched = wanted[:missing].copy()
-    count = state.totals[SEGMENTS]
-    state.totals[STEPS] += (2 + 3 * missing) * count
-    before = state.spm[:count, 1].copy()
+    count = state.totals.segments
+    state.totals.steps += (2 + 3 * missing) * count
+    before = np.empty(count, np.int64)
+    for index in range(count):
+        before[index] = state.spm[index].tile
     count, lost = place(state.spm, state.time, count, state.tiles, stamp, now, wanted, missing, policy, gone)
-    state.totals[SEGMENTS] = count
+    state.totals.segments = count
     stored = 0.0
     for index in range(lost):
-        done, log = leave(work, state, gone[index], state.tiles[gone[index], WHERE], log, record)
+        done, log = leave(work, state, gone[index], state.tiles[gone[index]].where, log, record)
         stored = max(stored, done)
     for index in range(len(before)):
         if before[index] >= 0:
-            state.tiles[before[index], WHERE] = -1
+            state.tiles[before[index]].where = -1
     _locate(state)
     for index in range(missing):
         tile = fetched[index]
         at = segment_of(state.spm, tile)
         state.time[at] = max(state.time[at], stored)
-        given = tile >= first_sums and state.pairs[tile - first_sums, DEEP] == 0
+        given = tile >= first_sums and state.pairs[tile - first_sums].depth == 0
         log = come(work, state, tile, state.time[at], given, log, record)
     return log
 
@@ -194,18 +153,18 @@ def bring(
 def flush(work: Work, state: State, log: Array, record: bool) -> Array:
     """Everything leaves the scratchpad; the log."""
     time, row = 0.0, 0
-    state.totals[STEPS] += state.totals[SEGMENTS]
-    for index in range(state.totals[SEGMENTS]):
-        tile = state.spm[index, 1]
+    state.totals.steps += state.totals.segments
+    for index in range(state.totals.segments):
+        tile = state.spm[index].tile
         time = max(time, state.time[index])
         if tile >= 0:
-            if state.tiles[tile, USES] > 0:
+            if state.tiles[tile].uses > 0:
                 done, log = leave(work, state, tile, row, log, record)
                 time = max(time, done)
-            state.tiles[tile, WHERE] = -1
-        row += state.spm[index, 0]
-    state.totals[SEGMENTS] = 1
-    state.spm[0, 0], state.spm[0, 1], state.time[0] = row, -1, time
+            state.tiles[tile].where = -1
+        row += state.spm[index].rows
+    state.totals.segments = 1
+    state.spm[0].rows, state.spm[0].tile, state.time[0] = row, -1, time
     return log
 
 
@@ -237,15 +196,15 @@ def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> N
     Sums that stay at home decide alone; a new pair then needs a core with room for one more. If no core without an
     operation of the set has that, one that has gets two.
     """
-    total, home = work.dims[CORES], work.dims[HOME]
+    total, home = work.dims.cores, work.dims.home
     taken, fresh = np.zeros(total, np.int64), state.open.copy()
     for index in range(size):
         cores[index] = -1
-        if home and state.pairs[pairs[index], DEEP] > 0:
-            cores[index] = state.pairs[pairs[index], CORE]
+        if home and state.pairs[pairs[index]].depth > 0:
+            cores[index] = state.pairs[pairs[index]].core
             taken[cores[index]] = 1
     twice = False
-    state.totals[STEPS] += size * size * total
+    state.totals.steps += size * size * total
     for _ in range(2 * size):
         best, best_core, best_gain, best_free = -1, -1, -1, 0.0
         for index in range(size):
@@ -253,19 +212,19 @@ def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> N
                 continue
             pair = pairs[index]
             for core in range(total):
-                if (taken[core] and not twice) or (home and fresh[core] >= work.dims[SUM_SLOTS]):
+                if (taken[core] and not twice) or (home and fresh[core] >= work.dims.sum_slots):
                     continue
                 gain, slots = 0, state.slots[core]
                 if (
-                    state.pairs[pair, DEEP] > 0
-                    and state.pairs[pair, CORE] == core
-                    and _holds(slots[2], pair, work.dims[SUM_SLOTS])
+                    state.pairs[pair].depth > 0
+                    and state.pairs[pair].core == core
+                    and _holds(slots[2], pair, work.dims.sum_slots)
                 ):
-                    gain += 2 * state.tiles[sums_of(work, pair), WORDS]
-                if _holds(slots[0], state.pairs[pair, ONE], work.dims[A_SLOTS]):
-                    gain += state.tiles[state.pairs[pair, ONE], WORDS]
-                if _holds(slots[1], state.pairs[pair, TWO], work.dims[A_SLOTS + 1]):
-                    gain += state.tiles[state.pairs[pair, TWO], WORDS]
+                    gain += 2 * state.tiles[sums_of(work, pair)].words
+                if _holds(slots[0], state.pairs[pair].input, work.dims.a_slots):
+                    gain += state.tiles[state.pairs[pair].input].words
+                if _holds(slots[1], state.pairs[pair].weight, work.dims.b_slots):
+                    gain += state.tiles[state.pairs[pair].weight].words
                 if gain > best_gain or (gain == best_gain and state.free[core] < best_free):
                     best, best_core, best_gain, best_free = index, core, gain, state.free[core]
         if best < 0:
@@ -282,96 +241,94 @@ def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> N
 def _sums(work: Work, state: State, pair: int, core: int) -> tuple[int, float]:
     """Words of partial sums that an operation pulls, and when they are there."""
     rates, tile = work.rates, sums_of(work, pair)
-    resident = _hold(state.slots[core, 2], pair, work.dims[SUM_SLOTS]) and state.pairs[pair, CORE] == core
-    if state.pairs[pair, DEEP] == 0 or (resident and (state.tiles[tile, DIRTY] or work.dims[HOME])):
+    resident = _hold(state.slots[core, 2], pair, work.dims.sum_slots) and state.pairs[pair].core == core
+    if state.pairs[pair].depth == 0 or (resident and (state.tiles[tile].dirty or work.dims.home)):
         return 0, 0.0
-    words, ready = state.tiles[tile, WORDS], state.there[tile] + rates[NEAR]
-    if state.tiles[tile, DIRTY]:  # from the core that made them, by way of the scratchpad
-        ready += words * rates[LINK]
+    words, ready = state.tiles[tile].words, state.there[tile] + rates.near
+    if state.tiles[tile].dirty:  # from the core that made them, by way of the scratchpad
+        ready += words * rates.link
     return words, ready
 
 
 @inner
 def _run(work: Work, state: State, pair: int, core: int) -> None:
     """Runs an operation whose tiles are in the scratchpad, or on their way there."""
-    rates, deep, k = work.rates, state.pairs[pair, DEEP], work.dims[K]
-    one, two, sums = state.pairs[pair, ONE], state.pairs[pair, TWO], sums_of(work, pair)
+    rates, deep, k = work.rates, state.pairs[pair].depth, work.dims.k
+    one, two, sums = state.pairs[pair].input, state.pairs[pair].weight, sums_of(work, pair)
     words, ready, pull = 0, 0.0, state.began[core]
     if k > 1:
         words, ready = _sums(work, state, pair, core)
     for kind in range(2):
         tile = one if kind == 0 else two
-        room = work.dims[A_SLOTS + kind]
+        room = work.dims.a_slots if kind == 0 else work.dims.b_slots
         ready = max(ready, state.there[tile])
         if not _hold(state.slots[core, kind], tile, room):
-            words += state.tiles[tile, WORDS]
+            words += state.tiles[tile].words
             if room == 1:  # no second slot: the operation before must be done
                 pull = max(pull, state.free[core])
-        state.tiles[tile, USES] -= 1
+        state.tiles[tile].uses -= 1
     pulled = ready
     if words:
-        state.clock[1] = max(state.clock[1], min(ready, pull)) + words * rates[PORT]
-        pulled = max(max(ready, pull) + words * rates[LINK], state.clock[1]) + rates[NEAR]
+        state.clock.ports = max(state.clock.ports, min(ready, pull)) + words * rates.port
+        pulled = max(max(ready, pull) + words * rates.link, state.clock.ports) + rates.near
     begin = max(state.free[core], pulled)
     if deep + 1 == k:
         begin = max(begin, state.stored[core, 0])
-    cycles = work.cycles[pair, one - state.pairs[pair, OF_M] * k]
+    cycles = work.cycles[pair, one - state.pairs[pair].m * k]
     state.began[core] = begin
     state.free[core] = begin + cycles
-    done = state.free[core] + rates[DRAIN]
-    state.totals[LEFT] -= cycles
-    state.clock[0] += rates[RUN_CODE] * rates[DRAM]
+    done = state.free[core] + rates.drain
+    state.totals.left -= cycles
+    state.clock.dram += rates.run_code * rates.dram
     for tile in (one, two, sums):
-        if state.tiles[tile, HEIGHT] > 0:
+        if state.tiles[tile].height > 0:
             at = segment_of(state.spm, tile)
-            state.totals[STEPS] += at
+            state.totals.steps += at
             state.time[at] = max(state.time[at], pulled)
     if k > 1:
-        state.tiles[sums, USES] -= 1
+        state.tiles[sums].uses -= 1
         state.there[sums] = done
-        state.tiles[sums, DIRTY] = 1
-        state.pairs[pair, CORE] = core
+        state.tiles[sums].dirty = 1
+        state.pairs[pair].core = core
         state.open[core] += (1 if deep == 0 else 0) - (1 if deep + 1 == k else 0)
     if deep + 1 == k:
-        words = state.pairs[pair, RESULT]
-        state.clock[0] += (words + rates[STORE_CODE]) * rates[DRAM]
+        words = state.pairs[pair].result
+        state.clock.dram += (words + rates.store_code) * rates.dram
         # Results wait for each other, and take turns with what is read meanwhile.
-        left = max(done, state.clock[3]) + words * rates[DRAM] * (2 if state.totals[READY] > 0 else 1)
-        state.clock[3] = max(done, state.clock[3]) + words * rates[DRAM]
-        done = max(state.clock[3], state.clock[0])
-        state.totals[MOVED] += words
-        state.totals[LEAST] -= words
-        state.tiles[sums, DIRTY] = 0
-        for index in range(1, work.dims[OUT_SLOTS]):
+        left = max(done, state.clock.results) + words * rates.dram * (2 if state.totals.ready > 0 else 1)
+        state.clock.results = max(done, state.clock.results) + words * rates.dram
+        done = max(state.clock.results, state.clock.dram)
+        state.totals.moved += words
+        state.totals.least -= words
+        state.tiles[sums].dirty = 0
+        for index in range(1, work.dims.out_slots):
             state.stored[core, index - 1] = state.stored[core, index]
-        state.stored[core, work.dims[OUT_SLOTS] - 1] = max(left, done)
-    state.clock[2] = max(state.clock[2], done)
+        state.stored[core, work.dims.out_slots - 1] = max(left, done)
+    state.clock.end = max(state.clock.end, done)
 
 
 @inner
 def position(work: Work, state: State, pair: int) -> int:
     """Place of a pair's next operation in the loop nest."""
     return (
-        state.pairs[pair, OF_M] * work.place[M]
-        + state.pairs[pair, OF_N] * work.place[N]
-        + state.pairs[pair, DEEP] * work.place[K]
+        state.pairs[pair].m * work.place.m + state.pairs[pair].n * work.place.n + state.pairs[pair].depth * work.place.k
     )
 
 
 @inner
 def _wake(work: Work, state: State, pair: int) -> None:
     """The next operation of a pair takes its place in the ready queue; a pair that is done leaves it."""
-    queue, count = state.queue, state.totals[READY]
+    queue, count = state.queue, state.totals.ready
     at = 0
     while queue[at] != pair:
         at += 1
-    state.pairs[pair, DEEP] += 1
-    state.pairs[pair, ONE] += 1
-    state.pairs[pair, TWO] += 1
-    if state.pairs[pair, DEEP] == work.dims[K]:
+    state.pairs[pair].depth += 1
+    state.pairs[pair].input += 1
+    state.pairs[pair].weight += 1
+    if state.pairs[pair].depth == work.dims.k:
         for index in range(at, count - 1):
             queue[index] = queue[index + 1]
-        state.totals[READY] = count - 1
+        state.totals.ready = count - 1
         return
     here = position(work, state, pair)
     while at + 1 < count and position(work, state, queue[at + 1]) < here:
@@ -381,17 +338,17 @@ def _wake(work: Work, state: State, pair: int) -> None:
         queue[at] = queue[at - 1]
         at -= 1
     queue[at] = pair
-    state.totals[STEPS] += at
+    state.totals.steps += at
 
 
 @inner
 def run_one(work: Work, state: State, pair: int, core: int, log: Array, record: bool) -> Array:
     """An operation on its core; the log."""
     if record:
-        k = state.pairs[pair, ONE] - state.pairs[pair, OF_M] * work.dims[K]
-        log = log_event(log, state.totals, RUN, pair * work.dims[K] + k, core, 0)
+        k = state.pairs[pair].input - state.pairs[pair].m * work.dims.k
+        log = log_event(log, state.totals, RUN, pair * work.dims.k + k, core, 0)
     _run(work, state, pair, core)
-    state.totals[STEPS] += 10
+    state.totals.steps += 10
     return log
 
 
@@ -422,15 +379,15 @@ def commit(
 @inner
 def latency(work: Work, state: State) -> float:
     """Cycles of what is scheduled."""
-    return max(state.clock[0], state.clock[2]) + work.rates[END]
+    return max(state.clock.dram, state.clock.end) + work.rates.end
 
 
 @inner
 def bound(work: Work, state: State) -> float:
     """Cycles that a schedule takes at least, whatever follows."""
-    arrays = (state.free.sum() + state.totals[LEFT]) / work.dims[CORES] + work.rates[DRAIN]
-    moves = state.clock[0] + state.totals[LEAST] * work.rates[DRAM]
-    return max(arrays, moves, state.clock[2]) + work.rates[END]
+    arrays = (state.free.sum() + state.totals.left) / work.dims.cores + work.rates.drain
+    moves = state.clock.dram + state.totals.least * work.rates.dram
+    return max(arrays, moves, state.clock.end) + work.rates.end
 
 
 power = inner(rules.power)
@@ -446,6 +403,6 @@ def metric(cycles: float, words: float, weights: Array) -> float:
 def hopeless(work: Work, state: State, weights: Array, limit: float, most: int) -> bool:
     """Whether a schedule must end above a limit of the metric, or has taken more than `most` steps of work."""
     return (
-        state.totals[STEPS] > most
-        or metric(bound(work, state), state.totals[MOVED] + state.totals[LEAST], weights) > limit
+        state.totals.steps > most
+        or metric(bound(work, state), state.totals.moved + state.totals.least, weights) > limit
     )

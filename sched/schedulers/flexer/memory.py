@@ -10,7 +10,7 @@ enough, tiles that the set needs interrupt it, and free or dead blocks in it cos
 from __future__ import annotations
 
 from .jit import compiled, inner
-from .state import FOLLOWING, HEIGHT, PIN, USES, Array
+from .state import Array, Segment, Table, Tile
 
 #: Policies: Algorithm 2; Table 2's "first-fit spill" and "small spill"; ours, for a sequence of sets that is known:
 #: what is needed again last leaves first.
@@ -21,44 +21,44 @@ _NEVER = 1 << 60
 
 
 @inner
-def _replace(spm: Array, time: Array, count: int, first: int, last: int, size: int, tile: int) -> int:
+def _replace(spm: Table[Segment], time: Array, count: int, first: int, last: int, size: int, tile: int) -> int:
     """Segments first..last become `tile` with `size` rows, and what is left over a free segment; how many there are."""
     total, latest = 0, 0.0
     for index in range(first, last + 1):
-        total += spm[index, 0]
+        total += spm[index].rows
         latest = max(latest, time[index])
     rest = total - size
-    if rest and last + 1 < count and spm[last + 1, 1] == -1:  # free neighbours become one
-        rest += spm[last + 1, 0]
+    if rest and last + 1 < count and spm[last + 1].tile == -1:  # free neighbours become one
+        rest += spm[last + 1].rows
         latest = max(latest, time[last + 1])
         last += 1
     shift = (2 if rest else 1) - (last - first + 1)
     if shift < 0:
         for index in range(last + 1, count):
-            spm[index + shift, 0], spm[index + shift, 1] = spm[index, 0], spm[index, 1]
+            spm[index + shift].rows, spm[index + shift].tile = spm[index].rows, spm[index].tile
             time[index + shift] = time[index]
     elif shift > 0:
         for index in range(count - 1, last, -1):
-            spm[index + shift, 0], spm[index + shift, 1] = spm[index, 0], spm[index, 1]
+            spm[index + shift].rows, spm[index + shift].tile = spm[index].rows, spm[index].tile
             time[index + shift] = time[index]
-    spm[first, 0], spm[first, 1], time[first] = size, tile, latest
+    spm[first].rows, spm[first].tile, time[first] = size, tile, latest
     if rest:
-        spm[first + 1, 0], spm[first + 1, 1], time[first + 1] = rest, -1, latest
+        spm[first + 1].rows, spm[first + 1].tile, time[first + 1] = rest, -1, latest
     return count + shift
 
 
 @inner
-def _best_fit(spm: Array, count: int, tiles: Array, stamp: int, size: int) -> int:
+def _best_fit(spm: Table[Segment], count: int, tiles: Table[Tile], stamp: int, size: int) -> int:
     """The first segment of the smallest sufficient run of free and dead ones; -1: there is none."""
     best, best_size = -1, _NEVER
     index = 0
     while index < count:
         first, total = index, 0
         while index < count:
-            held = spm[index, 1]
-            if held >= 0 and (tiles[held, USES] > 0 or tiles[held, PIN] == stamp):
+            held = spm[index].tile
+            if held >= 0 and (tiles[held].uses > 0 or tiles[held].pin == stamp):
                 break
-            total += spm[index, 0]
+            total += spm[index].rows
             index += 1
         if size <= total < best_size:
             best, best_size = first, total
@@ -67,36 +67,38 @@ def _best_fit(spm: Array, count: int, tiles: Array, stamp: int, size: int) -> in
 
 
 @inner
-def _until(spm: Array, first: int, size: int) -> int:
+def _until(spm: Table[Segment], first: int, size: int) -> int:
     """The last segment of the shortest run from `first` on that has `size` rows."""
-    last, total = first, spm[first, 0]
+    last, total = first, spm[first].rows
     while total < size:
         last += 1
-        total += spm[last, 0]
+        total += spm[last].rows
     return last
 
 
 @inner
-def _victims(spm: Array, count: int, tiles: Array, stamp: int, now: int, size: int, policy: int) -> tuple[int, int]:
+def _victims(
+    spm: Table[Segment], count: int, tiles: Table[Tile], stamp: int, now: int, size: int, policy: int
+) -> tuple[int, int]:
     """First and last segment of the sequence to spill; (-1, -1) if tiles that are needed leave no room."""
     if policy == FIRST_FIT:
         for index in range(count):
-            held = spm[index, 1]
-            if spm[index, 0] >= size and (held < 0 or tiles[held, PIN] != stamp):
+            held = spm[index].tile
+            if spm[index].rows >= size and (held < 0 or tiles[held].pin != stamp):
                 return index, index
     best_first, best_last, best_major, best_minor = -1, -1, _NEVER, _NEVER
     for first in range(count):
         total, cost = 0, 0
         for last in range(first, count):
-            held = spm[last, 1]
+            held = spm[last].tile
             if held >= 0:
-                if tiles[held, PIN] == stamp:
+                if tiles[held].pin == stamp:
                     break
                 if policy != FUTURE:
-                    cost += spm[last, 0] * tiles[held, USES]
-                elif tiles[held, USES] > 0:
-                    cost += spm[last, 0] * _NEAR // max(1, tiles[held, FOLLOWING] - now)
-            total += spm[last, 0]
+                    cost += spm[last].rows * tiles[held].uses
+                elif tiles[held].uses > 0:
+                    cost += spm[last].rows * _NEAR // max(1, tiles[held].following - now)
+            total += spm[last].rows
             if total >= size:
                 if policy == FIRST_FIT:
                     return first, last
@@ -114,35 +116,35 @@ def _victims(spm: Array, count: int, tiles: Array, stamp: int, now: int, size: i
 
 
 @inner
-def _smallest(spm: Array, count: int, tiles: Array, stamp: int) -> int:
+def _smallest(spm: Table[Segment], count: int, tiles: Table[Tile], stamp: int) -> int:
     """The segment of the smallest live tile that may leave; -1: there is none."""
     best = -1
     for index in range(count):
-        held = spm[index, 1]
+        held = spm[index].tile
         if (
             held >= 0
-            and tiles[held, PIN] != stamp
-            and tiles[held, USES] > 0
-            and (best < 0 or spm[index, 0] < spm[best, 0])
+            and tiles[held].pin != stamp
+            and tiles[held].uses > 0
+            and (best < 0 or spm[index].rows < spm[best].rows)
         ):
             best = index
     return best
 
 
 @inner
-def _in_place(spm: Array, count: int, tiles: Array, stamp: int, size: int) -> int:
+def _in_place(spm: Table[Segment], count: int, tiles: Table[Tile], stamp: int, size: int) -> int:
     """The first segment of a dead tile of exactly this size; -1: there is none."""
     for index in range(count):
-        held = spm[index, 1]
-        if held >= 0 and spm[index, 0] == size and tiles[held, USES] == 0 and tiles[held, PIN] != stamp:
+        held = spm[index].tile
+        if held >= 0 and spm[index].rows == size and tiles[held].uses == 0 and tiles[held].pin != stamp:
             return index
     return -1
 
 
 @compiled
 def place(
-    spm: Array, time: Array, count: int, tiles: Array, stamp: int, now: int, wanted: Array, missing: int, policy: int,
-    gone: Array,
+    spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stamp: int, now: int, wanted: Array, missing: int,
+    policy: int, gone: Array,
 ) -> tuple[int, int]:  # fmt: skip
     """Places the first `missing` tiles of `wanted`, which it uses up, in `count` segments.
 
@@ -153,16 +155,16 @@ def place(
     left = 0
     for number in range(missing):  # in place of dead tiles of the same size
         tile = wanted[number]
-        at = _in_place(spm, count, tiles, stamp, tiles[tile, HEIGHT])
+        at = _in_place(spm, count, tiles, stamp, tiles[tile].height)
         if at >= 0:
-            spm[at, 1] = tile
+            spm[at].tile = tile
         else:
             wanted[left] = tile
             left += 1
     missing, left = left, 0
     for number in range(missing):  # where it fits best
         tile = wanted[number]
-        size = tiles[tile, HEIGHT]
+        size = tiles[tile].height
         first = _best_fit(spm, count, tiles, stamp, size)
         if first >= 0:
             count = _replace(spm, time, count, first, _until(spm, first, size), size, tile)
@@ -171,16 +173,16 @@ def place(
             left += 1
     for number in range(left):  # by spilling
         tile = wanted[number]
-        size = tiles[tile, HEIGHT]
+        size = tiles[tile].height
         if policy == SMALL:  # the smallest tile again and again, until a run is large enough
             first = _best_fit(spm, count, tiles, stamp, size)
             while first < 0:
                 victim = _smallest(spm, count, tiles, stamp)
                 if victim < 0:
                     return count, -1
-                gone[lost] = spm[victim, 1]
+                gone[lost] = spm[victim].tile
                 lost += 1
-                spm[victim, 1] = -1
+                spm[victim].tile = -1
                 first = _best_fit(spm, count, tiles, stamp, size)
             last = _until(spm, first, size)
         else:
@@ -188,8 +190,8 @@ def place(
             if first < 0:
                 return count, -1
             for index in range(first, last + 1):
-                held = spm[index, 1]
-                if held >= 0 and tiles[held, USES] > 0:
+                held = spm[index].tile
+                if held >= 0 and tiles[held].uses > 0:
                     gone[lost] = held
                     lost += 1
         count = _replace(spm, time, count, first, last, size, tile)

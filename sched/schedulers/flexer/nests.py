@@ -16,7 +16,7 @@ from .jit import compiled, inner
 from .machine import assign, bring, flush, hopeless, latency, log_event, run_one
 from .memory import FUTURE
 from .sets import Scratch, look
-from .state import CORES, DEEP, FOLLOWING, MOVED, NEXT, OF_M, OF_N, ONE, RUN, TWO, Array, K, M, N, State, Work
+from .state import NEXT, RUN, Array, Dims, State, Work
 
 Ints = NDArray[np.int64]
 
@@ -24,50 +24,51 @@ Ints = NDArray[np.int64]
 class Sequence(NamedTuple):
     """Operations in order: `pairs` and tiles of input blocks `k`; `first` operation of each set, and one more entry.
 
-    `following` [operation, 2]: number of the next set that needs its input, and its weight (or a number past all).
+    `next_input`, `next_weight`: number of the next set that needs an operation's tile (or a number past all).
     """
 
     pairs: Array
     k: Array
     first: Array
-    following: Array
+    next_input: Array
+    next_weight: Array
 
 
 @compiled
-def _follow(dims: Array, pairs: Array, k: Array, first: Array) -> Array:
-    """`Sequence.following`."""
-    inputs = np.full((dims[M], dims[K]), len(first), np.int64)
-    weights = np.full((dims[N], dims[K]), len(first), np.int64)
-    found = np.zeros((len(pairs), 2), np.int64)
+def _follow(dims: Dims, pairs: Array, k: Array, first: Array) -> tuple[Array, Array]:
+    """`Sequence.next_input` and `next_weight`."""
+    inputs = np.full((dims.m, dims.k), len(first), np.int64)
+    weights = np.full((dims.n, dims.k), len(first), np.int64)
+    next_input, next_weight = np.zeros(len(pairs), np.int64), np.zeros(len(pairs), np.int64)
     for number in range(len(first) - 2, -1, -1):
         for index in range(first[number], first[number + 1]):
-            m, n = pairs[index] // dims[N], pairs[index] % dims[N]
-            found[index, 0], found[index, 1] = inputs[m, k[index]], weights[n, k[index]]
+            m, n = pairs[index] // dims.n, pairs[index] % dims.n
+            next_input[index], next_weight[index] = inputs[m, k[index]], weights[n, k[index]]
         for index in range(first[number], first[number + 1]):
-            m, n = pairs[index] // dims[N], pairs[index] % dims[N]
+            m, n = pairs[index] // dims.n, pairs[index] % dims.n
             inputs[m, k[index]] = weights[n, k[index]] = number
-    return found
+    return next_input, next_weight
 
 
-def sequence(dims: Ints, pairs: Ints, k: Ints, first: Ints) -> Sequence:
+def sequence(dims: Dims, pairs: Ints, k: Ints, first: Ints) -> Sequence:
     """A sequence of given operations and sets."""
-    return Sequence(pairs, k, first, _follow(dims, pairs, k, first))
+    return Sequence(pairs, k, first, *_follow(dims, pairs, k, first))
 
 
-def of_log(dims: Ints, log: Ints) -> Sequence:
+def of_log(dims: Dims, log: NDArray[np.void]) -> Sequence:
     """The sequence that a log tells of."""
-    runs = log[log[:, 0] == RUN]
-    sizes = log[log[:, 0] == NEXT, 1]
-    pairs, k = np.divmod(runs[:, 1], dims[K])
+    what: Ints = log["what"]
+    sizes = what[log["kind"] == NEXT]
+    pairs, k = np.divmod(what[log["kind"] == RUN], dims.k)
     return sequence(dims, pairs, k, np.concatenate([[0], np.cumsum(sizes)]))
 
 
 @compiled
-def _rectangles(dims: Array, tall: int, wide: int, by_rows: bool, group: int) -> tuple[Array, Array, Array, int]:
+def _rectangles(dims: Dims, tall: int, wide: int, by_rows: bool, group: int) -> tuple[Array, Array, Array, int]:
     """Operations and sets of `nest`; the number of sets."""
-    total = dims[M] * dims[N] * dims[K]
+    total = dims.m * dims.n * dims.k
     pairs, ks, first = np.zeros(total, np.int64), np.zeros(total, np.int64), np.zeros(total + 1, np.int64)
-    rows, columns = -(-dims[M] // tall), -(-dims[N] // wide)
+    rows, columns = -(-dims.m // tall), -(-dims.n // wide)
     outer, inner = (rows, columns) if by_rows else (columns, rows)
     at, sets, turn = 0, 0, 0
     for one in range(outer):
@@ -75,23 +76,23 @@ def _rectangles(dims: Array, tall: int, wide: int, by_rows: bool, group: int) ->
         for number in range(groups):
             part = number if one % 2 == 0 else groups - 1 - number
             begin, end = part * group, min((part + 1) * group, inner)
-            for deep in range(dims[K]):
-                k = deep if turn % 2 == 0 else dims[K] - 1 - deep
+            for deep in range(dims.k):
+                k = deep if turn % 2 == 0 else dims.k - 1 - deep
                 for step in range(end - begin):
                     two = begin + step if (deep + one) % 2 == 0 else end - 1 - step
                     row, column = (one, two) if by_rows else (two, one)
                     first[sets] = at
                     sets += 1
-                    for m in range(row * tall, min((row + 1) * tall, dims[M])):
-                        for n in range(column * wide, min((column + 1) * wide, dims[N])):
-                            pairs[at], ks[at] = m * dims[N] + n, k
+                    for m in range(row * tall, min((row + 1) * tall, dims.m)):
+                        for n in range(column * wide, min((column + 1) * wide, dims.n)):
+                            pairs[at], ks[at] = m * dims.n + n, k
                             at += 1
             turn += 1
     first[sets] = at
     return pairs, ks, first, sets
 
 
-def nest(dims: Ints, tall: int, wide: int, by_rows: bool, group: int) -> Sequence:
+def nest(dims: Dims, tall: int, wide: int, by_rows: bool, group: int) -> Sequence:
     """Rectangles of `tall` x `wide` pairs, row by row or column by column and back and forth, `group` of them at a time
     for all input blocks (these back and forth too)."""
     pairs, k, first, sets = _rectangles(dims, tall, wide, by_rows, group)
@@ -108,9 +109,9 @@ def _several(
     chosen, cores = sequence.pairs[begin:end], np.zeros(size, np.int64)
     for index in range(begin, end):
         pair, k = sequence.pairs[index], sequence.k[index]
-        state.pairs[pair, ONE] = state.pairs[pair, OF_M] * work.dims[K] + k
-        state.pairs[pair, TWO] = (work.dims[M] + state.pairs[pair, OF_N]) * work.dims[K] + k
-    if not look(work, state, room, chosen, size, policy, now)[0]:
+        state.pairs[pair].input = state.pairs[pair].m * work.dims.k + k
+        state.pairs[pair].weight = (work.dims.m + state.pairs[pair].n) * work.dims.k + k
+    if not look(work, state, room, chosen, size, policy, now).possible:
         if size > 1:
             for index in range(begin, end):
                 log = _single(work, state, room, sequence, index, now, policy, log, record)
@@ -123,9 +124,9 @@ def _several(
     for index in range(size):
         log = run_one(work, state, chosen[index], cores[index], log, record)
     for index in range(begin, end):
-        state.tiles[state.pairs[sequence.pairs[index], ONE], FOLLOWING] = sequence.following[index, 0]
-        state.tiles[state.pairs[sequence.pairs[index], TWO], FOLLOWING] = sequence.following[index, 1]
-        state.pairs[sequence.pairs[index], DEEP] += 1
+        state.tiles[state.pairs[sequence.pairs[index]].input].following = sequence.next_input[index]
+        state.tiles[state.pairs[sequence.pairs[index]].weight].following = sequence.next_weight[index]
+        state.pairs[sequence.pairs[index]].depth += 1
     return log
 
 
@@ -136,16 +137,16 @@ def _single(
 ) -> Array:  # fmt: skip
     """Schedules one operation; the log."""
     chosen, cores = sequence.pairs[index : index + 1], np.zeros(1, np.int64)
-    if not look(work, state, room, chosen, 1, policy, now)[0]:
+    if not look(work, state, room, chosen, 1, policy, now).possible:
         log = flush(work, state, log, record)
     if record:
         log = log_event(log, state.totals, NEXT, 1, 0, 0)
     log = bring(work, state, room.wanted, room.gone, chosen, 1, policy, now, log, record)
     assign(work, state, chosen, 1, cores)
     log = run_one(work, state, chosen[0], cores[0], log, record)
-    state.tiles[state.pairs[chosen[0], ONE], FOLLOWING] = sequence.following[index, 0]
-    state.tiles[state.pairs[chosen[0], TWO], FOLLOWING] = sequence.following[index, 1]
-    state.pairs[chosen[0], DEEP] += 1
+    state.tiles[state.pairs[chosen[0]].input].following = sequence.next_input[index]
+    state.tiles[state.pairs[chosen[0]].weight].following = sequence.next_weight[index]
+    state.pairs[chosen[0]].depth += 1
     return log
 
 
@@ -160,8 +161,8 @@ def replay(
         begin, end = sequence.first[number], sequence.first[number + 1]
         log = _several(work, state, room, sequence, begin, end, number, policy, log, record)
         if hopeless(work, state, weights, limit, most):
-            return False, latency(work, state), state.totals[MOVED], log
-    return True, latency(work, state), state.totals[MOVED], log
+            return False, latency(work, state), state.totals.moved, log
+    return True, latency(work, state), state.totals.moved, log
 
 
-__all__ = ["CORES", "FUTURE", "Sequence", "nest", "of_log", "replay", "sequence"]
+__all__ = ["FUTURE", "Sequence", "nest", "of_log", "replay", "sequence"]

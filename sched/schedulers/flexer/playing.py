@@ -17,18 +17,18 @@ from .memory import FUTURE
 from .nests import nest, of_log, replay
 from .policy import Choice, Policy
 from .sets import scratch
-from .state import LOGGED, STEPS, Order, begin
-from .static import regions, unroll
+from .state import Order, begin
+from .static import K, M, N, regions, unroll
 from .tiles import Tiles
 
 #: Steps that it takes to set up a schedule, and to set up each of its tiles; more steps than any schedule takes.
 PLAY_STEPS, TILE_STEPS, UNLIMITED = 12_000, 120, 1 << 62
-_LOOPS = {"m": 0, "n": 1, "k": 2}
+_LOOPS = {"m": M, "n": N, "k": K}
 
 
 def play(
     problem: Problem, chip: ChipConfig, choice: Choice, policy: Policy, limit: float = np.inf, record: bool = False
-) -> tuple[bool, float, int, NDArray[np.int64]]:
+) -> tuple[bool, float, int, NDArray[np.void]]:
     """Makes the schedule of a choice: (finished, cycles, words moved, log)."""
     return attempt(problem, chip, choice, policy, limit, record)[:4]
 
@@ -41,7 +41,7 @@ def attempt(
     limit: float = np.inf,
     record: bool = False,
     most: int = UNLIMITED,
-) -> tuple[bool, float, int, NDArray[np.int64], int]:
+) -> tuple[bool, float, int, NDArray[np.void], int]:
     """The same, and the steps that it took; it is given up after more than `most`."""
     tiles = Tiles(problem, choice.tiling)
     order = Order(choice.loops if len(choice.loops) == 3 else "mnk")
@@ -66,8 +66,8 @@ def attempt(
             record or policy.again,
         )  # fmt: skip
         if policy.again and done[0]:
-            order_ = of_log(arrays.dims, done[3][: state.totals[LOGGED]])
-            state = start.fresh(int(state.totals[STEPS]))
+            order_ = of_log(arrays.dims, done[3][: state.totals.logged])
+            state = start.fresh(int(state.totals.steps))
             done = replay(arrays, state, room, order_, FUTURE, weights, limit, most, record)
     good, cycles, words, log = done
-    return good, cycles, int(words), log[: state.totals[LOGGED]], int(state.totals[STEPS])
+    return good, cycles, int(words), log[: state.totals.logged], int(state.totals.steps)

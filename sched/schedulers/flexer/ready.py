@@ -7,7 +7,7 @@ kept (`jit.folder`); processes that need it at the same time wait for the one th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from meshloom.hw.config import load
@@ -45,7 +45,7 @@ def ready(kind: Kind, heard: Heard | None = None) -> None:
 
 
 @contextmanager
-def _alone(kinds: set[Kind], heard: Heard | None) -> Iterator[None]:
+def _alone(kinds: set[Kind], heard: Heard | None) -> Generator[None]:
     """Lets one process at a time compile; whoever finds that done need not wait."""
     from filelock import FileLock, Timeout
 

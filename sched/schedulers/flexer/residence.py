@@ -46,12 +46,12 @@ class Operation:
 class Residence:
     """A core's memories: stays of tiles by the index of the operation that begins them; slot sizes in words."""
 
-    a: dict[int, Residency] = field(default_factory=dict)
-    b: dict[int, Residency] = field(default_factory=dict)
-    bias: dict[int, Residency] = field(default_factory=dict)
-    a_of: list[Residency] = field(default_factory=list)
-    b_of: list[Residency] = field(default_factory=list)
-    bias_of: list[Residency] = field(default_factory=list)
+    a: dict[int, Residency] = field(default_factory=dict[int, Residency])
+    b: dict[int, Residency] = field(default_factory=dict[int, Residency])
+    bias: dict[int, Residency] = field(default_factory=dict[int, Residency])
+    a_of: list[Residency] = field(default_factory=list[Residency])
+    b_of: list[Residency] = field(default_factory=list[Residency])
+    bias_of: list[Residency] = field(default_factory=list[Residency])
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from ..budget import Budget
 from .playing import UNLIMITED, attempt
 from .policy import Choice, Policy
 from .ready import Heard, ready
-from .state import CORES, DRAIN, DRAM, END, FAR, ORDERS, RUN_CODE, START, STORE_CODE, SUM_SLOTS, K, M, N, begin, rates
+from .state import ORDERS, begin, rates
 from .static import divisions
 from .tiles import Space, Tiles, Tiling, viable
 from .turns import WINDOW, in_turn, seen
@@ -76,7 +76,7 @@ class Partial:
     number, choice), best first.
     """
 
-    probed: list[tuple[int, float]] = field(default_factory=list)
+    probed: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
     ranked: bool = False
     taken: int = 0
     limits: list[float | None] = field(default_factory=lambda: [None])
@@ -84,7 +84,7 @@ class Partial:
     schedules: int = 0
     proven: int = 0
     cut: bool = False
-    kept: list[tuple[float, int, int, Choice]] = field(default_factory=list)
+    kept: list[tuple[float, int, int, Choice]] = field(default_factory=list[tuple[float, int, int, Choice]])
 
     def copy(self) -> Partial:
         """As it is now."""
@@ -125,11 +125,11 @@ def bounds(space: Space, chip: ChipConfig) -> tuple[Floats, Floats]:
     """Least cycles and least words of each tiling, whatever the schedule."""
     rate = rates(chip)
     words = (space.in_words + space.wt_words + space.out_words).astype(float)
-    arrays = space.cycles / len(chip.cores) + space.first * rate[DRAM] + rate[FAR] + rate[DRAIN]
+    arrays = space.cycles / len(chip.cores) + space.first * rate.dram + rate.far + rate.drain
     results = space.operations / space.k_tiles
-    code = space.operations * rate[RUN_CODE] + results * rate[STORE_CODE]
-    dram = (words + code) * rate[DRAM]
-    return np.maximum(arrays, dram) + rate[START] + rate[END], words
+    code = space.operations * rate.run_code + results * rate.store_code
+    dram = (words + code) * rate.dram
+    return np.maximum(arrays, dram) + rate.start + rate.end, words
 
 
 class _Search:
@@ -170,7 +170,7 @@ class _Search:
     def nests(self, tiling: Tiling) -> Iterator[Choice]:
         """All nests of rectangles of a tiling."""
         dims = begin(Tiles(self.problem, tiling), self.chip, ORDERS[0], True).work.dims
-        m, n, k, cores, slots = (int(dims[index]) for index in (M, N, K, CORES, SUM_SLOTS))
+        m, n, k, cores, slots = dims.m, dims.n, dims.k, dims.cores, dims.sum_slots
         shapes = {(min(tall, m), min(cores // tall, n)) for tall in range(1, cores + 1)}
         shapes |= {(min(cores // wide, m), wide) for _, wide in shapes}
         widest = max(tall * wide for tall, wide in shapes)
@@ -362,7 +362,7 @@ def _compiling(layer: str, tell: Tell | None) -> Heard | None:
 def distinct(choices: Sequence[Choice]) -> list[Choice]:
     """Without those that cost the same to the cycle and word as one before: they are the same schedule."""
     seen: set[tuple[float, int]] = set()
-    found = []
+    found: list[Choice] = []
     for choice in choices:
         if (choice.cycles, choice.words) not in seen:
             seen.add((choice.cycles, choice.words))

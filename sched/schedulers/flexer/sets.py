@@ -10,40 +10,14 @@ and 4.3.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from .jit import compiled, inner
-from .machine import sums_of
+from .machine import operand, sums_of
 from .memory import place
-from .state import (
-    CORE,
-    CORES,
-    DEEP,
-    DIRTY,
-    HEIGHT,
-    HOME,
-    OF_M,
-    OF_N,
-    ONE,
-    PIN,
-    READY,
-    SEGMENTS,
-    STAMP,
-    STEPS,
-    SUM_SLOTS,
-    TWO,
-    USES,
-    WHERE,
-    WORDS,
-    Array,
-    K,
-    N,
-    Start,
-    State,
-    Work,
-)
+from .state import Array, Dims, Pair, Segment, Start, State, Table, Tile, Work, layout
 
 EVERY, PRUNED, LEVELS, BEAM = range(4)
 #: Orders of priority: the paper's; Table 2's "min transfer" and "min spilling".
@@ -57,151 +31,184 @@ _TABLE = 8192
 _FAR = 1 << 60
 
 
+class About:
+    """A set: hash of its data flow; words that are there already; rows that are needed; words to load; cores (bits)
+    that are bound by sums."""
+
+    flow: int
+    reused: int
+    needed: int
+    fetched: int
+    bound: int
+
+
+class Seen:
+    """A data flow that was met, and since when that holds."""
+
+    key: int
+    since: int
+
+
+class Marks:
+    """The present time of the table of data flows, and how many entries it has."""
+
+    now: int
+    entries: int
+
+
+ABOUT, SEEN, MARKS = (layout(kind) for kind in (About, Seen, Marks))
+
+
+class Looked(NamedTuple):
+    """Whether a set is possible; its benefit; rows that live tiles occupy then; words to move, and spilled."""
+
+    possible: bool
+    benefit: int
+    occupied: int
+    moved: int
+    spilled: int
+
+
 class Scratch(NamedTuple):
     """Room for the enumeration.
 
-    `sets` [size, number, size]: pairs (m, n); `about` [size, number, column]: see `FLOW`; `counts` [size]: how many.
-    `table` [entry, 2]: data flows seen, and since when that holds; `marks`: now, and how many entries. `groups` [8,
-    pairs], `group_counts`: ready pairs by which of their tiles are there. `lists` [tile, 4, some], `list_counts`: the
-    first ready pairs of each input and weight tile, by which other tiles are there (last column: since when that
-    holds). `rows`: see `_survey`; `density`: the fewest words that a row of a tile stands for.
+    `sets` [size, number, size]: pairs (m, n); `about` [size, number]; `counts` [size]: how many. `table`: data flows
+    seen. `groups` [8, pairs], `group_counts`: ready pairs by which of their tiles are there. `lists` [tile, 4, some],
+    `list_counts` [tile, 4]: the first ready pairs of each input and weight tile, by which other tiles are there;
+    `list_stamps`: since when that holds. `rows`: see `_survey`; `density`: the fewest words that a row of a tile
+    stands for.
     """
 
     sets: Array
-    about: Array
+    about: Any
     counts: Array
-    table: Array
-    marks: Array
+    table: Table[Seen]
+    marks: Marks
     groups: Array
     group_counts: Array
     lists: Array
     list_counts: Array
+    list_stamps: Array
     wanted: Array
     gone: Array
     keys: Array
     rows: Array
-    density: Array
-
-
-#: Columns of `Scratch.about`: hash of the data flow; words that are there already; rows that are needed; words to load;
-#: cores (bits) that are bound by sums.
-FLOW, REUSED, NEEDED, FETCHED, BOUND = range(5)
-#: What `look` finds: whether the set is possible; benefit; rows that live tiles occupy then; words to move, and
-#: spilled.
-POSSIBLE, GAIN, OCCUPIED, TO_MOVE, TO_SPILL = range(5)
+    density: float
 
 
 def scratch(start: Start) -> Scratch:
     """Fresh room for a layer."""
-    work, held = start.work, start.tiles[start.tiles[:, HEIGHT] > 0]
-    m, n, k, cores = (int(value) for value in work.dims[:4])
-    tiles = (m + n) * k
+    work, held = start.work, start.tiles[start.tiles["height"] > 0]
+    m, n, cores = work.dims.m, work.dims.n, work.dims.cores
+    tiles = (m + n) * work.dims.k
     generator = np.random.Generator(np.random.PCG64(1))
     return Scratch(
         sets=np.zeros((cores + 1, MOST, cores), np.int64),
-        about=np.zeros((cores + 1, MOST, 5), np.int64),
+        about=np.zeros((cores + 1, MOST), ABOUT),
         counts=np.zeros(cores + 1, np.int64),
-        table=np.full((_TABLE, 2), -1, np.int64),
-        marks=np.zeros(2, np.int64),
+        table=cast(Any, np.full(_TABLE, -1, SEEN)),
+        marks=np.zeros(1, MARKS)[0],
         groups=np.zeros((8, m * n), np.int64),
         group_counts=np.zeros(8, np.int64),
         lists=np.zeros((tiles, 4, 4 * cores), np.int64),
-        list_counts=np.full((tiles, 5), -1, np.int64),
+        list_counts=np.full((tiles, 4), -1, np.int64),
+        list_stamps=np.full(tiles, -1, np.int64),
         wanted=np.zeros(3 * cores, np.int64),
         gone=np.zeros(tiles + m * n + 1, np.int64),
         keys=generator.integers(-(1 << 63), (1 << 63) - 1, (3, 2, cores + 1), np.int64),
         rows=np.zeros(cores + 1, np.int64),
-        density=np.array([(held[:, WORDS] / held[:, HEIGHT]).min()]),
+        density=float((held["words"] / held["height"]).min()),
     )
 
 
 @inner
-def _seen(table: Array, marks: Array, key: int) -> bool:
+def _seen(table: Table[Seen], marks: Marks, key: int) -> bool:
     """Whether a data flow has been met since the table was begun; enters it."""
     at = key & (_TABLE - 1)
-    while table[at, 1] == marks[0]:
-        if table[at, 0] == key:
+    while table[at].since == marks.now:
+        if table[at].key == key:
             return True
         at = (at + 1) & (_TABLE - 1)
-    if marks[1] < _TABLE // 2:  # a full table forgets
-        table[at, 0], table[at, 1] = key, marks[0]
-        marks[1] += 1
+    if marks.entries < _TABLE // 2:  # a full table forgets
+        table[at].key, table[at].since = key, marks.now
+        marks.entries += 1
     return False
 
 
 @inner
-def _begin(marks: Array) -> None:
+def _begin(marks: Marks) -> None:
     """Empties the table of data flows."""
-    marks[0] += 1
-    marks[1] = 0
+    marks.now += 1
+    marks.entries = 0
 
 
 @inner
-def _shares(pairs: Array, chosen: Array, size: int, pair: int) -> tuple[bool, int, int]:
+def _shares(pairs: Table[Pair], chosen: Array, size: int, pair: int) -> tuple[bool, int, int]:
     """Whether a pair is in a set, how many operations there use its input, and how many its weight."""
-    one, two = pairs[pair, ONE], pairs[pair, TWO]
+    one, two = pairs[pair].input, pairs[pair].weight
     inside, same_in, same_wt = False, 0, 0
     for index in range(size):
         other = chosen[index]
         inside = inside or other == pair
-        same_in += pairs[other, ONE] == one
-        same_wt += pairs[other, TWO] == two
+        same_in += pairs[other].input == one
+        same_wt += pairs[other].weight == two
     return inside, same_in, same_wt
 
 
 @inner
-def _clash(dims: Array, opened: Array, pairs: Array, chosen: Array, size: int, bound: int, pair: int) -> bool:
+def _clash(dims: Dims, opened: Array, pairs: Table[Pair], chosen: Array, size: int, bound: int, pair: int) -> bool:
     """Whether sums that stay in their cores forbid adding a pair to a set: two of one core, or no room for a new
     one."""
-    if not dims[HOME] or dims[K] == 1:
+    if not dims.home or dims.k == 1:
         return False
     began = 0
     for index in range(size):
-        began += pairs[chosen[index], DEEP] == 0
-    if pairs[pair, DEEP] > 0:
-        mine = 1 << pairs[pair, CORE]
+        began += pairs[chosen[index]].depth == 0
+    if pairs[pair].depth > 0:
+        mine = 1 << pairs[pair].core
         if bound & mine:
             return True
         bound |= mine
     else:
         began += 1
     vacant = 0
-    for core in range(dims[CORES]):
-        if (bound >> core) & 1 == 0 and opened[core] < dims[SUM_SLOTS]:
+    for core in range(dims.cores):
+        if (bound >> core) & 1 == 0 and opened[core] < dims.sum_slots:
             vacant += 1
     return began > vacant
 
 
 @inner
 def _add(
-    tiles: Array, pairs: Array, keys: Array, sums: int, pair: int, same_in: int, same_wt: int, about: Array, new: Array
-) -> None:
+    tiles: Table[Tile], pairs: Table[Pair], keys: Array, sums: int, pair: int, same_in: int, same_wt: int, about: About,
+    new: About,
+) -> None:  # fmt: skip
     """Writes to `new` what `about` becomes with one more operation, which shares as many tiles. `sums`: its tile."""
-    flow, reused, needed, fetched = about[FLOW], about[REUSED], about[NEEDED], about[FETCHED]
-    deep = pairs[pair, DEEP]
+    flow, reused, needed, fetched = about.flow, about.reused, about.needed, about.fetched
+    deep = pairs[pair].depth
     for kind in range(3):
         if kind == 0:
-            tile, same = pairs[pair, ONE], same_in
+            tile, same = pairs[pair].input, same_in
         elif kind == 1:
-            tile, same = pairs[pair, TWO], same_wt
+            tile, same = pairs[pair].weight, same_wt
         else:
             tile, same = sums, 0
-            if tiles[tile, HEIGHT] == 0:
+            if tiles[tile].height == 0:
                 continue
-        there = 1 if tiles[tile, WHERE] >= 0 else 0
+        there = 1 if tiles[tile].where >= 0 else 0
         flow += keys[kind, there, same + 1]
         if same:
             flow -= keys[kind, there, same]
         elif there:
-            reused += tiles[tile, WORDS]
+            reused += tiles[tile].words
         else:
-            needed += tiles[tile, HEIGHT]
+            needed += tiles[tile].height
             if kind < 2 or deep > 0:
-                fetched += tiles[tile, WORDS]
-    bound = about[BOUND]
+                fetched += tiles[tile].words
+    bound = about.bound
     if deep > 0:
-        bound |= 1 << pairs[pair, CORE]
-    new[FLOW], new[REUSED], new[NEEDED], new[FETCHED], new[BOUND] = flow, reused, needed, fetched, bound
+        bound |= 1 << pairs[pair].core
+    new.flow, new.reused, new.needed, new.fetched, new.bound = flow, reused, needed, fetched, bound
 
 
 @inner
@@ -215,10 +222,10 @@ def _keep(
         return
     old, new = room.about[base, number], room.about[size, count]
     before = room.sets[base, number]
-    if _clash(work.dims, state.open, state.pairs, before, base, old[BOUND], pair):
+    if _clash(work.dims, state.open, state.pairs, before, base, old.bound, pair):
         return
     _add(state.tiles, state.pairs, room.keys, sums_of(work, pair), pair, same_in, same_wt, old, new)
-    if _seen(room.table, room.marks, new[FLOW]):
+    if _seen(room.table, room.marks, new.flow):
         return
     after = room.sets[size, count]
     for index in range(base):
@@ -230,28 +237,29 @@ def _keep(
 @inner
 def _sort_ready(work: Work, state: State, room: Scratch) -> int:
     """Ready pairs by which of their tiles are there, in the order of the queue; most words that one of them reuses."""
-    k, cap, tiles, pairs = work.dims[K], room.lists.shape[2], state.tiles, state.pairs
+    k, cap, tiles, pairs = work.dims.k, room.lists.shape[2], state.tiles, state.pairs
     room.group_counts[:] = 0
-    state.totals[STAMP] += 1
-    state.totals[STEPS] += 4 * state.totals[READY]
-    stamp, sums, most = state.totals[STAMP], sums_of(work, 0), 0
-    for at in range(state.totals[READY]):
+    state.totals.stamp += 1
+    state.totals.steps += 4 * state.totals.ready
+    stamp, sums, most = state.totals.stamp, sums_of(work, 0), 0
+    for at in range(state.totals.ready):
         pair = state.queue[at]
-        one, two = pairs[pair, ONE], pairs[pair, TWO]
-        has_in = 1 if tiles[one, WHERE] >= 0 else 0
-        has_wt = 1 if tiles[two, WHERE] >= 0 else 0
-        has_ot = 1 if k > 1 and tiles[sums + pair, WHERE] >= 0 else 0
-        reused = has_in * tiles[one, WORDS] + has_wt * tiles[two, WORDS]
+        one, two = pairs[pair].input, pairs[pair].weight
+        has_in = 1 if tiles[one].where >= 0 else 0
+        has_wt = 1 if tiles[two].where >= 0 else 0
+        has_ot = 1 if k > 1 and tiles[sums + pair].where >= 0 else 0
+        reused = has_in * tiles[one].words + has_wt * tiles[two].words
         if has_ot:
-            reused += tiles[sums + pair, WORDS]
+            reused += tiles[sums + pair].words
         most = max(most, reused)
         group = 4 * has_in + 2 * has_wt + has_ot
         room.groups[group, room.group_counts[group]] = pair
         room.group_counts[group] += 1
         for tile, kind in ((one, 2 * has_wt + has_ot), (two, 2 * has_in + has_ot)):
             counts = room.list_counts[tile]
-            if counts[4] != stamp:
-                counts[0], counts[1], counts[2], counts[3], counts[4] = 0, 0, 0, 0, stamp
+            if room.list_stamps[tile] != stamp:
+                counts[0], counts[1], counts[2], counts[3] = 0, 0, 0, 0
+                room.list_stamps[tile] = stamp
             count = counts[kind]
             if count < cap:
                 room.lists[tile, kind, count] = pair
@@ -263,7 +271,7 @@ def _sort_ready(work: Work, state: State, room: Scratch) -> int:
 def _grow(work: Work, state: State, room: Scratch, size: int, number: int) -> None:
     """All data flows that one more operation can make of a set."""
     pairs, looks = state.pairs, 0
-    chosen, bound = room.sets[size, number], room.about[size, number, BOUND]
+    chosen, bound = room.sets[size, number], room.about[size, number].bound
     for group in range(8):  # shares nothing
         for at in range(room.group_counts[group]):
             pair = room.groups[group, at]
@@ -274,9 +282,9 @@ def _grow(work: Work, state: State, room: Scratch, size: int, number: int) -> No
                 break
     for index in range(size):
         for kind in range(2):  # shares an input, or a weight
-            tile, again = pairs[chosen[index], ONE + kind], False
+            tile, again = operand(pairs, chosen[index], kind), False
             for before in range(index):
-                again = again or pairs[chosen[before], ONE + kind] == tile
+                again = again or operand(pairs, chosen[before], kind) == tile
             if again:
                 continue
             for which in range(4):
@@ -294,15 +302,15 @@ def _grow(work: Work, state: State, room: Scratch, size: int, number: int) -> No
                         break
         for other in range(size):  # shares the input of one and the weight of another
             first, second = chosen[index], chosen[other]
-            deep = pairs[first, DEEP]
-            if other != index and pairs[second, DEEP] == deep:
-                pair = pairs[first, OF_M] * work.dims[N] + pairs[second, OF_N]
-                if pairs[pair, DEEP] == deep:
+            deep = pairs[first].depth
+            if other != index and pairs[second].depth == deep:
+                pair = pairs[first].m * work.dims.n + pairs[second].n
+                if pairs[pair].depth == deep:
                     looks += 1
                     inside, same_in, same_wt = _shares(pairs, chosen, size, pair)
                     if not inside:
                         _keep(work, state, room, size, number, pair, same_in, same_wt)
-    state.totals[STEPS] += (looks + 1) * (size + 2)
+    state.totals.steps += (looks + 1) * (size + 2)
 
 
 @inner
@@ -311,31 +319,31 @@ def _survey(work: Work, state: State, room: Scratch) -> None:
     spilled."""
     rows = room.rows
     rows[:] = 0
-    for index in range(state.totals[SEGMENTS]):
-        held = state.spm[index, 1]
-        lost = 0 if held < 0 else min(work.dims[CORES], state.tiles[held, USES])
-        rows[lost] += state.spm[index, 0]
+    for index in range(state.totals.segments):
+        held = state.spm[index].tile
+        lost = 0 if held < 0 else min(work.dims.cores, state.tiles[held].uses)
+        rows[lost] += state.spm[index].rows
 
 
 @inner
-def promise(about: Array, rows: Array, density: float, priority: int) -> int:
+def promise(about: About, rows: Array, density: float, priority: int) -> int:
     """An upper bound of a set's benefit (or of what comes before it in the priority).
 
     `rows`: see `_survey`; `density`: the fewest words that a row of a tile stands for. What a set needs beyond the rows
     that nobody needs must be taken from others, and those that lose fewest uses are the cheapest.
     """
     if priority == MIN_TRANSFER:
-        return -about[FETCHED]
-    left, cost = about[NEEDED] - rows[0], 0
+        return -about.fetched
+    left, cost = about.needed - rows[0], 0
     if left <= 0:
-        return 0 if priority == MIN_SPILL else about[REUSED]
+        return 0 if priority == MIN_SPILL else about.reused
     if priority == MIN_SPILL:
         return -int(left * density)
     for lost in range(1, len(rows)):
         some = min(left, rows[lost])
         cost += some * lost
         left -= some
-    return about[REUSED] - int((cost + left * len(rows)) * density)
+    return about.reused - int((cost + left * len(rows)) * density)
 
 
 @compiled
@@ -355,10 +363,7 @@ def enumerate_levels(work: Work, state: State, room: Scratch, most: int, priorit
         count = room.counts[size]
         if not beam:
             for number in range(count):
-                if (
-                    promise(room.about[size, number], room.rows, room.density[0], priority) + (most - size) * gain
-                    >= floor
-                ):
+                if promise(room.about[size, number], room.rows, room.density, priority) + (most - size) * gain >= floor:
                     _grow(work, state, room, size, number)
             continue
         grown = np.zeros(count, np.bool_)
@@ -366,7 +371,7 @@ def enumerate_levels(work: Work, state: State, room: Scratch, most: int, priorit
             best, most_promising = -1, 0
             for number in range(count):
                 if not grown[number]:
-                    value = promise(room.about[size, number], room.rows, room.density[0], priority)
+                    value = promise(room.about[size, number], room.rows, room.density, priority)
                     if best < 0 or value > most_promising:
                         best, most_promising = number, value
             grown[best] = True
@@ -376,85 +381,84 @@ def enumerate_levels(work: Work, state: State, room: Scratch, most: int, priorit
 @compiled
 def data_flow(work: Work, state: State, room: Scratch, chosen: Array, size: int) -> int:
     """A hash of a set's dataflow map; the order of the operations plays no part."""
-    about = np.zeros(5, np.int64)
+    about = np.zeros(1, ABOUT)
     for index in range(size):
         pair = chosen[index]
         _, same_in, same_wt = _shares(state.pairs, chosen, index, pair)
-        _add(state.tiles, state.pairs, room.keys, sums_of(work, pair), pair, same_in, same_wt, about, about)
-    return about[FLOW]
+        _add(state.tiles, state.pairs, room.keys, sums_of(work, pair), pair, same_in, same_wt, about[0], about[0])
+    return about["flow"][0]  # not `about[0].flow`: compiled code may free the array before it looks into its element
 
 
 @inner
-def _occupied(spm: Array, count: int, tiles: Array) -> int:
+def _occupied(spm: Table[Segment], count: int, tiles: Table[Tile]) -> int:
     """Rows of live tiles."""
     rows = 0
     for index in range(count):
-        held = spm[index, 1]
-        if held >= 0 and tiles[held, USES] > 0:
-            rows += spm[index, 0]
+        held = spm[index].tile
+        if held >= 0 and tiles[held].uses > 0:
+            rows += spm[index].rows
     return rows
 
 
 @compiled
-def look(
-    work: Work, state: State, room: Scratch, chosen: Array, size: int, policy: int, now: int
-) -> tuple[bool, int, int, int, int]:
-    """What a set would do, see POSSIBLE.
+def look(work: Work, state: State, room: Scratch, chosen: Array, size: int, policy: int, now: int) -> Looked:
+    """What a set would do.
 
     Benefit = reused - spilled words, the latter times the uses that are lost (at most one for each core).
     """
     tiles, pairs, totals = state.tiles, state.pairs, state.totals
-    totals[STAMP] += 1
-    stamp, count, first_sums = totals[STAMP], totals[SEGMENTS], sums_of(work, 0)
+    totals.stamp += 1
+    stamp, count, first_sums = totals.stamp, totals.segments, sums_of(work, 0)
     missing, reused, moved = 0, 0, 0
     for turn in range(3 * size):  # sums first, then weights, then inputs
         kind, pair = 2 - turn // size, chosen[turn % size]
-        tile = pairs[pair, ONE + kind] if kind < 2 else first_sums + pair
-        if tiles[tile, HEIGHT] == 0 or tiles[tile, PIN] == stamp:
+        tile = operand(pairs, pair, kind) if kind < 2 else first_sums + pair
+        if tiles[tile].height == 0 or tiles[tile].pin == stamp:
             continue
-        tiles[tile, PIN] = stamp
-        if tiles[tile, WHERE] >= 0:
-            reused += tiles[tile, WORDS]
+        tiles[tile].pin = stamp
+        if tiles[tile].where >= 0:
+            reused += tiles[tile].words
             continue
         room.wanted[missing] = tile
         missing += 1
-        if kind < 2 or pairs[pair, DEEP] > 0:
-            moved += tiles[tile, WORDS]
-    totals[STEPS] += 3 * size + (1 + 2 * missing) * count
+        if kind < 2 or pairs[pair].depth > 0:
+            moved += tiles[tile].words
+    totals.steps += 3 * size + (1 + 2 * missing) * count
     if not missing:
-        return True, reused, _occupied(state.spm, count, tiles), moved, 0
-    state.trial[:count] = state.spm[:count]
+        return Looked(True, reused, _occupied(state.spm, count, tiles), moved, 0)
+    for index in range(count):
+        state.trial[index].rows, state.trial[index].tile = state.spm[index].rows, state.spm[index].tile
     count, lost = place(
         state.trial, state.trial_time, count, tiles, stamp, now, room.wanted, missing, policy, room.gone
     )
     if lost < 0:
-        return False, 0, 0, 0, 0
+        return Looked(False, 0, 0, 0, 0)
     spilled, weighted = 0, 0
     for index in range(lost):
         tile = room.gone[index]
-        spilled += tiles[tile, WORDS]
-        weighted += tiles[tile, WORDS] * min(work.dims[CORES], tiles[tile, USES])
-        if tiles[tile, DIRTY]:
-            moved += tiles[tile, WORDS]
-    return True, reused - weighted, _occupied(state.trial, count, tiles), moved, spilled
+        spilled += tiles[tile].words
+        weighted += tiles[tile].words * min(work.dims.cores, tiles[tile].uses)
+        if tiles[tile].dirty:
+            moved += tiles[tile].words
+    return Looked(True, reused - weighted, _occupied(state.trial, count, tiles), moved, spilled)
 
 
 @inner
-def better(first: tuple, second: tuple, priority: int) -> bool:
+def better(first: Looked, second: Looked, priority: int) -> bool:
     """Whether what the first set does (see `look`) has the higher priority.
 
     By benefit, then occupied rows, then cycles of its moves, which grow with their words. Table 2's alternatives put
     the words moved, or those spilled, before these.
     """
-    if priority == MIN_TRANSFER and first[3] != second[3]:
-        return first[3] < second[3]
-    if priority == MIN_SPILL and first[4] != second[4]:
-        return first[4] < second[4]
-    if first[1] != second[1]:
-        return first[1] > second[1]
-    if first[2] != second[2]:
-        return first[2] > second[2]
-    return first[3] < second[3]
+    if priority == MIN_TRANSFER and first.moved != second.moved:
+        return first.moved < second.moved
+    if priority == MIN_SPILL and first.spilled != second.spilled:
+        return first.spilled < second.spilled
+    if first.benefit != second.benefit:
+        return first.benefit > second.benefit
+    if first.occupied != second.occupied:
+        return first.occupied > second.occupied
+    return first.moved < second.moved
 
 
 @inner
@@ -465,8 +469,8 @@ def _possible(work: Work, state: State, chosen: Array, size: int) -> bool:
         pair = chosen[index]
         if _clash(work.dims, state.open, state.pairs, chosen, index, bound, pair):
             return False
-        if state.pairs[pair, DEEP] > 0:
-            bound |= 1 << state.pairs[pair, CORE]
+        if state.pairs[pair].depth > 0:
+            bound |= 1 << state.pairs[pair].core
     return True
 
 
@@ -475,41 +479,41 @@ def _combinations(
     work: Work, state: State, room: Scratch, size: int, pruning: int, priority: int, policy: int, best: Array
 ) -> bool:
     """The best of all sets of `size` ready operations, written to `best`; whether any is possible."""
-    ready = state.totals[READY]
+    ready = state.totals.ready
     places, chosen = np.zeros(size, np.int64), np.zeros(size, np.int64)
     for index in range(size):
         places[index] = index
-    leader = (False, 0, 0, 0, 0)
+    leader = Looked(False, 0, 0, 0, 0)
     _begin(room.marks)
     while True:
         for index in range(size):
             chosen[index] = state.queue[places[index]]
-        state.totals[STEPS] += size * (size + 2)
+        state.totals.steps += size * (size + 2)
         if _possible(work, state, chosen, size) and (
             pruning == EVERY or not _seen(room.table, room.marks, data_flow(work, state, room, chosen, size))
         ):
             found = look(work, state, room, chosen, size, policy, 0)
-            if found[0] and (not leader[0] or better(found, leader, priority)):
+            if found.possible and (not leader.possible or better(found, leader, priority)):
                 leader = found
                 best[:size] = chosen
         index = size - 1
         while index >= 0 and places[index] == ready - size + index:
             index -= 1
         if index < 0:
-            return leader[0]
+            return leader.possible
         places[index] += 1
         for other in range(index + 1, size):
             places[other] = places[other - 1] + 1
 
 
 @inner
-def _reached(found: tuple, priority: int) -> int:
+def _reached(found: Looked, priority: int) -> int:
     """What a set that was looked at has come up to, as `promise` counts."""
     if priority == MIN_TRANSFER:
-        return -found[3]
+        return -found.moved
     if priority == MIN_SPILL:
-        return -found[4]
-    return found[1]
+        return -found.spilled
+    return found.benefit
 
 
 @inner
@@ -517,24 +521,24 @@ def _best_of(work: Work, state: State, room: Scratch, size: int, priority: int, 
     """The number of the set of `size` operations with the highest priority, the first of equals (-1: none fits), and
     what it has reached."""
     promising, most = -1, 0
-    state.totals[STEPS] += 2 * room.counts[size]
+    state.totals.steps += 2 * room.counts[size]
     for number in range(room.counts[size]):
-        value = promise(room.about[size, number], room.rows, room.density[0], priority)
+        value = promise(room.about[size, number], room.rows, room.density, priority)
         if promising < 0 or value > most:
             promising, most = number, value
     if promising < 0:
         return -1, 0
     leader = look(work, state, room, room.sets[size, promising], size, policy, 0)
-    best = promising if leader[0] else -1
+    best = promising if leader.possible else -1
     for number in range(room.counts[size]):
         if number == promising:
             continue
-        if best >= 0 and promise(room.about[size, number], room.rows, room.density[0], priority) < _reached(
+        if best >= 0 and promise(room.about[size, number], room.rows, room.density, priority) < _reached(
             leader, priority
         ):
             continue
         found = look(work, state, room, room.sets[size, number], size, policy, 0)
-        if not found[0]:
+        if not found.possible:
             continue
         if best < 0 or better(found, leader, priority) or (number < best and not better(leader, found, priority)):
             leader, best = found, number
@@ -547,7 +551,7 @@ def choose(work: Work, state: State, room: Scratch, pruning: int, priority: int,
 
     Of the largest size of which one is possible; 0 if not even a single operation finds room beside what it needs.
     """
-    most = min(work.dims[CORES], state.totals[READY])
+    most = min(work.dims.cores, state.totals.ready)
     if pruning < LEVELS:
         for size in range(most, 0, -1):
             if _combinations(work, state, room, size, pruning, priority, policy, best):

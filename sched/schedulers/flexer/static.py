@@ -10,41 +10,22 @@ Source: Min, Kwon, Egger, "Flexer" (CGO 2023), sections 2.2, 4.1 and 5.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from .jit import compiled, inner
-from .machine import assign, come, hopeless, latency, leave, log_event, run_set, sums_of
-from .state import (
-    CORES,
-    DEEP,
-    HEIGHT,
-    MOVED,
-    NEXT,
-    ONE,
-    PIN,
-    ROWS,
-    SEGMENTS,
-    STAMP,
-    STEPS,
-    TWO,
-    USES,
-    WHERE,
-    Array,
-    K,
-    M,
-    N,
-    Order,
-    Start,
-    State,
-    Work,
-)
+from .machine import assign, come, hopeless, latency, leave, log_event, operand, run_set, sums_of
+from .state import NEXT, Array, Order, Start, State, Work
+
+#: Numbers of the loops.
+M, N, K = range(3)
 
 
 def divisions(start: Start, order: Order) -> Iterator[tuple[int, int, int]]:
     """Slots for inputs, weights and sums: what a set needs once or twice, and the rest of the room for one kind."""
-    m, n, k, cores, rows = (int(start.work.dims[index]) for index in (M, N, K, CORES, ROWS))
-    tall = [int(start.tiles[a:b, HEIGHT].max()) for a, b in ((0, m * k), (m * k, (m + n) * k), ((m + n) * k, None))]
+    m, n, k, cores, rows = start.work.dims[:5]
+    tall = [int(start.tiles["height"][a:b].max()) for a, b in ((0, m * k), (m * k, (m + n) * k), ((m + n) * k, None))]
     total = [m * k, n * k, m * n if k > 1 else 0]
     inner = [loop for loop in order.loops if loop != "k"][-1]
     wide = min(cores, n if inner == "n" else m)
@@ -66,13 +47,14 @@ def divisions(start: Start, order: Order) -> Iterator[tuple[int, int, int]]:
 
 def regions(start: Start, slots: tuple[int, int, int], steps: int = 0) -> State:
     """The state before the first set: three regions of empty slots. `steps`: of work so far."""
-    m, n, k = (int(start.work.dims[index]) for index in (M, N, K))
+    m, n, k = start.work.dims[:3]
     state = start.fresh(steps)
+    spm: Any = state.spm
     at = 0
     for count, (first, end) in zip(slots, ((0, m * k), (m * k, (m + n) * k), ((m + n) * k, None)), strict=True):
-        state.spm[at : at + count, 0] = start.tiles[first:end, HEIGHT].max()
+        spm["rows"][at : at + count] = start.tiles["height"][first:end].max()
         at += count
-    state.totals[SEGMENTS] = at
+    state.totals.segments = at
     return state
 
 
@@ -80,17 +62,17 @@ def regions(start: Start, slots: tuple[int, int, int], steps: int = 0) -> State:
 def _take(work: Work, state: State, at: int, tile: int, given: bool, log: Array, record: bool) -> Array:
     """A tile takes a slot, and what lies there leaves it; the log."""
     row, stored = 0, 0.0
-    state.totals[STEPS] += at
+    state.totals.steps += at
     for before in range(at):
-        row += state.spm[before, 0]
-    old = state.spm[at, 1]
+        row += state.spm[before].rows
+    old = state.spm[at].tile
     if old >= 0:
-        if state.tiles[old, USES] > 0:
+        if state.tiles[old].uses > 0:
             stored, log = leave(work, state, old, row, log, record)
-        state.tiles[old, WHERE] = -1
-    state.spm[at, 1] = tile
+        state.tiles[old].where = -1
+    state.spm[at].tile = tile
     state.time[at] = max(state.time[at], stored)
-    state.tiles[tile, WHERE] = row
+    state.tiles[tile].where = row
     return come(work, state, tile, state.time[at], given, log, record)
 
 
@@ -99,25 +81,25 @@ def _bring(
     work: Work, state: State, slots: Array, turns: Array, pairs: Array, size: int, log: Array, record: bool
 ) -> Array:
     """Moves the tiles of a set into the slots whose turn it is; the log."""
-    state.totals[STAMP] += 1
-    stamp = state.totals[STAMP]
+    state.totals.stamp += 1
+    stamp = state.totals.stamp
     for index in range(size):
         pair = pairs[index]
-        for tile in (state.pairs[pair, ONE], state.pairs[pair, TWO], sums_of(work, pair)):
-            state.tiles[tile, PIN] = stamp
+        for tile in (state.pairs[pair].input, state.pairs[pair].weight, sums_of(work, pair)):
+            state.tiles[tile].pin = stamp
     for index in range(size):
         pair = pairs[index]
         base = 0
         for kind in range(3):
-            tile = state.pairs[pair, ONE] if kind == 0 else state.pairs[pair, TWO] if kind == 1 else sums_of(work, pair)
+            tile = operand(state.pairs, pair, kind) if kind < 2 else sums_of(work, pair)
             count = slots[kind]
-            if state.tiles[tile, HEIGHT] > 0 and state.tiles[tile, WHERE] < 0:
+            if state.tiles[tile].height > 0 and state.tiles[tile].where < 0:
                 at = base + turns[kind]
-                while state.spm[at, 1] >= 0 and state.tiles[state.spm[at, 1], PIN] == stamp:
+                while state.spm[at].tile >= 0 and state.tiles[state.spm[at].tile].pin == stamp:
                     turns[kind] = (turns[kind] + 1) % count
                     at = base + turns[kind]
                 turns[kind] = (turns[kind] + 1) % count
-                log = _take(work, state, at, tile, kind == 2 and state.pairs[pair, DEEP] == 0, log, record)
+                log = _take(work, state, at, tile, kind == 2 and state.pairs[pair].depth == 0, log, record)
             base += count
     return log
 
@@ -131,13 +113,14 @@ def unroll(
     `loops`: the numbers (0 m, 1 n, 2 k) of the loops, outermost first; `slots` as from `divisions`; `weights`, `limit`,
     `most`: as for `listing.make`.
     """
-    sizes, cores, n = work.dims[:3], work.dims[CORES], work.dims[N]
+    dims, cores, n = work.dims, work.dims.cores, work.dims.n
+    sizes: Array = (dims.m, dims.n, dims.k)
     log = state.log
     inner = 2 if loops[2] != K else 1  # the loop that is unrolled
     step = np.ones(3, np.int64)
     step[inner] = cores
     pairs, mine, turns = np.zeros(cores, np.int64), np.zeros(cores, np.int64), np.zeros(3, np.int64)
-    at = np.zeros(3, np.int64)
+    at: Array = np.zeros(3, np.int64)
     for one in range(0, sizes[loops[0]], step[0]):
         at[loops[0]] = one
         for two in range(0, sizes[loops[1]], step[1]):
@@ -154,5 +137,5 @@ def unroll(
                 assign(work, state, pairs, size, mine)
                 log = run_set(work, state, pairs, mine, size, log, record)
             if hopeless(work, state, weights, limit, most):
-                return False, latency(work, state), state.totals[MOVED], log
-    return True, latency(work, state), state.totals[MOVED], log
+                return False, latency(work, state), state.totals.moved, log
+    return True, latency(work, state), state.totals.moved, log

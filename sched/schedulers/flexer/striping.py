@@ -227,7 +227,7 @@ class Places:
 
     def spill_moves(self, m: int, n: int, row: int) -> list[tuple[Run, Run, int]]:
         """(in the scratchpad, in DRAM, words) of spilled sums whose block begins with `row`."""
-        found = []
+        found: list[tuple[Run, Run, int]] = []
         for dram, first, words in self.spilled(m, n):
             for part in self.sum_parts(m, n):
                 low, high = max(first, part.offset), min(first + words, part.offset + part.words)
