@@ -15,7 +15,7 @@ from ..program.program import Program
 from .predict import prediction
 from .semaphores.lower import lower
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 def _nobody(what: str) -> None:
@@ -31,47 +31,49 @@ class Planned:
     timeline: Timeline
 
 
-def planned(schedule: Schedule, chip: ChipConfig, tell: Tell = _nobody) -> Planned:
+def planned(schedule: Schedule, chip: ChipConfig, on_progress: OnProgress = _nobody) -> Planned:
     """The program of a schedule, checked, and its predicted cycles. Raises what `program_of` raises."""
-    program = program_of(schedule, chip, tell)
-    tell("predicting its cycles")
+    program = program_of(schedule, chip, on_progress)
+    on_progress("predicting its cycles")
     timeline = play(program, chip)
     predicted = prediction(schedule, program, timeline)
     return Planned(schedule.model_copy(update={"predicted": predicted}), program, timeline)
 
 
-def program_of(schedule: Schedule, chip: ChipConfig, tell: Tell = _nobody) -> Program:
-    """The program of a schedule, checked. `tell` hears what is being done.
+def program_of(schedule: Schedule, chip: ChipConfig, on_progress: OnProgress = _nobody) -> Program:
+    """The program of a schedule, checked. `on_progress` hears what is being done.
 
     Raises what making and checking it raise: ScheduleError, ProgramError, CheckError; of a timed one DttError,
     TimingFault, ProofError too.
     """
-    program = unchecked(schedule, chip, tell)
-    check_program(program, chip, schedule, tell)
+    program = unchecked(schedule, chip, on_progress)
+    check_program(program, chip, schedule, on_progress)
     return program
 
 
-def unchecked(schedule: Schedule, chip: ChipConfig, tell: Tell = _nobody) -> Program:
+def unchecked(schedule: Schedule, chip: ChipConfig, on_progress: OnProgress = _nobody) -> Program:
     """The program of a schedule as it is: triggered by semaphores, or timed ahead. Raises ScheduleError, ProgramError,
     and DttError (TimingFault) for what cannot be timed."""
     if schedule.execution != Execution.TIMED:
-        tell("lowering")
+        on_progress("lowering")
         return lower(schedule, chip)
     from .timed.compile import compile_ahead
 
-    tell("timing it ahead")
+    on_progress("timing it ahead")
     return compile_ahead(schedule, chip).program
 
 
-def check_program(program: Program, chip: ChipConfig, schedule: Schedule | None = None, tell: Tell = _nobody) -> Report:
+def check_program(
+    program: Program, chip: ChipConfig, schedule: Schedule | None = None, on_progress: OnProgress = _nobody
+) -> Report:
     """Proves that a program can run, whichever kind it is, and that it is the `schedule`'s, if that is known.
 
     Raises CheckError with everything found; of a program that is timed ahead, ProofError too.
     """
     if all(stream.tile != chip.dtt for stream in program.streams):
-        tell("checking the program")
+        on_progress("checking the program")
         return check(program, chip, schedule)
     from .timed.check import check_ahead
 
-    tell("proving it")
+    on_progress("proving it")
     return check_ahead(program, chip, schedule)

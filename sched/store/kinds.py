@@ -11,7 +11,7 @@ from pathlib import Path
 
 from . import cache, use
 from .entries import trim
-from .store import Store, Tell
+from .store import OnProgress, Store
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Kind:
             return cache.setting(*self.variable) * 1_000_000
         return cache.setting(*cache.MEGABYTES) * 1_000_000 * self.share // 100
 
-    def store(self, root: Path | None = None, tell: Tell | None = None) -> Store:
+    def store(self, root: Path | None = None, on_progress: OnProgress | None = None) -> Store:
         """The store in its folder. Raises SettingError."""
-        return Store(self.folder(root), self.limit(), *([] if tell is None else [tell]))
+        return Store(self.folder(root), self.limit(), *([] if on_progress is None else [on_progress]))
 
     def compiled(self, name: str) -> Path | None:
         """The folder of that name for code that a compiler keeps there by itself, in use until this process ends; None

@@ -27,7 +27,7 @@ from . import use
 from .entries import LOCKS, NEW, trim
 
 MANIFEST = "manifest.json"
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 #: Where a store says what its caller need not handle: stderr, if nobody has set up logging.
 _log = logging.getLogger("meshloom.store")
 _VALUE = ".value"
@@ -66,12 +66,11 @@ class Recipe:
 class Store:
     """The entries in one folder, of which `limit` bytes are kept (None: all).
 
-    Without a folder nothing is kept, and where nothing can be written values are not: they can be made again. `tell`
-    hears what is damaged, and once that nothing can be written.
-    """
+    Without a folder nothing is kept, and where nothing can be written values are not: they can be made again.
+    `on_progress` hears what is damaged, and once that nothing can be written."""
 
-    def __init__(self, folder: Path | None, limit: int | None = None, tell: Tell = _log.warning) -> None:
-        self.folder, self._limit, self._tell = folder, limit, tell
+    def __init__(self, folder: Path | None, limit: int | None = None, on_progress: OnProgress = _log.warning) -> None:
+        self.folder, self._limit, self._tell = folder, limit, on_progress
         self._written: int | None = None  # bytes since the last trim; None: there was none
 
     def get(self, name: str) -> bytes | None:
@@ -167,7 +166,7 @@ class Store:
         return self.folder / f"{name}{_VALUE}"
 
     @contextlib.contextmanager
-    def _making(self, name: str, tell: Tell) -> Generator[None]:
+    def _making(self, name: str, on_progress: OnProgress) -> Generator[None]:
         """Lets one process, and one thread of it, make an entry. Raises OSError where nothing can be written."""
         from filelock import FileLock, Timeout
 
@@ -178,7 +177,7 @@ class Store:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            tell("waiting for another run that is building it")
+            on_progress("waiting for another run that is building it")
             lock.acquire()
         try:
             yield

@@ -82,13 +82,13 @@ def fed_chip(grid: int) -> ChipConfig:
     return ChipConfig.model_validate(values)
 
 
-def _fed(tell: OnEvent) -> Sheet:
+def _fed(on_progress: OnEvent) -> Sheet:
     """What one controller feeds, in the model, which the other sheet shows to be exact."""
     cells: list[tuple[str, ...]] = []
     for name in FED:
         for grid in GRIDS:
             chip = fed_chip(grid)
-            tell(Stage(workload=name, what=f"planning for {grid * grid} cores"))
+            on_progress(Stage(workload=name, what=f"planning for {grid * grid} cores"))
             from meshloom.sched.workload.catalog import find
 
             workload = find(name)[0]
@@ -123,11 +123,11 @@ def _fed(tell: OnEvent) -> Sheet:
     return Sheet("What one controller feeds (model; 8x8 cores, a DRAM channel for each row of them)", columns, cells)
 
 
-def run(tell: OnEvent) -> Result:
+def run(on_progress: OnEvent) -> Result:
     """Runs all workloads both ways on the RTL, then plans for larger chips."""
     both: list[Sequence[Row]] = []
     for scheduler in ("loop_order", NAME):
-        both.append(all_ran(run_workloads(WORKLOADS, CHIP, scheduler, tell, RunOptions(jobs=2, links=True))))
+        both.append(all_ran(run_workloads(WORKLOADS, CHIP, scheduler, on_progress, RunOptions(jobs=2, links=True))))
     pairs = [Pair(pulled, pushed) for pulled, pushed in zip(*both, strict=True)]
     cells = [
         (
@@ -159,7 +159,7 @@ def run(tell: OnEvent) -> Result:
         "pushed, the controller has every MOVE and computation fire in a cycle that Dijkstra through time has planned. "
         "Bars: every arrival in the planned cycle, all bytes right, and a gain (cycles pulled / pushed) above 1. "
         "Flit-hops, code included, are what energy in the data plane is proportional to. An instruction is 32 bytes.",
-        (Sheet("RTL cycles", columns, cells, bad), _fed(tell)),
+        (Sheet("RTL cycles", columns, cells, bad), _fed(on_progress)),
         (),
         tuple(failed),
     )

@@ -220,15 +220,15 @@ def reductions_sheet() -> Sheet:
 # -- the run ----------------------------------------------------------------------------------------------------------
 
 
-def run(tell: OnEvent) -> Result:
+def run(on_progress: OnEvent) -> Result:
     """Measures everything; writes the plot beside the tables."""
     try:
-        return _run(tell)
+        return _run(on_progress)
     except DttError as error:
         raise BenchmarkError(str(error)) from error
 
 
-def _speeds(tell: OnEvent) -> tuple[Sheet, list[str], dict[int, list[Routed]]]:
+def _speeds(on_progress: OnEvent) -> tuple[Sheet, list[str], dict[int, list[Routed]]]:
     """Random programs of all sizes; bars that were missed, and the plans below full load, by side of the mesh."""
     rows: list[tuple[str, ...]] = []
     failures: list[str] = []
@@ -236,7 +236,7 @@ def _speeds(tell: OnEvent) -> tuple[Sheet, list[str], dict[int, list[Routed]]]:
     speeds: dict[int, list[Routed]] = {side: [] for side in SIDES}
     for side in SIDES:
         for load_now, size in (*((LOAD, size) for size in SIZES), (TOO_MUCH, SIZES[-1])):
-            tell(Stage(workload=f"{side}x{side}", what=f"planning and checking {size:,} page moves"))
+            on_progress(Stage(workload=f"{side}x{side}", what=f"planning and checking {size:,} page moves"))
             program = random_program(side, size, load=load_now, flits=FLITS)
             routed = route(program, repeats=REPEATS if size < SHORT else 1)
             rows.append(speed_row(side, load_now, routed))
@@ -249,7 +249,7 @@ def _speeds(tell: OnEvent) -> tuple[Sheet, list[str], dict[int, list[Routed]]]:
     return speed, failures, speeds
 
 
-def _beside(tell: OnEvent) -> tuple[Sheet, list[str], dict[int, float]]:
+def _beside(on_progress: OnEvent) -> tuple[Sheet, list[str], dict[int, float]]:
     """The same questions asked of networkx; what differs, and its rate by side of the mesh."""
     from meshloom.sched.papers.dtt.reference_search import compare
 
@@ -258,7 +258,7 @@ def _beside(tell: OnEvent) -> tuple[Sheet, list[str], dict[int, float]]:
     rates: dict[int, float] = {}
     for side in SIDES:
         for weight in WEIGHTS:
-            tell(Stage(workload=f"{side}x{side}", what=f"asking networkx for {ASKED} moves"))
+            on_progress(Stage(workload=f"{side}x{side}", what=f"asking networkx for {ASKED} moves"))
             program = random_program(side, ASKED, load=LOAD, flits=FLITS, results=False)
             routed = route(program, Settings(hop_weight=weight), REPEATS)
             found = compare(routed.plan, ASKED)
@@ -270,37 +270,37 @@ def _beside(tell: OnEvent) -> tuple[Sheet, list[str], dict[int, float]]:
     return yardstick, failures, rates
 
 
-def _way_points(tell: OnEvent) -> Sheet:
+def _way_points(on_progress: OnEvent) -> Sheet:
     """What the ways of a plan cost as way-points."""
     stored: list[tuple[str, ...]] = []
     for side in SIDES:
-        tell(Stage(workload=f"{side}x{side}", what="choosing way-points and rebuilding every way"))
+        on_progress(Stage(workload=f"{side}x{side}", what="choosing way-points and rebuilding every way"))
         plan = route(random_program(side, STORED, load=LOAD, flits=FLITS)).plan
         betweens: tuple[Between, ...] = ("yx", "xy", "search")
         stored += [stored_row(side, plan, between) for between in betweens]
     return Sheet("Way-points: bits of a move", _STORED, stored)
 
 
-def _both(tell: OnEvent) -> list[Flows]:
+def _both(on_progress: OnEvent) -> list[Flows]:
     """All workloads both ways on all chips."""
     flows: list[Flows] = []
     for chip in (load("quad16"), *map(square, SIDES)):
         for workload, names in (WORKLOADS | WHOLE if chip.width == SIDES[-1] else WORKLOADS).items():
-            tell(Stage(workload=workload, what=f"pushed and pulled on {chip.name}"))
+            on_progress(Stage(workload=workload, what=f"pushed and pulled on {chip.name}"))
             flows.append(both_ways(chip, workload, names))
     return flows
 
 
-def _run(tell: OnEvent) -> Result:
+def _run(on_progress: OnEvent) -> Result:
     from .dtt_plot import draw
 
-    tell(Stage(workload="dtt", what="compiling the search, unless it is cached"))
+    on_progress(Stage(workload="dtt", what="compiling the search, unless it is cached"))
     route(random_program(4, 50))
-    speed, failures, speeds = _speeds(tell)
-    yardstick, wrong, rates = _beside(tell)
+    speed, failures, speeds = _speeds(on_progress)
+    yardstick, wrong, rates = _beside(on_progress)
     failures += wrong
-    way_points = _way_points(tell)
-    flows = _both(tell)
+    way_points = _way_points(on_progress)
+    flows = _both(on_progress)
     lost = [one for one in flows if one.gain < 1]
     pushed = Sheet(
         "Pushed and pulled",
@@ -308,7 +308,7 @@ def _run(tell: OnEvent) -> Result:
         [flows_row(one) for one in flows],
         frozenset(number for number, one in enumerate(flows) if one in lost),
     )
-    tell(Stage(workload="plot", what=f"drawing {PLOT}"))
+    on_progress(Stage(workload="plot", what=f"drawing {PLOT}"))
     draw(
         {side: [(one.plan.moves, one.rate) for one in some] for side, some in speeds.items()},
         rates,

@@ -245,10 +245,10 @@ def remarks(costs: Sequence[LayerCost]) -> tuple[str, ...]:
     )
 
 
-def run(tell: OnEvent, archs: Sequence[str] = ARCHS) -> Result:
+def run(on_progress: OnEvent, archs: Sequence[str] = ARCHS) -> Result:
     """All figures; layers that were scheduled before are not scheduled again. `archs` (FIGURE_9 among them): of all
     layers. Raises DoesNotFit."""
-    costs = collect(tell, archs)
+    costs = collect(on_progress, archs)
     found = reuses()
     draw(costs, found, FOLDER / PLOT)
     failures = hybrid_failures(costs)
@@ -281,8 +281,8 @@ def main(
     if unknown := set(archs or ()) - set(ARCHS):
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: there are {', '.join(ARCHS)}")
     screen = console()
-    with Reporter(screen) as tell:
-        result = run(tell, names)
+    with Reporter(screen) as on_progress:
+        result = run(on_progress, names)
     print_result(result, screen)
     screen.print(f"results: {save_result(result)}", markup=False, soft_wrap=True)
 

@@ -76,12 +76,14 @@ def cost(shape: ConvShape, chip: ChipConfig) -> tuple[dict[str, Cost], str]:
     return costs | {"hybrid": costs[best]}, best
 
 
-def compile_search(tell: OnEvent) -> None:
+def compile_search(on_progress: OnEvent) -> None:
     """Has the searches compiled, once and for all processes, unless that has been done."""
     from meshloom.sched.schedulers.flexer.ready import KINDS, ready
 
     for kind in KINDS:
-        ready(kind, lambda done, total: tell(Stage(workload="search", what=f"compiling, once: {done} of {total}")))
+        ready(
+            kind, lambda done, total: on_progress(Stage(workload="search", what=f"compiling, once: {done} of {total}"))
+        )
 
 
 def _cost(arch: str, shape: ConvShape) -> tuple[str, ConvShape, dict[str, Cost], str]:
@@ -89,20 +91,20 @@ def _cost(arch: str, shape: ConvShape) -> tuple[str, ConvShape, dict[str, Cost],
 
 
 def collect(
-    tell: OnEvent, archs: Sequence[str] = ARCHS, networks: Sequence[str] = NETWORKS, jobs: int | None = None
+    on_progress: OnEvent, archs: Sequence[str] = ARCHS, networks: Sequence[str] = NETWORKS, jobs: int | None = None
 ) -> list[LayerCost]:
     """All layers of the networks (those that occur twice, twice) on the architectures, in `jobs` processes."""
     layers = [(network, one) for network in networks for one in find(network)]
     todo = dict.fromkeys((arch, same(one.shape)) for arch in archs for _, one in layers)
     found: dict[tuple[str, ConvShape], tuple[dict[str, Cost], str]] = {}
-    compile_search(tell)
+    compile_search(on_progress)
     with ProcessPoolExecutor(jobs or len(sched_getaffinity(0))) as pool:
         futures = [pool.submit(_cost, arch, replace(shape, name="layer")) for arch, shape in todo]
         try:
             for count, future in enumerate(as_completed(futures)):
                 arch, shape, costs, best = future.result()
                 found[arch, same(shape)] = costs, best
-                tell(Stage(workload=arch, what=f"{count + 1} of {len(todo)} layers scheduled"))
+                on_progress(Stage(workload=arch, what=f"{count + 1} of {len(todo)} layers scheduled"))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

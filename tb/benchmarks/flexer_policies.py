@@ -129,11 +129,11 @@ def duplicate_sheet(found: Sequence[Duplicates]) -> Sheet:
     )
 
 
-def run(tell: OnEvent) -> Result:
+def run(on_progress: OnEvent) -> Result:
     """All comparisons; searches that were made before are not made again, but for the one that is timed."""
-    timed = search_time(tell, arch=SEARCHED)
-    policies = compare(tell, TABLE_2, ARCHS, LAYERS)
-    added = compare(tell, ADDED, ARCHS[1:], ADDED_LAYERS)
+    timed = search_time(on_progress, arch=SEARCHED)
+    policies = compare(on_progress, TABLE_2, ARCHS, LAYERS)
+    added = compare(on_progress, ADDED, ARCHS[1:], ADDED_LAYERS)
     copies = [one for arch in ARCHS for one in duplicates(arch, ADDED_LAYERS)]
     draw_policies(policies, FOLDER / PLOT)
     failures: list[str] = []

@@ -54,13 +54,13 @@ def with_budget(scheduler: str) -> str:
     return scheduler if scheduler.startswith("loop_order") else f"{scheduler}:budget={BUDGET}"
 
 
-def measure(what: Mapping[str, Sequence[str]], schedulers: Sequence[str], tell: OnEvent) -> Rows:
+def measure(what: Mapping[str, Sequence[str]], schedulers: Sequence[str], on_progress: OnEvent) -> Rows:
     """Rows by (chip, workload) and scheduler."""
     found: dict[tuple[str, str], dict[str, Row]] = {}
     for chip, names in what.items():
         for scheduler in schedulers:
-            tell(Stage(workload=chip, what=f"{len(names)} workloads by {scheduler}"))
-            for row in run_workloads(names, chip, with_budget(scheduler), tell, RunOptions(jobs=2)):
+            on_progress(Stage(workload=chip, what=f"{len(names)} workloads by {scheduler}"))
+            for row in run_workloads(names, chip, with_budget(scheduler), on_progress, RunOptions(jobs=2)):
                 found.setdefault((chip, row.workload), {})[scheduler] = row
     return found
 
@@ -167,11 +167,11 @@ def failures(layers: Rows, networks: Rows, floors: Mapping[tuple[str, str], int]
     return found
 
 
-def run(tell: OnEvent) -> Result:
+def run(on_progress: OnEvent) -> Result:
     """Runs all layers and networks by all schedulers."""
-    compile_search(tell)
-    layers = measure(LAYERS, LAYER_SCHEDULERS, tell)
-    networks = measure(NETWORKS, NETWORK_SCHEDULERS, tell)
+    compile_search(on_progress)
+    layers = measure(LAYERS, LAYER_SCHEDULERS, on_progress)
+    networks = measure(NETWORKS, NETWORK_SCHEDULERS, on_progress)
     floors = {key: floor_cycles(*key) for key in networks}
     rows = [row for each in (*layers.values(), *networks.values()) for row in each.values()]
     errors = [abs(row.error_percent or 0.0) for row in rows]

@@ -89,15 +89,15 @@ class SearchTime:
     hurried: tuple[float, ...]
 
 
-def search_time(tell: OnEvent, network: str = "resnet50", arch: str = "arch5") -> SearchTime:
+def search_time(on_progress: OnEvent, network: str = "resnet50", arch: str = "arch5") -> SearchTime:
     """Searches a network with the paper's policy; nothing found before is used. (Compiling is not counted.)"""
     chip = load(arch)
     shapes = list(distinct([network]))
-    compile_search(tell)
+    compile_search(on_progress)
     found: list[Found] = []
     wall, cpu = time.monotonic(), time.process_time()
     for number, shape in enumerate(shapes):
-        tell(Stage(workload=network, what=f"searching layer {number + 1} of {len(shapes)}"))
+        on_progress(Stage(workload=network, what=f"searching layer {number + 1} of {len(shapes)}"))
         found.append(search(pose(shape, chip), chip, PAPER, shape.name, keep=1))
     seconds = time.monotonic() - wall, time.process_time() - cpu
     hurried: list[float] = []
@@ -164,7 +164,7 @@ def _best(arch: str, name: str, label: str, policy: Policy) -> tuple[str, str, s
 
 
 def compare(
-    tell: OnEvent, policies: dict[str, Policy], archs: Sequence[str], layers: Sequence[str]
+    on_progress: OnEvent, policies: dict[str, Policy], archs: Sequence[str], layers: Sequence[str]
 ) -> dict[tuple[str, str, str], tuple[float, float]]:
     """(cycles, words) by the search's estimate, by architecture, layer and policy, each found with COMPARED."""
     found: dict[tuple[str, str, str], tuple[float, float]] = {}
@@ -175,7 +175,7 @@ def compare(
             for count, future in enumerate(as_completed(futures)):
                 arch, name, label, cycles, words = future.result()
                 found[arch, name, label] = cycles, words
-                tell(Stage(workload=arch, what=f"{count + 1} of {len(jobs)} searches compared"))
+                on_progress(Stage(workload=arch, what=f"{count + 1} of {len(jobs)} searches compared"))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -192,7 +192,7 @@ def spans(records: Sequence[Record]) -> list[tuple[int, int]]:
     return sorted((record.start, record.end) for record in records if record.opcode is Opcode.GEMM)
 
 
-def run(tell: OnEvent) -> Result:
+def run(on_progress: OnEvent) -> Result:
     """Runs both programs on every built-in chip."""
     from ..devices.interface import Job
     from ..devices.simulated import VERILATOR
@@ -202,9 +202,9 @@ def run(tell: OnEvent) -> Result:
     failures: list[str] = []
     failed: set[int] = set()
     for number, chip in enumerate(chips):
-        device = VERILATOR.open(chip, False, lambda what, chip=chip: tell(Stage(workload=chip.name, what=what)))
+        device = VERILATOR.open(chip, False, lambda what, chip=chip: on_progress(Stage(workload=chip.name, what=what)))
         gemms, rich = random_gemms(chip), [fold_rich(chip)]
-        tell(Stage(workload=chip.name, what=f"running {len(gemms)} random GEMMs"))
+        on_progress(Stage(workload=chip.name, what=f"running {len(gemms)} random GEMMs"))
         jobs = [Job(program(bodies, chip), (), ()) for bodies in (gemms, rich)]
         runs = list(device.run(jobs, "bench"))
         for result in runs:

@@ -18,8 +18,8 @@ class BenchmarkError(RuntimeError):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Something that is measured. `run(tell)` measures it and says through `tell` how far it is; it raises
-    BenchmarkError where that cannot be done."""
+    """Something that is measured. `run(on_progress)` measures it and says through `on_progress` how far it is; it
+    raises BenchmarkError where that cannot be done."""
 
     summary: str
     run: Callable[[OnEvent], Result]
@@ -28,8 +28,8 @@ class Benchmark:
 def module(summary: str, name: str) -> Benchmark:
     """A benchmark whose `run` is in a module of this package; that is not imported before it runs."""
 
-    def run(tell: OnEvent) -> Result:
-        return import_module(f"{__package__}.{name}").run(tell)
+    def run(on_progress: OnEvent) -> Result:
+        return import_module(f"{__package__}.{name}").run(on_progress)
 
     return Benchmark(summary, run)
 

@@ -40,7 +40,7 @@ class Batch:
     process_seconds: float
 
 
-def run_layers(names: Sequence[str], chip: str, tell: OnEvent, scheduler: str = "loop_order") -> Batch:
+def run_layers(names: Sequence[str], chip: str, on_progress: OnEvent, scheduler: str = "loop_order") -> Batch:
     """Runs layers one after another, nothing beside them, so that CPU times disturb each other as little as can be."""
     from meshloom.hw.config import load
     from meshloom.sched.workload.catalog import find
@@ -51,16 +51,16 @@ def run_layers(names: Sequence[str], chip: str, tell: OnEvent, scheduler: str = 
 
     assert layer
     config = load(chip)
-    device = VERILATOR.open(config, False, lambda what: tell(Stage(workload=config.name, what=what)))
+    device = VERILATOR.open(config, False, lambda what: on_progress(Stage(workload=config.name, what=what)))
     ready: list[Prepared] = []
     spent: list[float] = []
     for name in names:
         for workload in find(name):
-            tell(Stage(workload=workload.name, what=f"scheduling for {config.name}"))
+            on_progress(Stage(workload=workload.name, what=f"scheduling for {config.name}"))
             before = time.process_time()
             ready.append(runner.prepare(workload, config, scheduler))
             spent.append(time.process_time() - before)
-    tell(Stage(workload=config.name, what=f"simulating {len(ready)} layers"))
+    on_progress(Stage(workload=config.name, what=f"simulating {len(ready)} layers"))
     children = _children()
     ran: list[Ran] = []
     repeats = [REPEATS if prepared.timeline.cycles < SHORT_CYCLES else 1 for prepared in ready]
@@ -71,7 +71,7 @@ def run_layers(names: Sequence[str], chip: str, tell: OnEvent, scheduler: str = 
         before = time.process_time()
         row = prepared.row(result, config)
         ran.append(Ran(row, seconds, time.process_time() - before, array_span(result.records)))
-        tell(row)
+        on_progress(row)
     for _ in runs:  # lets the process end: only then is its CPU time known
         raise AssertionError("more runs than jobs")
     return Batch(tuple(ran), _children() - children)

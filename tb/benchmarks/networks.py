@@ -141,13 +141,13 @@ def _layers(row: Row) -> Sheet:
     return Sheet(f"{row.workload} on {row.chip}, layer by layer; causes in % of the core cycles", columns, cells)
 
 
-def run(tell: OnEvent) -> Result:
+def run(on_progress: OnEvent) -> Result:
     """Runs all networks, one chip after the other."""
     from ..runs import runner
 
     def pass_on(event: Event) -> None:
         if not isinstance(event, Plan):  # the plan of all chips has been told
-            tell(event)
+            on_progress(event)
 
     sources = [
         (
@@ -156,7 +156,7 @@ def run(tell: OnEvent) -> Result:
         )
         for chip, names in RUNS
     ]
-    tell(Plan(rows=sum(max(1, len(source.inputs)) for _, some in sources for source in some)))
+    on_progress(Plan(rows=sum(max(1, len(source.inputs)) for _, some in sources for source in some)))
     sheets: list[Sheet] = []
     details: list[Sheet] = []
     failures: list[str] = []

@@ -154,7 +154,7 @@ def area_sheet() -> Sheet:
     )
 
 
-def run(tell: OnEvent) -> Result:
+def run(on_progress: OnEvent) -> Result:
     """Measures everything; writes the plot beside the tables."""
     from .noc_plot import draw
 
@@ -165,18 +165,18 @@ def run(tell: OnEvent) -> Result:
     try:
         for number, ((peer, policy), curve) in enumerate(curves.items()):
             what = f"{peer.side}x{peer.side} {peer.pattern}, {peer.length} flits, {POLICIES[policy]}"
-            tell(Stage(workload=what, what="building the mesh unless it is cached, then running loads"))
+            on_progress(Stage(workload=what, what="building the mesh unless it is cached, then running loads"))
             rows.append(row(curve))
             for reason in missed(curve):
                 failures.append(f"{what}: {reason}")
                 failed.add(number)
-        tell(Stage(workload="plot", what=f"loads between, for {PLOT}"))
+        on_progress(Stage(workload="plot", what=f"loads between, for {PLOT}"))
         draw(panels(curves), FOLDER / PLOT)
-        tell(Stage(workload="speed", what="simulating"))
+        on_progress(Stage(workload="speed", what="simulating"))
         speed = speed_sheet([Mesh(4, 4, vcs, PEER_DEPTH) for vcs in CHANNELS] + [mesh(4, "free"), mesh(5, "same")])
     except TrafficError as error:
         raise BenchmarkError(str(error)) from error
-    tell(Stage(workload="area", what="synthesising routers"))
+    on_progress(Stage(workload="area", what="synthesising routers"))
     area = area_sheet()
     return Result(
         "noc",

@@ -1,9 +1,8 @@
 """Benchmarks by name: `meshloom bench NAME` runs one, `make bench` all. Each prints tables and commits them as text.
 
 Those of installed packages are entry points `meshloom.benchmarks`; any `package.module:BENCHMARK` and
-`FILE.py:BENCHMARK` is one, too, and so is a function of `tell`. What was measured lands in `docs/results/<name>.md`
-whether or not its bars were reached. Nothing heavy is imported before a benchmark runs.
-"""
+`FILE.py:BENCHMARK` is one, too, and so is a function of `on_progress`. What was measured lands in
+`docs/results/<name>.md` whether or not its bars were reached. Nothing heavy is imported before a benchmark runs."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ def _accept(name: str, thing: object) -> Benchmark:
         return thing
     if callable(thing):
         return Benchmark((thing.__doc__ or name).strip().partition("\n")[0], cast("Callable[[OnEvent], Result]", thing))
-    raise TypeError(f"is of type {type(thing).__name__}; it must be a Benchmark or a function of `tell`")
+    raise TypeError(f"is of type {type(thing).__name__}; it must be a Benchmark or a function of `on_progress`")
 
 
 #: What ships, in the order of a run of all: the long one last.
@@ -96,8 +95,8 @@ def run(names: Sequence[str]) -> bool:
     for name, benchmark in chosen.items():
         screen.print(f"{name}: {benchmark.summary}", style="bold", markup=False, soft_wrap=True)
         try:
-            with Reporter(screen) as tell:
-                result = benchmark.run(tell)
+            with Reporter(screen) as on_progress:
+                result = benchmark.run(on_progress)
         except (BenchmarkError, BuildError, DeviceError) as error:
             screen.print(f"{name}: did not run: {error}", style="red", markup=False, soft_wrap=True)
             good = False

@@ -58,17 +58,17 @@ def sheet(chip: str, rows: Sequence[Row]) -> Sheet:
     return Sheet(title, _COLUMNS, cells, bad)
 
 
-def run(tell: OnEvent) -> Result:
+def run(on_progress: OnEvent) -> Result:
     """Runs the regression on every chip."""
     from ..runs import runner
     from ..runs.options import RunOptions
 
     def pass_on(event: Event) -> None:
         if not isinstance(event, Plan):  # the plan of all chips has been told
-            tell(event)
+            on_progress(event)
 
     names = {chip: layers(chip) for chip in CHIPS}
-    tell(Plan(rows=sum(map(len, names.values()))))
+    on_progress(Plan(rows=sum(map(len, names.values()))))
     sheets: list[Sheet] = []
     failures: list[str] = []
     for chip in CHIPS:

@@ -112,13 +112,13 @@ def line(ran: Ran, theirs: Theirs, missed: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def run(tell: OnEvent) -> Result:
+def run(on_progress: OnEvent) -> Result:
     """Runs every layer on both. Raises BenchmarkError when SCALE-Sim cannot be installed or fails."""
     from meshloom.hw.config import load
     from meshloom.sched.workload.catalog import find
 
-    tell(Plan(rows=len(LAYERS) * len(CHIPS)))
-    python = install(tell)
+    on_progress(Plan(rows=len(LAYERS) * len(CHIPS)))
+    python = install(on_progress)
     shapes = [find(name)[0].shape for name in LAYERS]
     sheets: list[Sheet] = []
     failures: list[str] = []
@@ -126,17 +126,17 @@ def run(tell: OnEvent) -> Result:
     versions: dict[str, str] = {}
     for chip in CHIPS:
         config = load(chip)
-        batch = run_layers(LAYERS, chip, tell)
+        batch = run_layers(LAYERS, chip, on_progress)
         found: dict[str, Theirs] = {}
         for message in drive(python, config.rows, config.cols, shapes):
             if "versions" in message:
                 versions |= message["versions"]
-                tell(Stage(workload=shapes[0].name, what=f"SCALE-Sim {config.rows}x{config.cols}"))
+                on_progress(Stage(workload=shapes[0].name, what=f"SCALE-Sim {config.rows}x{config.cols}"))
                 continue
             theirs = Theirs(**message)
             found[theirs.name] = theirs
             said = f"SCALE-Sim {config.rows}x{config.cols}: {theirs.cycles:,} cycles, {theirs.cpu_seconds:.2f} CPU-s"
-            tell(Stage(workload=theirs.name, what=said))
+            on_progress(Stage(workload=theirs.name, what=said))
         rows: list[tuple[str, ...]] = []
         failed: set[int] = set()
         for number, ran in enumerate(batch.ran):
@@ -174,19 +174,19 @@ def run(tell: OnEvent) -> Result:
     )
 
 
-def install(tell: OnEvent) -> Path:
+def install(on_progress: OnEvent) -> Path:
     """The Python of SCALE-Sim's own environment, made on demand. Raises BenchmarkError when it cannot be installed."""
     name = key("scalesim", pins=" ".join(PINS), python=sys.version, base=sys.base_prefix)
-    recipe = Recipe(name, lambda folder, log: _install(folder, log, tell), _INSTALLED)
+    recipe = Recipe(name, lambda folder, log: _install(folder, log, on_progress), _INSTALLED)
     try:
         return TOOLS.store(OUTPUT).build(recipe)[0] / _INSTALLED[0]
     except StoreError as error:
         raise BenchmarkError(str(error)) from error
 
 
-def _install(folder: Path, log: Path, tell: OnEvent) -> None:
+def _install(folder: Path, log: Path, on_progress: OnEvent) -> None:
     """Makes the environment in a folder, which may be renamed: only its Python is run."""
-    tell(Stage(workload="SCALE-Sim", what="installing into its own environment"))
+    on_progress(Stage(workload="SCALE-Sim", what="installing into its own environment"))
     for command in (
         [sys.executable, "-m", "venv", str(folder)],
         [

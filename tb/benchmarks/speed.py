@@ -29,14 +29,14 @@ def missed(rows: Sequence[Row], clang: bool) -> list[str]:
     return found
 
 
-def run(tell: OnEvent) -> Result:
+def run(on_progress: OnEvent) -> Result:
     """Runs the layers on each chip, one at a time; then the model, as Python and compiled."""
-    tell(Plan(rows=len(CHIPS) * len(LAYERS)))
+    on_progress(Plan(rows=len(CHIPS) * len(LAYERS)))
     compiler = compiler_version()
     clang = "clang" in compiler
-    rows = [ran.row for chip in CHIPS for ran in run_layers(LAYERS, chip, tell).ran]
+    rows = [ran.row for chip in CHIPS for ran in run_layers(LAYERS, chip, on_progress).ran]
     failed = missed(rows, clang)
-    model, slow = timeline.measure(tell)
+    model, slow = timeline.measure(on_progress)
     cells = [
         (
             row.chip,

@@ -85,12 +85,12 @@ def missed(cases: Sequence[tuple[str, str]], pairs: Sequence[tuple[Played, Playe
     return found
 
 
-def measure(tell: OnEvent) -> tuple[Sheet, list[str]]:
+def measure(on_progress: OnEvent) -> tuple[Sheet, list[str]]:
     """The table, and the bars that were missed. Raises BenchmarkError where the model cannot be compiled."""
     from meshloom.sched.schedulers.registry import find as scheduler
     from meshloom.sched.workload.catalog import find
 
-    tell(Stage(workload="timeline", what="compiling the model, unless it has been"))
+    on_progress(Stage(workload="timeline", what="compiling the model, unless it has been"))
     try:
         native.build()
     except native.NativeError as error:
@@ -98,7 +98,7 @@ def measure(tell: OnEvent) -> tuple[Sheet, list[str]]:
     pairs: list[tuple[Played, Played]] = []
     with TemporaryDirectory() as folder:
         for chip, layer in CASES:
-            tell(Stage(workload=layer, what=f"playing it on {chip}"))
+            on_progress(Stage(workload=layer, what=f"playing it on {chip}"))
             path = Path(folder, "schedule.json")
             (workload,) = find(layer)
             path.write_text(scheduler("loop_order:effort=0.2")(workload.shape, load(chip), 0).model_dump_json())
@@ -153,8 +153,8 @@ def main() -> None:
         return
     screen = console()
     try:
-        with Reporter(screen) as tell:
-            sheet, failures = measure(tell)
+        with Reporter(screen) as on_progress:
+            sheet, failures = measure(on_progress)
     except BenchmarkError as error:
         sys.exit(f"error: {error}")
     result = Result("timeline", sheet.title, "", (sheet,), failures=tuple(failures))

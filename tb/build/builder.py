@@ -17,7 +17,7 @@ from pathlib import Path
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import SIMULATORS as KIND
-from meshloom.sched.store.store import Recipe, StoreError, Tell, key
+from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
 
 from .tools import ToolError
 
@@ -108,27 +108,27 @@ def _processor() -> str:
 
 
 def build(
-    config: ChipConfig, simulator: str = "verilator", waves: bool = False, tell: Tell = lambda what: None
+    config: ChipConfig, simulator: str = "verilator", waves: bool = False, on_progress: OnProgress = lambda what: None
 ) -> Build:
-    """The simulator of a chip, from the cache if it is there and whole; `tell` hears if it is not whole, or if another
-    process is building it. Raises BuildError."""
+    """The simulator of a chip, from the cache if it is there and whole; `on_progress` hears if it is not whole, or if
+    another process is building it. Raises BuildError."""
     if simulator not in SIMULATORS:
         raise BuildError(f"unknown simulator {simulator!r}: known are {', '.join(SIMULATORS)}")
-    return _built(config, simulator, waves, tell, None)
+    return _built(config, simulator, waves, on_progress, None)
 
 
-def rebuild(built: Build, instead_of: str, tell: Tell = lambda what: None) -> Build:
+def rebuild(built: Build, instead_of: str, on_progress: OnProgress = lambda what: None) -> Build:
     """The simulator anew, because the one with that `store.fingerprint` does not start; or the one by which another
     process has replaced it. Raises BuildError, also for one that does not come from the cache."""
     recipe = _recipe(built.config, built.simulator, built.waves)
     if built.folder != KIND.folder(OUTPUT) / recipe.name:
         raise BuildError(f"the simulator in {built.folder} does not start, and was not built from these sources")
-    return _built(built.config, built.simulator, built.waves, tell, instead_of)
+    return _built(built.config, built.simulator, built.waves, on_progress, instead_of)
 
 
-def _built(config: ChipConfig, simulator: str, waves: bool, tell: Tell, instead_of: str | None) -> Build:
+def _built(config: ChipConfig, simulator: str, waves: bool, on_progress: OnProgress, instead_of: str | None) -> Build:
     try:
-        folder, fresh = KIND.store(OUTPUT, tell).build(_recipe(config, simulator, waves), instead_of)
+        folder, fresh = KIND.store(OUTPUT, on_progress).build(_recipe(config, simulator, waves), instead_of)
     except StoreError as error:
         raise BuildError(str(error)) from error
     return Build(config, simulator, waves, folder, fresh)

@@ -71,8 +71,8 @@ def schedule(
 
     screen = console()
     made: list[tuple[Workload, Planned]] = []
-    with searching(screen) as tell:
-        make = find_scheduler(with_budget(scheduler, budget), SCHEDULES.folder(), tell)
+    with searching(screen) as on_progress:
+        make = find_scheduler(with_budget(scheduler, budget), SCHEDULES.folder(), on_progress)
         for layer in layers:
             check_room(layer.shape, config)
         for layer in layers:

@@ -144,8 +144,9 @@ class Device(Protocol):
         """
         ...
 
-    def beside(self, tell: Callable[[str], None]) -> Device:
-        """Another one like it, to be used at the same time by another thread. `tell` hears what it has to say."""
+    def beside(self, on_progress: Callable[[str], None]) -> Device:
+        """Another one like it, to be used at the same time by another thread. `on_progress` hears what it has to
+        say."""
         ...
 
 
@@ -153,11 +154,11 @@ class Device(Protocol):
 class DeviceKind:
     """A kind of device.
 
-    `open(chip, waves, tell)` makes one ready, and may take its time: `tell` hears what it does. It raises BuildError or
-    NoDeviceError. `version`: of what it runs in, in one line, for its rows; `tools`: name to version of everything else
-    that can change what it says. `waves`: whether it can write waveforms. `most`: how many may run at the same time
-    (None: as many as there are CPUs). `macs`: the largest layers of the regression that it runs in minutes (None: all).
-    """
+    `open(chip, waves, on_progress)` makes one ready, and may take its time: `on_progress` hears what it does. It raises
+    BuildError or NoDeviceError. `version`: of what it runs in, in one line, for its rows; `tools`: name to version of
+    everything else that can change what it says. `waves`: whether it can write waveforms. `most`: how many may run at
+    the same time (None: as many as there are CPUs). `macs`: the largest layers of the regression that it runs in
+    minutes (None: all)."""
 
     name: str
     summary: str

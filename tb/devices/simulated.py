@@ -24,7 +24,7 @@ from meshloom.hw.contracts import stats_words
 from meshloom.hw.isa import BlockedOn, Cause, Part, Unit
 from meshloom.hw.registers import FAULT_WHO, REPORT, STATUS
 from meshloom.sched.store.kinds import RUNS
-from meshloom.sched.store.store import Tell, fingerprint
+from meshloom.sched.store.store import OnProgress, fingerprint
 
 from ..build.bench import STARTED
 from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
@@ -45,7 +45,7 @@ class SimulatedDevice:
 
     build: Build
     keep: bool = False  #: keep the folder of the run (waves, memory images)
-    tell: Tell = lambda what: None  #: hears that the simulator is built anew
+    on_progress: OnProgress = lambda what: None  #: hears that the simulator is built anew
     last_folder: Path | None = field(default=None, init=False)
 
     @property
@@ -62,9 +62,9 @@ class SimulatedDevice:
             return None
         return self.last_folder / "waves.fst"
 
-    def beside(self, tell: Tell) -> SimulatedDevice:
+    def beside(self, on_progress: OnProgress) -> SimulatedDevice:
         """Another process of the same simulator."""
-        return replace(self, tell=tell)
+        return replace(self, on_progress=on_progress)
 
     def run(self, jobs: Sequence[Job], label: str = "run") -> Generator[Run, None, None]:
         """Runs jobs one after another in one simulator process; yields each as soon as it is done.
@@ -78,8 +78,8 @@ class SimulatedDevice:
         try:
             yield from self._claimed(jobs, label)
         except _DoesNotStart:
-            self.tell("the simulator does not start")
-            self.build = rebuild(self.build, was, self.tell)
+            self.on_progress("the simulator does not start")
+            self.build = rebuild(self.build, was, self.on_progress)
         else:
             return
         try:
@@ -243,10 +243,10 @@ def parse_fault(who: int, value: int) -> Fault:
     return Fault(Cause(said["cause"]), said["tile"], Unit(said["unit"]), said["tag"], value)
 
 
-def _opens(simulator: str) -> Callable[[ChipConfig, bool, Tell], SimulatedDevice]:
-    def open_one(chip: ChipConfig, waves: bool, tell: Tell) -> SimulatedDevice:
-        tell(f"building the simulator ({simulator}), unless it is cached")
-        return SimulatedDevice(build(chip, simulator, waves, tell), keep=waves)
+def _opens(simulator: str) -> Callable[[ChipConfig, bool, OnProgress], SimulatedDevice]:
+    def open_one(chip: ChipConfig, waves: bool, on_progress: OnProgress) -> SimulatedDevice:
+        on_progress(f"building the simulator ({simulator}), unless it is cached")
+        return SimulatedDevice(build(chip, simulator, waves, on_progress), keep=waves)
 
     return open_one
 

@@ -54,16 +54,16 @@ class PreparedNetwork:
 def prepare(
     graph: Graph,
     chip: ChipConfig,
-    tell: Callable[[str], None] = lambda what: None,
+    on_progress: Callable[[str], None] = lambda what: None,
     scheduler: str = "loop_order",
-    tell_search: Callable[[Any], None] | None = None,
+    on_search_progress: Callable[[Any], None] | None = None,
 ) -> PreparedNetwork:
     """Schedules, lowers, checks and predicts a network, and tells how far it is. `scheduler`: see
     `sched.schedulers.registry.find_network`. Raises what those raise on what does not fit."""
-    make = find_network(scheduler, SCHEDULES.folder(), tell_search)
-    made = make(graph, chip, lambda layer, number, of: tell(f"scheduling {layer} ({number + 1} of {of})"))
-    program = program_of(made.schedule, chip, tell)
-    tell("predicting its cycles")
+    make = find_network(scheduler, SCHEDULES.folder(), on_search_progress)
+    made = make(graph, chip, lambda layer, number, of: on_progress(f"scheduling {layer} ({number + 1} of {of})"))
+    program = program_of(made.schedule, chip, on_progress)
+    on_progress("predicting its cycles")
     return PreparedNetwork(made, program, play(program, chip))
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 class RunOptions:
     """`device`: what they run on, by name (`devices.registry`), on so many at the same time as there are `jobs`.
 
-    `waves`: write waveforms. `links`: rows also tell of the data plane's links and the congestion. `traces`: folder for
-    tracebacks of unexpected errors, `artefacts`: for what each run leaves (None: it is not kept).
-    """
+    `waves`: write waveforms. `links`: rows also tell of the data plane's links and the congestion. `traces`:
+    folder for tracebacks of unexpected errors, `artefacts`: for what each run leaves (None: it is not kept)."""
 
     device: str = "verilator"
     jobs: int = 1

@@ -42,7 +42,7 @@ from .options import RunOptions
 from .saved import Saved, SavedSource, UncheckedItem, meaning, settings_of
 from .saved import check as check_saved
 from .saved import prepare as prepare_saved
-from .workers import Workers, tell, tell_search, workers
+from .workers import Workers, report_progress, report_search, workers
 
 
 def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> Prepared:
@@ -50,7 +50,7 @@ def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambd
     input."""
     at("scheduling")
     check_room(workload.shape, chip)
-    make = find_scheduler(scheduler, SCHEDULES.folder(), tell_search)
+    make = find_scheduler(scheduler, SCHEDULES.folder(), report_search)
     made = make(workload.shape, chip, workload.scale)
     program = program_of(made, chip, at)
     at("predicting")
@@ -95,9 +95,9 @@ def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str) ->
 
         def told(what: str) -> None:
             at(what)
-            tell(source.title, what)
+            report_progress(source.title, what)
 
-        return network.prepare(graph, chip, told, scheduler, tell_search), found, settings
+        return network.prepare(graph, chip, told, scheduler, report_search), found, settings
 
     return attempt(make, "reading")
 

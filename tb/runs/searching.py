@@ -37,8 +37,8 @@ def with_budget(scheduler: str, budget: str | None) -> str:
 
 @contextmanager
 def searching(screen: Console) -> Generator[Callable[[Told], None]]:
-    """Hands out what a search may `tell`: tilings done, schedules made, and the best so far with its estimated cost; or
-    that it is being compiled, functions done."""
+    """Hands out what a search may report: tilings done, schedules made, and the best so far with its estimated
+    cost; or that it is being compiled, functions done."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -50,7 +50,7 @@ def searching(screen: Console) -> Generator[Callable[[Told], None]]:
         tasks: dict[str, int] = {}
         compiling = "compiling the search, once"
 
-        def tell(told: Told) -> None:
+        def on_progress(told: Told) -> None:
             if told.compiling:
                 if compiling not in tasks:
                     if not screen.is_terminal:  # no bars, but nobody shall wonder what takes so long
@@ -68,4 +68,4 @@ def searching(screen: Console) -> Generator[Callable[[Told], None]]:
                 best = f"best of {told.schedules:,}: {told.best}, {cost}"
             bars.update(tasks[told.layer], completed=told.done, total=told.total, best=escape(best))  # type: ignore[arg-type]
 
-        yield tell
+        yield on_progress

@@ -23,7 +23,7 @@ _parent: Connection | None = None
 _told = 0.0
 
 
-def tell(workload: str, what: str) -> None:
+def report_progress(workload: str, what: str) -> None:
     """Says, in a worker process, how far it is. What comes too soon after the last is not told, nor what finds the pipe
     full because the parent does something else: a worker never waits to be heard."""
     global _told
@@ -32,14 +32,14 @@ def tell(workload: str, what: str) -> None:
         _parent.send(Stage(workload=workload[:_MOST], what=what[:_MOST], passing=True))
 
 
-def tell_search(told: Any) -> None:
+def report_search(told: Any) -> None:
     """The same of a search: `layer`, `done`, `total`, and the `best` so far; or that it is being compiled."""
     if told.compiling:
         far = f": {told.done} of {told.total} functions" if told.total else ", in another process"
-        tell(told.layer, f"compiling the search, once{far}")
+        report_progress(told.layer, f"compiling the search, once{far}")
         return
     best = f"; best so far {told.best.cycles:,.0f} cycles" if told.best is not None else ""
-    tell(told.layer, f"{told.done:,} of {told.total:,} tilings searched{best}")
+    report_progress(told.layer, f"{told.done:,} of {told.total:,} tilings searched{best}")
 
 
 def _begin(parent: Connection) -> None:

@@ -93,12 +93,12 @@ def wrong_with(row: Row) -> str:
     return ""
 
 
-def run(plan: Plan, record: Record[list[int]], jobs: int, tell: Callable[[str], None]) -> list[str]:
+def run(plan: Plan, record: Record[list[int]], jobs: int, on_progress: Callable[[str], None]) -> list[str]:
     """Runs what is left of the plan; returns what went wrong, in words."""
     wrong: list[str] = []
     total = sum(len(names) for _, names in plan)
     if record.done:
-        tell(f"going on: {len(record.done)} of {total} programs are done")
+        on_progress(f"going on: {len(record.done)} of {total} programs are done")
     for chip, names in plan:
         left = [name for name in names if f"{chip.name} {name}" not in record.done]
         if not left:
@@ -108,18 +108,18 @@ def run(plan: Plan, record: Record[list[int]], jobs: int, tell: Callable[[str], 
             if isinstance(event, Row):
                 if words := wrong_with(event):
                     wrong.append(f"{chip.name}, {event.workload}: {words}")
-                    tell(f"FAILED {wrong[-1]}")
+                    on_progress(f"FAILED {wrong[-1]}")
                 else:
                     record.add(f"{chip.name} {event.workload}", [event.planned_arrivals, event.rtl_cycles])
-                    tell(
+                    on_progress(
                         f"[{len(record.done)}/{total}] {chip.name}, {event.workload}: {event.planned_arrivals} "
                         f"arrivals, {event.rtl_cycles:,} cycles"
                     )
 
-        tell(f"{chip.name}: planning {len(left)} programs, building the simulator unless it is cached")
+        on_progress(f"{chip.name}: planning {len(left)} programs, building the simulator unless it is cached")
         items = prepare_all(left, chip, NAME, jobs)
         settings = Settings(code=code(), scheduler=NAME, simulator_version=VERILATOR.version())
-        simulate(items, VERILATOR.open(chip, False, tell), settings, heard, RunOptions(jobs=jobs))
+        simulate(items, VERILATOR.open(chip, False, on_progress), settings, heard, RunOptions(jobs=jobs))
     return wrong
 
 
@@ -134,7 +134,7 @@ def main(
 
     screen = console()
 
-    def tell(words: str) -> None:
+    def on_progress(words: str) -> None:
         screen.print(words, markup=False, soft_wrap=True)
 
     made = chips()
@@ -143,9 +143,9 @@ def main(
     if fresh:
         record.forget()
     try:
-        wrong = run(plan, record, jobs, tell)
+        wrong = run(plan, record, jobs, on_progress)
     except KeyboardInterrupt:
-        tell(f"interrupted with {len(record.done)} programs done; the same command goes on from here")
+        on_progress(f"interrupted with {len(record.done)} programs done; the same command goes on from here")
         raise typer.Exit(130) from None
     for words in wrong:
         screen.print(f"not good: {words}", style="red", markup=False, soft_wrap=True)

@@ -107,14 +107,14 @@ def record_of(plan: Sequence[Dose], folder: Path | None = None) -> Record[Counte
     return Record(keys, TypeAdapter(Counters), folder)
 
 
-def run(plan: Sequence[Dose], record: Record[Counters], jobs: int, tell: Callable[[str], None]) -> list[str]:
+def run(plan: Sequence[Dose], record: Record[Counters], jobs: int, on_progress: Callable[[str], None]) -> list[str]:
     """Runs what is left of the plan, `jobs` meshes at a time; returns what went wrong, in words."""
     left = [dose for dose in plan if dose.name not in record.done]
     meshes = dict.fromkeys(dose.mesh for dose in left)
     wrong: list[str] = []
     sent = sum(counters.taken for counters in record.done.values())
     if record.done:
-        tell(f"going on: {len(record.done)} of {len(plan)} runs are done, {sent:,} flits")
+        on_progress(f"going on: {len(record.done)} of {len(plan)} runs are done, {sent:,} flits")
 
     def work(mesh: Mesh) -> Iterator[tuple[Dose, Counters | Exception]]:
         for dose in left:
@@ -134,11 +134,11 @@ def run(plan: Sequence[Dose], record: Record[Counters], jobs: int, tell: Callabl
             for dose, found in future.result():
                 if isinstance(found, Exception):
                     wrong.append(f"{dose.name}: {found}")
-                    tell(f"FAILED {wrong[-1]}")
+                    on_progress(f"FAILED {wrong[-1]}")
                     continue
                 record.add(dose.name, found)
                 sent += found.taken
-                tell(
+                on_progress(
                     f"[{len(record.done)}/{len(plan)}] {dose.name}: {found.packets:,} packets in {found.cycles:,} "
                     f"cycles, {found.cpu_seconds:.1f} CPU-s; {sent:,} flits so far"
                 )
@@ -158,7 +158,7 @@ def main(
 
     screen = console()
 
-    def tell(words: str) -> None:
+    def on_progress(words: str) -> None:
         screen.print(words, markup=False, soft_wrap=True)
 
     plan = doses(MESHES, flits, seed)
@@ -166,9 +166,9 @@ def main(
     if fresh:
         record.forget()
     try:
-        wrong = run(plan, record, jobs, tell)
+        wrong = run(plan, record, jobs, on_progress)
     except KeyboardInterrupt:
-        tell(f"interrupted with {len(record.done)} of {len(plan)} runs done; the same command goes on from here")
+        on_progress(f"interrupted with {len(record.done)} of {len(plan)} runs done; the same command goes on from here")
         raise typer.Exit(130) from None
     total = sum(counters.taken for counters in record.done.values())
     for words in wrong:

@@ -162,7 +162,7 @@ def simulate(
         nonlocal ran
         told: dict[int, int] = {}
 
-        def tell(signal: Any, value: int) -> None:
+        def on_progress(signal: Any, value: int) -> None:
             """Sets a signal, unless it is so already: that is most of the time of a simulation."""
             if told.get(id(signal)) != value:
                 told[id(signal)] = value
@@ -184,10 +184,10 @@ def simulate(
                     if cycle >= earliest and source.offer(cycle):
                         source.offering = True
                         context.set(payload, item)
-                tell(valid, source.offering)
+                on_progress(valid, source.offering)
             willing = [sink.ready(cycle) for sink in sinks]
             for (_, _, ready, _), value in zip(out, willing, strict=True):
-                tell(ready, value)
+                on_progress(ready, value)
             if before is not None:
                 before(cycle, context)
             for source, _, ready, _ in into:

@@ -45,7 +45,7 @@ def test_a_search_says_that_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(searching, "ready", compiles)
     told: list[Progress] = []
     chip = load("tiny")
-    search(pose(parse("conv:4x4x8-8,k1"), chip), chip, PAPER, "x", tell=told.append, threads=1)
+    search(pose(parse("conv:4x4x8-8,k1"), chip), chip, PAPER, "x", on_progress=told.append, threads=1)
     assert [(one.done, one.total, one.compiling) for one in told[:2]] == [(0, 40, True), (39, 40, True)]
     assert not any(one.compiling for one in told[2:])
 

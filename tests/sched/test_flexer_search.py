@@ -168,7 +168,7 @@ def test_what_was_interrupted_is_found_in_the_folder(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        search(problem, chip, PAPER, "x", layers.KEPT, tell=stop, save=saved.append)
+        search(problem, chip, PAPER, "x", layers.KEPT, on_progress=stop, save=saved.append)
     assert saved[-1].ranked
     assert 0 < saved[-1].taken < len(viable(problem, chip, "x"))
     again = Layer(SMALL, chip, 1000, tmp_path)

@@ -62,7 +62,7 @@ def test_labels_become_names_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{damaged", b"\xff\n\xfe", b"0" * 64 + b"\nvalue"])
 def test_damage_is_said_and_the_value_made_anew(content: bytes, tmp_path: Path) -> None:
     told: list[str] = []
-    store = Store(tmp_path, tell=told.append)
+    store = Store(tmp_path, on_progress=told.append)
     store.put(NAME, b"value")
     (path,) = visible(tmp_path)
     path.write_bytes(content)
@@ -77,7 +77,7 @@ def test_damage_is_said_and_the_value_made_anew(content: bytes, tmp_path: Path) 
 
 @pytest.mark.parametrize("cut", [1, 40, 66, 70])
 def test_what_is_cut_short_is_damaged(cut: int, tmp_path: Path) -> None:
-    store = Store(tmp_path, tell=lambda what: None)
+    store = Store(tmp_path, on_progress=lambda what: None)
     store.put(NAME, b"a long value")
     (path,) = visible(tmp_path)
     os.truncate(path, cut)
@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_made_is_said_once_and_each_result_made(tmp_path
     (tmp_path / "file").touch()
     told: list[str] = []
     for _ in range(2):
-        store = Store(tmp_path / "file" / "below", tell=told.append)
+        store = Store(tmp_path / "file" / "below", on_progress=told.append)
         assert store.made(NAME, lambda: b"made") == b"made"
         assert store.get(NAME) is None
     assert len(told) == 1
@@ -125,7 +125,7 @@ def test_what_is_mounted_read_only_is_read(tmp_path: Path, monkeypatch: pytest.M
     for module, name in ((tempfile, "mkstemp"), (os, "utime"), (Path, "mkdir"), (Path, "unlink")):
         monkeypatch.setattr(module, name, refused)
     told: list[str] = []
-    store = Store(tmp_path, limit=10**6, tell=told.append)
+    store = Store(tmp_path, limit=10**6, on_progress=told.append)
     assert store.get(NAME) == b"value"
     store.put(NAME, b"other")
     store.drop(NAME)
@@ -158,7 +158,7 @@ def test_a_full_disk_keeps_what_was_there_and_leaves_no_part(tmp_path: Path, mon
 
     monkeypatch.setattr(os, "fdopen", full)
     told: list[str] = []
-    store = Store(tmp_path, tell=told.append)
+    store = Store(tmp_path, on_progress=told.append)
     store.put(NAME, b"after" * 1000)
     store.put(NAME, b"after" * 1000)
     assert store.get(NAME) == b"before"
@@ -174,7 +174,7 @@ from meshloom.sched.store.store import Store, key
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, 64_000))
 told = []
-store = Store(Path(sys.argv[1]), tell=told.append)
+store = Store(Path(sys.argv[1]), on_progress=told.append)
 store.put(key("small"), b"fits")
 store.put(key("big"), bytes(200_000))
 print(store.get(key("small")), store.get(key("big")), len(told), "File too large" in told[0])
@@ -229,7 +229,7 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     for process in processes:
         assert process.communicate(timeout=120) == ("", "")
     told: list[str] = []
-    store = Store(tmp_path, tell=told.append)
+    store = Store(tmp_path, on_progress=told.append)
     for who in range(4):
         for number in range(60):
             value = store.get(key("own", who=str(who), number=str(number)))

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from meshloom.sched.store.store import MANIFEST, Recipe, Store, StoreError, Tell, damage, fingerprint
+from meshloom.sched.store.store import MANIFEST, OnProgress, Recipe, Store, StoreError, damage, fingerprint
 
 CONTENT = b"a program" * 1000
 
 
 def kept(
-    recipe: Recipe, folder: Path, tell: Tell = lambda what: None, instead_of: str | None = None
+    recipe: Recipe, folder: Path, on_progress: OnProgress = lambda what: None, instead_of: str | None = None
 ) -> tuple[Path, bool]:
-    return Store(folder, tell=tell).build(recipe, instead_of)
+    return Store(folder, on_progress=on_progress).build(recipe, instead_of)
 
 
 def shown(folder: Path) -> list[str]:

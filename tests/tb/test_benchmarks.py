@@ -86,7 +86,7 @@ def engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     calls: list[str] = []
     for name, place in MODULES.items():
 
-        def run(tell: OnEvent, name: str = name) -> Result:
+        def run(on_progress: OnEvent, name: str = name) -> Result:
             calls.append(name)
             if name == "speed":
                 raise BenchmarkError("no such tool")
@@ -145,7 +145,7 @@ def test_one_from_a_file_runs(engines: list[str], tmp_path: Path, capsys: pytest
     assert "Printed by `meshloom bench nothing`" in (tmp_path / "nothing.md").read_text()
     other = tmp_path / "other.py"
     other.write_text("run = 3\n")
-    with pytest.raises(PluginError, match="is of type int; it must be a Benchmark or a function of `tell`"):
+    with pytest.raises(PluginError, match="is of type int; it must be a Benchmark or a function of `on_progress`"):
         registry.run(["gemm", f"{other}:run"])
     assert engines == []
 
@@ -381,12 +381,12 @@ def test_the_networks_benchmark_runs_what_it_says(monkeypatch: pytest.MonkeyPatc
     asked: list[tuple[str, list[str], int]] = []
 
     def run(
-        sources: Any, chip: str, scheduler: str, simulator: str, waves: bool, jobs: int, tell: OnEvent
+        sources: Any, chip: str, scheduler: str, simulator: str, waves: bool, jobs: int, on_progress: OnEvent
     ) -> list[Row]:
         asked.append((chip, [source.name for source in sources], jobs))
         rows = [network_row(source.name, chip=chip) for source in sources for _ in source.inputs or (None,)]
         for event in (Plan(99), *rows):
-            tell(event)
+            on_progress(event)
         return rows
 
     monkeypatch.setattr("meshloom.tb.runs.runner.run", run)

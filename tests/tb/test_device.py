@@ -360,7 +360,7 @@ def test_a_damaged_simulator_is_built_anew_and_works(simulator: str, cached: lis
     os.truncate(program, program.stat().st_size // 2)
     cached.append(True)
     told: list[str] = []
-    again = build(CHIP, simulator, tell=told.append)
+    again = build(CHIP, simulator, on_progress=told.append)
     assert (again.folder, again.fresh, cached) == (built.folder, True, [])
     assert "bytes instead of" in told[0]
     assert str(built.folder) in told[0]
@@ -371,7 +371,7 @@ def test_a_damaged_simulator_is_built_anew_and_works(simulator: str, cached: lis
 def test_a_simulator_that_does_not_start_is_built_anew(simulator: str, cached: list[bool]) -> None:
     cached[:] = [False, True]
     told: list[str] = []
-    device = SimulatedDevice(build(CHIP, simulator), tell=told.append)
+    device = SimulatedDevice(build(CHIP, simulator), on_progress=told.append)
     runs = list(device.run([there_and_back(1).job, there_and_back(2).job]))
     assert [run.fault for run in runs] == [None, None]
     assert cached == []

@@ -48,7 +48,7 @@ from meshloom.tb.results import identity
 from meshloom.tb.results.schema import Event, Plan, Row, Stage, Status
 from meshloom.tb.runs import items, runner
 from meshloom.tb.runs.options import RunOptions
-from meshloom.tb.runs.workers import EVERY, tell, workers
+from meshloom.tb.runs.workers import EVERY, report_progress, workers
 
 from ..tiers import slow_but
 
@@ -324,7 +324,7 @@ def test_workers_tell_how_far_they_are() -> None:
 
 def _count(most: int) -> int:
     for number in range(1, most + 1):
-        tell("counting", str(number))
+        report_progress("counting", str(number))
         if most == 3 and number == 2:
             time.sleep(EVERY + 0.1)
     return most

@@ -22,10 +22,10 @@ def test_compiling_is_said_once(terminal: bool) -> None:
     """As a bar on a terminal, which goes when the search begins; as a line elsewhere."""
     text = io.StringIO()
     screen = Console(file=text, force_terminal=terminal, width=200)
-    with searching(screen) as tell:
+    with searching(screen) as on_progress:
         for told in COMPILING:
-            tell(told)
-        tell(Progress("l", 5, 9, 12, BEST))
+            on_progress(told)
+        on_progress(Progress("l", 5, 9, 12, BEST))
     assert "compiling the search, once" in text.getvalue()
     if not terminal:
         assert text.getvalue() == "compiling the search, once\n"
@@ -33,9 +33,9 @@ def test_compiling_is_said_once(terminal: bool) -> None:
 
 def test_workers_tell_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, str]] = []
-    monkeypatch.setattr(workers, "tell", lambda workload, what: said.append((workload, what)))
+    monkeypatch.setattr(workers, "report_progress", lambda workload, what: said.append((workload, what)))
     for told in (COMPILING[1], Progress("l", 0, 0, 0, None, compiling=True), Progress("l", 5, 9, 12, BEST)):
-        workers.tell_search(told)
+        workers.report_search(told)
     assert said == [
         ("l", "compiling the search, once: 30 of 60 functions"),
         ("l", "compiling the search, once, in another process"),

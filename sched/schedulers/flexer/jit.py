@@ -3,6 +3,9 @@
 The compiler's own check looks at the file that a function is in, not at those that it calls, so the folder is named
 after all sources that such functions are made from together. (The compiler itself, and the processor, are in the
 index that it keeps there.)
+
+Such functions take arrays and numbers one by one, also where these are many: an object around them would be made anew,
+or taken apart, at every call.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..budget import Budget, labelled
 from .judge import Decision, Judge, dram_words
 from .order import Orderer
 from .policy import Choice, Policy
-from .search import Partial, Tell, distinct, search
+from .search import OnProgress, Partial, distinct, search
 
 #: Choices that a search keeps.
 KEPT = 48
@@ -41,7 +41,7 @@ _NEST = TypeAdapter(tuple[Candidate, int])
 class Layer(Judge):
     """One layer on one chip: what is searched for it, and what has been found.
 
-    `folder`: where results are kept (None: nowhere); `budget`: of each search (None: to the end); `tell` is
+    `folder`: where results are kept (None: nowhere); `budget`: of each search (None: to the end); `on_progress` is
     called while a search goes on, in `threads` threads (None: one for each CPU).
     """
 
@@ -52,11 +52,11 @@ class Layer(Judge):
         scale: int,
         folder: Path | None = None,
         budget: Budget | None = None,
-        tell: Tell | None = None,
+        on_progress: OnProgress | None = None,
         threads: int | None = None,
     ) -> None:
         super().__init__(shape, chip, scale)
-        self.budget, self.tell, self.threads = budget, tell, threads
+        self.budget, self.on_progress, self.threads = budget, on_progress, threads
         self.searches = SearchCache(folder, chip, "flexer", "sched.schedulers.flexer.search")
         self.decisions = SearchCache(
             folder, chip, "decided", "sched.schedulers.flexer.search", "sched.schedulers.flexer.judge"
@@ -71,7 +71,7 @@ class Layer(Judge):
         if found is None:
             partly = *asked, "partly"
             found = search(
-                self.problem, self.chip, policy, self.shape.name, KEPT, self.budget, self.tell, self.threads,
+                self.problem, self.chip, policy, self.shape.name, KEPT, self.budget, self.on_progress, self.threads,
                 before=self.searches.get(partly, _PARTIAL),
                 save=lambda partial: self.searches.put(partly, _PARTIAL, partial),
             ).choices  # fmt: skip

@@ -25,7 +25,7 @@ from .judge import Decision
 from .layer import Layer
 from .order import Orderer
 from .policy import FASTEST, OURS, PAPER, PAPER_STATIC, Policy
-from .search import Tell
+from .search import OnProgress
 from .striping import Places
 from .tiles import Tiles
 
@@ -45,16 +45,16 @@ class Planner:
         policies: Mapping[Policy, Policy],
         folder: Path | None = None,
         budget: Budget | None = None,
-        tell: Tell | None = None,
+        on_progress: OnProgress | None = None,
         threads: int | None = None,
     ) -> None:
         self.chip, self.policies = chip, policies
-        self.folder, self.budget, self.tell, self.threads = folder, budget, tell, threads
+        self.folder, self.budget, self.on_progress, self.threads = folder, budget, on_progress, threads
 
     def emit(self, task: ConvTask, dram: Allocator) -> ConvNodes:
         """All operations of a convolution. Raises DoesNotFit."""
         chip, x, y = self.chip, task.x, task.y
-        layer = Layer(task.shape, chip, task.scale, self.folder, self.budget, self.tell, self.threads)
+        layer = Layer(task.shape, chip, task.scale, self.folder, self.budget, self.on_progress, self.threads)
         assert layer.problem.packed == task.packed, "who packs the input decides how the layer is posed"
         if layer.problem.flat:
             x, y = x.flattened(), y.flattened()
@@ -98,7 +98,7 @@ def hybrid(
     progress: Progress | None = None,
     folder: Path | None = None,
     budget: Budget | None = None,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> NetworkSchedule:
     """The fastest by the timeline model of static nests with the tensors between layers in DRAM or, whole or by planes,
     in the scratchpad, with max pools fused tightly or not, and of the best schedules of every layer by itself.
@@ -106,7 +106,7 @@ def hybrid(
     Raises DoesNotFit if a network fits none of these ways.
     """
     memory = search_cache(folder, chip)
-    planner = Planner(chip, {PAPER: PAPER, PAPER_STATIC: PAPER_STATIC, OURS: FASTEST}, folder, budget, tell)
+    planner = Planner(chip, {PAPER: PAPER, PAPER_STATIC: PAPER_STATIC, OURS: FASTEST}, folder, budget, on_progress)
     ways = [
         SharingOptions(between, tight=tight) for between in (Between.WHOLE, Between.PLANES) for tight in (False, True)
     ]

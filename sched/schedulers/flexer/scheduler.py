@@ -12,7 +12,7 @@ from ...workload.layers import ConvShape
 from ..budget import Budget, labelled
 from .layer import Layer, Made
 from .policy import FASTEST, OURS, PAPER, PAPER_STATIC
-from .search import Tell
+from .search import OnProgress
 
 
 def candidates(layer: Layer) -> dict[str, Made]:
@@ -41,9 +41,9 @@ def hybrid(
     scale: int = 1 << 15,
     folder: Path | None = None,
     budget: Budget | None = None,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Schedule:
     """The fastest of the static orders, the paper's schedule and ours, by the timeline model. Raises DoesNotFit."""
-    layer = Layer(shape, chip, scale, folder, budget, tell)
+    layer = Layer(shape, chip, scale, folder, budget, on_progress)
     best = min(candidates(layer).values(), key=lambda made: made.cycles)
     return best.schedule.model_copy(update={"scheduler": labelled("hybrid", budget)})

@@ -63,7 +63,7 @@ class Progress:
     compiling: bool = False
 
 
-Tell = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 @dataclass
@@ -133,11 +133,11 @@ def bounds(space: Space, chip: ChipConfig) -> tuple[Floats, Floats]:
 
 
 class _Search:
-    def __init__(
-        self, problem: Problem, chip: ChipConfig, policy: Policy, layer: str, keep: int, tell: Tell | None,
+    def __init__(  # see `search`
+        self, problem: Problem, chip: ChipConfig, policy: Policy, layer: str, keep: int, on_progress: OnProgress | None,
         budget: Budget | None, before: Partial | None, save: Save | None,
     ) -> None:  # fmt: skip
-        self.problem, self.chip, self.policy, self.layer, self.tell = problem, chip, policy, layer, tell
+        self.problem, self.chip, self.policy, self.layer, self.on_progress = problem, chip, policy, layer, on_progress
         self.keep, self.save = keep, save
         self.space = viable(problem, chip, layer)
         cycles, words = bounds(self.space, chip)
@@ -322,20 +322,20 @@ class _Search:
         """Saves and tells how far the search is, every now and then."""
         if time.monotonic() - self.saved > SAVE_SECONDS:
             self._save()
-        if self.tell and time.monotonic() - self.told > 0.1:
+        if self.on_progress and time.monotonic() - self.told > 0.1:
             self.told = time.monotonic()
             best = self.at.kept[0][3] if self.at.kept else None
-            self.tell(Progress(self.layer, self.at.taken, len(self.space), self.at.schedules, best))
+            self.on_progress(Progress(self.layer, self.at.taken, len(self.space), self.at.schedules, best))
 
 
-def search(
+def search(  # all but the first four have defaults and are named where they are given
     problem: Problem,
     chip: ChipConfig,
     policy: Policy,
     layer: str,
     keep: int = 8,
     budget: Budget | None = None,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
     threads: int | None = None,
     before: Partial | None = None,
     save: Save | None = None,
@@ -347,16 +347,16 @@ def search(
     of threads nor the machine decides what is found, unless the budget is one of seconds. Raises DoesNotFit.
     """
     threads = threads or len(os.sched_getaffinity(0))
-    searcher = _Search(problem, chip, policy, layer, keep, tell, budget, before, save)
-    ready(policy.kind, _compiling(layer, tell))
+    searcher = _Search(problem, chip, policy, layer, keep, on_progress, budget, before, save)
+    ready(policy.kind, _compiling(layer, on_progress))
     return searcher.run(threads, None if budget is None else budget.seconds)
 
 
-def _compiling(layer: str, tell: Tell | None) -> Heard | None:
+def _compiling(layer: str, on_progress: OnProgress | None) -> Heard | None:
     """Tells of what is compiled before a search."""
-    if tell is None:
+    if on_progress is None:
         return None
-    return lambda done, total: tell(Progress(layer, done, total, 0, None, compiling=True))
+    return lambda done, total: on_progress(Progress(layer, done, total, 0, None, compiling=True))
 
 
 def distinct(choices: Sequence[Choice]) -> list[Choice]:
