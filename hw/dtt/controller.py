@@ -89,7 +89,7 @@ class Controller(wiring.Component):
             m.d.sync += owed.eq(0)
 
         full, fire, sent = self._slots(m, tile, unit, move.fire_at)
-        way, built, start = self._way(m, order, move, to_core)
+        way, built, start = self._route(m, order, move, to_core)
         request = self.forward.payload
         m.d.comb += [
             request.dst_tile.eq(tile),
@@ -176,7 +176,7 @@ class Controller(wiring.Component):
                 m.d.sync += used[number].eq(used[number] + 1)
         return full, read.data, sent
 
-    def _way(self, m: Module, order: Any, move: Any, to_core: Signal) -> tuple[Any, Signal, Signal]:
+    def _route(self, m: Module, order: Any, move: Any, to_core: Signal) -> tuple[Any, Signal, Signal]:
         """(way of the data, it is ready, a strobe to begin)."""
         way, ready, start = Signal(WAY.layout()), Signal(), Signal()
         self._wrong, self._place = wrong, place = Signal(name="wrong"), Signal(8, name="place")

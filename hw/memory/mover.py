@@ -55,9 +55,9 @@ from ..signatures import (
     Issue,
     MoveLayout,
     Request,
+    Route,
     SemPost,
     TraceRecord,
-    Way,
     requested_move,
     steered,
     word_read,
@@ -98,7 +98,7 @@ class _Engine:
 
     def __init__(self) -> None:
         self.move: Any = Signal(MoveLayout, name="engine_move")
-        self.way: Any = Signal(Way, name="engine_way")
+        self.way: Any = Signal(Route, name="engine_way")
         self.waited = Signal(WAITED_BITS, name="engine_waited")
         self.valid = Signal(name="engine_valid")
         self.ready = Signal(name="engine_ready")
@@ -249,7 +249,7 @@ class Mover(wiring.Component):
             to_net.eq(self.own.valid & ((is_move & (own.src_tile != self.tile)) | (own.opcode == Opcode.FETCH))),
             start.eq(Mux(started, begun, self.now)),
         ]
-        own_way = self._own_way(m, is_move, done, start)
+        own_way = self._own_route(m, is_move, done, start)
         # a request carries no wait and no fire time: both have been honoured here
         forwarded = Signal(MoveLayout)
         m.d.comb += [forwarded.eq(code), forwarded.wait_n.eq(0), forwarded.fire_at.eq(0)]
@@ -295,9 +295,9 @@ class Mover(wiring.Component):
             with m.Else():
                 m.d.comb += self.remote.ready.eq(1)
 
-    def _own_way(self, m: Module, is_move: Signal, done: _Record, start: Signal) -> Any:
+    def _own_route(self, m: Module, is_move: Signal, done: _Record, start: Signal) -> Any:
         """Takes ROUTEs; returns the way of the own stream's next MOVE."""
-        way = Signal(Way, name="own_way")
+        way = Signal(Route, name="own_way")
         if not steered(self.config):
             return way
         code = self.own.payload.code

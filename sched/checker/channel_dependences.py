@@ -17,7 +17,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode
 
 from ..program.names import Names
-from ..program.routes import Way, default_way
+from ..program.routes import Route, default_route
 from .problems import Problems
 from .static import Step
 
@@ -33,7 +33,7 @@ class Channel(NamedTuple):
     number: int
 
 
-def channels_of(way: Way) -> list[Channel]:
+def channels_of(way: Route) -> list[Channel]:
     """The channels of a way, in the order in which a packet takes them."""
     return [Channel(before, after, way.channel) for before, after in pairwise(way.tiles)]
 
@@ -43,7 +43,7 @@ class DependenceGraph:
 
     def __init__(self) -> None:
         self.graph: dict[Channel, dict[Channel, list[Maker]]] = {}
-        self._known: dict[Way, list[list[Maker]]] = {}  # the lists of makers of a way's dependences
+        self._known: dict[Route, list[list[Maker]]] = {}  # the lists of makers of a way's dependences
 
     @classmethod
     def of_chip(cls, chip: ChipConfig) -> DependenceGraph:
@@ -51,10 +51,10 @@ class DependenceGraph:
         roads = cls()
         for source in chip.tiles:
             for target in chip.tiles:
-                roads.add(default_way(chip, source, target), "unrouted")
+                roads.add(default_route(chip, source, target), "unrouted")
         return roads
 
-    def add(self, way: Way, maker: Maker) -> None:
+    def add(self, way: Route, maker: Maker) -> None:
         """Packets of `maker` take a way."""
         if (lists := self._known.get(way)) is None:
             lists = self._known[way] = []
@@ -63,7 +63,7 @@ class DependenceGraph:
         for makers in lists:
             makers.append(maker)
 
-    def admits(self, way: Way) -> bool:
+    def admits(self, way: Route) -> bool:
         """Whether there would still be no circle with that way, given that there is none now."""
         if way in self._known:
             return True
@@ -90,7 +90,7 @@ def check_circles(steps: Sequence[Sequence[Step]], names: Names, problems: Probl
     it wait for the next."""
     chip, roads = names.chip, DependenceGraph()
     for number, stream in enumerate(names.streams):
-        roads.add(default_way(chip, stream.dram_tile, stream.tile), f"the code of the {names.stream(number)}")
+        roads.add(default_route(chip, stream.dram_tile, stream.tile), f"the code of the {names.stream(number)}")
         for position, step in enumerate(steps[number]):
             if step.opcode is Opcode.MOVE and step.way is not None and step.way.hops > 1:
                 roads.add(step.way, (number, position))

@@ -14,7 +14,7 @@ from meshloom.hw.routes import RouteError
 
 from ..program.names import Names, opcode_name, region_name, unit_name
 from ..program.program import Instruction, Program, Stream
-from ..program.routes import Way, way_of
+from ..program.routes import Route, route_of
 from .accesses import Access, gemm_accesses, move_accesses, region_words, vec_accesses
 from .problems import Problems
 
@@ -39,7 +39,7 @@ class Step:
     opcode: Opcode
     fields: dict[str, int]
     accesses: tuple[Access, ...] = ()
-    way: Way | None = None
+    way: Route | None = None
 
 
 class StaticCheck:
@@ -212,7 +212,7 @@ class StaticCheck:
             self._take_route(number, position, step, problem)
         elif opcode is Opcode.MOVE:
             accesses = move_accesses(fields)
-            way = self._way(number, fields, problem)
+            way = self._route_of(number, fields, problem)
         elif opcode is Opcode.GEMM:
             if fields["addend"] not in set(Addend):
                 problem(f"addend = {fields['addend']}", "0 = none, 1 = bias, 2 = partial sums")
@@ -255,14 +255,14 @@ class StaticCheck:
             self.problems.add(where, "no MOVE follows that could take its way", "drop it, or put it before the MOVE")
             self._route = None
 
-    def _way(self, number: int, fields: dict[str, int], problem: Callable[[str, str], None]) -> Way | None:
+    def _route_of(self, number: int, fields: dict[str, int], problem: Callable[[str, str], None]) -> Route | None:
         """The way of a MOVE's packets, with the ROUTE before it, if any."""
         chip, source, target = self.chip, fields["src_tile"], fields["dst_tile"]
         (position, route), self._route = self._route or (0, None), None
         if target not in chip.tiles:
             return None
         try:
-            return way_of(chip, source, target, route.fields if route is not None else None)
+            return route_of(chip, source, target, route.fields if route is not None else None)
         except RouteError as error:
             problem(f"cannot take the way of its ROUTE, [{position}]: {error}", "see `hw.routes` for the entries")
             return None

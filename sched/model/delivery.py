@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit, split_address
 
-from ..program.routes import Way, default_way, way_of
+from ..program.routes import Route, default_route, route_of
 from .flow import OPEN, Door, Place
 from .machine import Machine, PacketMaker
 from .noc_flow import Leg, Packet
@@ -25,11 +25,11 @@ class Packets(PacketMaker):
     def __init__(self, machine: Machine) -> None:
         self.machine, chip = machine, machine.chip
         self.several, self.arrivals = chip.noc.data_vcs > 1, chip.noc.arrivals
-        self._ways: dict[tuple[int, ...], Way] = {}
+        self._ways: dict[tuple[int, ...], Route] = {}
 
     def of(self, fields: dict[str, int], address: int, words: int, final: bool) -> Packet:
         """A packet of a MOVE (`fields`: with those of its ROUTE) of `words` words to `address`; `final`: the last."""
-        way = self._way(fields)
+        way = self._route(fields)
         packet = Packet([], tiles=way.tiles)
         packet.channel = way.channel
         tile, notify = fields["dst_tile"], final and bool(fields.get("notify", 0))
@@ -53,14 +53,14 @@ class Packets(PacketMaker):
         packet.carry(legs)
         return packet
 
-    def _way(self, fields: dict[str, int]) -> Way:
+    def _route(self, fields: dict[str, int]) -> Route:
         """Where its packets go."""
         channel, turns = fields.get("channel", 0), fields.get("turns", 0) if fields.get("routed", 0) else -1
         key = fields["src_tile"], fields["dst_tile"], channel, turns
         if (way := self._ways.get(key)) is None:
             chip, (source, target, *_) = self.machine.chip, key
             plain = not channel and turns < 0
-            way = default_way(chip, source, target) if plain else way_of(chip, source, target, fields)
+            way = default_route(chip, source, target) if plain else route_of(chip, source, target, fields)
             self._ways[key] = way
         return way
 

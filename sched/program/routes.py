@@ -13,7 +13,7 @@ from meshloom.hw.config import MOST_HOPS, ChipConfig
 from meshloom.hw.routes import TURN_BITS, RouteError, Turn, decode, dimension_ordered, encode
 
 
-class Way(NamedTuple):
+class Route(NamedTuple):
     """`channel`: virtual channel, from 0 on. `tiles`: tile addresses from source to destination, both included."""
 
     channel: int
@@ -25,12 +25,12 @@ class Way(NamedTuple):
         return len(self.tiles) - 1
 
 
-def default_way(chip: ChipConfig, source: int, target: int) -> Way:
+def default_route(chip: ChipConfig, source: int, target: int) -> Route:
     """The way of packets that no ROUTE sends elsewhere."""
-    return Way(chip.channel_of(target), dimension_ordered(source, target, chip.noc.data_routing))
+    return Route(chip.channel_of(target), dimension_ordered(source, target, chip.noc.data_routing))
 
 
-def way_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int] | None = None) -> Way:
+def route_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int] | None = None) -> Route:
     """The way of the data packets of a MOVE between two tiles of the floorplan, with the body fields of the ROUTE that
     it follows, if any (missing ones are 0).
 
@@ -38,7 +38,7 @@ def way_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int] 
     mesh or ends elsewhere than at `target`.
     """
     if route is None:
-        return default_way(chip, source, target)
+        return default_route(chip, source, target)
     noc, number = chip.noc, route.get("channel", 0)
     if number > noc.data_vcs:
         raise RouteError(
@@ -47,7 +47,7 @@ def way_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int] 
         )
     channel = number - 1 if number else chip.channel_of(target)
     if not route.get("routed", 0):
-        return Way(channel, dimension_ordered(source, target, noc.data_routing))
+        return Route(channel, dimension_ordered(source, target, noc.data_routing))
     if not noc.route_hops:
         raise RouteError(f"{chip.name} has no source routes; set noc.route_hops, or leave the route out")
     turns = route.get("turns", 0)
@@ -56,7 +56,7 @@ def way_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int] 
         raise RouteError(
             f"its route ends in tile {tiles[-1]:#04x}, not in the destination {target:#04x}; lead it there"
         )
-    return Way(channel, tiles)
+    return Route(channel, tiles)
 
 
 def check_route(chip: ChipConfig, source: int, target: int, path: Sequence[int] | None, channel: int | None) -> None:

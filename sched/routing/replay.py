@@ -6,7 +6,7 @@ from typing import Any
 
 from .compiled import jit
 from .fetch import occupy
-from .search import UP, find_way
+from .search import UP, find_route
 from .tables import ONE, Array, first_busy, last_busy
 
 #: Longest way, in tiles, that way-points are chosen for.
@@ -17,7 +17,7 @@ LONGEST = 64
 def _again(space: Any, ways: Array, at: int, first: int, last: int, departure: int, flits: int, goal: Array) -> bool:
     """Whether the search finds the part of a way from its tile `first` to its tile `last` as it is."""
     goal[0] = ways[at + first]
-    if find_way(space, ways[at + last], departure + last + 1, flits, last - first, goal, ONE, UP) < 0:
+    if find_route(space, ways[at + last], departure + last + 1, flits, last - first, goal, ONE, UP) < 0:
         return False
     same = True
     for hop in range(last - first + 1):
@@ -88,7 +88,7 @@ def rebuild(
             if point < counts[move]:
                 there, then = points[move, point], reached[move, point]
             goal[0] = here
-            if find_way(space, there, departure[move] + then + 1, flits[move], then - so_far, goal, ONE, UP) < 0:
+            if find_route(space, there, departure[move] + then + 1, flits[move], then - so_far, goal, ONE, UP) < 0:
                 return move
             for hop in range(then - so_far + 1):
                 ways[move, so_far + hop] = space.path[hop]

@@ -35,7 +35,7 @@ class Space(NamedTuple):
     `near` [N, 4]: the tile from which the q-th way back comes, -1 if there is none; `into`, `out` [N, 4]: resources of
     the links from and to there; `distance` [N, N]: hops; `inject`, `eject` [N]: resources; `busy`: reservations, uint64
     [resource, cycle // 64]; scratch: `failed` [hops, N], `stack` [3, hops], `on_path` [N], `path` [hops + 1]; `clock`
-    [3]: searches so far, links looked at so far, see `find_way`. `numbers`: gap, hop weight, longest detour (hops).
+    [3]: searches so far, links looked at so far, see `find_route`. `numbers`: gap, hop weight, longest detour (hops).
     """
 
     near: Array
@@ -81,8 +81,10 @@ def shift_of(space: Any, resource: int, start: int, end: int, upwards: bool) -> 
 
 
 @jit
-def find_way(space: Any, target: int, head: int, flits: int, hops: int, goals: Array, count: int, upwards: bool) -> int:
-    """A way of exactly `hops` hops whose head is ejected at tile `target` in cycle `head`; the index of the holder that
+def find_route(
+    space: Any, target: int, head: int, flits: int, hops: int, goals: Array, count: int, upwards: bool
+) -> int:
+    """A route of exactly `hops` hops whose head is ejected at tile `target` in cycle `head`; the index of the holder that
     it comes from, -1 if there is none. `goals` [count]: tiles of holders that may send a train then.
 
     The tiles of the way are left in `space.path`, the source first. Without a way `space.clock[2]` says by how many
@@ -230,7 +232,7 @@ def try_arrival(space: Any, question: Any, arrival: int, more: int, upwards: boo
             count += 1
     if not count:
         return step
-    found = find_way(space, target, head, flits, hops, question.goals, count, upwards)
+    found = find_route(space, target, head, flits, hops, question.goals, count, upwards)
     if found < 0:
         return min(step, space.clock[2])
     question.numbers[4] = question.which[found]

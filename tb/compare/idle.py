@@ -26,7 +26,7 @@ from meshloom.hw.contracts import (
 from meshloom.hw.isa import Region, split_address
 from meshloom.hw.timing import ejection_cycles, noc_arrival
 from meshloom.sched.program.packets import packets
-from meshloom.sched.program.routes import Way, default_way
+from meshloom.sched.program.routes import Route, default_route
 
 #: Cycles from a MOVE taken to the address of its first burst on the bus.
 _TO_BUS = SOURCE_CYCLES + ADDRESS_CYCLES
@@ -51,16 +51,16 @@ class IdleMove:
     packets: tuple[IdlePacket, ...]
 
 
-def ideal_move_cycles(fields: Mapping[str, int], chip: ChipConfig, way: Way | None = None) -> int:
+def ideal_move_cycles(fields: Mapping[str, int], chip: ChipConfig, way: Route | None = None) -> int:
     """Cycles of a MOVE (its instruction's fields; strides that are missing are 0) on an idle chip, over `way` or that
     which the chip gives it by itself: `IdleMove.cycles`."""
     return idle_move(fields, chip, way).cycles
 
 
-def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Way | None = None) -> IdleMove:
+def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Route | None = None) -> IdleMove:
     """A MOVE and its packets on an idle chip."""
     source, target = fields["src_tile"], fields["dst_tile"]
-    way = way or default_way(chip, source, target)
+    way = way or default_route(chip, source, target)
     runs = tuple(
         # bursts and packets are cut at multiples of 64, and nowhere else does an address count
         (fields[end] % PACKET_WORDS, fields[f"{end}_run"], fields.get(f"{end}_stride", 0) % PACKET_WORDS)

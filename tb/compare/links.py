@@ -21,7 +21,7 @@ from meshloom.hw.isa import FETCH_TAG, Opcode, Unit
 from meshloom.hw.routes import dimension_ordered, ports_at
 from meshloom.sched.program.names import tile_name
 from meshloom.sched.program.program import Program, Stream
-from meshloom.sched.program.routes import Way, way_of
+from meshloom.sched.program.routes import Route, route_of
 
 from ..devices.interface import Run
 from ..devices.readout import Record
@@ -51,7 +51,7 @@ class Transfer(NamedTuple):
     """A MOVE as its mover executed it: its fields, the way of its packets, and its record."""
 
     fields: Mapping[str, int]
-    way: Way
+    way: Route
     record: Record
 
 
@@ -116,12 +116,12 @@ def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer
         yield Transfer(fields, way, record)
 
 
-def ways(program: Program, chip: ChipConfig) -> dict[tuple[int, Unit, int], Way]:
+def ways(program: Program, chip: ChipConfig) -> dict[tuple[int, Unit, int], Route]:
     """The way of the data of each MOVE, by tile, unit and place of its stream."""
     return {(stream.tile, stream.unit, index): way for stream, index, _, way in _moves(program, chip)}
 
 
-def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Mapping[str, int], Way]]:
+def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Mapping[str, int], Route]]:
     """The MOVEs of a program but those that fetch code: stream, place in it, fields, and way of the data."""
     for stream in (*program.streams, program.boot):
         named: tuple[Opcode, Mapping[str, int]] | None = None  # a ROUTE or ORDER for the next one
@@ -130,22 +130,22 @@ def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Ma
             if opcode in (Opcode.ROUTE, Opcode.ORDER):
                 named = opcode, fields
             if opcode is Opcode.MOVE and fields.get("tag", 0) != FETCH_TAG:
-                yield stream, index, fields, _way(fields, named, chip)
+                yield stream, index, fields, _route(fields, named, chip)
                 named = None
 
 
-def _way(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | None, chip: ChipConfig) -> Way:
+def _route(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | None, chip: ChipConfig) -> Route:
     """The way of a MOVE's data: as its ROUTE or ORDER says, or as the chip sends it."""
     opcode, given = named or (Opcode.ROUTE, {})
     if opcode is Opcode.ROUTE:
-        return way_of(chip, fields["src_tile"], fields["dst_tile"], given)
+        return route_of(chip, fields["src_tile"], fields["dst_tile"], given)
     points = [given.get("points", 0) >> 8 * number & 0xFF for number in range(given.get("count", 0))]
     stops = fields["src_tile"], *points, fields["dst_tile"]
     tiles = [stops[0]]
     for here, there in pairwise(stops):
         tiles += dimension_ordered(here, there, chip.noc.data_routing)[1:]
     channel = given.get("channel", 0)
-    return Way(channel - 1 if channel else chip.channel_of(fields["dst_tile"]), tuple(tiles))
+    return Route(channel - 1 if channel else chip.channel_of(fields["dst_tile"]), tuple(tiles))
 
 
 def _times(own: list[Transfer], chip: ChipConfig) -> Iterator[tuple[int, int]]:

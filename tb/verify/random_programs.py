@@ -11,7 +11,7 @@ from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Region, Unit, Vecto
 from meshloom.hw.routes import NEIGHBOURS
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.program.program import Instruction, Program, Stream, place
-from meshloom.sched.program.routes import route_fields, way_of
+from meshloom.sched.program.routes import route_fields, route_of
 
 #: Words of each memory that one thread of a random program uses.
 SLICE = 64
@@ -86,7 +86,7 @@ def random_route(
             if path is None:
                 continue
             fields |= route_fields(chip, path, None)
-        way = way_of(chip, source, target, fields)
+        way = route_of(chip, source, target, fields)
         if roads.admits(way):
             roads.add(way, "random")
             return fields

@@ -11,7 +11,7 @@ from meshloom.hw.isa import Opcode, Region
 from meshloom.sched.ir.functional import Memories, execute_one
 from meshloom.sched.ir.schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Move, Span, Vec
 from meshloom.sched.program.program import Instruction, Program, from_words
-from meshloom.sched.program.routes import Way, way_of
+from meshloom.sched.program.routes import Route, route_of
 
 
 class Failure(AssertionError):
@@ -21,7 +21,7 @@ class Failure(AssertionError):
 class _Transfer:
     """A MOVE that a mover executes word by word."""
 
-    def __init__(self, fields: dict[str, int], way: Way) -> None:
+    def __init__(self, fields: dict[str, int], way: Route) -> None:
         self.fields, self.way, self.sent = fields, way, 0
         self.src, self.dst = (
             Span(
@@ -62,7 +62,7 @@ class Interleaver:
         self.most = 0  # that any semaphore but the host's ever held
         self.fronts: dict[tuple[int, int], _Front] = {}
         self.transfers: dict[tuple[int, int], deque[_Transfer]] = {}  # (requester, executor)
-        self.data: dict[Way, deque[Callable[[], None]]] = {}
+        self.data: dict[Route, deque[Callable[[], None]]] = {}
         self.posts: dict[tuple[int, int], deque[tuple[int, int]]] = {}
         self.units: dict[tuple[int, Opcode], deque[tuple[dict[str, int], Gemm | Vec]]] = {}
         self.fetches: deque[dict[str, int]] = deque()
@@ -128,7 +128,7 @@ class Interleaver:
                 self.posts.setdefault((front.tile, fields["tile"]), deque()).append((fields["sem"], fields["n"]))
         elif opcode is Opcode.MOVE:
             key = (front.tile, fields["src_tile"])
-            way = way_of(self.chip, fields["src_tile"], fields["dst_tile"], front.route)
+            way = route_of(self.chip, fields["src_tile"], fields["dst_tile"], front.route)
             self.transfers.setdefault(key, deque()).append(_Transfer(fields, way))
             front.route = None
         elif opcode is Opcode.ROUTE:
@@ -165,7 +165,7 @@ class Interleaver:
             self.transfers[key].popleft()
             self._add(transfer.src.tile, fields["post_sem"], fields["post_n"])
 
-    def _land(self, key: Way) -> None:
+    def _land(self, key: Route) -> None:
         self.data[key].popleft()()
 
     def _deliver(self, key: tuple[int, int]) -> None:

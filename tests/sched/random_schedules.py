@@ -14,7 +14,7 @@ from meshloom.sched.ir.functional import Memories, execute
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.program.program import Program
-from meshloom.sched.program.routes import Way
+from meshloom.sched.program.routes import Route
 from meshloom.tb.verify.random_programs import random_path
 
 from .any_order import Interleaver
@@ -82,7 +82,7 @@ def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[
         if noc.route_hops and rng.random() < 0.5:
             route = random_path(rng, chip.tiles, source, target, noc.route_hops)
         if route is not None:
-            way = Way(chip.channel_of(target) if channel is None else channel, route)
+            way = Route(chip.channel_of(target) if channel is None else channel, route)
             if not roads.admits(way):
                 return {"channel": channel}
             roads.add(way, "random")

@@ -15,7 +15,7 @@ from meshloom.sched.checker.channel_dependences import DependenceGraph, channels
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.model.timeline import ModelError, play
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.program.routes import Way, route_fields
+from meshloom.sched.program.routes import Route, route_fields
 from meshloom.tb.verify.random_programs import random_path
 
 #: A square of tiles, clockwise, and the ways of two links each round it.
@@ -43,7 +43,7 @@ def test_dimension_ordered_ways_make_no_circle(routing: str, width: int, height:
     roads = DependenceGraph()
     for source in tiles:
         for target in tiles:
-            way = Way((source + target) % 3, dimension_ordered(source, target, routing))
+            way = Route((source + target) % 3, dimension_ordered(source, target, routing))
             assert roads.admits(way)
             roads.add(way, "somebody")
     assert roads.circle() == []
@@ -55,22 +55,22 @@ def test_both_orders_together_do_and_on_two_channels_do_not() -> None:
         roads = DependenceGraph()
         for source in tiles:
             for target in tiles:
-                roads.add(Way(0, dimension_ordered(source, target, "xy")), "xy")
-                roads.add(Way(int(apart), dimension_ordered(source, target, "yx")), "yx")
+                roads.add(Route(0, dimension_ordered(source, target, "xy")), "xy")
+                roads.add(Route(int(apart), dimension_ordered(source, target, "yx")), "yx")
         assert len(roads.circle()) == (0 if apart else 4)
 
 
 def test_four_routes_round_a_square_are_a_circle() -> None:
     roads = DependenceGraph()
     for tiles in ROUND[:3]:
-        assert roads.admits(Way(1, tiles))
-        roads.add(Way(1, tiles), "somebody")
+        assert roads.admits(Route(1, tiles))
+        roads.add(Route(1, tiles), "somebody")
     assert roads.circle() == []
-    assert roads.admits(Way(0, ROUND[3]))  # on another channel
-    assert not roads.admits(Way(1, ROUND[3]))
-    roads.add(Way(1, ROUND[3]), "the last")
+    assert roads.admits(Route(0, ROUND[3]))  # on another channel
+    assert not roads.admits(Route(1, ROUND[3]))
+    roads.add(Route(1, ROUND[3]), "the last")
     circle = roads.circle()
-    assert sorted(circle) == sorted(channel for tiles in ROUND for channel in channels_of(Way(1, tiles[:2])))
+    assert sorted(circle) == sorted(channel for tiles in ROUND for channel in channels_of(Route(1, tiles[:2])))
     for held, wanted in zip(circle, (*circle[1:], circle[0]), strict=True):
         assert held.after == wanted.before
 
@@ -78,9 +78,9 @@ def test_four_routes_round_a_square_are_a_circle() -> None:
 def test_a_way_can_be_a_circle_by_itself() -> None:
     roads = DependenceGraph()
     twice = (*SQUARE, *SQUARE[:2])  # over the link that it began with
-    assert not roads.admits(Way(0, twice))
-    assert roads.admits(Way(0, (*SQUARE, SQUARE[0])))
-    roads.add(Way(0, twice), "somebody")
+    assert not roads.admits(Route(0, twice))
+    assert roads.admits(Route(0, (*SQUARE, SQUARE[0])))
+    roads.add(Route(0, twice), "somebody")
     assert len(roads.circle()) == 4
 
 
@@ -95,7 +95,7 @@ def test_random_ways_make_circles_where_another_library_finds_some(seed: int) ->
         path = random_path(random, tiles, *random.sample(tiles, 2), hops=8)
         if path is None:
             continue
-        way = Way(random.randrange(2), path)
+        way = Route(random.randrange(2), path)
         edges = list(pairwise(channels_of(way)))
         more = networkx.DiGraph([*graph.edges, *edges])
         admitted = roads.admits(way)

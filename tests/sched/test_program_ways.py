@@ -20,7 +20,7 @@ from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.disasm import instruction_text, listing
 from meshloom.sched.program.program import Instruction, Program, place
-from meshloom.sched.program.routes import Way, default_way, route_fields, way_of
+from meshloom.sched.program.routes import Route, default_route, route_fields, route_of
 from meshloom.tb.verify.random_programs import random_program, random_route, with_fire_times
 
 from .random_schedules import copy_of_a, expected, interleave, random_operations, same, schedule_of, small_chip
@@ -46,13 +46,13 @@ def codes(program: Program, tile: int) -> Sequence[Instruction]:
 
 
 def test_ways_are_what_the_chip_does() -> None:
-    assert default_way(STEERED, DRAM, FAR) == Way(2, (0x00, 0x01, 0x02, 0x12))
-    assert default_way(small_chip(noc={"data_routing": "yx"}), DRAM, FAR) == Way(0, (0x00, 0x10, 0x11, 0x12))
-    assert way_of(STEERED, DRAM, FAR, {}) == default_way(STEERED, DRAM, FAR)
-    assert way_of(STEERED, DRAM, FAR, {"channel": 1}) == Way(0, dimension_ordered(DRAM, FAR))
-    assert way_of(STEERED, DRAM, SPM, route_fields(STEERED, DETOUR, 1)) == Way(1, DETOUR)
-    assert way_of(STEERED, DRAM, SPM, route_fields(STEERED, DETOUR, None)) == Way(STEERED.channel_of(SPM), DETOUR)
-    assert way_of(STEERED, DRAM, SPM, route_fields(STEERED, DETOUR, None)).hops == 4
+    assert default_route(STEERED, DRAM, FAR) == Route(2, (0x00, 0x01, 0x02, 0x12))
+    assert default_route(small_chip(noc={"data_routing": "yx"}), DRAM, FAR) == Route(0, (0x00, 0x10, 0x11, 0x12))
+    assert route_of(STEERED, DRAM, FAR, {}) == default_route(STEERED, DRAM, FAR)
+    assert route_of(STEERED, DRAM, FAR, {"channel": 1}) == Route(0, dimension_ordered(DRAM, FAR))
+    assert route_of(STEERED, DRAM, SPM, route_fields(STEERED, DETOUR, 1)) == Route(1, DETOUR)
+    assert route_of(STEERED, DRAM, SPM, route_fields(STEERED, DETOUR, None)) == Route(STEERED.channel_of(SPM), DETOUR)
+    assert route_of(STEERED, DRAM, SPM, route_fields(STEERED, DETOUR, None)).hops == 4
 
 
 def test_routes_come_back_from_their_fields() -> None:
@@ -65,7 +65,7 @@ def test_routes_come_back_from_their_fields() -> None:
         fields = random_route(rng, chip, source, target, DependenceGraph())
         if fields is None:
             continue
-        way = way_of(chip, source, target, fields)
+        way = route_of(chip, source, target, fields)
         seen.add(way.hops)
         assert (way.tiles[0], way.tiles[-1]) == (source, target)
         code = Instruction(Opcode.ROUTE, {"tag": 1} | fields).encode()

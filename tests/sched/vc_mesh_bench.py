@@ -24,7 +24,7 @@ from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.flow import Place
 from meshloom.sched.model.noc_flit import FlitPlane
 from meshloom.sched.model.noc_flow import Packet
-from meshloom.sched.program.routes import Way
+from meshloom.sched.program.routes import Route
 from meshloom.tb.verify.random_programs import random_path
 
 #: Where heads hold their route: behind the destination and the packet's number.
@@ -71,7 +71,7 @@ def random_traffic(random: Random, width: int, height: int, channels: int, routi
     for source in tiles:
         for target in tiles:
             for channel in range(channels):
-                roads.add(Way(channel, dimension_ordered(source, target, routing)), "unrouted")
+                roads.add(Route(channel, dimension_ordered(source, target, routing)), "unrouted")
     few = random.sample(tiles, min(len(tiles), random.choice((1, 2, 16))))  # hot spots
     sent = []
     for _ in range(packets):
@@ -79,10 +79,10 @@ def random_traffic(random: Random, width: int, height: int, channels: int, routi
         found = None
         if random.random() < 0.4:
             found = random_path(random, tiles, source, target, FIELD.longest)
-            if found is not None and not roads.admits(Way(channel, found)):
+            if found is not None and not roads.admits(Route(channel, found)):
                 found = None
         if found is not None:
-            roads.add(Way(channel, found), "routed")
+            roads.add(Route(channel, found), "routed")
         flits = random.choice((1, 2, 2, 5, random.randint(1, 20)))
         gap = random.choice((0, 0, 0, random.randint(1, 9)))
         sent.append(Sent(source, target, channel, flits, gap, found, target % 2 == 0 and random.random() < 0.5))

@@ -15,7 +15,7 @@ from meshloom.hw.isa import Cause, Opcode, Unit
 from meshloom.hw.routes import ports_at
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Instruction, Program, Stream
-from meshloom.sched.program.routes import default_way, way_of
+from meshloom.sched.program.routes import default_route, route_of
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare.idle import ideal_move_cycles, idle_move, steady_cycles
 from meshloom.tb.compare.links import LinksError, congestion, figures, links, transfers
@@ -101,7 +101,7 @@ def check_alone(
                 named = fields
             if instruction.opcode is not Opcode.MOVE:
                 continue
-            way = way_of(chip, fields["src_tile"], fields["dst_tile"], named)
+            way = route_of(chip, fields["src_tile"], fields["dst_tile"], named)
             named, alone = {}, idle_move(fields, chip, way)
             start, end = sent[tag]
             assert end - start == alone.cycles == ideal_move_cycles(fields, chip, way), instruction
@@ -236,7 +236,7 @@ def test_each_move_is_found_with_its_way_and_its_executing_record(runs: dict[str
     for (tile, ways), own in zip(TOUR.items(), (found[:4], found[4:8], found[8:]), strict=True):
         assert [transfer.record.tile for transfer in own] == [DRAM, tile, tile, tile]
         assert [(transfer.way.channel, transfer.way.tiles) for transfer in own[:3]] == list(ways)
-        assert own[3].way == default_way(WAYS, tile, DRAM)
+        assert own[3].way == default_route(WAYS, tile, DRAM)
 
 
 # -- what cannot be told ------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from meshloom.sched.checker.check import check
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.program import Instruction, Program
-from meshloom.sched.program.routes import default_way
+from meshloom.sched.program.routes import default_route
 from meshloom.tb.build.builder import SIMULATORS, build
 from meshloom.tb.compare.explain import explain
 from meshloom.tb.compare.records import pair
@@ -79,13 +79,13 @@ def test_the_links_count_every_flit_of_a_busy_mesh(name: str, runs: dict[str, di
 def test_the_ways_of_a_tour_are_detours_without_a_circle(name: str) -> None:
     chip, job, roads = CHIPS[name], TOURS[name].job, DependenceGraph()
     for stream in (*job.program.streams, job.program.boot):
-        roads.add(default_way(chip, stream.dram_tile, stream.tile), "code")
+        roads.add(default_route(chip, stream.dram_tile, stream.tile), "code")
     used = set()
     for _, fields, way in ways(job.program, chip):
         roads.add(way, str(fields["tag"]))
         if fields["tag"] != 8:
             used.add(way.channel)
-            assert way != default_way(chip, way.tiles[0], way.tiles[-1])
+            assert way != default_route(chip, way.tiles[0], way.tiles[-1])
     assert roads.circle() == []
     assert used == set(range(chip.noc.data_vcs))
 

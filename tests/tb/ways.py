@@ -12,7 +12,7 @@ from meshloom.hw.isa import Opcode, Region, Unit
 from meshloom.hw.routes import DIRECTIONS, LOCAL, NEIGHBOURS
 from meshloom.sched.program.packets import packets
 from meshloom.sched.program.program import Instruction, Program, Stream
-from meshloom.sched.program.routes import Way, route_fields, way_of
+from meshloom.sched.program.routes import Route, route_fields, route_of
 from meshloom.tb.devices.interface import FILL, Job
 
 from .hand_made import CHIP, Case, move, notify, program, random_words, sync
@@ -54,7 +54,7 @@ def route(
     return Instruction(Opcode.ROUTE, {"tag": tag} | header | route_fields(chip, path, channel))
 
 
-def ways(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, Mapping[str, int], Way]]:
+def ways(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, Mapping[str, int], Route]]:
     """All MOVEs of a program, the stream of each and the way of its data."""
     for stream in program.streams:
         named: Mapping[str, int] | None = None
@@ -63,7 +63,7 @@ def ways(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, Mapping[s
             if instruction.opcode is Opcode.ROUTE:
                 named = fields
             if instruction.opcode is Opcode.MOVE:
-                yield stream, fields, way_of(chip, fields["src_tile"], fields["dst_tile"], named)
+                yield stream, fields, route_of(chip, fields["src_tile"], fields["dst_tile"], named)
                 named = None
 
 
@@ -72,7 +72,7 @@ def flits_on_links(program: Program, chip: ChipConfig) -> dict[tuple[int, str], 
     found = {(tile, port): 0 for tile in chip.tiles for port in (*DIRECTIONS, LOCAL)}
     moved = [(way.tiles, packets(fields)) for _, fields, way in ways(program, chip)]
     for stream in (*program.streams, program.boot):
-        way = way_of(chip, stream.dram_tile, stream.tile).tiles
+        way = route_of(chip, stream.dram_tile, stream.tile).tiles
         left, slot, words = len(stream.instructions), 0, chip.instruction_words
         while left:
             chunk = min(left, chip.fetch_chunk)

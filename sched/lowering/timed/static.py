@@ -112,12 +112,12 @@ class OrdersCheck(StaticCheck):
         if found is None:
             return None
         if step.opcode is Opcode.MOVE and fields["dst_tile"] in self.chip.tiles:
-            self._ordered_way(fields, order, problem)
+            self._ordered_route(fields, order, problem)
             if fields["dst_tile"] == self.chip.dtt:
                 self._code(stream, fields, problem)
         return replace(found, fields=fields)
 
-    def _ordered_way(self, fields: dict[str, int], order: Step | None, problem: _Problem) -> None:
+    def _ordered_route(self, fields: dict[str, int], order: Step | None, problem: _Problem) -> None:
         """Way-points must lead to the destination as the controller can rebuild it."""
         chip, count = self.chip, order.fields["count"] if order is not None else 0
         if order is not None and order.fields["channel"] > chip.noc.data_vcs:

@@ -322,7 +322,7 @@ class Timetabler:
         ready = max(ready, self.floors.get(index, 0) + before)
         length = max(self.length(op), self.lengths.get(index, 0))
         for _ in range(_PATIENCE):
-            departure, path = self._way(source, target, ready, length)
+            departure, path = self._route(source, target, ready, length)
             later = self._move_clash(op, departure, len(path) - 1, length)
             if index >= 0:
                 later = max(later, self.slots.earliest(departure - ahead) + ahead)
@@ -358,7 +358,7 @@ class Timetabler:
         )
         return max(flits, last - leaves + 1)
 
-    def _way(self, source: int, target: int, ready: int, flits: int) -> tuple[int, tuple[int, ...]]:
+    def _route(self, source: int, target: int, ready: int, flits: int) -> tuple[int, tuple[int, ...]]:
         """Departure, `ready` at the earliest, and tiles of the way that arrives first."""
         from ...routing.search import FOREVER, later
 
