@@ -10,10 +10,9 @@ OUT ?= sim_build/verilog/$(basename $(notdir $(CHIP)))
 
 BIN := .venv/bin
 STAMP := .venv/.setup-stamp
-NATIVE := sched/model/_native/.make-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test test-all test-changed lint docs verilog bench prove soak clean
+.PHONY: help setup native sim test test-all test-changed lint docs verilog bench prove soak clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -27,24 +26,23 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 	@scripts/setup.sh
 	@touch $@
 
-# The timeline model as machine code, anew when its sources have changed. Where that cannot be, Python runs it.
-$(NATIVE): $(STAMP) sched/model/native.py $(wildcard sched/model/*.py)
+# Quick when it has been: what is compiled is named by its sources. Where that cannot be, Python runs the model.
+native: $(STAMP) ## compile the timeline model
 	@$(BIN)/python -m meshloom.sched.model || true
-	@mkdir -p $(@D) && touch $@
 
-sim: $(NATIVE) ## co-simulate the regression of real layers and print its table (CHIP, SIM, SCHEDULER, WAVES, JOBS)
+sim: native ## co-simulate the regression of real layers and print its table (CHIP, SIM, SCHEDULER, WAVES, JOBS)
 	$(BIN)/meshloom run --regression --chip $(CHIP) --scheduler $(SCHEDULER) --device $(SIM) --jobs $(JOBS) $(if $(filter-out 0,$(WAVES)),--waves)
 
 # Whole files to a worker: what the tests of a file share, runs on the RTL among it, is made once. tests/tiers.py orders them.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: lint $(NATIVE) ## lint, types and the first tier of tests: every module, within eight minutes of two cores
+test: lint native ## lint, types and the first tier of tests: every module, within eight minutes of two cores
 	$(PYTEST) -m 'not slow'
 
-test-all: lint $(NATIVE) ## lint, types and all tests
+test-all: lint native ## lint, types and all tests
 	$(PYTEST)
 
-test-changed: $(NATIVE) ## slow tests that a change can break (SINCE= a commit, SECONDS= to start tests in)
+test-changed: native ## slow tests that a change can break (SINCE= a commit, SECONDS= to start tests in)
 	$(BIN)/python scripts/changed_tests.py $(if $(SINCE),--since $(SINCE)) $(if $(SECONDS),--seconds $(SECONDS))
 
 lint: $(STAMP) ## style (ruff), types (pyright), and which room may import which (import-linter)
@@ -59,16 +57,16 @@ docs: $(STAMP) ## the documentation as a site, in sim_build/site; a broken link 
 verilog: $(STAMP) ## write the synthesisable Verilog of a chip and its manifest (CHIP, OUT)
 	$(BIN)/meshloom verilog --chip $(CHIP) --out $(OUT)
 
-bench: $(NATIVE) ## measure speed and exactness, side by side with other simulators
+bench: native ## measure speed and exactness, side by side with other simulators
 	$(BIN)/meshloom bench
 
 prove: $(STAMP) ## prove the network on chip: buffers, arbiters, routers, freedom from deadlock (minutes)
 	$(BIN)/python -m meshloom.tb.verify.prove
 
-soak: $(NATIVE) ## ten million flits through many meshes, 280 ahead-of-time programs on four chips (minutes; resumes)
+soak: native ## ten million flits through many meshes, 280 ahead-of-time programs on four chips (minutes; resumes)
 	$(BIN)/python -m meshloom.tb.verify.noc_soak
 	$(BIN)/python -m meshloom.tb.verify.ahead_soak
 
 clean: ## remove build output and caches; .venv stays
-	rm -rf sim_build sched/model/_native .pytest_cache .ruff_cache .hypothesis
+	rm -rf sim_build .pytest_cache .ruff_cache .hypothesis
 	find hw sched tb tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,11 +3,10 @@
 There is one definition of the model. Compiled it runs several times as fast and says the same to the cycle; where it is
 not compiled, or when MESHLOOM_PURE is set, Python runs it. `python -m meshloom.sched.model` compiles it.
 
-Compiled code cannot be stale: it lies in `sched/model/_native/` (that of an installed package in `native/` of the
-cache, see `sched.store.cache`), in a folder named by a digest of the sources that it was made from (and of
-`hw/contracts.py`, whose numbers it holds), and `sched/model/__init__.py` looks into the folder of the present ones and
-nowhere else. An edited source runs as Python until it is compiled.
-"""
+Compiled code cannot be stale: it lies in `native/` of the cache (see `sched.store.cache`), in a folder named by a
+digest of the sources that it was made from (and of `hw/contracts.py`, whose numbers it holds), and
+`sched/model/__init__.py` looks into the folder of the present ones and nowhere else. An edited source runs as Python
+until it is compiled. """
 
 from __future__ import annotations
 
@@ -106,8 +105,7 @@ def _sources(model: Path) -> list[Path]:
 
 def _home(model: Path) -> Path:
     """Of all that has been compiled for this interpreter."""
-    installed = model == MODEL and cache.checkout() is None
-    return (cache.root() / "native" if installed else model / "_native") / _SUFFIX.removesuffix(".so").strip(".")
+    return (cache.root() / "native" if model == MODEL else model / "native") / _SUFFIX.removesuffix(".so").strip(".")
 
 
 def _compiler() -> str:

@@ -84,8 +84,8 @@ def shift_of(space: Any, resource: int, start: int, end: int, upwards: bool) -> 
 def find_route(
     space: Any, target: int, head: int, flits: int, hops: int, goals: Array, count: int, upwards: bool
 ) -> int:
-    """A route of exactly `hops` hops whose head is ejected at tile `target` in cycle `head`; the index of the holder that
-    it comes from, -1 if there is none. `goals` [count]: tiles of holders that may send a train then.
+    """A route of exactly `hops` hops whose head is ejected at tile `target` in cycle `head`; the index of the holder
+    that it comes from, -1 if there is none. `goals` [count]: tiles of holders that may send a train then.
 
     The tiles of the way are left in `space.path`, the source first. Without a way `space.clock[2]` says by how many
     cycles the head has to be later (`upwards`) or earlier for there to be one: every link that was in the way stays so

@@ -151,6 +151,16 @@ def tree(tmp_path: Path) -> Path:
     return top.parent
 
 
+def of(tree: Path) -> dict[str, str]:
+    """The environment in which Python finds that one, with a cache of its own."""
+    return {"PYTHONPATH": str(tree), "MESHLOOM_CACHE": str(tree / "cache"), native.PURE: ""}
+
+
+def home(tree: Path) -> Path:
+    """Where its compiled code is looked for."""
+    return tree / "cache" / "native" / native._home(native.MODEL).name
+
+
 WHAT_RUNS = "from meshloom.sched.model import native; print(native.MODEL, native.compiled())"
 
 
@@ -162,13 +172,13 @@ def test_without_a_compiler_python_runs_it_and_the_command_says_so(tree: Path, c
     if command == "false":  # do not wait for mypyc: it would fail behind it in the same way
         path = tree / "meshloom" / "sched" / "model" / "native.py"
         path.write_text(path.read_text().replace("from mypyc.build import mypycify", "raise SystemExit(1)"))
-    ran = python("-m", "meshloom.sched.model", PYTHONPATH=str(tree), CC=command)
+    ran = python("-m", "meshloom.sched.model", **of(tree), CC=command)
     assert ran.returncode == 1
     assert ran.stdout == ""
     (line,) = ran.stderr.splitlines()
     assert line.startswith("timeline model: not compiled, Python runs it")
     assert why in line
-    shown = python("-c", WHAT_RUNS, PYTHONPATH=str(tree), **{native.PURE: ""})
+    shown = python("-c", WHAT_RUNS, **of(tree))
     assert shown.stdout.split() == [str(tree / "meshloom" / "sched" / "model"), "False"], shown.stderr
 
 
@@ -176,10 +186,9 @@ def test_compiled_code_follows_its_sources_and_not_those_of_another(built: None,
     model = tree / "meshloom" / "sched" / "model"
     there = native.folder()
     assert there is not None
-    home = native._home(model)
-    home.mkdir(parents=True)
-    (home / there.name).symlink_to(there)
-    run = {"PYTHONPATH": str(tree), native.PURE: ""}
+    home(tree).mkdir(parents=True)
+    (home(tree) / there.name).symlink_to(there)
+    run = of(tree)
     assert python("-c", WHAT_RUNS, **run).stdout.split() == [str(model), "True"]
     (model / "flow.py").write_text((model / "flow.py").read_text() + "\nEDITED = True\n")
     edited = python("-c", f"{WHAT_RUNS}; from meshloom.sched.model import flow; print(flow.EDITED)", **run)
@@ -188,7 +197,9 @@ def test_compiled_code_follows_its_sources_and_not_those_of_another(built: None,
 
 def test_code_that_does_not_load_is_left_alone_with_a_warning(tree: Path) -> None:
     made = pretend(tree / "meshloom" / "sched" / "model")
+    home(tree).mkdir(parents=True)
+    made = made.rename(home(tree) / made.name)
     (made / f"{native.SHARED}{native._SUFFIX}").write_bytes(b"made for another machine")
-    shown = python("-c", WHAT_RUNS, PYTHONPATH=str(tree), **{native.PURE: ""})
+    shown = python("-c", WHAT_RUNS, **of(tree))
     assert shown.stdout.split()[-1] == "False", shown.stderr
     assert "the compiled timeline model does not load, Python runs it" in shown.stderr
