@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import INSTRUCTIONS, Opcode
 
 from ..ir.schedule import Piece
 from .nodes import Run
 from .problem import DoesNotFit
 
-MAX_WORDS = (1 << 16) - 1
-MAX_STRIDE = (1 << 20) - 1
+MAX_WORDS = INSTRUCTIONS[Opcode.MOVE].most("words")
+MAX_STRIDE = INSTRUCTIONS[Opcode.MOVE].most("src_stride")
 
 
 @dataclass(frozen=True)

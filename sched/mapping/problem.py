@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from math import ceil, gcd
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import INSTRUCTIONS, Opcode
 
 from ..workload.layers import ConvShape
 
 #: Layers of at most this many input channels may be packed by the host.
 PACKED_CHANNELS = 4
 #: Limits of the GEMM instruction that a tiling can run into.
-MAX_PIXELS = (1 << 14) - 1
-MAX_IN_WIDTH = (1 << 10) - 1
-MAX_N_BLOCKS = (1 << 6) - 1
-MAX_K_BLOCKS = (1 << 8) - 1
-MAX_PLANE = (1 << 16) - 1
+_GEMM = INSTRUCTIONS[Opcode.GEMM]
+MAX_PIXELS = _GEMM.most("pixels")
+MAX_IN_WIDTH = _GEMM.most("in_w")
+MAX_N_BLOCKS = _GEMM.most("n_blocks")
+MAX_K_BLOCKS = _GEMM.most("k_blocks")
+MAX_PLANE = _GEMM.most("a_plane")
 #: Row width given to the pixels of a flattened map that are too many for one row.
 FLAT_WIDTH = 512
 

@@ -6,7 +6,7 @@ not compiled, or when MESHLOOM_PURE is set, Python runs it. `python -m meshloom.
 Compiled code cannot be stale: it lies in `native/` of the cache (see `sched.store.cache`), in a folder named by a
 digest of the sources that it was made from (and of `hw/contracts.py`, whose numbers it holds), and
 `sched/model/__init__.py` looks into the folder of the present ones and nowhere else. An edited source runs as Python
-until it is compiled. """
+until it is compiled."""
 
 from __future__ import annotations
 
