@@ -70,7 +70,8 @@ class Chip(wiring.Component):
             m.submodules[f"{plane}_plane"] = mesh
         clock = {"now": Signal(32), "go": Signal(), "trace": Signal(), "ask": Signal()}
         m.d.comb += meshes["data"].count.eq(clock["trace"] & clock["go"])
-        progress, moved = Signal(len(config.tiles)), Signal(len(config.tiles))  # a bit for each tile; ... in this cycle
+        progress = Signal(len(config.tiles))
+        moved = Signal(len(config.tiles))  # a bit for each tile; ... in this cycle
         m.d.sync += moved.eq(progress)
         drams = {tile: index for index, tile in enumerate(config.drams)}
         cores = {tile: index for index, tile in enumerate(config.cores)}

@@ -51,7 +51,8 @@ class CoreUnits:
     def __init__(self, m: Module, config: ChipConfig, control: str, gated: bool, now: Value) -> None:
         self._control = control
         self.wake: list[Value] = []
-        working, walking = Signal(), Signal()
+        working = Signal()
+        walking = Signal()
         array = gated_domain(m, "array", working, gated)
         walk = gated_domain(m, "walk", walking, gated)
         self.matrix = matrix = MatrixUnit(config, separate_blocks=True, operand_domain=walk)

@@ -303,7 +303,8 @@ class Tile(wiring.Component):
         m.d.comb += delivered.ready.eq(Mux(~note.notify, 1, Mux(here, local.ready, self.post_out.ready & ~reporting)))
         arrived = data.View(PostFlit, self.post_in.payload.data)
         # nobody but a broken network makes a post wrong: no flit of it may count, or be missing without a word
-        flipped, cut = Signal(), Signal()
+        flipped = Signal()
+        cut = Signal()
         refused = self._refused
         m.d.comb += [
             flipped.eq(self.post_in.payload.data.xor()),
@@ -348,7 +349,9 @@ class Tile(wiring.Component):
         if memory is None:
             m.d.comb += [delivery.write.ready.eq(1), mover.read.ready.eq(1), mover.read_data.eq(tracer.read_data)]
             return
-        was_trace, found, elsewhere = Signal(), Signal(self.config.word_bits), Signal()
+        was_trace = Signal()
+        found = Signal(self.config.word_bits)
+        elsewhere = Signal()
         m.d.comb += [
             memory.write.valid.eq(delivery.write.valid & ~is_ring),
             memory.write.payload.eq(word),
@@ -364,7 +367,8 @@ class Tile(wiring.Component):
             m.d.comb += [elsewhere.eq(of_trace), found.eq(memory.read_data)]
             return
         vector = core.vector
-        of_vec, was_vec = Signal(), Signal()
+        of_vec = Signal()
+        was_vec = Signal()
         m.d.comb += [
             of_vec.eq(wanted.region == Region.VEC),
             elsewhere.eq(of_trace | of_vec),

@@ -145,9 +145,12 @@ class FrontEnd(wiring.Component):
         read = ring.read_port()
 
         # Ring bookkeeping. All three count instructions and run modulo twice the depth, so that full is not empty.
-        requested, consumed = Signal(range(2 * depth)), Signal(range(2 * depth))
+        requested = Signal(range(2 * depth))
+        consumed = Signal(range(2 * depth))
         delivered = Signal(range(2 * depth * words))
-        remaining, address, dram = Signal(24), Signal(28), Signal(8)
+        remaining = Signal(24)
+        address = Signal(28)
+        dram = Signal(8)
         available = Signal()
         m.d.comb += available.eq((delivered >> (words.bit_length() - 1))[: len(consumed)] != consumed)
 
@@ -173,7 +176,8 @@ class FrontEnd(wiring.Component):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.STREAM_BUSY)]
                 m.d.comb += self.fault.tag.eq(data.View(MoveLayout, self.push.payload).tag)
 
-        idle, asking = Signal(), Signal()
+        idle = Signal()
+        asking = Signal()
         self._fetch(m, requested, consumed, remaining, address, dram, asking)
         m.d.comb += idle.eq((remaining == 0) & (requested == consumed))
         with m.If(self.start.valid):
@@ -185,7 +189,8 @@ class FrontEnd(wiring.Component):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.STREAM_BUSY)]
                 m.d.comb += [self.fault.tag.eq(fetch.tag), self.fault.value.eq(fetch.addr)]
         # While nothing is loaded; `_execute` says what an instruction that is loaded waits for.
-        blocked_status, held = self.blocked_status, Signal.like(requested)
+        blocked_status = self.blocked_status
+        held = Signal.like(requested)
         unread = Signal(24)  # instructions of the stream that have not been taken
         m.d.comb += [held.eq(requested - consumed), unread.eq(remaining + held)]
         m.d.comb += Cat(blocked_status.sem, blocked_status.need, blocked_status.has).eq(unread)
@@ -216,7 +221,8 @@ class FrontEnd(wiring.Component):
         """Asks for the next half ring as soon as it is free; `asking` while it does."""
         config = self.config
         depth, words = self.depth, config.instruction_words
-        chunk, half = Signal(range(depth // 2 + 1)), depth // 2
+        chunk = Signal(range(depth // 2 + 1))
+        half = depth // 2
         held = Signal.like(requested)
         m.d.comb += held.eq(requested - consumed)
         with m.If(remaining >= half):
@@ -301,7 +307,8 @@ class FrontEnd(wiring.Component):
 
     def _decode(self, m: Module, loaded: _Loaded) -> tuple[Signal, Signal]:
         """(the stream does not accept the opcode, a reserved bit is set) of the instruction that is loaded."""
-        illegal, reserved = Signal(), Signal()
+        illegal = Signal()
+        reserved = Signal()
         with m.Switch(loaded.head.opcode):
             for opcode in (Opcode.SYNC, *(AHEAD_ACCEPTS if self.ahead else ACCEPTS[self.unit])):
                 if opcode is Opcode.ROUTE and not steered(self.config):
@@ -319,7 +326,10 @@ class FrontEnd(wiring.Component):
         head, blocked_status, moving, going = loaded.head, self.blocked_status, loaded.moving, loaded.going
         illegal, reserved = wrong
         need = Signal()
-        late, due, nowhere, timed = Signal(), Signal(), Signal(), Signal()
+        late = Signal()
+        due = Signal()
+        nowhere = Signal()
+        timed = Signal()
         here = (head.opcode == Opcode.SYNC) if self.ahead else 1
         m.d.comb += [
             need.eq((head.wait_n != 0) & ~loaded.taken),

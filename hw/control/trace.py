@@ -123,7 +123,8 @@ class Trace(wiring.Component):
         per_word = config.lanes // 4
         stat = Signal(config.word_bits)
         stat_index = Signal(5)
-        is_stat, lane = Signal(), Signal(range(max(2, words)))
+        is_stat = Signal()
+        lane = Signal(range(max(2, words)))
         shift = words.bit_length() - 1
         m.d.comb += [read.addr.eq(self.read.offset >> shift), read.en.eq(self.read.valid)]
         with m.If(self.read.valid):

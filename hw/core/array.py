@@ -161,7 +161,8 @@ class ArrayBlock(wiring.Component):
         run = Signal()
         count = Signal(bits)
         m.d.comb += [run.eq(storing[0]), count.eq(index[:bits])]
-        next_run, next_count = Signal(), Signal(bits)
+        next_run = Signal()
+        next_count = Signal(bits)
         with m.If(self.done):
             m.d.comb += [next_run.eq(1), next_count.eq(0)]
         with m.Else():

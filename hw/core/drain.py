@@ -83,15 +83,19 @@ class Drain(wiring.Component):
         layout = fold_layout(self._config.rows)
 
         queue = Array(Signal(layout, name=f"fold_{index}") for index in range(FOLD_QUEUE))
-        put, take = Signal(range(FOLD_QUEUE)), Signal(range(FOLD_QUEUE))
+        put = Signal(range(FOLD_QUEUE))
+        take = Signal(range(FOLD_QUEUE))
         with m.If(self.fold_valid):
             m.d.sync += [queue[put].eq(self.fold), put.eq(put + 1)]
 
         # Stage 1: the addend is read.
         oldest = Signal(layout)
         gemm = Signal(layout)  # the GEMM whose fold is drained (its constants)
-        reading, row, left = Signal(), Signal(range(self._config.rows)), Signal(range(self._config.rows + 1))
-        addend_at, dest_at = Signal(21), Signal(21)
+        reading = Signal()
+        row = Signal(range(self._config.rows))
+        left = Signal(range(self._config.rows + 1))
+        addend_at = Signal(21)
+        dest_at = Signal(21)
         adds = Signal()
         m.d.comb += [oldest.eq(queue[take]), adds.eq(gemm.addend != Addend.NONE)]
         with m.If(reading):
@@ -105,7 +109,9 @@ class Drain(wiring.Component):
             with m.If(oldest.first):
                 m.d.sync += [addend_at.eq(oldest.addend_base), dest_at.eq(oldest.dest_base)]
 
-        addend_past, dest_past, void = Signal(), Signal(), Signal()
+        addend_past = Signal()
+        dest_past = Signal()
+        void = Signal()
         m.d.comb += [
             addend_past.eq(adds & (addend_at >= core.acc_words)),
             dest_past.eq(dest_at >= Mux(gemm.to_acc, core.acc_words, core.out_words)),
@@ -120,8 +126,12 @@ class Drain(wiring.Component):
             {"last": 1, "to_out": 1, "at": 14, "tag": 16, "post_sem": 6, "post_n": 4, "start": 32, "scale": 16,
              "relu": 1, "clamp": 7}
         )  # fmt: skip
-        adding, to_acc, added, forward = Signal(), Signal(), Signal(), Signal()
-        second, third = Signal(end), Signal(end)
+        adding = Signal()
+        to_acc = Signal()
+        added = Signal()
+        forward = Signal()
+        second = Signal(end)
+        third = Signal(end)
         m.d.sync += [adding.eq(reading), to_acc.eq(reading & gemm.to_acc & ~void)]
         with m.If(reading):
             m.d.sync += [
@@ -156,7 +166,8 @@ class Drain(wiring.Component):
     def _requantise(self, m: Module, adding: Signal, third: Any, stored: Sequence[Signal]) -> tuple[Signal, Signal]:
         """Stage 3: multiplication. Stage 4: rounding; the write to OUT. Returns which of them have a row, which is
         `stored` with `third`, the cycle after `adding`."""
-        scaling, writing = Signal(), Signal()
+        scaling = Signal()
+        writing = Signal()
         fourth = Signal.like(third, name="fourth")
         m.d.sync += [scaling.eq(adding), writing.eq(scaling)]
         products = [

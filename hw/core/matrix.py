@@ -245,7 +245,8 @@ class MatrixUnit(wiring.Component):
                     m.d.comb += self.read.ready.eq(~owner.en)
             with m.Default():
                 m.d.comb += self.read.ready.eq(1)
-        region, part = Signal(2), Signal(2)
+        region = Signal(2)
+        part = Signal(2)
         with m.If(self.read.valid):
             m.d.sync += [region.eq(request.region), part.eq(request.offset)]
         with m.Switch(region):

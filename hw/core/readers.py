@@ -216,8 +216,11 @@ class OperandReader(wiring.Component):
         steps from pixel to pixel."""
         core, rows, gemm, here, beyond = self._config.core, self._config.rows, walk.gemm, walk.here, walk.beyond
         row_valid = Signal()
-        x, y, a_at = Signal(signed(15)), Signal(signed(30)), Signal(signed(32))
-        a_wanted, a_past = Signal(), Signal()
+        x = Signal(signed(15))
+        y = Signal(signed(30))
+        a_at = Signal(signed(32))
+        a_wanted = Signal()
+        a_past = Signal()
         m.d.comb += [
             row_valid.eq((walk.phase < rows) & (walk.phase < walk.left)),
             x.eq(here.x + walk.tap_x),
@@ -239,7 +242,8 @@ class OperandReader(wiring.Component):
     def _read_b(self, m: Module, walk: _Walk) -> _Access:
         """Drives `b_read`: in the first `cols` cycles of a window the next word."""
         core, cols = self._config.core, self._config.cols
-        b_wanted, b_past = Signal(), Signal()
+        b_wanted = Signal()
+        b_past = Signal()
         m.d.comb += [
             b_wanted.eq(walk.active & (walk.phase < cols)),
             b_past.eq(b_wanted & (walk.b_here >= core.b_words)),
@@ -252,8 +256,13 @@ class OperandReader(wiring.Component):
     def _loop_ends(self, m: Module, walk: _Walk, pending: PendingInstruction) -> _LoopEnds:
         """Loop ends, from the inside out; the instruction that waits is loaded at the last of them."""
         gemm, lanes, rows = walk.gemm, self._config.lanes, self._config.rows
-        window_last, kx_last, ky_last, kb_last = Signal(), Signal(), Signal(), Signal()
-        fold_last, block_last, gemm_last = Signal(), Signal(), Signal()
+        window_last = Signal()
+        kx_last = Signal()
+        ky_last = Signal()
+        kb_last = Signal()
+        fold_last = Signal()
+        block_last = Signal()
+        gemm_last = Signal()
         m.d.comb += [
             window_last.eq(walk.active & (walk.phase == lanes - 1)),
             kx_last.eq(walk.kx == gemm.kernel_w - 1),

@@ -193,7 +193,8 @@ class WindowReader(wiring.Component):
         """Decides what is wrong with the instruction that waits; returns whether its operation has windows."""
         after = pending.code
         windowed = Signal()
-        only_x, no_addend = Signal(), Signal()
+        only_x = Signal()
+        no_addend = Signal()
         m.d.comb += [
             windowed.eq((after.op == VectorOp.MAC) | (after.op == VectorOp.SUM) | (after.op == VectorOp.MAX)),
             only_x.eq((after.op == VectorOp.ADD) | (after.op == VectorOp.REQUANT)),
@@ -211,8 +212,13 @@ class WindowReader(wiring.Component):
     def _loop_ends(self, m: Module, walk: _Walk, pending: PendingInstruction) -> _LoopEnds:
         """Loop ends, from the inside out; the instruction that waits is loaded at the last of them."""
         vec, lanes = walk.vec, self._config.lanes
-        kx_last, pixel_last, turn, block_last, walk_last = Signal(), Signal(), Signal(), Signal(), Signal()
-        done, vec_last = Signal(), Signal()
+        kx_last = Signal()
+        pixel_last = Signal()
+        turn = Signal()
+        block_last = Signal()
+        walk_last = Signal()
+        done = Signal()
+        vec_last = Signal()
         m.d.comb += [
             kx_last.eq(walk.kx == vec.kernel_w - 1),
             pixel_last.eq(walk.active & ~walk.flush & kx_last & (walk.ky == vec.kernel_h - 1)),
@@ -228,8 +234,11 @@ class WindowReader(wiring.Component):
     def _address_x(self, m: Module, walk: _Walk) -> _Access:
         """x: a word of A, OUT or (REQUANT) ACC. Taps outside the input tile are not wanted."""
         core, vec = self._config.core, walk.vec
-        x, y, x_at = Signal(signed(15)), Signal(signed(30)), Signal(signed(32))
-        x_wanted, x_past = Signal(), Signal()
+        x = Signal(signed(15))
+        y = Signal(signed(30))
+        x_at = Signal(signed(32))
+        x_wanted = Signal()
+        x_past = Signal()
         of_acc, of_out = walk.of_acc, walk.of_out
         m.d.comb += [
             of_acc.eq(vec.op == VectorOp.REQUANT),
@@ -250,7 +259,9 @@ class WindowReader(wiring.Component):
     def _address_y(self, m: Module, walk: _Walk) -> _Access:
         """y: a word of B (MAC) or OUT (ADD), the next one in each cycle."""
         core, vec = self._config.core, walk.vec
-        y_wanted, y_past, y_read = Signal(), Signal(), Signal()
+        y_wanted = Signal()
+        y_past = Signal()
+        y_read = Signal()
         of_b, of_sum = walk.of_b, walk.of_sum
         m.d.comb += [
             of_b.eq(vec.op == VectorOp.MAC),
@@ -264,7 +275,8 @@ class WindowReader(wiring.Component):
 
     def _address_bias(self, m: Module, walk: _Walk) -> _Access:
         """The addend: the bias, a word of ACC in the first cycle of each block."""
-        bias_wanted, bias_past = Signal(), Signal()
+        bias_wanted = Signal()
+        bias_past = Signal()
         m.d.comb += [
             bias_wanted.eq(walk.active & walk.block_first & walk.vec.addend & ~walk.void),
             bias_past.eq(bias_wanted & (walk.addend_at >= self._config.core.acc_words)),

@@ -74,15 +74,18 @@ class Controller(wiring.Component):
         move, given = data.View(MoveLayout, code), data.View(OrderLayout, code)
         order = Signal(OrderLayout)
         opcode = move.opcode
-        to_core, is_order = Signal(), Signal()
-        tile, unit = Signal(8), Signal(2)
+        to_core = Signal()
+        is_order = Signal()
+        tile = Signal(8)
+        unit = Signal(2)
         m.d.comb += [
             is_order.eq(opcode == Opcode.ORDER),
             to_core.eq((opcode == Opcode.GEMM) | (opcode == Opcode.VEC)),
             tile.eq(Mux(to_core, order.tile, move.src_tile)),
             unit.eq(Mux(to_core, Mux(opcode == Opcode.GEMM, Unit.MATRIX, Unit.VECTOR), Unit.MOVER)),
         ]
-        owed, begun = Signal(), Signal(32)
+        owed = Signal()
+        begun = Signal(32)
         record = self.record.payload
         m.d.comb += [self.record.valid.eq(owed), self.active.eq(self.own.valid | owed)]
         with m.If(self.record.ready):
@@ -160,7 +163,8 @@ class Controller(wiring.Component):
         oldest = Array(Signal(range(room), name=f"oldest_{i}") for i in range(len(places) * len(_UNITS)))
         m.submodules.fire_times = times = memory.Memory(shape=32, depth=len(used) * room, init=[])
         write, read = times.write_port(), times.read_port()
-        full, sent = Signal(), Signal()
+        full = Signal()
+        sent = Signal()
         at = Signal(range(len(used) * room))
         m.d.comb += [
             at.eq(number * room + oldest[number]),
@@ -178,7 +182,9 @@ class Controller(wiring.Component):
 
     def _route(self, m: Module, order: Any, move: Any, to_core: Signal) -> tuple[Any, Signal, Signal]:
         """(way of the data, it is ready, a strobe to begin)."""
-        way, ready, start = Signal(WAY.layout()), Signal(), Signal()
+        way = Signal(WAY.layout())
+        ready = Signal()
+        start = Signal()
         self._wrong, self._place = wrong, place = Signal(name="wrong"), Signal(8, name="place")
         routed = ~to_core & (order.count != 0)
         bad_channel = ~to_core & (order.channel > self.config.noc.data_vcs)

@@ -53,8 +53,11 @@ class RouteBuilder(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        at, goal, heading = Signal(8), Signal(8), Signal(2)
-        passed, entries = Signal(range(MOST_POINTS + 1)), Signal(range(self.entries + 1))
+        at = Signal(8)
+        goal = Signal(8)
+        heading = Signal(2)
+        passed = Signal(range(MOST_POINTS + 1))
+        entries = Signal(range(self.entries + 1))
         busy = Signal()
         to_goal = Signal()
         m.d.comb += [
@@ -65,7 +68,10 @@ class RouteBuilder(wiring.Component):
         along_x, x_first = at[:4] != goal[:4], self.config.noc.data_routing is Routing.XY
         in_x = along_x if x_first else along_x & (at[4:] == goal[4:])
         north, east, south, west = range(len(DIRECTIONS))
-        next_heading, steps, turn, back = Signal(2), Signal(2), Signal(TURN_BITS), Signal()
+        next_heading = Signal(2)
+        steps = Signal(2)
+        turn = Signal(TURN_BITS)
+        back = Signal()
         m.d.comb += [
             next_heading.eq(
                 Mux(in_x, Mux(goal[:4] > at[:4], east, west), Mux(goal[4:] > at[4:], south, north)),

@@ -78,7 +78,10 @@ class HostPort(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        running, done, faulted, trace = Signal(), Signal(), Signal(), Signal()
+        running = Signal()
+        done = Signal()
+        faulted = Signal()
+        trace = Signal()
         program = {
             name: Signal(32, name=name.name.lower())
             for name in (
@@ -89,7 +92,10 @@ class HostPort(wiring.Component):
                 Register.STALL_LIMIT,
             )
         }
-        cycles, quiet, who, value = Signal(32), Signal(32), Signal(32), Signal(32)
+        cycles = Signal(32)
+        quiet = Signal(32)
+        who = Signal(32)
+        value = Signal(32)
         m.d.comb += [self.now.eq(cycles), self.go.eq(running), self.trace.eq(trace), self.irq.eq(done | faulted)]
 
         start = self._serve_writes(m, program, trace, running, faulted)
@@ -125,7 +131,8 @@ class HostPort(wiring.Component):
         with m.Elif(running):
             m.d.sync += cycles.eq(cycles + 1)
             limit = program[Register.STALL_LIMIT]
-            overdue, stalled = Signal(), Signal()
+            overdue = Signal()
+            stalled = Signal()
             m.d.comb += [
                 overdue.eq((program[Register.WATCHDOG] != 0) & (cycles == program[Register.WATCHDOG])),
                 stalled.eq((limit != 0) & (quiet == limit)),
@@ -200,7 +207,9 @@ class HostPort(wiring.Component):
         depth = 1 << (most_reports(self.config) - 1).bit_length()
         m.submodules.reports = reports = memory.Memory(shape=REPORT.width, depth=depth, init=[])
         write, read = reports.write_port(), reports.read_port()
-        got, left, done = Signal(range(depth + 1)), Signal(range(depth + 1)), Signal(range(depth + 1))
+        got = Signal(range(depth + 1))
+        left = Signal(range(depth + 1))
+        done = Signal(range(depth + 1))
         next_one = Signal()
         state = data.View(StateFlit, self.fault.payload.as_value())
         arriving = Signal()

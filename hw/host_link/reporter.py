@@ -77,9 +77,11 @@ class Reporter(wiring.Component):
         m = Module()
         report = Signal(PostFlit)
         state: Any = data.View(StateFlit, report)
-        reporting, seen = Signal(), Signal()
+        reporting = Signal()
+        seen = Signal()
         turn = Signal(range(len(self.parts) + 2))
-        asked, raised = Signal(), Signal()
+        asked = Signal()
+        raised = Signal()
         faults = [self.fault(i) for i in range(len(self.faults))]
         m.d.comb += [
             self.send.valid.eq(reporting),

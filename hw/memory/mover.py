@@ -239,8 +239,11 @@ class Mover(wiring.Component):
         own = data.View(MoveLayout, code)
         fetch = data.View(INSTRUCTIONS[Opcode.FETCH].layout(), code)
         started = Signal()
-        begun, start = Signal(32), Signal(32)
-        is_move, to_engine, to_net = Signal(), Signal(), Signal()
+        begun = Signal(32)
+        start = Signal(32)
+        is_move = Signal()
+        to_engine = Signal()
+        to_net = Signal()
         with m.If(done.traced):
             m.d.sync += done.pending.eq(0)
         m.d.comb += [
@@ -302,7 +305,8 @@ class Mover(wiring.Component):
             return way
         code = self.own.payload.code
         named = data.View(INSTRUCTIONS[Opcode.ROUTE].layout(), code)
-        is_route, bad = Signal(), Signal(name="bad_route")
+        is_route = Signal()
+        bad = Signal(name="bad_route")
         m.d.comb += [
             is_route.eq(self.own.valid & (named.opcode == Opcode.ROUTE)),
             bad.eq((named.channel > self.config.noc.data_vcs) | (named.routed & (not self.config.noc.route_hops))),
@@ -346,7 +350,8 @@ class Mover(wiring.Component):
         run = _SourceRun()
         self._load(m, engine, run, queues)
         # how many words go at once, and whether they may
-        count, step = Signal(16), Signal()
+        count = Signal(16)
+        step = Signal()
         past = self._past(m, run, count)
         m.d.comb += [self.read.payload.region.eq(run.region), self.read.payload.offset.eq(run.offset)]
         arriving = Signal()
@@ -401,7 +406,9 @@ class Mover(wiring.Component):
     def _load(self, m: Module, engine: _Engine, run: _SourceRun, queues: _Queues) -> None:
         """Takes a MOVE when the one before has been read: a fault, or its descriptor for the packetiser, and a run."""
         move, descriptors = engine.move, queues.descriptors
-        load, bad_tile, bad_shape = Signal(), Signal(), Signal()
+        load = Signal()
+        bad_tile = Signal()
+        bad_shape = Signal()
         m.d.comb += [
             bad_tile.eq(~self._exists(move.dst_tile) | (move.notify & ~self._exists(move.notify_tile))),
             bad_shape.eq((move.words == 0) | (move.src_run == 0) | (move.dst_run == 0)),
@@ -476,7 +483,8 @@ class Mover(wiring.Component):
         sent, descriptors, words = _Sent(self.config), queues.descriptors, queues.words
         current = sent.current
         incoming = data.View(_descriptor(self.config), descriptors.r_data)
-        have, word = Signal(), Signal(self.config.word_bits)
+        have = Signal()
+        word = Signal(self.config.word_bits)
         take = Signal()
         m.d.comb += [have.eq(words.r_rdy), word.eq(words.r_data), words.r_en.eq(take)]
         if self.has_dram:
@@ -552,7 +560,8 @@ class Mover(wiring.Component):
     def _next_head(m: Module, sent: _Sent) -> None:
         """The packet at `address`: up to the end of the run, of the MOVE, or the next multiple of `PACKET_WORDS`."""
         current, head = sent.current, sent.head
-        shorter, to_boundary = Signal(16), Signal(7)
+        shorter = Signal(16)
+        to_boundary = Signal(7)
         m.d.comb += [
             shorter.eq(Mux(sent.run_left < sent.left, sent.run_left, sent.left)),
             to_boundary.eq(PACKET_WORDS - sent.address[:6]),
@@ -614,7 +623,8 @@ class Mover(wiring.Component):
         parts: list[Value] = [head.as_value()[: DATA_HEAD.used]]
         if self.config.noc.arrivals:
             arrival = Signal(ARRIVAL.layout())
-            offered, injected_at = Signal(), Signal.like(arrival.injected_at)  # it has been offered before, since then
+            offered = Signal()
+            injected_at = Signal.like(arrival.injected_at)  # it has been offered before, since then
             m.d.comb += [
                 arrival.tag.eq(current.tag),
                 arrival.injected_at.eq(Mux(offered, injected_at, self.now)),

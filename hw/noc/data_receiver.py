@@ -131,7 +131,8 @@ class Delivery(wiring.Component):
             m.d.comb += to_dram.eq(packet.region == Region.MAIN)
 
         # the slot for whom to tell
-        owed, note = Signal(), Signal(notify_layout())
+        owed = Signal()
+        note = Signal(notify_layout())
         told = Signal()
         m.d.comb += [
             self.delivered.valid.eq(owed),
@@ -141,7 +142,8 @@ class Delivery(wiring.Component):
         ]
         with m.If(self.delivered.ready):
             m.d.sync += owed.eq(0)
-        notifies, done = Signal(), Signal()
+        notifies = Signal()
+        done = Signal()
         m.d.comb += [notifies.eq(packet.notify & ~to_dram), done.eq(take & flit.last)]
 
         good, flipped = self._check(m, flit, head)
@@ -292,12 +294,14 @@ class Delivery(wiring.Component):
 
     def _check(self, m: Module, flit: Any, head: Any) -> tuple[Signal, Signal]:
         """(the head may be written, a bit of it is wrong)."""
-        limit, known = Signal(25), Signal()
+        limit = Signal(25)
+        known = Signal()
         with m.Switch(head.addr[24:28]):
             for number, depth in self.depths.items():
                 with m.Case(int(number)):
                     m.d.comb += [limit.eq(depth), known.eq(1)]
-        good, flipped = Signal(), Signal()
+        good = Signal()
+        flipped = Signal()
         odd = flit.data[: DATA_HEAD.used].xor()
         if self.config.noc.arrivals:
             odd |= flit.data[DATA_HEAD.used :][: ARRIVAL.used].xor()

@@ -123,11 +123,15 @@ class RequestTaker(wiring.Component):
         head = Signal(REQUEST_HEAD.layout())
         waiting = data.View(layout, queue.r_data)
         first = data.View(MoveLayout, waiting.code)
-        elsewhere, pushed, passed = Signal(), Signal(), Signal()  # it is for another unit; that takes it; it goes on
-        fired, due = Signal(), Signal()  # its fire time has come; ... or it has none
+        elsewhere = Signal()
+        pushed = Signal()
+        passed = Signal()  # it is for another unit; that takes it; it goes on
+        fired = Signal()
+        due = Signal()  # its fire time has come; ... or it has none
         seen = Signal(range(REQUEST_FLITS))
         full = Signal()  # a whole request stands in `code`
-        odd, flipped = Signal(), Signal()  # the ones in it so far, and with this flit
+        odd = Signal()
+        flipped = Signal()  # the ones in it so far, and with this flit
         m.d.comb += flipped.eq((odd & (seen != 0)) ^ self.flit.payload.data.xor())
         m.d.comb += [
             self.active.eq(self.flit.valid | full | queue.r_rdy),
