@@ -20,12 +20,12 @@ def bench(
         typer.Argument(
             metavar="NAME",
             autocompletion=complete_benchmarks,
-            help="Benchmarks to run; default: all.",
+            help="Benchmarks to run.",
             show_default="all",
         ),
     ] = None,
 ) -> None:
-    """Measure speed and exactness, side by side with other simulators where they can be installed."""
+    """Measure speed and accuracy, side by side with other simulators where these can be installed."""
     from ..benchmarks.registry import run
 
     if not run(names or []):

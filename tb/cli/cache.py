@@ -1,4 +1,4 @@
-"""`meshloom cache`: what is kept between runs, how much that is, and how to be rid of it."""
+"""`meshloom cache`: shows what is kept between runs and how much space it takes, and removes it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CleanError(ToolError):
 
 @dataclass(frozen=True)
 class _Shelf:
-    """A kind with its entries, those that were used longest ago first."""
+    """A kind with its entries, least recently used first."""
 
     kind: Kind
     entries: list[Entry]
@@ -53,7 +53,9 @@ class _Shelf:
 
 Json = Annotated[
     Path | None,
-    typer.Option("--json", metavar="PATH", help="Write the same as JSON; - is stdout, all else then goes to stderr."),
+    typer.Option(
+        "--json", metavar="PATH", help="Also write this as JSON; - is stdout, and all else then goes to stderr."
+    ),
 ]
 
 
@@ -61,9 +63,9 @@ Json = Annotated[
 def cache(context: typer.Context, json: Json = None) -> None:
     """Show or clean what is kept between runs: simulators, found schedules, compiled code, folders of runs.
 
-    All of it can be made again. It lies below one root: `sim_build/` of a checkout, the user's cache folder otherwise,
-    or MESHLOOM_CACHE. Each kind has a share of MESHLOOM_CACHE_MB (20000); beyond it, what was used longest ago goes,
-    but never what a running process uses.
+    All of it can be rebuilt. It is kept below one root: `sim_build/` of a checkout, the user's cache folder otherwise,
+    or MESHLOOM_CACHE. Each kind has a share of MESHLOOM_CACHE_MB (20000); beyond it, the least recently used entries
+    are removed, but never those that a running process uses.
     """
     if context.invoked_subcommand is None:
         _show(json)
@@ -73,7 +75,7 @@ def cache(context: typer.Context, json: Json = None) -> None:
 
 @app.command(epilog=examples("meshloom cache show", "meshloom cache show --json cache.json"))
 def show(json: Json = None) -> None:
-    """Show what is kept: entries, sizes, when they were used, and how much may be kept. The default."""
+    """Show what is kept: entries, sizes, when they were last used, and the limits. The default."""
     _show(json)
 
 
@@ -85,16 +87,16 @@ def show(json: Json = None) -> None:
 def clean(
     kinds: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KIND", help="What to remove (see `meshloom cache`); default: all.", show_default="all"),
+        typer.Argument(metavar="KIND", help="Kinds to remove (see `meshloom cache`).", show_default="all"),
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="AGE", help="Only what has not been used for so long, as in 12h, 30d or 4w."),
+        typer.Option(metavar="AGE", help="Only entries unused for at least this long, such as 12h, 30d or 4w."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: Json = None,
 ) -> None:
-    """Remove what is kept and not in use. It is made again when it is needed."""
+    """Remove what is kept and not in use. It is rebuilt when needed."""
     from ..report.cache import megabytes
 
     age = 0.0 if older_than is None else _seconds(older_than)
@@ -123,12 +125,12 @@ def clean(
 
 
 def _person() -> bool:
-    """Whether there is somebody to ask."""
+    """Whether somebody is there to answer."""
     return sys.stdin.isatty()
 
 
 def _remove(kind: Kind, entries: list[Entry]) -> dict[str, Any]:
-    """Removes what can be; what came of it."""
+    """Removes the entries that are not in use; returns what was and was not removed."""
     from meshloom.sched.store.entries import sweep
 
     removed = freed = used = 0
@@ -161,7 +163,7 @@ def _show(json: Path | None) -> None:
 
 
 def _row(shelf: _Shelf) -> dict[str, Any]:
-    """Bytes; uses in seconds since the epoch, null without entries."""
+    """The kind as JSON: sizes in bytes; times of use in seconds since the epoch, null without entries."""
     used = [entry.used for entry in shelf.entries]
     return {
         "kind": shelf.kind.name,
@@ -176,7 +178,7 @@ def _row(shelf: _Shelf) -> dict[str, Any]:
 
 
 def _shelves(names: list[str]) -> list[_Shelf]:
-    """The kinds of these names, all if there are none. Raises BadParameter."""
+    """The kinds with these names; all if no name is given. Raises BadParameter."""
     from meshloom.hw.config import near
     from meshloom.sched.store.entries import entries
     from meshloom.sched.store.kinds import KINDS

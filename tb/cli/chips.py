@@ -38,7 +38,7 @@ def chips(
     chip: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME|TOML", autocompletion=complete_chips, help="Chips to show; default: all built-in ones."
+            metavar="NAME|TOML", autocompletion=complete_chips, help="Chips to show; all built-in ones by default."
         ),
     ] = None,
 ) -> None:

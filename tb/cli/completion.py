@@ -1,4 +1,4 @@
-"""What a shell offers after a command or an option: the names that it could take."""
+"""Shell completion: the names that a command or an option accepts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def complete_schedulers(incomplete: str) -> list[str]:
 
 
 def complete_workloads(incomplete: str) -> list[str]:
-    """Built-in networks; behind a slash, the layers of one that tables list; the beginnings of shapes."""
+    """Built-in networks and the prefixes of shapes; after a slash, also layer names, of networks that tables list."""
     from meshloom.sched.workload import catalog, zoo
 
     layers = catalog.names() if "/" in incomplete else ()
@@ -46,7 +46,7 @@ def complete_devices(incomplete: str) -> list[str]:
 
 
 def complete_reports(incomplete: str) -> list[str]:
-    """Registered forms of results, ready for a path."""
+    """Registered forms of results, ready for a path to be appended."""
     from ..report.registry import REGISTRY
 
     return _starting((f"{name}=" for name in REGISTRY.names()), incomplete)

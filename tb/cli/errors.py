@@ -1,4 +1,4 @@
-"""Errors of commands as one message and an exit status."""
+"""Turns errors of commands into one message and an exit status."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..results.exits import Exit, expected
 
 
 def say_error(message: str) -> None:
-    """One red line on stderr."""
+    """Prints one red line on stderr."""
     from ..report.console import console
 
     console(stderr=True).print(f"error: {message}", style="red", markup=False, soft_wrap=True)
@@ -27,11 +27,11 @@ class Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            # gateware that was being made when the interrupt came is, rightly, never used
+            # gateware that was being elaborated when the interrupt arrived is, rightly, never used
             warnings.filterwarnings("ignore", message=".* created but never used")
             say_error("interrupted")
             raise typer.Exit(Exit.INTERRUPTED) from None
-        except (typer.Exit, typer.Abort, TyperException):
+        except (typer.Exit, typer.Abort, TyperException, BrokenPipeError):  # who reads a pipe may have had enough
             raise
         except Exception as error:
             if (found := expected(error)) is None:

@@ -1,6 +1,6 @@
 """The `meshloom` command line. Every make target is one of these commands.
 
-Nothing heavy is imported before a command runs, so that `--help` answers at once. `exits.Exit` has the exit statuses.
+Heavy modules are imported only when a command runs, so `--help` answers at once. `exits.Exit` lists the exit statuses.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Runs neural-network schedules on a simulated multi-NPU chip, checks every byte, and compares the cycles of "
+    help="Run neural-network schedules on a simulated multi-NPU chip, check every byte, and compare the cycles of "
     "RTL and model.",
-    epilog="Start with `meshloom run resnet8/conv1`; `meshloom workloads` and `meshloom chips` say what else there is."
+    epilog="Start with `meshloom run resnet8/conv1`; `meshloom workloads` and `meshloom chips` list what else can run."
     f"\n\n{help_text()}",
 )
 

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how their help is written."""
+"""Options shared by several commands, and the format of examples in their help."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from .completion import complete_chips, complete_devices, complete_reports, complete_schedulers
 
-#: The path that means stdout.
+#: Stands for stdout.
 STDOUT = Path("-")
 
 
@@ -28,7 +28,7 @@ Scheduler = Annotated[
         "--scheduler",
         metavar="NAME[:OPTION=VALUE,...]",
         autocompletion=complete_schedulers,
-        help="Who makes the schedule: one of `meshloom schedulers`, PACKAGE.MODULE:FUNCTION, or FILE.py:FUNCTION.",
+        help="Scheduler to use: one of `meshloom schedulers`, PACKAGE.MODULE:FUNCTION, or FILE.py:FUNCTION.",
     ),
 ]
 Device = Annotated[
@@ -38,7 +38,7 @@ Device = Annotated[
         "--simulator",
         metavar="NAME",
         autocompletion=complete_devices,
-        help="What programs run on: verilator, icarus (a slow second opinion), one of an installed package, "
+        help="Device to run programs on: verilator, icarus (a slow second opinion), one of an installed package, "
         "PACKAGE.MODULE:KIND, or FILE.py:KIND.",
     ),
 ]
@@ -48,7 +48,7 @@ Reports = Annotated[
         "--report",
         metavar="FORM=PATH",
         autocompletion=complete_reports,
-        help="Write the results in this form, too: json, csv, parquet, junit, PACKAGE.MODULE:FORM or FILE.py:FORM.",
+        help="Also write the results in this form: json, csv, parquet, junit, PACKAGE.MODULE:FORM or FILE.py:FORM.",
     ),
 ]
 Budget = Annotated[
@@ -56,8 +56,8 @@ Budget = Annotated[
     typer.Option(
         "--budget",
         metavar="STEPS|SECONDS",
-        help="For each search of a scheduler that otherwise looks at everything: steps of work, as in 100M (the same "
-        "result on every machine), or 5s.",
+        help="Limit for each search, which is otherwise exhaustive: steps of work such as 100M (the same result "
+        "on every machine), or seconds such as 5s.",
     ),
 ]
 SavedChip = Annotated[
@@ -66,11 +66,11 @@ SavedChip = Annotated[
         "--chip",
         metavar="NAME|TOML",
         autocompletion=complete_chips,
-        help="Its chip; needed if that is not a built-in one.",
+        help="Chip that the file was made for; needed if it is not a built-in one.",
     ),
 ]
 
 
 def examples(*lines: str) -> str:
-    """Examples for the end of a command's help."""
+    """The examples at the end of a command's help."""
     return "\n".join(("Examples:\n", *(f"- `{line}`" for line in lines)))

@@ -1,4 +1,4 @@
-"""`meshloom run`: workloads on the RTL, compared."""
+"""`meshloom run`: runs workloads on the RTL and compares the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command(  # each parameter is an option: the command line needs them one by one
+@app.command(  # each parameter is a command-line option
     epilog=examples(
         "meshloom run squeezenet --layers",
         "meshloom run my_model.onnx --input cat.png --chip quad32",
@@ -52,35 +52,35 @@ def run(
         typer.Option(
             "--input",
             metavar="FILE",
-            help="Picture or .npy file to run a network on, once for each; default: a stored one.",
+            help="Picture or .npy file to run a network on, one run per file; default: a stored one.",
         ),
     ] = None,
     calibrate: Annotated[
         list[Path] | None,
         typer.Option(
-            "--calibrate", metavar="FILE", help="Pictures that a float model is quantised with; default: --input."
+            "--calibrate", metavar="FILE", help="Pictures to quantise a float model with; default: those of --input."
         ),
     ] = None,
     mean: Annotated[
-        str, typer.Option(metavar="N[,N,N]", help="Of a float model's pictures: it takes (byte - mean) / std.")
+        str, typer.Option(metavar="N[,N,N]", help="A float model takes pictures as (byte - mean) / std.")
     ] = "0",
-    std: Annotated[str, typer.Option(metavar="N[,N,N]", help="See --mean; 0..1 by default.")] = "255",
+    std: Annotated[str, typer.Option(metavar="N[,N,N]", help="See --mean; the defaults give 0..1.")] = "255",
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Names of a network's classes, one on each line.")
+        Path | None, typer.Option(metavar="FILE", help="File with the names of a network's classes, one per line.")
     ] = None,
     per_layer: Annotated[
-        bool, typer.Option("--layers", help="Show each layer of a network: cycles, and where the time went.")
+        bool, typer.Option("--layers", help="Show each layer of a network: its cycles, and where the time went.")
     ] = False,
     links: Annotated[
         bool,
         typer.Option(
-            "--links", help="Show each link of the data plane: load, blocked cycles; and the congestion level."
+            "--links", help="Show the load and blocked cycles of each link of the data plane, and the congestion level."
         ),
     ] = False,
     workload: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help='What a saved schedule or program computes, if it does not say so; "" = unchecked.'
+            metavar="NAME", help='Workload of a saved schedule or program that does not name one; "" runs it unchecked.'
         ),
     ] = None,
     chip: Annotated[
@@ -89,7 +89,7 @@ def run(
             "--chip",
             metavar="NAME|TOML",
             autocompletion=complete_chips,
-            help="A built-in chip (see `meshloom chips`) or a TOML file; of a saved schedule or program: its own.",
+            help="A built-in chip (see `meshloom chips`) or a TOML file; a saved file runs on its own chip by default.",
             show_default="quad16",
         ),
     ] = None,
@@ -98,13 +98,13 @@ def run(
     json: Annotated[
         Path | None,
         typer.Option(
-            "--json", metavar="PATH", help="Write the results here as well; - is stdout, all else then goes to stderr."
+            "--json", metavar="PATH", help="Also write the results here; - is stdout, and all else then goes to stderr."
         ),
     ] = None,
     csv: Annotated[
         Path | None,
         typer.Option(
-            "--csv", metavar="PATH", help="Write the rows as one table: CSV, or Parquet to a .parquet; - is stdout."
+            "--csv", metavar="PATH", help="Write the rows as one table: CSV, or Parquet for a .parquet; - is stdout."
         ),
     ] = None,
     report: Reports = None,
@@ -114,20 +114,20 @@ def run(
         bool,
         typer.Option(
             "--artefacts",
-            help="Keep schedule, program and every instruction's cycles (Parquet), beside the results.",
+            help="Keep the schedule, the program and every instruction's cycles (Parquet) next to the results.",
         ),
     ] = False,
     regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False,
     jobs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Devices that run at the same time; default: one for each CPU.")
+        int, typer.Option(min=1, metavar="N", help="Devices that run at the same time; default: one per CPU.")
     ] = len(os.sched_getaffinity(0)),
 ) -> None:
     """Co-simulate workloads on the RTL and print the comparison.
 
-    A network runs from picture to label, every tensor of it compared; `NETWORK/LAYER` and `NETWORK/*` run layers by
-    themselves. Each workload is scheduled, lowered to a program, run on the chip's RTL, compared byte by byte with ONNX
-    Runtime and cycle by cycle with the model. One that cannot be run is a row with an error, and the others run.
-    Results land in sim_build/results/ as JSON (latest.json is the newest) and JUnit XML. The exit status is 1 on any
+    A network runs from picture to label, and every tensor is compared; `NETWORK/LAYER` and `NETWORK/*` run layers by
+    themselves. Each workload is scheduled, lowered to a program, run on the chip's RTL, and compared byte by byte with
+    ONNX Runtime and cycle by cycle with the model. If one cannot be run, its row reports an error and the others run.
+    Results go to sim_build/results/ as JSON (latest.json is the newest) and JUnit XML. The exit status is 1 on any
     mismatch, fault, incomplete comparison or model error past its bound; `meshloom --help` lists the others.
     """
     if regression == bool(workloads):
@@ -149,7 +149,7 @@ def run(
     copies += [(reports.PARQUET if csv.suffix == ".parquet" else reports.CSV, csv)] if csv else []
     if [place for _, place in copies].count(STDOUT) > 1:
         raise typer.BadParameter("only one of --json, --csv and --report can go to stdout", param_hint="--report")
-    name = load(chip).name  # before the engine is imported: a wrong name is told at once
+    name = load(chip).name  # before the engine is imported: a wrong name is reported at once
     from ..inputs.sources import NetworkSource, is_network
     from ..runs.options import RunOptions
     from ..runs.runner import run as run_workloads
@@ -201,10 +201,10 @@ def run(
             traces = recorder.path.with_suffix("")
             options = RunOptions(device, jobs, waves, links, traces, traces if artefacts else None)
             found = run_workloads(names, chip, scheduler, on_event, options)
-        # rows come as they finish; the table has them in the order asked for
+        # rows arrive as they finish; the table lists them in the order requested
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))
     except BaseException:
-        # Whatever stopped the run, what was finished is kept and shown; if nothing was, nothing is written.
+        # Whatever stopped the run, finished rows are kept and shown; without any, nothing is written.
         if recorder.rows:
             _publish(recorder, False, copies, per_layer, screen)
         raise
@@ -236,7 +236,7 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
 def _publish(
     recorder: Recorder, complete: bool, copies: Sequence[tuple[Report, Path]], per_layer: bool, screen: Console
 ) -> Exit:
-    """Writes and prints what came of a run; the exit status. What cannot be written is printed all the same."""
+    """Writes and prints the results of a run, printing them even if they cannot be written; returns the exit status."""
     from ..report.console import print_results
     from ..report.registry import JUNIT
 

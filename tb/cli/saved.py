@@ -18,8 +18,8 @@ def check(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A saved schedule (.json) or a program image.")],
     chip: SavedChip = None,
 ) -> None:
-    """Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race; of what is
-    timed ahead, that all of it is in time."""
+    """Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race and,
+    if it is timed ahead, nothing late."""
     from ..results.saved import read
 
     config, program, saved = read(path, chip)
@@ -46,9 +46,9 @@ def disasm(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A program image, or a schedule (.json) to lower.")],
     chip: SavedChip = None,
 ) -> None:
-    """Print a program's instructions, stream by stream, with the schedule's labels if there are any.
+    """Print a program's instructions, stream by stream, with the labels of its schedule if there is one.
 
-    A schedule's program is listed even if `meshloom check` refuses it; stderr then says why.
+    The program of a schedule is listed even if `meshloom check` refuses it; stderr then reports why.
     """
     from ..results.saved import read
 

@@ -31,7 +31,7 @@ def schedule(
         typer.Argument(
             metavar="WORKLOAD",
             autocompletion=complete_workloads,
-            help="A layer, a shape, or a network: each of its layers.",
+            help="A layer, a shape, or a network (each of its layers by itself).",
         ),
     ],
     chip: Chip = "quad16",
@@ -39,10 +39,11 @@ def schedule(
     budget: Budget = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; of several layers: a folder of them."),
+        typer.Option("--out", metavar="PATH", help="Save the schedule as JSON; for several layers, a folder."),
     ] = None,
     program: Annotated[
-        Path | None, typer.Option("--program", metavar="PATH", help="Save the lowered program image; likewise.")
+        Path | None,
+        typer.Option("--program", metavar="PATH", help="Save the program image; for several layers, a folder."),
     ] = None,
     operations: Annotated[
         bool, typer.Option("--show", help="List the operations with their predicted cycles.")
@@ -50,7 +51,7 @@ def schedule(
 ) -> None:
     """Make schedules, check them and predict their cycles, without a simulator.
 
-    They take the road that `meshloom run` takes: what is predicted and saved here is what runs there.
+    `meshloom run` uses the same code path: what is predicted and saved here is what runs there.
     """
     from meshloom.hw.config import load
     from meshloom.sched.workload.catalog import find

@@ -24,10 +24,10 @@ app = typer.Typer()
 def schedulers(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Show the options of this one; PACKAGE.MODULE:NAME and FILE.py:NAME too."),
+        typer.Argument(metavar="NAME", help="Show the options of this one; also PACKAGE.MODULE:NAME, FILE.py:NAME."),
     ] = None,
 ) -> None:
-    """List the schedulers, those of installed packages among them, or the options of one."""
+    """List the schedulers, including those of installed packages, or show the options of one."""
     from meshloom.sched.schedulers.registry import REGISTRY, SchedulerError, scheduler_of
 
     from ..report.console import console

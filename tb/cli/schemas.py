@@ -16,7 +16,7 @@ app = typer.Typer()
 def schemas(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")] = Path("schemas"),
 ) -> None:
-    """Write JSON Schemas of chips, schedules and results, with which editors complete and check these files."""
+    """Write JSON Schemas of chips, schedules and results, so that editors can complete and check these files."""
     from ..report.console import console
     from ..results.json_schemas import write
 

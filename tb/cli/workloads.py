@@ -19,11 +19,11 @@ def workloads(
         typer.Argument(
             metavar="NAME",
             autocompletion=complete_workloads,
-            help="Show the layers that this name means.",
+            help="Name whose layers to show.",
         ),
     ] = None,
 ) -> None:
-    """List the built-in networks, the layers that a name means, and the syntax of shapes."""
+    """List the built-in networks and the syntax of shapes, or the layers of one name."""
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.catalog import find
     from meshloom.sched.workload.shapes import SYNTAX

@@ -712,3 +712,13 @@ def test_results_file_is_plain_json(folder: Path, engine: Any) -> None:
     (first,) = json.loads((results_in(folder) / "latest.json").read_text())["rows"]
     issue = {"workload", "chip", "scheduler", "simulator", "rtl_cycles", "model_cycles", "utilisation", "bytes_checked"}
     assert issue | {"mismatches", "faults", "cpu_seconds", "cycles_per_second"} <= set(first)
+
+
+def test_a_reader_that_has_had_enough_is_no_bug() -> None:
+    """`meshloom workloads | head -1`."""
+    command = [sys.executable, "-m", "meshloom.tb.cli.main", "workloads"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
