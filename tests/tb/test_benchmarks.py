@@ -44,6 +44,7 @@ from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.report.console import CAUSES, console
 from meshloom.tb.results.schema import OnEvent, Plan, Row, write_atomically
+from meshloom.tb.runs.options import RunOptions
 
 
 def row(**changes: Any) -> Row:
@@ -380,13 +381,11 @@ def test_the_line_of_a_network_weighs_its_compute_bound_layers() -> None:
 def test_the_networks_benchmark_runs_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, list[str], int]] = []
 
-    def run(
-        sources: Any, chip: str, scheduler: str, simulator: str, waves: bool, jobs: int, on_progress: OnEvent
-    ) -> list[Row]:
-        asked.append((chip, [source.name for source in sources], jobs))
+    def run(sources: Any, chip: str, scheduler: str, on_event: OnEvent, options: RunOptions | None = None) -> list[Row]:
+        asked.append((chip, [source.name for source in sources], (options or RunOptions()).jobs))
         rows = [network_row(source.name, chip=chip) for source in sources for _ in source.inputs or (None,)]
         for event in (Plan(99), *rows):
-            on_progress(event)
+            on_event(event)
         return rows
 
     monkeypatch.setattr("meshloom.tb.runs.runner.run", run)

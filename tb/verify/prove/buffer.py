@@ -34,7 +34,8 @@ class _Buffer(Elaboratable):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        front = self.source._buffer(m, "queue", self.flit, self.arrives, self.ready, self.valid, self.pop, self.depth)
+        incoming = self.source._Incoming(self.flit, self.arrives, self.ready)
+        front = self.source._buffer(m, "queue", self.depth, incoming, self.valid, self.pop)
         m.d.comb += self.front.eq(front)
         return m
 

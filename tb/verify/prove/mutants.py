@@ -78,7 +78,7 @@ MIXED_ORDER = Mutant(
 IGNORES_FULL = Mutant(
     "ignores-full",
     "a buffer takes a flit when it is full",
-    {"input_unit": [("write.en.eq(arrives & ready)", "write.en.eq(arrives)")]},
+    {"input_unit": [("write.en.eq(incoming.arrives & incoming.ready)", "write.en.eq(incoming.arrives)")]},
 )
 IGNORES_READY = Mutant(
     "ignores-ready",

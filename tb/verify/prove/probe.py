@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 from amaranth.hdl import Fragment, Module, Signal, Value
 from amaranth.lib.memory import Memory
@@ -27,6 +27,11 @@ def _replace(component: Any, elaboration: Any) -> None:
     component.elaborate = elaborate
 
 
+def _is_memory(thing: object) -> bool:
+    """Not inline: there it would narrow the type to a Memory of unknown words."""
+    return isinstance(thing, Memory)
+
+
 class Inside:
     """The inner signals of `component`, which is elaborated now; it can then be used as a submodule once.
 
@@ -41,11 +46,10 @@ class Inside:
         missing: list[str] = []
         for name in memories:
             memory: Any = getattr(module.submodules, name, None)
-            if isinstance(memory, Memory):
-                words = cast(Memory[Any, Any], memory)
-                self._rows[name] = [_row(module, words, row) for row in range(words.depth)]
-            else:
+            if not _is_memory(memory):
                 missing.append(name)
+                continue
+            self._rows[name] = [_row(module, memory, row) for row in range(memory.depth)]
         fragment = _fragment(module)
         if missing:
             raise ProveError(f"{self._name} has no memory {missing[0]!r}")
