@@ -404,7 +404,7 @@ class Mover(wiring.Component):
         return reading
 
     def _load(self, m: Module, engine: _Engine, run: _SourceRun, queues: _Queues) -> None:
-        """Takes a MOVE once the previous one has been read: raises a fault, or queues its descriptor and loads its run."""
+        """Takes a MOVE once the previous one has been read: reports a fault, or queues its descriptor and starts it."""
         move, descriptors = engine.move, queues.descriptors
         load = Signal()
         bad_tile = Signal()
