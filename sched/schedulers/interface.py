@@ -79,6 +79,7 @@ class Scheduler:
     options, context)` the NetworkSchedule of a whole network (`Graph`). Both raise DoesNotFit for a workload that the
     chip cannot hold. `summary`: one line for lists. `source`: the file to which errors are traced.
     """
+
     name: str
     summary: str = ""
     layers: Maker | None = None
