@@ -348,7 +348,7 @@ class Timetabler:
         )
 
     def length(self, op: Move) -> int:
-        """Cycles from a MOVE's first flit to its last: its flits, and gaps where DRAM cannot keep up with short runs."""
+        """Cycles from a MOVE's first flit to its last: its flits, and gaps where DRAM is too slow for short runs."""
         flits, words = train(op.body)
         if not self._from_dram(op):
             return flits
