@@ -420,7 +420,7 @@ class Tile(wiring.Component):
             m.d.comb += [reporter.fault(i)[name].eq(getattr(fault, name)) for name in FaultReport.members]
         for i, state in enumerate(blocked_status):
             m.d.comb += reporter.blocked_status(i).eq(state)
-        # a stream does not know what its unit waits for: the mover for the request plane, or as the controller reports
+        # a stream does not know what its unit waits for: here the mover (for the request plane) or the controller does
         if controller is not None:
             with m.If(fronts[0].blocked_status.waits == BlockedOn.UNIT):
                 m.d.comb += reporter.blocked_status(parts_of(self.kind).index((Part.STREAM, Unit.MOVER))).eq(

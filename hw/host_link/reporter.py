@@ -19,7 +19,7 @@ from ..signatures import BlockedStatus, FaultReport, PostFlit, StateFlit
 
 
 def units_of(kind: TileKind) -> tuple[Unit, ...]:
-    """The units of a tile kind, each with a stream of its own."""
+    """The units of a tile kind; each has its own stream."""
     return (Unit.MOVER, Unit.MATRIX, Unit.VECTOR) if kind is TileKind.CORE else (Unit.MOVER,)
 
 

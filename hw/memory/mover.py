@@ -624,7 +624,7 @@ class Mover(wiring.Component):
         if self.config.noc.arrivals:
             arrival = Signal(ARRIVAL.layout())
             offered = Signal()
-            injected_at = Signal.like(arrival.injected_at)  # it has been offered before, since then
+            injected_at = Signal.like(arrival.injected_at)  # the cycle since which the head has been offered
             m.d.comb += [
                 arrival.tag.eq(current.tag),
                 arrival.injected_at.eq(Mux(offered, injected_at, self.now)),

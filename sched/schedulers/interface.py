@@ -88,5 +88,5 @@ class Scheduler:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What it can schedule: "layers", "networks"."""
+        """The kinds of workload that it can schedule: "layers", "networks"."""
         return tuple(kind for kind in ("layers", "networks") if getattr(self, kind) is not None)

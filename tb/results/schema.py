@@ -151,7 +151,7 @@ class FaultReport(_Record):
     tag: Count
     value: Count
     label: str = ""  #: of the schedule's operation, if the tag names one
-    explanation: str = ""  #: after a watchdog: who waited for what, and where the circle closes
+    explanation: str = ""  #: after a watchdog: what waited for what, and the cycle of waits
 
 
 class LayerFigures(_Record):
@@ -367,15 +367,15 @@ class Row(_Record):
     instructions: Count = 0
     records_expected: Count = 0  #: trace records that the program must make
     records_compared: Count = 0  #: those that were compared with their prediction
-    record_problem: str = ""  #: why these are not the same, or not the right ones, and the mend
+    record_problem: str = ""  #: why some are missing or wrong, and the fix
     cpu_seconds: Annotated[float, Field(ge=0)] = 0.0
     first_divergence: Divergence | None = None
     network: NetworkFigures | None = None
-    links: tuple[LinkFigures, ...] = ()  #: of the data plane, if asked for; like `congestion`
+    links: tuple[LinkFigures, ...] = ()  #: of the data plane, if requested; like `congestion`
     congestion: Congestion | None = None
-    unchecked: str = ""  #: why no byte was compared, of a program of which nobody knows what it computes
-    failure: str | None = None  #: why what was compared does not count
-    error: RowError | None = None  #: what ended it before it was compared
+    unchecked: str = ""  #: why no byte was compared, if it is unknown what the program computes
+    failure: str | None = None  #: why the comparison is void
+    error: RowError | None = None  #: the error that ended the run before the comparison
     waves: str | None = None  #: waveform file, relative to the working directory
     artefacts: str | None = None  #: folder of `results.artefacts`, relative to the working directory
 

@@ -235,7 +235,7 @@ def _percent(share: attribution.Share) -> dict[str, float]:
 def row(
     prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipConfig, tensors: Path | None = None
 ) -> Row:
-    """Everything that came of a run. `tensors`: folder for outputs that are no vectors (None: they are not saved)."""
+    """The row of a run. `tensors`: folder for outputs that are not vectors (None: they are not saved)."""
     made, graph = prepared.made.schedule, prepared.graph
     faults = records.fault_reports(run, prepared.program, made, chip)
     match = records.match(run.records, prepared.timeline.executed, prepared.program)
@@ -250,12 +250,12 @@ def row(
             failure = f"what the cores computed is not what the schedule says: {error}"
             if why := traced.get("record_problem"):
                 failure += f"; {why}"
-        if prepared.described and not traced.get("record_problem"):  # cycles are explained by all records or not at all
+        if prepared.described and not traced.get("record_problem"):  # only complete records explain the cycles
             layers, shares = figures(prepared, run, chip)
         computed = _results(prepared, run)
         try:
             said = answers.outputs(graph, computed, feed, title, tensors)
-        except OSError as error:  # the comparison counts more than the file
+        except OSError as error:  # the comparison matters more than the file
             said = answers.outputs(graph, computed, feed, title, None)
             notes.append(f"outputs cannot be saved in {tensors}: {error.strerror}")
     return Row(
@@ -298,7 +298,7 @@ def row(
 
 
 def _results(prepared: PreparedNetwork, run: Run) -> dict[str, NDArray[np.int8]]:
-    """The outputs as they end in DRAM, int8 [1, C, H, W] by name."""
+    """The outputs in DRAM after the run, int8 [1, C, H, W] by name."""
     found: dict[str, NDArray[np.int8]] = {}
     place = 0
     for tensor in prepared.made.schedule.tensors:
