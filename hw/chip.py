@@ -25,7 +25,7 @@ def tile_module(kind: TileKind) -> str:
 
 
 def chip_ports(config: ChipConfig, observed: bool = False) -> wiring.Signature:
-    """The chip's ports besides clock and reset."""
+    """The chip's ports except clock and reset."""
     return wiring.Signature(
         {f"axi_{i}": Out(dram_bus(config)) for i in range(len(config.drams))}
         | {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1)}
@@ -35,11 +35,11 @@ def chip_ports(config: ChipConfig, observed: bool = False) -> wiring.Signature:
 
 class Chip(wiring.Component):
     """Ports: `axi_<i>` (AXI4 master of the i-th dram tile of the floorplan), `bus` (AXI4-Lite slave of the host) and
-    `irq` (the run has ended, well or not). If `observed`, also `seen_<i>` (`ProbePort`: the result words of the i-th
-    core of the floorplan as they are written), for benches.
+    `irq` (the run has ended, successfully or not). If `observed`, also `seen_<i>` (`ProbePort`: the result words of the
+    i-th core of the floorplan as they are written), for benches.
 
-    Tiles are instances of modules that are emitted once for each kind (`hw.verilog` does that), because elaborating and
-    simulating a core N times costs N times as much.
+    Tiles are instances of modules that `hw.verilog` emits once for each kind, because elaborating and simulating a core
+    N times costs N times as much.
     """
 
     bus: Any  # AXI4Lite
@@ -61,7 +61,7 @@ class Chip(wiring.Component):
             "request": Plane(*size, REQUEST_FLIT_BITS, noc.request_depth, gaps=gaps),
             "post": Plane(*size, POST.width, noc.post_depth, gaps=gaps),
         }
-        # data moves somewhere most of the time, requests and posts are rare
+        # the data plane moves flits in most cycles, requests and posts are rare
         gates = {name: Gates.EACH if name == "data" else Gates.WHOLE for name in planes}
         if not self.gated:
             gates = dict.fromkeys(planes, Gates.NONE)
@@ -71,7 +71,7 @@ class Chip(wiring.Component):
         clock = {"now": Signal(32), "go": Signal(), "trace": Signal(), "ask": Signal()}
         m.d.comb += meshes["data"].count.eq(clock["trace"] & clock["go"])
         progress = Signal(len(config.tiles))
-        moved = Signal(len(config.tiles))  # a bit for each tile; ... in this cycle
+        moved = Signal(len(config.tiles))  # `progress` of the previous cycle, one bit per tile
         m.d.sync += moved.eq(progress)
         drams = {tile: index for index, tile in enumerate(config.drams)}
         cores = {tile: index for index, tile in enumerate(config.cores)}
@@ -118,7 +118,7 @@ class Chip(wiring.Component):
 
 def _members(prefix: str, signature: wiring.Signature | wiring.FlippedSignature, interface: Any) -> dict[str, Any]:
     """Instance ports of an interface, named as the gateware library names flattened ports."""
-    members: Any = signature.flatten(interface)  # `Any`: the stubs take members for their flow
+    members: Any = signature.flatten(interface)  # `Any`: the stubs confuse a member with its flow
     return {
         f"{'o' if member.flow is Out else 'i'}_{prefix}__{'__'.join(str(part) for part in path)}": value
         for path, member, value in members

@@ -1,4 +1,4 @@
-"""The chip, as one frozen and validated description; nothing about a chip is written twice.
+"""The chip as one frozen, validated description; every property of a chip is written once.
 
 A chip is a TOML file (see `hw/chips/`) with the floorplan drawn as text:
 
@@ -46,18 +46,18 @@ TRACE_BYTES = 16
 
 
 class ConfigError(ValueError):
-    """A chip that cannot be built; the message names the file, the field and the mend."""
+    """A chip that cannot be built; the message names the file, the field and the fix."""
 
 
 class TileKind(StrEnum):
-    """What stands at a place of the floorplan."""
+    """The kind of tile at a position of the floorplan."""
 
     CORE = "core"
     SPM = "spm"
     DRAM = "dram"
     HOST = "host"
     DTT = "dtt"  #: the controller of ahead-of-time programs
-    NONE = "."  #: nothing but the router
+    NONE = "."  #: a router without a tile
 
 
 class _Frozen(BaseModel):
@@ -78,9 +78,9 @@ class CoreConfig(_Frozen):
 
 
 class DramConfig(_Frozen):
-    """One DRAM channel behind each `dram` tile.
+    """The DRAM channel of each `dram` tile.
 
-    `words`: capacity in words. `bytes_per_cycle`: reads and writes together, at most one word a cycle.
+    `words`: capacity in words. `bytes_per_cycle`: bandwidth of reads and writes together, at most one word a cycle.
     `latency`: cycles from an accepted read address to its first beat.
     """
 
@@ -90,19 +90,19 @@ class DramConfig(_Frozen):
 
 
 class Routing(StrEnum):
-    """Dimension order of data packets without a source route. Requests and posts go XY."""
+    """Dimension order of data packets without a source route. Requests and posts are routed XY."""
 
     XY = "xy"
     YX = "yx"
 
 
 class NocConfig(_Frozen):
-    """The network.
+    """The NoC.
 
-    `<plane>_depth`: flits that each router input buffers, of the data plane for each virtual channel. `data_vcs`:
+    `<plane>_depth`: flits that each router input buffers, in the data plane for each virtual channel. `data_vcs`:
     virtual channels of the data plane. `data_routing`: its dimension order. `route_hops`: hops of the longest source
-    route that a MOVE may take; 0 = there are none. `arrivals`: heads carry tag and time of birth, and every data packet
-    leaves a trace record where it arrives.
+    route that a MOVE may take; 0 = no source routes. `arrivals`: heads carry tag and injection time, and every data
+    packet leaves a trace record at its destination.
     """
 
     data_depth: Annotated[int, Field(ge=2, le=64)] = 4
@@ -117,9 +117,8 @@ class NocConfig(_Frozen):
 class ChipConfig(_Frozen):
     """A whole chip.
 
-    `lanes` (P) is everything at once: bytes of a memory word, payload bytes of a data flit, cycles of one
-    array window, the upper bound of `rows` and `cols`. Raises pydantic's ValidationError (wrapped into
-    `ConfigError` by `load`).
+    `lanes` (P) sets every width: bytes of a memory word, payload bytes of a data flit, cycles of one array window, the
+    upper bound of `rows` and `cols`. Raises pydantic's ValidationError (wrapped into `ConfigError` by `load`).
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
@@ -141,7 +140,7 @@ class ChipConfig(_Frozen):
     @model_validator(mode="before")
     @classmethod
     def _default_array(cls, values: object) -> object:
-        # Unless said otherwise the array is as large as the word.
+        # By default the array has as many rows and columns as a word has bytes.
         if isinstance(values, dict) and "lanes" in values:
             return {"rows": values["lanes"], "cols": values["lanes"]} | values
         return values
@@ -203,7 +202,7 @@ class ChipConfig(_Frozen):
 
     @cached_property
     def tiles(self) -> dict[int, TileKind]:
-        """Tile address (y * 16 + x) to kind, in floorplan order; places without a tile are left out."""
+        """Tile address (y * 16 + x) to kind, in floorplan order; positions without a tile are left out."""
         return {
             tile_address(x, y): kind
             for y, row in enumerate(self.floorplan)
@@ -249,9 +248,9 @@ class ChipConfig(_Frozen):
         return 8 * self.lanes
 
     def channel_of(self, tile: int) -> int:
-        """Virtual channel of the data packets to `tile` that no ROUTE sends elsewhere: by floorplan place, in turns.
+        """Virtual channel of data packets to `tile` unless a ROUTE names another: round robin by floorplan position.
 
-        It depends on nothing else, so that packets between two tiles stay in order.
+        It depends on nothing else, so packets between two tiles stay in order.
         """
         x, y = tile_position(tile)
         return (x + y * self.width) % self.noc.data_vcs
@@ -268,14 +267,14 @@ class ChipConfig(_Frozen):
 
     @property
     def fetch_chunk(self) -> int:
-        """Instructions that a stream asks for at once: half its ring."""
+        """Instructions that a stream requests at once: half its ring."""
         return self.ring_instructions // 2
 
     def ring(self, kind: TileKind) -> int:
-        """Instructions that a stream's ring holds in a tile of this kind. A stream asks for half of them at once."""
+        """Instructions that a stream's ring holds in a tile of this kind. A stream requests half of them at once."""
         return self.controller_instructions if kind is TileKind.DTT else self.ring_instructions
 
-    @property  # not cached: a changed copy of a chip is another chip
+    @property  # not cached: a modified copy of a chip is another chip
     def digest(self) -> str:
         """Content hash of the description, for caches."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
@@ -297,7 +296,7 @@ def built_in_chips() -> tuple[str, ...]:
 
 
 def load(chip: str | Path) -> ChipConfig:
-    """Reads a chip: a built-in name or the path of a TOML file. Raises ConfigError with place and mend."""
+    """Reads a chip: a built-in name or the path of a TOML file. Raises ConfigError with the location and the fix."""
     path = Path(chip)
     if path.suffix != ".toml":
         path = CHIP_FOLDER / f"{chip}.toml"

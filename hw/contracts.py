@@ -1,13 +1,13 @@
-"""Every latency, depth and limit of the gateware that software relies on, named once.
+"""Every latency, depth and limit of the gateware that software relies on, each named once.
 
-Gateware takes its depths and limits from here. Its latencies follow from its registers; the tests in `tests/hw` measure
-them on the gateware and compare them with these. The timeline model, closed forms, lowering, checker and comparison
-import them, so that a change of the hardware is a change here, and is either followed or found everywhere.
+The gateware takes its depths and limits from here. Its latencies follow from its registers; the tests in `tests/hw`
+measure them and compare them with these. The timeline model, closed forms, lowering, checker and comparison import
+them, so a change of the hardware is a change here, which software either follows or is found to contradict.
 
-A latency is a number of cycles from one event to another, when nothing is in the way: an event in cycle t has the other
-in cycle t + latency. `Final` lets mypyc compile them into the timeline model. Formats, their widths and what follows
-from these are in `hw.isa`; counts that depend on the shape of an instruction or a packet are in `hw.timing`. Nothing
-here needs the gateware library.
+A latency is the number of cycles from one event to another without stalls: after an event in cycle t the other occurs
+in cycle t + latency. `Final` lets mypyc compile them into the timeline model. Formats, their widths and constants
+derived from them are in `hw.isa`; counts that depend on the shape of an instruction or a packet are in `hw.timing`.
+Nothing here needs the gateware library.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 # -- front end (`control.frontend`) -----------------------------------------------------------------------------------
 
-#: From an instruction in the ring (a delivered word, or one that was pushed) to the first cycle that can load it.
+#: From an instruction in the ring (delivered or pushed) to the first cycle that can load it.
 RING_CYCLES: Final = 1
-#: From an instruction taken by its unit, or a SYNC that is done, to the load of the next.
+#: From an instruction taken by its unit, or a completed SYNC, to the load of the next.
 LOAD_CYCLES: Final = 1
-#: From the load to the first cycle in which the wait can be granted or the fire time can come.
+#: From the load to the first cycle in which the wait can be granted or the fire time reached.
 DECODE_CYCLES: Final = 1
-#: From the grant, or the fire time, to the offer to the unit. MOVEs requested by other tiles (`noc.interface`), too:
-#: with a `fire_at` of f they are offered to their mover in f + 1.
+#: From the grant, or the fire time, to the offer to the unit. Also for MOVEs requested by other tiles
+#: (`noc.interface`): with a `fire_at` of f they are offered to their mover in f + 1.
 OFFER_CYCLES: Final = 1
-#: From an instruction taken by its unit to the offer of the next, and between the fire times of two of a stream.
+#: From an instruction taken by its unit to the offer of the next; least distance of two fire times in a stream.
 ISSUE_CYCLES: Final = LOAD_CYCLES + DECODE_CYCLES + OFFER_CYCLES
 #: From a FETCH handed to a front end to its first request for code.
 START_CYCLES: Final = 1
 
 # -- mover (`memory.mover`) -------------------------------------------------------------------------------------------
 
-#: Words of a local memory that have been read and not been sent, those that are being read included.
+#: Words of a local memory that have been read but not sent, including those being read.
 LOCAL_FIFO: Final = 4
 #: MOVEs between source generator and packetiser: two hide the turn-around of a local memory, eight the latency of DRAM.
 LOCAL_DESCRIPTORS: Final = 2
 DRAM_DESCRIPTORS: Final = 8
-#: From a MOVE taken to its first word, or burst of DRAM, asked for.
+#: From a MOVE taken to the request for its first word, or DRAM burst.
 SOURCE_CYCLES: Final = 1
-#: From a word of a local memory asked for to the first cycle in which it can be sent.
+#: From the request for a word of a local memory to the first cycle in which it can be sent.
 WORD_CYCLES: Final = 2
 #: From a MOVE taken by an idle mover to the offer of its first head, from a local memory.
 HEAD_CYCLES: Final = SOURCE_CYCLES + WORD_CYCLES
@@ -53,31 +53,31 @@ TURN_CYCLES: Final = 1
 
 # -- request plane (`noc.interface`) ----------------------------------------------------------------------------------
 
-#: From a request taken by the sender to its head flit offered to the network.
+#: From a request taken by the sender to its head flit offered to the NoC.
 SENDER_CYCLES: Final = 1
-#: From the last flit of a request taken out of the network to the whole request in the taker: a FETCH, or an
-#: instruction for another unit's stream, is handed over then.
+#: From the last flit of a request ejected to the complete request in the taker, which hands over a FETCH, or an
+#: instruction for another unit's stream, in that cycle.
 TAKER_CYCLES: Final = 1
-#: From a MOVE whole in the taker to its place in the mover's queue (`ChipConfig.mover_queue`), where it is offered.
+#: From a MOVE complete in the taker to its entry in the mover's queue (`ChipConfig.mover_queue`), where it is offered.
 QUEUE_CYCLES: Final = 1
 #: Between two requests of a tile.
 REQUEST_INTERVAL: Final = SENDER_CYCLES + REQUEST_FLITS
-#: From a requested MOVE taken by the sender to its offer to the mover asked for, without the hops (`timing.noc_arrival`
-#: of `REQUEST_FLITS` flits lies between). With a fire time: the first that it can have.
+#: From a requested MOVE taken by the sender to its offer to the remote mover, without the hops (these add
+#: `timing.noc_arrival` of `REQUEST_FLITS` flits). For a MOVE with a fire time: to the earliest it can have.
 REQUEST_CYCLES: Final = REQUEST_INTERVAL + TAKER_CYCLES + QUEUE_CYCLES
-#: From an instruction for a stream of another unit taken by the sender to the first fire time that it can have, without
-#: the hops.
+#: From an instruction for a stream of another unit taken by the sender to the earliest fire time that it can have,
+#: without the hops.
 PUSH_CYCLES: Final = REQUEST_INTERVAL + TAKER_CYCLES + RING_CYCLES + DECODE_CYCLES
 
-# -- data packets where they arrive (`noc.data_receiver`) -------------------------------------------------------------
+# -- data packets at the receiver (`noc.data_receiver`) ---------------------------------------------------------------
 
-#: Flits that wait for their turn, of each virtual channel if there are several, and how long each does at least.
+#: Depth of the ejection buffer of each virtual channel, if there are several, and the least cycles a flit spends in it.
 EJECTION_FLITS: Final = 2
 EJECTION_CYCLES: Final = 1
-#: From the last word of a packet taken to the notify offered to the semaphores or the post plane; what the packet has
-#: brought can be read from then on, too.
+#: From the last word of a packet taken to the notify offered to the semaphores or the post plane; from then on the
+#: packet's words can be read, too.
 DELIVERED_CYCLES: Final = 1
-#: Records of arrivals that wait for the trace memory, so that it holds up no packet.
+#: Arrival records that wait for the trace memory, so that it stalls no packet.
 ARRIVAL_RECORDS: Final = 8
 
 # -- semaphores (`control.semaphores`) --------------------------------------------------------------------------------
@@ -85,37 +85,37 @@ ARRIVAL_RECORDS: Final = 8
 #: Bits of a semaphore, and its largest value; a post past it is a fault.
 SEMAPHORE_BITS: Final = 8
 SEMAPHORE_MAX: Final = (1 << SEMAPHORE_BITS) - 1
-#: From a post accepted to the first take that it can satisfy, and between two operations of a tile's semaphores.
+#: From a post accepted to the first take that it can satisfy, and between two operations on a tile's semaphores.
 POST_CYCLES: Final = 1
 
 
 def clear_cycles(config: ChipConfig) -> int:
     """Cycles after reset until the semaphores of a tile are clear: one for each, their number rounded up to a power of
-    two. No run can start before."""
+    two. No run can start earlier."""
     return 1 << (config.semaphores - 1).bit_length()
 
 
 # -- DRAM port (`memory.dram_port`) -----------------------------------------------------------------------------------
 
-#: Bursts of each direction that may be under way at once.
+#: Bursts of each direction that may be in flight at once.
 DRAM_BURSTS: Final = 16
-#: Words that the port holds between the bus and either side.
+#: Words that the port buffers in each direction.
 PORT_WORDS: Final = 2
-#: From a run or the head of a packet accepted to its address on the bus.
+#: From a run, or the head of a packet, accepted to its address on the bus.
 ADDRESS_CYCLES: Final = 1
 #: From a beat accepted from the bus to the word offered to the packetiser, and from a word accepted to its beat.
 BEAT_CYCLES: Final = 1
-#: From the response to a burst to the notice that it is written, and between two notices.
+#: From the response to a burst to the notice that it has been written, and between two notices.
 NOTICE_CYCLES: Final = 1
 NOTICE_INTERVAL: Final = 2
 
 # -- DRAM channel, as simulated (`tb/build/verilog/dram_model.v`) -----------------------------------------------------
 
-#: From the last beat of a burst that is written to its response. (`DramConfig.latency`: from an address to a beat.)
+#: From the last beat of a write burst to its response. (`DramConfig.latency`: from an address to a beat.)
 RESPONSE_CYCLES: Final = 4
-#: Words whose bandwidth a channel saves up while it rests.
+#: Words of bandwidth credit that an idle channel accumulates.
 CREDIT_WORDS: Final = 2
-#: From the last word of a packet taken by the port to the notice that it is written.
+#: From the last word of a packet taken by the port to the notice that it has been written.
 WRITTEN_CYCLES: Final = BEAT_CYCLES + RESPONSE_CYCLES + NOTICE_CYCLES
 
 # -- matrix and vector unit (`core`) ----------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ WRITTEN_CYCLES: Final = BEAT_CYCLES + RESPONSE_CYCLES + NOTICE_CYCLES
 GEMM_ISSUE_CYCLES: Final = 2
 #: From a VEC accepted by an idle vector unit to its first operand address.
 VEC_ISSUE_CYCLES: Final = 2
-#: Before its first operand address an instruction leaves the stage in which the next can be accepted.
+#: An instruction leaves the stage in which the next can be accepted this many cycles before its first operand address.
 STAGE_CYCLES: Final = 1
 #: Pipeline between the last operand address of a GEMM and its end: memory read, word register, operand register, store
 #: of the sum, addend, scale, write = 7 cycles; less 2 because `timing.gemm_tail` counts rows and columns from one.
@@ -132,7 +132,7 @@ GEMM_PIPELINE: Final = 5
 #: From the last operand address of a VEC to its end: memory read, operand register, product, accumulation, scale, and
 #: then the write.
 VEC_PIPELINE: Final = 5
-#: From the addend of a row read to the row's write to ACC; to OUT it is `ACC_TO_OUT` later.
+#: From the read of a row's addend to the row's write to ACC; the write to OUT is `ACC_TO_OUT` later.
 ADDEND_TO_ACC: Final = 1
 ACC_TO_OUT: Final = 2
 #: From the write of a GEMM's last row to OUT to the GEMM's end.
@@ -142,12 +142,12 @@ OUT_TO_END: Final = 1
 
 #: From an instruction offered to the controller to its control packet offered to the request plane.
 CONTROLLER_CYCLES: Final = 1
-#: The same of a MOVE with way-points, besides a cycle for each hop and each way-point (`dtt.route_builder`).
+#: The same for a MOVE with way-points, plus a cycle for each hop and each way-point (`dtt.route_builder`).
 ROUTE_BUILD_CYCLES: Final = 2
 #: From the fire time for which a control packet has waited to its offer.
 PACE_CYCLES: Final = 1
-#: What an ORDER adds to the interval between control packets: it is issued like every instruction, and a packet is
-#: offered only when the one before it has gone.
+#: Cycles that an ORDER adds to the interval between control packets: it is issued like every instruction, and a packet
+#: is offered only once the previous one has left.
 ORDER_CYCLES: Final = 2 * ISSUE_CYCLES + CONTROLLER_CYCLES - REQUEST_INTERVAL
 
 # -- trace (`control.trace`) ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A tile: network interface, mover, semaphores and trace, around whatever the tile is there for.
+"""A tile: network interface, mover, semaphores and trace, around the memory or units that make its kind.
 
     data plane ---> Delivery --+--> memory of the tile (core, bank, DRAM port)
                                +--> instruction rings
@@ -10,7 +10,7 @@
     `hw.core_tile`
     SYNC, notify, faults, states ------> post plane
 
-Which tile it is comes in over `tile`, so that all tiles of one kind are one module.
+The tile's address is the input `tile`, so that all tiles of one kind are one module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .signatures import FaultReport, PostFlit
 
 
 def dram_bus(config: ChipConfig) -> AXI4:
-    """The bus behind a dram tile."""
+    """The DRAM bus of a dram tile."""
     return AXI4(address_bits=ADDRESS_BITS, data_bits=config.word_bits)
 
 
@@ -66,10 +66,10 @@ class _Parts(NamedTuple):
 class Tile(wiring.Component):
     """One tile of kind `kind`. Planes: `<plane>_in` (from the mesh) and `<plane>_out` (to the mesh).
 
-    `progress`: something goes on in this cycle: a flit or DRAM beat moves, an instruction is taken, an array works, or
-    a stream waits for its fire time (a function of this cycle's signals: to be registered).
-    dram: `axi` (AXI4 master). host: `bus` (AXI4-Lite slave), `irq`, `moved` (some tile has shown progress), and
-    `now_out`, `go_out`, `trace_out`, `ask_out` that all tiles (this one, too) get back over `now`, `go`, `trace`,
+    `progress`: there is progress in this cycle: a flit or DRAM beat moves, an instruction is taken, an array works, or
+    a stream waits for its fire time (a function of this cycle's signals, to be registered by the user).
+    dram: `axi` (AXI4 master). host: `bus` (AXI4-Lite slave), `irq`, `moved` (some tile has made progress), and
+    `now_out`, `go_out`, `trace_out`, `ask_out`, which all tiles (including this one) receive as `now`, `go`, `trace`,
     `ask`. core, if `observed`: `seen` (`ProbePort`).
     """
 
@@ -91,7 +91,7 @@ class Tile(wiring.Component):
     post_out: stream.Interface
     axi: Any  # AXI4; dram tiles only
     seen: Any  # Seen; observed core tiles only
-    bus: Any  # AXI4Lite; this and what follows: host tiles only
+    bus: Any  # AXI4Lite; this and the following: host tiles only
     irq: Signal
     moved: Signal
     now_out: Signal
@@ -127,7 +127,7 @@ class Tile(wiring.Component):
         m = Module()
         config, kind = self.config, self.kind
         units = units_of(kind)
-        # All but the compute units and the host's registers stops when there is nothing to do.
+        # Everything but the compute units and the host's registers is clock-gated while idle.
         self._wake: list[Value] = [self.data_in.valid, self.request_in.valid, self.post_in.valid, self.undeliverable]
         awake = Signal()
         self._control = gated_domain(m, "control", awake, self.gated)
@@ -183,14 +183,14 @@ class Tile(wiring.Component):
         return m
 
     def _add(self, m: Module, name: str, block: Any) -> Any:
-        """A submodule whose registers stop with the tile's; its `active` keeps the tile awake."""
+        """Adds a submodule in the tile's gated clock domain; its `active` keeps the tile awake."""
         m.submodules[name] = in_domain(block, self._control)
         self._wake.append(block.active)
         return block
 
     def _streams(self, m: Module, parts: _Parts, records: int) -> None:
-        """Instructions from the front ends to mover or controller, and what all of these hand over: requests, takes,
-        posts, records. `records`: the trace port after those of the units and their streams."""
+        """Connects the front ends to the mover or controller, and the requests, takes, posts and records of all of
+        these. `records`: the first trace port after those of the units and their streams."""
         mover, taker, sender, fronts = parts.mover, parts.taker, parts.sender, parts.fronts
         semaphores, tracer, controller = parts.semaphores, parts.tracer, parts.controller
         m.d.comb += [mover.tile.eq(self.tile), mover.now.eq(self.now)]
@@ -213,11 +213,11 @@ class Tile(wiring.Component):
             connect(m, taker.push(i), fronts[i].push)
         connect(m, mover.post, semaphores.post(0))
         connect(m, mover.record, tracer.record(0))
-        if self.config.noc.arrivals:  # the last: they have a queue
+        if self.config.noc.arrivals:  # the last port: these records have a queue
             connect(m, parts.delivery.record, tracer.record(records + int(controller is not None)))
 
     def _count(self, m: Module, parts: _Parts) -> None:
-        """Cycle counters into the trace; with them the compute units of a core, which some of them are about."""
+        """Connects the cycle counters to the trace, and the compute units of a core, which some counters observe."""
         mover, fronts, semaphores, tracer, core = parts.mover, parts.fronts, parts.semaphores, parts.tracer, parts.core
         units = units_of(self.kind)
         m.d.comb += tracer.enable.eq(self.trace)
@@ -246,7 +246,7 @@ class Tile(wiring.Component):
         m.d.comb += [tracer.total(counter).eq(total) for counter, total in totals.items()]
 
     def _dram(self, m: Module, mover: Mover, delivery: Delivery) -> stream.Interface:
-        """Connects the DRAM port to the mover and the delivered packets; returns its notices of packets written."""
+        """Connects the DRAM port to the mover and the delivered packets; returns its stream of write notices."""
         port = self._add(m, "port", DramPort(self.config))
         connect(m, port.axi, flipped(self.axi))
         connect(m, mover.run, port.read_run)
@@ -266,7 +266,7 @@ class Tile(wiring.Component):
         semaphores: Semaphores,
         delivered: stream.Interface,
     ) -> None:
-        """What leaves over the post plane (faults and states, delivered elsewhere, SYNCs) and what comes in."""
+        """Outgoing posts (faults and states, notifies for other tiles, SYNCs) and incoming ones."""
         first_free = 1 + len(fronts)
         local, plane = semaphores.post(first_free), semaphores.post(first_free + 1)
         here = Signal()
@@ -302,7 +302,7 @@ class Tile(wiring.Component):
             busy = busy | front.send.valid
         m.d.comb += delivered.ready.eq(Mux(~note.notify, 1, Mux(here, local.ready, self.post_out.ready & ~reporting)))
         arrived = data.View(PostFlit, self.post_in.payload.data)
-        # nobody but a broken network makes a post wrong: no flit of it may count, or be missing without a word
+        # only a broken NoC corrupts a post: such a flit must neither count nor vanish without a report
         flipped = Signal()
         cut = Signal()
         refused = self._refused
@@ -320,7 +320,7 @@ class Tile(wiring.Component):
         ]
 
     def _memories(self, m: Module, parts: _Parts) -> None:
-        """Delivered words to rings and memories, the mover's reads to memories and trace."""
+        """Connects delivered words to rings and memories, and the mover's reads to memories and trace."""
         fronts, delivery, mover, tracer, core = parts.fronts, parts.delivery, parts.mover, parts.tracer, parts.core
         word = delivery.write.payload
         is_ring = Signal()
@@ -380,7 +380,7 @@ class Tile(wiring.Component):
             m.d[self._control] += was_vec.eq(of_vec)
 
     def _reporter(self, m: Module, parts: _Parts) -> Reporter:
-        """Faults of all parts, and what each waits for, to the host tile."""
+        """Reports faults and blocked states of all parts to the host tile."""
         mover, delivery, taker, fronts = parts.mover, parts.delivery, parts.taker, parts.fronts
         semaphores, core, controller = parts.semaphores, parts.core, parts.controller
         sources = [(Unit.MOVER, mover.fault), (Unit.NONE, delivery.fault), (Unit.NONE, taker.fault)]
@@ -420,7 +420,7 @@ class Tile(wiring.Component):
             m.d.comb += [reporter.fault(i)[name].eq(getattr(fault, name)) for name in FaultReport.members]
         for i, state in enumerate(blocked_status):
             m.d.comb += reporter.blocked_status(i).eq(state)
-        # a stream cannot tell what its unit waits for: the mover for the request plane, or what the controller says
+        # a stream does not know what its unit waits for: here the mover (for the request plane) or the controller does
         if controller is not None:
             with m.If(fronts[0].blocked_status.waits == BlockedOn.UNIT):
                 m.d.comb += reporter.blocked_status(parts_of(self.kind).index((Part.STREAM, Unit.MOVER))).eq(
@@ -441,7 +441,7 @@ class Tile(wiring.Component):
             steps.append(link.valid & (link.ready.bit_select(vc, 1) if len(vc) else link.ready))
         steps.append(taker.timed)
         if controller is not None:
-            steps.append(controller.pacing)  # for the fire time of another
+            steps.append(controller.pacing)  # waits for another unit's fire time
         if core is not None:
             steps += [unit.busy for unit in core.units.values()]
         if self.kind is TileKind.DRAM:
@@ -450,7 +450,7 @@ class Tile(wiring.Component):
         m.d.comb += self.progress.eq(Cat(steps).any())
 
     def _host(self, m: Module, front: FrontEnd, mover: Mover, semaphores: Semaphores) -> None:
-        """The host's registers; they may start the mover's stream, as a FETCH does."""
+        """Connects the host's registers, which can start the mover's stream as a FETCH does."""
         m.submodules.host_port = host = HostPort(self.config)
         connect(m, flipped(self.bus), host.bus)
         m.d.comb += [

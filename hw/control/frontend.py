@@ -1,15 +1,15 @@
 """The front end of a unit's instruction stream: fetch, wait, fire, issue.
 
 Contract: instructions of one stream are issued in order. The ring of `ChipConfig.ring` is filled by MOVEs that the
-front end asks the DRAM tile for, half a ring at a time, whenever that much is free. SYNC is executed here; all else
-goes to the unit over `issue`, with the cycles that it waited.
+front end requests from the DRAM tile, half a ring at a time, as soon as that much is free. SYNC is executed here; all
+other instructions go to the unit over `issue`, with the number of cycles that they waited.
 
 Latency: an instruction that is in the ring and waits for nothing is offered to its unit `contracts.ISSUE_CYCLES` (3)
-after the one before it was taken. A `fire_at` of f is offered in cycle f + 1; f already past is a LATE fault.
+after the previous one was taken. One with a `fire_at` of f is offered in cycle f + 1; f already past is a LATE fault.
 Throughput: one instruction every 3 cycles.
 
-`blocked_status`: what the stream waits for, for the host when it asks. `progress`: it goes on in this cycle, or waits
-for its fire time only.
+`blocked_status`: what the stream waits for, for the host when it asks. `progress`: the stream advances in this cycle,
+or waits for its fire time only.
 
 `waited_total` and `blocked_total` count cycles of instructions that have been taken: waiting for a semaphore or a fire
 time, and ready while the unit was not. In cycles without `active` no register changes.
@@ -57,21 +57,21 @@ RING_REGION = {Unit.MOVER: Region.RING_MOVER, Unit.MATRIX: Region.RING_MATRIX, U
 
 
 class _Loaded:
-    """The instruction that is loaded, and how far it has come."""
+    """The loaded instruction and its state."""
 
     def __init__(self) -> None:
         self.code = Signal(INSTRUCTION_BITS)
-        #: The header is the same in every format; other fields are those of a SYNC.
+        #: The header is the same in every format; the other fields are those of a SYNC.
         self.head: Any = data.View(SyncLayout, self.code)
-        self.since = Signal(32)  # cycle in which it could fire first
+        self.since = Signal(32)  # first cycle in which it could fire
         self.waited = Signal(WAITED_BITS)
-        self.taken = Signal()  # from its semaphore
+        self.taken = Signal()  # the semaphore has been taken
         self.begun = Signal(32)
-        # Of a SYNC: what has been handed over.
+        # Of a SYNC: what has been handed over already.
         self.sent = Signal()
         self.posted = Signal()
         self.traced = Signal()
-        # In this cycle: a register changes, there is progress.
+        # In this cycle: a register changes; there is progress.
         self.moving = Signal()
         self.going = Signal()
 
@@ -79,11 +79,11 @@ class _Loaded:
 class FrontEnd(wiring.Component):
     """One stream. `ring` takes the words of delivered instructions, `start` a FETCH for this unit.
 
-    `push`: takes single instructions that come in control packets, as if they had been fetched: whoever sends them
-    leaves room for them, or that is a STREAM_BUSY fault. One taken in cycle t can be loaded from t + 1 on.
+    `push`: takes single instructions that arrive in control packets, as if they had been fetched. The sender must leave
+    room for them, otherwise that is a STREAM_BUSY fault. One taken in cycle t can be loaded from t + 1 on.
 
-    `ahead`: the stream of an ahead-of-time controller. What it issues is to fire elsewhere: only a SYNC waits for its
-    fire time here. It asks for the first ring of its code; the rest is to be brought by MOVEs of its own program.
+    `ahead`: the stream of an ahead-of-time controller. The instructions that it issues fire elsewhere: only a SYNC
+    waits for its fire time here. It requests the first ring of its code; MOVEs of its own program must bring the rest.
     """
 
     tile: Signal
@@ -144,7 +144,7 @@ class FrontEnd(wiring.Component):
         fill = ring.write_port(granularity=1)
         read = ring.read_port()
 
-        # Ring bookkeeping. All three count instructions and run modulo twice the depth, so that full is not empty.
+        # Ring state. All three count instructions modulo twice the depth, so that full differs from empty.
         requested = Signal(range(2 * depth))
         consumed = Signal(range(2 * depth))
         delivered = Signal(range(2 * depth * words))
@@ -163,7 +163,7 @@ class FrontEnd(wiring.Component):
             m.d.comb += fill.en.eq(1 << lane)
             m.d.sync += delivered.eq(delivered + 1)
 
-        taken = Signal()  # an instruction that nobody had asked for is whole
+        taken = Signal()  # an instruction that was not requested is complete
         if self.ahead:
             whole = self.ring.offset[: words.bit_length() - 1].all() if words > 1 else 1
             m.d.comb += taken.eq(self.ring.valid & whole & ((delivered >> (words.bit_length() - 1)) == requested))
@@ -188,10 +188,10 @@ class FrontEnd(wiring.Component):
             with m.Else():
                 m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.STREAM_BUSY)]
                 m.d.comb += [self.fault.tag.eq(fetch.tag), self.fault.value.eq(fetch.addr)]
-        # While nothing is loaded; `_execute` says what an instruction that is loaded waits for.
+        # While nothing is loaded; `_execute` reports what a loaded instruction waits for.
         blocked_status = self.blocked_status
         held = Signal.like(requested)
-        unread = Signal(24)  # instructions of the stream that have not been taken
+        unread = Signal(24)  # instructions of the stream that have not been consumed
         m.d.comb += [held.eq(requested - consumed), unread.eq(remaining + held)]
         m.d.comb += Cat(blocked_status.sem, blocked_status.need, blocked_status.has).eq(unread)
         with m.If(idle):
@@ -218,7 +218,7 @@ class FrontEnd(wiring.Component):
         dram: Signal,
         asking: Signal,
     ) -> None:
-        """Asks for the next half ring as soon as it is free; `asking` while it does."""
+        """Requests the next half ring as soon as it is free; `asking` meanwhile."""
         config = self.config
         depth, words = self.depth, config.instruction_words
         chunk = Signal(range(depth // 2 + 1))
@@ -231,7 +231,7 @@ class FrontEnd(wiring.Component):
             m.d.comb += chunk.eq(remaining)
         move = Signal(MoveLayout)
         slot = Signal(range(depth))
-        filled = Signal()  # the first ring has been asked for, and the rest comes by itself
+        filled = Signal()  # the first ring has been requested; the rest arrives unrequested
         if self.ahead:
             with m.If(self.start.valid):
                 m.d.sync += filled.eq(0)
@@ -258,7 +258,7 @@ class FrontEnd(wiring.Component):
             m.d.sync += address.eq(address + chunk * words)
 
     def _execute(self, m: Module, read: memory.ReadPort, available: Signal, consumed: Signal, unread: Signal) -> None:
-        """Load, wait, issue; one cycle in each state if nothing is waited for."""
+        """Load, wait, issue; one cycle in each state if the instruction waits for nothing."""
         loaded = _Loaded()
         head = loaded.head
         m.d.comb += [loaded.code.eq(read.data.as_value()), read.addr.eq(consumed)]
@@ -306,7 +306,7 @@ class FrontEnd(wiring.Component):
         ]
 
     def _decode(self, m: Module, loaded: _Loaded) -> tuple[Signal, Signal]:
-        """(the stream does not accept the opcode, a reserved bit is set) of the instruction that is loaded."""
+        """(the stream does not accept the opcode, a reserved bit is set) of the loaded instruction."""
         illegal = Signal()
         reserved = Signal()
         with m.Switch(loaded.head.opcode):
@@ -321,8 +321,8 @@ class FrontEnd(wiring.Component):
         return illegal, reserved
 
     def _wait(self, m: Module, loaded: _Loaded, wrong: tuple[Signal, Signal], unread: Signal) -> None:
-        """State WAIT: takes from the semaphore, then waits for the fire time; an instruction that is `wrong` (see
-        `_decode`) or late is a fault at once."""
+        """State WAIT: takes the semaphore, then waits for the fire time. An instruction that is `wrong` (see `_decode`)
+        or late is a fault at once."""
         head, blocked_status, moving, going = loaded.head, self.blocked_status, loaded.moving, loaded.going
         illegal, reserved = wrong
         need = Signal()
@@ -371,7 +371,7 @@ class FrontEnd(wiring.Component):
                     m.d.sync += loaded.taken.eq(1)
 
     def _fire(self, m: Module, loaded: _Loaded) -> None:
-        """Leaves WAIT for ISSUE or SYNC, and notes how long the instruction waited."""
+        """Leaves WAIT for ISSUE or SYNC and stores how long the instruction waited."""
         elapsed = Signal(32)
         m.d.comb += elapsed.eq(self.now - loaded.since)
         m.d.sync += [
@@ -416,6 +416,6 @@ class FrontEnd(wiring.Component):
 
     @staticmethod
     def _next(m: Module, loaded: _Loaded, consumed: Signal) -> None:
-        """Leaves the instruction that is loaded for the next one."""
+        """Advances from the loaded instruction to the next one."""
         m.d.sync += [consumed.eq(consumed + 1), loaded.taken.eq(0)]
         m.next = "LOAD"

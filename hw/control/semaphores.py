@@ -1,7 +1,7 @@
-"""Counting semaphores of a tile: posts add, fused waits subtract.
+"""Counting semaphores of a tile: posts add, waits subtract.
 
-Contract: one update a cycle, posts before takes, lower-numbered ports first, so that nothing is lost and a post is
-never delayed by a wait. A post accepted in cycle t can be taken from cycle t + 1 on. After reset the block clears its
+Contract: one update a cycle, posts before takes and lower-numbered ports first, so that nothing is lost and a wait
+never delays a post. A post accepted in cycle t can be taken from cycle t + 1 on. After reset the block clears its
 counters, one a cycle (`count` rounded up to a power of two), and accepts nothing until `ready`. A post past
 `SEMAPHORE_MAX` or to a semaphore that does not exist is dropped and reported as a fault.
 """

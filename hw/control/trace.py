@@ -1,8 +1,8 @@
-"""Trace memory and cycle counters of a tile, both read by MOVEs.
+"""Trace memory and cycle counters of a tile; MOVEs read both.
 
-A record a cycle is taken, lower-numbered ports first, until the memory is full; what comes later is counted and
-dropped. Records lie oldest first from word 0 of region TRACE. Region STATS holds the `Counter`s as little-endian 32-bit
-numbers, P / 4 to a word (P is at least 4), the first one lowest; the rest of the last word is 0.
+One record per cycle is taken, lower-numbered ports first, until the memory is full; later ones are counted and
+dropped. Records are stored oldest first from word 0 of region TRACE. Region STATS holds the `Counter`s as little-endian
+32-bit numbers, P / 4 to a word (P is at least 4), the first one lowest; the rest of the last word is 0.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..signatures import TraceRecord
 
 
 class Counter(IntEnum):
-    """The counters of region STATS, in cycles unless said otherwise."""
+    """The counters of region STATS, in cycles unless stated otherwise."""
 
-    RECORDS = 0  #: trace records offered (also those dropped)
-    MOVER_WAIT = 1  #: mover's stream waits for a semaphore or a fire time
-    MOVER_BLOCKED = 2  #: mover's stream has an instruction ready, the unit is not
-    MOVER_BUSY = 3  #: mover sends a MOVE (stalls included)
-    NET_STALL = 4  #: ... and the network does not take the flit
+    RECORDS = 0  #: trace records offered (including dropped ones)
+    MOVER_WAIT = 1  #: the mover's stream waits for a semaphore or a fire time
+    MOVER_BLOCKED = 2  #: the mover's stream has an instruction ready, the mover is not
+    MOVER_BUSY = 3  #: the mover sends a MOVE (stalls included)
+    NET_STALL = 4  #: ... and the NoC does not take the flit
     MEM_STALL = 5  #: ... and the memory has no word yet
     MATRIX_WAIT = 6
     MATRIX_BLOCKED = 7
-    MATRIX_READING = 8  #: the array is fed
+    MATRIX_READING = 8  #: operands are fed to the array
     VECTOR_WAIT = 9
     VECTOR_BLOCKED = 10
     VECTOR_READING = 11  #: the vector unit walks over its operands
@@ -40,26 +40,26 @@ class Counter(IntEnum):
     BUSY_SOUTH = 14
     BUSY_WEST = 15
     BUSY_LOCAL = 16  #: ... into the tile
-    BLOCKED_NORTH = 17  #: a flit of the data plane would leave northwards, and none does
+    BLOCKED_NORTH = 17  #: a flit of the data plane is waiting to leave northwards, and none does
     BLOCKED_EAST = 18
     BLOCKED_SOUTH = 19
     BLOCKED_WEST = 20
     BLOCKED_LOCAL = 21
 
 
-#: Counters that the mover drives by strobes; the others are totals that are kept where they arise.
+#: Counters that the mover drives by strobes; the others are totals kept by the units that count them.
 STROBED = (Counter.MOVER_BUSY, Counter.NET_STALL, Counter.MEM_STALL)
 TOTALS = tuple(counter for counter in Counter if counter is not Counter.RECORDS and counter not in STROBED)
-#: Those of links, as `noc.link_counters.OUTPUTS` orders the outputs.
+#: Counters of links, in the order of `link_counters.OUTPUTS`.
 LINK_BUSY = tuple(Counter[f"BUSY_{port.upper()}"] for port in OUTPUTS)
 LINK_BLOCKED = tuple(Counter[f"BLOCKED_{port.upper()}"] for port in OUTPUTS)
 
 
 class Trace(wiring.Component):
-    """Records come in over `record_0`...; `read` answers one cycle later.
+    """Records enter through `record_0`...; `read` answers one cycle later.
 
-    `count` has a strobe for each of `STROBED`, `total_<name>` shows each of `TOTALS`. In cycles without `active` no
-    register changes.
+    `count` has a strobe for each of `STROBED`; `total_<name>` takes the value of each of `TOTALS`. In cycles without
+    `active` no register changes.
     """
 
     enable: Signal

@@ -1,4 +1,4 @@
-"""The output-stationary int8 array: blocks of processing elements, and the grid that makes large arrays of them."""
+"""The output-stationary int8 array: blocks of processing elements, and the grid that builds large arrays from them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from amaranth.lib.wiring import In, Out
 from ..config import ChipConfig
 from .edge import choose
 
-#: Most rows and columns of one block. A block is converted once and instantiated; larger modules simulate slower.
+#: Most rows and columns of one block. A block is converted once per shape; larger modules simulate slower.
 BLOCK_SIZE = 16
 
 
 def split(count: int, limit: int = BLOCK_SIZE) -> list[int]:
-    """Sizes, as equal as can be, of the fewest parts of `count` that are no larger than `limit`."""
+    """The fewest parts of `count` that are no larger than `limit`; their sizes are as equal as possible."""
     parts = -(-count // limit)
     return [count // parts + (index < count % parts) for index in range(parts)]
 
@@ -66,13 +66,13 @@ class ArrayBlock(wiring.Component):
 
     - `a[m]`, `b[n]`: operands for the left column and the top row, skewed by m and n; the PE in the corner multiplies
       them in the same cycle. They leave at `a_out`, `b_out` after `cols` and `rows` cycles.
-    - `valid`: the corner has operands. When no PE can have any, nothing in the block moves.
+    - `valid`: the corner has operands. While no PE can have any, nothing in the block toggles.
     - `first`: with the corner's first product of a fold *at its accumulator* (one cycle after the operands if
-      `product_register`): it overwrites the accumulator.
-    - `done`: with the last product of a fold at the corner's accumulator. One cycle later the sum is stored, so a
-      following fold's `first` may come right then. Two `done` are at least `rows` cycles apart.
-    - `result`: int32 sums of the row named by `row`, combinational. The sum of PE(m, n) can be read from 2 + m + n
-      cycles after `done`, and until 1 + m + n cycles after the `done` after that.
+      `product_register`): the product overwrites the accumulator.
+    - `done`: with the last product of a fold at the corner's accumulator. The sum is stored one cycle later, in which
+      the next fold's `first` may already be set. Two `done` are at least `rows` cycles apart.
+    - `result`: int32 sums of the row selected by `row`, combinational. The sum of PE(m, n) can be read from 2 + m + n
+      cycles after `done`, and until 1 + m + n cycles after the following `done`.
     - `valid_right`, `first_right`, `done_right` and the same `_below`: the flags for the neighbours' corners.
 
     Throughput: one multiply-accumulate per PE and cycle.
@@ -120,12 +120,12 @@ class ArrayBlock(wiring.Component):
             self.done_below.eq(flags["done"][rows]),
         ]
 
-        # One enable for all: garbage summed before `first` or after the sum was stored is never seen.
+        # One enable for all: garbage summed before `first` or after the sum was stored is never read.
         moving = Signal()
         m.d.comb += moving.eq(flags["valid"].any())
 
-        # Named by anti-diagonal and row, for netlists sort by name: what moves in one step then lies side by side in a
-        # simulator's memory, and compilers make vector instructions of it.
+        # Named by anti-diagonal and row, because netlists sort by name: what moves in one step is then adjacent in a
+        # simulator's memory, and compilers vectorise it.
         a = {(y, 0): self.a[y] for y in range(rows)}
         b = {(0, x): self.b[x] for x in range(cols)}
         acc: dict[tuple[int, int], Signal] = {}
@@ -153,7 +153,7 @@ class ArrayBlock(wiring.Component):
         return m
 
     def _store(self, m: Module, acc: dict[tuple[int, int], Signal]) -> None:
-        """Column x holds the finished sums of its rows; they are complete one a cycle, x cycles after column 0's."""
+        """Column x stores the finished sums of its rows, one a cycle, x cycles after column 0."""
         rows, cols = self._rows, self._cols
         bits = max(1, (rows - 1).bit_length())
         storing = Signal(cols)
@@ -188,11 +188,11 @@ class ArrayBlock(wiring.Component):
 class SystolicArray(wiring.Component):
     """`config.rows` x `config.cols` PEs, one block or a grid of blocks; the ports are those of `ArrayBlock`.
 
-    With `separate_blocks` the blocks are instances of modules that must be converted on their own (`blocks`), each kind
-    once however often it is used.
+    With `separate_blocks` the blocks are instances of modules that must be converted separately (`blocks`), each kind
+    once, however often it is instantiated.
 
-    `row` counts over the whole array. Block corners are so far apart in time as they are in space, so the timing is
-    that of one large block.
+    `row` counts over the whole array. Block corners are as far apart in time as in space, so the timing is that of one
+    large block.
     """
 
     a: list[Signal]
@@ -248,14 +248,14 @@ class SystolicArray(wiring.Component):
         return m
 
     def _block(self, m: Module, name: str, rows: int, cols: int) -> Any:
-        """Adds a block; returns what has its ports."""
+        """Adds a block; returns an object with its ports."""
         if not self._separate_blocks:
             m.submodules[name] = block = ArrayBlock(rows, cols, self._config.product_register)
             return block
         signature = _block_ports(rows, cols)
         wires = signature.create(path=(name,))
         ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
-        flat: Any = signature.flatten(wires)  # the stubs take a member for its flow
+        flat: Any = signature.flatten(wires)  # the stubs confuse a member with its flow
         for path, member, value in flat:
             direction = "o" if member.flow is Out else "i"
             ports[f"{direction}_{'__'.join(map(str, path))}"] = value
@@ -264,7 +264,7 @@ class SystolicArray(wiring.Component):
 
 
 def blocks(config: ChipConfig) -> dict[str, ArrayBlock]:
-    """Module name to block, one of each kind that the array of this chip instantiates if `separate_blocks`."""
+    """Module name to block, one of each kind that this chip's array instantiates with `separate_blocks`."""
     kinds = [
         ArrayBlock(height, width, config.product_register)
         for height in sorted(set(split(config.rows)))

@@ -1,4 +1,4 @@
-"""The drain path: finished rows of accumulators get their addend and go to ACC, or requantised to OUT."""
+"""The drain path: adds the addend to finished rows of sums and writes them to ACC, or requantised to OUT."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .requantiser import PRODUCT_BITS, requantise
 
 RETIRE_LAYOUT = data.StructLayout({"valid": 1, "tag": 16, "post_sem": 6, "post_n": 4, "start": 32, "end": 32})
 
-#: Folds whose description waits for their drain. A fold is described at its last operand address and its drain begins
+#: Folds described but not yet draining. A fold is described at its last operand address, and its drain begins
 #: cols + 2 + product_register cycles later, which is at most P + 3 < 2 P; folds are at least P cycles apart. So at
 #: most two wait at once, whatever the lengths of the GEMMs, and nothing ever has to stall.
 FOLD_QUEUE = 2
@@ -25,19 +25,19 @@ FOLD_QUEUE = 2
 class Drain(wiring.Component):
     """Drains one row of a fold per cycle.
 
-    - `fold`, taken with `fold_valid`: describes a fold; `FOLD_QUEUE` of them are held.
-    - `begin`: one cycle later, row 0 of the oldest of them is at the stage that reads its addend; row i follows i
+    - `fold`, taken with `fold_valid`: describes a fold; up to `FOLD_QUEUE` of them are held.
+    - `begin`: one cycle later, row 0 of the oldest fold is at the stage that reads its addend; row i follows i
       cycles later. `begin` strobes are at least `rows` cycles apart.
     - `row`: the row whose sums must be on `sums`, two cycles after `begin` for row 0.
-    - `acc_read`: port of ACC for addends, data one cycle later. `acc_write`, `out_write`: write ports. All three are
-      registered addresses that cannot be refused.
+    - `acc_read`: ACC's port for addends, data one cycle later. `acc_write`, `out_write`: write ports. All three have
+      registered addresses and cannot be refused.
     - `retire`: with the last row's write (a result in ACC has been written two cycles earlier; all results retire at
-      the same distance, so in order). `end` is the cycle after.
-    - `fault`: strobe, ADDRESS: an addend or result past its memory; the access is not made. At most one per GEMM.
+      the same distance, hence in order). `end` is the cycle after.
+    - `fault`: strobe, ADDRESS: an addend or result past its memory; the access is suppressed. At most one per GEMM.
 
-    Latency: `begin` to the read of row i's addend, if the GEMM has any: 1 + i cycles; to the row's write: 2 + i cycles
-    to ACC, 4 + i cycles to OUT. A row's addend may be the word written by the row before it. A bias is read again for
-    every row, as a partial is.
+    Latency: from `begin` to the read of row i's addend, if the GEMM has one: 1 + i cycles; to the row's write: 2 + i
+    cycles to ACC, 4 + i cycles to OUT. A row's addend may be the word written by the row before it. A bias is read
+    again for every row, like a partial sum.
     """
 
     fold: data.View
@@ -88,9 +88,9 @@ class Drain(wiring.Component):
         with m.If(self.fold_valid):
             m.d.sync += [queue[put].eq(self.fold), put.eq(put + 1)]
 
-        # Stage 1: the addend is read.
+        # Stage 1: read of the addend.
         oldest = Signal(layout)
-        gemm = Signal(layout)  # the GEMM whose fold is drained (its constants)
+        gemm = Signal(layout)  # the GEMM whose fold is being drained (its constants)
         reading = Signal()
         row = Signal(range(self._config.rows))
         left = Signal(range(self._config.rows + 1))
@@ -149,7 +149,7 @@ class Drain(wiring.Component):
         with m.If(adding):
             m.d.sync += third.eq(second)
             for lane in range(cols):
-                # A word written while it was read: the memory had the old one.
+                # For a word written in the cycle of its read the memory returned the old value.
                 word = Mux(forward, stored[lane], self.acc_data.word_select(lane, 32))
                 m.d.comb += sums[lane].eq(self.sums[lane] + Mux(added, word, 0))
                 m.d.sync += stored[lane].eq(sums[lane])
@@ -164,8 +164,8 @@ class Drain(wiring.Component):
         return m
 
     def _requantise(self, m: Module, adding: Signal, third: Any, stored: Sequence[Signal]) -> tuple[Signal, Signal]:
-        """Stage 3: multiplication. Stage 4: rounding; the write to OUT. Returns which of them have a row, which is
-        `stored` with `third`, the cycle after `adding`."""
+        """Stage 3: multiplication. Stage 4: rounding and the write to OUT. Returns which of the two stages hold a row.
+        The row is `stored` with `third`, in the cycle after `adding`."""
         scaling = Signal()
         writing = Signal()
         fourth = Signal.like(third, name="fourth")
@@ -213,7 +213,7 @@ class Drain(wiring.Component):
                 self.fault.valid.eq(1),
                 self.fault.cause.eq(Cause.ADDRESS),
                 self.fault.tag.eq(gemm.tag),
-                # MOVEs see four words for each of ACC.
+                # MOVEs count four words for each word of ACC.
                 self.fault.value.eq(
                     Mux(
                         in_acc,

@@ -1,4 +1,4 @@
-"""The edges of the array: words from memory become one operand a cycle for each row or column, skewed."""
+"""The edges of the array: they turn words from memory into one skewed operand a cycle for each row or column."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from amaranth.lib.wiring import In, Out
 class Skew(wiring.Component):
     """The control of both edges, which travels from lane to lane as the operands do.
 
-    `window` marks the cycle after the first operand address of a window, `phase` is that cycle's number in the window,
-    `active` says that the cycle belongs to a window. `load[i]` follows `window` by i cycles: lane i takes its word.
-    `index` holds for each lane the byte it plays, `playing` is high while any lane plays.
+    `window` marks the cycle after the first operand address of a window, `phase` is the index of that cycle within the
+    window, and `active` is set if the cycle belongs to a window. `load[i]` follows `window` by i cycles: lane i loads
+    its word. `index` holds for each lane the byte that it plays; `playing` is set while any lane plays.
     """
 
     active: Signal
@@ -52,8 +52,8 @@ class Skew(wiring.Component):
 
 
 class OperandEdge(wiring.Component):
-    """`count` lanes, each with the word it plays. Contract: a lane's word is on `word` with its `load`; its byte l
-    (the l-th lowest) is on `operand` two cycles later plus l. `zero` replaces the word by zeros.
+    """`count` lanes, each with the word that it plays. Contract: a lane's word is on `word` in the cycle of its `load`;
+    byte l of that word (the l-th lowest) is on `operand` two cycles later plus l. `zero` replaces the word by zeros.
     """
 
     word: Signal
@@ -81,7 +81,7 @@ class OperandEdge(wiring.Component):
         taken = Signal(8 * self._lanes)
         with m.If(~self.zero):
             m.d.comb += taken.eq(self.word)
-        # A word is held in parts of at most eight bytes: a part is chosen, then a byte of it.
+        # A word is held in parts of at most eight bytes: first a part is selected, then a byte of it.
         width = min(8 * self._lanes, 64)
         parts = 8 * self._lanes // width
         low = (width // 8).bit_length() - 1
@@ -97,12 +97,12 @@ class OperandEdge(wiring.Component):
 
 
 def index_bits(lanes: int) -> int:
-    """Bits that the index of a lane takes in `Skew.index`."""
+    """Bits of one lane's index in `Skew.index`."""
     return 4 if lanes <= 16 else 8
 
 
 def choose(index: Value, values: Sequence[Value]) -> Value:
-    """values[index] as a balanced tree of multiplexers; an index past the end gives any of the values."""
+    """values[index] as a balanced tree of multiplexers; an index past the end selects an arbitrary value."""
     level = list(values)
     for bit in index:
         pairs = [level[at : at + 2] for at in range(0, len(level), 2)]

@@ -46,7 +46,7 @@ class CoreMemories:
 def requantise(acc: npt.NDArray[np.int32], scale: int, relu: bool = False, clamp: int = 127) -> npt.NDArray[np.int8]:
     """`clamp(sat8(RNE(acc * scale / 2^17)))`: int32 of any shape to int8 of the same shape.
 
-    `scale` 0..65535; round half to even; below at 0 if `relu`, above at `clamp` (0..127).
+    `scale` 0..65535; round half to even; clamped below at 0 if `relu`, above at `clamp` (0..127).
     """
     product = acc.astype(np.int64) * scale
     quotient = product >> SCALE_SHIFT
@@ -59,7 +59,7 @@ def requantise(acc: npt.NDArray[np.int32], scale: int, relu: bool = False, clamp
 def accumulate(config: ChipConfig, memories: CoreMemories, gemm: Mapping[str, int]) -> npt.NDArray[np.int32]:
     """Sums of a GEMM without its addend, (n_blocks, pixels, cols) int32, wrapping.
 
-    `gemm` holds the instruction's fields by name. Raises IndexError when it reads past A or B.
+    `gemm` holds the instruction's fields by name. Raises IndexError for a read past A or B.
     """
     kernel_h, kernel_w, in_w, plane = gemm["kernel_h"], gemm["kernel_w"], gemm["in_w"], gemm["a_plane"]
     taps = gemm["k_blocks"] * kernel_h * kernel_w
@@ -83,7 +83,7 @@ def accumulate(config: ChipConfig, memories: CoreMemories, gemm: Mapping[str, in
 def gemm(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) -> None:
     """Executes one GEMM in place, row by row in the order of the hardware.
 
-    `fields`: all fields of the instruction body by name. Raises IndexError when it leaves a memory.
+    `fields`: all fields of the instruction body by name. Raises IndexError for an access past a memory.
     """
     sums = np.zeros((fields["n_blocks"], fields["pixels"], config.lanes), np.int32)
     sums[..., : config.cols] = accumulate(config, memories, fields)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class _PerMemory(NamedTuple, Generic[T]):
-    """One of something for each of the unit's memories, named as `OperandPorts` names them."""
+    """One item for each of the unit's memories, named as `OperandPorts` names them."""
 
     a: T
     b: T
@@ -31,26 +31,27 @@ class _PerMemory(NamedTuple, Generic[T]):
 
 
 class MatrixUnit(wiring.Component):
-    """Executes GEMMs on memories that the network writes and the mover reads.
+    """Executes GEMMs on memories that the NoC writes and the mover reads.
 
-    - `issue`: GEMMs whose header has been honoured. One is held while another runs.
+    - `issue`: GEMMs whose header has been satisfied. One is held while another runs.
     - `retire`: strobe, one per GEMM, in order, in the cycle of its last write; `start` = cycle of the first operand
-      address, `end` = the cycle after. Timing is exactly that of `hw.timing`: start = acceptance + 2 when idle,
-      end - start = `gemm_cycles`, and the windows of an instruction that waits follow without a bubble.
+      address, `end` = the cycle after the last write. Timing is exactly that of `hw.timing`: start = acceptance + 2
+      when idle, end - start = `gemm_cycles`, and the windows of a pending instruction follow without a bubble.
     - `now`: the current cycle.
-    - `write`: one word into A (`MAIN`), B, ACC or OUT per cycle; other regions swallow it. ACC and OUT are not ready in
-      cycles in which the drain path writes them. Offsets are the caller's responsibility.
+    - `write`: one word into A (`MAIN`), B, ACC or OUT per cycle; for other regions it is discarded. ACC and OUT are not
+      ready in cycles in which the drain path writes them. The caller must keep offsets within the memory.
     - `read`: a word of any of them; a request accepted in cycle t is answered on `read_data` in cycle t + 1 and only
       then (not held). ACC is not ready in cycles in which the drain path reads addends: one for each row of a GEMM with
-      an addend, 1 cycle before the row's write to ACC, 3 before that to OUT (each of the four words of P bytes that a
-      word of ACC holds is a read of its own). A and B are not ready while the array reads them: with rows = P that
-      means until the GEMM has read its operands. OUT is always ready.
+      an addend, 1 cycle before the row's write to ACC, 3 before its write to OUT (each of the four words of P bytes in
+      a word of ACC takes a separate read). A and B are not ready while the array reads them: with rows = P, until the
+      GEMM has read its operands. OUT is always ready.
     - `fault`: strobe, at most one per GEMM and memory pair: ADDRESS (value = the word address), SHAPE, RESERVED_BITS
-      (value = 0). See `OperandReader` and `Drain`: a faulted GEMM never leaves the memories and always retires.
-    - `operands`: the vector unit's read ports, clocked by `operand_domain`; always served, never in anyone's way.
+      (value = 0). See `OperandReader` and `Drain`: a faulted GEMM never accesses a word past a memory and always
+      retires.
+    - `operands`: the vector unit's read ports, clocked by `operand_domain`; always served, never in contention.
     - `out_write`: the result that the drain path writes to OUT in this cycle (for observers).
     - `separate_blocks`: see `SystolicArray`; for conversion, not for Amaranth's simulator.
-    - `busy`: a GEMM is somewhere in the unit. `reading`: this cycle belongs to a window.
+    - `busy`: a GEMM is in the unit. `reading`: this cycle belongs to a window.
     """
 
     issue: stream.Interface
@@ -133,11 +134,11 @@ class MatrixUnit(wiring.Component):
         array: SystolicArray,
         edges: Sequence[tuple[OperandEdge, ReadPort]],
     ) -> Signal:
-        """From the readers to the array; `edges`: of A and of B. Returns the last cycles of folds: element i is set i
-        cycles after the fold's last operand address.
+        """Connects the readers to the array; `edges`: of A and of B. Returns the last cycles of folds: element i is set
+        i cycles after the fold's last operand address.
 
         Latency: with a window's first address in cycle T the corner of the array has its first operand in cycle T + 3,
-        and its accumulator takes it at the end of that cycle, or of the next one if products are registered.
+        and its accumulator takes the product at the end of that cycle, or of the next one if products are registered.
         """
         config, step, extra = self._config, reader.step, int(self._config.product_register)
         active, first, last = (
@@ -162,10 +163,10 @@ class MatrixUnit(wiring.Component):
         return last
 
     def _drain(self, m: Module, reader: OperandReader, array: SystolicArray, drain: Drain, last: Signal) -> None:
-        """From the array to the drain path.
+        """Connects the array to the drain path.
 
-        Latency: row 0's last column can be read cols + 4 cycles after the last address (with registered products one
-        more).
+        Latency: the last column of row 0 can be read cols + 4 cycles after the last address (one more with registered
+        products).
         """
         extra = int(self._config.product_register)
         m.d.comb += [
@@ -178,7 +179,7 @@ class MatrixUnit(wiring.Component):
         m.d.comb += self.busy.eq(reader.busy | last.any() | drain.busy)
 
     def _write(self, m: Module, memories: _PerMemory[Memory], drain: Drain) -> None:
-        """The write ports, at the end of the same cycle: the drain path has precedence over `write`."""
+        """The write ports, at the end of the same cycle: the drain path takes precedence over `write`."""
         a_write, b_write, out_write = memories.a.write_port(), memories.b.write_port(), memories.out.write_port()
         acc_write = memories.acc.write_port(granularity=self._config.word_bits)
         word, valid = self.write.payload, self.write.valid
@@ -210,14 +211,14 @@ class MatrixUnit(wiring.Component):
         m.d.comb += out_write.en.eq(drain.out_write.en | (valid & (word.region == Region.OUT)))
 
     def _serve_operands(self, m: Module, memories: _PerMemory[Memory]) -> None:
-        """The vector unit's reads, on ports of its own. Latency: one cycle."""
+        """The vector unit's reads, on separate ports. Latency: one cycle."""
         for name, memory in memories._asdict().items():
             wanted, port = getattr(self.operands, name), memory.read_port(domain=self._operand_domain)
             m.d.comb += [port.en.eq(wanted.en), port.addr.eq(wanted.addr)]
             m.d.comb += getattr(self.operands, f"{name}_data").eq(port.data)
 
     def _read(self, m: Module, ports: _PerMemory[ReadPort], reader: OperandReader, drain: Drain) -> None:
-        """The other read ports: array and drain path have precedence over `read`. Latency: one cycle."""
+        """The other read ports: array and drain path take precedence over `read`. Latency: one cycle."""
         request = self.read.payload
         m.d.comb += drain.acc_data.eq(ports.acc.data)
         for port, owner, region, shift in (

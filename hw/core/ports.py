@@ -14,7 +14,7 @@ def address_bits(words: int) -> int:
 
 
 def read_layout(words: int) -> data.StructLayout:
-    """A word to be read from a memory of `words` words."""
+    """A read of a memory of `words` words."""
     return data.StructLayout({"en": 1, "addr": address_bits(words)})
 
 
@@ -24,9 +24,9 @@ def write_layout(words: int, bits: int) -> data.StructLayout:
 
 
 class OperandPorts(wiring.Signature):
-    """The vector unit's read ports of the matrix unit's memories, as the vector unit sees them.
+    """The vector unit's read ports on the matrix unit's memories, seen from the vector unit.
 
-    `<memory>` = {en, addr}; the word is on `<memory>_data` from the next cycle on until the next one is read.
+    `<memory>` = {en, addr}; the word is on `<memory>_data` from the next cycle on, until the next read.
     """
 
     def __init__(self, config: ChipConfig) -> None:

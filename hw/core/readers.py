@@ -1,4 +1,4 @@
-"""The operand readers: a GEMM's walk over A and B, one address of each per cycle."""
+"""The operand readers: walk over A and B for a GEMM, one address of each per cycle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAULT_LAYOUT = data.StructLayout({"valid": 1, "cause": 4, "tag": 16, "value": OF
 
 
 def fold_layout(rows: int) -> data.StructLayout:
-    """What the drain path must know of a fold: its rows, its place in the GEMM, and (with `first`) the GEMM."""
+    """What the drain path must know about a fold: its rows, its place in the GEMM, and (with `first`) the GEMM."""
     return data.StructLayout(
         {
             "rows": range(rows + 1),  # valid rows, >= 1
@@ -45,10 +45,10 @@ def fold_layout(rows: int) -> data.StructLayout:
 
 
 class PendingInstruction:
-    """The instruction after the one that runs: taken from `issue` when there is none, or when it is loaded.
+    """The instruction after the running one: taken from `issue` when the slot is empty, or is being loaded.
 
-    The reader drives `load`, a strobe in the last cycle of the one that runs, and says in `bad_shape` and `bad_bits`
-    what is wrong with `code`. Latency: an instruction taken in cycle t can be loaded from t + 1 on.
+    The reader drives `load`, a strobe in the last cycle of the running instruction, and sets `bad_shape` and `bad_bits`
+    if `code` is wrong. Latency: an instruction taken in cycle t can be loaded from t + 1 on.
     """
 
     def __init__(self, m: Module, issue: Any, layout: data.StructLayout) -> None:
@@ -69,7 +69,7 @@ class PendingInstruction:
         return self.bad_shape | self.bad_bits
 
     def report(self, m: Module, fault: Any, reported: Signal) -> None:
-        """Sets `fault` and `reported` when an instruction that is void is loaded, and clears `reported` otherwise."""
+        """Sets `fault` and `reported` when a void instruction is loaded, and clears `reported` otherwise."""
         with m.If(self.load):
             m.d.sync += reported.eq(self.bad)
             with m.If(self.bad):
@@ -82,9 +82,9 @@ class PendingInstruction:
 
 
 class _Walk:
-    """Registers of the GEMM that runs.
+    """Registers of the running GEMM.
 
-    Offsets x (columns) and y (words) of an input word are the sum of a pixel's (`here`) and a tap's.
+    The x (columns) and y (words) offsets of an input word are the sum of a pixel's (`here`) and a tap's.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -108,7 +108,7 @@ class _Walk:
         self.plane = Signal(25)  # word of the channel block's first row and column
         pixel = data.StructLayout({"ox": 10, "x": 13, "y": 28})
         self.here: Any = Signal(pixel)  # the pixel of this cycle's row
-        self.beyond: Any = Signal(pixel)  # the pixel after it, if this cycle has a row
+        self.beyond: Any = Signal(pixel)  # the pixel after it, or the same one if this cycle has no row
         self.group: Any = Signal(pixel)  # the first pixel of the group
         self.left = Signal(14)  # pixels from this group on
         self.b_here = Signal(24)
@@ -141,13 +141,13 @@ class OperandReader(wiring.Component):
     Latency: `hw.timing.GEMM_ISSUE_CYCLES` from an accepted instruction to its first address when idle; two
     instructions are held at a time, so that the windows of the next one follow without a bubble.
 
-    - `issue`: instructions whose header has been honoured.
+    - `issue`: instructions whose header has been satisfied.
     - `a_read`, `b_read`: read port enables and addresses.
-    - `step`: about the addresses of this cycle: it belongs to a window (`active`), which cycle of it (`phase`), the A
-      word is padding (`a_zero`), first and last cycle of a window (`window_first`) and of a fold (`fold_first`,
-      `fold_last`).
+    - `step`: describes the addresses of this cycle: whether it belongs to a window (`active`), its index in the window
+      (`phase`), whether the A word is padding (`a_zero`), first cycle of a window (`window_first`), first and last
+      cycle of a fold (`fold_first`, `fold_last`).
     - `fold`: valid with `step.fold_last`.
-    - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (the read is not made, A words count as
+    - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (the read is suppressed; A words count as
       zero), SHAPE (a zero count counts as 1), RESERVED_BITS (also for `addend` = 3). SHAPE and RESERVED_BITS make the
       instruction void: it runs, writes nothing, and retires.
     """
@@ -204,7 +204,7 @@ class OperandReader(wiring.Component):
 
     @staticmethod
     def _check(m: Module, pending: PendingInstruction) -> None:
-        """Decides what is wrong with the instruction that waits."""
+        """Checks the pending instruction."""
         after = pending.code
         m.d.comb += [
             pending.bad_shape.eq(Cat(after[count] == 0 for count in _COUNTS).any()),
@@ -212,8 +212,8 @@ class OperandReader(wiring.Component):
         ]
 
     def _read_a(self, m: Module, walk: _Walk) -> _Access:
-        """Drives `a_read`: in the first `rows` cycles of a window the word of one row's pixel, unless that is padding;
-        steps from pixel to pixel."""
+        """Drives `a_read`: in each of the first `rows` cycles of a window, the word of one row's pixel unless that is
+        padding. Steps from pixel to pixel."""
         core, rows, gemm, here, beyond = self._config.core, self._config.rows, walk.gemm, walk.here, walk.beyond
         row_valid = Signal()
         x = Signal(signed(15))
@@ -240,7 +240,7 @@ class OperandReader(wiring.Component):
         return _Access(a_past, a_at)
 
     def _read_b(self, m: Module, walk: _Walk) -> _Access:
-        """Drives `b_read`: in the first `cols` cycles of a window the next word."""
+        """Drives `b_read`: the next word in each of the first `cols` cycles of a window."""
         core, cols = self._config.core, self._config.cols
         b_wanted = Signal()
         b_past = Signal()
@@ -254,7 +254,7 @@ class OperandReader(wiring.Component):
         return _Access(b_past, walk.b_here)
 
     def _loop_ends(self, m: Module, walk: _Walk, pending: PendingInstruction) -> _LoopEnds:
-        """Loop ends, from the inside out; the instruction that waits is loaded at the last of them."""
+        """Loop ends, innermost first; the pending instruction is loaded at the last of them."""
         gemm, lanes, rows = walk.gemm, self._config.lanes, self._config.rows
         window_last = Signal()
         kx_last = Signal()
@@ -276,7 +276,7 @@ class OperandReader(wiring.Component):
         return _LoopEnds(window_last, kx_last, ky_last, fold_last, block_last, gemm_last)
 
     def _advance(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
-        """Steps the loops by one cycle, from the inside out."""
+        """Advances the loops by one cycle, innermost first."""
         gemm, rows = walk.gemm, self._config.rows
         with m.If(walk.active):
             m.d.sync += [walk.phase.eq(walk.phase + 1), walk.here.eq(walk.beyond), walk.b_here.eq(walk.b_beyond)]
@@ -317,12 +317,12 @@ class OperandReader(wiring.Component):
             m.d.sync += walk.active.eq(0)
 
     def _load(self, m: Module, walk: _Walk, pending: PendingInstruction) -> None:
-        """Begins the instruction that waits; its first addresses are those of the next cycle."""
+        """Starts the pending instruction; its first addresses are those of the next cycle."""
         after, gemm = pending.code, walk.gemm
         with m.If(pending.load):
             m.d.sync += [walk.active.eq(1), gemm.eq(after), walk.void.eq(pending.bad), walk.start.eq(self.now + 1)]
             for field in ("k_blocks", "kernel_h", "kernel_w", "out_w", "pixels", "n_blocks"):
-                # A count of zero has been faulted; as 1 it cannot hang the loops.
+                # A zero count has raised a fault; as 1 it cannot hang the loops.
                 m.d.sync += gemm[field].eq(after[field] | (after[field] == 0))
             m.d.sync += [
                 walk.row_step.eq(after.stride_h * after.in_w),

@@ -8,13 +8,13 @@ from amaranth.lib.wiring import In, Out
 
 
 class Transposer(wiring.Component):
-    """A square of P x P byte registers that is filled from below and from the right by turns.
+    """A square of P x P byte registers that is filled alternately from below and from the right.
 
-    In cycles with `step` a word is taken from `word` and the one on `result` goes; `turn` with the last one of a group
-    of P. Byte p of the k-th result of a group is byte k of the p-th word of the group before. So latency is P steps and
-    throughput a word a cycle. What it starts with has no meaning.
+    In cycles with `step` it takes a word from `word` and releases the one on `result`; `turn` marks the last word of a
+    group of P. Byte p of the k-th result of a group is byte k of the p-th word of the previous group. So latency is P
+    steps and throughput one word a cycle. The initial contents are meaningless.
 
-    One square of P^2 bytes with two ways to shift is half of what double buffering takes.
+    One square of P^2 bytes that shifts in two directions takes half the registers of double buffering.
     """
 
     step: Signal

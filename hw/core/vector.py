@@ -4,7 +4,7 @@
       B, OUT ----> y ---+                        |           ^
                    +--> transposer --------------+    bias or x from ACC
 
-Everything is done lane by lane, P lanes wide, one word of x per cycle.
+Everything is done lane by lane, P lanes wide, for one word of x per cycle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .window import VEC_LAYOUT, WindowReader, result_layout, step_layout
 
 
 class _Terms(NamedTuple):
-    """One term of each lane's sum or maximum. `first`, `finished`: of its window; `largest`: a maximum."""
+    """One term of each lane's sum or maximum. `first`, `finished`: ends of its window; `largest`: a maximum."""
 
     valid: Signal
     terms: Sequence[Signal]
@@ -40,7 +40,7 @@ class _Terms(NamedTuple):
 
 
 class _Totals(NamedTuple):
-    """The accumulators of all lanes, with what becomes of them; `valid` when the window is complete."""
+    """The accumulators of all lanes, with the fate of their word; `valid` when the window is complete."""
 
     valid: Signal
     totals: Sequence[Signal]
@@ -48,27 +48,27 @@ class _Totals(NamedTuple):
 
 
 class VectorUnit(wiring.Component):
-    """Executes VECs on the memories of the matrix unit; results go to a memory of its own, which the mover reads.
+    """Executes VECs on the memories of the matrix unit; writes results to its own memory, which the mover reads.
 
-    - `issue`: VECs whose header has been honoured. One is held while another runs.
+    - `issue`: VECs whose header has been satisfied. One is held while another runs.
     - `retire`: strobe, one per VEC, in order, in the cycle of its last write; `start` = cycle of the first operand
-      address, `end` = the cycle after. Timing is exactly that of `hw.timing`: start = acceptance + 2 when idle,
-      end - start = `vec_cycles`, and the words of an instruction that waits follow without a bubble. Nothing makes a
-      VEC slower: it has all its ports to itself.
+      address, `end` = the cycle after the last write. Timing is exactly that of `hw.timing`: start = acceptance + 2
+      when idle, end - start = `vec_cycles`, and the words of a pending instruction follow without a bubble. A VEC
+      never stalls: it has all its ports to itself.
     - `now`: the current cycle.
     - `operands`: see `OperandPorts`. A, B and OUT are read in the cycle of the walk, ACC one cycle later.
     - `read`: a word of VEC; requested in cycle t, it is on `read_data` in cycle t + 1.
-    - `write`: the word that is written to VEC in this cycle (for observers).
+    - `write`: the word written to VEC in this cycle (for observers).
     - `fault`: strobe, at most one per VEC, see `WindowReader`.
-    - `busy`: a VEC is somewhere in the unit. `reading`: the walk advances in this cycle.
+    - `busy`: a VEC is in the unit. `reading`: the walk advances in this cycle.
     In cycles without `busy`, `issue.valid` and `read.en` no register changes.
 
     A window without any tap inside the tile is 0, or -128 for MAX, before relu and clamp.
 
     Pipeline: addresses; words from the memories; product or sum (and ACC's word); accumulator; scaling; rounding and
     the write. Sums wrap at 32 bits. Costs on an FPGA, besides P x (8x8 and 32x16) multipliers and the P^2 bytes of the
-    transposer: memories with one write and two read ports are two block RAMs with one each, so a vector unit doubles
-    the block RAM of A, B, ACC and OUT.
+    transposer: a memory with one write and two read ports takes two block RAMs with one read port each, so a vector
+    unit doubles the block RAM of A, B, ACC and OUT.
     """
 
     issue: stream.Interface
@@ -124,7 +124,7 @@ class VectorUnit(wiring.Component):
             operands.out.eq(reader.out_read),
         ]
 
-        # What goes along with the words: `fetched` one cycle after the addresses, `operand` two.
+        # Control that travels with the words: `fetched` one cycle after the addresses, `operand` two.
         walk = step_layout(self._at)
         fetched = Signal(walk)
         operand = Signal(walk)
@@ -149,7 +149,7 @@ class VectorUnit(wiring.Component):
         with m.If(fetched.active):
             m.d.sync += operand.eq(fetched)
             word = Mux(fetched.x_out, operands.out_data, operands.a_data)
-            # What counts for nothing is zero, or for a maximum the least there is.
+            # A tap that does not contribute is zero, or for a maximum the least value.
             nothing = Mux(fetched.op == VectorOp.MAX, Const(0x80, 8).replicate(config.lanes), 0)
             m.d.sync += x.eq(Mux(fetched.x & (fetched.op != VectorOp.REQUANT), word, nothing))
             with m.If(fetched.op == VectorOp.MAC):
@@ -159,8 +159,8 @@ class VectorUnit(wiring.Component):
         return x, y
 
     def _compute(self, m: Module, operand: Any, added: Signal, x: Signal, y: Signal) -> _Terms:
-        """Product, sum or word, one cycle after `operand`; the transposer is P steps later. ACC's word is taken in the
-        same cycle, zero in its place unless it was `added`."""
+        """Product, sum or word, one cycle after `operand`; the transposer's result follows P steps later. ACC's word is
+        taken in the same cycle, replaced by zero unless it was `added`."""
         lanes = self._config.lanes
         m.submodules.transposer = transposer = Transposer(lanes)
         transposing = Signal()

@@ -28,9 +28,9 @@ def taken(
 def windows(
     memory: npt.NDArray[np.generic], name: str, vec: Mapping[str, int]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """The words of x: (blocks, pixels, taps, P) int32, and which of them lie inside the tile: (pixels, taps).
+    """The words of x: (blocks, pixels, taps, P) int32, and which of them are inside the tile: (pixels, taps).
 
-    Words of taps outside are word 0 of the memory. Raises IndexError when one inside lies past the memory.
+    Words of taps outside are word 0 of the memory. Raises IndexError when a word inside is past the memory.
     """
     pixel = np.arange(vec["pixels"]).reshape(-1, 1)
     ky, kx = (index.reshape(1, -1) for index in np.indices((vec["kernel_h"], vec["kernel_w"])))
@@ -53,8 +53,8 @@ def transposed(x: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 def vec(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) -> None:
     """Executes one VEC in place.
 
-    `fields`: all fields of the instruction body by name. Raises IndexError when it leaves a memory; ValueError when
-    `op` is none.
+    `fields`: all fields of the instruction body by name. Raises IndexError for an access past a memory, ValueError for
+    an unknown `op`.
     """
     op = VectorOp(fields["op"])
     blocks, pixels = fields["blocks"], fields["pixels"]

@@ -1,4 +1,4 @@
-"""The vector unit's operand reader: a VEC's walk over its input windows, one word of x per cycle."""
+"""The vector unit's operand reader: walks over a VEC's input windows, one word of x per cycle."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _COUNTS = ("in_w", "blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "di
 
 
 def result_layout(dest_bits: int) -> data.StructLayout:
-    """What becomes of a finished word; with `last`, what the end of its VEC is to be reported with."""
+    """What happens to a finished word; with `last`, the fields that report the end of its VEC."""
     return data.StructLayout(
         {
-            "write": 1,  # to `at` (not if the VEC was faulted at issue or the word lies past the memory)
+            "write": 1,  # to `at` (not if the VEC was faulted at issue or the word is past the memory)
             "at": dest_bits,
             "exact": 1,  # not scaled
             "scale": 16,
@@ -39,17 +39,17 @@ def result_layout(dest_bits: int) -> data.StructLayout:
 
 
 def step_layout(dest_bits: int) -> data.StructLayout:
-    """What the datapath must know of one cycle of the walk."""
+    """The control that the datapath needs for one cycle of the walk."""
     return data.StructLayout(
         {
             "active": 1,
             "op": 3,
-            "x": 1,  # a word of x is read (REQUANT: by `acc_read`), else the tap counts for nothing
+            "x": 1,  # a word of x is read (REQUANT: by `acc_read`); otherwise the tap does not contribute
             "x_out": 1,  # ... from OUT
             "y": 1,  # a word of y is read
-            "addend": 1,  # what `acc_read` asks for, or zero if it does not, is the addend from here on
+            "addend": 1,  # from here on the addend is the word that `acc_read` requests, or zero without a request
             "first": 1,  # first tap of a window
-            "done": 1,  # a result is finished by this word
+            "done": 1,  # this word finishes a result
             "turn": 1,  # TRANSPOSE: last word of a group
             "result": result_layout(dest_bits),
         }
@@ -57,9 +57,9 @@ def step_layout(dest_bits: int) -> data.StructLayout:
 
 
 class _Walk:
-    """Registers of the VEC that runs, and what all operands decode of it.
+    """Registers of the running VEC, and the flags decoded from it for all operands.
 
-    Offsets x (columns) and y (words) of an input word are the sum of a pixel's (`here`) and a tap's.
+    The x (columns) and y (words) offsets of an input word are the sum of a pixel's (`here`) and a tap's.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -83,21 +83,21 @@ class _Walk:
         self.tap_y = Signal(signed(19))
         self.plane = Signal(25)  # word of the block's first row and column
         self.here = Signal(data.StructLayout({"ox": 10, "x": 13, "y": 28}))
-        self.left = Signal(14)  # pixels of this block from this one on; 0: only filling a group up
-        self.phase = Signal(range(lanes))  # TRANSPOSE: word of its group
+        self.left = Signal(14)  # pixels of this block from this one on; 0: padding the last group
+        self.phase = Signal(range(lanes))  # TRANSPOSE: index of the word in its group
         self.y_here = Signal(24)
         self.y_block = Signal(24)
         self.addend_at = Signal(15)
         self.dest_at = Signal(24)
         self.dest_block = Signal(24)
-        self.primed = Signal()  # TRANSPOSE: results come
-        self.block_left = Signal()  # ... and they are of the last group of their block
+        self.primed = Signal()  # TRANSPOSE: results are being output
+        self.block_left = Signal()  # ... and they belong to the last group of their block
         # Decoded.
         self.block_first = Signal()
-        self.of_acc = Signal()  # x lies in ACC
-        self.of_out = Signal()  # x lies in OUT; else in A
-        self.of_b = Signal()  # y lies in B
-        self.of_sum = Signal()  # y lies in OUT
+        self.of_acc = Signal()  # x is in ACC
+        self.of_out = Signal()  # x is in OUT, otherwise in A
+        self.of_b = Signal()  # y is in B
+        self.of_sum = Signal()  # y is in OUT
         self.y_next = Signal(24)
 
 
@@ -114,9 +114,9 @@ class _LoopEnds(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """An access to word `at` of a region: it is `made` in this cycle, or would be `past` its memory and is not.
+    """An access to word `at` of a region: it is `made` in this cycle, or suppressed because it is `past` its memory.
 
-    `offset`: as a MOVE counts words, four for each of ACC.
+    `offset`: as a MOVE counts words, four for each word of ACC.
     """
 
     made: Value
@@ -129,20 +129,20 @@ class _Access(NamedTuple):
 class WindowReader(wiring.Component):
     """Executes the loops of VECs: blocks, output pixels, window rows, window columns.
 
-    TRANSPOSE: blocks, groups of P pixels (the last one filled up with cycles that read nothing), then P cycles more:
-    the results come P cycles after their operands.
+    TRANSPOSE: blocks, groups of P pixels (the last one padded with cycles that read nothing), then P more cycles:
+    results follow P cycles after their operands.
 
     Latency: `hw.timing.VEC_ISSUE_CYCLES` from an accepted instruction to its first address when idle; two instructions
     are held at a time, so that the words of the next one follow without a bubble.
 
-    - `issue`: instructions whose header has been honoured.
-    - `a_read`, `b_read`, `out_read`, `acc_read`: words that this cycle asks for (`en`) and their addresses.
-    - `step`: about the addresses of this cycle.
+    - `issue`: instructions whose header has been satisfied.
+    - `a_read`, `b_read`, `out_read`, `acc_read`: words that this cycle requests (`en`) and their addresses.
+    - `step`: describes the addresses of this cycle.
     - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (value = the word address; the access is
-      not made, and the word counts for nothing: it is zero, for a maximum the least there is), SHAPE (a zero count, or
-      a window larger than 1x1 where there is none), RESERVED_BITS (also for an unknown `op`, and for `x_out` and
-      `addend` where they must be 0). SHAPE and RESERVED_BITS make the instruction void: it runs (counts at least 1),
-      writes nothing, and retires.
+      suppressed and the word does not contribute: it is zero, or for a maximum the least value), SHAPE (a zero count,
+      or a window larger than 1x1 for an operation without windows), RESERVED_BITS (also for an unknown `op`, and for
+      `x_out` and `addend` where they must be 0). SHAPE and RESERVED_BITS make the instruction void: it runs (counts at
+      least 1), writes nothing, and retires.
     """
 
     issue: stream.Interface
@@ -190,7 +190,7 @@ class WindowReader(wiring.Component):
         return m
 
     def _check(self, m: Module, pending: PendingInstruction) -> Signal:
-        """Decides what is wrong with the instruction that waits; returns whether its operation has windows."""
+        """Checks the pending instruction; returns whether its operation has windows."""
         after = pending.code
         windowed = Signal()
         only_x = Signal()
@@ -210,7 +210,7 @@ class WindowReader(wiring.Component):
         return windowed
 
     def _loop_ends(self, m: Module, walk: _Walk, pending: PendingInstruction) -> _LoopEnds:
-        """Loop ends, from the inside out; the instruction that waits is loaded at the last of them."""
+        """Loop ends, innermost first; the pending instruction is loaded at the last of them."""
         vec, lanes = walk.vec, self._config.lanes
         kx_last = Signal()
         pixel_last = Signal()
@@ -232,7 +232,7 @@ class WindowReader(wiring.Component):
         return _LoopEnds(kx_last, pixel_last, turn, block_last, walk_last, done, vec_last)
 
     def _address_x(self, m: Module, walk: _Walk) -> _Access:
-        """x: a word of A, OUT or (REQUANT) ACC. Taps outside the input tile are not wanted."""
+        """x: a word of A, OUT or (REQUANT) ACC. Taps outside the input tile are not read."""
         core, vec = self._config.core, walk.vec
         x = Signal(signed(15))
         y = Signal(signed(30))
@@ -284,13 +284,13 @@ class WindowReader(wiring.Component):
         return _Access(bias_wanted & ~bias_past, bias_past, walk.addend_at, walk.addend_at << 2, Region.ACC)
 
     def _address_dest(self, m: Module, walk: _Walk, ends: _LoopEnds) -> _Access:
-        """The result: a word of VEC, if one is finished in this cycle."""
+        """The result: a word of VEC, if this cycle finishes one."""
         dest_past = Signal()
         m.d.comb += dest_past.eq(ends.done & (walk.dest_at >= self._config.core.vec_words))
         return _Access(ends.done & ~walk.void & ~dest_past, dest_past, walk.dest_at, walk.dest_at, Region.VEC)
 
     def _read(self, m: Module, walk: _Walk, x: _Access, y: _Access, bias: _Access) -> None:
-        """Drives the read ports. No VEC needs one of them for two operands in one cycle."""
+        """Drives the read ports. No VEC needs a port for two operands in one cycle."""
         of_acc, of_out, of_sum = walk.of_acc, walk.of_out, walk.of_sum
         m.d.comb += [
             self.a_read.en.eq(x.made & ~of_acc & ~of_out),
@@ -304,7 +304,7 @@ class WindowReader(wiring.Component):
         ]
 
     def _advance(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
-        """Steps the loops by one cycle, from the inside out."""
+        """Advances the loops by one cycle, innermost first."""
         vec, here, lanes = walk.vec, walk.here, self._config.lanes
         with m.If(walk.active):
             m.d.sync += [
@@ -357,12 +357,12 @@ class WindowReader(wiring.Component):
             m.d.sync += walk.active.eq(0)
 
     def _load(self, m: Module, walk: _Walk, pending: PendingInstruction, windowed: Signal) -> None:
-        """Begins the instruction that waits; its first address is that of the next cycle."""
+        """Starts the pending instruction; its first address is that of the next cycle."""
         after, vec, lanes = pending.code, walk.vec, self._config.lanes
         with m.If(pending.load):
             m.d.sync += [walk.active.eq(1), vec.eq(after), walk.void.eq(pending.bad), walk.start.eq(self.now + 1)]
             for field in ("blocks", "kernel_h", "kernel_w", "out_w", "pixels"):
-                # A count of zero has been faulted; as 1 it cannot hang the loops.
+                # A zero count has raised a fault; as 1 it cannot hang the loops.
                 m.d.sync += vec[field].eq(after[field] | (after[field] == 0))
             with m.If(~windowed):
                 m.d.sync += [vec.kernel_h.eq(1), vec.kernel_w.eq(1)]

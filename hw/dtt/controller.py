@@ -1,11 +1,11 @@
-"""The ahead-of-time controller: turns its program into control packets, and sends them before they are due.
+"""The ahead-of-time controller: turns its program into control packets, and sends each before it is due.
 
     front end --> ORDER: where to --+
                   MOVE, GEMM, VEC --+--> route from way-points --> pace --> request plane
                                                                    (fire times of the last ones to each unit)
 
 A control packet is a request that carries a whole instruction with its fire time: a MOVE for the mover of its source
-tile, a GEMM or VEC for a core's stream of that unit. The unit keeps it until it fires (`noc.interface`,
+tile, a GEMM or VEC for a core's stream of that unit. The unit holds it until it fires (`noc.interface`,
 `control.frontend`).
 (Tableau Roche and Murugappa Velayuthan: Dijkstra-Through-Time, section IV-B.)
 """
@@ -30,18 +30,18 @@ _UNITS = (Unit.MOVER, Unit.MATRIX, Unit.VECTOR)
 class Controller(wiring.Component):
     """Takes the instructions of its tile's stream over `own`, sends control packets over `forward`.
 
-    An ORDER names the core and the way of the next instruction. Without one, MOVEs go to the mover of their source
-    tile, their data by dimension order on the channel of its destination.
+    An ORDER names the core and the way of the next instruction. Without one, a MOVE goes to the mover of its source
+    tile, and its data take dimension order on the channel of its destination.
 
-    Pacing: a unit is sent no more than `mover_queue` packets that have not fired yet. The packet after that waits here,
-    and with it all after it, until the fire time of the first of them is past. A packet without a fire time counts as
-    one that fires when it is sent.
+    Pacing: the controller sends a unit at most `mover_queue` packets that have not fired yet. The next packet, and all
+    packets after it, wait here until the fire time of the oldest of them is past. A packet without a fire time counts
+    as one that fires when it is sent.
 
-    Throughput: one control packet every 6 cycles (the request plane takes no more); an ORDER before it costs a cycle,
+    Throughput: one control packet every 6 cycles (the limit of the request plane); an ORDER before it costs a cycle,
     and way-points as many more as `RouteBuilder` takes.
     Latency: an instruction offered in cycle t is offered to the request plane in cycle t + 1.
 
-    `blocked_status`: what the stream waits for that only the controller knows.
+    `blocked_status`: what the stream waits for, where only the controller knows.
     """
 
     now: Signal
@@ -150,8 +150,8 @@ class Controller(wiring.Component):
         m.d.comb += self.fault.value.eq(value)
 
     def _slots(self, m: Module, tile: Value, unit: Value, fire_at: Value) -> tuple[Signal, Value, Signal]:
-        """The fire times of the last packets to each unit: (the unit has as many as it takes, fire time of the first of
-        them; to be asked for a cycle before), and a strobe that the present one has been sent."""
+        """The fire times of the last packets to each unit: (the unit has as many as it takes, fire time of the oldest
+        of them; request both a cycle earlier), and a strobe that the current packet has been sent."""
         config, room = self.config, self.config.mover_queue
         places = list(config.tiles)
         number = Signal(range(len(places) * len(_UNITS)))
@@ -181,7 +181,7 @@ class Controller(wiring.Component):
         return full, read.data, sent
 
     def _route(self, m: Module, order: Any, move: Any, to_core: Signal) -> tuple[Any, Signal, Signal]:
-        """(way of the data, it is ready, a strobe to begin)."""
+        """(way of the data, it is ready, a strobe that starts the route builder)."""
         way = Signal(WAY.layout())
         ready = Signal()
         start = Signal()
@@ -203,7 +203,7 @@ class Controller(wiring.Component):
             place.eq(builder.place),
         ]
         with m.If(routed):
-            # entries past those of the chip's heads read EJECT
+            # entries beyond those in the chip's heads are EJECT
             m.d.comb += [ready.eq(builder.done), way.routed.eq(1)]
             m.d.comb += way.turns.eq(Cat(builder.turns, Const(-1, len(way.turns) - len(builder.turns))))
         return way, ready, start

@@ -1,4 +1,4 @@
-"""Rebuilds a source route from its way-points: dimension order from each to the next.
+"""Rebuilds a source route from its way-points, in dimension order from each to the next.
 
 (Tableau Roche and Murugappa Velayuthan: Dijkstra-Through-Time, section IV-B.)
 """
@@ -12,16 +12,16 @@ from amaranth.lib.wiring import In, Out
 from ..config import MOST_POINTS, ChipConfig, Routing
 from ..routes import DIRECTIONS, TURN_BITS, Turn
 
-#: Steps clockwise from one heading to the next, to the turn; half a circle has none.
+#: Clockwise steps from one heading to the next, to the turn; there is none for half a circle.
 TURN_OF_STEPS = {0: Turn.STRAIGHT, 1: Turn.RIGHT, 3: Turn.LEFT}
 
 
 class RouteBuilder(wiring.Component):
-    """Builds the route from `source` by `count` way-points in `points` (8 bits each, first lowest) to `target`.
+    """Builds the route from `source` through `count` way-points in `points` (8 bits each, first lowest) to `target`.
 
-    `start` begins it; the other inputs have to stay. `done` is set when `turns` is whole, and stays until the next
-    `start`. Latency: hops + way-points + 2 cycles from `start` to `done`. `wrong` instead of `done`: the way has more
-    hops than heads hold, or turns back; `place` is the tile where.
+    `start` begins it; the other inputs must stay stable. `done` is set when `turns` is complete, and stays set until
+    the next `start`. Latency: hops + way-points + 2 cycles from `start` to `done`. `wrong` instead of `done`: the route
+    has more hops than heads hold, or turns back; `place` is the tile where that happens.
     """
 
     start: Signal

@@ -1,1 +1,1 @@
-"""The chip's only door: registers and memories to the host over AXI, what a tile reports."""
+"""The chip's only interface to the host: registers and memories over AXI, and the reports of tiles."""

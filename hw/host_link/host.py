@@ -1,13 +1,13 @@
-"""The host's window on the chip: control and status registers behind AXI4-Lite.
+"""The host's view of the chip: control and status registers over AXI4-Lite.
 
 A run: write PROGRAM_TILE, PROGRAM_ADDR, PROGRAM_COUNT, WATCHDOG and STALL_LIMIT, then CONTROL.start. The host tile's
 mover stream executes the boot program from there; its END, a fault, or a watchdog ends the run and raises `irq`. `now`,
-the clock that every unit stamps its trace with, is 0 in the first cycle of a run.
+the clock with which every unit stamps its trace records, is 0 in the first cycle of a run.
 
-There are two watchdogs: WATCHDOG bounds the cycles of a run, STALL_LIMIT those in which nothing goes on in any tile.
-After either, every tile reports what its parts wait for (`isa.STATE`). The reports are there `reporter.report_cycles`
-after the irq; REPORTS says how many are unread, REPORT_LOW and REPORT_HIGH show the first of them, and reading
-REPORT_HIGH goes on to the next.
+There are two watchdogs: WATCHDOG bounds the cycles of a run, STALL_LIMIT the cycles without progress in any tile.
+After either fires, every tile reports what its parts wait for (`isa.STATE`). All reports have arrived
+`reporter.report_cycles` after the irq; REPORTS is the number of unread ones, REPORT_LOW and REPORT_HIGH hold the first
+of them, and reading REPORT_HIGH advances to the next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .reporter import most_reports
 
 
 def _register(layout: Format, values: Mapping[str, Value | int]) -> Cat:
-    """The value of a register, or of two, from its fields; those that are missing are 0."""
+    """The value of a register, or of two, from its fields; missing fields are 0."""
     parts: list[Value] = []
     for name, (_, width) in layout.offsets.items():
         value = values.get(name, 0)
@@ -40,8 +40,8 @@ def _register(layout: Format, values: Mapping[str, Value | int]) -> Cat:
 class HostPort(wiring.Component):
     """AXI4-Lite slave. `start` starts the boot stream; `fault` takes reports from the post plane, one a cycle.
 
-    `moved`: some tile has shown progress; STALL_LIMIT counts cycles of a run without it. `ask`: a watchdog has stopped
-    the run, and tiles are to report; up until reset.
+    `moved`: some tile has made progress; STALL_LIMIT counts cycles of a run without it. `ask`: a watchdog has stopped
+    the run, so tiles are to report; it stays set until reset.
     """
 
     bus: Any  # AXI4Lite
@@ -160,7 +160,7 @@ class HostPort(wiring.Component):
         self, m: Module, program: Mapping[Register, Signal], trace: Signal, running: Signal, faulted: Signal
     ) -> Signal:
         """The write channels: one write at a time, address and data together, answered in the next cycle. Returns a
-        strobe: CONTROL starts a run; then `trace` is set, too."""
+        strobe that CONTROL starts a run; `trace` is then set as well."""
         bus = self.bus
         write = Signal()
         m.d.comb += [
@@ -203,7 +203,7 @@ class HostPort(wiring.Component):
                     m.d.sync += bus.rdata.eq(0)
 
     def _reports(self, m: Module) -> tuple[Signal, Value, Signal]:
-        """Keeps the states that arrive: how many are unread, the first of them, and a strobe for the next one."""
+        """Stores arriving states; returns the number of unread ones, the first of them, and a strobe for the next."""
         depth = 1 << (most_reports(self.config) - 1).bit_length()
         m.submodules.reports = reports = memory.Memory(shape=REPORT.width, depth=depth, init=[])
         write, read = reports.write_port(), reports.read_port()

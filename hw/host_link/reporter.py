@@ -1,7 +1,7 @@
-"""What a tile tells the host by itself: its first fault, and when the host asks why nothing goes on, where it stands.
+"""A tile's reports to the host: its first fault and, when the host asks why there is no progress, its blocked parts.
 
 After a watchdog the host raises `ask`. Every tile then sends a `STATE` for each of its parts that waits for something,
-over the post plane, which always drains. So the host learns who stands where although nothing else moves any more.
+over the post plane, which always drains. So the host learns what each part waits for even when nothing else moves.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from ..signatures import BlockedStatus, FaultReport, PostFlit, StateFlit
 
 
 def units_of(kind: TileKind) -> tuple[Unit, ...]:
-    """The units of a tile kind, each with a stream of its own."""
+    """The units of a tile kind; each has its own stream."""
     return (Unit.MOVER, Unit.MATRIX, Unit.VECTOR) if kind is TileKind.CORE else (Unit.MOVER,)
 
 
 def parts_of(kind: TileKind) -> tuple[tuple[Part, Unit], ...]:
-    """The parts of a tile kind that can stand still, in the order in which they report (besides a fault)."""
+    """The parts of a tile kind that can block, in the order in which they report (a fault is reported separately)."""
     parts = [(Part.STREAM, unit) for unit in units_of(kind)]
     parts += [(Part.MOVER, Unit.NONE), (Part.QUEUE, Unit.NONE), (Part.DELIVERY, Unit.NONE)]
     return (*parts, (Part.DRAM, Unit.NONE)) if kind is TileKind.DRAM else tuple(parts)
 
 
 def most_reports(config: ChipConfig) -> int:
-    """How many `STATE`s a chip can send at most."""
+    """The greatest number of `STATE`s that a chip can send."""
     return sum(1 + len(parts_of(kind)) for kind in config.tiles.values())
 
 
 def report_cycles(config: ChipConfig) -> int:
-    """Cycles after a watchdog within which all `STATE`s have arrived: one a cycle is taken, each after another."""
+    """Cycles after a watchdog within which all `STATE`s have arrived: they are taken one a cycle."""
     return 4 * most_reports(config) + 4 * (config.width + config.height) + 32
 
 
 class Reporter(wiring.Component):
     """Sends the first of the faults `fault_0`...; on `ask` sends the states of `parts` (`blocked_status_0`...).
 
-    A fault raised in cycle t is offered in t + 1; of several in one cycle the lowest-numbered goes. Faults are heard
-    while `go` holds, one until reset. `ask` stays up once it is: the first state is offered 1 cycle later, then one
-    every two cycles, parts that wait for nothing taking one cycle. A fault that was latched goes first, once more: its
-    report may be lost. In cycles without `active` no register changes.
+    A fault raised in cycle t is offered in t + 1; of several in one cycle the lowest-numbered is sent. Faults are
+    accepted while `go` is set, and one until reset. `ask` stays set once raised: the first state is offered 1 cycle
+    later, then one every two cycles; a part that waits for nothing takes one cycle. A latched fault is sent first,
+    once more, because its report may have been lost. In cycles without `active` no register changes.
     """
 
     tile: Signal

@@ -13,7 +13,8 @@ from ..signatures import word_read, word_write
 class Bank(wiring.Component):
     """`spm_words` words with one write and one read port.
 
-    A write is taken every cycle and seen by reads from the next cycle on; a read taken in cycle t answers in t + 1.
+    A write is accepted every cycle and is visible to reads from the next cycle on; a read accepted in cycle t returns
+    its word in t + 1.
     """
 
     write: stream.Interface

@@ -19,34 +19,34 @@ ADDRESS_BITS = 32
 
 _WORDS_BITS = PACKET_WORDS.bit_length()
 
-#: `words` side by side from word `offset` of the channel; 1 to PACKET_WORDS, none past a multiple of PACKET_WORDS.
+#: `words` adjacent words from word `offset` of the channel; 1 to PACKET_WORDS, never across a multiple of PACKET_WORDS.
 RUN = data.StructLayout({"offset": OFFSET_BITS, "words": _WORDS_BITS})
-#: Whom to tell that a run has been written.
+#: Whom to notify that a run has been written.
 NOTICE = data.StructLayout({"notify_tile": 8, "notify_sem": 6, "notify": 1})
-#: A run to be written, and whom to tell.
+#: A run to be written, and whom to notify.
 WRITE_HEAD = data.StructLayout({**RUN.members, **NOTICE.members})
 
 
 class DramPort(wiring.Component):
     """Reads and writes runs of words over AXI4 (`axi`: 32-bit byte addresses, data 8 * lanes bits, ID 0, INCR).
 
-    A run is one burst: 1..64 words which do not cross a multiple of 64 words, so that no burst crosses 4 KiB (the
-    user guarantees it). Reads and writes go on independently and at the same time; there is no order between them.
+    A run is one burst: 1..64 words that do not cross a multiple of 64 words, so that no burst crosses 4 KiB (the
+    user guarantees it). Reads and writes proceed independently and concurrently; there is no order between them.
 
-    - `read_run` (stream of RUN) asks for words, `read_data` (stream of words) brings them, in order.
-      Up to `DRAM_BURSTS` are under way. A run accepted in cycle t is on AR from t + 1; a beat accepted from R in cycle
-      t is offered on `read_data` from t + 1. One run and one word per cycle.
+    - `read_run` (stream of RUN) requests words, `read_data` (stream of words) returns them, in order.
+      Up to `DRAM_BURSTS` can be in flight. A run accepted in cycle t is on AR from t + 1; a beat accepted from R in
+      cycle t is offered on `read_data` from t + 1. One run and one word per cycle.
     - `write_head` (stream of WRITE_HEAD), then exactly its `words` words on `write_data`; the next head is accepted
-      one cycle after the last word at the earliest, so that a packet of head and N words takes N + 1 cycles. Up to
-      `DRAM_BURSTS` are under way. A head accepted in cycle t is on AW from t + 1, and `write_data` is accepted from
+      one cycle after the last word at the earliest, so a packet of a head and N words takes N + 1 cycles. Up to
+      `DRAM_BURSTS` can be in flight. A head accepted in cycle t is on AW from t + 1, and `write_data` is accepted from
       t + 1; a word accepted in cycle t is on W from t + 1, never before its address.
-    - `written` (stream of NOTICE) tells of each burst, in order, that its response has come: B accepted in cycle t
-      is offered from t + 1. One burst every two cycles.
+    - `written` (stream of NOTICE) announces the response to each burst, in order: B accepted in cycle t is offered
+      from t + 1. One burst every two cycles.
     - `fault`: 1 for one cycle for each burst that the memory refused (SLVERR or DECERR), with `fault_offset`, the
-      first word of that burst, and `fault_write`, 1 for a write: two cycles after the first bad R beat or the B has
-      been accepted. The burst is otherwise treated like a good one, so that nothing hangs. When a read and a write
-      fail at once the write is reported after the read; a write that fails while another write still waits for
-      that is not reported.
+      first word of that burst, and `fault_write`, 1 for a write: two cycles after the first bad R beat or the B was
+      accepted. The burst otherwise completes like a good one, so that nothing hangs. When a read and a write fail in
+      the same cycle, the write is reported after the read; a write that fails while another write is still waiting
+      to be reported is not reported.
 
     - `blocked_status`: whether bursts wait for their response, for the host when it asks.
 
@@ -91,12 +91,12 @@ class DramPort(wiring.Component):
         streams = [self.read_run, self.read_data, self.write_head, self.write_data, self.written]
         channels = [getattr(self.axi, f"{channel}valid") for channel in ("ar", "r", "aw", "w", "b")]
         valid = [port.valid for port in streams]
-        # a fault that is not on its way yet stands beside a word on `read_data`, or beside `written`
+        # a fault that has not been raised yet coincides with a word on `read_data`, or with `written`
         m.d.comb += self.active.eq(Cat(valid, channels, self._late).any())
         return m
 
     def _read(self, m: Module) -> tuple[Signal, Signal]:
-        """The read path. Returns (strobe, offset): a burst has brought its first bad beat."""
+        """The read path. Returns (strobe, offset): the first bad beat of a burst has arrived."""
         axi = self.axi
         m.submodules.reads = reads = fifo.SyncFIFO(width=OFFSET_BITS, depth=DRAM_BURSTS)
         m.submodules.beats = beats = fifo.SyncFIFO(width=8 * self.lanes, depth=PORT_WORDS)
@@ -114,7 +114,7 @@ class DramPort(wiring.Component):
 
         bad = Signal()
         offset = Signal(OFFSET_BITS)
-        reported = Signal()  # of this burst already
+        reported = Signal()  # a fault of this burst has been reported
         beat = Signal()
         m.d.comb += [beat.eq(axi.rvalid & axi.rready), reads.r_en.eq(beat & axi.rlast)]
         m.d.sync += bad.eq(beat & axi.rresp[1] & ~reported)
@@ -123,12 +123,12 @@ class DramPort(wiring.Component):
         return bad, offset
 
     def _write(self, m: Module) -> tuple[Signal, Signal]:
-        """The write path. Returns (strobe, offset): a burst has been refused."""
+        """The write path. Returns (strobe, offset): a burst was refused."""
         axi, head = self.axi, self.write_head.payload
         queued = data.StructLayout({"offset": OFFSET_BITS, "notice": NOTICE})
         m.submodules.writes = writes = fifo.SyncFIFO(width=queued.size, depth=DRAM_BURSTS)
         m.submodules.words = words = fifo.SyncFIFO(width=8 * self.lanes + 1, depth=PORT_WORDS)
-        left = Signal(_WORDS_BITS)  # words of the burst that have not come yet
+        left = Signal(_WORDS_BITS)  # words of the burst that have not arrived yet
         oldest: Any = data.View(queued, writes.r_data)
         self._address(m, "aw", self.write_head, writes.w_rdy & (left == 0))
         m.d.comb += [
@@ -171,7 +171,7 @@ class DramPort(wiring.Component):
         return bad, offset
 
     def _address(self, m: Module, channel: str, runs: Any, may: Any) -> None:
-        """Registers the address channel `channel` (`ar` or `aw`); takes from `runs` while `may`."""
+        """Registers the address channel `channel` (`ar` or `aw`); accepts from `runs` while `may`."""
         shift = self.lanes.bit_length() - 1
         valid: Signal = getattr(self.axi, f"{channel}valid")
         offset = Signal(OFFSET_BITS, name=f"{channel}_offset")
@@ -191,7 +191,7 @@ class DramPort(wiring.Component):
             m.d.sync += [offset.eq(runs.payload.offset), length.eq(runs.payload.words - 1)]
 
     def _report(self, m: Module, reads: tuple[Signal, Signal], writes: tuple[Signal, Signal]) -> None:
-        """Puts the faults of both paths on one port, a write's after a read's."""
+        """Merges the faults of both paths onto one port, a write's after a read's."""
         waiting = Signal()
         self._late = Signal()  # a fault is on its way out
         m.d.comb += self._late.eq(waiting | self.fault)
@@ -202,5 +202,5 @@ class DramPort(wiring.Component):
             self.fault_offset.eq(Mux(reads[0], reads[1], Mux(waiting, waiting_offset, writes[1]))),
             waiting.eq(Mux(reads[0], waiting | writes[0], waiting & writes[0])),
         ]
-        with m.If(~(reads[0] & waiting)):  # else the one that waits keeps waiting
+        with m.If(~(reads[0] & waiting)):  # otherwise the waiting fault keeps waiting
             m.d.sync += waiting_offset.eq(writes[1])

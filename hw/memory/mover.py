@@ -1,25 +1,25 @@
-"""The mover: the one engine that carries words out of a tile's memory.
+"""The mover: the one engine that reads words from a tile's memory and sends them.
 
-It serves its own stream and the MOVEs that other tiles request (pulls), in turn. A MOVE of the own stream whose source
-is another tile is forwarded there; so is a FETCH.
+It serves its tile's stream and the MOVEs that other tiles request (pulls), alternately. A MOVE of its own stream whose
+source is another tile is forwarded to that tile; so is a FETCH.
 
-Two halves work side by side, so that the next MOVE reads while the one before is still being sent:
+Two halves work concurrently, so that the next MOVE is read while the previous one is still being sent:
 
     own stream --+--> source generator --> memory / DRAM --> words --+
     requests   --+                                                   +--> packetiser --> data plane
                  +--> descriptors ------------------------------------+
 
-Throughput: `words + packets + 1` cycles per MOVE when the network takes a flit every cycle (one head flit per packet,
-one cycle to take the next descriptor). A packet holds at most 64 words and ends where the destination run ends or the
+Throughput: `words + packets + 1` cycles per MOVE if the NoC takes a flit every cycle (one head flit per packet, one
+cycle to take the next descriptor). A packet holds at most 64 words and ends where the destination run ends or the
 destination address reaches a multiple of 64.
-Latency: a MOVE taken in cycle t shows its head flit in cycle t + 3 from a local memory. A head is shown only when the
-first word is there, so a packet never holds a path open while DRAM is thinking.
+Latency: the head flit of a MOVE taken in cycle t is offered in cycle t + 3 from a local memory. A head is offered only
+once the first word is available, so a packet never holds a path open during a DRAM access.
 
-A local memory is read from t + 1 on, one word a cycle, in order; a word that is read in cycle r can be sent from r + 2
-on. `LOCAL_FIFO` words at most have been read and not been sent. A memory may refuse (ACC, while the drain path reads
-addends): the word is asked for again in every cycle. The packetiser waits as soon as it has sent what was read: of n
-refused cycles in a row it loses n less the words beyond two that had been read and not been sent. These are two while
-a word goes every cycle, and up to four after a head or while the network is stalled.
+A local memory is read from t + 1 on, one word a cycle, in order; a word read in cycle r can be sent from r + 2 on. At
+most `LOCAL_FIFO` words have been read but not sent. A memory may refuse a read (ACC, while the drain path reads
+addends), which is then repeated in every cycle. The packetiser stalls as soon as it has sent everything that was read:
+of n refused cycles in a row it loses n less the words beyond two that had been read but not sent. These are two while
+a word is sent every cycle, and up to four after a head or while the NoC stalls the packetiser.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from ..signatures import (
 
 
 def _descriptor(config: ChipConfig) -> data.StructLayout:
-    """What the packetiser has to know of a MOVE; `turns`: a source route as heads hold it."""
+    """What the packetiser must know about a MOVE; `turns`: a source route as stored in heads."""
     return data.StructLayout(
         {
             "dst_tile": 8,
@@ -94,7 +94,7 @@ def _turn_bits(config: ChipConfig) -> int:
 
 
 class _Engine:
-    """A MOVE on its way from `_dispatch` to `_source`, which takes it when `valid` and `ready`."""
+    """A MOVE handed from `_dispatch` to `_source`, which takes it when `valid` and `ready`."""
 
     def __init__(self) -> None:
         self.move: Any = Signal(MoveLayout, name="engine_move")
@@ -105,7 +105,7 @@ class _Engine:
 
 
 class _Record:
-    """A trace record of half `name` that is `pending` until the strobe `traced` says that it has been taken."""
+    """A trace record of half `name`, `pending` until the strobe `traced` signals that it has been taken."""
 
     def __init__(self, name: str) -> None:
         self.record: Any = Signal(TraceRecord, name=f"{name}_record")
@@ -114,14 +114,14 @@ class _Record:
 
 
 class _Queues(NamedTuple):
-    """Between the two halves: MOVEs, and words of the local memory."""
+    """Between the two halves: MOVEs, and words of local memory."""
 
     descriptors: fifo.SyncFIFO
     words: fifo.SyncFIFO
 
 
 class _SourceRun:
-    """Registers of the MOVE whose source is being read: the next word is at `offset`, `left` words are still to come,
+    """Registers of the MOVE whose source is being read: the next word is at `offset`, `left` words remain to be read,
     `run_left` of them in the run that began at `base`."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class _SourceRun:
 
 
 class _Sent:
-    """Registers of the MOVE that is being sent, as `_SourceRun` has them of its source; and its next head."""
+    """Registers of the MOVE being sent, like those of `_SourceRun` for its source, and its next head."""
 
     def __init__(self, config: ChipConfig) -> None:
         self.current: Any = Signal(_descriptor(config))
@@ -147,14 +147,14 @@ class _Sent:
         self.left = Signal(16)
         self.stall = Signal(21)  # cycles
         self.packet = Signal(7)  # words of the packet that begins at `address`
-        self.counter = Signal(7)  # words of the present packet that are still to be sent
+        self.counter = Signal(7)  # words of the current packet that remain to be sent
         self.head: Any = Signal(DATA_HEAD.layout())
 
 
 class Mover(wiring.Component):
     """Mover of one tile of kind `kind`; `depths` are the words of each region it can read.
 
-    `blocked_status`: what the MOVE that is being sent waits for, for the host when it asks.
+    `blocked_status`: what the MOVE being sent waits for, for the host when it asks.
     """
 
     tile: Signal
@@ -174,7 +174,7 @@ class Mover(wiring.Component):
     mem_stall: Signal
     blocked_status: Any  # Standing
     active: Signal
-    run: stream.Interface  # of DRAM tiles only, like `run_data`
+    run: stream.Interface  # DRAM tiles only, like `run_data`
     run_data: stream.Interface
 
     def __init__(self, config: ChipConfig, kind: TileKind, depths: dict[Region, int]) -> None:
@@ -222,7 +222,7 @@ class Mover(wiring.Component):
         m.d.comb += self.active.eq(
             self.own.valid | self.remote.valid | reading | words.r_rdy | descriptors.r_rdy | sending
         )
-        # Records: the engine's first, both are rare.
+        # Records: the packetiser's take precedence; both are rare.
         m.d.comb += [
             self.record.valid.eq(sent.pending | dispatched.pending),
             self.record.payload.eq(Mux(sent.pending, sent.record, dispatched.record)),
@@ -234,7 +234,7 @@ class Mover(wiring.Component):
         return m
 
     def _dispatch(self, m: Module, engine: _Engine, done: _Record) -> None:
-        """Own instructions to the engine, the network or the end; requests to the engine; fair between the two."""
+        """Dispatches own instructions to the engine, the NoC or the end, requests to the engine; fair between both."""
         code = self.own.payload.code
         own = data.View(MoveLayout, code)
         fetch = data.View(INSTRUCTIONS[Opcode.FETCH].layout(), code)
@@ -253,7 +253,7 @@ class Mover(wiring.Component):
             start.eq(Mux(started, begun, self.now)),
         ]
         own_way = self._own_route(m, is_move, done, start)
-        # a request carries no wait and no fire time: both have been honoured here
+        # a request carries no wait and no fire time: both have been satisfied here
         forwarded = Signal(MoveLayout)
         m.d.comb += [forwarded.eq(code), forwarded.wait_n.eq(0), forwarded.fire_at.eq(0)]
         request = self.forward.payload
@@ -299,7 +299,7 @@ class Mover(wiring.Component):
                 m.d.comb += self.remote.ready.eq(1)
 
     def _own_route(self, m: Module, is_move: Signal, done: _Record, start: Signal) -> Any:
-        """Takes ROUTEs; returns the way of the own stream's next MOVE."""
+        """Executes ROUTEs; returns the way of the own stream's next MOVE."""
         way = Signal(Route, name="own_way")
         if not steered(self.config):
             return way
@@ -323,7 +323,7 @@ class Mover(wiring.Component):
         return way
 
     def _keep(self, m: Module, done: _Record, instruction: Any, start: Value) -> None:
-        """The record of an instruction of the tile's stream that is done in this cycle."""
+        """Records an instruction of the tile's stream that completes in this cycle."""
         record = done.record
         m.d.sync += [
             done.pending.eq(1),
@@ -336,20 +336,20 @@ class Mover(wiring.Component):
         ]
 
     def _exists(self, tile: Value) -> Value:
-        """Whether a tile address lies on the floorplan."""
+        """Whether a tile address is on the floorplan."""
         inside = (tile[:4] < self.config.width) & (tile[4:8] < self.config.height)
         for gap in self.config.gaps:
             inside &= tile != gap
         return inside
 
     def _source(self, m: Module, engine: _Engine, queues: _Queues) -> Signal:
-        """Walks the source runs: one local word, or one DRAM burst, a cycle. Returns whether a word is being read.
+        """Walks the source runs: one local word, or one DRAM burst, per cycle. Returns whether a word is being read.
 
-        Latency: a MOVE taken in cycle t asks for its first word, or burst, in t + 1.
+        Latency: a MOVE taken in cycle t requests its first word, or burst, in t + 1.
         """
         run = _SourceRun()
         self._load(m, engine, run, queues)
-        # how many words go at once, and whether they may
+        # how many words are requested at once, and whether they are taken
         count = Signal(16)
         step = Signal()
         past = self._past(m, run, count)
@@ -404,7 +404,7 @@ class Mover(wiring.Component):
         return reading
 
     def _load(self, m: Module, engine: _Engine, run: _SourceRun, queues: _Queues) -> None:
-        """Takes a MOVE when the one before has been read: a fault, or its descriptor for the packetiser, and a run."""
+        """Takes a MOVE once the previous one has been read: reports a fault, or queues its descriptor and starts it."""
         move, descriptors = engine.move, queues.descriptors
         load = Signal()
         bad_tile = Signal()
@@ -437,7 +437,7 @@ class Mover(wiring.Component):
                 ]
 
     def _describe(self, m: Module, engine: _Engine) -> Any:
-        """The descriptor of a MOVE, with the virtual channel that its way or, without one, its destination gives it."""
+        """The descriptor of a MOVE, with the virtual channel chosen by its way or, without one, by its destination."""
         move, way = engine.move, engine.way
         description = Signal(_descriptor(self.config))
         shared = [name for name in description.shape().members if name in MoveLayout.members]
@@ -460,7 +460,7 @@ class Mover(wiring.Component):
         return description
 
     def _past(self, m: Module, run: _SourceRun, count: Signal) -> Signal:
-        """Whether the next `count` words are not all inside a region that can be read."""
+        """Whether any of the next `count` words is outside a readable region."""
         limit = Signal(24)
         with m.Switch(run.region):
             for number, depth in self.depths.items():
@@ -475,10 +475,10 @@ class Mover(wiring.Component):
         return past
 
     def _packetise(self, m: Module, queues: _Queues, done: _Record) -> Signal:
-        """Cuts the words into packets; posts and records when a MOVE's last word has been handed over. Returns whether
-        a MOVE is being sent.
+        """Cuts the words into packets; posts and records a MOVE when its last word has been handed over. Returns
+        whether a MOVE is being sent.
 
-        A head is offered only when the first word is there and the post and record of the MOVE before have been taken.
+        A head is offered only once the first word is available and the previous MOVE's post and record have been taken.
         """
         sent, descriptors, words = _Sent(self.config), queues.descriptors, queues.words
         current = sent.current
@@ -503,10 +503,10 @@ class Mover(wiring.Component):
             self.blocked_status.peer.eq(current.dst_tile),
         ]
         flit = self.data.payload
-        ready = Signal(name="data_ready")  # the network takes a flit of this packet
+        ready = Signal(name="data_ready")  # the NoC takes a flit of this packet
         m.d.comb += ready.eq(self.data.ready.bit_select(current.vc, 1) if len(current.vc) else self.data.ready)
         m.d.comb += flit.vc.eq(current.vc)
-        sending = Signal(init=1)  # in every state but IDLE
+        sending = Signal(init=1)  # in every state except IDLE
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += sending.eq(0)
@@ -558,7 +558,7 @@ class Mover(wiring.Component):
 
     @staticmethod
     def _next_head(m: Module, sent: _Sent) -> None:
-        """The packet at `address`: up to the end of the run, of the MOVE, or the next multiple of `PACKET_WORDS`."""
+        """The packet at `address`: to the end of the run, of the MOVE, or the next multiple of `PACKET_WORDS`."""
         current, head = sent.current, sent.head
         shorter = Signal(16)
         to_boundary = Signal(7)
@@ -577,7 +577,7 @@ class Mover(wiring.Component):
 
     @staticmethod
     def _begin_packet(m: Module, sent: _Sent) -> None:
-        """Its head has been taken: on to the next packet's address."""
+        """The head has been taken: advances to the next packet's address."""
         packet = sent.packet
         m.d.sync += [
             sent.counter.eq(packet),
@@ -591,7 +591,7 @@ class Mover(wiring.Component):
             m.d.sync += sent.run_left.eq(sent.current.dst_run)
 
     def _retire_slot(self, m: Module, post_owed: Signal, done: _Record) -> Signal:
-        """What a finished MOVE still owes; returns whether that is nothing."""
+        """Drives the pending post of a finished MOVE; returns whether no post or record is pending."""
         m.d.comb += self.post.valid.eq(post_owed)
         with m.If(self.post.ready):
             m.d.sync += post_owed.eq(0)
@@ -602,7 +602,7 @@ class Mover(wiring.Component):
         return free
 
     def _retire(self, m: Module, sent: _Sent, post_owed: Signal, done: _Record) -> None:
-        """Fills the retire slot with the post and the record of the MOVE that is done in this cycle."""
+        """Fills the retire slot with the post and the record of the MOVE that completes in this cycle."""
         current, record = sent.current, done.record
         m.d.sync += [
             post_owed.eq(current.post_n != 0),
@@ -619,12 +619,12 @@ class Mover(wiring.Component):
         ]
 
     def _head(self, m: Module, current: Any, head: Any) -> Value:
-        """A head flit: what every chip's says, when it was born, and its route."""
+        """A head flit: the fields that every chip has, its injection time, and its route."""
         parts: list[Value] = [head.as_value()[: DATA_HEAD.used]]
         if self.config.noc.arrivals:
             arrival = Signal(ARRIVAL.layout())
             offered = Signal()
-            injected_at = Signal.like(arrival.injected_at)  # it has been offered before, since then
+            injected_at = Signal.like(arrival.injected_at)  # the cycle since which the head has been offered
             m.d.comb += [
                 arrival.tag.eq(current.tag),
                 arrival.injected_at.eq(Mux(offered, injected_at, self.now)),

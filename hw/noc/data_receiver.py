@@ -1,4 +1,4 @@
-"""The receiving side of the network interface: packets of the data plane -> checked word writes, and who is told.
+"""The receiving side of the network interface: checks packets of the data plane, writes their words, sends notifies.
 
 data plane --> (ejection_buffer of each virtual channel) --> turn --> head: check, remember
                                                             body: write ----> memory, rings, DRAM port
@@ -28,11 +28,11 @@ class _State(IntEnum):
 
     HEAD = 0
     BODY = 1
-    SINK = 2  #: of a packet that is a fault
+    SINK = 2  #: part of a faulty packet
 
 
 def _context() -> data.StructLayout:
-    """What is remembered of the packet under way on a virtual channel."""
+    """The state kept for the packet in flight on a virtual channel."""
     return data.StructLayout(
         {
             "state": 2,
@@ -51,11 +51,11 @@ def _context() -> data.StructLayout:
 
 
 class _Turn:
-    """The virtual channel whose turn it is: its flit (`valid`), whether that is taken in this cycle, what is remembered
-    of its packet, and what of it is to be remembered from the next cycle on if the flit is taken."""
+    """The virtual channel that has its turn: its flit (`valid`), whether that is taken in this cycle (`take`), the
+    state of its packet (`packet`), and the state from the next cycle on if the flit is taken (`following`)."""
 
     def __init__(self, bits: int) -> None:
-        # `valid` gets no name: on one channel it is `flit.valid`, which is to keep its name in netlists.
+        # `valid` gets no name: with one channel it is `flit.valid`, which must keep its name in netlists.
         self.valid, self.take = Signal(), Signal(name="take")
         self.flit: Any = Signal(Flit(bits))
         self.packet: Any = Signal(_context())
@@ -65,21 +65,21 @@ class _Turn:
 class Delivery(wiring.Component):
     """Writes arriving packets into the memories of the tile.
 
-    Every head is checked for its parity and against `depths` (words of each writable region) before the first word is
-    written, and the tail against the length in the head; a packet that fails is a fault and sinks.
+    Every head is checked for parity and against `depths` (words of each writable region) before the first word is
+    written, and the tail against the length in the head; a packet that fails is a fault and is drained unwritten.
     Throughput: one flit a cycle. Latency: a payload flit taken in cycle t is written at the end of t; `delivered` is
-    valid from t + 1 on. For DRAM packets (`dram=True`, region MAIN) `delivered` comes from the DRAM port instead, when
-    the write has been answered. `blocked_status`: what the packet under way waits for, for the host when it asks.
+    valid from t + 1 on. For DRAM packets (`dram=True`, region MAIN) the DRAM port notifies instead, when the write has
+    been answered. `blocked_status`: what the packet in flight waits for, for the host when it asks.
 
-    With several virtual channels flits wait in an ejection buffer for each (a flit accepted in cycle t can be taken
-    from t + 1 on), packets on different channels are written side by side, and in each cycle one channel has its turn:
-    the next after the one before that has a flit. If its flit cannot go in this cycle, the next cycle is another's. But
-    DRAM takes one packet at a time: until its tail has gone, heads of other packets for DRAM have no turn.
+    With several virtual channels each has an ejection buffer (a flit accepted in cycle t can be taken from t + 1 on),
+    and packets on different channels are written interleaved: in each cycle one channel that has a flit gets the turn,
+    in round robin. If its flit cannot be taken in this cycle, the turn still passes on. DRAM takes one packet at a
+    time: until its tail has been taken, heads of other packets for DRAM get no turn.
 
-    If the chip's heads say when they were born (`isa.ARRIVAL`) every packet but those of instruction fetch leaves a
+    If the chip's heads carry their injection time (`isa.ARRIVAL`), every packet except instruction fetches leaves a
     `record`: unit NONE, opcode MOVE, the tag of its MOVE, start = the cycle from which its head was offered to the
-    network, end = the cycle after its tail was taken here, wait = its words. (A packet that was on its way for 2**16
-    cycles looks younger than it is.)
+    NoC, end = the cycle after its tail was taken here, wait = its words. (A packet in flight for 2**16 cycles or more
+    looks younger than it is.)
     """
 
     flit: Any  # Link
@@ -90,7 +90,7 @@ class Delivery(wiring.Component):
     fault: Any  # FaultSignature
     blocked_status: Any  # Standing
     active: Signal
-    burst: stream.Interface  # of DRAM tiles only, like `burst_data`
+    burst: stream.Interface  # DRAM tiles only, like `burst_data`
     burst_data: stream.Interface
 
     def __init__(self, config: ChipConfig, depths: dict[Region, int], dram: bool = False) -> None:
@@ -130,7 +130,7 @@ class Delivery(wiring.Component):
         if self.dram:
             m.d.comb += to_dram.eq(packet.region == Region.MAIN)
 
-        # the slot for whom to tell
+        # one pending notify
         owed = Signal()
         note = Signal(notify_layout())
         told = Signal()
@@ -149,7 +149,7 @@ class Delivery(wiring.Component):
         good, flipped = self._check(m, flit, head)
         word = self.write.payload
         m.d.comb += [word.region.eq(packet.region), word.offset.eq(packet.offset), word.data.eq(flit.data)]
-        # the head of a packet on another channel may have come before the slot was taken
+        # the head may have been taken before a packet on another channel filled the slot
         free = self._record(m, packet, following, flit, done)
         if self.vcs > 1:
             free = free & (told | ~(flit.last & notifies))
@@ -166,7 +166,7 @@ class Delivery(wiring.Component):
                 self._on_head(m, turn, head, good, flipped, owed, told)
             with m.Case(_State.BODY):
                 self._on_word(m, turn, to_dram, sink_ready, free)
-                with m.If(done & notifies):  # no other tail: one of another channel may go while the slot is taken
+                with m.If(done & notifies):  # tails without a notify may be taken while the slot is full
                     m.d.sync += [note.notify_tile.eq(packet.notify_tile), note.notify_sem.eq(packet.notify_sem)]
                     m.d.sync += [note.notify.eq(1), owed.eq(1)]
                 with m.If(~take):
@@ -190,8 +190,8 @@ class Delivery(wiring.Component):
     def _on_head(
         self, m: Module, turn: _Turn, head: Any, good: Signal, flipped: Signal, owed: Signal, told: Signal
     ) -> None:
-        """A head: remembers the packet, and begins the burst if it goes to DRAM. One that is not `good` is a fault. It
-        is taken only when a notify that is still `owed` has been `told`."""
+        """A head: stores the packet's state, and begins the burst if it goes to DRAM. A head that is not `good` is a
+        fault. A head is taken only when a notify that is still `owed` has been `told`."""
         take, flit, following, blocked_status = turn.take, turn.flit, turn.following, self.blocked_status
         is_dram: Value | int = (head.addr[24:28] == Region.MAIN) if self.dram else 0
         accept = Signal()
@@ -223,8 +223,8 @@ class Delivery(wiring.Component):
             m.d.comb += self.fault.cause.eq(Mux(flipped, Cause.PARITY, wrong))
 
     def _on_word(self, m: Module, turn: _Turn, to_dram: Signal, sink_ready: Signal, free: Value) -> None:
-        """A payload word: writes it at the end of this cycle if its memory is ready (`sink_ready`) and there is room
-        for the notify and the record of its packet (`free`)."""
+        """A payload word: written at the end of this cycle if its memory is ready (`sink_ready`) and there is room for
+        the notify and the record of its packet (`free`)."""
         take, flit, packet, following = turn.take, turn.flit, turn.packet, turn.following
         offered = Signal()
         m.d.comb += [
@@ -245,7 +245,7 @@ class Delivery(wiring.Component):
             m.d.comb += self.fault.value.eq(packet.addr)
 
     def _only(self, m: Module, turn: _Turn) -> None:
-        """One virtual channel: flits come directly from the network."""
+        """One virtual channel: flits are taken directly from the NoC."""
         m.d.comb += [
             turn.valid.eq(self.flit.valid),
             turn.flit.eq(self.flit.payload),
@@ -257,13 +257,13 @@ class Delivery(wiring.Component):
             m.d.sync += kept.eq(turn.following)
 
     def _in_turn(self, m: Module, turn: _Turn) -> None:
-        """Several: an ejection buffer and what is remembered for each, and whose turn it is. Latency: one cycle in the
-        ejection buffer."""
+        """Several channels: each has an ejection buffer and packet state; an arbiter gives the turn. Latency: one cycle
+        in the ejection buffer."""
         valid, take, flit, packet, following = turn.valid, turn.take, turn.flit, turn.packet, turn.following
         ejection_buffers = [fifo.SyncFIFO(width=flit.shape().size, depth=EJECTION_FLITS) for _ in range(self.vcs)]
         kept = [Signal(_context(), name=f"kept_{vc}") for vc in range(self.vcs)]
         candidates, chosen, before = (Signal(self.vcs, name=name) for name in ("candidates", "chosen", "before"))
-        locked = Signal(self.vcs)  # whose words go into DRAM
+        locked = Signal(self.vcs)  # the channel whose packet is being written to DRAM
         arriving = self.flit.payload
         for vc, ejection_buffer in enumerate(ejection_buffers):
             m.submodules[f"ejection_{vc}"] = ejection_buffer
@@ -280,7 +280,7 @@ class Delivery(wiring.Component):
                 m.d.comb += candidates[vc].eq(ejection_buffer.r_rdy & ~(locked.any() & ~locked[vc] & to_dram))
             with m.If(chosen[vc]):
                 m.d.comb += [flit.eq(ejection_buffer.r_data), packet.eq(kept[vc])]
-            with m.Elif(~valid & (kept[vc].state != _State.HEAD)):  # says what it waits for
+            with m.Elif(~valid & (kept[vc].state != _State.HEAD)):  # so that `blocked_status` can report it
                 m.d.comb += packet.eq(kept[vc])
             with m.If(take & chosen[vc]):
                 m.d.sync += kept[vc].eq(following)
@@ -288,12 +288,12 @@ class Delivery(wiring.Component):
         with m.If(valid):
             m.d.sync += before.eq(chosen)
         if self.dram:
-            sinks = packet.state == _State.SINK  # no word of it goes there
+            sinks = packet.state == _State.SINK  # none of its words goes to DRAM
             with m.If(take & (following.region == Region.MAIN) & ~sinks):
                 m.d.sync += locked.eq(Mux(following.state == _State.BODY, chosen, 0))
 
     def _check(self, m: Module, flit: Any, head: Any) -> tuple[Signal, Signal]:
-        """(the head may be written, a bit of it is wrong)."""
+        """(the head is valid and its packet may be written, its parity is wrong)."""
         limit = Signal(25)
         known = Signal()
         with m.Switch(head.addr[24:28]):
@@ -312,7 +312,7 @@ class Delivery(wiring.Component):
         return good, flipped
 
     def _record(self, m: Module, packet: Any, following: Any, flit: Any, done: Signal) -> Value:
-        """Records what arrives; returns whether the flit may go, as far as that is concerned."""
+        """Records arrivals; returns whether the record queue lets the flit through."""
         free = Signal()
         m.d.comb += free.eq(1)
         if not self.config.noc.arrivals:

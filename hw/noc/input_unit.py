@@ -1,4 +1,4 @@
-"""The input side of a router with virtual channels: buffers, and where the packet at the front of each wants to go."""
+"""The input side of a router: a buffer per virtual channel, and the route computation for the flit at its front."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .link import Position
 
 
 class Inputs:
-    """The buffers of all virtual channels of all inputs, and what becomes of the flits at their fronts.
+    """The buffers of all virtual channels of all inputs, and the control of the flits at their fronts.
 
     `links`: input port to the link that enters there. State is kept in vectors with one bit per buffer, which a
     simulator evaluates all at once.
@@ -26,7 +26,7 @@ class Inputs:
         self.valid = Signal(count, name="valid")
         self.last = Signal(count, name="last")
         self.pop = Signal(count, name="pop")
-        inside = Signal(count, name="inside")  # of packets whose heads have left the buffers
+        inside = Signal(count, name="inside")  # the front belongs to a packet whose head has left the buffer
         head = Signal(count, name="head")
         m.d.comb += head.eq(self.valid & ~inside)
         m.d.sync += inside.eq((inside & ~self.pop) | (self.pop & ~self.last))
@@ -37,7 +37,7 @@ class Inputs:
                 queue = Queue(router, port, vc, self.valid[number], self.last[number])
                 queue.connect(m, link, self.pop[number], head[number])
                 self.queues.append(queue)
-        #: Heads of packets that cannot go on.
+        #: Heads of packets that cannot be routed.
         self.bad = Signal(count, name="bad")
         self.dropping = Signal(count, name="dropping")
         self.drop = Signal(count, name="drop")
@@ -46,28 +46,28 @@ class Inputs:
         m.d.sync += self.dropping.eq((self.dropping & ~self.drop) | (self.drop & ~self.last))
 
     def finish(self) -> None:
-        """When the outputs have said which flits they take."""
+        """To be called when all outputs have registered the flits that they take."""
         taken = [Cat(*queue.taken).any() for queue in self.queues]
         self.m.d.comb += self.pop.eq(Cat(*taken) | self.drop)
 
 
 class Queue:
-    """The buffer of one virtual channel of one input, with the routing decision for the flit at its front."""
+    """The buffer of one virtual channel of one input, with the route computation for the flit at its front."""
 
     def __init__(self, router: Position, port: str, vc: int, valid: Value, last: Value) -> None:
         self.router, self.port, self.vc, self.valid, self.last = router, port, vc, valid, last
         self.name = f"{port}_{vc}"
         self.destination = Signal(DESTINATION_BITS, name=f"{self.name}_destination")
         self.front: Value
-        #: The front is a head whose route loses an entry when it is passed on.
+        #: The front is a head with a source route, which loses an entry on the way out.
         self.routed = Signal(name=f"{self.name}_routed")
-        #: Output port to "the head at the front wants to leave there", at most one of them.
+        #: Output port to "the head at the front requests it"; at most one is set.
         self.route_request: dict[str, Value] = {}
-        #: Reasons for the front flit to leave by an output, one bit each.
+        #: Reasons for the front flit to leave through an output, one bit each.
         self.taken: list[Value] = []
 
     def connect(self, m: Module, link: Any, pop: Value, head: Value) -> None:
-        """Fills it from a link; its front leaves when `pop` says so, and is the first flit of a packet if `head`."""
+        """Fills the buffer from a link. `pop`: the front leaves; `head`: the front is the first flit of a packet."""
         plane, name = self.router.plane, self.name
         mine = link.valid if plane.vcs == 1 else link.valid & (link.payload.vc == self.vc)
         flit = Cat(link.payload.data, link.payload.last)
@@ -81,7 +81,7 @@ class Queue:
             m.d.comb += want.eq(wish)
 
     def _directions(self, m: Module, head: Value) -> dict[str, Value]:
-        """Output port to the wish to leave there, in the order in which dimension-ordered routing looks at them."""
+        """Output port to the request for it, in the order in which dimension-ordered routing checks them."""
         router, plane, name = self.router, self.router.plane, self.name
         legal = head
         if self.port == LOCAL:
@@ -118,7 +118,7 @@ class Queue:
         return next(turn for turn in Turn if turn is not Turn.EJECT and heading_after(heading, turn) == target)
 
     def _ordered(self, head: Value) -> dict[str, Value]:
-        """Output port (without LOCAL) to the wish of an unrouted head, by the dimension order."""
+        """Output port (without LOCAL) to the request of a head without a source route, by dimension order."""
         router = self.router
         to_x, to_y = self.destination[:4], self.destination[4:]
         beyond: dict[str, Value] = {
@@ -135,7 +135,7 @@ class Queue:
 
 
 class _Incoming(NamedTuple):
-    """A flit for a buffer, which takes it when it `arrives` and the buffer is `ready` (which the buffer drives)."""
+    """A flit offered to a buffer: written when it `arrives` and the buffer is `ready` (driven by the buffer)."""
 
     flit: Value
     arrives: Value
@@ -143,15 +143,15 @@ class _Incoming(NamedTuple):
 
 
 def _buffer(m: Module, name: str, depth: int, incoming: _Incoming, valid: Value, pop: Value) -> Value:
-    """A queue of `depth` flits; returns its front, there when `valid` (which it drives).
+    """A queue of `depth` flits; returns its front, which is present when `valid` (driven here) is set.
 
-    Written in cycle t, a flit is at the front from cycle t + 1. `pop` must imply `valid`.
+    A flit written in cycle t is at the front from cycle t + 1 at the earliest. `pop` must imply `valid`.
     """
     storage = memory.Memory(shape=len(incoming.flit), depth=depth, init=[])
     m.submodules[f"{name}_buffer"] = storage
     write, read = storage.write_port(), storage.read_port(domain="comb")
     slots = len(write.addr)
-    # One bit more than the address: the lap, which tells full from empty.
+    # One bit more than the address, the lap, which distinguishes full from empty.
     pushed = Signal(slots + 1, name=f"{name}_pushed")
     popped = Signal(slots + 1, name=f"{name}_popped")
     m.d.comb += [

@@ -1,4 +1,4 @@
-"""The network interface of the request plane (`delivery` is that of the data plane).
+"""The network interface of the request plane (for the data plane see `data_receiver`).
 
 `RequestSender`  out: requests -> 5-flit packets
 `RequestTaker`   in:  packets -> MOVEs for the mover, FETCHes for a stream
@@ -19,7 +19,7 @@ from .link import Flit
 
 
 class RequestSender(wiring.Component):
-    """Sends the requests of `ports` sources (`request_0`...), lower-numbered first.
+    """Sends the requests of `ports` sources (`request_0`...); lower-numbered sources take precedence.
 
     Throughput: one request every 6 cycles. Latency: the head flit is offered in the cycle after acceptance.
     """
@@ -49,7 +49,7 @@ class RequestSender(wiring.Component):
             self.flit.payload.data.eq(shift[:REQUEST_FLIT_BITS]),
             self.flit.payload.last.eq(left == 1),
         ]
-        with m.If(left == REQUEST_FLITS):  # the whole request still stands there
+        with m.If(left == REQUEST_FLITS):  # `shift` still holds the whole request
             m.d.comb += self.flit.payload.data[REQUEST_HEAD.offsets["parity"][0]].eq(shift.xor())
         with m.If(left == 0):
             chosen = 0
@@ -72,13 +72,13 @@ class RequestSender(wiring.Component):
 
 
 class RequestTaker(wiring.Component):
-    """Takes requests apart; MOVEs wait in a queue of `mover_queue`, FETCHes are handed over at once, and so are
+    """Reassembles requests. MOVEs wait in a queue of `mover_queue` entries; FETCHes are handed over at once, and so are
     instructions for the streams of other units (`push_<unit>`, in chips with an ahead-of-time controller).
 
-    A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2; with a `fire_at` of f in cycle
-    f + 1, and if f is past when the MOVE is first in the queue, that is a LATE fault. A request of the wrong length or
-    parity is a fault and goes no further. `blocked_status`: about the queue, for the host when it asks. `timed`: the
-    first MOVE in the queue waits for its fire time."""
+    A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2; one with a `fire_at` of f, in
+    cycle f + 1. If f is past when the MOVE reaches the front of the queue, that is a LATE fault. A request of the wrong
+    length or parity is a fault and is dropped. `blocked_status`: why the queue is blocked, for the host when it asks.
+    `timed`: the first MOVE in the queue waits for its fire time."""
 
     flit: stream.Interface
     now: Signal
@@ -125,13 +125,13 @@ class RequestTaker(wiring.Component):
         first = data.View(MoveLayout, waiting.code)
         elsewhere = Signal()
         pushed = Signal()
-        passed = Signal()  # it is for another unit; that takes it; it goes on
+        passed = Signal()  # `elsewhere`: for another unit; `pushed`: that unit takes it; `passed`: the request leaves
         fired = Signal()
-        due = Signal()  # its fire time has come; ... or it has none
+        due = Signal()  # the fire time has come (`fired`), or there is none
         seen = Signal(range(REQUEST_FLITS))
-        full = Signal()  # a whole request stands in `code`
+        full = Signal()  # `code` holds a whole request
         odd = Signal()
-        flipped = Signal()  # the ones in it so far, and with this flit
+        flipped = Signal()  # parity so far (`odd`), and including this flit
         m.d.comb += flipped.eq((odd & (seen != 0)) ^ self.flit.payload.data.xor())
         m.d.comb += [
             self.active.eq(self.flit.valid | full | queue.r_rdy),

@@ -1,4 +1,4 @@
-"""Links with virtual channels, and what the routers of a mesh of them have in common."""
+"""Links with virtual channels, and the parameters that all routers of a mesh share."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from amaranth.utils import ceil_log2
 
 from ..routes import DESTINATION_BITS, ROUTINGS, RouteField, ports_at
 
-#: How a packet gets its virtual channel on the next link: the one it came on, or any that is free.
+#: How a packet gets its virtual channel on the next link: it keeps its channel, or takes any free one.
 ALLOCATIONS = ("same", "free")
 MOST_VCS = 4
 
 
 @dataclass(frozen=True)
 class Plane:
-    """What all routers of a mesh have in common.
+    """The parameters that all routers of a mesh share.
 
     `bits`: data bits of a flit. `depth`: flits that each virtual channel of each input buffers. `vcs`: virtual channels
-    of every link. `routing`: dimension order of packets without a source route (`ROUTINGS`). `allocate`: "same", a
-    packet keeps the virtual channel on which it was injected all the way; "free", each hop takes any that is free,
-    which carries more traffic but lets packets overtake each other. `routes`: where heads hold source routes; None =
-    there are none. `gaps`: addresses of routers that no tile is attached to; a packet for one is dropped where it is
-    injected.
+    of every link. `routing`: dimension order of packets without a source route (`ROUTINGS`). `allocate`: with "same" a
+    packet keeps the virtual channel on which it was injected; with "free" each hop takes any free channel, which
+    carries more traffic but lets packets overtake each other. `routes`: where heads hold source routes; None if there
+    are none. `gaps`: addresses of routers without a tile; a packet for one of them is dropped where it is injected.
 
-    Raises ValueError for a mesh beyond 16 x 16, a `depth` below 2, `vcs` outside 1..4, a routing or allocation that
-    does not exist, or heads that do not fit into `bits`.
+    Raises ValueError for a mesh beyond 16 x 16, a `depth` below 2, `vcs` outside 1..4, an unknown routing or
+    allocation, or heads that do not fit into `bits`.
     """
 
     width: int
@@ -59,9 +58,9 @@ class Plane:
 
 @dataclass(frozen=True)
 class Position:
-    """The place of a router: column `x` and row `y` of the mesh that `plane` describes.
+    """The position of a router: column `x` and row `y` of the mesh that `plane` describes.
 
-    Raises ValueError for a place outside the mesh.
+    Raises ValueError for a position outside the mesh.
     """
 
     x: int
@@ -82,8 +81,8 @@ class Position:
 class VcFlit(data.StructLayout):
     """One flit: `data` (`bits` wide), `last`, set on the last flit of a packet, and `vc`, its virtual channel.
 
-    The first flit of a packet is its head; the low 8 bits of its data are the destination tile (y * 16 + x). `vc` has
-    no bits when there is one virtual channel.
+    The first flit of a packet is its head; the low 8 bits of its data are the destination tile (y * 16 + x). With one
+    virtual channel `vc` has no bits.
     """
 
     def __init__(self, bits: int, vcs: int) -> None:
@@ -98,12 +97,12 @@ class Flit(VcFlit):
 
 
 class Link(wiring.Signature):
-    """A link, seen from its sender: `valid` and `payload` (`VcFlit`) forward, `ready` back, a bit for each channel.
+    """A link, seen from its sender: `valid` and `payload` (`VcFlit`) forward, `ready` back, one bit per channel.
 
-    A flit moves in a cycle with `valid` and the bit of `ready` that its `vc` names; a `vc` that does not exist is never
-    ready. With several channels `ready` must not depend on `valid`: routers look at it to choose a channel. That of a
-    router depends on registers only (it has room for a flit of that channel), and stays until a flit of the channel
-    moves. With one channel this is a stream.
+    A flit moves in a cycle in which `valid` and the bit of `ready` for its `vc` are set; a `vc` that does not exist is
+    never ready. With several channels `ready` must not depend on `valid`, because routers choose a channel by it. A
+    router's `ready` depends on registers only (the channel's buffer has room) and, once set, stays set until a flit of
+    that channel moves. With one channel this is a stream.
     """
 
     def __init__(self, bits: int, vcs: int) -> None:

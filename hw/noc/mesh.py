@@ -1,4 +1,4 @@
-"""One plane of the network with virtual channels: a mesh of routers."""
+"""One plane of the NoC with virtual channels: a mesh of routers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .router import VcRouter
 
 
 class Gates(Enum):
-    """Which clock gates a mesh has: none, one for all of it (seldom used planes), one for each router."""
+    """Which clock gates a mesh has: none, one for the whole mesh (rarely used planes), or one per router."""
 
     NONE = 0
     WHOLE = 1
@@ -29,16 +29,16 @@ class VcMesh(wiring.Component):
     """A mesh of `VcRouter`s.
 
     Ports, for each tile address (y * 16 + x): `inject_<tile>` (in) and `eject_<tile>` (out), `Link`s; `fault_<tile>` (1
-    bit, for one cycle) and `fault_destination_<tile>` (8 bits): the router there has dropped a packet that could not go
-    on; for each output `busy_<tile>_<port>` and `blocked_<tile>_<port>`. If `counted`, these are counted while `count`
-    is set: `counts_<tile>` (`link_counters`).
+    bit, for one cycle) and `fault_destination_<tile>` (8 bits): the router there has dropped a packet that it could not
+    route; for each output `busy_<tile>_<port>` and `blocked_<tile>_<port>`. If `counted`, these are counted while
+    `count` is set: `counts_<tile>` (`link_counters`).
 
-    Latency: over H hops (|dx| + |dy|, or those of the source route) on an idle mesh, a head injected in cycle t is
+    Latency: over H hops (|dx| + |dy|, or the hops of the source route) on an idle mesh, a head injected in cycle t is
     offered for ejection in cycle t + H + 1, the last of L flits in cycle t + H + L (`timing.noc_arrival`). Throughput:
     one flit per cycle and link. Ordering, stalls, fairness and faults: see `VcRouter`.
 
-    Packets without a source route never wait for each other in a circle, whatever `vcs`. Source routes may: whoever
-    sends them has to give each channel a set of routes without a circle.
+    Packets without a source route cannot deadlock, whatever `vcs` is. Source routes can: their sender must give each
+    channel a set of routes whose channel dependences have no cycle.
     """
 
     count: Signal  # if counted
@@ -64,11 +64,11 @@ class VcMesh(wiring.Component):
         super().__init__(members)
 
     def inject(self, tile: int) -> Any:
-        """The link by which `tile` sends."""
+        """The link on which `tile` injects."""
         return getattr(self, f"inject_{tile}")
 
     def eject(self, tile: int) -> Any:
-        """The link by which `tile` receives."""
+        """The link on which flits are ejected to `tile`."""
         return getattr(self, f"eject_{tile}")
 
     def fault(self, tile: int) -> tuple[Signal, Signal]:
@@ -80,7 +80,7 @@ class VcMesh(wiring.Component):
         return getattr(self, f"busy_{tile}_{port}"), getattr(self, f"blocked_{tile}_{port}")
 
     def counts(self, tile: int) -> Any:
-        """What has been counted at the outputs of the router at `tile`."""
+        """Counts at the outputs of the router at `tile`."""
         return getattr(self, f"counts_{tile}")
 
     def elaborate(self, platform: object) -> Module:

@@ -17,33 +17,34 @@ from .output_unit import Output
 class VcRouter(wiring.Component):
     """The router of tile (x, y) of the mesh that `plane` describes.
 
-    Ports: for `local` and for each direction that has a neighbour, `<port>_in` and `<port>_out` (`Link`), and the
-    strobes `busy_<port>` (a flit leaves by this output) and `blocked_<port>` (a flit asks for it, and none does);
-    `fault` (1 bit) and `fault_tile` (8 bits); `active`.
+    Ports: for `local` and for each direction with a neighbour, `<port>_in` and `<port>_out` (`Link`), and the strobes
+    `busy_<port>` (a flit leaves by this output) and `blocked_<port>` (a flit requests it, but none leaves); `fault` (1
+    bit) and `fault_tile` (8 bits); `active`.
 
-    Contract: an output's virtual channel belongs to one packet from when its head is at the front of an input buffer
-    until its last flit has gone; inputs that want the same channel of an output take turns packet by packet, and
-    channels that have a flit and room for it share the link flit by flit, in turns: such a flit waits for at most
-    `vcs` - 1 others. A channel without room is never chosen and holds up no other. Packets between the same two tiles
-    on the same channel (and route) arrive in order with `allocate` "same". A tile may send to itself.
+    Contract: a packet owns a virtual channel of an output from the cycle in which its head reaches the front of an
+    input buffer until its last flit has left. Inputs that request the same channel of an output share it in round robin
+    by packet. Channels that have both a flit and room for it share the link in round robin by flit: such a flit waits
+    for at most `vcs` - 1 others. A channel without room is never granted and blocks no other. With `allocate` "same",
+    packets between the same two tiles on the same channel (and route) arrive in order. A tile may send to itself.
 
-    With `allocate` "free" a head takes a free channel that has room, the channels and the waiting heads each in turns.
+    With `allocate` "free" a head takes a free channel that has room; channels and waiting heads are each served in
+    round robin.
 
     Latency: a flit accepted in cycle t is offered at the output in cycle t + 1. Throughput: one flit per cycle and
-    port, with no bubble between packets, at every `depth` >= 2. Each channel of each input has its own way to the
-    outputs: inputs limit nothing.
+    port, with no bubble between packets, at every `depth` >= 2. Each channel of each input has its own path to the
+    outputs, so inputs are never the bottleneck.
 
-    With `vcs` > 1, `<port>_out.valid` implies that the flit moves. With one, it does not depend on `ready`, and once
-    offered a flit stays until taken.
+    With `vcs` > 1, `<port>_out.valid` implies that the flit moves. With one channel it does not depend on `ready`, and
+    an offered flit stays until it is taken.
 
-    A packet that cannot go on is dropped whole, in whichever router it is: `fault` is 1 for the one cycle in which its
-    head goes (the cycle after its acceptance if the buffer was empty), and `fault_tile` is the destination in it. The
-    reasons: a destination outside the mesh, checked where it is injected; a way out of the mesh; a turn against the
-    dimension order; a source route that ends elsewhere than at the destination. If several packets are dropped in one
-    cycle, `fault_tile` is that of the first, the tile's own before its neighbours'. So no head blocks an input for
-    ever, and every packet that comes out of `local_out` is for this tile.
+    A packet that cannot be routed is dropped whole by the router that detects it: `fault` is 1 for the one cycle in
+    which its head leaves the buffer (the cycle after its acceptance if the buffer was empty), and `fault_tile` is the
+    destination in that head. Reasons: a destination outside the mesh, checked at injection; a hop out of the mesh; a
+    turn against the dimension order; a source route that ends anywhere but at the destination. If several packets are
+    dropped in one cycle, `fault_tile` is that of the first: the tile's own, then its neighbours'. So no head blocks an
+    input for ever, and every packet ejected at `local_out` is for this tile.
 
-    `active`: this router holds a flit or is offered one; in cycles without, none of its registers changes.
+    `active`: this router holds a flit or is offered one; in other cycles none of its registers changes.
 
     Raises ValueError for a position outside the mesh.
     """
@@ -86,7 +87,7 @@ class VcRouter(wiring.Component):
         arriving = [self.input(port).valid for port in self.ports]
         m.d.comb += [self.active.eq(Cat(arriving, inputs.valid).any()), self.fault.eq(inputs.bad.any())]
         value: Value = inputs.queues[0].destination
-        for number, queue in enumerate(inputs.queues[1:], 1):  # the tile's own are the last, and come first
+        for number, queue in enumerate(inputs.queues[1:], 1):  # the tile's own are last, so they take precedence
             value = Mux(inputs.bad[number], queue.destination, value)
         m.d.comb += self.fault_tile.eq(value)
         return m

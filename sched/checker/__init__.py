@@ -1,1 +1,1 @@
-"""Whether a program can run: fields, tokens, races, channel dependences. Shares nothing with the lowering."""
+"""Whether a program can run: fields, tokens, races, channel dependences. Shares no code with the lowering."""

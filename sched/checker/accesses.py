@@ -1,4 +1,4 @@
-"""Which words an instruction reads and writes, as intervals. Exact: a word that is only skipped over is not touched."""
+"""The words that an instruction reads and writes, as intervals. Exact: words that are skipped do not count."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Access:
 
 
 def region_words(chip: ChipConfig, tile: int, region: int, end: Literal["src", "dst"] | None) -> int:
-    """Words of a region that a program may use; 0 = the tile has no such memory for that.
+    """Words of a region that a program may use; 0 = the tile has no such memory for that use.
 
-    `end`: as the source or destination of a MOVE (None: by a core's own units). No mover reads the operand memories A
-    and B of a core; the results of its vector unit, traces and counters can only be read.
+    `end`: use as the source or destination of a MOVE (None: by a core's own units). No mover reads the operand memories
+    A and B of a core; the results of its vector unit, traces and counters can only be read.
     """
     kind = chip.tiles.get(tile)
     sizes: dict[int, int] = {}
@@ -72,7 +72,7 @@ def runs(start: int, run: int, stride: int, words: int) -> tuple[Ends, Ends]:
 
 
 def merge(begins: Ends, ends: Ends) -> tuple[Ends, Ends]:
-    """Sorted, disjoint intervals that cover the same words; neighbours that touch become one."""
+    """Sorted, disjoint intervals that cover the same words; adjacent ones are merged."""
     if len(begins) < 2:
         return begins, ends
     order = np.argsort(begins, kind="stable")
@@ -145,7 +145,7 @@ def _tiles(core: int, region: Region, base: int, plane: int, blocks: int, words:
 
 
 def _block(core: int, region: Region, base: int, words: int, write: bool = False) -> Access:
-    """Words that lie side by side (ACC: of P int32)."""
+    """Adjacent words (ACC: of P int32)."""
     scale = 4 if region is Region.ACC else 1
     return Access(core, region, np.array([base * scale], np.int64), np.array([(base + words) * scale], np.int64), write)
 
@@ -153,7 +153,7 @@ def _block(core: int, region: Region, base: int, words: int, write: bool = False
 def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Access]:
     """Everything that a GEMM with shapes >= 1 reads and writes on tile `core`; ACC counted in words of P bytes.
 
-    A: exactly the words under some window (none where the window lies in the padding); B: all of its blocks;
+    A: exactly the words under some window (none where the window is in the padding); B: all of its blocks;
     the addend; the result.
     """
     f = fields

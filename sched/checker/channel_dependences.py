@@ -1,7 +1,7 @@
-"""Whether packets of the data plane can wait for each other in a circle: the channel dependency graph.
+"""Whether packets of the data plane can deadlock: the channel dependency graph.
 
-A packet holds the channels (link, virtual channel) that its flits stand in while its head waits for the next one of its
-way. If no chain of such dependences comes back to where it began, some packet can always move, and so all arrive:
+A packet holds the channels (link, virtual channel) that its flits occupy while its head waits for the next channel of
+its way. If no chain of such dependences forms a cycle, some packet can always move, and so all arrive:
 W. J. Dally, C. L. Seitz, "Deadlock-Free Message Routing in Multiprocessor Interconnection Networks", theorem 1. The
 receiving side adds no dependence: a packet whose head has been taken there holds its whole way and is taken whole.
 """
@@ -21,7 +21,7 @@ from ..program.routes import Route, default_route
 from .problems import Problems
 from .static import Step
 
-#: Who sends packets: an instruction as (stream, position), or somebody by name.
+#: Who sends packets: an instruction as (stream, position), or another source by name.
 Maker = tuple[int, int] | str
 
 
@@ -39,7 +39,7 @@ def channels_of(way: Route) -> list[Channel]:
 
 
 class DependenceGraph:
-    """The dependences of ways that have been added, and who makes each."""
+    """The dependences of the ways added so far, and the makers of each."""
 
     def __init__(self) -> None:
         self.graph: dict[Channel, dict[Channel, list[Maker]]] = {}
@@ -47,7 +47,7 @@ class DependenceGraph:
 
     @classmethod
     def of_chip(cls, chip: ChipConfig) -> DependenceGraph:
-        """With the ways between all tiles of a chip that packets take when no ROUTE says otherwise."""
+        """With the ways of packets without a ROUTE between all tiles of a chip."""
         roads = cls()
         for source in chip.tiles:
             for target in chip.tiles:
@@ -55,7 +55,7 @@ class DependenceGraph:
         return roads
 
     def add(self, way: Route, maker: Maker) -> None:
-        """Packets of `maker` take a way."""
+        """Adds a way that packets of `maker` take."""
         if (lists := self._known.get(way)) is None:
             lists = self._known[way] = []
             for held, wanted in pairwise(channels_of(way)):
@@ -64,17 +64,17 @@ class DependenceGraph:
             makers.append(maker)
 
     def admits(self, way: Route) -> bool:
-        """Whether there would still be no circle with that way, given that there is none now."""
+        """Whether the graph would still have no cycle with that way, given that it has none now."""
         if way in self._known:
             return True
-        # only the way's own dependences are new, so that a circle goes over some of them
+        # only the way's own dependences are new, so a new cycle contains some of them
         extra: dict[Channel, set[Channel]] = {}
         for held, wanted in pairwise(channels_of(way)):
             extra.setdefault(held, set()).add(wanted)
         return not any(_path(self.graph, extra, wanted, held) for held, more in extra.items() for wanted in more)
 
     def circle(self) -> list[Channel]:
-        """A shortest circle, each channel depending on the next and the last on the first; empty if there is none."""
+        """A shortest cycle, each channel depending on the next and the last on the first; empty if there is none."""
         best: list[Channel] = []
         for start in _in_circles(self.graph):
             for after in self.graph.get(start, ()):
@@ -85,9 +85,9 @@ class DependenceGraph:
 
 
 def check_circles(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> None:
-    """Adds one problem if data packets of a program can wait for each other in a circle: those of its MOVEs, whoever
-    issues them, and those that bring its code. Names each link of a shortest circle and who makes a packet that holds
-    it wait for the next."""
+    """Adds one problem if data packets of a program can deadlock: those of its MOVEs, whoever issues them, and those
+    that bring its code. Names each link of a shortest cycle, and a sender whose packet holds that link while it waits
+    for the next."""
     chip, roads = names.chip, DependenceGraph()
     for number, stream in enumerate(names.streams):
         roads.add(default_route(chip, stream.dram_tile, stream.tile), f"the code of the {names.stream(number)}")
@@ -147,8 +147,8 @@ def _path(
 
 
 def _in_circles(graph: Mapping[Channel, Iterable[Channel]]) -> list[Channel]:
-    """What is left when channels that nothing left depends on are taken away, again and again: empty if and only if
-    there is no circle."""
+    """The channels that remain after repeatedly removing those on which no remaining channel depends: empty if and only
+    if there is no cycle."""
     incoming: dict[Channel, int] = {}
     for wanted in graph.values():
         for channel in wanted:

@@ -1,17 +1,17 @@
-"""The program checker: an independent witness that a program can run, before anything runs.
+"""The program checker: checks independently, before anything runs, that a program can run.
 
-It shares no code with the lowering. It proves, or says what is wrong and where:
+It shares no code with the lowering. It proves the following, or reports what is wrong and where:
 
 - every instruction encodes, and its fields fit this chip: tiles, units, regions, addresses, semaphores, shapes;
-- code lies in DRAM, apart from other code, and nothing overwrites it; each stream is started once, as it lies;
-- no packets of the data plane can wait for each other in a circle, whatever ways they take (`circles`);
-- no hang in any timing: semaphores have one consumer each, so one run on tokens stands for all (`tokens`);
-- no semaphore passes 255 in any timing;
+- code is in DRAM, apart from other code, and nothing overwrites it; each stream is started once, from its address;
+- packets of the data plane cannot deadlock, whatever ways they take (`channel_dependences`);
+- no hang in any timing: semaphores have one consumer each, so one run on tokens covers all (`tokens`);
+- no semaphore exceeds 255 in any timing;
 - no data race: two accesses to a word, of which one writes, are ordered in every timing (`order`, `races`);
 - no instruction reads a word that nothing has written; every output word is written; END waits for everything;
 - no instruction is ready only after its fire time, as the timeline model plays the program (`times`).
 
-What hardware order it builds on is said in `order`.
+`order` lists the hardware ordering that it relies on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["CheckError", "Extent", "Problem", "Report", "ScheduleLike", "check",
 
 
 class ScheduleLike(Protocol):
-    """What the checker likes to know of a schedule: labels of operations, places of tensors."""
+    """The parts of a schedule that the checker uses: labels of operations, pieces of tensors."""
 
     @property
     def operations(self) -> Sequence[Any]: ...
@@ -56,9 +56,9 @@ def check(
 ) -> Report:
     """Checks a program; raises CheckError (a ProgramError) with everything found.
 
-    `schedule` (if given) lends operation labels, and says which DRAM words the host loads (inputs, constants) and
-    which must be written (outputs). Without it, `initial` and `outputs` say so as (tile, word, words) of region MAIN;
-    `initial=None` takes all DRAM as loaded. Code always counts as loaded.
+    `schedule` (if given) provides operation labels, the DRAM words that the host loads (inputs, constants) and those
+    that must be written (outputs). Without it, `initial` and `outputs` list them as (tile, word, words) of region MAIN;
+    with `initial=None` all DRAM counts as loaded. Code always counts as loaded.
     """
     labels: tuple[str, ...] = ()
     if schedule is not None:
@@ -102,7 +102,7 @@ def check(
 
 
 def tensors_inside(static: StaticCheck, initial: Sequence[Extent] | None, outputs: Sequence[Extent]) -> None:
-    """Tensors lie in DRAM and not where code lies."""
+    """Tensors are in DRAM and do not overlap code."""
     names, chip = static.names, static.chip
     for tile, begin, words in (*(initial or ()), *outputs):
         if tile not in static.code or begin < 0 or words < 1 or begin + words > chip.dram.words:
@@ -117,7 +117,7 @@ def tensors_inside(static: StaticCheck, initial: Sequence[Extent] | None, output
 
 
 def _overflow(order: Order, names: Names, problems: Problems) -> int:
-    """The largest value any semaphore can reach: just before each wait, all posts that need not come after it."""
+    """The largest value any semaphore can reach: just before each wait, the sum of all posts not ordered after it."""
     peak = 0
     for semaphore, by_chain in order.posts.items():
         worst = (0, "at the end of the run")

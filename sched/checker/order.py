@@ -1,23 +1,23 @@
 """Happens-before: what is ordered in *every* timing, as vector clocks.
 
-Events lie on chains, each totally ordered by the hardware:
+Events belong to chains, each totally ordered by the hardware:
 
-    FRONT  (stream)                  its instructions leave the front end in order; a SYNC posts there and then
+    FRONT  (stream)                  its instructions leave the front end in order; a SYNC posts in that cycle
     UNIT   (stream)                  its own MOVEs read, or its GEMMs or VECs compute, in order; completion posts
     PULL   (stream, executing tile)  its forwarded MOVEs read there in order; completion posts there
     DELIVERED (stream, executing tile, receiving tile, way)  its words arrive there in order; the notify posts
 
-Words that go different ways between the same two tiles (another route or virtual channel) may overtake each other.
+Words that take different ways between the same two tiles (another route or virtual channel) may overtake each other.
 
-The front end hands an instruction to its unit and goes on, so a SYNC behind a GEMM does **not** wait for that GEMM.
+The front end hands an instruction to its unit and continues, so a SYNC after a GEMM does **not** wait for that GEMM.
 
-A wait that brings a stream's consumption of a semaphore to C units is ordered after an event exactly if the posts that
-can come without it (those neither after the event nor after the wait itself) add up to less than C. With one chain of
-posts that means: after the post that makes it C. With several, take the clocks of all posts that need not come after
-the wait; component by component, the C-th smallest is what must have happened. Which posts come after the wait is
-itself a matter of the clocks. So begin with those of the token run, and weaken until what the clocks claim follows from
-the clocks themselves. That is sound: were a claim "e before w" the first to fail in some run, then w would have had its
-C units from posts of which one comes after e or after w by an earlier failure, and there is none.
+A wait that raises a stream's consumption of a semaphore to C units is ordered after an event exactly if the posts that
+can occur without it (those neither after the event nor after the wait itself) add up to less than C. With one chain of
+posts that means: after the post with which their sum reaches C. With several chains, take the clocks of all posts that
+need not come after the wait; component by component, the C-th smallest is what must have happened. Which posts come
+after the wait depends in turn on the clocks. So start with the clocks of the token run, and weaken them until their
+claims follow from the clocks themselves. That is sound: were a claim "e before w" the first to fail in some run, then w
+would have had its C units from posts of which one comes after e or after w by an earlier failure, and there is none.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .tokens import Poster, Semaphore, posts_of
 
 Clock = npt.NDArray[np.int32]
 #: Whether a mover's front end holds its stream until the last word of an own MOVE has been sent. It does not: a SYNC, a
-#: FETCH or a forwarded MOVE behind an own MOVE goes out while that one may still be reading.
+#: FETCH or a forwarded MOVE after an own MOVE is issued while that MOVE may still be reading.
 MOVER_BLOCKS = False
 
 
 class Kind(IntEnum):
-    """Kind of a chain; see the module's text."""
+    """Kind of a chain; see the module docstring."""
 
     FRONT = 0
     UNIT = 1
@@ -62,13 +62,13 @@ class Posts:
     clocks: list[Clock] = field(default_factory=list[Clock])
 
     def first_after(self, chain: int, tick: int, low: int = 0) -> int:
-        """Index, from `low` on, of the first post that is known to come after `tick` of `chain`."""
+        """Index, from `low` on, of the first post known to come after `tick` of `chain`."""
         return bisect_left(self.clocks, True, low, key=lambda clock: clock[chain] >= tick)
 
 
 @dataclass(frozen=True)
 class Event:
-    """An access with its place in the order: it begins knowing `begin`, and is over at `tick` of `chain`."""
+    """An access with its place in the order: `begin` is the clock at its start, and it ends at `tick` of `chain`."""
 
     stream: int
     position: int
@@ -80,7 +80,7 @@ class Event:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What one instruction does to the chains (-1 = nothing)."""
+    """The effect of one instruction on the chains (-1 = none)."""
 
     stream: int
     position: int
@@ -124,7 +124,7 @@ class Order:
             claimed = claims
 
     def events(self) -> Iterator[Event]:
-        """All accesses, in an order in which they can happen."""
+        """All accesses, in a possible order."""
         for plan, begin, land_begin in zip(self._plans, self._begins, self._land_begins, strict=True):
             for access in self.steps[plan.stream][plan.position].accesses:
                 if plan.land >= 0 and access.write:
@@ -155,7 +155,7 @@ class Order:
         fields, tile = step.fields, int(self.names.streams[stream].tile)
         front, front_tick = self._tick((Kind.FRONT, stream), stream, position)
         run = run_tick = land = land_tick = starts = -1
-        # the end of a FETCH matters to nobody unless it posts
+        # the end of a FETCH is irrelevant unless it posts
         if step.opcode in (Opcode.MOVE, Opcode.GEMM, Opcode.VEC) or (step.opcode is Opcode.FETCH and fields["post_n"]):
             at = fields["src_tile"] if step.opcode is Opcode.MOVE else tile
             key = (Kind.UNIT, stream) if at == tile else (Kind.PULL, stream, at)
@@ -170,7 +170,7 @@ class Order:
         posts: list[tuple[Poster, Semaphore, int]] = []
         places = {Poster.FRONT: (front, front_tick), Poster.UNIT: (run, run_tick), Poster.DELIVERED: (land, land_tick)}
         for who, semaphore, count in posts_of(step, tile):
-            # END completes nothing that anybody could still wait for
+            # END completes nothing that could still be waited for
             chain, tick = places[who] if places[who][0] >= 0 else (front, front_tick)
             found = self.posts.setdefault(semaphore, {}).setdefault(chain, Posts())
             posts.append((who, semaphore, len(found.sums)))
@@ -190,7 +190,7 @@ class Order:
     # -- the clocks -------------------------------------------------------------------------------------------
 
     def _pass(self, again: bool) -> list[Clock]:
-        """One computation of all clocks. Returns those of waits on posts of several chains."""
+        """Computes all clocks once. Returns those of waits on posts of several chains."""
         size = len(self.chains)
         zero = np.zeros(size, np.int32)
         clocks: list[Clock] = [zero] * size
@@ -240,11 +240,11 @@ class Order:
         return claims
 
     def _join(self, plan: _Plan, clock: Clock, made: dict[int, list[Clock]], again: bool) -> None:
-        """Raises the clock of a wait by what its posts, of several chains, have in common."""
+        """Raises the clock of a wait to what its posts, from several chains, have in common."""
         need = plan.need
         windows: list[tuple[Posts, list[Clock], int, int]] = []
         for chain, posts in self.posts[cast(Semaphore, plan.wait)].items():
-            low = bisect_right(posts.ticks, clock[chain])  # these have come before in any case
+            low = bisect_right(posts.ticks, clock[chain])  # these have occurred in any case
             high = posts.first_after(plan.stream, plan.position + 1, low) if again else len(made[chain])
             if low < high:
                 windows.append((posts, made[chain], low, high))
@@ -254,7 +254,7 @@ class Order:
         rows: list[Clock] = []
         weights: list[int] = []
         for posts, mine, low, high in windows:
-            # clocks rise along a chain, so that only its first `need` units can hold the smallest `need`
+            # clocks rise along a chain, so only its first `need` units can hold the `need` smallest
             base = posts.sums[low - 1] if low else 0
             for i in range(low, min(high, bisect_left(posts.sums, base + need) + 1)):
                 rows.append(mine[i] if i < len(mine) else posts.clocks[i])

@@ -1,4 +1,4 @@
-"""What the program checker has to say: problems, and the report when there are none."""
+"""The results of the program checker: problems, or a report if there are none."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from ..program.program import ProgramError
 
-#: Problems listed in the text of one error; all found ones (at most `Problems.LIMIT`) are in its `problems`.
+#: Problems listed in the text of one error; its `problems` has all that were found (at most `Problems.LIMIT`).
 SHOWN = 12
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a program: `where` (tile, unit, position, tag, operation), `what`, and the `mend`."""
+    """One problem of a program: `where` (tile, unit, position, tag, operation), `what`, and the fix (`mend`)."""
 
     where: str
     what: str
@@ -35,11 +35,11 @@ class CheckError(ProgramError):
         super().__init__(f"the program has {count}:\n" + "\n".join(shown))
 
     def __reduce__(self) -> tuple[type[CheckError], tuple[Any, ...]]:
-        return CheckError, (self.problems,)  # by itself an exception would come out of a worker process with its text
+        return CheckError, (self.problems,)  # by default only the text would survive pickling in a worker process
 
 
 class Problems:
-    """Collects problems; past `LIMIT` of them nothing more is learnt, so they are dropped."""
+    """Collects problems; drops those past `LIMIT`, which would add no information."""
 
     LIMIT = 64
 
@@ -47,13 +47,13 @@ class Problems:
         self.found: list[Problem] = []
 
     def add(self, where: str, what: str, mend: str) -> None:
-        """Notes one problem."""
+        """Adds one problem."""
         if len(self.found) < self.LIMIT:
             self.found.append(Problem(where, what, mend))
 
     @property
     def full(self) -> bool:
-        """Whether looking further is pointless."""
+        """Whether further checks are pointless."""
         return len(self.found) >= self.LIMIT
 
     def settle(self) -> None:
@@ -64,12 +64,12 @@ class Problems:
 
 @dataclass(frozen=True)
 class Report:
-    """A program that may run.
+    """The report on a program that may run.
 
     `instructions`, `streams`, `semaphores` (used), `accesses` (to memories), `chains` (of ordered events): what was
-    checked. `peak` is the largest value that any semaphore can reach in any timing. `warnings` are oddities that do no
-    harm to this run, such as semaphores that end above zero. `timed`: instructions whose cycles have been proven, of a
-    program that is timed ahead.
+    checked. `peak` is the largest value that any semaphore can reach in any timing. `warnings` are oddities that are
+    harmless in this run, such as semaphores that end above zero. `timed`: in a program timed ahead, the number of
+    instructions whose cycles have been proven.
     """
 
     instructions: int

@@ -1,7 +1,7 @@
-"""Data races and reads of words that nothing wrote, from the clocks of `order`.
+"""Data races and reads of unwritten words, from the clocks of `order`.
 
-Memories are cut at every place where some access begins or ends; each segment remembers its last writer and the
-readers since. Two accesses of which one writes must be ordered; a read must find a writer.
+Memories are cut wherever an access begins or ends; each segment stores its last writer and the readers since then. Two
+accesses of which one writes must be ordered; a read must find a writer.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class _Memory:
 
 
 class RaceCheck:
-    """Replays all accesses of `order`. `initial`: DRAM words the host loads (None: all of them); `outputs`: DRAM words
-    that the program must have written in the end."""
+    """Replays all accesses of `order`. `initial`: DRAM words that the host loads (None: all of them); `outputs`: DRAM
+    words that the program must have written by its end."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class RaceCheck:
         return memories
 
     def run(self) -> None:
-        """Replays; adds a problem for each pair of instructions that race and each first read of unwritten words."""
+        """Replays; adds a problem for each pair of racing instructions and each first read of unwritten words."""
         for number, event in enumerate(self.events):
             if self.problems.full:
                 return
@@ -125,16 +125,16 @@ class RaceCheck:
         self._check_outputs()
 
     def _ordered(self, earlier: int, event: Event) -> bool:
-        """Whether event number `earlier` is over, in every timing, when `event` begins."""
+        """Whether event number `earlier` has ended, in every timing, when `event` begins."""
         first = self.events[earlier]
         if first.stream == event.stream and first.position == event.position:
-            # A GEMM reads each addend before it writes there, a VEC writes where it never reads; a MOVE does not read
-            # everything before it writes.
+            # A GEMM reads each addend before it overwrites it, and a VEC never writes where it reads; a MOVE may write
+            # before it has read everything.
             return self.steps[event.stream][event.position].opcode is not Opcode.MOVE
         return int(event.begin[first.chain]) >= first.tick
 
     def _with(self, readers: int, number: int) -> int:
-        """The set of readers with one more; those that are ordered before it say nothing new."""
+        """The set of readers plus one; readers ordered before it are dropped as redundant."""
         begin, events = self.events[number].begin, self.events
         kept = tuple(i for i in self._sets[readers] if begin[events[i].chain] < events[i].tick)
         key = (*kept, number)
@@ -144,7 +144,7 @@ class RaceCheck:
             self._sets.append(key)
         return found
 
-    # -- what went wrong --------------------------------------------------------------------------------------
+    # -- problems ---------------------------------------------------------------------------------------------
 
     def _words(self, event: Event, memory: _Memory, where: slice | Ints, chosen: npt.NDArray[np.bool_]) -> str:
         """Names the first stretch of chosen segments."""
@@ -203,7 +203,7 @@ class RaceCheck:
 
 
 def _distinct(values: npt.NDArray[np.int32]) -> list[int]:
-    """Distinct values; most accesses see one."""
+    """Distinct values; most accesses have one."""
     first = values[0]
     if len(values) == 1 or (values == first).all():
         return [int(first)]
@@ -211,7 +211,7 @@ def _distinct(values: npt.NDArray[np.int32]) -> list[int]:
 
 
 def not_awaited(order: Order, names: Names, problems: Problems) -> None:
-    """END must come after everything: the end of every stream, every computation, every landing."""
+    """END must be ordered after everything: the end of every stream, every computation, every delivery."""
     clock: Clock = order.end
     for (kind, *_), chain in order.chains.items():
         tick, stream, position = order.last[chain]

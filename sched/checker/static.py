@@ -1,4 +1,4 @@
-"""Checks that need no notion of time: every field of every instruction, code placement, and who starts whom."""
+"""Checks that do not depend on time: every field of every instruction, code placement, and who starts each stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..program.routes import Route, route_of
 from .accesses import Access, gemm_accesses, move_accesses, region_words, vec_accesses
 from .problems import Problems
 
-#: Fields that count things, of which there must be at least one.
+#: Fields that are counts and must be at least one.
 COUNTS = {
     Opcode.GEMM: (
         "a_plane", "in_w", "k_blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels",
@@ -34,7 +34,7 @@ COUNTS = {
 
 @dataclass(frozen=True)
 class Step:
-    """A decoded instruction: all fields, what it reads and writes, and for a MOVE the way that its packets take."""
+    """A decoded instruction: all fields, the accesses, and for a MOVE the way of its packets."""
 
     opcode: Opcode
     fields: dict[str, int]
@@ -50,8 +50,8 @@ class StaticCheck:
         self.steps: list[list[Step]] = []
         #: Code intervals [begin, end) of each DRAM tile, with the number of the stream.
         self.code: dict[int, list[tuple[int, int, int]]] = {tile: [] for tile in chip.drams}
-        self._route: tuple[int, Step] | None = None  # a ROUTE that no MOVE has followed yet, and where it stands
-        self._earliest = 0  # cycle in which the instruction can fire at best
+        self._route: tuple[int, Step] | None = None  # position and step of a ROUTE that no MOVE has used yet
+        self._earliest = 0  # earliest cycle in which the instruction can fire
 
     def run(self) -> None:
         """All static checks."""
@@ -105,7 +105,7 @@ class StaticCheck:
                     self.problems.add(self.names.stream(other), what, "place it behind")
 
     def _starts(self) -> None:
-        """Each stream is started once, by a FETCH that says where it lies; END is the last word of the boot stream."""
+        """Each stream is started once, by a FETCH with its address; END is the last instruction of the boot stream."""
         units: dict[tuple[int, int], int] = {}
         for number, stream in enumerate(self.names.streams):
             key = (int(stream.tile), int(stream.unit))
@@ -170,7 +170,7 @@ class StaticCheck:
             return None
 
     def _instruction(self, number: int, position: int, stream: Stream, step: Step) -> Step | None:
-        """Checks the fields for this chip; returns the step with its accesses, None if they make no sense."""
+        """Checks the fields for this chip; returns the step with its accesses, None if they are invalid."""
         chip, fields, opcode = self.chip, step.fields, step.opcode
         before = len(self.problems.found)
 
@@ -229,7 +229,7 @@ class StaticCheck:
         return Step(opcode, fields, accesses, way)
 
     def _time(self, fire: int, problem: Callable[[str, str], None]) -> None:
-        """A fire time must not be past when an instruction's turn comes at the earliest."""
+        """A fire time must not be past in the earliest cycle in which the instruction can be reached."""
         if fire:
             if fire < self._earliest:
                 what = f"fire_at = {fire} is past when its turn comes, in cycle {self._earliest} at the earliest"
@@ -238,7 +238,7 @@ class StaticCheck:
         self._earliest += ISSUE_CYCLES
 
     def _take_route(self, number: int, position: int, step: Step, problem: Callable[[str, str], None]) -> None:
-        """A ROUTE is for the next MOVE of its stream; whether it leads there shows with that."""
+        """Stores a ROUTE for the next MOVE of its stream; that MOVE decides whether it leads to its destination."""
         noc = self.chip.noc
         if noc.data_vcs == 1 and not noc.route_hops:
             problem(f"{self.chip.name} has one channel, no source routes, and so no ROUTE", "leave it out")
@@ -249,14 +249,14 @@ class StaticCheck:
         self._route = position, step
 
     def _unused(self, number: int) -> None:
-        """The end of the stream or another ROUTE has come where a MOVE should have."""
+        """Reports a ROUTE that is followed by the end of the stream or another ROUTE instead of a MOVE."""
         if self._route is not None:
             where = self.names.instruction(number, self._route[0])
             self.problems.add(where, "no MOVE follows that could take its way", "drop it, or put it before the MOVE")
             self._route = None
 
     def _route_of(self, number: int, fields: dict[str, int], problem: Callable[[str, str], None]) -> Route | None:
-        """The way of a MOVE's packets, with the ROUTE before it, if any."""
+        """The way of a MOVE's packets, given the ROUTE before it, if any."""
         chip, source, target = self.chip, fields["src_tile"], fields["dst_tile"]
         (position, route), self._route = self._route or (0, None), None
         if target not in chip.tiles:
@@ -268,7 +268,7 @@ class StaticCheck:
             return None
 
     def _vector(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
-        """What a vector operation has no use for must be off."""
+        """Fields that a vector operation does not use must be off."""
         op = fields["op"]
         if op not in set(VectorOp):
             problem(f"op = {op}", ", ".join(f"{int(known)} = {known.name}" for known in VectorOp))

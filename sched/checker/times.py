@@ -1,9 +1,9 @@
 """Fire times that cannot be met.
 
-When an instruction could first fire depends on everything before it: waits, code on its way, packets and requests that
-queue. A bound on each apart would leave out most of it, so the timeline model is the judge: it plays the program to the
+The earliest cycle in which an instruction could fire depends on everything before it: waits, code in flight, queued
+packets and requests. Separate bounds would miss most of it, so the timeline model decides: it plays the program to the
 cycle, as the chip runs it, and shares nothing with the lowering. Its verdict is that of the simulated chip, whose DRAM
-answers as `dram` in the chip's description says.
+responds as `dram` in the chip's description specifies.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from .problems import Problems
 
 
 def check_fire_times(program: Program, names: Names, problems: Problems) -> None:
-    """Adds a problem for the first instruction that is ready only after its `fire_at`: a LATE fault. Programs without
-    fire times are not played. The program must be free of other problems."""
+    """Adds a problem for the first instruction that is ready only after its `fire_at`: a LATE fault. Does not play
+    programs without fire times. The program must be free of other problems."""
     if not any(i.fields.get("fire_at", 0) for stream in names.streams for i in stream.instructions):
         return
     from ..model.frontend import LateError

@@ -1,7 +1,7 @@
-"""Runs a program on tokens alone: semaphores count, nothing takes time. Finds hangs and who waits on whom.
+"""Runs a program on tokens alone: semaphores count, nothing takes time. Finds hangs and the streams that cause them.
 
-Every semaphore is consumed by one stream, and posts only add. So running whatever can run leads to the same end in any
-order: what hangs here hangs in every timing, and what finishes here finishes in every timing.
+Every semaphore is consumed by one stream, and posts only add. So any order of running what can run leads to the same
+end state: a program that hangs here hangs in every timing, and one that finishes here finishes in every timing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Semaphore = tuple[int, int]
 
 
 class Poster(IntEnum):
-    """What part of an instruction's execution posts."""
+    """The part of an instruction's execution that posts."""
 
     FRONT = 0  #: the stream's front end: a SYNC
     UNIT = 1  #: completion in the stream's own unit; for a forwarded MOVE, in the executing mover
@@ -30,7 +30,7 @@ class Poster(IntEnum):
 
 
 def posts_of(step: Step, tile: int) -> Iterator[tuple[Poster, Semaphore, int]]:
-    """Everything that an instruction of a stream on `tile` posts."""
+    """All posts of an instruction of a stream on `tile`."""
     fields = step.fields
     executing = fields["src_tile"] if step.opcode is Opcode.MOVE else tile
     if fields["post_n"]:
@@ -44,14 +44,14 @@ def posts_of(step: Step, tile: int) -> Iterator[tuple[Poster, Semaphore, int]]:
 
 @dataclass(frozen=True)
 class TokenRun:
-    """`order`: (stream, position) of all instructions, in one order in which they can run. `left`: final values."""
+    """`order`: (stream, position) of all instructions, in a possible order of execution. `left`: final values."""
 
     order: list[tuple[int, int]]
     left: dict[Semaphore, int]
 
 
 def run_tokens(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> TokenRun:
-    """Runs until nothing moves. Adds a problem per semaphore with several consumers, and per blocked stream."""
+    """Runs until no stream can advance. Adds a problem per semaphore with several consumers, and per blocked stream."""
     tiles = [int(stream.tile) for stream in names.streams]
     number_of = {(int(stream.tile), int(stream.unit)): i for i, stream in enumerate(names.streams)}
     consumer: dict[Semaphore, int] = {}
@@ -99,7 +99,7 @@ def run_tokens(steps: Sequence[Sequence[Step]], names: Names, problems: Problems
 
 
 def _one_way(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> None:
-    """A stream's own-tile posts by header and by SYNC's `n` go different ways and may overtake each other."""
+    """A stream's posts to its own tile by header and by SYNC's `n` take different paths and may overtake each other."""
     for stream, program in enumerate(steps):
         ways: dict[int, bool] = {}
         for position, step in enumerate(program):
@@ -124,8 +124,8 @@ def _report_hang(
     started: list[bool],
     value: dict[Semaphore, int],
 ) -> None:
-    """One problem per stream that is stuck at a wait, and one for a cycle of streams that wait on each other: what each
-    waits for, and which instruction, behind the one where the next stream stands, would post it."""
+    """Adds one problem per stream stuck at a wait, and one for a cycle of streams that wait on each other: what each
+    waits for, and which later instruction of the next stream would post it."""
     tiles = [int(stream.tile) for stream in names.streams]
     # The first instruction that would still post each semaphore, per stream that holds one.
     posters: dict[Semaphore, dict[int, int]] = {}

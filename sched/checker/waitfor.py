@@ -1,6 +1,6 @@
-"""The wait-for graph of something that hangs, and its cycle in words.
+"""The wait-for graph of a hang, and its cycle as a sentence.
 
-The checker builds it for programs that would hang, the bench from what the tiles of a chip that hangs report.
+The checker builds it for programs that would hang, the bench from the reports of a hung chip's tiles.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True)
 class Waiting(Generic[K]):
-    """A node: `who` stands still, what it `waits` for ("waits for semaphore 5 ..."), and for each node that might help,
-    if it went on, how ("which core@(2,0) matrix stream [7] GEMM tag 60 posts")."""
+    """A node: `who` is blocked, what it `waits` for ("waits for semaphore 5 ..."), and for each node that would unblock
+    it by advancing, how ("which core@(2,0) matrix stream [7] GEMM tag 60 posts")."""
 
     who: str
     waits: str
@@ -48,7 +48,7 @@ def cycle_of(graph: Mapping[K, Waiting[K]]) -> list[K]:
 
 
 def ends_of(graph: Mapping[K, Waiting[K]]) -> list[K]:
-    """The nodes that no other node would help: where a hang without a cycle comes from."""
+    """The nodes that no other node can unblock: the causes of a hang without a cycle."""
     return [node for node in graph if not _targets(graph, node)]
 
 

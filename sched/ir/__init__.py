@@ -1,1 +1,1 @@
-"""The Schedule: operations with addresses, their hazards and dependences, what they compute."""
+"""The Schedule: operations with addresses, their hazards and dependences, and their results."""

@@ -1,6 +1,6 @@
-"""What each operation of a list depends on, whole.
+"""All dependences of each operation in a list.
 
-Unlike in `program.hazards.dependences`, nothing is left out that the order of the list implies: it may be reordered."""
+Unlike `hazards.dependences`, this includes those that the list order implies, because the list may be reordered."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .schedule import Operation, reads, writes
 
 
 class Depends:
-    """For each operation: `data`, those whose words it reads; `room`, those that must have read or written before it
-    overwrites. Both are sets of indices of earlier operations, and have none in common."""
+    """For each operation: `data`, the operations whose words it reads; `room`, those that must have read or written
+    before it overwrites. Both are sets of indices of earlier operations, and they are disjoint."""
 
     def __init__(self, operations: Sequence[Operation], chip: ChipConfig) -> None:
         memories: dict[tuple[int, int], WordMap] = {}
@@ -25,7 +25,7 @@ class Depends:
             writers: set[int] = set()
             readers: dict[int, int] = {}
             for access in reads(op, chip):
-                # each operation is a class of readers by itself, so that none hides another
+                # each operation is a separate class of readers, so that none hides another
                 memories.setdefault((access.tile, access.region), WordMap()).read(access.intervals, index, index, data)
             for access in writes(op, chip):
                 memories.setdefault((access.tile, access.region), WordMap()).write(

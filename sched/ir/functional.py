@@ -1,6 +1,6 @@
-"""Executes a Schedule in NumPy, one operation after the other, bit for bit; no hardware and no time.
+"""Executes a Schedule in NumPy, one operation after the other, bit for bit, without hardware or time.
 
-This is the meaning of a schedule: whatever the chip does, its memories must end as these do.
+This defines the meaning of a schedule: however the chip runs it, its memories must end up like these.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Memories:
         self._held: dict[tuple[int, int], Bytes] = {}
 
     def region(self, tile: int, region: int) -> Bytes:
-        """The live array of one memory. Raises ScheduleError when the tile has no such memory."""
+        """The live array of one memory. Raises ScheduleError if the tile has no such memory."""
         found = self._held.get((tile, region))
         if found is None:
             words = memory_words(self.chip, tile, region)
@@ -47,11 +47,11 @@ class Memories:
         return self.region(tile, Region.ACC).view("<i4").reshape(-1, self.chip.lanes)
 
     def touched(self) -> dict[tuple[int, int], Bytes]:
-        """(tile, region) to array, for the memories that have been asked for so far."""
+        """(tile, region) to array, for the memories that have been accessed so far."""
         return dict(self._held)
 
     def write_tensor(self, tensor: Tensor, array: NDArray[Any]) -> None:
-        """Packs an array into the DRAM pieces of a tensor. Raises LayoutError when it does not fit the layout."""
+        """Packs an array into the DRAM pieces of a tensor. Raises LayoutError if it does not fit the layout."""
         packed = tensor.layout.pack(array, self.chip.lanes)
         for piece in tensor.pieces:
             start = piece.address & _OFFSET
@@ -71,7 +71,7 @@ class Memories:
 def run(schedule: Schedule, chip: ChipConfig, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Writes the named input and constant tensors, executes, and returns the output tensors by name.
 
-    Raises ScheduleError when an array is missing or names no input.
+    Raises ScheduleError when an array is missing or is not an input.
     """
     wanted = {tensor.name for tensor in schedule.tensors if tensor.role != "output"}
     if wanted != set(arrays):
@@ -172,7 +172,7 @@ def convolve(op: Gemm, a: Bytes, b: Bytes, cols: int) -> NDArray[np.int32]:
     ky, kx = np.divmod(within, op["kernel_w"])
     oy, ox = np.divmod(np.arange(pixels)[:, None], op["out_w"])
     sums = np.zeros((n_blocks, pixels, cols), np.int32)
-    step = max(1, 1024 // lanes)  # 1024 products of int8 sum up exactly in float32, which BLAS is fast at
+    step = max(1, 1024 // lanes)  # a sum of 1024 int8 products is exact in float32, for which BLAS is fast
     for at in range(0, taps, step):
         part = slice(at, at + step)
         iy = oy * op["stride_h"] + ky[part] * op["dilation"] - op["pad_top"]

@@ -1,4 +1,4 @@
-"""What a VEC computes, in NumPy, and the requantisation that both units of a core share."""
+"""The results of a VEC, in NumPy, and the requantisation that both units of a core share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from meshloom.hw.isa import SCALE_SHIFT, VectorOp
 
 from .schedule import Vec
 
-#: Words that are gathered at once.
+#: Words gathered at once.
 _CHUNK = 1 << 15
 
 
 def requantise(sums: NDArray[np.int32], scale: int, relu: int, clamp: int) -> NDArray[np.int8]:
-    """sat8(RNE(sums * scale / 2^17)), then below at 0 if `relu`, above at `clamp`; same shape."""
+    """sat8(RNE(sums * scale / 2^17)), then clamped below at 0 if `relu`, above at `clamp`; same shape."""
     product = sums.astype(np.int64) * scale
     floor = product >> SCALE_SHIFT
     rest = product & ((1 << SCALE_SHIFT) - 1)
@@ -57,7 +57,7 @@ def vector(
 
 
 def _windows(op: Vec) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Words of x under each tap, [block, tap, pixel], and whether there is one, [tap, pixel]; if not, word 0."""
+    """Words of x under each tap, [block, tap, pixel] (word 0 if outside), and which are inside, [tap, pixel]."""
     ky, kx = np.divmod(np.arange(op.taps)[:, None], op["kernel_w"])
     oy, ox = np.divmod(np.arange(op["pixels"]), op["out_w"])
     iy = oy * op["stride_h"] + ky * op["dilation"] - op["pad_top"]
@@ -75,8 +75,8 @@ def _folded(
     inside: NDArray[np.bool_],
     filters: NDArray[np.int8] | None,
 ) -> NDArray[np.int32]:
-    """The taps of each pixel folded into one word, int32 [block, pixel, P], wrapping; each first multiplied by its
-    filter [block, tap, P] if there are any. Taps outside count as `nothing`."""
+    """Folds the taps of each pixel into one word, int32 [block, pixel, P], wrapping; with filters [block, tap, P] each
+    tap is first multiplied by its filter. Taps outside count as `nothing`."""
     blocks, taps, pixels = where.shape
     found = np.full((blocks, pixels, x.shape[1]), nothing, np.int32)
     step = max(1, _CHUNK // (blocks * pixels))

@@ -1,8 +1,8 @@
-"""What each operation must wait for, derived from the words that operations read and write.
+"""The events that each operation must wait for, derived from the words that operations read and write.
 
-Each operation makes events: a GEMM or VEC *completes*, a MOVE has *read* its last word (its source may be overwritten)
-and has been *delivered* (its destination may be read). Events of one `EventClass` happen in list order on the hardware,
-so of several dependences on one class only the latest is kept."""
+Operations cause events: a GEMM or VEC *completes*; a MOVE has *read* its last word (its source may be overwritten) and
+has been *delivered* (its destination may be read). Events of one `EventClass` occur in list order on the hardware, so
+of several dependences on one class only the latest is kept."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PAGE = 4096
 
 
 class Event(IntEnum):
-    """Something that an operation makes happen."""
+    """An event that an operation causes."""
 
     COMPLETE = 0  #: a GEMM or VEC has written its last row
     READ = 1  #: a MOVE has read and sent its last word
-    DELIVERED = 2  #: a MOVE's last word is written
+    DELIVERED = 2  #: the last word of a MOVE has been written
 
 
 class EventClass(NamedTuple):
-    """Events that happen in list order: GEMMs of one core, VECs of one core (issuer = executor = target); reads of
-    moves that one tile issues and one tile executes (target -1); landings of those in one target tile that go the same
-    way there (`channel` and `route` of `Move`). `unit` issues them."""
+    """Events that occur in list order: completion of the GEMMs of one core, or of its VECs (issuer = executor =
+    target); reads of the moves that one tile issues and one tile executes (target -1); delivery of those moves to one
+    target tile by the same way (`channel` and `route` of `Move`). `unit` issues them."""
 
     event: Event
     unit: Unit
@@ -45,7 +45,7 @@ class EventClass(NamedTuple):
 class Dependence(NamedTuple):
     """An operation must not start before `event` of operation `on`.
 
-    `overwrite`: only because both write the same words, so data that arrives in order needs no wait.
+    `overwrite`: the only reason is that both write the same words, so data that arrives in order needs no wait.
     """
 
     on: int
@@ -68,7 +68,7 @@ def event_class(op: Operation, event: Event) -> EventClass:
 
 
 class _Words(NamedTuple):
-    """What is known of a run of words: who wrote it last (-1: the host), and who has read it since, by class number."""
+    """State of a run of words: the last writer (-1: the host), and the readers since then, by class number."""
 
     writer: int
     readers: dict[int, int]
@@ -87,7 +87,7 @@ class _Page:
         self.values = [_FRESH]
 
     def cut(self, start: int, stop: int) -> tuple[int, int]:
-        """Makes both ends interval borders; the indices of the intervals between them."""
+        """Makes both ends interval borders; returns the indices of the intervals between them."""
         return self._border(start), self._border(stop)
 
     def _border(self, at: int) -> int:
@@ -119,7 +119,7 @@ class WordMap:
                 start += high - low
 
     def read(self, intervals: Iterable[tuple[int, int]], reader: int, number: int, writers: set[int]) -> None:
-        """Adds the last writers of the words to `writers` and enters a reader of class `number`."""
+        """Adds the last writers of the words to `writers` and records a reader of class `number`."""
         for page, first, last, _ in self._cut(intervals):
             values = page.values
             for i in range(first, last):
@@ -130,7 +130,7 @@ class WordMap:
     def write(
         self, intervals: Iterable[tuple[int, int]], writer: int, writers: set[int], readers: dict[int, int]
     ) -> None:
-        """Adds last writers and readers (the latest of each class) of the words, and enters a writer."""
+        """Adds last writers and readers (the latest of each class) of the words, and records a writer."""
         fresh = _Words(writer, {})
         for page, first, last, low in self._cut(intervals):
             for old in page.values[first:last]:
@@ -143,14 +143,14 @@ class WordMap:
 
 
 def dependences(operations: Sequence[Operation], chip: ChipConfig) -> list[tuple[Dependence, ...]]:
-    """For each operation of a validated schedule, what it must wait for, latest first.
+    """The dependences of each operation of a validated schedule, latest first.
 
-    Leaves out what one core's GEMMs owe each other, and its VECs (they are hazard-free in order), and all but the
-    latest of each class.
+    Omits those among one core's GEMMs and among its VECs (they are hazard-free in order), and all but the latest of
+    each class.
     """
     memories: dict[tuple[int, int], WordMap] = {}
     numbers: dict[EventClass, int] = {}
-    classes: list[tuple[EventClass, EventClass]] = []  # of each operation: when it has read, when it has written
+    classes: list[tuple[EventClass, EventClass]] = []  # of each operation: end of its reads, end of its writes
     found: list[tuple[Dependence, ...]] = []
     for index, op in enumerate(operations):
         if isinstance(op, Move):

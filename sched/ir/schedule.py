@@ -1,8 +1,8 @@
-"""The one intermediate form that all schedulers produce: operations in a total order, every address explicit.
+"""The one intermediate form that all schedulers produce: operations in a total order, with all addresses explicit.
 
-Sequential execution in list order is the meaning of a `Schedule`. Dependences are not written down; they follow from
-the words that each operation reads and writes (`reads`, `writes`). Two address ranges and the order of the list make
-double buffering; the operations that one tile issues start in list order.
+The meaning of a `Schedule` is its execution in list order. Dependences are not stored; they follow from the words that
+each operation reads and writes (`reads`, `writes`). Two address ranges and the order of the list make double buffering;
+the operations that one tile issues start in list order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VEC_FIELDS = frozenset(INSTRUCTIONS[Opcode.VEC].offsets) - _HEADER
 
 
 class ScheduleError(ValueError):
-    """A schedule that cannot run; the message names the operation or tensor and the mend."""
+    """A schedule that cannot run; the message names the operation or tensor and the fix."""
 
 
 class _Frozen(BaseModel):
@@ -42,9 +42,9 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class Span(_Frozen):
-    """A strided set of words of one tile: word i lies at `address + (i // run) * stride + i % run`.
+    """A strided set of words of one tile: word i is at `address + (i // run) * stride + i % run`.
 
-    `address` is a 28-bit word address, the region in bits 27:24 (`hw.isa.address`).
+    `address` is a 28-bit word address with the region in bits 27:24 (`hw.isa.address`).
     """
 
     tile: Natural
@@ -54,11 +54,11 @@ class Span(_Frozen):
 
 
 class Move(_Frozen):
-    """`words` words from `src` to `dst`, read by the mover of `src.tile`.
+    """Transfers `words` words from `src` to `dst`; the mover of `src.tile` reads them.
 
-    A push if `issuer` is `src.tile`, otherwise a pull: the mover stream of `issuer` sends it as a request. On the way
-    the words visit the tiles of `route` (source and destination included), or those of the chip's dimension order; on
-    virtual channel `channel`, or that of the destination (`ChipConfig.channel_of`). Neither changes what a move means.
+    A push if `issuer` is `src.tile`, otherwise a pull: the mover stream of `issuer` sends it as a request. The words
+    visit the tiles of `route` (source and destination included), or take the chip's dimension order; they use virtual
+    channel `channel`, or that of the destination (`ChipConfig.channel_of`). Neither changes the meaning of a move.
     """
 
     kind: Literal["move"] = "move"
@@ -88,9 +88,9 @@ class Move(_Frozen):
 
 
 class Box(_Frozen):
-    """Which part of which int8 tensor an operation computes: planes (channel blocks) x rows x columns, in words.
+    """The part of an int8 tensor that an operation computes: planes (channel blocks) x rows x columns, in words.
 
-    The words of the result follow each other as `[plane][row][column]`.
+    The words of the result are in the order `[plane][row][column]`.
     """
 
     tensor: str
@@ -105,7 +105,7 @@ class Box(_Frozen):
 class Gemm(_Frozen):
     """One GEMM instruction of a core. `fields` are its body fields as in `hw.isa`; missing ones are 0.
 
-    `result`: what the words that it writes to OUT are, if anybody wants to compare them.
+    `result`: what the words that it writes to OUT are, for comparisons.
     """
 
     kind: Literal["gemm"] = "gemm"
@@ -153,18 +153,18 @@ class Vec(_Frozen):
 
     @property
     def taps(self) -> int:
-        """Words that are read for one output word."""
+        """Words read for one output word."""
         return self["kernel_h"] * self["kernel_w"]
 
     @property
     def x_region(self) -> Region:
-        """The memory that x lies in."""
+        """The memory that holds x."""
         if self["op"] == VectorOp.REQUANT:
             return Region.ACC
         return Region.OUT if self["x_out"] else Region.MAIN
 
     def results(self, lanes: int) -> int:
-        """Words that are written: `[block][pixel]`, of a TRANSPOSE `[pixel block][block * P + lane]`; P = `lanes`."""
+        """Words written: `[block][pixel]`, for TRANSPOSE `[pixel block][block * P + lane]`; P = `lanes`."""
         if self["op"] == VectorOp.TRANSPOSE:
             return -(-self["pixels"] // lanes) * lanes * self["blocks"]
         return self["blocks"] * self["pixels"]
@@ -174,7 +174,7 @@ Operation = Move | Gemm | Vec
 
 
 class Piece(_Frozen):
-    """Words `first` .. `first + words - 1` of a packed tensor lie in DRAM `tile` from word `address` on."""
+    """Words `first` .. `first + words - 1` of a packed tensor are stored in DRAM `tile` from word `address` on."""
 
     tile: Natural
     address: Natural
@@ -209,7 +209,7 @@ class Tensor(_Frozen):
 
 
 class Prediction(_Frozen):
-    """What the scheduler's model expects: cycles of the run, and start and end cycle of each operation."""
+    """The prediction of the scheduler's model: cycles of the run, and start and end cycle of each operation."""
 
     cycles: Natural
     start: tuple[int, ...] = ()
@@ -217,17 +217,17 @@ class Prediction(_Frozen):
 
 
 class Execution(StrEnum):
-    """What decides when an operation of a schedule begins."""
+    """What starts the operations of a schedule."""
 
-    TRIGGERED = "triggered"  #: semaphores: when what it needs is there
-    TIMED = "timed"  #: a cycle, planned ahead; on chips with a controller
+    TRIGGERED = "triggered"  #: semaphores: an operation starts when its inputs are available
+    TIMED = "timed"  #: cycles planned ahead of time, on chips with a controller
 
 
 class Schedule(_Frozen):
     """Operations in a total program order on one chip, and the tensors they work on.
 
-    `execution`: what decides when they begin; a file that does not say so is triggered. `scheduler` is who made it, and
-    decides nothing. `validate` checks it against the chip. Raises pydantic's ValidationError on contradictory content.
+    `execution`: what starts them; the default is triggered. `scheduler`: who made the schedule; it has no effect.
+    `validate` checks it against the chip. Raises pydantic's ValidationError on contradictory content.
     """
 
     version: Literal[1] = VERSION
@@ -255,7 +255,7 @@ class Schedule(_Frozen):
         return self
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of that name. Raises ScheduleError with the names there are."""
+        """The tensor of that name. Raises ScheduleError with the existing names."""
         for tensor in self.tensors:
             if tensor.name == name:
                 return tensor
@@ -263,7 +263,7 @@ class Schedule(_Frozen):
         raise ScheduleError(f"schedule of {self.workload} has no tensor {name!r}; it has {there}")
 
     def save(self, path: str | Path) -> None:
-        """Writes JSON; an existing file is replaced at once or not at all."""
+        """Writes JSON; an existing file is replaced atomically."""
         path = Path(path)
         part = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
@@ -276,7 +276,7 @@ class Schedule(_Frozen):
 
     @classmethod
     def load(cls, path: str | Path) -> Schedule:
-        """Reads what `save` wrote. Raises ScheduleError naming file, place and mend."""
+        """Reads what `save` wrote. Raises ScheduleError naming file, location and fix."""
         path = Path(path)
         try:
             text = path.read_bytes()
@@ -291,7 +291,7 @@ class Schedule(_Frozen):
             raise ScheduleError(f"{path}: {where}: {message}; save the schedule again") from error
 
 
-# -- what operations touch ------------------------------------------------------------------------------------
+# -- accesses of operations -----------------------------------------------------------------------------------
 
 
 class Access(NamedTuple):
@@ -306,7 +306,7 @@ class Access(NamedTuple):
 
 
 def memory_words(chip: ChipConfig, tile: int, region: int) -> int:
-    """Words of P bytes in a region of a tile; 0 when the tile has no such memory that data can live in."""
+    """Words of P bytes in a region of a tile; 0 if the tile has no such data memory."""
     kind = chip.tiles.get(tile)
     if kind is TileKind.CORE:
         core = chip.core
@@ -338,13 +338,13 @@ def intervals(span: Span, words: int) -> list[tuple[int, int]]:
 
 
 def span_access(span: Span, words: int) -> Access:
-    """The first `words` words of a span as an Access. Raises ValueError on a region number that is none."""
+    """The first `words` words of a span as an Access. Raises ValueError on an unknown region number."""
     return Access(span.tile, Region(span.address >> OFFSET_BITS), intervals(span, words))
 
 
 def reads(op: Operation, chip: ChipConfig) -> list[Access]:
-    """What an operation reads. Exact for moves; a GEMM counts as reading all of its input tile, a VEC that of each
-    block as far as its last window reaches."""
+    """Words that an operation reads. Exact for moves; a GEMM counts as reading all of its input tile, a VEC as reading
+    each block up to the end of its last window."""
     if isinstance(op, Move):
         return [span_access(op.src, op.words)]
     if isinstance(op, Vec):
@@ -381,7 +381,7 @@ def _vec_reads(op: Vec) -> list[Access]:
 
 
 def _vec_reach(op: Vec) -> int:
-    """Words of each block from its first one to the last that lies under a window; 0 if all windows lie outside."""
+    """Words of each block from its first to the last one under a window; 0 if all windows are outside."""
     in_w, columns = op["in_w"], min(op["out_w"], op["pixels"]) - 1
     down = (op["pixels"] - 1) // op["out_w"] * op["stride_h"] + (op["kernel_h"] - 1) * op["dilation"] - op["pad_top"]
     right = columns * op["stride_w"] + (op["kernel_w"] - 1) * op["dilation"] - op["pad_left"]
@@ -391,7 +391,7 @@ def _vec_reach(op: Vec) -> int:
 
 
 def writes(op: Operation, chip: ChipConfig) -> list[Access]:
-    """What an operation writes, exactly."""
+    """Words that an operation writes, exactly."""
     if isinstance(op, Move):
         return [span_access(op.dst, op.words)]
     if isinstance(op, Vec):

@@ -1,4 +1,4 @@
-"""Can this schedule run on this chip? Tiles, memories, extents, field widths, digest."""
+"""Whether a schedule can run on a chip: tiles, memories, extents, field widths, digest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .schedule import (
     writes,
 )
 
-#: Tiles whose movers have a stream of MOVEs: the host's boots the chip, a controller's is sent elsewhere.
+#: Tiles whose movers have a stream of MOVEs: the host's stream boots the chip, a controller's is executed elsewhere.
 _ISSUERS = (TileKind.CORE, TileKind.SPM, TileKind.DRAM)
 _WINDOW = ("in_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels")
 #: Fields that must be at least 1.
@@ -41,14 +41,14 @@ _POINTWISE = (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE)
 def validate(schedule: Schedule, chip: ChipConfig) -> None:
     """Checks that a schedule can run on a chip: tiles, memories, extents, field widths, execution, digest.
 
-    Raises ScheduleError with the first fault found: operation index, label and mend.
+    Raises ScheduleError with the first fault found: operation index, label and fix.
     """
     if schedule.chip_digest != chip.digest:
         raise ScheduleError(
             f"schedule of {schedule.workload} was made for chip {schedule.chip} ({schedule.chip_digest[:12]}), "
             f"not for {chip.name} ({chip.digest[:12]}); schedule the workload again for this chip"
         )
-    if schedule.execution not in set(Execution):  # `model_copy` looks at nothing
+    if schedule.execution not in set(Execution):  # `model_copy` does not validate
         raise ScheduleError(f"execution {schedule.execution!r} is none of {', '.join(Execution)}")
     if schedule.execution == Execution.TIMED and chip.dtt is None:
         raise ScheduleError(
@@ -90,7 +90,7 @@ def _check_tensor(tensor: Tensor, chip: ChipConfig) -> None:
 
 
 def _check_disjoint(tensors: Iterable[Tensor]) -> None:
-    # Outputs may reuse the room of inputs that are no longer needed; what the host writes must not collide.
+    # Outputs may reuse the space of inputs that are no longer needed; what the host writes must not overlap.
     for roles in (("input", "constant"), ("output",)):
         held = sorted((p.tile, p.address, p.words, t.name) for t in tensors if t.role in roles for p in t.pieces)
         for (tile, address, words, name), (other_tile, other, _, other_name) in pairwise(held):

@@ -1,1 +1,1 @@
-"""From a Schedule to a program: triggered by semaphores, or timed ahead."""
+"""From a Schedule to a program: triggered by semaphores, or timed ahead of time."""

@@ -1,4 +1,4 @@
-"""From a program image back to a schedule: its operations, and the tensors that they work on."""
+"""From a program image back to a schedule: its operations, and their tensors."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from ..program.program import OPERATIONS, Program
 
 
 class Metadata(BaseModel):
-    """What a program image says of its program: the chip's name, whose program it is, and where its tensors lie.
+    """The metadata of a program image: the chip's name, what the program computes, and where its tensors are stored.
 
-    An empty `workload`: what it computes is not known. Tensors are those of a Schedule.
+    An empty `workload`: what it computes is unknown. Tensors are those of a Schedule.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,7 +43,7 @@ class Metadata(BaseModel):
 
 
 def metadata_of(schedule: Schedule) -> str:
-    """What goes with the image of a schedule's program, as JSON."""
+    """The metadata for the image of a schedule's program, as JSON."""
     found = Metadata(
         chip=schedule.chip, workload=schedule.workload, scheduler=schedule.scheduler, tensors=schedule.tensors
     )
@@ -51,7 +51,7 @@ def metadata_of(schedule: Schedule) -> str:
 
 
 def read_metadata(text: str, name: str) -> Metadata:
-    """The metadata of an image; without any, nothing is known. Raises ImageError, with `name` in front."""
+    """The metadata of an image; all unknown if there is none. Raises ImageError, prefixed with `name`."""
     try:
         return Metadata.model_validate_json(text) if text else Metadata()
     except ValidationError as error:
@@ -61,9 +61,9 @@ def read_metadata(text: str, name: str) -> Metadata:
 
 
 def lifted(program: Program, metadata: Metadata, chip: ChipConfig) -> tuple[Schedule, Program]:
-    """The schedule that a program carries out, and the program, with a tag map that numbers its operations or is empty.
+    """The schedule that a program implements, and the program with a tag map that numbers its operations or is empty.
 
-    They come in the order in which the tag map numbers them; if it does not number all of them, stream by stream.
+    Operations are in the order of the tag map; if that does not number all of them, stream by stream.
     Raises ImageError for a timed program without numbers, ScheduleError for tensors that contradict each other.
     """
     found: list[tuple[int | None, Operation]] = []
@@ -73,7 +73,7 @@ def lifted(program: Program, metadata: Metadata, chip: ChipConfig) -> tuple[Sche
             if instruction.opcode is Opcode.ORDER:
                 tile = instruction.fields["tile"]
             elif instruction.opcode in OPERATIONS:
-                # what a controller has sent is issued where it is executed
+                # an instruction sent by a controller counts as issued where it is executed
                 issuer = instruction.fields.get("src_tile", 0) if program.ahead else stream.tile
                 found.append((number, _operation(instruction.opcode, instruction.fields, issuer, tile)))
     numbers = {number: op for number, op in found if number is not None}
@@ -99,7 +99,7 @@ def lifted(program: Program, metadata: Metadata, chip: ChipConfig) -> tuple[Sche
 
 
 def _operation(opcode: Opcode, fields: dict[str, int], issuer: int, core: int) -> Operation:
-    """An instruction of the stream of `issuer`; a GEMM or VEC of a controller is for `core`."""
+    """An instruction of the stream of `issuer`; a controller's GEMM or VEC is for `core`."""
     if opcode is Opcode.MOVE:
         src = Span(tile=fields["src_tile"], address=fields["src"], run=fields["src_run"], stride=fields["src_stride"])
         dst = Span(tile=fields["dst_tile"], address=fields["dst"], run=fields["dst_run"], stride=fields["dst_stride"])

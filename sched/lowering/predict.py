@@ -19,9 +19,9 @@ def predict(schedule: Schedule, chip: ChipConfig) -> Prediction:
 
 
 def prediction(schedule: Schedule, program: Program, timeline: Timeline) -> Prediction:
-    """Start and end of each operation in a played program: of a MOVE, where its source is read.
+    """Start and end of each operation in a played program; for a MOVE, in the tile where its source is read.
 
-    An operation is known by tile, unit and tag; where tags wrap around, by its turn among equals.
+    An operation is identified by tile, unit and tag; where tags wrap around, by its position among equals.
     """
     equals: dict[tuple[int, int, int], list[tuple[int, bool]]] = {}  # operations, and whether they execute there
     for stream in program.streams:

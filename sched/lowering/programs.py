@@ -1,4 +1,4 @@
-"""From a schedule to a program that has been checked, by the road that its execution asks for: one road for all."""
+"""From a schedule to a checked program, triggered or timed: the one path that all callers use."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ OnProgress = Callable[[str], None]
 
 
 def _nobody(what: str) -> None:
-    """Nobody hears what is being done."""
+    """Ignores the progress."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What is known of a schedule before it runs. `schedule.predicted` is what `timeline` says of its operations."""
+    """A schedule before it runs. `schedule.predicted` holds the times of its operations in `timeline`."""
 
     schedule: Schedule
     program: Program
@@ -41,10 +41,10 @@ def planned(schedule: Schedule, chip: ChipConfig, on_progress: OnProgress = _nob
 
 
 def program_of(schedule: Schedule, chip: ChipConfig, on_progress: OnProgress = _nobody) -> Program:
-    """The program of a schedule, checked. `on_progress` hears what is being done.
+    """The checked program of a schedule. `on_progress` is called with each step.
 
-    Raises what making and checking it raise: ScheduleError, ProgramError, CheckError; of a timed one DttError,
-    TimingFault, ProofError too.
+    Raises what building and checking raise: ScheduleError, ProgramError, CheckError; for a timed one also DttError,
+    TimingFault, ProofError.
     """
     program = unchecked(schedule, chip, on_progress)
     check_program(program, chip, schedule, on_progress)
@@ -52,8 +52,8 @@ def program_of(schedule: Schedule, chip: ChipConfig, on_progress: OnProgress = _
 
 
 def unchecked(schedule: Schedule, chip: ChipConfig, on_progress: OnProgress = _nobody) -> Program:
-    """The program of a schedule as it is: triggered by semaphores, or timed ahead. Raises ScheduleError, ProgramError,
-    and DttError (TimingFault) for what cannot be timed."""
+    """The program of a schedule, unchecked: triggered by semaphores, or timed ahead. Raises ScheduleError,
+    ProgramError, and DttError (TimingFault) for a schedule that cannot be timed."""
     if schedule.execution != Execution.TIMED:
         on_progress("lowering")
         return lower(schedule, chip)
@@ -66,9 +66,9 @@ def unchecked(schedule: Schedule, chip: ChipConfig, on_progress: OnProgress = _n
 def check_program(
     program: Program, chip: ChipConfig, schedule: Schedule | None = None, on_progress: OnProgress = _nobody
 ) -> Report:
-    """Proves that a program can run, whichever kind it is, and that it is the `schedule`'s, if that is known.
+    """Proves that a program of either kind can run, and that it implements `schedule`, if given.
 
-    Raises CheckError with everything found; of a program that is timed ahead, ProofError too.
+    Raises CheckError with everything found; for a program timed ahead also ProofError.
     """
     if all(stream.tile != chip.dtt for stream in program.streams):
         on_progress("checking the program")

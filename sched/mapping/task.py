@@ -1,9 +1,8 @@
-"""One layer on one chip, for the author of a scheduler: words of tiles, and operations that are added one by one.
+"""One layer on one chip, for the author of a scheduler: counts words of tiles, and adds operations one by one.
 
-What is added means what it would mean if each operation ran when the one before has ended. On the chip everything
-overlaps that does not depend on each other: each core issues its loads and stores in the order in which they were
-added, its GEMMs likewise. Two ranges of a memory used in turn make double buffering; a store that is added before the
-next tile's loads keeps these waiting.
+The operations mean what they would mean if each ran after the previous one has ended. On the chip all independent
+operations overlap: each core issues its loads and stores in the order in which they were added, and likewise its GEMMs.
+Two ranges of a memory used in turn make double buffering; a store added before the next tile's loads delays these.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from .tiling import MTile, Range
 
 
 class TaskError(ValueError):
-    """An operation that the layer does not have: a tile, block or core that is not there, or words outside a memory."""
+    """An operation that the layer does not have: an unknown tile, block or core, or words outside a memory."""
 
 
 def ranges(end: int, step: int) -> list[Range]:
-    """[0, end) in ranges of `step`; the last one is what remains."""
+    """[0, end) in ranges of `step`; the last one holds the remainder."""
     return [(at, min(at + step, end)) for at in range(0, end, step)]
 
 
@@ -51,11 +50,11 @@ class LayerTask:
     pixels. Ranges are (first, end). `core` is a tile of `cores`; addresses are words in the memory that an operation
     names: A (inputs), B (weights), ACC (32-bit sums and biases, in rows of the array's width), OUT (results).
 
-    In a network `x` and `y` have their places already and `dram` holds the rest; `result` is the name of the output.
+    In a network `x` and `y` are already placed and `dram` allocates the rest; `result` is the name of the output.
     Raises DoesNotFit for a layer that the chip cannot run at all.
     """
 
-    def __init__(  # where the layer's tensors are in a network is said one by one, and not at all for a layer
+    def __init__(  # a network places each of the layer's tensors; a single layer places none
         self,
         shape: ConvShape,
         chip: ChipConfig,
@@ -112,7 +111,7 @@ class LayerTask:
         return self.problem.k_blocks
 
     def tiles(self, rows: int, columns: int | None = None) -> list[MTile]:
-        """All output tiles of at most `rows` x `columns` pixels, image by image, row by row."""
+        """All output tiles of at most `rows` x `columns` pixels, image by image and row by row."""
         return [
             MTile(image, r0, r1, c0, c1)
             for image in range(self.images)
@@ -121,26 +120,26 @@ class LayerTask:
         ]
 
     def input_words(self, tile: MTile, k: Range) -> int:
-        """Words of A that the inputs of a tile take: what its windows reach of input blocks `k`."""
+        """Words of A for the inputs of a tile: those that its windows reach in input blocks `k`."""
         (i0, i1), (j0, j1), _, _ = box(self.problem, tile)
         return (i1 - i0) * (j1 - j0) * (k[1] - k[0])
 
     def weight_words(self, n: Range, k: Range) -> int:
-        """Words of B that the weights of output blocks `n` for input blocks `k` take."""
+        """Words of B for the weights of output blocks `n` and input blocks `k`."""
         return (n[1] - n[0]) * (k[1] - k[0]) * self.problem.taps * self.problem.cols
 
     def result_words(self, tile: MTile, n: Range) -> int:
-        """Words of OUT, and rows of ACC, that the results or sums of a tile take."""
+        """Words of OUT, or rows of ACC, for the results or sums of a tile."""
         return tile.pixels * (n[1] - n[0])
 
     def fits_gemm(self, tile: MTile, n: Range, k: Range) -> bool:
-        """Whether one GEMM instruction can compute it: its counters have so many bits and no more."""
+        """Whether one GEMM instruction can compute it: its fields have a limited width."""
         return not self._beyond(tile, n, k)
 
     # -- operations ---------------------------------------------------------------------------------------------------
 
     def load_input(self, core: int, tile: MTile, k: Range, at: int) -> None:
-        """Inputs of a tile for input blocks `k`, from DRAM to word `at` of A: as [block][row][column]."""
+        """Inputs of a tile for input blocks `k`, from DRAM to word `at` of A, as [block][row][column]."""
         (i0, i1), columns, _, _ = box(self.problem, tile)
         p, first = self.problem, tile.image * self.k_blocks
         self._inside(core, "A", at, self.input_words(tile, k), self.chip.core.a_words)
@@ -160,19 +159,19 @@ class LayerTask:
         self._load(core, f"w n{n[0]} k{k[0]}", there)
 
     def load_bias(self, core: int, n: Range, at: int) -> None:
-        """Biases from DRAM to row `at` of ACC, a row for each output block."""
+        """Biases from DRAM to row `at` of ACC, one row for each output block."""
         self._inside(core, "ACC", at, n[1] - n[0], self.chip.core.acc_words)
         self._in_range("n", n, self.n_blocks)
         there = self._bias.transfers((0, 1), (*n, 1), (0, 4), core, address(Region.ACC, 4 * at))
         self._load(core, f"bias n{n[0]}", there)
 
-    def gemm(  # an address in each memory that it touches
+    def gemm(  # one address for each memory that it uses
         self, core: int, tile: MTile, n: Range, k: Range, *, a: int, b: int, bias: int, sums: int, out: int
     ) -> None:
         """Computes a tile for output blocks `n` from input blocks `k`: inputs at word `a` of A, weights at `b` of B.
 
-        With the first input block it begins with the biases at row `bias` of ACC, otherwise with the sums at row
-        `sums`. With the last one the results are requantised to word `out` of OUT, otherwise the sums stay at `sums`.
+        With the first input block it adds the biases at row `bias` of ACC, otherwise the sums at row `sums`. With the
+        last one it requantises the results to word `out` of OUT, otherwise it leaves the sums at `sums`.
         """
         self._in_range("n", n, self.n_blocks)
         self._in_range("k", k, self.k_blocks)
@@ -205,19 +204,19 @@ class LayerTask:
             self._nodes.append(Node(core, [], label, t.local, t.dram, t.words))
 
     def move(self, issuer: int, source: Run, target: Run, words: int, label: str = "") -> None:
-        """Any other MOVE, such as one to a bank of the scratchpad. `issuer`: the tile whose mover stream it is in."""
+        """Any other MOVE, such as one to a scratchpad bank. `issuer`: the tile whose mover stream issues it."""
         self._nodes.append(Node(issuer, [], label, source, target, words))
 
-    # -- what has become of it ----------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------------
 
     def operations(self) -> list[Node]:
-        """The operations so far, in order. Raises TaskError when nothing has been added."""
+        """The operations so far, in order. Raises TaskError if there are none."""
         if not self._nodes:
             raise TaskError(f"layer {self.shape.name}: the scheduler has added no operation; call gemm and store")
         return self._nodes
 
     def constants(self) -> dict[str, tuple[Piece, ...]]:
-        """Where weights ("w") and biases ("bias") lie."""
+        """Where weights ("w") and biases ("bias") are stored."""
         return {"w": self._w.pieces(), "bias": self._bias.pieces()}
 
     def schedule(self, scheduler: str) -> Schedule:
@@ -247,7 +246,7 @@ class LayerTask:
         )  # fmt: skip
 
     def _beyond(self, tile: MTile, n: Range, k: Range) -> str:
-        """What of a GEMM has more than the instruction can say; nothing if all fits."""
+        """The first count of a GEMM that exceeds its instruction field; empty if all fit."""
         (i0, i1), (j0, j1), _, _ = box(self.problem, tile)
         for what, value, limit in (
             ("pixels", tile.pixels, MAX_PIXELS),

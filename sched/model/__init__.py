@@ -1,5 +1,5 @@
-"""The models of time. The timeline is machine code where `sched/model/native.py` has compiled it, and Python
-elsewhere."""
+"""The models of time. The timeline runs as machine code if `sched/model/native.py` has compiled it, otherwise as
+Python."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from warnings import warn
 from . import native
 
 if (_compiled := native.folder()) is not None:
-    __path__.insert(0, str(_compiled))  # modules that are not there are found beside this file
+    __path__.insert(0, str(_compiled))  # modules that are missing there are found beside this file
     try:
         import_module(f"{__name__}.{native.SHARED}")
-    except ImportError as error:  # made for another system with the same files
+    except ImportError as error:  # compiled for another system that shares these files
         del __path__[0]
         warn(f"the compiled timeline model does not load, Python runs it, several times slower: {error}", stacklevel=1)

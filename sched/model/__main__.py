@@ -1,4 +1,4 @@
-"""`python -m meshloom.sched.model` compiles the timeline model unless that has been done."""
+"""`python -m meshloom.sched.model` compiles the timeline model unless it has been compiled already."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The events of a run, in their order.
+"""The events of a run, in order.
 
-An event is an object with a method instead of a closure: the same object is put in over and over, and compiled code
-(`sched/model/native.py`) calls it without looking anything up. Most events come a few cycles after they are put in,
-many in the same turn, so the next turns have a list each, in a ring, and only those further away a heap: a calendar
-queue of one short year (R. Brown, "Calendar Queues", Communications of the ACM 31(10), 1988).
+An event is an object with a method instead of a closure: the same object is scheduled over and over, and compiled code
+(`sched/model/native.py`) calls it without any lookup. Most events occur a few cycles after they are scheduled, many of
+them in the same turn. So each of the next turns has a list, in a ring, and only turns further away are in a heap: a
+calendar queue of one short year (R. Brown, "Calendar Queues", Communications of the ACM 31(10), 1988).
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
 
-#: Phases of a cycle, each a turn: 0 what follows from registers alone, 1 what arbiters decide on, 2 what semaphores
-#: decide on, 3 what single flits do.
+#: Phases of a cycle, each a turn: 0 what follows from registers alone, 1 decisions of arbiters, 2 decisions of
+#: semaphores, 3 moves of single flits.
 PHASES: Final = 4
 #: Turns in the ring: eight cycles.
 _NEAR: Final = 8 * PHASES
 
 
 class Event:
-    """Something that happens."""
+    """Something that happens in a cycle."""
 
     __slots__ = ()
 
     def happen(self, now: int) -> None:
-        """It happens in cycle `now`."""
+        """Called in cycle `now`, in which it happens."""
         raise NotImplementedError
 
 
 class Call(Event):
-    """A function that is called."""
+    """A function call."""
 
     __slots__ = ("_function",)
 
@@ -42,17 +42,17 @@ class Call(Event):
 
 
 class Clock:
-    """Lets events happen in the order of their cycles, of their phases, and in which they were put in."""
+    """Runs events in the order of their cycles, then of their phases, then in which they were scheduled."""
 
     __slots__ = ("_count", "_end", "_far", "_later", "_near", "_stopped", "_turn", "now")
 
     def __init__(self) -> None:
         self.now = 0
-        self._turn = 0  # the first in which something can be to come
-        self._end = _NEAR  # the first that is not in the ring
+        self._turn = 0  # the first turn in which an event can be pending
+        self._end = _NEAR  # the first turn that is not in the ring
         self._near: list[list[Event]] = [[] for _ in range(_NEAR)]  # by turn % _NEAR
-        self._count = 0  # events in the ring that are to come
-        self._far: list[int] = []  # turns behind the ring, a heap
+        self._count = 0  # pending events in the ring
+        self._far: list[int] = []  # turns beyond the ring, a heap
         self._later: dict[int, list[Event]] = {}  # their events
         self._stopped = False
 
@@ -61,7 +61,7 @@ class Clock:
         self.put(cycle, Call(function), phase)
 
     def put(self, cycle: int, event: Event, phase: int = 0) -> None:
-        """Lets an event happen in its turn."""
+        """Schedules an event."""
         assert cycle >= self.now, "an event in the past"
         turn = cycle * PHASES + phase
         if turn < self._end:
@@ -76,7 +76,7 @@ class Clock:
             heappush(self._far, turn)
 
     def run(self) -> None:
-        """Until nothing is to come, or somebody stops it."""
+        """Runs until no event is pending, or until stopped."""
         near = self._near
         while not self._stopped:
             turn = self._turn
@@ -93,7 +93,7 @@ class Clock:
             self._turn = turn
             events = near[turn % _NEAR]
             begun = 0
-            for event in events:  # and those that come meanwhile
+            for event in events:  # including those scheduled meanwhile
                 begun += 1
                 self._count -= 1
                 event.happen(now)
@@ -102,7 +102,7 @@ class Clock:
             del events[:begun]
 
     def _begin(self, cycle: int) -> None:
-        """Moves the ring on to a cycle before which nothing is to come."""
+        """Advances the ring to a cycle before which no event is pending."""
         self.now = cycle
         self._end = cycle * PHASES + _NEAR
         while self._far and self._far[0] < self._end:
@@ -112,10 +112,10 @@ class Clock:
             self._count += len(events)
 
     def stop(self) -> None:
-        """Nothing that is still to come happens."""
+        """Drops all pending events."""
         self._stopped = True
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to come after the event that happens now."""
+        """Whether no event is pending after the current one."""
         return not self._count and not self._far

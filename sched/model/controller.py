@@ -1,4 +1,4 @@
-"""The model's ahead-of-time controller: when each of its control packets goes, and where it ends.
+"""The model's ahead-of-time controller: when each of its control packets is sent, and to which unit.
 
 Mirrors `hw/dtt/controller.py` and `hw/dtt/route_builder.py`, whose docstrings give the cycle counts.
 """
@@ -21,7 +21,7 @@ _COMPUTES = {Opcode.GEMM: Unit.MATRIX, Opcode.VEC: Unit.VECTOR}
 
 
 def pushed_streams(program: Program, chip: ChipConfig) -> list[Stream]:
-    """What the controller sends to units that compute, as the stream of each, in the order in which it is sent."""
+    """The instructions that the controller sends to each computing unit, in order, as that unit's stream."""
     found: dict[tuple[int, Unit], list[Instruction]] = defaultdict(list)
     for stream in program.streams:
         if stream.tile != chip.dtt:
@@ -47,7 +47,7 @@ class Controller(Executes):
     def own(
         self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
     ) -> None:
-        """An instruction of the tile's stream, offered in `cycle`; `taken` is called when it has gone."""
+        """An instruction of the tile's stream, offered in `cycle`; `taken` is called when it has been sent."""
         machine, chip = self.machine, self.machine.chip
         if opcode is Opcode.ORDER:
             self.order = fields

@@ -1,6 +1,6 @@
-"""The model's data packets: their way, and what becomes of them where they are received.
+"""The model's data packets: their way, and their delivery at the destination.
 
-Mirrors `hw/noc/data_receiver.py` and what stands behind it.
+Mirrors `hw/noc/data_receiver.py` and the memories that it writes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .machine import Machine, PacketMaker
 from .noc_flow import Leg, Packet
 from .records import Executed
 
-#: What is called in the cycle after the last word of a packet has been taken.
+#: Called in the cycle after the last word of a packet has been taken.
 _Done = Callable[[int], None]
 
 
@@ -28,7 +28,7 @@ class Packets(PacketMaker):
         self._ways: dict[tuple[int, ...], Route] = {}
 
     def of(self, fields: dict[str, int], address: int, words: int, final: bool) -> Packet:
-        """A packet of a MOVE (`fields`: with those of its ROUTE) of `words` words to `address`; `final`: the last."""
+        """A packet of a MOVE (`fields` include those of its ROUTE) of `words` words to `address`; `final`: the last."""
         way = self._route(fields)
         packet = Packet([], tiles=way.tiles)
         packet.channel = way.channel
@@ -44,7 +44,7 @@ class Packets(PacketMaker):
             front, per = machine.streams[tile, Unit(region - Region.RING_MOVER)], machine.chip.instruction_words
             place = OPEN if self.several else door
             instructions: list[Leg] = [(per, place, front.arrived)] * (words // per)
-            if record is not None:  # code that a controller's own program brings
+            if record is not None:  # code brought by a controller's own program
                 instructions[-1] = per, place, _both(front.arrived, record)
             legs = [(1, door, None), *instructions]
         else:
@@ -54,7 +54,7 @@ class Packets(PacketMaker):
         return packet
 
     def _route(self, fields: dict[str, int]) -> Route:
-        """Where its packets go."""
+        """The way of its packets."""
         channel, turns = fields.get("channel", 0), fields.get("turns", 0) if fields.get("routed", 0) else -1
         key = fields["src_tile"], fields["dst_tile"], channel, turns
         if (way := self._ways.get(key)) is None:
@@ -65,7 +65,7 @@ class Packets(PacketMaker):
         return way
 
     def _to_dram(self, fields: dict[str, int], words: int, notify: bool, record: _Done | None) -> list[Leg]:
-        """A packet becomes a burst, whose writing notifies."""
+        """The packet becomes a burst, which notifies when it has been written."""
         machine, tile = self.machine, fields["dst_tile"]
         dram = machine.drams[tile]
 
@@ -78,8 +78,8 @@ class Packets(PacketMaker):
         return [(1, machine.doors[tile], begun), (words, dram.written, record)]
 
     def _to_memory(self, port: Place | None, door: Door, words: int, notify: bool, done: _Done | None) -> list[Leg]:
-        """A packet's words go through the write port, if others use it, too; the next packet, and with several channels
-        also the last word that notifies, wait at the door until the notify before has been told."""
+        """A packet's words pass the write port if it is shared; the next packet, and with several channels also the
+        last word of a packet that notifies, wait at the door until the previous notify has been accepted."""
         if not self.several:
             return [(words + 1, door, done)] if port is None else [(1, door, None), (words, port, done)]
         place = OPEN if port is None else port
@@ -89,18 +89,18 @@ class Packets(PacketMaker):
         return [(1, door, None), (words - 1, place, None), last] if words > 1 else [(1, door, None), last]
 
     def _landing(self, fields: dict[str, int]) -> _Done:
-        """Notifies that the last word is in memory."""
+        """Notifies that the last word has been written."""
         machine, tile = self.machine, fields["dst_tile"]
         door = machine.doors[tile]
 
         def delivered(now: int) -> None:
-            door.open = False  # no other packet until that has been told
+            door.open = False  # no other packet until the notify has been accepted
             machine.delivered(tile, fields, now, lambda cycle: door.turn(cycle, True))
 
         return delivered
 
     def _record(self, packet: Packet, fields: dict[str, int], words: int) -> _Done | None:
-        """Notes that a packet has arrived."""
+        """Records the arrival of a packet."""
         if not self.arrivals or fields["tag"] == FETCH_TAG:
             return None
         executed, tile, tag = self.machine.executed, fields["dst_tile"], fields["tag"]
@@ -112,7 +112,7 @@ class Packets(PacketMaker):
 
 
 class _Both(Place):
-    """A place that takes when two of them do."""
+    """A place that is ready when two others are."""
 
     def __init__(self, one: Place, other: Place) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""The drain path of a core: in which cycles it has which ports of ACC and OUT, for which the network then waits.
+"""The drain path of a core: the cycles in which it occupies ports of ACC and OUT, for which the NoC then waits.
 
-The drain path goes first (`hw/core/matrix.py`). Each row of a fold is a word, so a GEMM whose folds are as short as
-they are high keeps a memory from the network for as long as it lasts. A word that has to wait to be written holds its
-packet, and with it the path through the mesh; one that has to wait to be read holds up the mover that wants to send it.
+The drain path takes precedence (`hw/core/matrix.py`). Each row of a fold is a word, so a GEMM whose folds take as many
+cycles as they have rows blocks a memory for the NoC throughout. A word that waits to be written holds its packet, and
+with it the path through the mesh; one that waits to be read stalls the mover that wants to send it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from .flow import FOREVER, Place, User
 
 
 class Port(Place):
-    """A port of ACC or OUT as the network and the mover find it: words go through it, one a cycle."""
+    """A port of ACC or OUT as seen by the NoC and the mover: it passes one word a cycle."""
 
     def __init__(self) -> None:
         super().__init__()
-        # cycles that the drain path takes, as far as GEMMs have been issued: first and the one after the last
+        # cycles that the drain path occupies, for GEMMs issued so far: first and the one after the last
         self._taken: deque[tuple[int, int]] = deque()
 
     def take(self, now: int, first: int, cycles: int) -> None:
-        """The drain path has it for `cycles` cycles from `first` on, which are to come and later than all before."""
+        """The drain path occupies it for `cycles` cycles from `first` on, in the future and after all earlier ones."""
         taken = self._taken
         while taken and taken[0][1] <= now:
             taken.popleft()
@@ -39,7 +39,7 @@ class Port(Place):
             self.feeder.plan(now)
 
     def _next(self, now: int) -> tuple[int, int] | None:
-        """The cycles that it takes now or next."""
+        """The cycles that the drain path occupies now or next."""
         while self._taken and self._taken[0][1] <= now:
             self._taken.popleft()
         return self._taken[0] if self._taken else None
@@ -58,10 +58,10 @@ class Port(Place):
 
 
 class DrainPath:
-    """The ports that a core's drain path takes from others.
+    """The ports that a core's drain path occupies.
 
-    `writes`: by region, for what the network brings. Of what the mover reads, only ACC is read by the drain path, too;
-    the vector unit has read ports of its own.
+    `writes`: by region, for words from the NoC. Of the memories that the mover reads, the drain path reads only ACC;
+    the vector unit has separate read ports.
     """
 
     def __init__(self, chip: ChipConfig) -> None:
@@ -70,7 +70,7 @@ class DrainPath:
         self._addends = Port()
 
     def reads(self, reader: User) -> dict[int, Port]:
-        """By region, the ports through which the tile's mover, whose words `reader` reads, has to wait for others."""
+        """By region, the ports for which the tile's mover, whose words `reader` reads, may have to wait."""
         self._addends.feeder = reader
         return {Region.ACC: self._addends}
 

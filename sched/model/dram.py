@@ -1,8 +1,8 @@
 """A DRAM channel with its port, to the cycle: `tb/build/verilog/dram_model.v` and `hw/memory/dram_port.py`.
 
-Bursts of reads are served in order, the first beat `latency` cycles after the address, into a buffer of two words from
-which the packetiser takes them; words of writes wait in another. At most one beat goes in a cycle: the kind that did
-not go last, if both could. While only one kind is there it flows; two are played beat by beat.
+Read bursts are served in order, the first beat `latency` cycles after the address, into a buffer of two words from
+which the packetiser takes them; words to be written wait in another buffer. At most one beat moves in a cycle; if both
+kinds could, it is the kind that did not move last. A single kind is modelled as a flow, both together beat by beat.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from meshloom.hw.contracts import (
 from .clock import Clock
 from .flow import FOREVER, Buffer, User, nothing
 
-#: Tells that a burst is written, from the cycle given on; to be answered with the cycle in which that was taken.
+#: Announces that a burst has been written, from the given cycle on; calls back with the cycle in which that was taken.
 Notice = Callable[[int, Callable[[int], None]], None]
 
 
@@ -34,20 +34,20 @@ class Dram(User):
         super().__init__()
         self.clock, self.latency = clock, chip.dram.latency
         self.read = Buffer(clock, PORT_WORDS)  # words for the packetiser
-        self.written = Buffer(clock, PORT_WORDS)  # words from the network
+        self.written = Buffer(clock, PORT_WORDS)  # words from the NoC
         self.read.feeder = self.written.drainer = self
-        self.outstanding = 0  # bursts of reads asked for that have not come whole
+        self.outstanding = 0  # read bursts requested that have not arrived whole
         self.on_done: Callable[[int], None] = nothing
         self._reads: deque[list[int]] = deque()  # first cycle, words left
-        self._writes: deque[tuple[list[int], Notice | None]] = deque()  # words left, whom to tell
-        self._responses: deque[tuple[int, Notice | None]] = deque()  # first cycle, whom to tell
+        self._writes: deque[tuple[list[int], Notice | None]] = deque()  # words left, whom to notify
+        self._responses: deque[tuple[int, Notice | None]] = deque()  # first cycle, whom to notify
         self._telling = False
         self._cost, self._gain = chip.lanes, chip.dram.bytes_per_cycle
         self._slow = self._gain < self._cost
         self._at, self._next = 0, -1
         self._read_rate = self._write_rate = 0
-        # at the start of cycle `_at`, and of the next: a read beat that waits for room, whether a write's turn has
-        # come, bytes that may go
+        # at the start of cycle `_at`, and of the next: a read beat waits for room, it is a write's turn, bytes of
+        # credit
         self._state = self._then = (False, False, CREDIT_WORDS * self._cost)
 
     def ask(self, words: int, now: int) -> None:
@@ -58,7 +58,7 @@ class Dram(User):
             self._schedule(now + ADDRESS_CYCLES + self.latency)
 
     def expect(self, words: int, notice: Notice | None) -> None:
-        """The next `words` in `written` are a burst; `notice` tells when they have been written."""
+        """The next `words` in `written` are a burst; `notice` is called when they have been written."""
         self._writes.append(([words], notice))
 
     def plan(self, now: int) -> None:
@@ -75,7 +75,7 @@ class Dram(User):
             self.evaluate(now)
 
     def _advance(self, now: int) -> None:
-        """Books the beats up to cycle `now`."""
+        """Accounts for the beats up to cycle `now`."""
         cycles = now - self._at
         if cycles == 0:
             return
@@ -98,7 +98,7 @@ class Dram(User):
                 self._answer(now)
 
     def _answer(self, now: int) -> None:
-        """Takes the next response, from cycle `now` on, and tells whom it concerns; one after the other."""
+        """Takes the next response, from cycle `now` on, and sends its notice; one after the other."""
         if self._telling or not self._responses:
             return
         self._telling = True
@@ -114,7 +114,7 @@ class Dram(User):
         self.clock.at(max(when, now) + NOTICE_CYCLES, told if notice is None else lambda cycle: notice(cycle, told))
 
     def evaluate(self, now: int) -> None:
-        """Decides which kinds go from cycle `now` on."""
+        """Decides which kinds of beats move from cycle `now` on."""
         self._advance(now)
         held, turn, bucket = self._state
         token = bucket >= self._cost
@@ -141,14 +141,14 @@ class Dram(User):
             self._write_rate = int(write)
             self.written.set_out(now, int(write))
         takes_turns = wanted and offered and (read or not held)
-        loosens = held and read  # the beat that has waited goes, the ones behind it pay when they come
-        # until somebody takes a word or brings one, nothing will change any more
+        loosens = held and read  # the waiting beat moves; those after it pay when they arrive
+        # until a word is taken or arrives, nothing will change
         stands = not read and not write and self._then == self._state
         changing = takes_turns or loosens or (self._slow and (wanted or offered))
         self._look_ahead(now, wanted, changing and not stands)
 
     def _look_ahead(self, now: int, wanted: bool, changing: bool) -> None:
-        """When to decide next: in the next cycle if things are `changing`."""
+        """Schedules the next decision: in the next cycle if things are `changing`."""
         self._next = -1
         if changing:
             self._schedule(now + 1)

@@ -1,12 +1,12 @@
 """Flits as flows: buffers and the links between them, to the cycle, without an event for each flit.
 
-Everything in the chip that carries words is a queue with a registered `ready`: a flit goes from one buffer to the next
+Everything in the chip that carries words is a queue with a registered `ready`: a flit moves from one buffer to the next
 in cycle t exactly if, at the start of t, the first is not empty and the second not full. So a link is either flowing,
-one flit a cycle, or it stands, and that changes only when a buffer runs empty or full, begins to fill, gets room, or a
-packet ends. Those are the events; between them all levels are straight lines.
+one flit a cycle, or stalled, and that changes only when a buffer runs empty or full, begins to fill, gets room, or a
+packet ends. Those are the events; between them all levels change linearly.
 
-Three phases order the events of a cycle: 0 what follows from registers alone, 1 what arbiters of the network decide on,
-2 what the semaphores decide on, which may take back what a link has begun in the same cycle.
+Three phases order the events of a cycle: 0 what follows from registers alone, 1 decisions of the NoC's arbiters,
+2 decisions of the semaphores, which may cancel what a link has started in the same cycle.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mypy_extensions import mypyc_attr
 
 from .clock import Clock, Event
 
-#: A number of cycles that nobody sees the end of.
+#: A number of cycles without a known end.
 FOREVER: Final = 1 << 60
 
 
 class User(Event):
-    """Who fills or empties a buffer. As an event: the cycle in which it planned to decide has come."""
+    """A part that fills or empties a buffer. As an event: the cycle for which it planned a decision has come."""
 
     __slots__ = ("decision",)
 
@@ -31,16 +31,16 @@ class User(Event):
         self.decision: Event = _Decision(self)
 
     def evaluate(self, now: int) -> None:
-        """Decides anew whether it flows from cycle `now` on."""
+        """Decides again whether it flows from cycle `now` on."""
         raise NotImplementedError
 
     def plan(self, now: int) -> None:
-        """Finds out anew when to decide next: what its end was reckoned from has changed."""
+        """Recomputes when to decide next, because the basis of that estimate has changed."""
         raise NotImplementedError
 
 
 class _Decision(Event):
-    """A user decides, whatever it has planned."""
+    """Makes a user decide, whatever it has planned."""
 
     __slots__ = ("_user",)
 
@@ -53,46 +53,46 @@ class _Decision(Event):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Place:
-    """What a link takes flits from (`has`, `dry`, `set_out`) or brings them to (`room`, `fills`, `opens`, `set_in`).
+    """The source of a link's flits (`has`, `dry`, `set_out`) or their destination (`room`, `fills`, `opens`, `set_in`).
 
-    This one always has, and always takes.
+    This one never runs empty and is always ready.
     """
 
     __slots__ = ("feeder",)
 
     def __init__(self) -> None:
-        self.feeder: User | None = None  # who fills it
+        self.feeder: User | None = None  # the part that fills it
 
     def has(self, now: int) -> bool:
         """Whether there is a flit in cycle `now`."""
         return True
 
     def dry(self, now: int) -> int:
-        """Cycles for which it can be taken from; FOREVER: as long as nobody says otherwise."""
+        """Cycles for which it can be read; FOREVER: until further notice."""
         return FOREVER
 
     def set_out(self, now: int, rate: int) -> None:
-        """From cycle `now` on so many flits a cycle are taken."""
+        """From cycle `now` on, `rate` flits a cycle are taken."""
 
     def room(self, now: int) -> bool:
         """Whether it takes a flit in cycle `now`."""
         return True
 
     def fills(self, now: int) -> int:
-        """Cycles for which it can be brought to; FOREVER: as long as nobody says otherwise."""
+        """Cycles for which it can be filled; FOREVER: until further notice."""
         return FOREVER
 
     def opens(self, now: int) -> int:
-        """Cycle from which it has room again, if it knows that by itself; otherwise FOREVER."""
+        """Cycle from which it has room again, if that is known already; otherwise FOREVER."""
         return FOREVER
 
     def set_in(self, now: int, rate: int) -> None:
-        """From cycle `now` on so many flits a cycle are brought."""
+        """From cycle `now` on, `rate` flits a cycle arrive."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Door(Place):
-    """A place that takes when it is open; who opens and shuts it tells the link that stands before it."""
+    """A place that takes flits while it is open; opening or shutting it notifies the link that feeds it."""
 
     __slots__ = ("open",)
 
@@ -104,7 +104,7 @@ class Door(Place):
         return self.open
 
     def turn(self, now: int, open_: bool) -> None:
-        """Opens or shuts it from cycle `now` on (in phase 2: what has begun in this cycle is taken back)."""
+        """Opens or shuts it from cycle `now` on (in phase 2: cancels what has started in this cycle)."""
         if self.open != open_:
             self.open = open_
             if self.feeder is not None:
@@ -120,7 +120,7 @@ class Buffer(Place):
         super().__init__()
         self.clock, self.cap = clock, cap
         self.n = self.since = 0  # level at the start of cycle `since`
-        self.inn = self.out = 0  # flits a cycle from then on
+        self.inn = self.out = 0  # flits a cycle since then
         self.drainer: User | None = None
         self.arrival = _Arrival(self)
 
@@ -163,13 +163,13 @@ class Buffer(Place):
                 self.feeder.plan(now)  # it ends sooner
 
     def arrive(self, now: int) -> None:
-        """It was empty, and may not be so from this cycle on."""
+        """It was empty, and may no longer be from this cycle on."""
         if self.drainer is not None:
             self.drainer.evaluate(now)
 
 
 class _Arrival(Event):
-    """A buffer was empty in the cycle before."""
+    """A buffer was empty in the previous cycle."""
 
     __slots__ = ("_buffer",)
 
@@ -181,14 +181,14 @@ class _Arrival(Event):
 
 
 class Peek(Place):
-    """What stands in a buffer, without taking it."""
+    """The contents of a buffer, without taking them."""
 
     __slots__ = ("buffer", "since")
 
     def __init__(self, buffer: Buffer) -> None:
         super().__init__()
         self.buffer = buffer
-        self.since = -1  # first cycle in which somebody asked and there was something
+        self.since = -1  # first cycle in which it was asked and the buffer was not empty
 
     def has(self, now: int) -> bool:
         there = self.buffer.has(now)
@@ -198,11 +198,11 @@ class Peek(Place):
 
 
 def nothing(now: int) -> None:
-    """What is called where nobody wants to know."""
+    """A callback that does nothing."""
 
 
 class Link(User):
-    """Carries a number of flits from one place to another, then says so."""
+    """Carries a number of flits from one place to another, then calls back."""
 
     __slots__ = ("at", "clock", "down", "ended", "left", "next", "rate", "up")
 
@@ -211,15 +211,15 @@ class Link(User):
         self.clock = clock
         self.up: Place | None = None  # None: idle
         self.down: Place = OPEN
-        # flits to go at the start of cycle `at`, and flits a cycle from then on
+        # flits that remain at the start of cycle `at`, and flits a cycle from then on
         self.left: int = 0
         self.rate: int = 0
         self.at: int = 0
-        self.next = -1  # cycle of the event that counts
+        self.next = -1  # cycle of the event that is valid
         self.ended: Callable[[int], None] = nothing
 
     def start(self, now: int, up: Place, down: Place, flits: int, ended: Callable[[int], None]) -> None:
-        """From cycle `now` on, `flits` may go; `ended` is called in the cycle after the last."""
+        """From cycle `now` on, `flits` may move; `ended` is called in the cycle after the last."""
         self.up, self.down, self.left, self.ended = up, down, flits, ended
         self.rate, self.at = 0, now
         self.evaluate(now)
@@ -248,7 +248,7 @@ class Link(User):
     def plan(self, now: int) -> None:
         up = self.up
         if up is None or self.next == now:
-            return  # idle, or about to decide anyway
+            return  # idle, or about to decide in any case
         if self.rate:
             when = self.at + self.left
             if (then := now + up.dry(now)) < when:
@@ -258,7 +258,7 @@ class Link(User):
         else:
             when = self.down.opens(now)
             if when == FOREVER:
-                return  # whoever changes that says so
+                return  # the part that changes that calls `evaluate`
         if when != self.next:
             self.next = when
             self.clock.put(when, self)

@@ -1,4 +1,4 @@
-"""The model's front ends: how a stream gets its code, waits, fires and hands instructions over.
+"""The model's front ends: how a stream fetches its code, waits, fires and issues instructions.
 
 Mirrors `hw/control/frontend.py`, whose docstring gives the cycle counts.
 """
@@ -15,14 +15,14 @@ from .machine import Fed, Machine
 from .posts import SYNC_POST
 from .records import Executed, ModelError
 
-#: The longest wait that a record can tell.
+#: The longest wait that a record can hold.
 _MOST_WAITED = TRACE.most("wait")
 
 
 class LateError(ModelError):
     """An instruction that is ready only after its fire time: a LATE fault.
 
-    `stream`, `position`: which one; `cycle`: the first fire time that it could have.
+    `stream`, `position`: the instruction; `cycle`: the earliest fire time that it could have.
     """
 
     def __init__(self, stream: Stream, position: int, cycle: int) -> None:
@@ -46,27 +46,27 @@ class FrontEnd(Fed):
         self.ring = machine.chip.ring(machine.chip.tiles[stream.tile])
         self.requested = self.consumed = 0
         self.delivered: deque[int] = deque()  # cycle from which each fetched instruction can be loaded
-        self.loading: int | None = None  # front end has been free since then
+        self.loading: int | None = None  # cycle since which the front end has been free
         self.fetching = False
-        #: Of an ahead-of-time controller.
+        #: For the stream of an ahead-of-time controller.
         self.controller = machine.controllers.get(stream.tile)
         if pushed:
             self.requested, self.loading = self.count, 0
-        self.whole = 0  # cycle from which all that has come so far is there
+        self.whole = 0  # cycle from which all code delivered so far is in the ring
 
     def start(self, cycle: int) -> None:
-        """The FETCH has been taken: from `cycle` on the stream asks for its code."""
+        """The FETCH has been taken: from `cycle` on the stream requests its code."""
         self.loading = cycle
         self.fetch(cycle)
 
     def fetch(self, cycle: int) -> None:
-        """Asks for the next half ring if that much is free."""
+        """Requests the next half ring if that much is free."""
         chip = self.machine.chip
         room = self.ring - (self.requested - self.consumed)
         if self.fetching or self.requested == self.count or room < self.ring // 2:
             return
         if self.controller is not None and self.requested >= self.ring:
-            return  # the rest is brought
+            return  # MOVEs of the program bring the rest
         chunk = min(self.ring // 2, self.count - self.requested)
         words = chunk * chip.instruction_words
         slot = self.requested % self.ring
@@ -120,7 +120,7 @@ class FrontEnd(Fed):
             self.ready(cycle, cycle)
 
     def ready(self, since: int, cycle: int) -> None:
-        """The wait held in `cycle`; the instruction is offered in the next, or in the one after its fire time."""
+        """The wait is over in `cycle`; the instruction is offered in the next, or in the one after its fire time."""
         instruction = self.stream.instructions[self.consumed]
         here = self.controller is None or instruction.opcode is Opcode.SYNC  # others fire elsewhere
         if here and (fire := instruction.fields.get("fire_at", 0)):
@@ -144,7 +144,7 @@ class FrontEnd(Fed):
             machine.movers[self.tile].own(instruction.opcode, fields, waited, cycle, self.done)
 
     def sync(self, fields: dict[str, int], waited: int, cycle: int) -> None:
-        """Done when its post, the network and the trace have been served."""
+        """Done when its post, the NoC and the trace have been served."""
         machine, tile, unit = self.machine, self.tile, self.unit
         todo = 1 + bool(fields.get("n", 0)) + bool(fields.get("post_n", 0))
 

@@ -1,4 +1,4 @@
-"""How long a MOVE takes when nothing else is in its way, in closed form."""
+"""The latency of a MOVE without contention, in closed form."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from meshloom.hw.timing import noc_landing
 
 
 class LatencyError(ValueError):
-    """A MOVE that has no such closed form; the message says which value is at fault."""
+    """A MOVE without such a closed form; the message names the offending value."""
 
 
 def landing(chip: ChipConfig, hops: int, words: int, packets: int | None = None, *, from_dram: bool = False) -> int:
-    """Cycles from a MOVE taken by its source's mover to the one after its last word was taken at the destination.
+    """Cycles from a MOVE taken by its source's mover to the cycle after its last word was taken at the destination.
 
-    That is `end` of its last packet's arrival less `start` of its record (with `noc.arrivals`); a local memory has the
-    word by then. `hops`: links between routers on the way. `packets`: how many it is cut into; None: its destination is
-    one run that begins at a multiple of 64.
+    That is `end` of its last packet's arrival less `start` of its record (with `noc.arrivals`); a local memory has been
+    written by then. `hops`: links between routers on the way. `packets`: their number; None: its destination is one run
+    that begins at a multiple of 64.
 
         hops + words + packets + 4 cycles
 
     from a local memory, one more where flits wait in an ejection buffer (`noc.data_vcs` > 1), and `dram.latency` more
-    if `from_dram`, from one run of a channel that gives a word a cycle. Mover, network and destination are idle: no
-    other MOVE or packet, no drain path, nobody who has to be told first. Raises LatencyError for negative `hops`, fewer
-    packets than one or more than words, and a slower channel."""
+    if `from_dram`, from one run of a channel of one word a cycle. Mover, NoC and destination are idle: no other MOVE or
+    packet, no drain path, no pending notify. Raises LatencyError for negative `hops`, fewer packets than one or more
+    than words, and a slower channel."""
     count = -(-words // PACKET_WORDS) if packets is None else packets
     if hops < 0 or not 1 <= count <= words:
         raise LatencyError(
@@ -45,7 +45,7 @@ def notified(
     to_dram: bool = False,
 ) -> int:
     """Cycles from a MOVE taken by its source's mover until its notify is offered to semaphores or post plane: those of
-    `landing`, and if `to_dram` until the channel has answered. Raises LatencyError as `landing` does."""
+    `landing`, and if `to_dram` those until the channel has responded. Raises LatencyError as `landing` does."""
     if to_dram:
         _whole_rate(chip)
     return landing(chip, hops, words, packets, from_dram=from_dram) + to_dram * (WRITTEN_CYCLES - DELIVERED_CYCLES)

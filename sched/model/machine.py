@@ -1,4 +1,4 @@
-"""What the parts of the model share: the machine that they are parts of, and what they ask of each other."""
+"""The interfaces between the parts of the model: the machine that holds them, and what they request of each other."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from .sender import Sender
 
 
 class Executes:
-    """What executes instructions that a front end hands over."""
+    """A part that executes instructions issued by a front end."""
 
     def own(
         self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
     ) -> None:
-        """An instruction of the tile's own stream, offered in `cycle`; `taken` is called when it is taken."""
+        """An instruction of the tile's own stream, offered in `cycle`; `taken` is called when it is accepted."""
         raise NotImplementedError
 
 
 class Requested(Executes):
-    """A mover: MOVEs of other tiles are requested of it.
+    """A mover, of which other tiles can request MOVEs.
 
-    `idle_from`: first cycle in which its packetiser has nothing to send; `source_free`: first one in which its source
-    generator can take a MOVE (None: not before the one that it has is done).
+    `idle_from`: first cycle in which its packetiser has nothing to send; `source_free`: first cycle in which its source
+    generator can take a MOVE (None: not before the current one is done).
     """
 
     idle_from: int
     source_free: int | None
 
     def request(self, fields: dict[str, int], cycle: int) -> None:
-        """A MOVE of another tile stands in the taker in `cycle`."""
+        """The taker holds a MOVE of another tile in `cycle`."""
         raise NotImplementedError
 
     def gate(self, cycle: int, proceed: Callable[[int], None]) -> None:
-        """Calls `proceed` when the taker can take another request, `cycle` (now) at the earliest."""
+        """Calls `proceed` when the taker can take another request, in `cycle` (now) or later."""
         raise NotImplementedError
 
 
 class Fed:
-    """A front end: it is started, and fed with instructions. `whole`: cycle from which all that has come is there."""
+    """A front end: it is started, then fed with code. `whole`: cycle from which all code delivered is in the ring."""
 
     whole: int
 
     def start(self, cycle: int) -> None:
-        """The FETCH has been taken: from `cycle` on the stream asks for its code."""
+        """The FETCH has been taken: from `cycle` on the stream requests its code."""
         raise NotImplementedError
 
     def arrived(self, cycle: int) -> None:
@@ -65,14 +65,14 @@ class PacketMaker:
     """Makes the packets of a run."""
 
     def of(self, fields: dict[str, int], address: int, words: int, final: bool) -> Packet:
-        """A packet of a MOVE (`fields`: with those of its ROUTE) of `words` words to `address`; `final`: the last."""
+        """A packet of a MOVE (`fields` include those of its ROUTE) of `words` words to `address`; `final`: the last."""
         raise NotImplementedError
 
 
 class Machine(Clock):
     """The parts of a chip, and the events of a run.
 
-    `movers`, `arrays`, `controllers`, `streams` and `packets` are put in by who assembles it (`timeline.assemble`).
+    `timeline.assemble` adds `movers`, `arrays`, `controllers`, `streams` and `packets`.
     """
 
     def __init__(self, chip: ChipConfig) -> None:
@@ -103,13 +103,13 @@ class Machine(Clock):
         self.streams: dict[tuple[int, Unit], Fed] = {}
         self.packets = PacketMaker()
 
-    # -- what arrives -----------------------------------------------------------------------------------------------
+    # -- posts and deliveries ---------------------------------------------------------------------------------------
 
     def send_post(
         self, source: int, number: int, target: int, semaphore: int, count: int, cycle: int,
         taken: Callable[[int], None],
     ) -> None:  # fmt: skip
-        """A post over the post plane, offered in `cycle`; `taken` is called when the network takes it."""
+        """A post over the post plane, offered in `cycle`; `taken` is called when the NoC takes it."""
 
         def gate(now: int, proceed: Callable[[int], None]) -> None:
             self.semaphores[target].post(now, PLANE_POST, semaphore, count, proceed)
@@ -117,7 +117,7 @@ class Machine(Clock):
         self.post_senders[source].offer(cycle, number, target, Packet([(1, OPEN, None)], gate), taken)
 
     def delivered(self, tile: int, fields: dict[str, int], cycle: int, accepted: Callable[[int], None]) -> None:
-        """The last word of a MOVE is in memory; `cycle`: the notify is offered."""
+        """The last word of a MOVE has been written; its notify is offered in `cycle`."""
         target = fields["notify_tile"]
         if target == tile:
             self.semaphores[tile].post(cycle, DELIVERED_POST, fields["notify_sem"], 1, accepted)

@@ -28,7 +28,7 @@ from .posts import MOVER_POST
 from .reading import Words
 from .records import Executed, ModelError
 
-#: MOVEs whose words may be under way, by whether it is DRAM.
+#: MOVEs in flight between source generator and packetiser, by whether the tile has DRAM.
 _DESCRIPTORS = {False: LOCAL_DESCRIPTORS, True: DRAM_DESCRIPTORS}
 _ROUTE_FIELDS = ("channel", "routed", "turns")
 
@@ -40,7 +40,7 @@ class _Loaded:
 
     def __init__(self, fields: dict[str, int], waited: int, start: int, words: Peek) -> None:
         self.fields, self.waited, self.start = fields, waited, start
-        self.words = words  # the first of those that have been read
+        self.words = words  # the first of the words that have been read
 
 
 class Mover(Requested):
@@ -55,7 +55,7 @@ class Mover(Requested):
             self.dram.on_done = self.ask
             self.burst_words = Peek(self.dram.read)
             self.dram.read.drainer = self.link
-        # the source generator where it reads word by word
+        # the source generator, for memories read word by word
         self.local = Words(machine)
         self.local_words = Peek(self.local)
         self.local.drainer = self.link
@@ -63,20 +63,20 @@ class Mover(Requested):
         self.ports = machine.drains[tile].reads(self.reader) if tile in machine.drains else {}
         self.asking: deque[int] = deque()  # bursts that the source generator is offering
         self.asked_in = -1
-        # requests of other tiles and an instruction of one's own, with the cycle from which they are offered
+        # requests of other tiles and an instruction of its own stream, with the cycle from which they are offered
         self.waiting: deque[tuple[dict[str, int], int]] = deque()
         self.mine: tuple[dict[str, int], int, Callable[[int], None]] | None = None
         self.due = 0  # cycle from which the first of them is offered
-        self.overflow: dict[str, int] | None = None  # a request that the full queue does not take yet
-        self.on_room: Callable[[int], None] | None = None  # lets the next request in
-        self.route: dict[str, int] = {}  # of the next MOVE of the tile's own stream; empty: none
+        self.overflow: dict[str, int] | None = None  # a request that the full queue cannot take yet
+        self.on_room: Callable[[int], None] | None = None  # admits the next request
+        self.route: dict[str, int] = {}  # for the next MOVE of the tile's own stream; empty: none
         self.last_own = False
-        self.source_free: int | None = 0  # None: until the packetiser has come far enough
-        self.loads = 0  # descriptors taken in and not yet taken out
+        self.source_free: int | None = 0  # None: the MOVE being read has not been read whole
+        self.loads = 0  # descriptors in the queue
         self.queue: deque[_Loaded] = deque()
         self.sending = False
         self.idle_from = 0
-        self.taken_out = 0  # cycle in which a full descriptor queue had room again
+        self.taken_out = 0  # cycle in which a full descriptor queue got room again
 
     def own(
         self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
@@ -102,7 +102,7 @@ class Mover(Requested):
         if opcode is Opcode.MOVE:
             target = fields["src_tile"]
             receiver = machine.movers[target]
-            asked = fields | {"fire_at": 0} if fields.get("fire_at", 0) else fields  # that has been honoured here
+            asked = fields | {"fire_at": 0} if fields.get("fire_at", 0) else fields  # it has fired here
 
             def arrived(now: int) -> None:
                 receiver.request(asked, now)
@@ -121,27 +121,27 @@ class Mover(Requested):
         machine.senders[self.tile].offer(0, cycle, target, accepted, arrived, receiver.gate if receiver else None)
 
     def dispatched(self, opcode: Opcode, fields: dict[str, int], waited: int, offered: int, cycle: int) -> None:
-        """An instruction that is not executed here was done with in `cycle`."""
+        """An instruction that is not executed here was finished in `cycle`."""
         self.machine.traces[self.tile].dispatched(cycle + 1)
         self.machine.executed.append(
             Executed(self.tile, Unit.MOVER, opcode, fields.get("tag", 0), waited, offered, cycle + 1)
         )
 
     def request(self, fields: dict[str, int], cycle: int) -> None:
-        """A MOVE of another tile stands in the taker in `cycle`; the queue offers it a cycle later, if it has room."""
+        """The taker holds a MOVE of another tile in `cycle`; the queue offers it a cycle later, if it has room."""
         if len(self.waiting) >= self.machine.chip.mover_queue:
             self.overflow = fields
             return
         self._wait(fields, cycle + QUEUE_CYCLES)
 
     def _wait(self, fields: dict[str, int], cycle: int) -> None:
-        """A request is in the queue from `cycle` on."""
+        """A request enters the queue in `cycle`."""
         self.waiting.append((fields, cycle))
         if len(self.waiting) == 1:
             self._first(cycle)
 
     def _first(self, cycle: int) -> None:
-        """A request is the queue's first from `cycle` on; one with a fire time is offered in the cycle after it."""
+        """A request is first in the queue from `cycle` on; one with a fire time is offered in the cycle after that."""
         fields, there = self.waiting[0]
         there = max(there, cycle)
         if (fire := fields.get("fire_at", 0)) and there > fire:
@@ -153,14 +153,14 @@ class Mover(Requested):
         self.machine.at(self.due, self.serve, 1)
 
     def gate(self, cycle: int, proceed: Callable[[int], None]) -> None:
-        """Calls `proceed` when the taker can take another request, `cycle` (now) at the earliest."""
+        """Calls `proceed` when the taker can take another request, in `cycle` (now) or later."""
         if self.overflow is None:
             proceed(cycle)
         else:
             self.on_room = proceed
 
     def room(self, cycle: int) -> None:
-        """The queue has given a request away in the cycle before."""
+        """The queue released a request in the previous cycle."""
         if self.overflow is not None:
             fields, self.overflow = self.overflow, None
             self._wait(fields, cycle + QUEUE_CYCLES)
@@ -169,7 +169,7 @@ class Mover(Requested):
                 proceed(cycle)
 
     def serve(self, cycle: int) -> None:
-        """The source generator takes a MOVE if it can, of all that are offered in the cycle."""
+        """The source generator takes one of the MOVEs offered in the cycle, if it can."""
         free = self.source_free
         if free is None or cycle < max(free, self.taken_out) or self.loads >= _DESCRIPTORS[self.is_dram]:
             return
@@ -209,9 +209,9 @@ class Mover(Requested):
             self.machine.at(max(cycle + 1, self.idle_from), self.take)
 
     def ask(self, cycle: int) -> None:
-        """Offers the next burst to the DRAM, one a cycle, while the port can keep another under way."""
+        """Offers the next burst to the DRAM, one a cycle, while the port can have another in flight."""
         if not self.asking or cycle <= self.asked_in or self.dram.outstanding >= DRAM_BURSTS:
-            return  # goes on when a burst is done
+            return  # resumes when a burst is done
         self.asked_in = cycle
         self.dram.ask(self.asking.popleft(), cycle)
         if self.asking:
@@ -221,12 +221,12 @@ class Mover(Requested):
             self.machine.at(cycle + 1, self.serve, 1)
 
     def has_read(self, cycle: int) -> None:
-        """The last word of a MOVE was read from a local memory in the cycle before."""
+        """The last word of a MOVE was read from a local memory in the previous cycle."""
         self.source_free = cycle
         self.machine.at(cycle, self.serve, 1)
 
     def take(self, cycle: int) -> None:
-        """The packetiser takes the next descriptor; its first head can go in the next cycle."""
+        """The packetiser takes the next descriptor; its first head can be sent in the next cycle."""
         sending = _Sending(self, self.queue.popleft())
         self.taken_out = cycle + 1 if self.loads >= _DESCRIPTORS[self.is_dram] else 0
         self.loads -= 1
@@ -234,7 +234,7 @@ class Mover(Requested):
         self.machine.at(cycle + TURN_CYCLES, sending.packet)
 
     def finished(self, move: _Loaded, cycle: int) -> None:
-        """The last word of a MOVE was injected in the cycle before."""
+        """The last word of a MOVE was injected in the previous cycle."""
         machine, fields = self.machine, move.fields
         if fields.get("post_n", 0):
             machine.semaphores[self.tile].post(cycle, MOVER_POST, fields["post_sem"], fields["post_n"])
@@ -259,7 +259,7 @@ class _Sending:
         self.at = 0
 
     def packet(self, cycle: int) -> None:
-        """Offers the head of the next packet as soon as its first word is there, from `cycle` on."""
+        """Offers the head of the next packet as soon as its first word is available, from `cycle` on."""
         mover, fields = self.mover, self.move.fields
         address, words = self.packets[self.at]
         self.at += 1
@@ -275,7 +275,7 @@ class _Sending:
         link.start(cycle, there, place, 1, headed)
 
     def gone(self, cycle: int) -> None:
-        """The packet's last word went in the cycle before."""
+        """The packet's last word was sent in the previous cycle."""
         if self.at < len(self.packets):
             self.packet(cycle)
         else:

@@ -1,12 +1,11 @@
-"""The timeline model as machine code, compiled by mypyc from the very files of `sched/model/`.
+"""The timeline model as machine code, compiled by mypyc from the source files of `sched/model/`.
 
-There is one definition of the model. Compiled it runs several times as fast and says the same to the cycle; where it is
-not compiled, or when MESHLOOM_PURE is set, Python runs it. `python -m meshloom.sched.model` compiles it.
+There is one definition of the model. Compiled, it runs several times as fast with the same result to the cycle; if it
+is not compiled, or if MESHLOOM_PURE is set, Python runs it. `python -m meshloom.sched.model` compiles it.
 
-Compiled code cannot be stale: it lies in `native/` of the cache (see `sched.store.cache`), in a folder named by a
-digest of the sources that it was made from (and of `hw/contracts.py`, whose numbers it holds), and
-`sched/model/__init__.py` looks into the folder of the present ones and nowhere else. An edited source runs as Python
-until it is compiled."""
+Compiled code cannot be stale: it is stored in `native/` of the cache (see `sched.store.cache`), in a folder named after
+a digest of its sources (and of `hw/contracts.py`, whose constants it contains), and `sched/model/__init__.py` only uses
+the folder of the current sources. An edited source runs as Python until it is compiled."""
 
 from __future__ import annotations
 
@@ -19,20 +18,20 @@ from time import time
 
 from ..store import cache
 
-#: Set to anything but 0: Python runs the model.
+#: If set to anything but 0, Python runs the model.
 PURE = "MESHLOOM_PURE"
 MODEL = Path(__file__).parent
 #: Constants that mypyc compiles in.
 _CONTRACTS = Path(__file__).parents[2] / "hw" / "contracts.py"
-#: The package: it decides what is run. `records` and `latency` are values and closed forms, `native` is this file.
+#: The package decides which version runs. `records` and `latency` are values and closed forms, `native` is this file.
 _INTERPRETED = ("__init__", "__main__", "latency", "native", "records")
-#: The library behind all compiled modules, as mypyc calls it.
+#: The library shared by all compiled modules, as named by mypyc.
 SHARED = "native__mypyc"
-#: For the interpreter and platform that it was made for, as in `flow.cpython-311-x86_64-linux-gnu.so`.
+#: Names the interpreter and platform, as in `flow.cpython-311-x86_64-linux-gnu.so`.
 _SUFFIX = EXTENSION_SUFFIXES[0]
-#: Seconds for which what was compiled from other sources is kept: somebody may have just begun to load it.
+#: Seconds for which code compiled from other sources is kept, because a process may have just begun to load it.
 _KEEP = 24 * 3600
-#: What compiles the modules named in its arguments, in the folder in which it runs.
+#: A script that compiles the modules named in its arguments, in its working directory.
 _SETUP = """
 import sys
 
@@ -46,11 +45,11 @@ setup(name="model", packages=[], ext_modules=modules, script_args=["--quiet", "b
 
 
 class NativeError(RuntimeError):
-    """The model cannot be compiled; the message says why and what would help."""
+    """The model cannot be compiled; the message gives the reason and the fix."""
 
 
 def digest(model: Path = MODEL) -> str:
-    """Of everything that compiled code is made from: the modules in `model`, `hw.contracts`, how this one compiles."""
+    """Of all inputs of compiled code: the modules in `model`, `hw.contracts`, how this module compiles them."""
     found = sha256(_SETUP.encode() + _CONTRACTS.read_bytes())
     for path in _sources(model):
         text = path.read_bytes()
@@ -60,7 +59,7 @@ def digest(model: Path = MODEL) -> str:
 
 
 def folder(model: Path = MODEL) -> Path | None:
-    """Where the compiled modules are that belong to the sources in `model`; None if Python is to run these."""
+    """The folder of the compiled modules for the sources in `model`; None if Python is to run these."""
     if os.environ.get(PURE, "0") not in ("", "0"):
         return None
     try:
@@ -78,9 +77,9 @@ def compiled() -> bool:
 
 
 def build(model: Path = MODEL) -> bool:
-    """Compiles the modules in `model` unless that has been done, by this version of mypy; whether it had to.
+    """Compiles the modules in `model` unless this version of mypy has done so; returns whether it had to.
 
-    Processes that do so at the same time wait for each other. Raises NativeError when it cannot be done.
+    Concurrent processes wait for each other. Raises NativeError if it fails.
     """
     from filelock import FileLock
 
@@ -104,12 +103,12 @@ def _sources(model: Path) -> list[Path]:
 
 
 def _home(model: Path) -> Path:
-    """Of all that has been compiled for this interpreter."""
+    """The folder of all code compiled for this interpreter."""
     return (cache.root() / "native" if model == MODEL else model / "native") / _SUFFIX.removesuffix(".so").strip(".")
 
 
 def _compiler() -> str:
-    """The version of mypy. Raises NativeError if something is missing that compiling takes."""
+    """The version of mypy. Raises NativeError if something needed for compiling is missing."""
     import shutil
     import sysconfig
     from importlib.metadata import PackageNotFoundError, version
@@ -127,7 +126,7 @@ def _compiler() -> str:
 
 
 def _compile(model: Path, home: Path, version: str) -> None:
-    """Compiles a copy of the sources elsewhere, and moves the result to its place when it is whole."""
+    """Compiles a copy of the sources elsewhere, and moves the result into place when it is complete."""
     import shutil
     import subprocess
     from tempfile import TemporaryDirectory
@@ -136,7 +135,7 @@ def _compile(model: Path, home: Path, version: str) -> None:
 
     with TemporaryDirectory(prefix="meshloom-native-") as name:
         at = Path(name)
-        # the tree as importers see it, and a copy of the model, for its sources may change in the meantime
+        # the tree as importers see it, with a copy of the model, whose sources may change meanwhile
         copy = at / "meshloom" / "sched" / "model"
         copy.mkdir(parents=True)
         (at / "meshloom" / "hw").symlink_to(Path(config.__file__).resolve().parent)
@@ -151,7 +150,7 @@ def _compile(model: Path, home: Path, version: str) -> None:
         command = [sys.executable, "setup.py", *names]
         ran = subprocess.run(command, cwd=at, env=variables, capture_output=True, text=True, check=False)
         made = [*copy.glob(f"*{_SUFFIX}")]
-        if ran.returncode or len(made) <= len(names):  # one for each, and what they share
+        if ran.returncode or len(made) <= len(names):  # one for each module, and the shared library
             log = home / "failed.log"
             log.write_text(ran.stdout + ran.stderr)
             raise NativeError(f"mypyc or the C compiler failed; see {log}")
@@ -161,12 +160,12 @@ def _compile(model: Path, home: Path, version: str) -> None:
             whole.mkdir()
             for path in made:
                 shutil.copyfile(path, whole / path.name)
-            if not place.exists():  # they have changed to what they were before
+            if not place.exists():  # the sources may have been changed back meanwhile
                 whole.rename(place)
 
 
 def _forget(home: Path, keep: Path) -> None:
-    """Removes what belongs to other sources and has not been made lately."""
+    """Removes code that was compiled from other sources and is not recent."""
     import shutil
 
     for path in home.iterdir():
@@ -175,7 +174,7 @@ def _forget(home: Path, keep: Path) -> None:
 
 
 def main() -> None:
-    """Compiles the model if need be, and says so, or why not (exit status 1)."""
+    """Compiles the model if need be and reports that, or why it could not (exit status 1)."""
     try:
         if build():
             sys.stdout.write("timeline model: compiled\n")

@@ -1,12 +1,13 @@
 """The data plane with several virtual channels, flit by flit, to the cycle.
 
-Mirrors `hw/noc/router.py`, in which a packet keeps its channel all the way, and what stands behind the routers' own
-ports (`hw/noc/data_receiver.py`): an ejection buffer for each channel, and the delivery that takes one flit a cycle
-from them, in turns. Several packets share a link flit by flit, so the flows of `flow.py` would begin and end all the
-time. Here every cycle is played in which a flit is in the network, but only where there is one; what goes in and what
-takes words out are flows as elsewhere.
+Mirrors `hw/noc/router.py`, in which a packet keeps its channel all the way, and the receiving side
+(`hw/noc/data_receiver.py`): an ejection buffer for each channel, from which delivery takes one flit a cycle in round
+robin. Several packets share a link flit by flit, so the flows of `flow.py` would begin and end all the time. Instead
+every cycle with a flit in the NoC is played, and only those; injection, and the parts that take delivered words, are
+flows as elsewhere.
 
-What flits do is the last phase of a cycle (`clock.py`), for it depends on all that the cycle has brought until then.
+The moves of flits are the last phase of a cycle (`clock.py`), because they depend on everything that happened in it
+before.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ from .flow import FOREVER, OPEN, Buffer, Link, Place, nothing
 from .noc_flow import BACK, STEP, TILE, Packet, following, legs_of
 
 _FLITS: Final = 3
-#: A packet in a buffer: its whole way, and which lane of it comes next.
+#: A packet in a buffer: its whole way, and the index of its next lane.
 _Passing = tuple[Packet, "list[_Lane]", int]
 
 
 class _Queue:
-    """The buffer of a channel of an input. The packet at its front asks for its lane from when its head is there."""
+    """The buffer of a channel of an input. The packet at its front requests its lane once its head has arrived."""
 
     __slots__ = ("cap", "count", "fresh", "left", "number", "packets")
 
     def __init__(self, cap: int, number: int) -> None:
-        self.cap, self.number = cap, number  # of the input
+        self.cap, self.number = cap, number  # `number`: of the input
         self.count = 0  # flits at the start of the cycle
-        self.packets: deque[_Passing] = deque()  # of which the head has come
-        self.left = 0  # flits of the first one that are to leave
-        self.fresh = True  # so is its head
+        self.packets: deque[_Passing] = deque()  # those whose head has arrived
+        self.left = 0  # flits of the first packet that have not left
+        self.fresh = True  # its head has not left
 
 
 class _Entry(_Queue):
-    """The same where a tile sends: filled by a flow, and packets are known before their heads come."""
+    """The same for injection: filled by a flow, and packets are known before their heads arrive."""
 
     __slots__ = ("buffer", "plane", "popped", "waits")
 
@@ -50,7 +51,7 @@ class _Entry(_Queue):
         self.buffer = _EntryBuffer(clock, depth, self)
         self.plane = plane
         self.waits = True  # no packet has a head at the front
-        self.popped = False  # in this cycle
+        self.popped = False  # a flit left in this cycle
 
 
 class _EntryBuffer(Buffer):
@@ -76,11 +77,11 @@ class _Inbox(_Queue):
     def __init__(self, channel: int, delivery: _Delivery) -> None:
         super().__init__(EJECTION_FLITS, 0)
         self.channel, self.delivery = channel, delivery
-        self.leg = self.todo = 0  # leg of the packet at the front, flits of it to come
+        self.leg = self.todo = 0  # leg of the packet at the front, flits left in it
         self.place: Place = OPEN
 
     def front(self) -> None:
-        """A packet's head is at the front."""
+        """The head of a packet is at the front."""
         self.leg, self.fresh = 0, True
         self.todo, self.place, _ = self.packets[0][0].legs[0]
 
@@ -94,10 +95,10 @@ class _Lane:
         self.channel, self.output, self.sink = channel, output, sink
         self.source: _Queue | None = None  # None: free
         self.asking: list[_Queue] = []
-        self.owner = -1  # number of the input that had it last
+        self.owner = -1  # number of the input that owned it last
 
     def choose(self) -> _Queue:
-        """Gives it to the next of those that ask."""
+        """Grants it to the next input that requests it, in round robin."""
         asking = self.asking
         found = asking[0]
         if len(asking) > 1:
@@ -109,39 +110,39 @@ class _Lane:
 
 
 class _Output:
-    """A router's output: a flit a cycle, from its lanes in turns."""
+    """A router's output: one flit a cycle, from its lanes in round robin."""
 
     __slots__ = ("lanes", "turn")
 
     def __init__(self) -> None:
-        self.lanes: list[_Lane] = []  # that have a packet, or are asked for
-        self.turn = -1  # channel of the flit before
+        self.lanes: list[_Lane] = []  # those that are owned or requested
+        self.turn = -1  # channel of the previous flit
 
 
 class _Delivery:
-    """What a tile takes out of its ejection buffer."""
+    """The delivery of flits from a tile's ejection buffers."""
 
     __slots__ = ("filling", "held", "order", "turn")
 
     def __init__(self, channels: int) -> None:
         boxes = [_Inbox(channel, self) for channel in range(channels)]
-        #: The ejection buffers from the one after each channel on; the last entry is that of the beginning.
+        #: The ejection buffers, starting with the one after each channel; the last entry is the initial order.
         self.order = [boxes[at + 1 :] + boxes[: at + 1] for at in range(channels)]
         self.turn = channels - 1
-        self.held = False  # the words of an exclusive packet are coming
-        self.filling: Buffer | None = None  # where a word went in the cycle before
+        self.held = False  # an exclusive packet is being delivered
+        self.filling: Buffer | None = None  # the buffer that took a word in the previous cycle
 
 
 class FlitPlane:
     """One mesh with `channels` virtual channels, each with buffers of `depth` flits.
 
-    `routing`: dimension order of packets without a way of their own. Used like `network.Plane`; `gate`s of packets have
-    no say here.
+    `routing`: dimension order of packets without a source route. Used like `noc_flow.Plane`, but ignores the `gate`s of
+    packets.
     """
 
     def __init__(self, clock: Clock, depth: int, channels: int, routing: str = "xy") -> None:
         self.clock, self.depth, self.channels, self.routing = clock, depth, channels, routing
-        self.hops = 0  # flits that have gone over a link or into an ejection buffer
+        self.hops = 0  # flits that have moved over a link or into an ejection buffer
         self._entries: dict[tuple[int, int], _Entry] = {}
         self._queues: dict[tuple[int, int, int], _Queue] = {}
         self._outputs: dict[tuple[int, int], _Output] = {}
@@ -149,13 +150,13 @@ class FlitPlane:
         self._deliveries: dict[int, _Delivery] = {}
         self._paths: dict[tuple[int, ...], list[_Lane]] = {}
         self._sources: dict[int, Link] = {}
-        # what has something to do; dictionaries keep the order, so that runs are the same
+        # the active parts; dictionaries keep their order, so that runs are reproducible
         self._sending: dict[_Entry, None] = {}
         self._busy: dict[_Output, None] = {}
         self._taking: dict[_Delivery, None] = {}
         self._due = -1
         self._turn = _Step(self)
-        self._still = 0  # cycles since a flit has moved
+        self._still = 0  # cycles since a flit last moved
 
     def source(self, tile: int) -> Link:
         """The link from a tile to its router."""
@@ -168,7 +169,7 @@ class FlitPlane:
         return self._entry(tile, channel).buffer.room(now)
 
     def enter(self, source: int, target: int, packet: Packet) -> Place:
-        """The packet is the next that `source` sends; returns the place to which its flits go, over `source()`."""
+        """`source` sends this packet next; returns the place to which its flits go, over `source()`."""
         lanes = self._path(packet.channel, packet.tiles or (source, target, -1))
         entry = self._entry(source, packet.channel)
         entry.packets.append((packet, lanes, 0))
@@ -177,7 +178,7 @@ class FlitPlane:
     def send(
         self, now: int, source: int, target: int, packet: Packet, injected: Callable[[int], None] | None = None
     ) -> None:
-        """A packet whose flits are there from cycle `now` on; `injected` is called in the cycle after its last."""
+        """Sends a packet whose flits are available from cycle `now` on; `injected` is called after its last."""
         place = self.enter(source, target, packet)
         self.source(source).start(now, OPEN, place, packet.flits, injected or nothing)
 
@@ -191,7 +192,7 @@ class FlitPlane:
         return self._entries[key]
 
     def _path(self, channel: int, tiles: tuple[int, ...]) -> list[_Lane]:
-        """The lanes of a way; without one of its own: (source, target, -1)."""
+        """The lanes of a way; without a source route its key is (source, target, -1)."""
         key = channel, *tiles
         if key not in self._paths:
             if tiles[-1] < 0:
@@ -213,10 +214,10 @@ class FlitPlane:
             self._lanes[key] = _Lane(channel, output, sink)
         return self._lanes[key]
 
-    # -- its cycles ---------------------------------------------------------------------------------------------------
+    # -- cycles -------------------------------------------------------------------------------------------------------
 
     def enters(self, entry: _Entry, now: int) -> None:
-        """A head stands at the front of an entry from cycle `now` on."""
+        """A head is at the front of an entry from cycle `now` on."""
         entry.waits = False
         self._sending[entry] = None
         self._ask(entry)
@@ -228,7 +229,7 @@ class FlitPlane:
             self.clock.put(cycle, self._turn, _FLITS)
 
     def _ask(self, queue: _Queue) -> None:
-        """The packet whose head is at the front asks for its lane from the next cycle on."""
+        """The packet whose head is at the front requests its lane from the next cycle on."""
         packet, lanes, hop = queue.packets[0]
         queue.left, queue.fresh = packet.flits, True
         lane = lanes[hop]
@@ -238,7 +239,7 @@ class FlitPlane:
         lane.asking.append(queue)
 
     def step(self, now: int) -> None:
-        """All that flits do in a cycle: what goes is decided by what is there at its start."""
+        """All moves of flits in a cycle; they depend only on the state at its start."""
         for entry in self._sending:
             entry.count = entry.buffer.level(now)
         moving: list[_Lane] = []
@@ -259,13 +260,13 @@ class FlitPlane:
             self._wake(now + 1)
 
     def _stuck(self, now: int) -> bool:
-        """Whether nothing will ever move again: every ejection buffer has had its turn, and nothing else is to come."""
+        """Whether nothing will ever move again: every ejection buffer has had its turn, and no event is pending."""
         if self._still <= self.channels or not self.clock.idle:
             return False
         return all(box.place.opens(now) == FOREVER for delivery in self._taking for box in delivery.order[-1])
 
     def _choose(self, output: _Output, moving: list[_Lane]) -> None:
-        """The lane of an output whose flit goes: the next after that of the flit before, of those that can."""
+        """Adds the lane of an output whose flit moves: in round robin, the next one that can after the previous."""
         best, distance = None, self.channels
         for lane in output.lanes:
             source = lane.source or lane.choose()
@@ -278,7 +279,7 @@ class FlitPlane:
             moving.append(best)
 
     def _move(self, lane: _Lane) -> None:
-        """A flit goes over a lane."""
+        """A flit moves over a lane."""
         source, sink = lane.source, lane.sink
         assert source is not None
         self.hops += 1
@@ -308,7 +309,7 @@ class FlitPlane:
             self._ask(source)
 
     def _arrived(self, queue: _Queue) -> None:
-        """The head of the first packet stands in a queue."""
+        """The head of the first packet has arrived in a queue."""
         if isinstance(queue, _Inbox):
             queue.front()
             self._taking[queue.delivery] = None
@@ -316,7 +317,7 @@ class FlitPlane:
             self._ask(queue)
 
     def _take(self, box: _Inbox, now: int) -> None:
-        """A flit is taken out of an ejection buffer."""
+        """Takes a flit out of an ejection buffer."""
         packet, delivery = box.packets[0][0], box.delivery
         box.count -= 1
         box.todo -= 1
@@ -339,7 +340,7 @@ class FlitPlane:
             box.front()
 
     def _flow(self, now: int) -> None:
-        """Tells the flows into the entries what has gone."""
+        """Updates the flows into the entries with the flits that have left."""
         empty: list[_Entry] = []
         for entry in self._sending:
             popped, entry.popped = entry.popped, False
@@ -368,8 +369,8 @@ class _Step(Event):
 
 
 def _pick(delivery: _Delivery, now: int, taken: list[_Inbox]) -> bool:
-    """Adds the ejection buffer whose turn it is if its flit can go. Returns whether there is, or was, anything to
-    do."""
+    """Adds the ejection buffer whose turn it is, if its flit can be taken. Returns whether there is, or was, anything
+    to do."""
     filling, found = None, False
     for box in delivery.order[delivery.turn]:
         if box.count and not (box.fresh and delivery.held and box.packets[0][0].exclusive):

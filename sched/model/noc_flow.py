@@ -1,6 +1,6 @@
 """The meshes with one virtual channel: packets through routers, their buffers and arbiters, to the cycle.
 
-Mirrors `hw/noc/router.py`, and `hw/noc/router.py` with one virtual channel, which behaves as that one does.
+Mirrors `hw/noc/router.py` with one virtual channel.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from meshloom.hw.routes import DIRECTIONS, LOCAL, NEIGHBOURS, OPPOSITE, dimensio
 from .clock import Clock, Event
 from .flow import OPEN, Buffer, Link, Place, nothing
 
-#: Ports of a router, in the order in which its arbiters look at the inputs.
+#: Ports of a router, in the order in which its arbiters serve the inputs.
 PORTS = (*DIRECTIONS, LOCAL)
-#: The tile's own port, the difference between the addresses of a tile and its neighbour behind each other port, and the
-#: neighbour's port that leads back.
+#: The tile's own port; for each other port, the address difference to the neighbour there, and the neighbour's port
+#: that leads back.
 TILE = PORTS.index(LOCAL)
 STEP = [16 * dy + dx for dx, dy in NEIGHBOURS.values()]
 BACK = [PORTS.index(OPPOSITE[name]) for name in DIRECTIONS]
 
-#: What happens to flits at the receiver: how many, where they go, and what is called in the cycle after the last.
+#: A stage of delivery: number of flits, their destination, and a callback in the cycle after the last.
 Leg = tuple[int, Place, Callable[[int], None] | None]
-#: A receiver's say before a packet: called with the cycle, and with what to call in the one in which it takes the head.
+#: Admits a packet to a receiver: called with the cycle, and with what to call in the cycle in which it takes the head.
 Gate = Callable[[int, Callable[[int], None]], None]
 
 
 class Packet:
-    """A packet on its way; its flits are those of `legs` together.
+    """A packet in flight; its flits are the sum of its `legs`.
 
-    `tiles`: those that it visits, from source to destination; None = in dimension order. `channel`: its virtual
-    channel. `exclusive`: while the tile takes it, it takes no other such packet. `injected_at`: cycle from which its
-    head was offered."""
+    `tiles`: those that it visits, from source to destination; None: dimension order. `channel`: its virtual channel.
+    `exclusive`: while the tile takes it, it takes no other such packet. `injected_at`: cycle from which its head was
+    offered."""
 
     __slots__ = ("buffers", "channel", "exclusive", "flits", "gate", "injected_at", "legs", "numbers", "ports", "tiles")
 
@@ -42,23 +42,23 @@ class Packet:
         self.channel, self.exclusive, self.injected_at = 0, False, -1
         self.carry(legs)
         self.ports: list[_Port] = []
-        self.numbers: list[int] = []  # of the input through which it comes to each router
+        self.numbers: list[int] = []  # of the input through which it enters each router
         self.buffers: list[_Input] = []
 
     def carry(self, legs: list[Leg]) -> None:
-        """It consists of these."""
+        """Sets its legs."""
         self.legs, self.flits = legs, sum(leg[0] for leg in legs)
 
 
 class _Input(Buffer):
-    """The buffer of a router's input; the packet at its front asks for its port."""
+    """The buffer of a router's input; the packet at its front requests its port."""
 
     __slots__ = ("asked", "queue")
 
     def __init__(self, clock: Clock, depth: int) -> None:
         super().__init__(clock, depth)
-        self.queue: deque[tuple[Packet, int]] = deque()  # packets of which flits are here or to come, and their hop
-        self.asked = False  # the packet at the front has asked for its port
+        self.queue: deque[tuple[Packet, int]] = deque()  # packets with flits here or still to come, and their hop
+        self.asked = False  # the packet at the front has requested its port
 
     def arrive(self, now: int) -> None:
         if self.asked:
@@ -78,7 +78,7 @@ class _Port(Link):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.to: _Input | None = None  # the next router's buffer; None: the tile
-        self.owner = -1  # input that had it last
+        self.owner = -1  # input that owned it last
         self.source: _Input | None = None  # None: free
         self.asking: dict[int, _Input] = {}  # by number of the input
         self.pending = False
@@ -90,7 +90,7 @@ class _Port(Link):
         self._decide(now)
 
     def _decide(self, now: int) -> None:
-        """Lets the arbiter decide when all heads that come in this cycle are there."""
+        """Makes the arbiter decide once all heads of this cycle have arrived."""
         if self.source is None and not self.pending:
             self.pending = True
             self.clock.put(now, self._choice, 1)
@@ -117,7 +117,7 @@ class _Port(Link):
         buffer = self.source
         assert buffer is not None
         flits, place, _ = buffer.queue[0][0].legs[self.leg]
-        if place is not OPEN:  # all runs share that one, and nothing about it ever changes
+        if place is not OPEN:  # all runs share `OPEN`, and its state never changes
             place.feeder = self
         self.start(now, buffer, place, flits, self._carried)
 
@@ -135,7 +135,7 @@ class _Port(Link):
             done(now)
 
     def _passed(self, now: int) -> None:
-        """The tail went in the cycle before."""
+        """The tail left in the previous cycle."""
         buffer = self.source
         assert buffer is not None
         self.source = buffer.drainer = None
@@ -159,7 +159,7 @@ class _Choice(Event):
 
 
 class Plane:
-    """One mesh with buffers of `depth` flits, and packets in the dimension order `routing` (`ROUTINGS`)."""
+    """One mesh with buffers of `depth` flits; packets take dimension order `routing` (`ROUTINGS`)."""
 
     def __init__(self, clock: Clock, depth: int, routing: str = "xy") -> None:
         self.clock, self.depth, self.routing = clock, depth, routing
@@ -180,7 +180,7 @@ class Plane:
         return self._input(tile, TILE).room(now)
 
     def enter(self, source: int, target: int, packet: Packet) -> Place:
-        """The packet is the next that `source` sends; returns the place to which its flits go, over `source()`."""
+        """`source` sends this packet next; returns the place to which its flits go, over `source()`."""
         packet.ports, packet.numbers, packet.buffers = self._path(source, target, packet.tiles)
         first = packet.buffers[0]
         first.queue.append((packet, 0))
@@ -189,7 +189,7 @@ class Plane:
     def send(
         self, now: int, source: int, target: int, packet: Packet, injected: Callable[[int], None] | None = None
     ) -> None:
-        """A packet whose flits are there from cycle `now` on; `injected` is called in the cycle after its last."""
+        """Sends a packet whose flits are available from cycle `now` on; `injected` is called after its last."""
         place = self.enter(source, target, packet)
         self.source(source).start(now, OPEN, place, packet.flits, injected or nothing)
 
@@ -197,7 +197,7 @@ class Plane:
         self, source: int, target: int, tiles: tuple[int, ...] | None
     ) -> tuple[list[_Port], list[int], list[_Input]]:
         """Ports, input numbers and input buffers of the way between two tiles."""
-        key = tiles or (source, target, -1)  # no route visits a tile -1
+        key = tiles or (source, target, -1)  # no route visits tile -1
         if (known := self._paths.get(key)) is not None:
             return known
         came = TILE
@@ -230,7 +230,7 @@ class Plane:
 
 
 def following(asking: Iterable[int], owner: int) -> int:
-    """The input that an arbiter chooses: the next behind the one that had the output last."""
+    """The input that a round-robin arbiter grants: the next after the previous owner."""
     best, distance = -1, len(PORTS)
     for number in asking:
         behind = (number - owner - 1) % len(PORTS)
@@ -240,6 +240,6 @@ def following(asking: Iterable[int], owner: int) -> int:
 
 
 def legs_of(tiles: Sequence[int]) -> list[tuple[int, int]]:
-    """(tile, number of the port by which it is left) of each router on a way."""
+    """(tile, number of the output port) of each router on a way."""
     steps = [(here, STEP.index(after - here)) for here, after in pairwise(tiles)]
     return [*steps, (tiles[-1], TILE)]

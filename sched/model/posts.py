@@ -1,4 +1,4 @@
-"""A tile's semaphores, the trace's port and the way to the post plane: one taker a cycle each, in a fixed order.
+"""A tile's semaphores, the trace port and the path to the post plane: each serves one request a cycle in fixed order.
 
 Mirrors `hw/control/semaphores.py`, `hw/control/trace.py` and the multiplexer in `hw/tile.py`.
 """
@@ -13,8 +13,8 @@ from meshloom.hw.contracts import POST_CYCLES
 from .clock import Clock
 from .noc_flow import Packet, Plane
 
-#: Ports of a tile's semaphores: the mover's, the first of those of SYNCs (by unit), of what has been delivered, of the
-#: post plane, and the one before those of computing units (by unit).
+#: Ports of a tile's semaphores: the mover's; the first for SYNCs (by unit); deliveries; the post plane; the last port
+#: before those of computing units (by unit).
 MOVER_POST, SYNC_POST, DELIVERED_POST, PLANE_POST, UNIT_POST = 0, 1, 4, 5, 5
 
 _Then = Callable[[int], None]
@@ -31,12 +31,12 @@ class Semaphores:
         self._due = -1
 
     def post(self, now: int, port: int, semaphore: int, count: int, accepted: _Then | None = None) -> None:
-        """Offered in cycle `now`; `accepted` is called in the cycle in which it is accepted."""
+        """A post offered in cycle `now`; `accepted` is called in the cycle in which it is accepted."""
         self._posts.setdefault(port, deque()).append((semaphore, count, accepted))
         self._decide(now)
 
     def take(self, now: int, port: int, semaphore: int, count: int, granted: _Then) -> None:
-        """Waits from cycle `now` on; `granted` is called in the cycle of the grant."""
+        """A wait from cycle `now` on; `granted` is called in the cycle of the grant."""
         self._takes[port] = semaphore, count, granted
         self._decide(now)
 
@@ -72,7 +72,7 @@ class Semaphores:
 
 
 class Ordered:
-    """Who is first in a cycle, of those that ask: the lowest number. The others ask again in the next."""
+    """A fixed-priority arbiter: the lowest number asking in a cycle is granted; the others ask again in the next."""
 
     def __init__(self, clock: Clock, ready: Callable[[int], bool] | None = None, phase: int = 1) -> None:
         self._clock, self._ready, self._phase = clock, ready, phase
@@ -80,7 +80,7 @@ class Ordered:
         self._due = -1
 
     def ask(self, now: int, number: int, chosen: _Then) -> None:
-        """`chosen` is called in the cycle of the choice, `now` at the earliest."""
+        """`chosen` is called in the cycle of the grant, in cycle `now` or later."""
         self._asking.setdefault(number, deque()).append(chosen)
         self._decide(now)
 
@@ -107,7 +107,7 @@ class Ordered:
 
 
 class PostSender:
-    """The posts of a tile onto the post plane: what has been delivered before the SYNCs, those in the order of their
+    """Injects the posts of a tile into the post plane: deliveries before SYNCs, and those in the order of their
     units."""
 
     def __init__(self, clock: Clock, plane: Plane, tile: int) -> None:
@@ -115,7 +115,7 @@ class PostSender:
         self._order = Ordered(clock, lambda now: plane.room(tile, now))
 
     def offer(self, now: int, number: int, target: int, packet: Packet, taken: _Then) -> None:
-        """Offered in cycle `now` (number 0: delivered, 1 + unit: a SYNC); `taken` is called when the network takes
+        """A post offered in cycle `now` (number 0: delivered, 1 + unit: a SYNC); `taken` is called when the NoC takes
         it."""
 
         def chosen(cycle: int) -> None:
@@ -126,20 +126,20 @@ class PostSender:
 
 
 class Trace:
-    """The trace's port: a record a cycle, the mover's first. A SYNC is not done before its record is taken."""
+    """The trace port: one record a cycle, the mover's first. A SYNC completes only when its record has been taken."""
 
     def __init__(self, clock: Clock) -> None:
         self._sent = self._dispatched = -1  # cycles of the mover's latest records
         self._order = Ordered(clock, lambda now: now not in (self._sent, self._dispatched))
 
     def sent(self, now: int) -> None:
-        """The mover's packetiser gives a record in cycle `now`."""
+        """The mover's packetiser offers a record in cycle `now`."""
         self._sent = now
         if self._dispatched == now:
             self._dispatched = now + 1
 
     def dispatched(self, cycle: int) -> None:
-        """The mover's dispatcher will, unless the packetiser does."""
+        """The mover's dispatcher offers one, unless the packetiser does."""
         self._dispatched = cycle
 
     def sync(self, now: int, unit: int, taken: _Then) -> None:

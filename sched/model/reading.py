@@ -1,4 +1,4 @@
-"""The model's memories that a mover reads word by word: all but what DRAM keeps.
+"""The model's memories that a mover reads word by word: all except DRAM.
 
 Mirrors the source generator of `hw/memory/mover.py`, and the read ports of `hw/core/matrix.py`.
 """
@@ -12,10 +12,10 @@ from .flow import FOREVER, OPEN, Buffer, Place
 
 
 class Words(Buffer):
-    """The words that have been read and not been sent; filled by a link that reads one a cycle.
+    """The words that have been read but not sent; filled by a link that reads one a cycle.
 
-    A word that is read in cycle t counts from t + 1 on, as in every buffer, but can be sent from t + 2 on only. `port`:
-    of the memory that is read; where somebody else has it, nothing is read.
+    A word read in cycle t counts from t + 1 on, as in every buffer, but can be sent only from t + 2 on. `port`: of the
+    memory that is read; while it is occupied, nothing is read.
     """
 
     __slots__ = ("_began", "_ceased", "port")
@@ -23,11 +23,11 @@ class Words(Buffer):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock, LOCAL_FIFO)
         self.port: Place = OPEN
-        # cycle from which words are read, or were the last time, and the first one in which none was any more
+        # cycle in which reading last started, and the first one in which it had stopped
         self._began = self._ceased = -1
 
     def _there(self, now: int) -> int:
-        """Words that can be sent at the start of cycle `now`: all but the one that was read in the cycle before."""
+        """Words that can be sent at the start of cycle `now`: all except one read in the previous cycle."""
         arriving = self._ceased == now or (self.inn and self._began < now)
         return self.level(now) - int(arriving)
 
@@ -38,7 +38,7 @@ class Words(Buffer):
         if not self.inn:
             return self.level(now)
         there = self._there(now)
-        # reading has just gone on: the first word of that comes too late for who has sent all others
+        # reading has just resumed: its first word arrives too late if all others have been sent
         return there if self._began == now and there < WORD_CYCLES else FOREVER
 
     def set_in(self, now: int, rate: int) -> None:

@@ -1,4 +1,4 @@
-"""What the model says of an instruction, and of a run."""
+"""The model's records of an instruction and of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from meshloom.hw.isa import Opcode, Unit
 
 
 class ModelError(ValueError):
-    """A program that the model cannot play to its end, because the chip could not either; see also
+    """A program that the model cannot play to its end, because the chip could not run it either; see also
     `sched.checker.check`."""
 
 
@@ -16,9 +16,9 @@ class ModelError(ValueError):
 class Executed:
     """One instruction as one unit executed it; `wait` and the cycles as in a trace record (`hw.isa.TRACE`).
 
-    On chips with `noc.arrivals` also each data packet where it arrived: unit NONE, opcode and `tag` of its MOVE, `tile`
-    its destination, `wait` its words, `start` the cycle from which its head was offered to the network, `end` the one
-    after its last word was taken there.
+    On chips with `noc.arrivals` also each arrival of a data packet: unit NONE, opcode and `tag` of its MOVE, `tile` its
+    destination, `wait` its words, `start` the cycle from which its head was offered to the NoC, `end` the cycle after
+    its last word was taken at the destination.
     """
 
     tile: int

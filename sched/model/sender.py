@@ -17,7 +17,7 @@ from .noc_flow import Gate, Packet, Plane
 
 
 class _Offer(NamedTuple):
-    """A request that waits for its turn from `cycle` on; see `Sender.offer`."""
+    """A request that is offered from `cycle` on; see `Sender.offer`."""
 
     cycle: int
     target: int
@@ -27,11 +27,11 @@ class _Offer(NamedTuple):
 
 
 class Sender:
-    """Requests of a tile onto the request plane: one at a time, lower-numbered ports first."""
+    """Injects the requests of a tile into the request plane: one at a time, lower-numbered ports first."""
 
     def __init__(self, clock: Clock, plane: Plane, tile: int) -> None:
         self.clock, self.plane, self.tile = clock, plane, tile
-        self.free = 0  # first cycle in which it can take a request; -1 while one is under way
+        self.free = 0  # first cycle in which it can take a request; -1 while it sends one
         self.offers: dict[int, _Offer] = {}
 
     def offer(
@@ -44,7 +44,7 @@ class Sender:
         gate: Gate | None,
     ) -> None:
         """A request offered at `port` from `cycle` on. `taken` is called when the sender takes it, `arrived` in the
-        cycle in which it stands whole in the receiver, whose `gate` says when the next one may come."""
+        cycle in which the receiver holds all of it; the receiver's `gate` admits the next one."""
         self.offers[port] = _Offer(cycle, target, taken, arrived, gate)
         if self.free >= 0:
             self.clock.at(max(cycle, self.free), self.choose, 1)

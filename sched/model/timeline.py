@@ -2,9 +2,9 @@
 
 It plays the streams, requests, packets, posts and DRAM bursts of a program as events, with the cycle counts that the
 gateware's docstrings state (`hw/control/frontend.py`, `hw/memory/mover.py`, `hw/noc/interface.py`, `hw/timing.py`),
-down to the flit, but with events only where a flow begins or ends (`flow.py`). Nothing is fitted to measurements: a
-mechanism is modelled by its contract. Left out are faults, and what the program checker refuses (a MOVE that reads A
-or B).
+down to the flit, but with events only where a flow begins or ends (`flow.py`). Nothing is fitted to measurements: each
+mechanism is modelled by its contract. Faults are left out, and so is what the program checker rejects (a MOVE that
+reads A or B).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Executed", "ModelError", "Timeline", "play"]
 
 
 def play(program: Program, chip: ChipConfig) -> Timeline:
-    """Predicts a program. Raises ModelError when it never ends, or an instruction is ready after its fire time."""
+    """Predicts a program. Raises ModelError if it never ends, or an instruction is ready only after its fire time."""
     machine = played(program, chip)
     if machine.cycles is None:
         raise ModelError(
@@ -47,7 +47,7 @@ def play(program: Program, chip: ChipConfig) -> Timeline:
 
 
 def played(program: Program, chip: ChipConfig) -> Machine:
-    """A chip when nothing more happens in it: after END, or (no `cycles`) because all wait for each other."""
+    """A chip in which nothing more happens: after END, or (no `cycles`) because everything is blocked."""
     machine = assemble(program, chip)
     machine.streams[program.boot.tile, Unit.MOVER].start(0)
     machine.run()
@@ -55,7 +55,7 @@ def played(program: Program, chip: ChipConfig) -> Machine:
 
 
 def assemble(program: Program, chip: ChipConfig) -> Machine:
-    """A chip with a program in its memory, before its first cycle."""
+    """A chip with a program in memory, before its first cycle."""
     machine = Machine(chip)
     for tile in chip.tiles:
         machine.movers[tile] = Mover(machine, tile)
@@ -74,12 +74,12 @@ def assemble(program: Program, chip: ChipConfig) -> Machine:
 
 
 class _Array(Executes):
-    """A unit of a core that computes: the matrix or the vector unit."""
+    """A computing unit of a core: the matrix or the vector unit."""
 
     def __init__(self, machine: Machine, tile: int, unit: Unit) -> None:
         self.machine, self.tile, self.unit = machine, tile, unit
         self.free = 0  # first cycle in which the readers can start on another instruction
-        self.staged = 0  # first cycle in which the stage before the readers takes another
+        self.staged = 0  # first cycle in which the stage before the readers can take another
 
     def own(
         self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
@@ -91,7 +91,7 @@ class _Array(Executes):
         self.free = start + occupied
         self.staged = (
             start - STAGE_CYCLES
-        )  # it hands over, and takes the next, in the cycle before the first operand address
+        )  # the stage hands over, and takes the next, in the cycle before the first operand address
         end = start + cycles
         if opcode is Opcode.GEMM:
             self.machine.drains[self.tile].drains(self.machine.now, fields, start)

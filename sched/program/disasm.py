@@ -1,4 +1,4 @@
-"""Listings of programs for people, and the reference tables of all formats."""
+"""Listings of programs, and the reference tables of all formats."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .program import Instruction, Program
 
 
 def instruction_text(instruction: Instruction, chip: ChipConfig) -> str:
-    """One instruction in one line: header first, then what it does, with tiles as `kind@(x,y)`, addresses by region.
+    """One instruction in one line: the header, then what it does, with tiles as `kind@(x,y)`, addresses by region.
 
     `MOVE wait s3>=2 | 64 words dram@(0,0) MAIN+0x100 -> core@(1,0) B+0x0 run 8 stride 16 | notify s1 of core@(1,0)`
-    Fields that are 0 and mean nothing are left out. Works for fields out of range, too.
+    Fields that are 0 without a meaning are left out. Accepts fields out of range, too.
     """
     opcode, fields = instruction.opcode, _Zeros(instruction.fields)
     name = opcode_name(opcode)
@@ -68,7 +68,7 @@ def _route(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
 
 
 def _order(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
-    # which of them count depends on the instruction behind it
+    # the following instruction determines which of these fields matter
     body = [f"to {tile_name(chip, fields['tile'])}"] if fields["tile"] else []
     body += [f"virtual channel {fields['channel'] - 1}"] if fields["channel"] else []
     points = (tile_name(chip, fields["points"] >> 8 * at & 0xFF) for at in range(min(fields["count"], MOST_POINTS)))
@@ -140,9 +140,10 @@ _BODIES: dict[Opcode, Callable[[Mapping[str, int], ChipConfig], list[str]]] = {
 
 
 def listing(program: Program, chip: ChipConfig, labels: Sequence[str] = ()) -> Iterator[str]:
-    """The program line by line: per stream a heading, then `position tag instruction ; operation n "label"`.
+    """The program line by line: for each stream a heading, then `position tag instruction ; operation n "label"`.
 
-    `labels[i]` is what the schedule calls operation i. Never fails on a bad program: listings are for finding why.
+    `labels[i]` is the schedule's label of operation i. Never fails on a bad program, because listings serve to debug
+    one.
     """
     names = Names(chip, program, labels)
     yield f"program for chip {chip.name} ({program.chip_digest[:12]})"
@@ -161,7 +162,7 @@ def listing(program: Program, chip: ChipConfig, labels: Sequence[str] = ()) -> I
 
 
 def format_tables() -> str:
-    """Reference tables (Markdown) of every instruction, packet and record format, straight from `hw.isa`."""
+    """Reference tables (Markdown) of every instruction, packet and record format, generated from `hw.isa`."""
     parts = ["## Instruction header", _table(isa.HEADER_FORMAT, 0)]
     header = len(isa.HEADER)
     for opcode, layout in INSTRUCTIONS.items():

@@ -1,4 +1,4 @@
-"""The binary program image: what `meshloom` writes to disk and a board's host would read.
+"""The binary program image, which `meshloom` writes to disk and a board's host would read.
 
 All numbers are little-endian.
 
@@ -13,7 +13,7 @@ All numbers are little-endian.
 A section is a 4-byte name, its payload's length (8 bytes), and the payload:
 
     "BOOT"  the boot stream, once, first
-    "STRM"  another stream, as often as there are any
+    "STRM"  another stream, once for each
     "META"  UTF-8 JSON, an object: what the program computes on (`lowering.lifted.Metadata`); in version 2, once
     "TAGS"  UTF-8 JSON: {"operation_of_tag": [[tag, operation], ...]}, once, last
 
@@ -46,12 +46,12 @@ _CRC = struct.Struct("<I")
 
 
 class ImageError(ProgramError):
-    """A file that is no program image, or not one for this chip; the message names the file and what is wrong."""
+    """A file that is not a program image, or not one for this chip; the message names the file and the error."""
 
 
 def to_bytes(program: Program, metadata: str = "") -> bytes:
-    """The image of a program, with metadata (JSON) if there is any. Raises IsaError when an instruction does not
-    encode, ImageError on a bad digest."""
+    """The image of a program, with metadata (JSON) if there is any. Raises IsaError if an instruction cannot be
+    encoded, ImageError on a bad digest."""
     try:
         digest = bytes.fromhex(program.chip_digest)
     except ValueError:
@@ -83,9 +83,9 @@ def _stream_bytes(stream: Stream) -> bytes:
 
 
 def from_bytes(image: bytes, chip: ChipConfig | None = None, name: str = "image") -> Program:
-    """The program of an image. Instructions come back with all their fields, zeros included.
+    """The program of an image. Its instructions have all their fields, zeros included.
 
-    Raises ImageError, with `name` in front, on anything malformed and (if `chip` is given) on an image for another.
+    Raises ImageError, prefixed with `name`, on malformed content and (if `chip` is given) on an image for another chip.
     """
     return with_metadata(image, chip, name)[0]
 
@@ -99,7 +99,7 @@ def with_metadata(image: bytes, chip: ChipConfig | None = None, name: str = "ima
 
 
 class _Malformed(ValueError):
-    """What is wrong with an image."""
+    """An error in an image."""
 
 
 def _parse(image: bytes, chip: ChipConfig | None) -> tuple[Program, str]:
@@ -185,7 +185,7 @@ def _metadata(payload: bytes) -> str:
 
 
 def save(program: Program, path: str | Path, metadata: str = "") -> None:
-    """Writes the image, whole or not at all. Raises ImageError when the file cannot be written."""
+    """Writes the image atomically. Raises ImageError if the file cannot be written."""
     path, image = Path(path), to_bytes(program, metadata)
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

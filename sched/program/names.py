@@ -1,4 +1,4 @@
-"""How tiles, streams, instructions and words are called in messages and listings."""
+"""Names of tiles, streams, instructions and words in messages and listings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def tile_name(chip: ChipConfig, tile: int) -> str:
 
 
 def region_name(region: int) -> str:
-    """Name of a region number; unknown ones are given as `region 7`."""
+    """Name of a region number, `region 7` if it is unknown."""
     return Region(region).name if region in set(Region) else f"region {region}"
 
 
@@ -29,12 +29,12 @@ def address_name(address: int) -> str:
 
 
 def unit_name(unit: int) -> str:
-    """`mover`, `matrix`, ...; unknown numbers are given as `unit 9`."""
+    """`mover`, `matrix`, ...; `unit 9` for an unknown number."""
     return Unit(unit).name.lower() if unit in set(Unit) else f"unit {unit}"
 
 
 def opcode_name(opcode: int) -> str:
-    """Mnemonic of an opcode; unknown numbers are given as `opcode 9`."""
+    """Mnemonic of an opcode, `opcode 9` if it is unknown."""
     return Opcode(opcode).name if opcode in set(Opcode) else f"opcode {opcode}"
 
 
@@ -44,7 +44,7 @@ def streams_of(program: Program) -> tuple[Stream, ...]:
 
 
 class Names:
-    """Names of the parts of one program; `labels[i]` is what the schedule calls operation i."""
+    """Names of the parts of one program; `labels[i]` is the schedule's label of operation i."""
 
     def __init__(self, chip: ChipConfig, program: Program, labels: Sequence[str] = ()) -> None:
         self.chip, self.labels = chip, labels
@@ -64,7 +64,7 @@ class Names:
         return f"{self.tile(found.tile)} {unit_name(found.unit)} stream"
 
     def operation(self, stream: int, position: int) -> int | None:
-        """Index of the operation that an instruction is; None if lowering made it."""
+        """Index of an instruction's operation; None if lowering added the instruction."""
         if stream not in self._operations:
             self._operations[stream] = self._program.operations_of(self.streams[stream])
         return self._operations[stream][position]

@@ -1,4 +1,4 @@
-"""How a MOVE's words are cut into packets of the data plane (`hw/memory/mover.py`)."""
+"""How the words of a MOVE are cut into packets of the data plane (`hw/memory/mover.py`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from meshloom.hw.config import PACKET_WORDS
 
 
 def packets(fields: Mapping[str, int]) -> list[tuple[int, int]]:
-    """(address of the first word, words) of each packet of the MOVE with these `fields`, in their order.
+    """(address of the first word, words) of each packet of the MOVE with these `fields`, in order.
 
     A packet has at most `PACKET_WORDS` words, and ends where the destination run ends or the address reaches a multiple
-    of `PACKET_WORDS`. `fields` need dst, dst_run and words >= 1 (dst_stride: 0 if missing).
+    of `PACKET_WORDS`. `fields` must have dst, dst_run and words >= 1 (dst_stride: 0 if missing).
     """
     found: list[tuple[int, int]] = []
     base = address = fields["dst"]

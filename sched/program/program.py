@@ -11,11 +11,11 @@ from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
 from meshloom.hw.contracts import SEMAPHORE_BITS, SEMAPHORE_MAX
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Unit, decode, encode
 
-#: Opcodes of schedule operations; the other instructions are made by lowering.
+#: Opcodes of schedule operations; lowering adds the other instructions.
 OPERATIONS = (Opcode.MOVE, Opcode.GEMM, Opcode.VEC)
-#: How many tags there are; programs of more instructions use them again from the first on.
+#: Number of tags; longer programs reuse them from the first on.
 TAGS = FETCH_TAG - 1
-#: All fields of each kind of instruction but the opcode, as they are where nobody says otherwise.
+#: All fields except the opcode of each kind of instruction, with their default of 0.
 _BLANK = {
     opcode: dict.fromkeys((name for name in layout.offsets if name != "opcode"), 0)
     for opcode, layout in INSTRUCTIONS.items()
@@ -23,13 +23,13 @@ _BLANK = {
 
 
 class ProgramError(ValueError):
-    """A program that cannot be made or placed; the message names the tile and the mend."""
+    """A program that cannot be built or placed; the message names the tile and the fix."""
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction: opcode and all other fields by name. Those that are not given are 0, and are there: whoever
-    reads an instruction finds the same fields as whoever decodes its bytes."""
+    """One instruction: opcode and all other fields by name. Fields that are not given are present as 0, so an
+    instruction has the same fields whether it was built or decoded from its bytes."""
 
     opcode: Opcode
     fields: dict[str, int] = field(default_factory=dict[str, int])
@@ -38,7 +38,7 @@ class Instruction:
         object.__setattr__(self, "fields", _BLANK[self.opcode] | self.fields)
 
     def encode(self) -> bytes:
-        """Its 32 bytes. Raises hw.isa.IsaError when a value does not fit."""
+        """Its 32 bytes. Raises hw.isa.IsaError if a value does not fit."""
         return encode(self.opcode, **self.fields)
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Stream:
-    """The instructions of one unit; their code lies in `dram_tile` from word `address` on."""
+    """The instructions of one unit; their code is stored in `dram_tile` from word `address` on."""
 
     tile: int
     unit: Unit
@@ -64,11 +64,11 @@ class Stream:
 
 @dataclass(frozen=True)
 class Program:
-    """All streams of a run. `boot` runs on the host tile's mover: the host hands its place to the chip.
+    """All streams of a run. `boot` runs on the host tile's mover; the host writes its address to the chip.
 
-    `operation_of_tag` maps tags of instructions that are schedule operations (`OPERATIONS`) to operation indices. Tags
-    of other instructions may be the same. For schedules of more than `TAGS` operations tags wrap around and name the
-    last operation that has them; `operations_of` tells them apart.
+    `operation_of_tag` maps the tags of instructions that are schedule operations (`OPERATIONS`) to operation indices.
+    Other instructions may have the same tags. In schedules of more than `TAGS` operations tags wrap around and map to
+    the last operation that has them; `operations_of` distinguishes them.
     """
 
     chip_digest: str
@@ -81,9 +81,9 @@ class Program:
         return [(s.dram_tile, s.address, s.code(chip)) for s in (*self.streams, self.boot)]
 
     def operations_of(self, stream: Stream) -> list[int | None]:
-        """For each instruction of a stream the index of its operation, None if lowering made it.
+        """For each instruction of a stream the index of its operation, None if lowering added it.
 
-        Where tags have wrapped around, it is the next one with that tag after the operation before it in the stream.
+        Where tags have wrapped around, it is the first one with that tag after the previous operation in the stream.
         """
         found: list[int | None] = []
         at = -1
@@ -98,13 +98,13 @@ class Program:
 
     @property
     def ahead(self) -> bool:
-        """Whether a controller sends its operations ahead of time: only such programs have ORDERs, and all have that
-        compute anything."""
+        """Whether a controller sends its operations ahead of time: only such programs have ORDERs, and all of them that
+        compute anything do."""
         return any(one.opcode is Opcode.ORDER for stream in self.streams for one in stream.instructions)
 
     @property
     def instructions(self) -> int:
-        """Instructions of all streams, without the boot stream."""
+        """Instructions of all streams except the boot stream."""
         return sum(len(stream.instructions) for stream in self.streams)
 
 
@@ -117,7 +117,7 @@ def to_words(code: NDArray[np.uint8], chip: ChipConfig) -> NDArray[np.uint8]:
 
 
 def from_words(words: NDArray[np.uint8], chip: ChipConfig) -> tuple[Instruction, ...]:
-    """Disassembles memory words uint8 [n * instruction_words, P]. Raises hw.isa.IsaError on what is no instruction."""
+    """Decodes memory words uint8 [n * instruction_words, P]. Raises hw.isa.IsaError on an invalid instruction."""
     raw = np.ascontiguousarray(words[:, :INSTRUCTION_BYTES]).tobytes()
     codes = (raw[at : at + INSTRUCTION_BYTES] for at in range(0, len(raw), INSTRUCTION_BYTES))
     return tuple(Instruction(*decode(code)) for code in codes)
@@ -131,9 +131,9 @@ def next_tag(number: int) -> int:
 def place(
     codes: dict[tuple[int, Unit], tuple[Instruction, ...]], used: dict[int, int], chip: ChipConfig
 ) -> tuple[tuple[Stream, ...], Stream]:
-    """Puts streams behind what the DRAM tiles hold, each where least code lies so far, and makes the boot stream.
+    """Places streams after the data of the DRAM tiles, each where there is least code so far; makes the boot stream.
 
-    `used`: DRAM tile to its first free word. Raises ProgramError when the code does not fit, or when so many streams
+    `used`: DRAM tile to its first free word. Raises ProgramError if the code does not fit, or if so many streams may
     end at once that the host's semaphore would overflow.
     """
     if len(codes) > SEMAPHORE_MAX:

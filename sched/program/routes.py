@@ -1,7 +1,6 @@
-"""Ways of data packets through the mesh: the tiles that they visit, and the virtual channel on which they do.
+"""Ways of data packets through the mesh: the tiles that they visit, and the virtual channel on which they travel.
 
-Packets that go the same way stay in order; packets between the same two tiles on different ways may overtake each
-other.
+Packets on the same way stay in order; packets between the same two tiles on different ways may overtake each other.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ class Route(NamedTuple):
 
     @property
     def hops(self) -> int:
-        """Links between routers on the way."""
+        """Number of links between routers."""
         return len(self.tiles) - 1
 
 
 def default_route(chip: ChipConfig, source: int, target: int) -> Route:
-    """The way of packets that no ROUTE sends elsewhere."""
+    """The way of packets without a ROUTE."""
     return Route(chip.channel_of(target), dimension_ordered(source, target, chip.noc.data_routing))
 
 
 def route_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int] | None = None) -> Route:
-    """The way of the data packets of a MOVE between two tiles of the floorplan, with the body fields of the ROUTE that
-    it follows, if any (missing ones are 0).
+    """The way of a MOVE's data packets between two tiles of the floorplan, given the body fields of the preceding
+    ROUTE, if any (missing ones are 0).
 
-    Raises RouteError for a virtual channel or a source route that the chip does not have, and a route that leaves the
-    mesh or ends elsewhere than at `target`.
+    Raises RouteError for a virtual channel or a source route that the chip does not have, and for a route that leaves
+    the mesh or does not end at `target`.
     """
     if route is None:
         return default_route(chip, source, target)
@@ -60,8 +59,8 @@ def route_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int
 
 
 def check_route(chip: ChipConfig, source: int, target: int, path: Sequence[int] | None, channel: int | None) -> None:
-    """Whether a transfer between two tiles may go along `path` (None: dimension order) on virtual channel `channel`
-    (None: that of the destination). Raises RouteError with the mend if not."""
+    """Checks that a transfer between two tiles may take `path` (None: dimension order) on virtual channel `channel`
+    (None: that of the destination). Raises RouteError with the fix if not."""
     noc = chip.noc
     if channel is not None and not 0 <= channel < noc.data_vcs:
         raise RouteError(
@@ -88,8 +87,8 @@ def check_route(chip: ChipConfig, source: int, target: int, path: Sequence[int] 
 def route_fields(chip: ChipConfig, path: Sequence[int] | None, channel: int | None) -> dict[str, int]:
     """Body fields of the ROUTE that sends the next MOVE of its stream along `path` on virtual channel `channel`.
 
-    `path`: tile addresses, None for the dimension order; `channel` None for that of the destination. Entries that the
-    route does not need read EJECT. Raises RouteError for a path that no route describes.
+    `path`: tile addresses, or None for dimension order; `channel`: None for that of the destination. Unused entries are
+    EJECT. Raises RouteError for a path that no route can encode.
     """
     fields = {} if channel is None else {"channel": channel + 1}
     if path is None:

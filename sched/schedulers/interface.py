@@ -1,7 +1,7 @@
-"""What a scheduler is to the rest: a name, and what it can schedule, with typed options for each.
+"""The interface of a scheduler: a name, and what it can schedule, each with typed options.
 
-A function of a `LayerTask` is a scheduler of layers and of whole networks (see `adapted`); one that wants more control
-is a `Scheduler`, whose makers build what they like.
+A function of a `LayerTask` is already a scheduler of layers and of whole networks (see `adapted`); one that needs more
+control is a `Scheduler`, whose makers build any schedule they like.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .budget import Budget
 class Options(BaseModel):
     """Options of a scheduler: a field for each, with its type, its default and (`Field`) a description for the help.
 
-    From the command line they come as text; pydantic makes of it what the field says: `yes` and `no` are bools.
+    Options from the command line arrive as text; pydantic converts them to the field's type: `yes` and `no` are bools.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -31,7 +31,7 @@ def _budget(value: object) -> object:
 
 
 class SearchOptions(Options):
-    """Options of a scheduler that searches for as long as it may."""
+    """Options of a scheduler that searches within a budget."""
 
     budget: Annotated[Budget | None, BeforeValidator(_budget)] = Field(
         default=None,
@@ -41,10 +41,10 @@ class SearchOptions(Options):
 
 @dataclass(frozen=True)
 class Context:
-    """What a scheduler is handed besides its workload and options.
+    """What a scheduler receives besides its workload and options.
 
-    `folder`: where searches may keep what they find (None: nowhere); `on_progress` hears how far a search is,
-    `on_layer` the layer of a network that is being scheduled, its number and how many there are.
+    `folder`: where searches may store results (None: nowhere). `on_progress` is called with the progress of a search,
+    `on_layer` with the layer of a network that is being scheduled, its index and the number of layers.
     """
 
     folder: Path | None = None
@@ -56,8 +56,8 @@ class Context:
 class Maker:
     """How one kind of workload is scheduled.
 
-    `function`: of the workload, the chip, for layers the requantisation's multiplier, the options and the `Context`; or
-    `module:function`, which is imported when it is first called.
+    `function`: takes the workload, the chip, for layers the multiplier of requantisation, the options and the
+    `Context`; or `module:function`, which is imported on the first call.
     """
 
     function: Callable[..., Any] | str
@@ -73,11 +73,11 @@ class Maker:
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A scheduler. What it cannot schedule is None.
+    """A scheduler. A maker is None for a kind of workload that it cannot schedule.
 
     `layers(shape, chip, scale, options, context)` makes the Schedule of one layer (`ConvShape`), `networks(graph, chip,
-    options, context)` the NetworkSchedule of a whole network (`Graph`). Both raise DoesNotFit for what the chip cannot
-    hold. `summary`: one line for lists. `source`: the file that errors are traced to.
+    options, context)` the NetworkSchedule of a whole network (`Graph`). Both raise DoesNotFit for a workload that the
+    chip cannot hold. `summary`: one line for lists. `source`: the file to which errors are traced.
     """
 
     name: str
@@ -88,5 +88,5 @@ class Scheduler:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What it can schedule: "layers", "networks"."""
+        """The kinds of workload that it can schedule: "layers", "networks"."""
         return tuple(kind for kind in ("layers", "networks") if getattr(self, kind) is not None)

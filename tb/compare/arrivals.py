@@ -1,4 +1,4 @@
-"""Planned against measured arrivals of an ahead-of-time program: the bound is 0 cycles."""
+"""Planned and measured arrivals of an ahead-of-time program: the bound is 0 cycles."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Arrivals(TypedDict, total=False):
 
 
 def arrivals(program: Program, run: Run, chip: ChipConfig) -> Arrivals:
-    """How many MOVEs of a program were to arrive when, and how many did not; empty if it is not timed ahead.
+    """How many MOVEs of a program have a planned arrival, and how many missed it; empty if it is not timed ahead.
 
-    What is planned follows from the program's own bytes (`sched.lowering.timed.prove`), what is measured from the
-    records that the receiving tiles leave. A MOVE of which there is no record has not arrived when it was to.
+    Planned arrivals follow from the program's own bytes (`sched.lowering.timed.prove`), measured ones from the records
+    that the receiving tiles leave. A MOVE without a record has missed its arrival.
     """
     if not program.ahead or run.fault is not None:
         return {}

@@ -1,9 +1,9 @@
-"""Where the PE cycles of a run went, layer by layer, to the last cycle.
+"""How the PE cycles of a run were spent, layer by layer, to the last cycle.
 
-The time of each core, from the start of the run to its end, is cut where the operand windows of one GEMM end: what lies
-before belongs to that GEMM's layer. In the windows the array is fed (`compute`, `edges`); the gap before them is
-explained by walking back from the GEMM's start along what it waited for: the post that came last, the MOVE, SYNC or
-VEC that made it, what that one waited for, and so on (`_Causes`). Measured and predicted records work alike.
+The time of each core, from the start of the run to its end, is cut where the operand windows of each GEMM end; each
+slice belongs to that GEMM's layer. In the windows the array is fed (`compute`, `edges`). The gap before them is
+explained by walking back from the GEMM's start along what it waited for: the last post to arrive, the MOVE, SYNC or VEC
+that made it, what that one waited for, and so on (`_Causes`). Measured and predicted records are treated alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RESULTS = (Region.ACC, Region.OUT, Region.VEC)
 
 
 class AttributionError(ValueError):
-    """Records that cannot explain a run; the message says what is missing and the mend."""
+    """Records that cannot explain a run; the message names what is missing and the fix."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Share:
     """PE cycles of a layer, or of the whole run.
 
     `compute`: useful multiply-accumulates. `edges`: the array is fed, but rows, columns or lanes carry padding.
-    Otherwise the array stands still. `operands` are not computed yet by another core's GEMM; `vector`: by a VEC;
-    `network`: they travel, wait for a mover, or a request or post does; `dram`: they are read from DRAM or written to
-    it, or queue there; `drain`: a result buffer is not empty yet, or the pipeline is not; `start`: before the core's
+    Otherwise the array is idle. `operands`: another core's GEMM has not computed them yet; `vector`: a VEC has not;
+    `network`: they are in flight or wait for a mover, or a request or post does; `dram`: they are read from DRAM or
+    written to it, or queue there; `drain`: a result buffer or the pipeline is not empty yet; `start`: before the core's
     first GEMM, the program is fetched and issued; `fetch`: the same later on; `idle`: the core has no GEMM left, but
     others have.
     """
@@ -91,16 +91,16 @@ def attribute(
     """Attributes every PE cycle of a run that took `cycles`, from its trace records (`Run.records`) or from the model's
     (`Timeline.executed`).
 
-    `layer_of`: layer of an operation that is a GEMM. `macs`: multiply-accumulates of each layer that has GEMMs, those
-    with padding included, other layers are ignored. Raises AttributionError when records are missing or `macs` cannot
-    be, CompareError when records and program do not belong together.
+    `layer_of`: layer of an operation that is a GEMM. `macs`: multiply-accumulates of each layer that has GEMMs,
+    including those with padding; other layers are ignored. Raises AttributionError if records are missing or `macs` is
+    impossible, CompareError if records and program do not belong together.
     """
     causes = _Causes(program, locate(records, program), chip)
     numbers = operations(program, schedule)
     gemms = {core: causes.gemms(core) for core in chip.cores}
     layers = {place: layer_of(schedule.operations[numbers[place[:3]]]) for mine in gemms.values() for place in mine}
     spent: dict[str, Counter[str]] = defaultdict(Counter)
-    for number in sorted(numbers[place[:3]] for place in layers):  # rows in the order of the schedule
+    for number in sorted(numbers[place[:3]] for place in layers):  # rows in schedule order
         spent[layer_of(schedule.operations[number])]
     slices: dict[int, list[tuple[int, str]]] = {}  # of each core: ends of slices and their layers
     for core, mine in gemms.items():
@@ -121,7 +121,7 @@ def attribute(
 def _tail(
     causes: _Causes[T], gemms: Sequence[Place], mine: list[tuple[int, str]], longest: list[tuple[int, str]], cycles: int
 ) -> dict[str, Counter[str]]:
-    """What a core does after its last GEMM, by layer: that in which the core that ends last is then."""
+    """How a core's time after its last GEMM is spent, by the layer in which the last core to finish then is."""
     at = mine[-1][0] if mine else 0
     borders = [
         (causes.records[gemms[-1]].end if gemms else 0, "drain"),
@@ -161,7 +161,7 @@ def _account(spent: Mapping[str, Counter[str]], macs: Mapping[str, int], chip: C
 
 @dataclass(frozen=True)
 class _Post:
-    """A post to a semaphore, made by `place`; `delivered`: when its MOVE's last word was delivered, not when it was
+    """A post to a semaphore, made by `place`; `delivered`: on delivery of its MOVE's last word, not when that was
     sent."""
 
     place: Place
@@ -169,7 +169,7 @@ class _Post:
 
 
 class _Causes(Generic[T]):
-    """Who waited for whom in a run. Times are cycles; a post travels, so when it comes is only known from who waits."""
+    """What waited for what in a run. Times are cycles; the arrival of a post is known only from the waiting part."""
 
     def __init__(self, program: Program, records: Mapping[Place, T], chip: ChipConfig) -> None:
         self.chip, self.records = chip, records
@@ -185,7 +185,7 @@ class _Causes(Generic[T]):
                 if instruction.opcode is Opcode.END or fields.get("tag", 0) == FETCH_TAG:
                     continue
                 done = self.executing(place)
-                for part in {place, done}:  # not a difference of sets: that would go through all records
+                for part in {place, done}:  # not a set difference, which would iterate over all records
                     if part not in records:
                         missing[fields["src_tile"] if part.remote else tile] += 1
                 if not missing:
@@ -199,7 +199,7 @@ class _Causes(Generic[T]):
             )
 
     def _enter(self, place: Place, done: Place, instruction: Instruction) -> None:
-        """Notes what an instruction waits for and posts; `done`: who completes it."""
+        """Stores what an instruction waits for and posts; `done`: the part that completes it."""
         fields, end = instruction.fields, self.records[done].end
         if count := fields.get("wait_n", 0):
             key = place.tile, fields["wait_sem"]
@@ -217,7 +217,7 @@ class _Causes(Generic[T]):
 
     @cached_property
     def critical(self) -> dict[Place, _Post]:
-        """For each instruction that waits, the last post that it needed: posts are taken in the order they come."""
+        """For each instruction that waits, the last post that it needed: posts are taken in order of arrival."""
         found: dict[Place, _Post] = {}
         for key, waits in self._waits.items():
             posts = sorted(self._posts[key], key=lambda post: post[0])
@@ -231,13 +231,13 @@ class _Causes(Generic[T]):
                     found[place] = posts[used - 1][2]
         return found
 
-    # -- what is known of an instruction --------------------------------------------------------------------------
+    # -- properties of an instruction -----------------------------------------------------------------------------
 
     def instruction(self, place: Place) -> Instruction:
         return self.code[place.tile, place.unit][place.index]
 
     def executing(self, place: Place) -> Place:
-        """Who does the work of an instruction: for a pull, the mover of another tile."""
+        """The part that executes an instruction: for a pull, the mover of another tile."""
         instruction = self.instruction(place)
         away = instruction.opcode is Opcode.MOVE and instruction.fields["src_tile"] != place.tile
         return place._replace(remote=away)
@@ -267,7 +267,7 @@ class _Causes(Generic[T]):
     # -- the walk back --------------------------------------------------------------------------------------------
 
     def gap(self, core: int, gemm: Place, first: int, stop: int) -> Counter[str]:
-        """Cycles [first, stop) before a GEMM of a core, by category; the one before it ended its windows in `first`."""
+        """Cycles [first, stop) before a GEMM of a core, by category; the previous one ended its windows in `first`."""
         spent: Counter[str] = Counter()
         if stop > first:
             at = stop
@@ -282,7 +282,7 @@ class _Causes(Generic[T]):
         return spent
 
     def _walk(self, core: int, gemm: Place) -> Iterator[tuple[int, str]]:
-        """Steps back from the start of a GEMM: (cycle, category of what lies between it and the step before)."""
+        """Steps back from the start of a GEMM: (cycle, category of the time between it and the previous step)."""
         place, seen = gemm, set[Place]()
         direct = True  # so far only computing units of this core have waited
         while place not in seen:
@@ -300,7 +300,7 @@ class _Causes(Generic[T]):
                     return
                 last = self.records[before]
                 match self.instruction(before).opcode:
-                    case Opcode.GEMM:  # the front end has waited until the matrix unit took it
+                    case Opcode.GEMM:  # the front end waited until the matrix unit took it
                         yield 0, "start" if before.tile == core else "operands"
                         return
                     case Opcode.VEC:
@@ -334,10 +334,10 @@ class _Causes(Generic[T]):
                 case _:  # a SYNC, or a FETCH
                     yield done.start, "network"
                     place = post.place
-        yield 0, "network"  # posts that came by different ways at nearly the same time were taken in another order
+        yield 0, "network"  # posts that arrived by different ways at nearly the same time were taken in another order
 
     def _move(self, post: _Post, done: T, fields: Mapping[str, int]) -> Iterator[tuple[int, str]]:
-        """From a MOVE's post back to when its stream offered it."""
+        """From a MOVE's post back to the cycle in which its stream offered it."""
         source, target = fields["src_tile"], fields["dst_tile"]
         ends = "dram" if self.is_dram(source) or self.is_dram(target) else "network"
         if post.delivered:
@@ -357,8 +357,8 @@ class _Causes(Generic[T]):
         return "dram" if self.is_dram(tile) else "network"
 
     def _sender(self, place: Place) -> str:
-        """Category of waiting for the sender of requests and posts: a full queue that it sends to, or did before,
-        holds it up."""
+        """Category of waiting for the sender of requests and posts, which stalls if the queue to which it sends, or
+        sent before, is full."""
         for found in (place, self._before(place)):
             away = found is not None and self.executing(found).remote
             if found is not None and away and self.is_dram(self.instruction(found).fields["src_tile"]):
@@ -366,18 +366,18 @@ class _Causes(Generic[T]):
         return "network"
 
     def _before(self, place: Place) -> Place | None:
-        """The instruction before one in its stream that left a record."""
+        """The previous instruction of the stream that left a record."""
         for index in range(place.index - 1, -1, -1):
             if (found := place._replace(index=index)) in self.records:
                 return found
         return None
 
     def _busy(self, before: Place, cycle: int) -> bool:
-        """Whether a VEC was still at work in a cycle."""
+        """Whether a VEC was still running in a cycle."""
         return self.instruction(before).opcode is Opcode.VEC and self.records[before].end > cycle
 
     def _offered(self, place: Place) -> int:
-        """When a MOVE of one's own was offered to the mover, if its code was there."""
+        """When an own MOVE was offered to the mover, if its code had arrived."""
         record, before = self.records[place], self._before(place)
         if before is None:
             return record.start

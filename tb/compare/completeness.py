@@ -1,5 +1,5 @@
 """Whether every instruction of a run was compared with the model: the trace records that its program must make, those
-that the chip made by its own count, and those that have found their prediction."""
+that the chip made by its own count, and those matched with their prediction."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Completeness(TypedDict, total=False):
 
 
 def completeness(match: Match, run: Run, program: Program, schedule: Schedule, chip: ChipConfig) -> Completeness:
-    """How many trace records were to come and how many were compared with their prediction; and if these are not all,
-    or not the right ones, why not: which tile, how many, the first instruction without a record, and the mend. Empty
-    after a fault."""
+    """How many trace records were expected and how many were compared with their prediction. If some are missing or
+    wrong, the reason: which tile, how many, the first instruction without a record, and the fix. Empty after a fault.
+    """
     if run.fault is not None:
         return {}
     from meshloom.hw.control.trace import Counter
@@ -45,11 +45,11 @@ def completeness(match: Match, run: Run, program: Program, schedule: Schedule, c
 def _problem(
     match: Match, run: Run, due: Mapping[int, int], made: Mapping[int, int], chip: ChipConfig
 ) -> str:  # fmt: skip
-    """What is wrong with the records of a run, in words; empty if nothing is."""
+    """What is wrong with the records of a run, as text; empty if nothing is."""
     if run.trace_shortage:
         return run.trace_shortage
     odd = [tile for tile in due if made.get(tile, 0) != due[tile]]
-    if match.absent and (tile := match.absent[0][0].tile) in odd:  # the tile of the first that is missing
+    if match.absent and (tile := match.absent[0][0].tile) in odd:  # the tile of the first missing record
         odd = [tile, *(other for other in odd if other != tile)]
     if odd:
         tile, others = odd[0], f", and {len(odd) - 1} other tiles are off" if len(odd) > 1 else ""
@@ -74,7 +74,7 @@ def _problem(
 
 
 def _instruction(entry: Timed, place: Place | None, program: Program, schedule: Schedule, chip: ChipConfig) -> str:
-    """Names the instruction that a record would be of."""
+    """Names the instruction of a missing record."""
     if place is not None:
         names = Names(chip, program, [op.label for op in schedule.operations])
         number = next(number for number, stream in enumerate(names.streams) if (stream.tile, stream.unit) == place[:2])

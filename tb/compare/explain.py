@@ -1,10 +1,10 @@
-"""Why a run hangs, in words: what the tiles report after a watchdog, put together with the program.
+"""Why a run hangs, in words: combines the reports of the tiles after a watchdog with the program.
 
-Each report says what a part of the chip waits for (`device.BlockedStatus`). Who could end that wait is known from the
-program: of the posts of a semaphore the first so many have been counted (what its consumer has taken, plus what it
-still holds); the others are owed by instructions that have been issued and are under way, or lost, and then by those
-that their streams have not reached. That makes the wait-for graph. A circle in it is a deadlock; where there is none,
-its ends are what the hang comes from.
+Each report tells what a part of the chip waits for (`devices.interface.BlockedStatus`). The program tells what could
+end that wait. Of the posts of a semaphore, the first ones have been counted (what its consumer has taken, plus its
+current value); the others are owed by instructions that have been issued and are in flight, or lost, and then by those
+that their streams have not reached. That makes the wait-for graph. A cycle in it is a deadlock; without one, the ends
+of the graph cause the hang.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from meshloom.sched.program.program import Instruction, Program
 
 from ..devices.interface import BlockedStatus, Run
 
-#: Causes of hangs that are told when there is no circle.
+#: Causes of a hang that are listed when there is no cycle.
 SHOWN = 3
 
 
 class Labelled(Protocol):
-    """What is needed of a schedule."""
+    """The part of a schedule that is needed."""
 
     @property
     def operations(self) -> Sequence[object]: ...
 
 
 class Place(NamedTuple):
-    """A node of the graph: a part of a tile. `stream` is the number of the stream in the program, -1 if it is none."""
+    """A node of the graph: a part of a tile. `stream` is the index of the stream in the program, -1 if it is none."""
 
     tile: int
     part: Part
@@ -55,8 +55,8 @@ class _Post:
 def explain(run: Run, program: Program, schedule: Labelled | None, chip: ChipConfig) -> str:
     """One paragraph on why a watchdog stopped a run; empty if none did.
 
-    Names the circle of waits if there is one: tile, unit, instruction and operation of `schedule`, semaphore with its
-    value, and who would post it. Otherwise what the others wait for in the end.
+    Names the cycle of waits if there is one: tile, unit, instruction and operation of `schedule`, semaphore with its
+    value, and what would post it. Otherwise what the other parts ultimately wait for.
     """
     if run.fault is None or run.fault.cause not in (Cause.WATCHDOG, Cause.STALLED):
         return ""
@@ -82,12 +82,12 @@ def explain(run: Run, program: Program, schedule: Labelled | None, chip: ChipCon
 
 
 def patience(chip: ChipConfig) -> int:
-    """Cycles without progress that say nothing: a DRAM may think that long, and a few things go on behind it."""
+    """Cycles without progress that are normal: the latency of a DRAM, and a few steps after it."""
     return 2 * chip.dram.latency + 200
 
 
 class _Hang:
-    """The reports of a run beside its program."""
+    """The reports of a run, with its program."""
 
     def __init__(
         self, blocked_status: Sequence[BlockedStatus], program: Program, chip: ChipConfig, labels: tuple[str, ...]
@@ -102,7 +102,7 @@ class _Hang:
             number = numbers.get((report.tile, report.unit), -1) if report.part is Part.STREAM else -1
             if report.part is not Part.STREAM or number >= 0:
                 self.reports[Place(report.tile, report.part, number)] = report
-        #: How many instructions of each stream have been issued: all of those that report nothing.
+        #: How many instructions of each stream have been issued: all of them for streams that report nothing.
         self.position = [len(steps) for steps in self.steps]
         for place, report in self.reports.items():
             if place.stream >= 0:
@@ -114,8 +114,8 @@ class _Hang:
                     self.posts.setdefault(semaphore, []).append(_Post(number, position, poster, count))
 
     def _position(self, stream: int, report: BlockedStatus) -> int:
-        """The instruction where a stream stands: by its tag, and, as tags come again in long programs, by how many
-        instructions are left."""
+        """The position that a stream has reached: by its tag and, because tags repeat in long programs, by the number
+        of instructions left."""
         steps = self.steps[stream]
         if report.waits is BlockedOn.START:
             return 0
@@ -131,7 +131,7 @@ class _Hang:
         return next(iter(exact or tagged), 0)
 
     def graph(self) -> dict[Place, Waiting[Place]]:
-        """A node for each part that waits. Units that the program does not use are left out."""
+        """A node for each blocked part. Units that the program does not use are left out."""
         return {place: self._node(place, report) for place, report in self.reports.items()}
 
     def waits(self, place: Place) -> BlockedOn:
@@ -247,7 +247,7 @@ class _Hang:
 
     @staticmethod
     def _last(issued: Sequence[_Post], owed: int) -> Iterator[_Post]:
-        """Posts of issued instructions that may be those that are missing: of each stream the last `owed`."""
+        """Posts of issued instructions that may be the missing ones: the last `owed` of each stream."""
         if owed <= 0:
             return
         left: dict[int, int] = {}
@@ -257,7 +257,7 @@ class _Hang:
                 yield post
 
     def _under_way(self, post: _Post, key: Semaphore) -> tuple[Place | None, str]:
-        """Where an instruction that has been issued stands, if a part of the chip says so, and what became of it."""
+        """Where an issued instruction is, if a part of the chip reports it, and its state."""
         step, tile = self.steps[post.stream][post.position], self.streams[post.stream].tile
         if step.opcode is not Opcode.MOVE:
             return None, "has been issued"
@@ -306,12 +306,12 @@ class _Hang:
         return Waiting(who, f"waits for {what}", {})
 
     def _if_there(self, tile: int, part: Part, how: str) -> dict[Place, str]:
-        """How a part of a tile would help, if it reports."""
+        """How a part of a tile would help, if it has reported."""
         place = Place(tile, part)
         return {place: how} if place in self.reports else {}
 
     def _move(self, tile: int, tag: int) -> str:
-        """The MOVE with a tag that a tile's mover executes: its own or one that another tile has requested."""
+        """The MOVE with a tag that a tile's mover executes: its own or one requested by another tile."""
         for number, steps in enumerate(self.steps):
             for position, step in enumerate(steps):
                 if step.opcode is Opcode.MOVE and step.fields["src_tile"] == tile and step.fields["tag"] == tag:
@@ -320,7 +320,7 @@ class _Hang:
 
 
 def _step(instruction: Instruction) -> Step:
-    """An instruction with all its fields, as far as it is one."""
+    """An instruction with all its fields, even if it cannot be encoded."""
     try:
         opcode, fields = decode(instruction.encode())
     except ValueError:

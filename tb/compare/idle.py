@@ -1,7 +1,7 @@
-"""How long a MOVE takes on a chip that does nothing else: the least that it can take, flit by flit.
+"""The cycles of a MOVE on an otherwise idle chip: its lower bound, flit by flit.
 
 The recurrences follow the docstrings of `hw/memory/mover.py` (when heads and words are offered), `hw/noc/mesh.py` (a
-hop a cycle, so many flits fit between two tiles), `hw/noc/data_receiver.py` (the ejection buffer),
+hop a cycle, and the number of flits that fit between two tiles), `hw/noc/data_receiver.py` (the ejection buffer),
 `hw/memory/dram_port.py` and `tb/build/verilog/dram_model.v` (latency, bandwidth, buffers of DRAM at either end).
 Nothing is fitted."""
 
@@ -34,8 +34,8 @@ _TO_BUS = SOURCE_CYCLES + ADDRESS_CYCLES
 
 @dataclass(frozen=True)
 class IdlePacket:
-    """A data packet of a MOVE. `injected_at`: cycle from which its head is offered to the network, from the one in
-    which the MOVE is taken. `latency`: cycles from then to the one after its tail is taken where it arrives."""
+    """A data packet of a MOVE. `injected_at`: cycle from which its head is offered to the NoC, counted from the cycle
+    in which the MOVE is taken. `latency`: cycles from then to the one after its tail is taken at the destination."""
 
     words: int
     injected_at: int
@@ -44,7 +44,7 @@ class IdlePacket:
 
 @dataclass(frozen=True)
 class IdleMove:
-    """A MOVE. `cycles`: from the one in which its mover takes it to the one after its last word is handed over, as in
+    """A MOVE. `cycles`: from the cycle in which its mover takes it to the one after its last word is handed over, as in
     its trace record (`end` - `start`)."""
 
     cycles: int
@@ -52,8 +52,8 @@ class IdleMove:
 
 
 def ideal_move_cycles(fields: Mapping[str, int], chip: ChipConfig, way: Route | None = None) -> int:
-    """Cycles of a MOVE (its instruction's fields; strides that are missing are 0) on an idle chip, over `way` or that
-    which the chip gives it by itself: `IdleMove.cycles`."""
+    """Cycles of a MOVE (its instruction's fields; missing strides are 0) on an idle chip, on `way` or on the chip's
+    default: `IdleMove.cycles`."""
     return idle_move(fields, chip, way).cycles
 
 
@@ -62,7 +62,7 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Route | None = N
     source, target = fields["src_tile"], fields["dst_tile"]
     way = way or default_route(chip, source, target)
     runs = tuple(
-        # bursts and packets are cut at multiples of 64, and nowhere else does an address count
+        # bursts and packets are cut at multiples of 64; addresses do not matter otherwise
         (fields[end] % PACKET_WORDS, fields[f"{end}_run"], fields.get(f"{end}_stride", 0) % PACKET_WORDS)
         for end in ("src", "dst")
     )
@@ -75,8 +75,8 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Route | None = N
 
 
 def steady_cycles(fields: Mapping[str, int], chip: ChipConfig) -> int:
-    """Cycles of a MOVE right behind another of its mover, with its words there: one for each flit and one to begin, or
-    what the DRAM at either end needs for its words if that is more."""
+    """Cycles of a MOVE immediately after another of its mover, with its words available: one for each flit and one to
+    begin, or the time of the DRAM at either end for its words if that is longer."""
     words = fields["words"]
     flits = words + len(packets(fields)) + TURN_CYCLES
     if any(_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst")):
@@ -89,7 +89,7 @@ def _is_dram(chip: ChipConfig, tile: int, address: int) -> bool:
 
 
 class _Channel:
-    """The bandwidth of a DRAM channel: a bucket of bytes, full at first (`dram_model.v`)."""
+    """The bandwidth of a DRAM channel: a bucket of bytes, initially full (`dram_model.v`)."""
 
     def __init__(self, cost: int, gain: int) -> None:
         self.cost, self.gain = cost, gain
@@ -97,7 +97,7 @@ class _Channel:
         self.bucket: int = CREDIT_WORDS * cost
 
     def pay(self, cycle: int) -> int:
-        """The first cycle from `cycle` on in which a beat can be paid; it is."""
+        """The first cycle, `cycle` or later, with credit for a beat; spends it."""
         level = min(CREDIT_WORDS * self.cost, self.bucket + (cycle - self.at) * self.gain)
         if level < self.cost:
             cycle += -(-(self.cost - level) // self.gain)
@@ -107,20 +107,20 @@ class _Channel:
 
 
 class _Reads:
-    """Words of a MOVE as a DRAM port gives them."""
+    """Words of a MOVE as a DRAM port delivers them."""
 
     def __init__(self, words: int, run: tuple[int, int, int], dram: tuple[int, int, int]) -> None:
         cost, gain, self.latency = dram
         self.channel = _Channel(cost, gain)
         self.bursts = _cut(words, *run)
-        self.left = 0  # words of the burst under way
-        self.due = 0  # from when on its beats may go
-        self.asked, self.done = -1, [0] * DRAM_BURSTS  # cycle of its address; ends of the bursts before
+        self.left = 0  # words of the current burst
+        self.due = 0  # cycle from which its beats may move
+        self.asked, self.done = -1, [0] * DRAM_BURSTS  # cycle of its address; ends of earlier bursts
         self.beat = -1
         self.taken: list[int] = []  # when the packetiser took each word
 
     def ready(self) -> int:
-        """The cycle from which the next word is there for the packetiser."""
+        """The cycle from which the next word is available to the packetiser."""
         if not self.left:
             self.left = next(self.bursts)
             self.asked = max(self.asked + 1, _TO_BUS, self.done[0] + _TO_BUS)
@@ -134,12 +134,12 @@ class _Reads:
         return self.beat + BEAT_CYCLES
 
     def take(self, cycle: int) -> None:
-        """The word that was `ready` is taken."""
+        """Takes the word that was `ready`."""
         self.taken.append(cycle)
 
 
 class _Sink:
-    """Who takes flits where they arrive: a memory, or a DRAM port."""
+    """The consumer of flits at the destination: a memory, or a DRAM port."""
 
     def __init__(self, dram: tuple[int, int, int] | None) -> None:
         self.channel = None if dram is None else _Channel(*dram[:2])
@@ -169,16 +169,16 @@ def _move(
     dram: tuple[int, int, int],
 ) -> IdleMove:
     """`src`, `dst`: first address, run and stride modulo 64; `of_dram`: whether each is in DRAM. `flight`: cycles from
-    a flit's entry into the network to its offer to who takes it. `holds`: flits that fit in between."""
+    a flit's injection to its offer to the consumer. `holds`: flits that fit in between."""
     reads, writes = of_dram
     source = _Reads(words, src, dram) if reads else None
     sink = _Sink(dram if writes else None)
-    gone: list[int] = []  # when each flit entered the network, and was taken out of it
+    gone: list[int] = []  # when each flit was injected, and when it was taken at the destination
     taken: list[int] = []
     found: list[IdlePacket] = []
 
     def send(cycle: int, head: bool) -> int:
-        if len(gone) >= holds:  # a place that gets free moves back one hop a cycle
+        if len(gone) >= holds:  # freed space moves back one hop a cycle
             cycle = max(cycle, taken[-holds] + flight)
         gone.append(cycle)
         taken.append(sink.take(cycle + flight, head))

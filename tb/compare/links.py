@@ -1,11 +1,12 @@
-"""What the links of the data plane did in a run: how loaded they were, how much they held up, how late packets came.
+"""The links of the data plane in a run: their load, how often they blocked flits, and the delay of packets.
 
 The congestion level of a run is ideal time / real time over its MOVEs (1 = as on an idle chip): `mem_factor` of C. Gao,
 Y. Wang, C. Liu et al., "Layer-Puzzle: Allocating and Scheduling Multi-task on Multi-core NPUs by Using Layer
-Heterogeneity" (DATE 2023). The real time of a MOVE is that in which its mover had nothing else to send: from the cycle
-in which it took it, or had sent the MOVE before, to the cycle after its last word. The ideal time is what `idle` says
-of the same MOVE on an idle chip, from the same start; behind another MOVE of its mover (whose sending hides the
-latency) at least one cycle for each flit, and the bandwidth of DRAM. A MOVE that beats that counts as ideal.
+Heterogeneity" (DATE 2023). The real time of a MOVE is the time in which its mover had nothing else to send: from the
+cycle in which it took the MOVE, or had sent the previous one, to the cycle after its last word. The ideal time is the
+one that `idle` gives for the same MOVE on an idle chip, from the same start; after another MOVE of its mover (whose
+sending hides the latency) it is at least one cycle for each flit, and the time that the bandwidth of DRAM allows. A
+MOVE that is faster counts as ideal.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .records import Place, locate
 
 
 class LinksError(ValueError):
-    """A run whose links cannot be told of; the message says what is missing and the mend."""
+    """A run without link figures; the message names what is missing and the fix."""
 
 
 class Figures(TypedDict):
@@ -42,8 +43,8 @@ class Figures(TypedDict):
 
 
 def figures(run: Run, program: Program, chip: ChipConfig, complete: bool = True) -> Figures:
-    """Both figures of a run; see `links` and `congestion`. Not `complete`: records are missing, so nothing is said of
-    congestion."""
+    """Both figures of a run; see `links` and `congestion`. Unless `complete`, records are missing, so congestion is
+    None."""
     return {"links": links(run, chip), "congestion": congestion(run, program, chip) if complete else None}
 
 
@@ -72,9 +73,9 @@ def links(run: Run, chip: ChipConfig) -> tuple[LinkFigures, ...]:
 
 
 def congestion(run: Run, program: Program, chip: ChipConfig) -> Congestion | None:
-    """The congestion level of a run, by source tile and in all; None if it moved nothing, or ended in a fault.
+    """The congestion level of a run, by source tile and in total; None if it moved nothing, or ended in a fault.
 
-    Raises LinksError when its trace is not complete.
+    Raises LinksError if its trace is incomplete.
     """
     if run.fault is not None:
         return None
@@ -117,12 +118,12 @@ def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer
 
 
 def ways(program: Program, chip: ChipConfig) -> dict[tuple[int, Unit, int], Route]:
-    """The way of the data of each MOVE, by tile, unit and place of its stream."""
+    """The way of the data of each MOVE, by tile, unit and index in its stream."""
     return {(stream.tile, stream.unit, index): way for stream, index, _, way in _moves(program, chip)}
 
 
 def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Mapping[str, int], Route]]:
-    """The MOVEs of a program but those that fetch code: stream, place in it, fields, and way of the data."""
+    """The MOVEs of a program except those that fetch code: stream, index in it, fields, and way of the data."""
     for stream in (*program.streams, program.boot):
         named: tuple[Opcode, Mapping[str, int]] | None = None  # a ROUTE or ORDER for the next one
         for index, instruction in enumerate(stream.instructions):
@@ -135,7 +136,7 @@ def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Ma
 
 
 def _route(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | None, chip: ChipConfig) -> Route:
-    """The way of a MOVE's data: as its ROUTE or ORDER says, or as the chip sends it."""
+    """The way of a MOVE's data: that of its ROUTE or ORDER, or the chip's default."""
     opcode, given = named or (Opcode.ROUTE, {})
     if opcode is Opcode.ROUTE:
         return route_of(chip, fields["src_tile"], fields["dst_tile"], given)
@@ -150,7 +151,7 @@ def _route(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | 
 
 def _times(own: list[Transfer], chip: ChipConfig) -> Iterator[tuple[int, int]]:
     """(ideal, real) time of each of a mover's MOVEs, in the order in which it sent them."""
-    free = 0  # when the one before had been sent
+    free = 0  # when the previous MOVE had been sent
     for fields, way, record in own:
         begins = max(record.start, free)
         ends = record.start + idle_move(fields, chip, way).cycles
@@ -180,10 +181,10 @@ class _Late:
 
 
 def _packets(moved: list[Transfer], run: Run, chip: ChipConfig) -> PacketFigures | None:
-    """How long packets were on their way; None on chips without `noc.arrivals`.
+    """Latencies of packets; None on chips without `noc.arrivals`.
 
-    The packets of a MOVE arrive in order. Where tags come again, MOVEs with the same one between the same two tiles do
-    so, too, as long as they go the same way.
+    The packets of a MOVE arrive in order. Where tags repeat, so do those of MOVEs with the same tag between the same
+    two tiles, as long as they take the same way.
     """
     if not chip.noc.arrivals:
         return None

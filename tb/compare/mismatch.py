@@ -1,7 +1,7 @@
-"""The first wrong byte of a run: where in its tensor it is, and which instructions made it.
+"""The first wrong byte of a run: its position in its tensor, and the instructions that made it.
 
-A wrong word is followed back through the schedule, by data flow: the last MOVE that wrote it to DRAM, the one that
-brought it to where that read it, and so on to the GEMM or VEC that computed it.
+A wrong word is traced back through the schedule by data flow: the last MOVE that wrote it to DRAM, the MOVE that
+brought it to where that one read it, and so on to the GEMM or VEC that computed it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def in_dram(
     channels: Sequence[int] | None = None,
 ) -> WrongByte | None:  # fmt: skip
     """The first wrong byte of an output in the order of its packed form, `expected` and `got` uint8 [words, P]; None
-    if all are right. `channels`: the channel of each lane of each block, -1 where
-    there is none, if these are not simply counted."""
+    if all are right. `channels`: the channel of each lane of each block, -1 if it has none; by default they are
+    numbered consecutively."""
     wrong = expected != got
     if not wrong.any():
         return None
@@ -77,14 +77,14 @@ def computed(
     found: Mismatch, right: Words, observed: Observed, schedule: Schedule, program: Program, match: Match,
     chip: ChipConfig,
 ) -> Maker | None:  # fmt: skip
-    """Who computed the first wrong byte of a tensor (`observe.compare_values`); `right`: its golden words, uint8
-    [planes, rows, columns, P]. None if nobody did."""
+    """The operation that computed the first wrong byte of a tensor (`observe.compare_values`); `right`: its golden
+    words, uint8 [planes, rows, columns, P]. None if there is none."""
     number = maker(schedule, observed, chip, found, right[found.plane, found.row, found.column])
     return None if number is None else Makers(schedule, program, match).maker(number)
 
 
 def described(wrong: WrongByte, chip: ChipConfig) -> str:
-    """A wrong byte in one line, with what made it in the order in which it happened."""
+    """A wrong byte in one line, with its makers in chronological order."""
     channel = "no channel" if wrong.channel is None else f"channel {wrong.channel}"
     image = f"image {wrong.image}, " if wrong.image else ""
     text = (
@@ -110,7 +110,7 @@ def made_by(one: Maker, chip: ChipConfig) -> str:
 
 
 def _back(operations: Sequence[Operation], word: _Word, chip: ChipConfig) -> Iterator[int]:
-    """The operations that a word came from, last first: MOVEs, then what computed it. Ends where nobody wrote it."""
+    """The operations through which a word passed, last first: MOVEs, then what computed it. Ends if none wrote it."""
     for number in range(len(operations) - 1, -1, -1):
         op = operations[number]
         if isinstance(op, Move):
@@ -128,7 +128,7 @@ def _back(operations: Sequence[Operation], word: _Word, chip: ChipConfig) -> Ite
 
 
 def _index(span: Span, words: int, offset: int) -> int | None:
-    """Which of the first `words` words of a span lies at an offset, the last one if several do; None if none does."""
+    """Which of the first `words` words of a span is at an offset: the last one if several are, None if none is."""
     ahead = offset - split_address(span.address)[1]
     last = -(-words // span.run) - 1
     for run in range(min(last, ahead // span.stride) if span.stride else last, -1, -1):
@@ -141,12 +141,12 @@ def _index(span: Span, words: int, offset: int) -> int | None:
 
 
 class Makers:
-    """The operations of a run as instructions of its program, and when they ran."""
+    """The operations of a run as instructions of its program, with their times."""
 
     def __init__(self, schedule: Schedule, program: Program, match: Match) -> None:
         self.schedule, self._program, self._match = schedule, program, match
 
-    @cached_property  # most often nothing is wrong, and nobody asks
+    @cached_property  # usually nothing is wrong, and it is not needed
     def _places(self) -> dict[int, tuple[Stream, int]]:
         streams = {(stream.tile, stream.unit): stream for stream in self._program.streams}
         return {
@@ -155,7 +155,7 @@ class Makers:
         }
 
     def _record(self, operation: Operation, stream: Stream, index: int) -> Record | None:
-        """What the chip recorded of it."""
+        """The chip's record of it."""
         instruction = stream.instructions[index]
         tile = operation.src.tile if isinstance(operation, Move) else operation.core
         if self._program.ahead:  # tags are unique
@@ -166,7 +166,7 @@ class Makers:
         return next((pair.measured for pair in self._match.pairs if pair.place == place), None)
 
     def maker(self, operation: int) -> Maker:
-        """What is known of an operation."""
+        """The instruction of an operation, with its times."""
         op = self.schedule.operations[operation]
         stream, index = self._places[operation]
         instruction = stream.instructions[index]

@@ -1,4 +1,4 @@
-"""Measured against predicted, instruction by instruction."""
+"""Compares measured with predicted cycles, instruction by instruction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Key = tuple[int, Unit, Opcode, int]
 
 
 class CompareError(ValueError):
-    """Records that are not of this program; the message names the first."""
+    """Records of another program; the message names the first."""
 
 
 class Timed(Protocol):
@@ -47,7 +47,7 @@ T = TypeVar("T", bound=Timed)
 
 
 class Place(NamedTuple):
-    """Instruction `index` of the stream of a unit. `remote`: as the mover of another tile executes it (a pull leaves
+    """Instruction `index` of the stream of a unit. `remote`: its execution by the mover of another tile (a pull leaves
     two records: request and execution)."""
 
     tile: int
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """One instruction as it ran and as the model says it would; `place` if the program is known."""
+    """One instruction, measured and predicted; `place` if the program is known."""
 
     measured: Record
     predicted: Executed
@@ -66,12 +66,12 @@ class Pair:
 
     @property
     def differs(self) -> bool:
-        """Whether start or end differ, by however little."""
+        """Whether start or end differ at all."""
         return (self.measured.start, self.measured.end) != (self.predicted.start, self.predicted.end)
 
 
 class _Due(NamedTuple):
-    """An instruction whose record comes next of its kind. `after`: what must have started before it."""
+    """An instruction whose record is the next of its kind. `after`: the one that must have started before it."""
 
     place: Place
     tag: int
@@ -79,12 +79,12 @@ class _Due(NamedTuple):
 
 
 def locate(records: Sequence[T], program: Program, strange: list[T] | None = None) -> dict[Place, T]:
-    """Each record of a run, measured or predicted, by the instruction that it is of, in the order of start.
+    """Each record of a run, measured or predicted, by its instruction, in the order of start.
 
-    Records of one kind come in the order of their stream: what a front end does, what its own mover executes, and what
-    another mover executes for it. Tags (which wrap around in long programs) only tell the kinds apart: a record is of
-    the request under way, or else of the stream's next instruction, with its tag. A record that is of none is added to
-    `strange`; without that, CompareError is raised.
+    Records of one kind are in the order of their stream: what a front end does, what its own mover executes, and what
+    another mover executes for it. Tags (which wrap around in long programs) only distinguish the kinds: a record
+    belongs to the request in flight, or else to the stream's next instruction, that has its tag. A record that belongs
+    to none is added to `strange`; if that is not given, CompareError is raised.
     """
     queues = _queues(program)
     found: dict[Place, T] = {}
@@ -104,14 +104,14 @@ def locate(records: Sequence[T], program: Program, strange: list[T] | None = Non
                 f"tile {record.tile:#04x}: {record.unit.name.lower()} record of a {record.opcode.name} with tag "
                 f"{record.tag} and start {record.start} is of no instruction whose turn it is; give the run's program"
             )
-        # what came before it may have found the trace memory of another tile full
+        # an earlier record may be missing because the trace memory of another tile was full
         queue = next((queue for queue in fitting if queue[0].after in found), fitting[0])
         found[queue.popleft().place] = record
     return found
 
 
 def _queues(program: Program) -> dict[tuple[int, Unit, Opcode], list[deque[_Due]]]:
-    """By tile, unit and opcode of the record: instructions in the order of their streams, requests of others first."""
+    """By tile, unit and opcode of the record: instructions in stream order, those requested by other tiles first."""
     found: dict[tuple[int, Unit, Opcode], dict[tuple[bool, int, bool], deque[_Due]]] = defaultdict(dict)
     for stream in (*program.streams, program.boot):
         before = None
@@ -134,7 +134,7 @@ def _queues(program: Program) -> dict[tuple[int, Unit, Opcode], list[deque[_Due]
 
 def operations(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, int], int]:
     """Index in the schedule of each instruction (tile, unit, index in the stream) that is an operation: a unit issues
-    its operations in list order. Raises CompareError when the program is not of this schedule."""
+    its operations in list order. Raises CompareError if the program is not made from this schedule."""
     due: dict[tuple[int, Unit], deque[int]] = defaultdict(deque)
     for number, op in enumerate(schedule.operations):
         due[_stream(op)].append(number)
@@ -155,7 +155,7 @@ def operations(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, in
 
 
 def numbered(program: Program, schedule: Schedule) -> dict[tuple[int, Unit, int], int]:
-    """The same by tags, also of a program that is timed ahead; of one whose tags say nothing, `operations`."""
+    """The same by tags, including programs timed ahead; for programs without a tag map, `operations`."""
     if not program.operation_of_tag:
         return operations(program, schedule)
     return {
@@ -174,8 +174,8 @@ def _stream(op: Operation) -> tuple[int, Unit]:
 
 @dataclass(frozen=True)
 class Match:
-    """Records and predictions of a run brought together. `pairs`: in the order of measured start. `strange`: records
-    that nothing predicts. `absent`: predictions without a record, in the order of start, with their place if known."""
+    """Records and predictions of a run, matched. `pairs`: in the order of measured start. `strange`: records without a
+    prediction. `absent`: predictions without a record, in the order of start, with their place if known."""
 
     pairs: list[Pair]
     strange: list[Record]
@@ -183,10 +183,10 @@ class Match:
 
 
 def match(records: Sequence[Record], executed: Sequence[Executed], program: Program | None = None) -> Match:
-    """Brings each record together with its prediction.
+    """Matches each record with its prediction.
 
-    With the program, by instruction (`locate`). Without it, an instruction is known by tile, unit, opcode and tag, and
-    where tags come again, by its turn among equals; so are packets that have arrived, in both cases.
+    With the program, by instruction (`locate`). Without it, an instruction is identified by tile, unit, opcode and tag,
+    and where tags repeat, by its position among equals; so are packet arrivals, in both cases.
     """
     if program is None or program.ahead:  # there, tags are unique
         return _in_turn(records, executed)
@@ -200,7 +200,7 @@ def match(records: Sequence[Record], executed: Sequence[Executed], program: Prog
     ]
     arrived = [record for record in records if record.unit is Unit.NONE]
     expected = [entry for entry in executed if entry.unit is Unit.NONE]
-    if arrived or expected:  # each of the two is in order; without arrivals nothing is sorted anew
+    if arrived or expected:  # both are in order; without arrivals nothing is sorted again
         packets = _in_turn(arrived, expected)
         pairs = sorted(pairs + packets.pairs, key=lambda pair: pair.measured.start)
         strange += packets.strange
@@ -209,12 +209,12 @@ def match(records: Sequence[Record], executed: Sequence[Executed], program: Prog
 
 
 def pair(records: Sequence[Record], executed: Sequence[Executed], program: Program | None = None) -> list[Pair]:
-    """The pairs of `match`: what is without a partner is left out."""
+    """The pairs of `match`, without unmatched records and predictions."""
     return match(records, executed, program).pairs
 
 
 def _in_turn(records: Sequence[Record], executed: Sequence[Executed]) -> Match:
-    """By tile, unit, opcode and tag, and where they come again, by turn among equals."""
+    """By tile, unit, opcode and tag, and where they repeat, by position among equals."""
     predictions: dict[_Key, deque[Executed]] = defaultdict(deque)
     for entry in sorted(executed, key=lambda entry: entry.start):
         predictions[_key(entry)].append(entry)
@@ -236,14 +236,14 @@ def _key(record: Timed) -> _Key:
 def first_divergence(
     pairs: Sequence[Pair], schedule: Schedule, operation_of_tag: Mapping[int, int], program: Program | None = None
 ) -> Divergence | None:
-    """The earliest instruction that did not run when the model says, by measured start. Its operation is found by its
-    place in the program, if both are known, else by its tag (which wraps around in long programs)."""
+    """The first instruction, by measured start, that did not run when predicted. Its operation is found by its place in
+    the program, if both are known, otherwise by its tag (which wraps around in long programs)."""
     found = next((found for found in pairs if found.differs), None)
     if found is None:
         return None
     record = found.measured
     index = None
-    # tags of the boot program and of the SYNCs between operations may come again as those of operations
+    # the boot program and the SYNCs between operations may have the same tags as operations
     if record.opcode in OPERATIONS:
         if program is not None and found.place is not None:
             index = operations(program, schedule).get(found.place[:3])
@@ -263,7 +263,7 @@ def first_divergence(
 
 
 def fault_reports(run: Run, program: Program, schedule: Schedule, chip: ChipConfig) -> tuple[FaultReport, ...]:
-    """The fault that stopped a run, if any, with its operation's label; after a watchdog, who waited for what."""
+    """The fault that stopped a run, if any, with its operation's label; after a watchdog, what waited for what."""
     if run.fault is None:
         return ()
     from .explain import explain
@@ -283,9 +283,9 @@ def fault_reports(run: Run, program: Program, schedule: Schedule, chip: ChipConf
 
 
 def label_of(program: Program, schedule: Schedule, tag: int, tile: int | None = None) -> str:
-    """Label of the operation behind a tag; empty when lowering made the instruction.
+    """Label of the operation with a tag; empty if lowering added the instruction.
 
-    Long programs use a tag several times: with `tile`, of those operations the ones that this tile issues or executes,
+    Long programs use a tag several times: with `tile`, the operations among them that this tile issues or executes,
     joined by "or".
     """
     last = program.operation_of_tag.get(tag)

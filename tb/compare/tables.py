@@ -20,12 +20,12 @@ from ..results.artefacts import TABLES, Columns
 from .links import links, ways
 from .records import Place, match, numbered
 
-#: A record, its prediction, either of which may be missing, and the instruction, if it is known.
+#: A record, its prediction (either may be missing), and the instruction, if known.
 _Entry = tuple[Record | None, Executed | None, Place | None]
 
 
 def tables(run: Run, timeline: Timeline, program: Program, schedule: Schedule, chip: ChipConfig) -> dict[str, Columns]:
-    """All tables of a run. After a fault there are no records, links and counters; predictions there are."""
+    """All tables of a run. After a fault there are predictions, but no records, links and counters."""
     found = match(run.records, timeline.executed, program)
     entries: list[_Entry] = [(pair.measured, pair.predicted, pair.place) for pair in found.pairs]
     entries += [(record, None, None) for record in found.strange]
@@ -44,7 +44,7 @@ def tables(run: Run, timeline: Timeline, program: Program, schedule: Schedule, c
 
 
 def _one(entry: _Entry) -> Record | Executed:
-    """The record, or the prediction of one that has not come."""
+    """The record, or the prediction of a missing one."""
     found = entry[0] or entry[1]
     assert found is not None
     return found
@@ -104,7 +104,7 @@ def _instructions(entries: Sequence[_Entry], program: Program, schedule: Schedul
 
 
 def _moved(fields: Mapping[str, int] | None, way: Any, chip: ChipConfig) -> tuple[int | None, ...]:
-    """What a MOVE carries from where to where, and on which way; nothing for other instructions."""
+    """What a MOVE transfers from where to where, and on which way; empty for other instructions."""
     if fields is None or way is None:
         return (None,) * 8
     ends = fields["src_tile"], fields["src"], fields["dst_tile"], fields["dst"]
@@ -112,7 +112,7 @@ def _moved(fields: Mapping[str, int] | None, way: Any, chip: ChipConfig) -> tupl
 
 
 def _places_of_tags(program: Program) -> dict[tuple[Opcode, int], Place]:
-    """Of a program that is timed ahead, whose operations have tags that do not come again."""
+    """For a program that is timed ahead, whose operations have unique tags."""
     return {
         (instruction.opcode, instruction.fields["tag"]): Place(stream.tile, stream.unit, index)
         for stream in program.streams

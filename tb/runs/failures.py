@@ -1,4 +1,4 @@
-"""A workload that could not be run, as data: it becomes a row of its own, and the others run."""
+"""A workload that could not be run, as data: it becomes a row, and the other workloads still run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..results.exits import is_ours
 from ..results.schema import RowError, write_atomically
 
 T = TypeVar("T")
-#: Hears what is about to be done; its first word is the stage: scheduling, lowering, ...
+#: Called with the next step; its first word is the stage: scheduling, lowering, ...
 At = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong where. `trace`: the traceback of an error that nobody raised on purpose, otherwise empty."""
+    """What went wrong in which stage. `trace`: the traceback of an unexpected error, otherwise empty."""
 
     kind: str
     stage: str
@@ -30,9 +30,9 @@ class Failure:
 
 
 def failure(error: BaseException, stage: str) -> Failure:
-    """An error as data, which any process can be told. That of a scheduler is the one that it failed with."""
+    """An error as data that can be sent to any process. For a SchedulerError, the error that caused it."""
     cause = error.__cause__ if isinstance(error, SchedulerError) else None
-    # a plain ValueError is how a scheduler says that something does not fit
+    # schedulers raise a plain ValueError for what does not fit
     known = _expected(error) and (cause is None or type(cause) is ValueError or _expected(cause))
     message = f"{error.filename}: {error.strerror}" if known and isinstance(error, OSError) else str(error)
     trace = "" if known else "".join(traceback.format_exception(error))
@@ -46,7 +46,7 @@ def _expected(error: BaseException) -> bool:
 
 
 def attempt(make: Callable[[At], T], first: str) -> T | Failure:
-    """What `make` returns, or how it failed in which of the stages that it tells of; `first` is the first one."""
+    """The result of `make`, or how it failed and in which of the stages that it reports; `first` is the first stage."""
     stage = first
 
     def at(what: str) -> None:
@@ -60,7 +60,7 @@ def attempt(make: Callable[[At], T], first: str) -> T | Failure:
 
 
 def row_error(found: Failure, workload: str, folder: Path | None) -> RowError:
-    """The failure as a row tells it. A traceback goes to a file in `folder`, or with None nowhere."""
+    """The failure as part of a row. Writes a traceback to a file in `folder`, unless that is None."""
     message, place = found.message, None
     if found.trace and folder is not None:
         path = folder / (re.sub(r"[^\w.-]+", "_", workload)[:100] + ".traceback.txt")

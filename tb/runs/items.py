@@ -1,4 +1,4 @@
-"""What is ready to run: a layer, or a network with one of its inputs, with all that its row is made from."""
+"""Prepared workloads: a layer, or a network with one of its inputs, with everything from which its row is made."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from ..inputs.sources import Feed
 from ..results.schema import Row
 from . import network
 
-#: A run is stopped as hung when it takes this much longer than the model says.
+#: A run counts as hung if it takes this much longer than predicted.
 _PATIENCE = 4
 _MARGIN = 20_000
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A layer ready to run: everything about it but the run."""
+    """A layer ready to run."""
 
     workload: Workload
     schedule: Schedule
     program: Program
     timeline: Timeline
-    made_of: dict[str, Any] = field(default_factory=dict[str, Any])  #: of a file: fields of `Settings`
+    made_of: dict[str, Any] = field(default_factory=dict[str, Any])  #: for a file: fields of `Settings`
 
     @property
     def name(self) -> str:
@@ -110,12 +110,12 @@ def _digest(given: dict[str, np.ndarray]) -> str:
 
 
 def arrays(data: LayerData) -> dict[str, np.ndarray]:
-    """The arrays of a single layer by the names that its tensors have."""
+    """The arrays of a single layer by the names of its tensors."""
     return {"x": data.x, "w": data.w, "bias": data.bias}
 
 
 def _job(prepared: Prepared, lanes: int) -> Job:
-    """What the device needs: packed tensors, where outputs are, and when to give up."""
+    """The job for the device: packed tensors, locations of outputs, and the watchdog."""
     memory, outputs = network.places(prepared.schedule, arrays(prepared.workload.data()), lanes)
     return Job(prepared.program, memory, outputs, _PATIENCE * prepared.timeline.cycles + _MARGIN)
 
@@ -131,7 +131,7 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
     first = None
     if run.fault is None:
         tensor = schedule.tensor("y")
-        # whole words are compared: the lanes that hold no channel must be zero
+        # whole words are compared: lanes without a channel must be zero
         expected = tensor.layout.pack(golden(workload.data()), chip.lanes)
         got = np.concatenate(run.memory)
         checked, wrong = int(expected.size), int(np.count_nonzero(expected != got))

@@ -1,4 +1,4 @@
-"""A whole network on the chip: prepared, run for a picture, compared tensor by tensor and cycle by cycle."""
+"""A whole network on the chip: prepared, run on a picture, compared tensor by tensor and cycle by cycle."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Inputs = Mapping[str, NDArray[np.int8]]
 
 @dataclass(frozen=True, eq=False)
 class PreparedNetwork:
-    """A network ready to run: everything but the numbers of its inputs. `described`: the schedule's labels and results
-    say which layer each operation belongs to; those of a file may not, and only its outputs must be compared."""
+    """A network ready to run: everything except its input data. `described`: the schedule's labels and results name the
+    layer of each operation; those of a file may not, and then only its outputs must be compared."""
 
     made: NetworkSchedule
     program: Program
@@ -58,8 +58,8 @@ def prepare(
     scheduler: str = "loop_order",
     on_search_progress: Callable[[Any], None] | None = None,
 ) -> PreparedNetwork:
-    """Schedules, lowers, checks and predicts a network, and tells how far it is. `scheduler`: see
-    `sched.schedulers.registry.find_network`. Raises what those raise on what does not fit."""
+    """Schedules, lowers, checks and predicts a network, and reports its progress. `scheduler`: see
+    `sched.schedulers.registry.find_network`. Raises the errors of these steps for a network that does not fit."""
     make = find_network(scheduler, SCHEDULES.folder(), on_search_progress)
     made = make(graph, chip, lambda layer, number, of: on_progress(f"scheduling {layer} ({number + 1} of {of})"))
     program = program_of(made.schedule, chip, on_progress)
@@ -68,7 +68,7 @@ def prepare(
 
 
 def job(prepared: PreparedNetwork, inputs: Inputs, chip: ChipConfig, patience: int, margin: int) -> Job:
-    """What the device needs to run it once; every computed word is observed."""
+    """The job for the device; every computed word is observed."""
     memory, outputs = places(prepared.made.schedule, prepared.made.arrays(inputs), chip.lanes)
     return Job(prepared.program, memory, outputs, patience * prepared.timeline.cycles + margin, observe=True)
 
@@ -76,7 +76,7 @@ def job(prepared: PreparedNetwork, inputs: Inputs, chip: ChipConfig, patience: i
 def places(
     schedule: Schedule, arrays: Mapping[str, NDArray[Any]], lanes: int
 ) -> tuple[list[tuple[int, int, NDArray[np.uint8]]], list[tuple[int, int, int]]]:
-    """What DRAM holds before a run, and where its outputs are, as a `Job` has them. `arrays`: by name of the tensor."""
+    """The DRAM contents before a run, and where its outputs are, as in `Job`. `arrays`: by name of the tensor."""
     memory: list[tuple[int, int, NDArray[np.uint8]]] = []
     outputs: list[tuple[int, int, int]] = []
     for tensor in schedule.tensors:
@@ -92,8 +92,8 @@ def places(
 
 @dataclass(frozen=True)
 class Compared:
-    """How many bytes of how many tensors were compared, how many differ, where the first one is and what made it;
-    `wrong_byte`: the first one of an output in DRAM."""
+    """How many bytes of how many tensors were compared, how many differ, where the first difference is and what made
+    it; `wrong_byte`: the first one of an output in DRAM."""
 
     tensors: int
     checked: int
@@ -107,8 +107,8 @@ def compare_bytes(
 ) -> Compared:
     """Compares every word that the cores computed, and the outputs in DRAM, with ONNX Runtime's tensors.
 
-    Whole words are compared: lanes without a channel must be zero. `match`: the run's records, which say when what is
-    wrong was made. Raises observe.ObserveError when the cores did not write what the schedule says.
+    Whole words are compared: lanes without a channel must be zero. `match`: the run's records, which give the time at
+    which a wrong word was made. Raises observe.ObserveError if the cores did not write what the schedule specifies.
     """
     from ..golden.graph import golden_values
 
@@ -118,10 +118,10 @@ def compare_bytes(
     expected = {name: words(array[0], made.lanes[name], chip.lanes) for name, array in golden.items()}
     computed = observe.values(made.schedule, run.observed, chip)
     golden_words: dict[str, NDArray[np.uint8]] = {}
-    for name in expected:  # in the order of the layers: the first that is wrong made the others wrong
+    for name in expected:  # in the order of the layers, because an error spreads to later ones
         if name in computed:
             right, found = expected[name], computed[name].words
-            # A tensor may be seen as one row of pixels after the other, or as one column of them.
+            # A tensor may be treated as one row of all its pixels, or as one column of them.
             golden_words[name] = right.reshape(found.shape) if right.size == found.size else right
     mismatches = observe.compare_values(computed, golden_words)
     checked = sum(right.size for right in golden_words.values())
@@ -132,7 +132,7 @@ def compare_bytes(
         maker = mismatch.computed(mismatches[0], right, run.observed, made.schedule, prepared.program, match, chip)
         first += f"; {mismatch.made_by(maker, chip)}" if maker else ""
     missing = {layer.output for layer in prepared.graph.layers if layer.kind != "concat"} - computed.keys()
-    if missing and prepared.described:  # an operation without a box would go unchecked
+    if missing and prepared.described:  # an operation without a box would not be checked
         raise AssertionError(f"network {prepared.graph.name}: nothing was observed of {', '.join(sorted(missing))}")
     place, wrong_byte = 0, None
     for tensor in made.schedule.tensors:
@@ -154,7 +154,7 @@ def compare_bytes(
 
 
 def dram_bytes(prepared: PreparedNetwork, chip: ChipConfig) -> int:
-    """Bytes that DRAM reads and writes during a run, the program's own included."""
+    """Bytes that DRAM reads and writes during a run, including the program itself."""
     drams = set(chip.drams)
     moved = sum(
         op.words * ((op.src.tile in drams) + (op.dst.tile in drams))
@@ -190,14 +190,14 @@ def spans(
 
 
 def figures(prepared: PreparedNetwork, run: Run, chip: ChipConfig) -> tuple[tuple[LayerFigures, ...], dict[str, float]]:
-    """Each layer's cycles and where the arrays' time went, and the same for the whole run."""
+    """Each layer's cycles and how the arrays' time was spent, and the same for the whole run."""
     graph, made = prepared.graph, prepared.made.schedule
     measured = spans(run.records, chip, made)
     predicted = spans(list(prepared.timeline.executed), chip, made)
     macs = {layer.output: graph.macs(layer) for layer in graph.layers}
     by_layer: dict[str, attribution.Share] = {}
     whole: dict[str, float] = {}
-    if not prepared.program.ahead:  # there nobody waits for anybody
+    if not prepared.program.ahead:  # in a timed program nothing waits
         found = attribution.attribute(
             prepared.program, made, run.records, run.cycles, chip, lambda op: layer_of(op.label), macs
         )
@@ -235,7 +235,7 @@ def _percent(share: attribution.Share) -> dict[str, float]:
 def row(
     prepared: PreparedNetwork, title: str, feed: Feed, run: Run, chip: ChipConfig, tensors: Path | None = None
 ) -> Row:
-    """Everything that came of a run. `tensors`: folder for outputs that are no vectors (None: they are not saved)."""
+    """The row of a run. `tensors`: folder for outputs that are not vectors (None: they are not saved)."""
     made, graph = prepared.made.schedule, prepared.graph
     faults = records.fault_reports(run, prepared.program, made, chip)
     match = records.match(run.records, prepared.timeline.executed, prepared.program)
@@ -250,12 +250,12 @@ def row(
             failure = f"what the cores computed is not what the schedule says: {error}"
             if why := traced.get("record_problem"):
                 failure += f"; {why}"
-        if prepared.described and not traced.get("record_problem"):  # cycles are explained by all records or not at all
+        if prepared.described and not traced.get("record_problem"):  # only complete records explain the cycles
             layers, shares = figures(prepared, run, chip)
         computed = _results(prepared, run)
         try:
             said = answers.outputs(graph, computed, feed, title, tensors)
-        except OSError as error:  # the comparison counts more than the file
+        except OSError as error:  # the comparison matters more than the file
             said = answers.outputs(graph, computed, feed, title, None)
             notes.append(f"outputs cannot be saved in {tensors}: {error.strerror}")
     return Row(
@@ -298,7 +298,7 @@ def row(
 
 
 def _results(prepared: PreparedNetwork, run: Run) -> dict[str, NDArray[np.int8]]:
-    """The outputs as they end in DRAM, int8 [1, C, H, W] by name."""
+    """The outputs in DRAM after the run, int8 [1, C, H, W] by name."""
     found: dict[str, NDArray[np.int8]] = {}
     place = 0
     for tensor in prepared.made.schedule.tensors:

@@ -1,4 +1,4 @@
-"""How workloads are run, whichever they are."""
+"""Options for running workloads of any kind."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class RunOptions:
-    """`device`: what they run on, by name (`devices.registry`), on so many at the same time as there are `jobs`.
+    """`device`: the device by name (`devices.registry`); `jobs`: how many of them run concurrently.
 
-    `waves`: write waveforms. `links`: rows also tell of the data plane's links and the congestion. `traces`:
-    folder for tracebacks of unexpected errors, `artefacts`: for what each run leaves (None: it is not kept)."""
+    `waves`: write waveforms. `links`: rows include the data plane's links and the congestion. `traces`: folder for
+    tracebacks of unexpected errors, `artefacts`: for the artefacts of each run (None: not kept)."""
 
     device: str = "verilator"
     jobs: int = 1

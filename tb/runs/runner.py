@@ -1,8 +1,8 @@
-"""The road from names to rows of the table: schedule, lower, check, predict, simulate, compare.
+"""From names to rows of the table: schedule, lower, check, predict, simulate, compare.
 
-Programs are made in worker processes before the device is opened (a simulator may have to be built), so that what
-cannot be run is known by then; they run on as many devices as there are jobs, the longest first, and rows come out as
-they finish. A workload that fails on the way becomes a row with an `error`; the others go on.
+Worker processes make the programs before the device is opened (a simulator may have to be built), so that workloads
+that cannot be run are known by then. The programs run on as many devices as there are jobs, the longest first, and rows
+are reported as they finish. A workload that fails on the way becomes a row with an `error`; the others continue.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from .workers import Workers, report_progress, report_search, workers
 
 
 def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> Prepared:
-    """Schedules, lowers, checks and predicts one workload, and tells which it is at. Raises what those raise on bad
-    input."""
+    """Schedules, lowers, checks and predicts one workload, and reports each step. Raises the errors of these steps on
+    bad input."""
     at("scheduling")
     check_room(workload.shape, chip)
     make = find_scheduler(scheduler, SCHEDULES.folder(), report_search)
@@ -59,17 +59,17 @@ def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambd
     return Prepared(workload, made, program, timeline)
 
 
-#: What comes back from a worker process of a layer, or of a network.
+#: What a worker process returns for a layer, or for a network.
 _Layer = tuple[Schedule, Program, Timeline]
 _Network = tuple[network.PreparedNetwork, list[Feed], dict[str, Any]]
-#: The same of a file, with what it was made of.
+#: The same for a file, with its settings.
 _File = tuple[Saved, network.PreparedNetwork | None, list[Feed], dict[str, Any]]
 _Asked = Workload | NetworkSource | SavedSource
 _Made = _Layer | _Network | _File | Failure
 
 
 def _prepare_named(name: str, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> _Layer:
-    """`prepare` in a worker process, to which a workload travels by its name."""
+    """`prepare` in a worker process, to which a workload is sent by name."""
     made = prepare(find(name)[0], chip, scheduler, at)
     return made.schedule, made.program, made.timeline
 
@@ -86,7 +86,7 @@ def prepare_all(names: Sequence[str], chip: ChipConfig, scheduler: str, jobs: in
 
 
 def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str) -> _Network | Failure:
-    """A network and its feeds, made in a worker process. Files are read first: a wrong one is told at once."""
+    """A network and its feeds, made in a worker process. Files are read first: a wrong one is reported early."""
 
     def make(at: At) -> _Network:
         graph, found = ready(source)
@@ -103,7 +103,7 @@ def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str) ->
 
 
 def _attempt_saved(source: SavedSource, chip: ChipConfig) -> _File | Failure:
-    """A schedule or program from a file, made ready in a worker process."""
+    """A schedule or program from a file, prepared in a worker process."""
 
     def make(at: At) -> _File:
         saved, made, found = prepare_saved(source, chip, at)
@@ -121,11 +121,11 @@ def run(
 ) -> list[Row]:
     """Runs workloads by name ("regression" = those of `make sim`) and returns their rows in the order given.
 
-    Every row is also handed to `on_event` as soon as it is there. A workload that cannot be run has one row, with an
+    Every row is also passed to `on_event` as soon as it is finished. A workload that cannot be run has one row, with an
     `error`. Raises the errors of bad input (names, files, chip, scheduler, device) before anything runs; BuildError,
-    NoDeviceError, RunsError when nothing can be.
+    NoDeviceError, RunsError if nothing can run.
     """
-    # What is wrong with the words given is told before anything is done.
+    # Errors in the arguments are reported before anything is done.
     options = options or RunOptions()
     config, kind = load(chip), find_device(options.device)
     if options.waves and not kind.waves:
@@ -156,7 +156,7 @@ def run(
     made = _prepared(asked, config, scheduler, options.jobs, on_event)
     settings = Settings(code=code(), scheduler=scheduler, simulator_version=kind.version())
     unread = [found.message for found in made if isinstance(found, Failure) and found.stage == "reading"]
-    if unread and len(unread) == len(made):  # of what was asked for nothing can even be read
+    if unread and len(unread) == len(made):  # nothing of the request can even be read
         raise WorkloadError("\n".join(unread))
     rows: list[Row | None] = []
     items: list[Item] = []
@@ -186,7 +186,7 @@ def _prepared(
     jobs: int,
     on_event: Callable[[Event], None],
 ) -> list[_Made]:
-    """Everything ready to run, or how it failed; made in worker processes."""
+    """Everything ready to run, or its failure; made in worker processes."""
 
     def submit(pool: Workers, each: _Asked) -> Future[Any]:
         if isinstance(each, SavedSource):
@@ -213,7 +213,7 @@ def _prepared(
             except BrokenProcessPool:
                 made.append(None)
     made += [None] * (len(asked) - len(made))
-    # A process that is killed (memory is short, as a rule) takes the whole pool along; alone it is seen which it was.
+    # A process that is killed (usually for lack of memory) takes down the whole pool; run alone, the culprit is known.
     return [
         _alone(lambda pool, each=each: submit(pool, each), on_event) if found is None else found
         for each, found in zip(asked, made, strict=True)
@@ -229,7 +229,7 @@ def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event],
 
 
 def _items(asked: _Asked, made: _Layer | _Network | _File) -> Sequence[Item]:
-    """What came back from a worker, ready to run: of a network, once for each of its inputs."""
+    """The result of a worker, ready to run: for a network, once for each of its inputs."""
     match asked, made:
         case SavedSource(), (Saved() as saved, prepared, found, settings):
             if prepared is not None:
@@ -252,7 +252,7 @@ def _runs(asked: _Asked) -> int:
 
 
 def _regression(kind: DeviceKind, scheduler: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:
-    """Networks and layers of `make sim`: those networks only if the scheduler knows any; for a slow device, the layers
+    """Networks and layers of `make sim`: networks only if the scheduler supports them; for a slow device, the layers
     that it can run in minutes."""
     layers = list(regression())
     if kind.macs is None:

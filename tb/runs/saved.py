@@ -1,4 +1,4 @@
-"""Schedules and programs from files, whoever made them: run and judged as if a scheduler had just made them."""
+"""Schedules and programs from files, whatever made them: run and judged as if a scheduler had just made them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from .failures import At
 
 @dataclass(frozen=True)
 class SavedSource:
-    """A file with a schedule or a program. `workload`: what it computes, if the file does not say so, or another name
-    for it (an .onnx file); "" if its bytes are not to be checked. `fed`: what a network is fed, its name aside."""
+    """A file with a schedule or a program. `workload`: what it computes, if the file does not name it, or another name
+    for it (an .onnx file); "" if its bytes are not to be checked. `fed`: what a network is fed, except its name."""
 
     path: Path
     workload: str | None = None
@@ -48,7 +48,7 @@ class SavedSource:
 
 @dataclass(frozen=True)
 class Saved:
-    """A file's schedule, its program, and when the model expects what."""
+    """A file's schedule, its program, and its predicted timeline."""
 
     schedule: Schedule
     program: Program
@@ -57,14 +57,14 @@ class Saved:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a file computes: a layer or a network, or neither if it does not say."""
+    """What a file computes: a layer or a network, or neither if that is unknown."""
 
     layer: Workload | None = None
     network: NetworkSource | None = None
 
 
 def meaning(source: SavedSource, schedule: Schedule) -> Meaning:
-    """What a file computes. Raises WorkloadError for a name that means nothing, or several layers."""
+    """What a file computes. Raises WorkloadError for an unknown name, or several layers."""
     name = schedule.workload if source.workload is None else source.workload
     if not name:
         return Meaning()
@@ -84,7 +84,7 @@ def meaning(source: SavedSource, schedule: Schedule) -> Meaning:
 
 
 def check(source: SavedSource, chip: ChipConfig) -> Meaning:
-    """Reads a file before anything runs. Raises what is wrong with it, its chip, its workload, its tensors."""
+    """Checks a file before anything runs. Raises the errors of the file, its chip, its workload, its tensors."""
     schedule, _ = read_to_run(source.path, chip)
     found = meaning(source, schedule)
     if (found.layer or found.network) and not schedule.tensors:
@@ -124,7 +124,7 @@ def _check_layer(path: Path, schedule: Schedule, workload: Workload) -> None:
 
 
 def prepare(source: SavedSource, chip: ChipConfig, at: At) -> tuple[Saved, network.PreparedNetwork | None, list[Feed]]:
-    """A file ready to run: program checked and predicted, and of a network also its arrays and what it is fed."""
+    """A file ready to run: program checked and predicted, and for a network also its arrays and inputs."""
     schedule, program = read_to_run(source.path, chip)
     found = meaning(source, schedule)
     graph, fed = ready(found.network) if found.network is not None else (None, [])
@@ -149,8 +149,8 @@ def prepare(source: SavedSource, chip: ChipConfig, at: At) -> tuple[Saved, netwo
 
 
 def _in_time(schedule: Schedule, program: Program, timeline: Timeline) -> Schedule:
-    """The operations of an image that does not number them in the order in which they begin in the model; those of one
-    stream stay in theirs. So the last one that wrote a word is the one that made it."""
+    """Sorts the operations of an image that does not number them by their start in the model; each stream keeps its
+    order. So the last operation that wrote a word is the one that made it."""
     begin = {place: entry.start for place, entry in records.locate(timeline.executed, program).items()}
     keys: dict[int, int] = {}
     latest: dict[tuple[int, Unit], int] = {}
@@ -162,7 +162,7 @@ def _in_time(schedule: Schedule, program: Program, timeline: Timeline) -> Schedu
 
 
 def settings_of(source: SavedSource, schedule: Schedule) -> dict[str, Any]:
-    """Fields of `Settings`: who made what is in the file, as it says itself, and the file's digest."""
+    """Fields of `Settings`: the scheduler as named in the file, and the file's digest."""
     digest = hashlib.sha256(source.path.read_bytes()).hexdigest()
     found = {"scheduler": schedule.scheduler, "file": source.path.name, "file_digest": digest}
     name = source.workload if source.workload is not None else schedule.workload
@@ -171,7 +171,7 @@ def settings_of(source: SavedSource, schedule: Schedule) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class UncheckedItem:
-    """A program of which nobody knows what it computes: it runs, and its cycles are compared."""
+    """A program that computes something unknown: it runs, and its cycles are compared."""
 
     name: str
     saved: Saved
@@ -194,11 +194,11 @@ class UncheckedItem:
         return self.saved.timeline
 
     def job(self, chip: ChipConfig, patience: int = 4, margin: int = 20_000) -> Job:
-        # traces are brought home behind all that is asked for: that is, behind whatever the program writes
+        # traces are stored after all DRAM ranges that are read back, that is, after everything that the program writes
         return Job(self.program, [], self._written(chip), patience * self.cycles + margin)
 
     def _written(self, chip: ChipConfig) -> list[tuple[int, int, int]]:
-        """What the program moves to DRAM: tile, first word, words."""
+        """The words that the program moves to DRAM: tile, first word, words."""
         return [
             (op.dst.tile, start, stop - start)
             for op in self.schedule.operations

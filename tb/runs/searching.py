@@ -1,4 +1,4 @@
-"""How far a search for a schedule is, on the screen: a bar for each search, with the best so far."""
+"""The progress of a search for a schedule, on the screen: a bar for each search, with the best result so far."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-#: How far a search is: `layer`, `total` and what else the bar shows (`sched.schedulers.flexer.search.Progress`).
+#: Progress of a search: `layer`, `total` and what else the bar shows (`sched.schedulers.flexer.search.Progress`).
 Told = Any
 
 
 def with_budget(scheduler: str, budget: str | None) -> str:
     """A scheduler's name with `budget` among its options.
 
-    Raises SchedulerError for one that is unknown, has none, or names it itself.
+    Raises SchedulerError for a scheduler that is unknown, has no budget, or has one in its name already.
     """
     if budget is None:
         return scheduler
@@ -37,8 +37,8 @@ def with_budget(scheduler: str, budget: str | None) -> str:
 
 @contextmanager
 def searching(screen: Console) -> Generator[Callable[[Told], None]]:
-    """Hands out what a search may report: tilings done, schedules made, and the best so far with its estimated
-    cost; or that it is being compiled, functions done."""
+    """Yields a function to which a search reports: tilings done, schedules made, and the best so far with its estimated
+    cost; or that it is being compiled, and the functions done."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -53,7 +53,7 @@ def searching(screen: Console) -> Generator[Callable[[Told], None]]:
         def on_progress(told: Told) -> None:
             if told.compiling:
                 if compiling not in tasks:
-                    if not screen.is_terminal:  # no bars, but nobody shall wonder what takes so long
+                    if not screen.is_terminal:  # there are no bars, so print what takes so long
                         screen.print(compiling, markup=False)
                     tasks[compiling] = bars.add_task(compiling, total=told.total, best="", what="functions")
                 bars.update(tasks[compiling], completed=told.done, total=told.total)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Worker processes that prepare workloads, and tell their parent how far they are."""
+"""Worker processes that prepare workloads and report their progress to their parent."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import Any, TypeVar
 from ..results.schema import Stage
 
 T = TypeVar("T")
-#: Seconds between two stages that a worker tells of, and between two looks at what they have told.
+#: Seconds between two progress reports of a worker, and between two reads of them by the parent.
 EVERY = 0.2
-#: Characters of what is told. A message must fit into what a pipe writes at once: so workers need no lock.
+#: Characters of a report. A message must fit into one atomic write to a pipe, so that workers need no lock.
 _MOST = 400
 _parent: Connection | None = None
 _told = 0.0
 
 
 def report_progress(workload: str, what: str) -> None:
-    """Says, in a worker process, how far it is. What comes too soon after the last is not told, nor what finds the pipe
-    full because the parent does something else: a worker never waits to be heard."""
+    """Reports the progress of a worker process. Drops a report that follows the last too soon, or that finds the pipe
+    full because the parent is busy: a worker never waits."""
     global _told
     if _parent is not None and time.monotonic() - _told > EVERY and select.select([], [_parent], [], 0)[1]:
         _told = time.monotonic()
@@ -33,7 +33,7 @@ def report_progress(workload: str, what: str) -> None:
 
 
 def report_search(told: Any) -> None:
-    """The same of a search: `layer`, `done`, `total`, and the `best` so far; or that it is being compiled."""
+    """The same for a search: `layer`, `done`, `total`, and the `best` so far; or that it is being compiled."""
     if told.compiling:
         far = f": {told.done} of {told.total} functions" if told.total else ", in another process"
         report_progress(told.layer, f"compiling the search, once{far}")
@@ -43,7 +43,7 @@ def report_search(told: Any) -> None:
 
 
 def _begin(parent: Connection) -> None:
-    """Ctrl-C is the parent's business; it stops its workers."""
+    """Ignores Ctrl-C, which the parent handles by stopping its workers."""
     global _parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _parent = parent
@@ -56,11 +56,11 @@ class Workers:
         self._pool, self._told = pool, told
 
     def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Has a worker call a function."""
+        """Makes a worker call a function."""
         return self._pool.submit(function, *arguments)
 
     def result(self, future: Future[Any], on_event: Callable[[Stage], None]) -> Any:
-        """What a worker made; until then, hands on what they all tell. Raises what it raised."""
+        """The result of a worker; meanwhile, forwards the reports of all workers. Raises what the worker raised."""
         while True:
             ready = wait([future], EVERY).done
             while self._told.poll():
@@ -71,7 +71,7 @@ class Workers:
 
 @contextmanager
 def workers(count: int) -> Generator[Workers]:
-    """Worker processes. Whatever ends their use early ends them too: a network may take them minutes."""
+    """Worker processes. Ends them when their use ends early, because a network may take them minutes."""
     others = set(multiprocessing.active_children())
     told, heard = multiprocessing.Pipe(duplex=False)
     with told, heard, ProcessPoolExecutor(max_workers=count, initializer=_begin, initargs=(heard,)) as pool:

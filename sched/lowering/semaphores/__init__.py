@@ -1,1 +1,1 @@
-"""Programs whose operations wait for semaphores."""
+"""Programs whose operations are triggered by semaphores."""

@@ -1,8 +1,8 @@
 """Schedule -> Program: one instruction for each operation, dependences between streams as semaphore waits.
 
 A MOVE belongs to the stream of its issuer's mover, a GEMM to that of its core's matrix unit, a VEC to that of its
-vector unit; a unit without operations has no stream. A MOVE with a route or channel of its own follows a ROUTE, which
-goes ahead while the MOVE may have to wait. `waits` finds out who waits for what and who posts it.
+vector unit; a unit without operations has no stream. A MOVE with its own route or channel follows a ROUTE, which is
+issued even while the MOVE may have to wait. `waits` determines who waits for what and who posts it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from .waits import Channel, Item, Key, Learnt, Numbers, Pass, Post
 
 #: Posts that a channel may hold before its consumer must have taken one; at most `SEMAPHORE_MAX`.
 POST_LIMIT = 192
-#: Attempts to do with the semaphores that there are.
+#: Attempts to make do with the chip's semaphores.
 _PASSES = 12
 
 _OFFSET = (1 << OFFSET_BITS) - 1
 
 
 def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Program:
-    """The program of a schedule that is triggered. `limit`: most posts that a semaphore may hold, 2 to
+    """The program of a triggered schedule. `limit`: most posts that a semaphore may hold, 2 to
     `contracts.SEMAPHORE_MAX`.
 
-    Raises ScheduleError when the schedule does not fit the chip, or is timed (`sched.lowering.programs` knows that
-    road, too), ProgramError when its code does not fit behind the tensors or a tile needs more semaphores than the chip
-    has.
+    Raises ScheduleError if the schedule does not fit the chip or is timed (for those see `sched.lowering.programs`),
+    ProgramError if its code does not fit after the tensors or a tile needs more semaphores than the chip has.
     """
     validate(schedule, chip)
     if schedule.execution != Execution.TRIGGERED:
@@ -47,7 +46,7 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Prog
     needs = dependences(operations, chip)
     learnt = Learnt(Pass(operations, needs, chip, numbers, limit, Learnt()).consumers)
     passes = 0
-    while True:  # most often one is enough: credits and handovers only add knowledge, so no post is added
+    while True:  # one pass usually suffices: credits and handovers only add knowledge, so no post is added
         done = Pass(operations, needs, chip, numbers, limit, learnt)
         crowded = _crowded(done, limit, learnt.before)
         short = {tile: count for tile, count in done.wanted.items() if count > chip.semaphores}
@@ -71,7 +70,7 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Prog
 
 
 def _crowded(done: Pass, limit: int, before: dict[Key, list[int]]) -> dict[Key, list[int]]:
-    """Channels with so many posts that they need credits, and more than `before`: the operations that post."""
+    """Channels that need credits and have more posts than in `before`: the operations that post."""
     posts: dict[Key, set[int]] = {}
     for key, channel in (*done.retired, *done.channels.items()):
         if key[0] >= 0:
@@ -80,7 +79,7 @@ def _crowded(done: Pass, limit: int, before: dict[Key, list[int]]) -> dict[Key, 
 
 
 def _share(tile: int, done: Pass, semaphores: int, shares: dict[int, int]) -> dict[int, int]:
-    """How many semaphores each stream of a tile gets for what is no relay: what it wants, the greediest less."""
+    """Semaphores of each stream of a tile that are not for relays: as many as it wants, cutting the greediest."""
     streams = [number for number, (at, _) in enumerate(done.numbers.streams) if at == tile and done.direct[number]]
     left = semaphores - sum(done.relays[number] for number, (at, _) in enumerate(done.numbers.streams) if at == tile)
     found: dict[int, int] = {}
@@ -133,7 +132,7 @@ def _route(op: Operation, chip: ChipConfig) -> dict[str, int]:
     """Body fields of the ROUTE that an operation needs; empty if it needs none."""
     if not isinstance(op, Move):
         return {}
-    # chips with one channel know no ROUTE for it
+    # chips with one channel have no ROUTE for it
     channel = None if op.channel == chip.channel_of(op.dst.tile) else op.channel
     return route_fields(chip, op.route, channel)
 
@@ -150,7 +149,7 @@ def _operation(index: int, op: Operation, header: dict[str, int], slots: dict[Po
 
 
 def _used(schedule: Schedule, chip: ChipConfig) -> dict[int, int]:
-    """First word of each DRAM tile behind everything that tensors and operations touch."""
+    """First word of each DRAM tile after everything that tensors and operations use."""
     used = dict.fromkeys(chip.drams, 0)
     for tensor in schedule.tensors:
         for piece in tensor.pieces:

@@ -1,26 +1,26 @@
-"""Which waits and posts carry out the dependences of a schedule.
+"""The waits and posts that implement the dependences of a schedule.
 
 An event (`hazards.Event`) that another stream must wait for is posted to a semaphore in that stream's tile. There is
-one semaphore for each *channel*: one class of events, which happen in list order, to one waiting stream; each post in
-it is consumed by exactly one wait, so every wait is for 1 and a run leaves all semaphores at zero.
+one semaphore for each *channel*: one class of events, which occur in list order, to one waiting stream. Exactly one
+wait consumes each post of a channel, so every wait is for 1 and a run leaves all semaphores at zero.
 
-- **Knowledge.** Each stream has a vector clock: the latest event of each class it knows to have happened. An event
-  brings what its issuer knew when it issued the operation. A wait for something known is left out, and of several waits
-  only those remain that no other brings.
-- **For free** come: GEMMs of one core among themselves, and so its VECs; MOVEs of one issuer in one executing mover
-  (first in, first out), and their data in one target tile. A mover's front end does not hold its stream until an own
-  MOVE has been read.
-- **Relays.** An operation can post each event once, and COMPLETE and READ only on the executing tile. Further waiting
-  streams are told by a *home* stream, which waits itself and passes the news on with a SYNC. The SYNC stands where the
-  first operation needs it, so that the home is not held up earlier than necessary.
-- **No deadlock.** Every wait, relays included, is for something that stands earlier in the list's total order, and
-  requests that travel carry no wait. The earliest unfinished instruction can always go on.
-- **No overflow.** A channel never holds more than `limit` posts: before an operation makes a post that might be one too
-  many, its issuer learns that the consumer has taken an earlier one (a credit, itself a SYNC).
-- **Few semaphores.** When a tile has more channels than semaphores, each of its streams gets a share, and a channel
-  that opens takes the semaphore of another one to the same stream: of one that the poster knows to be empty, or else of
-  the one longest unused, which the stream first empties and tells the poster so (a handover, with SYNCs like a
-  credit's). Relays keep theirs, so that news can always travel.
+- **Knowledge.** Each stream has a vector clock: the latest event of each class that it knows to have occurred. An event
+  carries what its issuer knew when it issued the operation. A wait for a known event is left out, and of several waits
+  only those remain that no other implies.
+- **Free ordering.** Ordered without waits are: the GEMMs of one core, and likewise its VECs; MOVEs of one issuer in one
+  executing mover (first in, first out), and their data in one target tile. A mover's front end does not hold its
+  stream until an own MOVE has been read.
+- **Relays.** An operation can post each event once, and COMPLETE and READ only on the executing tile. If more streams
+  wait for an event, a *home* stream waits for it and forwards it to the others with a SYNC. The SYNC is placed where
+  the first operation needs it, so that it stalls the home stream no earlier than necessary.
+- **No deadlock.** Every wait, relays included, is for something earlier in the list's total order, and forwarded
+  requests carry no wait. So the earliest unfinished instruction can always proceed.
+- **No overflow.** A channel never holds more than `limit` posts: before an operation makes a post that might exceed it,
+  its issuer learns that the consumer has taken an earlier one (a credit, also a SYNC).
+- **Few semaphores.** If a tile has more channels than semaphores, each of its streams gets a share, and a channel that
+  opens takes the semaphore of another channel to the same stream: of one that the poster knows to be empty, or else of
+  the least recently used one, which the stream first empties and then reports to the poster (a handover, with SYNCs
+  like a credit's). Relays keep theirs, so that events can always be forwarded.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Channel:
 
     def __init__(self, tile: int, consumer: int, semaphore: int) -> None:
         self.tile = tile
-        self.expected = -1  # last operation issued so far that may post, whether or not anybody has waited for it yet
+        self.expected = -1  # last operation issued so far that may post, whether or not a wait for it exists yet
         self.consumer = consumer
         self.semaphore = semaphore
-        self.posts: list[int] = []  # operations (relays: running numbers) whose posts are waited for, in order
-        self.taken: list[int] = []  # progress of the consumer when it had taken each
+        self.posts: list[int] = []  # operations (relays: serial numbers) whose posts are waited for, in order
+        self.taken: list[int] = []  # progress of the consumer when it had taken each of them
 
 
 class Item(NamedTuple):
-    """One instruction to be: an operation, or -1 for a SYNC; what it waits for; what a SYNC posts to."""
+    """A future instruction: an operation, or -1 for a SYNC; what it waits for; the channel to which a SYNC posts."""
 
     op: int
     waits: list[Channel]
@@ -94,17 +94,17 @@ class Numbers:
             self.early.append(early)
             self.late.append(late)
         self.events = [known.event for known in numbers]  # of each class
-        self.progress = len(numbers)  # clock entry of stream 0's progress; the other streams' follow
+        self.progress = len(numbers)  # clock index of the progress of stream 0; the other streams follow
         self.size = self.progress + len(self.streams)
 
 
 @dataclass
 class Learnt:
-    """What earlier passes have found.
+    """The findings of earlier passes.
 
-    `routes` (their consumers): for each post the streams that need it, in order of need; None before the first.
-    `before`: for each channel the operations that post; with it, credits are inserted. `shares`: semaphores of each
-    stream for channels that are no relays; with `posting` (the channels that each operation posts to), handovers are
+    `routes` (their consumers): for each post the streams that need it, in order of need; None before the first pass.
+    `before`: for each channel the operations that post; if given, credits are inserted. `shares`: semaphores of each
+    stream for channels other than relays; with `posting` (the channels to which each operation posts), handovers are
     inserted.
     """
 
@@ -115,8 +115,8 @@ class Learnt:
 
 
 class Pass:
-    """One walk over the operations in list order. The first, without `routes`, only finds out who needs what, as if
-    every post could reach everybody."""
+    """One walk over the operations in list order. The first pass, without `routes`, only determines who needs what, as
+    if every post could reach every stream."""
 
     def __init__(
         self,
@@ -133,13 +133,13 @@ class Pass:
         )  # fmt: skip
         self.relays = [0] * len(numbers.streams)  # semaphores for relays to each stream
         self.direct = [0] * len(numbers.streams)  # and for operations' posts
-        self._to: list[dict[Key, Channel]] = [{} for _ in numbers.streams]  # these, the one longest unused first
+        self._to: list[dict[Key, Channel]] = [{} for _ in numbers.streams]  # of these, the least recently used first
         self.consumers: dict[Post, list[int]] = {}
         self.channels: dict[Key, Channel] = {}
-        self.slots: dict[Post, Channel] = {}  # the semaphore that a post goes to
+        self.slots: dict[Post, Channel] = {}  # the semaphore to which an event is posted
         self.items: list[list[Item]] = [[] for _ in numbers.streams]
-        self.ends: dict[int, list[Channel]] = {}  # what streams wait for at last
-        self.retired: list[tuple[Key, Channel]] = []  # those whose semaphore has gone to another
+        self.ends: dict[int, list[Channel]] = {}  # what streams wait for at their end
+        self.retired: list[tuple[Key, Channel]] = []  # channels whose semaphore has been given to another
         self.wanted = dict.fromkeys(chip.tiles, 0)  # semaphores, for each tile
         self._known: list[Clock] = [np.full(numbers.size, -1, np.int32) for _ in numbers.streams]
         self._issued: list[Clock] = []  # what the issuer knew, for each operation
@@ -162,7 +162,7 @@ class Pass:
             self._reserve(key, index, stream)
         wanted: list[Need] = []
         for on, event, overwrite in self.needs[index]:
-            # First in, first out: the executing mover has sent what this issuer asked of it before, and data that goes
+            # First in, first out: the executing mover has already sent what this issuer requested earlier, and data on
             # the same way arrives in order.
             if event is Event.READ and numbers.early[index] == numbers.early[on]:
                 continue
@@ -174,7 +174,7 @@ class Pass:
         self.items[stream].append(Item(index, waits, None))
 
     def _finish(self) -> None:
-        """Lets each stream wait at its end for its last events that no stream knows of."""
+        """Makes each stream wait at its end for its last events that no stream knows yet."""
         everybody = np.maximum.reduce(self._known)
         ends: dict[int, list[Need]] = {}
         for number, index in {number: index for index, number in enumerate(self.numbers.late)}.items():
@@ -189,12 +189,11 @@ class Pass:
         numbers, op = self.numbers, self.operations[on]
         away = isinstance(op, Move) and op.src.tile != numbers.streams[stream][0]
         if event is Event.READ and away and self._known[stream][numbers.early[on]] < on:
-            event = Event.DELIVERED  # can be posted anywhere; the end of reading only where it happens
+            event = Event.DELIVERED  # can be posted anywhere; the end of reading only on the executing tile
         return Need(on, event, numbers.late[on] if event is Event.DELIVERED else numbers.early[on])
 
     def _after(self, clock: Clock, op: int, event: Event) -> Clock:
-        """What is known once an event is: all that its issuer knew, and a MOVE that has been delivered has been
-        read."""
+        """The clock after an event: adds all that its issuer knew; a MOVE that has been delivered has been read."""
         numbers = self.numbers
         clock = np.maximum(clock, self._issued[op])
         clock[numbers.early[op]] = max(clock[numbers.early[op]], op)
@@ -203,7 +202,7 @@ class Pass:
         return clock
 
     def _satisfy(self, stream: int, wanted: Iterable[Need]) -> list[Channel]:
-        """Makes a stream know events (given latest first). Returns the channels it must wait for, earliest first."""
+        """Makes a stream learn events (given latest first). Returns the channels it must wait for, earliest first."""
         clock = self._known[stream]
         kept: list[Need] = []
         for need in wanted:
@@ -233,7 +232,7 @@ class Pass:
         return self._taken(stream, [channel for _, channel in waits])
 
     def _taken(self, stream: int, waits: list[Channel]) -> list[Channel]:
-        """Enters that a stream waits for these channels next."""
+        """Records that a stream waits for these channels next."""
         if waits:
             clock = self._known[stream] = self._known[stream].copy()
             clock[self.numbers.progress + stream] += 1
@@ -244,7 +243,7 @@ class Pass:
     # -- posts ------------------------------------------------------------------------------------------------
 
     def _channel(self, key: Key) -> Channel:
-        """The channel of a key; a new one gets a semaphore of its own."""
+        """The channel of a key; a new one gets a new semaphore."""
         channel = self.channels.get(key)
         if channel is None:
             tile = self.numbers.streams[key[1]][0]
@@ -258,7 +257,7 @@ class Pass:
         return channel
 
     def _reserve(self, key: Key, index: int, stream: int) -> None:
-        """Sees to it that an operation of `stream` finds a channel for its post, within the consumer's share."""
+        """Ensures that an operation of `stream` has a channel for its post, within the consumer's share."""
         consumer = key[1]
         held = self._to[consumer]
         channel = held.pop(key, None)
@@ -278,10 +277,10 @@ class Pass:
         elif channel is None:
             channel = self._channel(key)
         channel.expected = index
-        held[key] = channel  # used last
+        held[key] = channel  # most recently used
 
     def _empty(self, key: Key, channel: Channel, stream: int) -> None:
-        """Lets the consumer of a channel take all that is posted there, and `stream` know it."""
+        """Makes the consumer of a channel take all its posts, and `stream` learn of it."""
         number, consumer = key
         forced = self._satisfy(consumer, [Need(channel.expected, self.numbers.events[number], number)])
         if forced:
@@ -290,13 +289,13 @@ class Pass:
             self._hear(stream, consumer, channel.taken[-1])
 
     def _post(self, need: Need, stream: int) -> Channel:
-        """Lets an operation post an event to a stream."""
+        """Makes an operation post an event to a stream."""
         channel = self.slots[need.op, need.event] = self._channel((need.number, stream))
         channel.posts.append(need.op)
         return channel
 
     def _home(self, need: Need, stream: int) -> int:
-        """The stream that the operation posts this event to; it tells the others."""
+        """The stream to which the operation posts this event; it forwards the event to the others."""
         if (slot := self.slots.get((need.op, need.event))) is not None:
             return slot.consumer
         op, numbers = self.operations[need.op], self.numbers
@@ -309,8 +308,8 @@ class Pass:
         return wanting[0] if len(wanting) == 1 else numbers.stream_of[op.dst.tile, Unit.MOVER]
 
     def _forward(self, home: int, stream: int, group: list[Need]) -> tuple[Channel, Clock]:
-        """A SYNC in `home` that waits for these events (as far as they are news there) and posts to `stream`; what
-        `stream` knows once it has taken the post."""
+        """A SYNC in `home` that waits for these events (unless already known there) and posts to `stream`. Returns the
+        channel, and the clock that `stream` learns by taking the post."""
         key = (-1 - home, stream)
         full = self.channels.get(key)
         if full is not None and (held := len(full.posts) - self.limit) >= 0:
@@ -322,14 +321,14 @@ class Pass:
         return channel, self._known[home]
 
     def _hear(self, stream: int, consumer: int, progress: int) -> None:
-        """Lets a stream wait until it knows how far a consumer has come: a credit."""
+        """Makes a stream wait until it knows that a consumer has reached this progress: a credit."""
         if consumer != stream and self._known[stream][self.numbers.progress + consumer] < progress:
             channel, clock = self._forward(consumer, stream, [])
             self._known[stream] = np.maximum(self._known[stream], clock)
             self.items[stream].append(Item(-1, self._taken(stream, [channel]), None))
 
     def _credits(self, index: int, stream: int) -> None:
-        """Before an operation posts once more to a channel that might be full, its issuer hears from the consumer."""
+        """Before an operation posts to a channel that might be full, its issuer gets a credit from the consumer."""
         for key, rank in self._ranks.get(index, ()):
             number, consumer = key
             target = self.before[key][rank - self.limit]

@@ -1,4 +1,4 @@
-"""How an ahead-of-time program begins: the host starts the controller, whose first ring of code comes unplanned."""
+"""The start of an ahead-of-time program: the host starts the controller, whose first ring of code arrives unplanned."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from . import dram_train
 
 @dataclass(frozen=True)
 class Boot:
-    """`begins`: the cycle from which the controller can send control packets. `until`: its first ring is there.
+    """`begins`: the cycle from which the controller can send control packets. `until`: its first ring has arrived.
 
-    `sent`: the cycle in which the last word of it has left its DRAM tile. `fetched`: words of each FETCH.
+    `sent`: the cycle in which the last word of that ring has left its DRAM tile. `fetched`: words of each FETCH.
     """
 
     begins: int
@@ -29,7 +29,7 @@ class Boot:
 
     def mover(self, chip: ChipConfig) -> dram_train.Array:
         """The mover of the code's DRAM tile when it has sent the first ring (a state of `dram_train`): MOVEs that fire
-        before then wait behind the code, and take places in the mover's queues."""
+        earlier wait behind the code and occupy the mover's queues."""
         state = dram_train.new_state()
         last = 0
         for number, words in enumerate(self.fetched):
@@ -42,8 +42,8 @@ class Boot:
 
 
 def boot_of(chip: ChipConfig, code_tile: int, code_address: int, count: int) -> Boot:
-    """How a program of `count` instructions at word `code_address` of `code_tile` begins: as the model plays one of
-    which every instruction is a SYNC."""
+    """The start of a program of `count` instructions at word `code_address` of `code_tile`: as the model plays a
+    program of SYNCs only."""
     assert chip.dtt is not None
     ring = chip.ring(TileKind.DTT)
     count = min(count, ring)

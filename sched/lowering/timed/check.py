@@ -1,5 +1,5 @@
-"""Checks a program that is timed ahead as a whole: its fields, what it computes, when. No schedule is needed: which
-operation stands where in the total order is said by the program's own tags.
+"""Checks a whole program that is timed ahead: its fields, its results, its timing. It needs no schedule: the program's
+tags give the position of each operation in the total order.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ...checker.static import Step
 from ...ir.schedule import GEMM_FIELDS, VEC_FIELDS, Gemm, Move, Operation, Schedule, Span, Vec
 from ...program.names import Names
 from ...program.program import OPERATIONS, Instruction, Program
-from .boot import boot_of  # played by the model: nothing of a plan
+from .boot import boot_of  # played by the model: no code of the planner
 from .prove import prove
 from .static import OrdersCheck
 
 
 def check_ahead(program: Program, chip: ChipConfig, schedule: Schedule | None = None) -> Report:
-    """Proves that a program that is timed ahead can run on a chip, that it is `schedule` (if given), and that every
-    word is there when it is read.
+    """Proves that a program that is timed ahead can run on a chip, that it implements `schedule` (if given), and that
+    every word has arrived when it is read.
 
-    Raises CheckError for what needs no notion of time (fields that do not fit the chip, operations that are not those
-    of the schedule, words that nobody writes), ProofError for what comes too late or meets on a wire.
+    Raises CheckError for what does not depend on time (fields that do not fit the chip, operations that differ from
+    the schedule's, words that nothing writes), ProofError for words that arrive too late or collide on a wire.
     """
     labels = tuple(op.label for op in schedule.operations) if schedule else ()
     problems, names = Problems(), Names(chip, program, labels)
@@ -50,7 +50,7 @@ def check_ahead(program: Program, chip: ChipConfig, schedule: Schedule | None = 
     _defined([(position, steps[position]) for position in positions], initial, outputs, chip, names, problems)
     problems.settle()
     (stream,) = program.streams
-    code = tuple(Instruction(step.opcode, step.fields) for step in steps)  # with all fields, as an image has them
+    code = tuple(Instruction(step.opcode, step.fields) for step in steps)  # with all fields, as in an image
     whole = replace(program, streams=(replace(stream, instructions=code),))
     begins = boot_of(chip, stream.dram_tile, stream.address, len(stream.instructions)).begins
     meant = schedule or Schedule(
@@ -70,7 +70,7 @@ def check_ahead(program: Program, chip: ChipConfig, schedule: Schedule | None = 
 
 
 def _tensors(schedule: Schedule | None, chip: ChipConfig) -> tuple[list[Extent], list[Extent]]:
-    """What the host loads and what must be written, as (tile, word, words); all of DRAM and nothing if nobody says."""
+    """What the host loads and what must be written, as (tile, word, words); all of DRAM and nothing by default."""
     if schedule is None:
         return [(tile, 0, chip.dram.words) for tile in chip.drams], []
     initial: list[Extent] = []
@@ -84,7 +84,7 @@ def _tensors(schedule: Schedule | None, chip: ChipConfig) -> tuple[list[Extent],
 def _positions(
     program: Program, steps: Sequence[Step], schedule: Schedule | None, problems: Problems, names: Names
 ) -> list[int]:
-    """Where in the controller's stream each operation stands."""
+    """The position of each operation in the controller's stream."""
     found: dict[int, int] = {}
     seen: dict[int, int] = {}
     for position, step in enumerate(steps):
@@ -105,7 +105,7 @@ def _positions(
 
 
 def _operation(step: Step, tile: int) -> Operation:
-    """The operation of a schedule that an instruction is. `tile`: where it is executed."""
+    """The schedule operation of an instruction. `tile`: where it is executed."""
     fields = step.fields
     if step.opcode is Opcode.MOVE:
         src, dst = (
@@ -126,7 +126,7 @@ def _operation(step: Step, tile: int) -> Operation:
 def _compare(
     found: Sequence[Operation], meant: Sequence[Operation], positions: Sequence[int], names: Names, problems: Problems
 ) -> None:
-    """The program does what the schedule says. Who issues a MOVE, and its way, the controller decides anew."""
+    """The program implements the schedule. The issuer of a MOVE and its way may differ: the controller decides them."""
     for position, one, other in zip(positions, found, meant, strict=True):
         same = one.kind == other.kind
         if same and not (isinstance(one, Move) or isinstance(other, Move)):
@@ -144,15 +144,15 @@ def _defined(
     names: Names,
     problems: Problems,
 ) -> None:
-    """In the order of the operations, every word has been written before it is read, and every output is written.
+    """In the order of the operations, every word is written before it is read, and every output is written.
 
-    (That what is executed means the same as that order is proven elsewhere.)
+    (`prove` shows that execution is equivalent to that order.)
     """
     written: dict[tuple[int, int], NDArray[np.bool_]] = {}
 
     def words(tile: int, region: int) -> NDArray[np.bool_]:
         if (tile, region) not in written:
-            # what is no data, traces and counters, can be read at any time
+            # regions without data (traces and counters) can be read at any time
             size = region_words(chip, tile, region, None)
             written[tile, region] = np.full(size or region_words(chip, tile, region, "src"), not size)
         return written[tile, region]

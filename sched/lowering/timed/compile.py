@@ -22,9 +22,9 @@ from .timetable import CodeTimes, Timetable, Timetabler
 from .windows import bursts, launch, train
 
 _OFFSET = (1 << OFFSET_BITS) - 1
-#: Attempts to find room for the controller's code, and time for its packets.
+#: Attempts to find space for the controller's code, and times for its packets.
 _ATTEMPTS = 30
-#: How many more times are kept for code than are needed, and how many of them close to each other: the best is taken.
+#: Times reserved for code as a multiple of those needed, and how many of them close together: the best plan is taken.
 _SHARES = ((1.5, 0), (1.5, 16), (1.5, 64), (4.0, 0))
 
 
@@ -44,8 +44,8 @@ class Ahead:
 def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
     """Plans a schedule and makes its program.
 
-    Raises DttError for a chip that cannot run one, TimingFault naming operation, cycle and wire for what cannot be
-    timed, ScheduleError when the schedule does not fit the chip.
+    Raises DttError for a chip that cannot run one, TimingFault naming operation, cycle and wire for an operation that
+    cannot be timed, ScheduleError if the schedule does not fit the chip.
     """
     from ...ir.validation import validate
 
@@ -75,7 +75,7 @@ def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
         brought = [one.departure for one in found.orders.timed.values() if one.operation < 0]
         if not brought:
             break
-        # once more, with the times that have been used and no others
+        # again, with only the times that were used
         with suppress(TimingFault):
             made.append(_compile(schedule, chip, code_tile, code_address, *share, brought))
     if not made:
@@ -93,11 +93,11 @@ def _compile(
     dense: int,
     times: Sequence[int] = (),
 ) -> Ahead:
-    """One attempt. `times`: those to be kept for code; if there are none, as `code_times` has them."""
+    """One attempt. `times`: those to be reserved for code; if empty, those of `code_times`."""
     floors: dict[int, int] = {}
     lengths: dict[int, int] = {}
     count = sum(1 if isinstance(op, Move) else 2 for op in schedule.operations) + 1
-    cycles = 0  # of the plan before, if there is code to be brought
+    cycles = 0  # of the previous plan, if code must be brought
     error: TimingFault | None = None
     for _ in range(_ATTEMPTS):
         boot = boot_of(chip, code_tile, code_address, count)
@@ -123,20 +123,20 @@ def _compile(
             for one in held:
                 floors[one.operation] = max(one.fire, floors.get(one.operation, 0))
                 lengths[one.operation] = max(one.cycles, lengths.get(one.operation, 0))
-            if (floors, lengths) == before:  # some have been given more time than they take any more
+            if (floors, lengths) == before:  # some have more time reserved than they now take
                 lengths |= {one.operation: one.cycles for one in held}
             continue
         length = len(orders.program.streams[0].instructions)
         if min(length, chip.ring(TileKind.DTT)) <= count:
             return Ahead(schedule, table, orders)
-        count = length  # way-points have made it longer: its first ring comes for longer
+        count = length  # way-points have made it longer: its first ring takes longer to arrive
     assert error is not None
     raise error
 
 
 @dataclass(frozen=True)
 class _Held:
-    """A MOVE out of DRAM that does not go as planned: the cycle in which it can fire, and what its flits take then."""
+    """A MOVE out of DRAM that deviates from its plan: when it can fire, and how many cycles its flits then take."""
 
     operation: int
     label: str
@@ -147,7 +147,7 @@ class _Held:
 
 
 def _held_up(held: Sequence[_Held], chip: ChipConfig) -> TimingFault:
-    """What to say when there is no plan in which they go."""
+    """The error for MOVEs for which there is no plan."""
     first = min(held, key=lambda one: one.planned)
     return TimingFault(
         f"operation {first.operation} ({first.label or 'a move'}) is to fire in cycle {first.planned}, and MOVEs out of"
@@ -160,8 +160,8 @@ def _held_up(held: Sequence[_Held], chip: ChipConfig) -> TimingFault:
 
 
 def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
-    """MOVEs out of DRAM that wait for those before: for their short bursts, for a place in the mover's queue, or for
-    the controller's first code to have left. Where it is code that would wait, the MOVE before goes after it."""
+    """MOVEs out of DRAM that wait for earlier ones: for their short bursts, for an entry in the mover's queue, or for
+    the controller's first code to leave. If a MOVE of code would wait, the MOVE before it is delayed instead."""
     found: list[_Held] = []
     (code,) = orders.program.streams
     boot = boot_of(chip, code.dram_tile, code.address, len(code.instructions))
@@ -188,7 +188,7 @@ def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
 
 
 def _used(schedule: Schedule, chip: ChipConfig) -> dict[int, int]:
-    """First word of each DRAM tile behind everything that tensors and operations touch."""
+    """First word of each DRAM tile after everything that tensors and operations use."""
     used = dict.fromkeys(chip.drams, 0)
     for tensor in schedule.tensors:
         for piece in tensor.pieces:

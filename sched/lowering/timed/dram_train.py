@@ -1,9 +1,9 @@
-"""Words out of DRAM, to the cycle: which cycles a MOVE's flits leave a DRAM tile in, when nothing stops them.
+"""Words out of DRAM, to the cycle: the cycles in which a MOVE's flits leave a DRAM tile if nothing stalls them.
 
-A channel of a word a cycle, as `hw/memory/mover.py`, `hw/memory/dram_port.py` and `tb/build/verilog/dram_model.v` have
-it: bursts are asked for one a cycle, at most `DRAM_BURSTS` under way; the first word of one comes `latency` cycles
-after its address; two words (`PORT_WORDS`) wait for the packetiser, which sends a head only when its first word is
-there. Compiled, like the search.
+A channel of one word a cycle, as in `hw/memory/mover.py`, `hw/memory/dram_port.py` and `tb/build/verilog/dram_model.v`:
+bursts are requested one a cycle, with at most `DRAM_BURSTS` in flight; the first word of a burst arrives `latency`
+cycles after its address; two words (`PORT_WORDS`) wait for the packetiser, which sends a head only once its first word
+has arrived. Compiled, like the search.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from meshloom.hw.contracts import (
 
 from ...routing.compiled import jit
 
-#: Layout of a state: free cycle of the source generator, of the packetiser, the last beat, the last two words sent, the
-#: number of bursts and MOVEs so far, then in rings when bursts were done, and when the packetiser took MOVEs.
+#: Layout of a state: first free cycle of the source generator and of the packetiser, the last beat, the last two words
+#: sent, the number of bursts and MOVEs so far; then, as rings, when bursts ended and when the packetiser took MOVEs.
 GENERATOR, PACKETISER, BEAT, SENT, SENT_BEFORE, BURSTS, MOVES, DONE = range(8)
 TAKEN = DONE + DRAM_BURSTS
 SIZE = TAKEN + DRAM_DESCRIPTORS
@@ -35,14 +35,14 @@ assert PORT_WORDS == 2, "a state remembers the last two words sent, for two wait
 
 
 def new_state() -> Array:
-    """Of a mover that has done nothing: int64 [SIZE]."""
+    """The state of a mover that has done nothing: int64 [SIZE]."""
     state = np.full(SIZE, -1, np.int64)
     state[[GENERATOR, PACKETISER, BURSTS, MOVES]] = 0
     return state
 
 
 def shift(state: Array, cycles: int) -> None:
-    """Moves all that a state knows by so many cycles."""
+    """Delays all times of a state by `cycles`."""
     times = np.ones(SIZE, bool)
     times[[BURSTS, MOVES]] = False
     state[times & (state >= 0)] += cycles
@@ -50,26 +50,27 @@ def shift(state: Array, cycles: int) -> None:
 
 @jit
 def earliest(state: Array, taken: int) -> int:
-    """The first cycle from `taken` on in which the source generator can take a MOVE."""
+    """The first cycle, `taken` or later, in which the source generator can take a MOVE."""
     first = max(taken, state[GENERATOR])
     if state[MOVES] >= DRAM_DESCRIPTORS:
-        # a descriptor's place is free from the cycle after the one in which the packetiser took it
+        # a descriptor's entry is free from the cycle after the packetiser took it
         first = max(first, state[TAKEN + state[MOVES] % DRAM_DESCRIPTORS] + 1)
     return first
 
 
 @jit
 def send(state: Array, taken: int, latency: int, bursts: Array, packets: Array) -> tuple[int, int]:
-    """A MOVE that the source generator takes in cycle `taken` (`earliest`): cycles of its first head and last word.
+    """Sends a MOVE that the source generator takes in cycle `taken` (`earliest`): returns the cycles of its first head
+    and last word.
 
     `bursts`, `packets` [n]: their words. Changes `state`.
     """
-    asked = taken + SOURCE_CYCLES - 1  # bursts are offered from the cycle after on
+    asked = taken + SOURCE_CYCLES - 1  # bursts are offered from the next cycle on
     burst, burst_left, from_burst = 0, 0, 0
     packet_left, packet = 0, 0
     # the packetiser takes the descriptor when it is idle
     picked = max(taken + 1, state[PACKETISER])
-    at = picked  # the last cycle in which it did something
+    at = picked  # the last cycle in which it was busy
     departure = -1
     words = 0
     for one in bursts:

@@ -1,8 +1,8 @@
 """The controller's program of a timetable: an order for each operation, and MOVEs that bring the program itself.
 
-A MOVE off dimension order is preceded by an ORDER with the fewest way-points between which dimension order rebuilds its
-way; a GEMM or VEC by one that names its core. The controller asks for the first ring of its program by itself. The rest
-is brought packet by packet by MOVEs of the program itself, as soon as there is room in the ring.
+A MOVE off dimension order is preceded by an ORDER with the fewest way-points from which dimension order rebuilds its
+way; a GEMM or VEC by one that names its core. The controller requests the first ring of its program itself. MOVEs of
+the program bring the rest, packet by packet, as soon as there is room in the ring.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from ...routing.hardware import DttError, TimingFault
 from .timetable import Timed, Timetable, Timetabler
 from .windows import SPARE, arrival, code_there, hops, launch, train
 
-#: Cycles from a half ring that has been delivered to the first of its control packets sent, at most: an ORDER and what
-#: it is for are issued.
+#: Most cycles from the delivery of a half ring to the first of its control packets: an ORDER and the instruction after
+#: it are issued.
 CODE_TO_PACKET = 2 * ISSUE_CYCLES + SPARE
 #: Cycles that the controller needs for an ORDER and its route, besides hops and way-points.
 ROUTE_CYCLES = ORDER_CYCLES + ROUTE_BUILD_CYCLES
-#: Cycles from a fire time until a packet that has waited for it is sent, at most.
+#: Most cycles from a fire time to the sending of a packet that has waited for it.
 PACED_CYCLES = PACE_CYCLES + SPARE
 
 
 @dataclass(frozen=True)
 class Orders:
-    """A program, what each of its tags stands for (the MOVEs that bring its code among them), its length in cycles."""
+    """A program, the operation of each of its tags (including the MOVEs that bring its code), its length in cycles."""
 
     program: Program
     timed: dict[int, Timed]
@@ -51,9 +51,10 @@ class Orders:
 
 
 def way_points(path: Sequence[int], routing: str) -> tuple[int, ...]:
-    """The fewest tiles of a path between which dimension order leads along it; empty if it does so all the way.
+    """The fewest tiles of a path between which dimension order follows it; empty if it does so all the way.
 
-    Each is as far along as dimension order goes right, which gives the fewest: none further back gets any further.
+    Each is as far along the path as dimension order reaches. That gives the fewest, since no earlier tile reaches
+    further.
     """
     points: list[int] = []
     at = 0
@@ -78,7 +79,7 @@ def rebuilt(source: int, points: Sequence[int], target: int, routing: str) -> tu
 
 
 def _codes(timed: Timed, tag: int, chip: ChipConfig) -> list[Instruction]:
-    """The instructions that order it."""
+    """The instructions that order an operation."""
     op = timed.op
     order: dict[str, int] = {}
     if isinstance(op, Move):
@@ -96,10 +97,10 @@ def _codes(timed: Timed, tag: int, chip: ChipConfig) -> list[Instruction]:
 
 
 def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
-    """The program of a timetable that `planner` has made; the controller's code lies in `table.code_tile` from word
-    `code_address` (a multiple of 64) on. Reserves the way of the code, too.
+    """The program of a timetable that `planner` has made; the controller's code is stored in `table.code_tile` from
+    word `code_address` (a multiple of 64) on. Also reserves the way of the code.
 
-    Raises Late if control packets cannot be there in time: plan again, with its floors.
+    Raises Late if control packets cannot arrive in time; then plan again with its floors.
     """
     chip = planner.chip
     work = deque(table.timed)
@@ -110,9 +111,9 @@ def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
     sender = _Sender(chip, table.begins)
     code: list[Instruction] = []
     timed: dict[int, Timed] = {}
-    chunk = room  # the code that comes next; a ring full of it is asked for
+    chunk = room  # the next packet of code; the first ring is requested
     while work or len(code) + 1 > chunk * packet:
-        # when the packet of a ring before has been sent, there is room for more code
+        # when the packet one ring earlier has been sent, there is room for more code
         one = None
         if len(code) >= (chunk - room + 1) * packet and len(code) + left > chunk * packet:
             op = code_move(chip, planner.code_tile, code_address, chunk, packet * per)
@@ -123,7 +124,7 @@ def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
                 missing = len(code) + left + _instructions(one, chip) - chunk * packet
                 one = _cut(one, min(packet, missing) * per, chip)
         if one is not None:
-            if work and one.fire >= work[0].fire:  # who fires before it would wait behind it
+            if work and one.fire >= work[0].fire:  # an operation that fires earlier would wait behind it
                 sender.delay(work[0], one.fire + 1)
             sender.code[chunk] = one.arrival
             chunk += 1
@@ -171,7 +172,7 @@ def _instructions(one: Timed, chip: ChipConfig) -> int:
 
 
 def code_packet(chip: ChipConfig) -> int:
-    """Instructions that come in one packet."""
+    """Instructions per packet of code."""
     return min(PACKET_WORDS // chip.instruction_words, chip.ring(TileKind.DTT) // 2)
 
 
@@ -194,8 +195,8 @@ def code_move(chip: ChipConfig, source: int, code_address: int, chunk: int, word
 
 
 def code_times(planner: Timetabler, packets: int, cycles: int, share: float, dense: int) -> Iterator[int]:
-    """Cycles in which packets of code might leave DRAM: `share` times as many as are needed in `cycles` cycles, but so
-    far apart that the longest MOVE fits in between; the first `dense` no further apart than that."""
+    """Cycles in which packets of code might leave DRAM: `share` times as many as needed in `cycles` cycles, but far
+    enough apart for the longest MOVE to fit in between; the first `dense` exactly that far apart."""
     chip, tile = planner.chip, planner.code_tile
     words = code_packet(chip) * chip.instruction_words
     moves = [op for op in planner.ops if isinstance(op, Move) and tile in (op.src.tile, op.dst.tile)]
@@ -207,7 +208,7 @@ def code_times(planner: Timetabler, packets: int, cycles: int, share: float, den
 
 
 def keep_code_times(planner: Timetabler, code_address: int, times: Iterable[int]) -> None:
-    """Keeps times for packets of code before anything else is planned. What is not used costs their channel."""
+    """Reserves times for packets of code before anything else is planned. Unused ones cost channel bandwidth."""
     chip = planner.chip
     op = code_move(chip, planner.code_tile, code_address, 0, code_packet(chip) * chip.instruction_words)
     for number, ready in enumerate(times, 1):
@@ -218,13 +219,13 @@ def keep_code_times(planner: Timetabler, code_address: int, times: Iterable[int]
 
 
 def _bring(planner: Timetabler, op: Move, sent: int, fired: int, last: int | None) -> Timed | None:
-    """A MOVE of code, ordered in cycle `sent`, which fires after `fired`: in the first time that has been kept, or
-    later. None if it cannot fire by cycle `last`."""
+    """A MOVE of code, ordered in cycle `sent`, that fires after `fired`: at the first reserved time, or later. None if
+    it cannot fire by cycle `last`."""
     chip, source = planner.chip, planner.code_tile
     assert chip.dtt is not None
     fires = launch(chip, source)
     ready = max(sent + REQUEST_CYCLES + hops(chip.dtt, source), fired + 1) + fires
-    # the longest way-points that its order could have
+    # for the longest route and the most way-points that its order could have
     ready += chip.noc.route_hops + MOST_POINTS + ROUTE_CYCLES
     at = bisect_left(planner.code, ready, key=lambda kept: kept.departure)
     if at == len(planner.code):
@@ -237,7 +238,7 @@ def _bring(planner: Timetabler, op: Move, sent: int, fired: int, last: int | Non
 
 
 def _cut(one: Timed, words: int, chip: ChipConfig) -> Timed:
-    """A MOVE of code, or the beginning of it."""
+    """A MOVE of code, or the first part of it."""
     op = one.op
     assert isinstance(op, Move)
     spans = {end: getattr(op, end).model_copy(update={"run": words}) for end in ("src", "dst")}
@@ -249,7 +250,7 @@ def _cut(one: Timed, words: int, chip: ChipConfig) -> Timed:
 
 
 def packets_of(code: Sequence[Instruction]) -> Iterator[tuple[int, Instruction, Instruction | None]]:
-    """(position, instruction, its ORDER) of everything that becomes a control packet."""
+    """(position, instruction, its ORDER) of each instruction that becomes a control packet."""
     order = None
     for position, instruction in enumerate(code):
         if instruction.opcode is Opcode.ORDER:
@@ -260,17 +261,17 @@ def packets_of(code: Sequence[Instruction]) -> Iterator[tuple[int, Instruction, 
 
 
 class _Sender:
-    """When the controller sends its packets, at the latest (`hw/dtt/controller.py`)."""
+    """The latest cycles in which the controller sends its packets (`hw/dtt/controller.py`)."""
 
     def __init__(self, chip: ChipConfig, begins: int) -> None:
         self.chip, self.begins, self.now = chip, begins, begins - REQUEST_INTERVAL
-        self.code: dict[int, int] = {}  # chunk to the cycle in which it is there
+        self.code: dict[int, int] = {}  # chunk to the cycle in which it has arrived
         self._fired: dict[tuple[int, Unit], deque[int]] = {}
         self._floors: dict[int, int] = {}
         self._first: tuple[Timed, int, int] | None = None
 
     def next(self, position: int, tile: int, unit: Unit) -> int:
-        """The cycle in which a packet to a unit would be sent now, its instruction at `position` of the stream."""
+        """The cycle in which the next packet would be sent if it went to this unit; `position`: of its instruction."""
         chip, cycle = self.chip, self.now + REQUEST_INTERVAL
         if (arrived := self.code.get(position // code_packet(chip))) is not None:
             cycle = max(cycle, arrived + CODE_TO_PACKET)
@@ -280,12 +281,12 @@ class _Sender:
         return max(cycle, fired[0] + PACED_CYCLES) if len(fired) == chip.mover_queue else cycle
 
     def fired(self, tile: int) -> int:
-        """The last fire time that the mover of a tile has been sent."""
+        """The last fire time sent to the mover of a tile."""
         fired = self._fired.get((tile, Unit.MOVER))
         return fired[-1] if fired else 0
 
     def send(self, position: int, one: Timed, codes: Sequence[Instruction]) -> None:
-        """The next one, at `position` of the stream."""
+        """Sends the next packet; its instruction is at `position` of the stream."""
         chip, op = self.chip, one.op
         tile, unit = (op.src.tile, Unit.MOVER) if isinstance(op, Move) else (op.core, unit_of(op))
         self.now = self.next(position, tile, unit)
@@ -297,18 +298,18 @@ class _Sender:
         assert chip.dtt is not None
         ready = self.now + (REQUEST_CYCLES if unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, tile)
         if ready > one.fire:
-            if one.operation >= 0:  # code goes when it can: whoever it is for goes later
+            if one.operation >= 0:  # code is sent when possible, and the operations that need it fire later
                 self._floors[one.operation] = ready
             self._first = self._first or (one, tile, ready)
 
     def delay(self, one: Timed, fire: int) -> None:
-        """An operation cannot fire before cycle `fire`."""
+        """Records that an operation cannot fire before cycle `fire`."""
         tile = one.op.src.tile if isinstance(one.op, Move) else one.op.core
         self._floors[one.operation] = max(fire, self._floors.get(one.operation, 0))
         self._first = self._first or (one, tile, fire)
 
     def check(self) -> None:
-        """Raises Late if some have been sent too late."""
+        """Raises Late if some packets are sent too late."""
         if self._first is None:
             return
         one, tile, ready = self._first
@@ -323,7 +324,7 @@ class _Sender:
 
 
 class Late(TimingFault):
-    """Control packets that cannot be there in time. `floors`: operation to its earliest fire time."""
+    """Control packets that cannot arrive in time. `floors`: operation to its earliest fire time."""
 
     def __init__(self, message: str, operation: str, cycle: int, wire: str, floors: dict[int, int]) -> None:
         super().__init__(message, operation, cycle, wire)

@@ -1,11 +1,11 @@
-"""Proves an ahead-of-time program before it runs, from its instructions alone: no code of the planner takes part.
+"""Proves an ahead-of-time program before it runs, from its instructions alone, without any code of the planner.
 
-Ways are rebuilt from way-points as the controller rebuilds them; where each flit is in each cycle follows from the
-contracts of the hardware (`windows`). Then
+Ways are rebuilt from way-points as the controller rebuilds them; the position of each flit in each cycle follows from
+the contracts of the hardware (`windows`). Then
 
-- no link, port or DRAM channel carries two things in a cycle, so that nothing ever waits for anything;
-- every word is read after it has been written, and written over after it has been read, as the schedule means it;
-- every control packet is in its unit before it is due, and no unit is sent more than it takes.
+- no link, port or DRAM channel carries two things in a cycle, so nothing ever stalls;
+- every word is read after it has been written, and overwritten after it has been read, as the schedule requires;
+- every control packet reaches its unit before it is due, and no unit is sent more than it can hold.
 """
 
 from __future__ import annotations
@@ -53,17 +53,18 @@ from .windows import (
     write_beats,
 )
 
-#: What the drain path reads of ACC, among the memories of a core.
+#: The drain path's reads of ACC, among the memories of a core.
 _ADDENDS = "addends"
 
 
 class ProofError(ValueError):
-    """A program that is not proven; the message names operation, cycle and wire of the first problem, and how many."""
+    """A program that is not proven; the message names operation, cycle and wire of the first problem, and the number of
+    others."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """What an instruction of the controller makes happen. Windows are [first cycle, cycle after the last)."""
+    """The effects of one of the controller's instructions. Windows are [first cycle, cycle after the last)."""
 
     position: int
     tag: int
@@ -80,18 +81,18 @@ class _Seen:
 
     @property
     def arrival(self) -> int:
-        """The cycle from which what it moved can be read."""
+        """The cycle from which the words that it moved can be read."""
         return self.writes[1]
 
 
 def arrivals(program: Program, chip: ChipConfig) -> dict[int, int]:
-    """Tag of each MOVE to the cycle after the one in which its last word lands: what `end` of its record will say."""
+    """Tag of each MOVE to the cycle after the delivery of its last word: `end` of its record."""
     seen, _ = _trains(list(_seen(program, chip)), program, chip)
     return {one.tag: arrival(chip, one.departure, len(one.path) - 1, one.length) for one in seen if one.path}
 
 
 def prove(program: Program, schedule: Schedule, chip: ChipConfig, begins: int) -> int:
-    """Raises ProofError for what does not hold; returns how many operations have been proven.
+    """Raises ProofError if anything does not hold; returns the number of operations proven.
 
     `begins`: the cycle in which the controller can send its first packet.
     """
@@ -158,7 +159,7 @@ def _seen(program: Program, chip: ChipConfig) -> Iterator[_Seen]:
 
 
 def _path(stops: list[int], chip: ChipConfig) -> Iterator[int]:
-    """Tiles of a way along its stops, dimension order between them: step by step, as the hardware does it."""
+    """Tiles of a way through its stops, in dimension order between them, step by step like the hardware."""
     x_first = chip.noc.data_routing.value == "xy"
     at = stops[0]
     yield at
@@ -171,7 +172,7 @@ def _path(stops: list[int], chip: ChipConfig) -> Iterator[int]:
 
 
 def _wires(seen: list[_Seen], chip: ChipConfig) -> Iterator[str]:
-    """No two trains on a wire in a cycle; ports of DRAM tiles carry both directions."""
+    """No two trains on a wire in a cycle; the port of a DRAM tile is shared by both directions."""
     used: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for one in seen:
         if not one.path:
@@ -197,8 +198,8 @@ def _wires(seen: list[_Seen], chip: ChipConfig) -> Iterator[str]:
 
 
 def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list[_Seen], list[str]]:
-    """The MOVEs as they leave their movers, one behind the other, and what is wrong: sent in another order than they
-    are to fire in, or not taken when they fire."""
+    """The MOVEs as they leave their movers one after another, and the problems: sent in another order than they fire,
+    or not taken when they fire."""
     problems: list[str] = []
     found = {one.position: one for one in seen}
     (stream,) = program.streams
@@ -234,7 +235,7 @@ def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list
 
 
 def _units(seen: list[_Seen]) -> Iterator[str]:
-    """A unit that computes is done with the operands of one instruction before it begins the next."""
+    """A computing unit has read the operands of one instruction before it starts the next."""
     by_unit: dict[tuple[int, Unit], list[_Seen]] = defaultdict(list)
     for one in seen:
         if not one.path:
@@ -249,7 +250,7 @@ def _units(seen: list[_Seen]) -> Iterator[str]:
 
 
 def _ports(seen: list[_Seen], program: Program) -> Iterator[str]:
-    """No word comes into ACC or OUT in a cycle in which the drain path writes there, none leaves ACC while it reads."""
+    """No word arrives in ACC or OUT while the drain path writes there, and none leaves ACC while it reads addends."""
     drains: dict[tuple[int, object], list[tuple[int, int]]] = defaultdict(list)
     for one in seen:
         if one.does is not None and one.does.writes:
@@ -272,7 +273,7 @@ def _ports(seen: list[_Seen], program: Program) -> Iterator[str]:
 
 
 def _words(seen: list[_Seen], program: Program, schedule: Schedule, chip: ChipConfig) -> Iterator[str]:
-    """Reads behind the writes they mean, writes behind the reads before them."""
+    """Words are read after the writes that they depend on, and overwritten after earlier reads."""
     of = {program.operation_of_tag[one.tag]: one for one in seen if one.tag in program.operation_of_tag}
     operations = schedule.operations
     if sorted(of) != list(range(len(operations))):
@@ -284,7 +285,7 @@ def _words(seen: list[_Seen], program: Program, schedule: Schedule, chip: ChipCo
         for other in depends.data[index]:
             source = of[other]
             if source.unit is one.unit is not Unit.MOVER and source.tile == one.tile:
-                ordered = source.start < one.start  # through the unit's own pipeline
+                ordered = source.start < one.start  # by the unit's own pipeline
             else:
                 ordered = source.writes[1] <= one.reads[0]
             if not ordered:
@@ -308,7 +309,7 @@ def _written(op: Operation) -> int:
 
 
 def _end(seen: list[_Seen], program: Program) -> Iterator[str]:
-    """The host is told when everything has been written."""
+    """The host is notified when everything has been written."""
     fire = program.streams[0].instructions[-1].fields.get("fire_at", 0)
     for one in seen:
         if max(one.reads[1], one.writes[1]) > fire:
@@ -319,11 +320,11 @@ def _end(seen: list[_Seen], program: Program) -> Iterator[str]:
 
 
 def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int) -> Iterator[str]:
-    """Control packets are early enough, though each waits for the one before it, for room, and for its own code."""
+    """Control packets are early enough although each waits for the previous one, for room, and for its own code."""
     assert chip.dtt is not None
     ring, per = chip.ring(TileKind.DTT), chip.instruction_words
     code = program.streams[0].instructions
-    there: dict[int, int] = {}  # position in the stream to when it has been brought
+    there: dict[int, int] = {}  # position in the stream to the cycle in which the instruction has been brought
     first = program.streams[0].address
     for one in seen:
         if one.path and one.path[-1] == chip.dtt:

@@ -1,4 +1,4 @@
-"""What can be said of a controller's stream without a notion of time: the fields of its orders, for whom they are."""
+"""Checks of a controller's stream that do not depend on time: the fields of its orders, and their recipients."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ...program.program import Program, Stream
 from .orders import rebuilt
 
 _Problem = Callable[[str, str], None]
-#: Which unit executes what the controller sends.
+#: The unit that executes each opcode that the controller sends.
 _UNITS = {opcode: unit for unit, accepts in ACCEPTS.items() for opcode in accepts if opcode in AHEAD_ACCEPTS}
 
 
 class OrdersCheck(StaticCheck):
-    """Fills `steps` and `problems` as `StaticCheck` does, of a program that a controller sends ahead of time: one
-    stream, that of the controller, whose last instruction tells the host.
+    """Fills `steps` and `problems` like `StaticCheck`, for a program that a controller sends ahead of time: one stream,
+    that of the controller, whose last instruction notifies the host.
 
-    `executing`: for each instruction of it the tile that executes it; of no meaning for ORDER and SYNC.
+    `executing`: for each instruction of that stream the tile that executes it; meaningless for ORDER and SYNC.
     """
 
     def __init__(self, program: Program, chip: ChipConfig, names: Names, problems: Problems) -> None:
         super().__init__(program, chip, names, problems)
         self.executing: list[int] = []
-        self._order: Step | None = None  # that no instruction has followed yet
-        self._next = chip.ring(TileKind.DTT)  # the first instruction that nobody has brought
+        self._order: Step | None = None  # an ORDER that no instruction has followed yet
+        self._next = chip.ring(TileKind.DTT)  # the first instruction that has not been brought
 
     def run(self) -> None:
         """All static checks."""
@@ -53,7 +53,7 @@ class OrdersCheck(StaticCheck):
             self.problems.add("boot stream", "does not wait for the controller, and for it alone", mend)
 
     def _placement(self, number: int, stream: Stream) -> None:
-        # the controller's stream is that of its tile's mover, which the other checks know
+        # the controller's stream is that of its tile's mover, which the other checks know about
         self._place(number, stream)
 
     def _stream(self, number: int, stream: Stream) -> None:
@@ -107,7 +107,7 @@ class OrdersCheck(StaticCheck):
                 return None
         self.executing[-1] = tile
         there = replace(stream, tile=tile, unit=_UNITS[step.opcode])
-        # its fire time is not that of its turn in this stream: `prove` sees to that
+        # its fire time is not that of its position in this stream: `prove` checks that
         found = super()._instruction(number, position, there, replace(step, fields={**fields, "fire_at": 0}))
         if found is None:
             return None
@@ -134,7 +134,7 @@ class OrdersCheck(StaticCheck):
             problem("its way turns back", "a packet never leaves a router by the port that it came in by")
 
     def _code(self, stream: Stream, fields: dict[str, int], problem: _Problem) -> None:
-        """What comes to the controller itself must be the code that comes next, whole, to its place in the ring."""
+        """A MOVE to the controller itself must bring the next code, in whole instructions, to its place in the ring."""
         per, ring, words = self.chip.instruction_words, self.chip.ring(TileKind.DTT), fields["words"]
         source = stream.address + self._next * per
         meant = {

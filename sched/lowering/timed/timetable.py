@@ -1,11 +1,11 @@
-"""Plans a schedule ahead of time: the cycle in which each operation fires, the way of each MOVE, its arrival.
+"""Plans a schedule ahead of time: the fire time of each operation, the way of each MOVE, its arrival.
 
 Operations are planned in the order of the schedule, each at the earliest cycle in which everything it needs is free:
-the mover it starts from, every link of its way, the port and memory it goes to, a slot of the controller to send its
-control packet. Gaps that earlier ones have left are used. Ways are found by Dijkstra through time
-(`sched.routing.search`), so that no flit ever waits for another. What depends on what is read from the schedule's
-words, nothing from the order in which units happen to work. DRAM channels are asked a latency ahead, and read or write,
-never both at once.
+the mover that sends it, every link of its way, the destination port and memory, a slot of the controller to send its
+control packet. Gaps left by earlier operations are used. Ways are found by Dijkstra through time
+(`sched.routing.search`), so that no flit ever waits for another. Dependences are derived from the words that the
+schedule's operations access, not from the order in which units happen to work. DRAM channels are requested a latency
+ahead, and read or write, never both at once.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ from .windows import (
     write_beats,
 )
 
-#: Cycles of the first reservation tables; they double when they are full.
+#: Cycles of the first reservation tables; they double when full.
 _FIRST_CYCLES = 1 << 14
-#: Cycles that the controller is given for a control packet: those with an ORDER take so long.
+#: Cycles reserved in the controller for a control packet: the time of one with an ORDER.
 _SLOT_CYCLES = REQUEST_INTERVAL + ORDER_CYCLES
-#: Searches for one MOVE before that is an error: each begins later than the one before.
+#: Searches for one MOVE, each from a later cycle, before it is an error.
 _PATIENCE = 2000
 
 
 @dataclass(frozen=True)
 class Timed:
-    """An operation's place in time. `operation`: its number in the schedule, -2 - n for the n-th MOVE of code.
+    """An operation's place in time. `operation`: its index in the schedule, -2 - n for the n-th MOVE of code.
 
-    `fire`: its fire time. `start`: of its record (a MOVE: taken by the mover). `end`: a computation's; a MOVE's last
-    word has left. `read`: its operands have been read; `writes`: of a computation, its first result is written. MOVEs:
-    `departure` of the first head, `flits`, `path` (tiles), `arrival` (`windows.arrival`).
+    `fire`: its fire time. `start`: of its record (a MOVE: taken by the mover). `end`: of a computation; for a MOVE, the
+    last word has left. `read`: its operands have been read; `writes`: for a computation, its first result is written.
+    MOVEs: `departure` of the first head, `flits`, `path` (tiles), `arrival` (`windows.arrival`).
     """
 
     operation: int
@@ -91,8 +91,8 @@ class Timed:
 
 @dataclass(frozen=True)
 class Timetable:
-    """All operations in the order of their fire times. `begins`: the controller's first control packet may go from this
-    cycle on. `cycles`: everything has been delivered. `code_tile`: the DRAM tile that holds the controller's
+    """All operations in the order of their fire times. `begins`: cycle from which the controller can send its first
+    control packet. `cycles`: everything has been delivered. `code_tile`: the DRAM tile that stores the controller's
     program."""
 
     timed: tuple[Timed, ...]
@@ -102,12 +102,12 @@ class Timetable:
 
     @property
     def flit_hops(self) -> int:
-        """Flits x links: what energy in the network is proportional to."""
+        """Flits x links, to which the energy spent in the NoC is proportional."""
         return sum(one.flits * one.hops for one in self.timed)
 
 
 class _Windows:
-    """Windows in which something is used; those that touch become one."""
+    """Windows in which a resource is used; adjacent ones are merged."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -119,7 +119,7 @@ class _Windows:
         return self._ends[at - 1] if at and self._ends[at - 1] > first else -1
 
     def take(self, first: int, end: int) -> None:
-        """Uses [first, end), too."""
+        """Marks [first, end) as used."""
         low, high = bisect_left(self._ends, first), bisect_right(self._starts, end)
         if low < high:
             first, end = min(first, self._starts[low]), max(end, self._ends[high - 1])
@@ -127,13 +127,13 @@ class _Windows:
 
 
 class _Slots:
-    """The controller's packets, one in `_SLOT_CYCLES`. If each operation has a slot before it is due, all can be sent
+    """The controller's packets, one per `_SLOT_CYCLES`. If each operation has a slot before it is due, all can be sent
     in the order in which they are due."""
 
     def __init__(self, begins: int) -> None:
         self.begins = begins
-        self._before: dict[int, int] = {}  # a slot that is taken to one before it, on the way to one that is free
-        self._high = 0  # all from here on are free
+        self._before: dict[int, int] = {}  # a taken slot to an earlier one, on the way to a free one
+        self._high = 0  # all slots from here on are free
 
     def _last_free(self, slot: int) -> int:
         """The last free slot up to `slot`, -1 if there is none."""
@@ -146,7 +146,7 @@ class _Slots:
         return slot
 
     def earliest(self, cycle: int) -> int:
-        """`cycle` if a packet can be sent by then, else the first cycle in which one can."""
+        """`cycle` if a packet can be sent by then, otherwise the first cycle in which one can."""
         slot = (cycle - self.begins) // _SLOT_CYCLES
         if slot >= 0 and self._last_free(slot) >= 0:
             return cycle
@@ -156,14 +156,14 @@ class _Slots:
         return self.begins + slot * _SLOT_CYCLES
 
     def take(self, cycle: int) -> None:
-        """Sends a packet by `cycle`."""
+        """Reserves a slot for a packet by `cycle`."""
         slot = self._last_free((cycle - self.begins) // _SLOT_CYCLES)
         assert slot >= 0, "no slot of the controller is free"
         self._before[slot] = slot - 1
 
 
 class CodeTimes(NamedTuple):
-    """First cycle in which the controller can send, and until when its first instructions come from which tile."""
+    """First cycle in which the controller can send, and until when its first instructions arrive from which tile."""
 
     begins: int
     until: int
@@ -171,10 +171,10 @@ class CodeTimes(NamedTuple):
 
 
 class Timetabler:
-    """Plans one schedule. `code`: when that of the controller comes. `floors`: operation to its earliest fire time.
+    """Plans one schedule. `code`: when the controller's code arrives. `floors`: operation to its earliest fire time.
     `lengths`: MOVE to the cycles that its flits take, where that is known better than for a MOVE alone.
 
-    Raises DttError for a chip without a controller, or whose source routes are too short.
+    Raises DttError for a chip without a controller, or with source routes that are too short.
     """
 
     def __init__(
@@ -207,13 +207,13 @@ class Timetabler:
         self.unit_fire: dict[tuple[int, Unit], int] = {}
         self.ports: dict[tuple[int, Region | str], _Windows] = {}
         self.slots = _Slots(code.begins)
-        self.code: list[Timed] = []  # times that are kept for code, in order
+        self.code: list[Timed] = []  # times reserved for code, in order
         self._occupy_boot(code.until)
 
-    # -- the road through the schedule ------------------------------------------------------------------------------
+    # -- planning ---------------------------------------------------------------------------------------------------
 
     def plan(self) -> Timetable:
-        """Raises TimingFault naming operation, cycle and wire for what finds no time."""
+        """Raises TimingFault naming operation, cycle and wire for an operation without a free time."""
         for index, op in enumerate(self.ops):
             timed = self._move(index, op) if isinstance(op, Move) else self._compute(index, op)
             self.timed.append(timed)
@@ -232,11 +232,11 @@ class Timetabler:
         return earliest
 
     def _after_data(self, op: Operation, before: Timed) -> int:
-        """What `before` writes is read by `op`."""
+        """`op` reads what `before` writes."""
         if not isinstance(op, Move):
             if isinstance(before.op, Move):
                 return before.arrival
-            same = unit_of(op) is unit_of(before.op)  # a unit keeps its own order, through its pipeline
+            same = unit_of(op) is unit_of(before.op)  # a unit keeps its own order in its pipeline
             return 0 if same else before.end
         lead = WORD_CYCLES + (
             self.chip.dram.latency if self._from_dram(op) else 0
@@ -247,12 +247,12 @@ class Timetabler:
         return before.end + lead
 
     def _after_room(self, op: Operation, before: Timed) -> int:
-        """`op` writes over what `before` reads or writes."""
+        """`op` overwrites what `before` reads or writes."""
         if isinstance(op, Move):
             if isinstance(before.op, Move):
-                # its words land after those of the other; and what it has read has been read
+                # its words are delivered after those of the other, which has then read its source
                 return max(before.end, before.arrival + (WRITE_DONE if self._to_dram(before.op) else 0))
-            # nobody computes into operand memories: there only readers can be in the way
+            # no computation writes operand memories: only its reads can be in the way there
             operand = Region(op.dst.address >> OFFSET_BITS) in (Region.MAIN, Region.B)
             return (before.read if operand else before.end) - FIRST_WRITE
         if isinstance(before.op, Move):
@@ -295,7 +295,7 @@ class Timetabler:
         return start
 
     def _port(self, core: int, name: Region | str) -> _Windows:
-        """When the write port of ACC or OUT is used, or ACC read: by the drain path ("addends"), a mover ("moved")."""
+        """Uses of the write port of ACC or OUT, or reads of ACC: by the drain path ("addends") or a mover ("moved")."""
         if (core, name) not in self.ports:
             self.ports[core, name] = _Windows()
         return self.ports[core, name]
@@ -314,8 +314,8 @@ class Timetabler:
         return timed
 
     def place(self, index: int, op: Move, ready: int, last: int | None = None) -> Timed | None:
-        """Finds the earliest way for a MOVE that departs in `ready` at the earliest, and reserves it; None if that is
-        after cycle `last`. Code (a negative index) needs no slot of the controller: it takes its time."""
+        """Finds the earliest way for a MOVE that departs in cycle `ready` or later, and reserves it; None if that is
+        after cycle `last`. Code (a negative index) needs no slot of the controller."""
         source, target = op.src.tile, op.dst.tile
         before = launch(self.chip, source)
         ahead = before + REQUEST_CYCLES + hops(self.dtt, source)  # from the slot to the departure
@@ -348,7 +348,7 @@ class Timetabler:
         )
 
     def length(self, op: Move) -> int:
-        """Cycles from a MOVE's first flit to its last: flits, and gaps where DRAM cannot keep up with short runs."""
+        """Cycles from a MOVE's first flit to its last: its flits, and gaps where DRAM is too slow for short runs."""
         flits, words = train(op.body)
         if not self._from_dram(op):
             return flits
@@ -359,7 +359,7 @@ class Timetabler:
         return max(flits, last - leaves + 1)
 
     def _route(self, source: int, target: int, ready: int, flits: int) -> tuple[int, tuple[int, ...]]:
-        """Departure, `ready` at the earliest, and tiles of the way that arrives first."""
+        """Departure, in cycle `ready` or later, and tiles of the way that arrives first."""
         from ...routing.search import FOREVER, later
 
         space, question, mesh = self.space, self.question, self.mesh
@@ -367,7 +367,7 @@ class Timetabler:
         apart = int(space.distance[tile, end])
         question.tiles[0], question.stays[0], question.ready[0], question.until[0] = end, 0, ready, FOREVER
         question.numbers[:4] = tile, flits, apart, 1
-        question.numbers[6] = 2  # a mesh has ways of an even number of extra hops only
+        question.numbers[6] = 2  # in a mesh, detours add an even number of hops
         question.numbers[9] = self.settings.detour
         while True:
             first = ready + apart + flits
@@ -394,7 +394,7 @@ class Timetabler:
         return all(first_busy(self.space.busy, link, first, end) < 0 for link, first, end in links)
 
     def _move_clash(self, op: Move, departure: int, path_hops: int, flits: int) -> int:
-        """A later departure to try, if a port at either end is taken; else `departure`."""
+        """A later departure to try if a port at either end is taken, otherwise `departure`."""
         source, target = op.src.tile, op.dst.tile
         first, end = landing(self.chip, departure, path_hops, flits)
         region = Region(op.dst.address >> OFFSET_BITS)
@@ -404,7 +404,7 @@ class Timetabler:
             busy = self._port(source, "addends").clash(departure - HEAD_CYCLES, departure + flits)
             if busy >= 0:
                 return busy + HEAD_CYCLES
-        if self._to_dram(op):  # the channel writes a little longer than the words come
+        if self._to_dram(op):  # the channel is still writing for some cycles after the words have arrived
             from ...routing.tables import last_busy
 
             row, gone = self.mesh.ejection(target), departure + path_hops + 1 + flits
@@ -432,7 +432,7 @@ class Timetabler:
     # -- the controller ---------------------------------------------------------------------------------------------
 
     def _occupy_boot(self, until: int) -> None:
-        """The first instructions come from the code's channel, unplanned: nobody uses it or their way till then."""
+        """The first instructions leave the code's channel unplanned: reserves it and their way until then."""
         from ...routing.tables import flip
 
         for target in (self.dtt, self.chip.host):

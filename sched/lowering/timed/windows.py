@@ -1,7 +1,7 @@
-"""What an operation occupies on the chip, and when, if it fires in a given cycle and nothing stops it.
+"""The resources that an operation occupies, and when, if it fires in a given cycle and nothing stalls it.
 
 All cycles follow from contracts of the gateware (`hw/contracts.py`, `hw/timing.py`). Let a MOVE of n flits fire in
-cycle f and depart in cycle d, in which its first head is offered to the network. Then d = f + 4 from a local memory,
+cycle f and depart in cycle d, in which its first head is offered to the NoC. Then d = f + 4 from a local memory,
 f + 4 + latency from DRAM, and over H hops, with i = 1 where flits wait in an ejection buffer (`noc.data_vcs` > 1) and i
 = 0 elsewhere,
 
@@ -10,7 +10,7 @@ f + 4 + latency from DRAM, and over H hops, with i = 1 where flits wait in an ej
     words are written       cycles d + H + i + 2 .. d + H + i + n
     arrival                 d + H + i + n + 1, the cycle from which they can be read
 
-as `end` of its record of arrival says. A GEMM or VEC that fires in f starts in f + 1 + `GEMM_ISSUE_CYCLES`.
+as in `end` of its arrival record. A GEMM or VEC that fires in f starts in f + 1 + `GEMM_ISSUE_CYCLES`.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ from ...ir.schedule import Gemm, Move, Vec
 from ...model.drain import drained
 from ...program.packets import packets
 
-#: Cycles to spare that a plan leaves where a contract holds for a channel or controller that is idle.
+#: Spare cycles that a plan leaves where a contract holds for an idle channel or controller.
 SPARE = 2
-#: Cycles after the last flit has been taken for a DRAM channel to have written a packet: its beats, its response.
+#: Cycles that a DRAM channel needs to write a packet after its last flit has been taken: its beats, its response.
 _WRITE_BEATS, WRITE_DONE = PORT_WORDS + SPARE, WRITTEN_CYCLES + SPARE
-#: Cycles from a train's departure to the write of its first word, behind its head, at least.
+#: Least cycles from a train's departure to the write of its first word, which follows its head.
 FIRST_WRITE = noc_arrival(0, 2)
 
 
 def code_there(chip: ChipConfig, position: int) -> int:
     """Cycles from the arrival of the controller's first instruction to that of the one at `position` of its first ring:
-    a word a cycle, a head before each packet, and a turn of the mover between the two halves."""
+    a word a cycle, a head before each packet, and a turn-around of the mover between the two halves."""
     words = position * chip.instruction_words
     return words + -(-words // PACKET_WORDS) + (TURN_CYCLES + SPARE) * (position > 0)
 
 
 def hops(source: int, target: int) -> int:
-    """Of the shortest ways between two tiles."""
+    """Hops of a shortest way between two tiles."""
     (x, y), (to_x, to_y) = tile_position(source), tile_position(target)
     return abs(x - to_x) + abs(y - to_y)
 
 
 def launch(chip: ChipConfig, tile: int) -> int:
-    """Cycles from a MOVE's fire time to its departure, out of the memory of `tile`."""
+    """Cycles from a MOVE's fire time to its departure from the memory of `tile`."""
     return OFFER_CYCLES + HEAD_CYCLES + (chip.dram.latency if chip.tiles[tile] is TileKind.DRAM else 0)
 
 
@@ -79,13 +79,13 @@ def train(fields: Mapping[str, int]) -> tuple[int, list[int]]:
 
 
 def bursts(fields: Mapping[str, int]) -> list[int]:
-    """Words of the bursts in which a MOVE's source is read from DRAM: cut as packets are, at the other end."""
+    """Words of the bursts in which a MOVE's source is read from DRAM: cut like packets, at the source."""
     source = {"dst": fields["src"], "dst_run": fields["src_run"], "dst_stride": fields.get("src_stride", 0)}
     return [size for _, size in packets(source | {"words": fields["words"]})]
 
 
 def arrival(chip: ChipConfig, departure: int, path_hops: int, flits: int) -> int:
-    """The cycle from which what a train of flits has brought can be read."""
+    """The cycle from which the words of a train of flits can be read."""
     return departure + noc_landing(chip, path_hops, flits)
 
 
@@ -96,17 +96,17 @@ def landing(chip: ChipConfig, departure: int, path_hops: int, flits: int) -> tup
 
 
 def write_beats(chip: ChipConfig) -> int:
-    """Cycles after the last flit of a packet has left the network until a DRAM channel has written it."""
+    """Cycles after the last flit of a packet has left the NoC until a DRAM channel has written the packet."""
     return ejection_cycles(chip) + _WRITE_BEATS
 
 
 @dataclass(frozen=True)
 class Work:
-    """A computation: all cycles are counted from its start (first operand address).
+    """A computation; all cycles count from its start (first operand address).
 
-    `lead`: from its fire time to its start. `occupied`: until the next one of the unit can start, when all operands
-    have been read. `first_write`: until its first result is written, at least. `cycles`: to its end. `writes`: (first,
-    after last) cycles in which it has the write port of `region`. `addend`: it reads ACC all the time.
+    `lead`: from its fire time to its start. `occupied`: until the unit's next one can start, when all operands have
+    been read. `first_write`: at least until its first result is written. `cycles`: to its end. `writes`: (first, after
+    last) cycles in which it occupies the write port of `region`. `addend`: it reads ACC throughout.
     """
 
     lead: int
