@@ -77,6 +77,7 @@ def test_the_manifest_names_the_ports_of_the_module(written: tuple[Path, Path], 
     assert ports == declared
 
 
+@pytest.mark.slow
 def test_an_observed_chip_shows_every_result_of_every_core(text: str) -> None:
     """Ports `seen_<core>__...`, of the chip as of its manifest; and no others more than usual."""
     values = CHIP.model_dump() | {"floorplan": ["dram core", "host core"], "lanes": 8, "rows": 2, "cols": 2}
@@ -106,6 +107,7 @@ def test_the_manifest_describes_the_chip(written: tuple[Path, Path]) -> None:
     assert {path.name for path in written[0].parent.iterdir()} == {"tiny.v", "tiny.json"}  # nothing half-written
 
 
+@pytest.mark.slow
 def test_every_time_the_same_text(text: str) -> None:
     """In another process, in which sets and hashes come in another order."""
     script = (

@@ -20,6 +20,7 @@ def routed() -> dtt_routing.Routed:
     return dtt_routing.route(random_program(4, 300), repeats=2)
 
 
+@pytest.mark.slow
 def test_a_sound_and_fast_plan_misses_no_bar(routed: dtt_routing.Routed) -> None:
     assert dtt_routing.slow(4, dtt_routing.LOAD, replace(routed, seconds=1e-9)) == []
     row = dict(zip(dtt_routing._SPEED, dtt_routing.speed_row(4, 0.6, routed), strict=True))

@@ -30,6 +30,7 @@ from meshloom.tb.devices.interface import Job, Run
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.devices.simulated import SimulatedDevice
 
+from ..tiers import slow_but
 from .hand_made import move, notify, sync
 from .ways import MAIN, TOUR, TOUR_YX, WAYS, WAYS_YX, flits_on_links, movers, route, tour, ways
 
@@ -37,19 +38,24 @@ TOURS = {"ways": tour(WAYS, TOUR, 1), "ways_yx": tour(WAYS_YX, TOUR_YX, 2), "few
 CHIPS = {"ways": WAYS, "ways_yx": WAYS_YX, "few words": WAYS}
 
 
-@pytest.fixture(scope="module")
-def runs() -> dict[str, dict[str, Run]]:
-    """Simulator -> tour -> run."""
-    found: dict[str, dict[str, Run]] = defaultdict(dict)
-    for chip in (WAYS, WAYS_YX):
-        mine = {name: case.job for name, case in TOURS.items() if CHIPS[name] is chip}
-        for simulator in SIMULATORS:
+class Runs(dict[str, dict[str, Run]]):
+    """Simulator -> tour -> run; made when first asked for, because Verilator takes a minute for each chip."""
+
+    def __missing__(self, simulator: str) -> dict[str, Run]:
+        found = self[simulator] = {}
+        for chip in (WAYS, WAYS_YX):
+            mine = {name: case.job for name, case in TOURS.items() if CHIPS[name] is chip}
             device = SimulatedDevice(build(chip, simulator))
-            found[simulator] |= zip(mine, device.run(list(mine.values()), "ways"), strict=True)
-    return found
+            found |= zip(mine, device.run(list(mine.values()), "ways"), strict=True)
+        return found
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
+@pytest.fixture(scope="module")
+def runs() -> Runs:
+    return Runs()
+
+
+@pytest.mark.parametrize("simulator", slow_but(SIMULATORS, "icarus"))
 @pytest.mark.parametrize("name", TOURS)
 def test_every_byte_arrives_over_every_detour(name: str, simulator: str, runs: dict[str, dict[str, Run]]) -> None:
     run = runs[simulator][name]
@@ -58,6 +64,7 @@ def test_every_byte_arrives_over_every_detour(name: str, simulator: str, runs: d
         np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOURS)
 def test_both_simulators_agree_to_the_last_cycle(name: str, runs: dict[str, dict[str, Run]]) -> None:
     first, second = (runs[simulator][name] for simulator in SIMULATORS)
@@ -69,7 +76,7 @@ def test_both_simulators_agree_to_the_last_cycle(name: str, runs: dict[str, dict
 @pytest.mark.parametrize("name", TOURS)
 def test_the_links_count_every_flit_of_a_busy_mesh(name: str, runs: dict[str, dict[str, Run]]) -> None:
     """However they wait for each other: a flit that leaves is one busy cycle, on the links of its way and no other."""
-    run, chip = runs["verilator"][name], CHIPS[name]
+    run, chip = runs["icarus"][name], CHIPS[name]
     assert busy_of(run, chip) == flits_on_links(TOURS[name].job.program, chip)
     blocked = sum(run.counters[tile][counter] for tile in chip.tiles for counter in LINK_BLOCKED)
     assert blocked > 0 or name == "few words"
