@@ -608,7 +608,8 @@ def test_bad_names_are_told_before_anything_runs(
         run(workloads, **changes)
 
 
-@pytest.mark.parametrize("simulator", slow_but(["verilator", "icarus"], "icarus"))
+@pytest.mark.slow  # a simulator of its own each
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 def test_waves_are_written_where_the_row_says(simulator: str) -> None:
     rows = runner.run(["gemm:3x4x4"], "tiny", "loop_order", lambda event: None, RunOptions(simulator, waves=True))
     assert rows[0].status is Status.PASSED

@@ -38,16 +38,15 @@ TOURS = {"ways": tour(WAYS, TOUR, 1), "ways_yx": tour(WAYS_YX, TOUR_YX, 2), "few
 CHIPS = {"ways": WAYS, "ways_yx": WAYS_YX, "few words": WAYS}
 
 
-class Runs(dict[str, dict[str, Run]]):
-    """Simulator -> tour -> run; made when first asked for, because Verilator takes a minute for each chip."""
+class Runs(dict[tuple[str, str], Run]):
+    """(simulator, tour) -> run; made when first asked for, because a simulator takes a minute for each chip."""
 
-    def __missing__(self, simulator: str) -> dict[str, Run]:
-        found = self[simulator] = {}
-        for chip in (WAYS, WAYS_YX):
-            mine = {name: case.job for name, case in TOURS.items() if CHIPS[name] is chip}
-            device = SimulatedDevice(build(chip, simulator))
-            found |= zip(mine, device.run(list(mine.values()), "ways"), strict=True)
-        return found
+    def __missing__(self, key: tuple[str, str]) -> Run:
+        simulator, chip = key[0], CHIPS[key[1]]
+        mine = {(simulator, name): case.job for name, case in TOURS.items() if CHIPS[name] is chip}
+        device = SimulatedDevice(build(chip, simulator))
+        self.update(zip(mine, device.run(list(mine.values()), "ways"), strict=True))
+        return self[key]
 
 
 @pytest.fixture(scope="module")
@@ -56,33 +55,33 @@ def runs() -> Runs:
 
 
 @pytest.mark.parametrize("simulator", slow_but(SIMULATORS, "icarus"))
-@pytest.mark.parametrize("name", TOURS)
-def test_every_byte_arrives_over_every_detour(name: str, simulator: str, runs: dict[str, dict[str, Run]]) -> None:
-    run = runs[simulator][name]
+@pytest.mark.parametrize("name", slow_but(TOURS, "ways", "few words"))
+def test_every_byte_arrives_over_every_detour(name: str, simulator: str, runs: Runs) -> None:
+    run = runs[simulator, name]
     assert run.fault is None
     for got, wanted in zip(run.memory, TOURS[name].expected, strict=True):
         np.testing.assert_array_equal(got, wanted)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOURS)
-def test_both_simulators_agree_to_the_last_cycle(name: str, runs: dict[str, dict[str, Run]]) -> None:
-    first, second = (runs[simulator][name] for simulator in SIMULATORS)
+@pytest.mark.parametrize("name", slow_but(TOURS, "ways", "few words"))
+def test_both_simulators_agree_to_the_last_cycle(name: str, runs: Runs) -> None:
+    first, second = (runs[simulator, name] for simulator in SIMULATORS)
     assert first.cycles == second.cycles > 0
     assert first.records == second.records
     assert first.counters == second.counters
 
 
-@pytest.mark.parametrize("name", TOURS)
-def test_the_links_count_every_flit_of_a_busy_mesh(name: str, runs: dict[str, dict[str, Run]]) -> None:
+@pytest.mark.parametrize("name", slow_but(TOURS, "ways", "few words"))
+def test_the_links_count_every_flit_of_a_busy_mesh(name: str, runs: Runs) -> None:
     """However they wait for each other: a flit that leaves is one busy cycle, on the links of its way and no other."""
-    run, chip = runs["icarus"][name], CHIPS[name]
+    run, chip = runs["icarus", name], CHIPS[name]
     assert busy_of(run, chip) == flits_on_links(TOURS[name].job.program, chip)
     blocked = sum(run.counters[tile][counter] for tile in chip.tiles for counter in LINK_BLOCKED)
     assert blocked > 0 or name == "few words"
 
 
-@pytest.mark.parametrize("name", TOURS)
+@pytest.mark.parametrize("name", slow_but(TOURS, "ways", "few words"))
 def test_the_ways_of_a_tour_are_detours_without_a_circle(name: str) -> None:
     chip, job, roads = CHIPS[name], TOURS[name].job, DependenceGraph()
     for stream in (*job.program.streams, job.program.boot):
@@ -98,9 +97,9 @@ def test_the_ways_of_a_tour_are_detours_without_a_circle(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ways", "few words"])
-def test_each_packet_of_a_tour_leaves_one_arrival(name: str, runs: dict[str, dict[str, Run]]) -> None:
+def test_each_packet_of_a_tour_leaves_one_arrival(name: str, runs: Runs) -> None:
     """Where it came, with its words, within the run; and every ROUTE a record of its own. Without: not one."""
-    run, job = runs["icarus"][name], TOURS[name].job
+    run, job = runs["icarus", name], TOURS[name].job
     sent = [
         (fields["dst_tile"], fields["tag"], words)
         for _, fields, _ in ways(job.program, WAYS) for _, words in packets(fields)
@@ -113,13 +112,17 @@ def test_each_packet_of_a_tour_leaves_one_arrival(name: str, runs: dict[str, dic
     routes = [record for record in run.records if record.opcode is Opcode.ROUTE]
     assert sorted((record.tile, record.tag) for record in routes) == [(tile, tag) for tile in TOUR for tag in (1, 4, 6)]
     assert all(record.unit is Unit.MOVER for record in routes)
-    assert arrivals_of(runs["icarus"]["ways_yx"]) == []
 
 
-@pytest.mark.parametrize("name", TOURS)
-def test_the_model_says_the_same_of_every_record(name: str, runs: dict[str, dict[str, Run]]) -> None:
+@pytest.mark.slow
+def test_a_chip_without_arrivals_leaves_none(runs: Runs) -> None:
+    assert arrivals_of(runs["icarus", "ways_yx"]) == []
+
+
+@pytest.mark.parametrize("name", slow_but(TOURS, "ways", "few words"))
+def test_the_model_says_the_same_of_every_record(name: str, runs: Runs) -> None:
     """Instructions and arrivals, each with its own prediction; one that comes a cycle late is seen."""
-    run, program = runs["icarus"][name], TOURS[name].job.program
+    run, program = runs["icarus", name], TOURS[name].job.program
     timeline = play(program, CHIPS[name])
     assert timeline.cycles == run.cycles
     pairs = pair(run.records, timeline.executed, program)
@@ -204,24 +207,31 @@ def closed_form(record: Record, hops: int, shape: tuple[int, int, int]) -> list[
 TABLE = {"single": [(words, words, 0) for words in SINGLE], "several": list(SEVERAL)}
 
 
+class IdleRuns(dict[str, dict[int, Run]]):
+    """Part of the table -> hops -> run, on Verilator; "few" on Icarus. Made when first asked for."""
+
+    def __missing__(self, name: str) -> dict[int, Run]:
+        jobs = jobs_of(TABLE.get(name, [(words, words, 0) for words in FEW]))
+        if name == "few":
+            jobs = {hops: jobs[hops] for hops in FEW_HOPS}
+        device = SimulatedDevice(build(WAYS, "icarus" if name == "few" else "verilator"))
+        self[name] = dict(zip(jobs, device.run(list(jobs.values()), "idle"), strict=True))
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def idle_runs() -> dict[str, dict[int, Run]]:
-    """Part of the table -> hops -> run, on Verilator; "few" on Icarus."""
-    device = SimulatedDevice(build(WAYS, "verilator"))
-    found: dict[str, dict[int, Run]] = {}
-    for name, shapes in TABLE.items():
-        jobs = jobs_of(shapes)
-        found[name] = dict(zip(jobs, device.run(list(jobs.values()), "idle"), strict=True))
-    few = jobs_of([(words, words, 0) for words in FEW])
-    jobs = {hops: few[hops] for hops in FEW_HOPS}
-    device = SimulatedDevice(build(WAYS, "icarus"))
-    return found | {"few": dict(zip(jobs, device.run(list(jobs.values()), "idle"), strict=True))}
+def idle_runs() -> IdleRuns:
+    return IdleRuns()
 
 
 @pytest.mark.parametrize(
-    ("name", "hops"), [*((name, hops) for name in TABLE for hops in PATHS), *(("few", hops) for hops in FEW_HOPS)]
+    ("name", "hops"),
+    [
+        *(pytest.param(name, hops, marks=pytest.mark.slow) for name in TABLE for hops in PATHS),
+        *(("few", hops) for hops in FEW_HOPS),
+    ],
 )
-def test_packets_arrive_in_closed_form(name: str, hops: int, idle_runs: dict[str, dict[int, Run]]) -> None:
+def test_packets_arrive_in_closed_form(name: str, hops: int, idle_runs: IdleRuns) -> None:
     """Every pair of hops and words: 0 cycles off."""
     shapes = TABLE.get(name, [(words, words, 0) for words in FEW])
     run = idle_runs[name][hops]
@@ -240,9 +250,10 @@ def test_packets_arrive_in_closed_form(name: str, hops: int, idle_runs: dict[str
         assert taken[number + 1].end == taken[number + 1].start + HEAD_CYCLES + shape[0] + len(right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", PATHS)
 @pytest.mark.parametrize("name", TABLE)
-def test_idle_links_count_every_flit_and_block_none(name: str, hops: int, idle_runs: dict[str, dict[int, Run]]) -> None:
+def test_idle_links_count_every_flit_and_block_none(name: str, hops: int, idle_runs: IdleRuns) -> None:
     run = idle_runs[name][hops]
     job = jobs_of(TABLE[name])[hops]
     assert busy_of(run, WAYS) == flits_on_links(job.program, WAYS)
