@@ -1,4 +1,8 @@
-"""The interfaces between the parts of the model: the machine that holds them, and what they request of each other."""
+"""The interfaces between the parts of the model: the machine that holds them, and what they request of each other.
+
+The first classes are abstract (mypyc calls their methods as directly as those of the parts that implement them), so
+that no part has to import another one, or whoever assembles them.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +79,8 @@ class Machine(Clock):
     `timeline.assemble` adds `movers`, `arrays`, `controllers`, `streams` and `packets`.
     """
 
+    packets: PacketMaker
+
     def __init__(self, chip: ChipConfig) -> None:
         super().__init__()
         self.chip = chip
@@ -101,7 +107,6 @@ class Machine(Clock):
         self.arrays: dict[tuple[int, Unit], Executes] = {}
         self.controllers: dict[int, Executes] = {}
         self.streams: dict[tuple[int, Unit], Fed] = {}
-        self.packets = PacketMaker()
 
     # -- posts and deliveries ---------------------------------------------------------------------------------------
 

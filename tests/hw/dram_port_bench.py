@@ -69,7 +69,8 @@ def old_word(at: int, lanes: int) -> int:
     return random.Random(at).getrandbits(8 * lanes)
 
 
-Always: Callable[[], bool] = lambda: True  # noqa: E731
+def always() -> bool:
+    return True
 
 
 class Bench:
@@ -82,7 +83,7 @@ class Bench:
         self.cycle = 0
         self.queues: dict[str, deque[int]] = {name: deque() for name in STREAMS_IN}
         self.offered: dict[str, bool] = dict.fromkeys(STREAMS_IN, False)
-        self.keen: dict[str, Callable[[], bool]] = dict.fromkeys((*STREAMS_IN, *STREAMS_OUT), Always)
+        self.keen: dict[str, Callable[[], bool]] = dict.fromkeys((*STREAMS_IN, *STREAMS_OUT), always)
         self.log: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
         self.waiting: dict[str, tuple[int, ...]] = {}
         self.channels = {name: (name, fields) for name, fields in AXI_CHANNELS.items()}
@@ -299,7 +300,7 @@ async def reads_and_writes_share_the_channel_fairly(dut: Any) -> None:
     bench = Bench(dut)
     await bench.start()
     rng = random.Random(6)
-    bench.keen["read_data"] = Always
+    bench.keen["read_data"] = always
     for block in range(2):
         bench.read(64 * block, 64)
         bench.write(512 + 64 * block, words_of(rng, 64, bench.lanes))
