@@ -6,12 +6,81 @@ due, or as early as possible after that.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ..records import Table, layout
 from .compiled import jit
-from .levels import add_words, first_full, last_full
-from .search import FOREVER, in_time, later
+from .levels import Levels, add_words, first_full, last_full
+from .search import FOREVER, Question, Space, in_time, later
 from .tables import NONE, ZERO, Array, flip
+
+
+class StayRecord:
+    """A page in a memory: cycle from which room is taken, first cycle in which it can be sent or read, end; the page's
+    stay before (-1: none); the input it came for (-1: none)."""
+
+    page: int
+    memory: int
+    since: int
+    ready: int
+    until: int
+    before: int
+    brought: int
+
+
+class MoveRecord:
+    """How a page comes to an input: the stay that it is taken from and the one that it is in then; departure (-1: a
+    hit, it was there) and arrival (cycles); hops; first entry of its way in `Work.ways`; order of commitment. All are
+    -1 before the input is planned."""
+
+    source: int
+    stay: int
+    departure: int
+    arrival: int
+    hops: int
+    way: int
+    order: int
+
+
+class Extension:
+    """An entry of the journal: a stay that was extended (-1: none was), and its end before."""
+
+    stay: int
+    end: int
+
+
+class Counts:
+    """Stays; entries of ways; moves; attempts that were taken back; entries of the journal."""
+
+    stays: int
+    way_entries: int
+    moves: int
+    retries: int
+    entries: int
+
+
+class Failure:
+    """Where planning failed last: task, cycle, memory, input."""
+
+    task: int
+    cycle: int
+    memory: int
+    input: int
+
+
+class Common:
+    """The same for all tasks: regions of a tile; cycles from a page's arrival until it can be used; cycles that the
+    tables have, without a margin; cycles from the start of a move to its departure."""
+
+    regions: int
+    landing: int
+    horizon: int
+    launch: int
+
+
+STAY, MOVE, EXTENSION, COUNTS, FAILURE, COMMON = (
+    layout(kind) for kind in (StayRecord, MoveRecord, Extension, Counts, Failure, Common)
+)
 
 
 class Work(NamedTuple):
@@ -19,16 +88,11 @@ class Work(NamedTuple):
 
     Pages: `flits`, `words`, `region`, `made`, `head` (its latest stay, -1: none). Tasks: `tile`, `start` (-1: as soon
     as possible), `cycles`, `window`, `in_first`/`in_page` and `out_first`/`out_page` (inputs and outputs of task t
-    are entries `first[t]` .. `first[t + 1] - 1`). Memories: `levels` (`levels.Levels`), `capacity` [memory], -1
-    without limit; memory = tile x regions + region. Stays (a page in a memory): `stay` [7, stay]: page, memory, cycle
-    from which room is taken, first cycle in which it can be sent or read, end, the page's stay before, and the input
-    it came for. Moves, one for each input: `move` [7, input]: stay it was taken from, stay it is now in, departure
-    (-1: a hit), arrival, hops, first entry of its way in `ways`, order of commitment. `begun` [task]: starts.
-    `counts`: stays, way entries, moves, attempts that were taken back, journal entries; task, cycle, memory and input
-    of the last failure. `journal` [2, n]: stays extended by the present tasks, and their ends before. `free` [tile]:
-    end of its last task. `queue_first`, `queue`: tasks of each tile in program order, then deliveries that do not
-    follow what they deliver; `turn` [queue]: how many of them are done. `numbers`: regions, landing, cycles of the
-    tables, launch.
+    are entries `first[t]` .. `first[t + 1] - 1`). Memories: `levels`, `capacity` [memory], -1 without limit;
+    memory = tile x regions + region. `stays`: `counts.stays` of them. `moves` [input]; `ways`: their tiles, one way
+    after the other. `begun` [task]: starts. `journal`: what the present tasks have extended. `free` [tile]: end of its
+    last task. `queue_first`, `queue`: tasks of each tile in program order, then deliveries that do not follow what they
+    deliver; `turn` [queue]: how many of them are done.
     """
 
     flits: Array
@@ -44,35 +108,31 @@ class Work(NamedTuple):
     in_page: Array
     out_first: Array
     out_page: Array
-    levels: Any
+    levels: Levels
     capacity: Array
-    stay: Array
-    move: Array
+    stays: Table[StayRecord]
+    moves: Table[MoveRecord]
     ways: Array
     begun: Array
-    counts: Array
-    journal: Array
+    counts: Counts
+    failure: Failure
+    journal: Table[Extension]
     free: Array
     queue_first: Array
     queue: Array
     turn: Array
-    numbers: Array
-
-
-PAGE, MEMORY, SINCE, READY, UNTIL, BEFORE, BROUGHT = range(7)
-FROM, INTO, DEPARTURE, ARRIVAL, HOPS, WAY, ORDER = range(7)
-STAYS, WAY_ENTRIES, MOVES, RETRIES, ENTRIES, WHY_TASK, WHY_CYCLE, WHY_MEMORY, WHY_INPUT = range(9)
+    common: Common
 
 
 @jit
-def add_stay(work: Any, page: int, memory: int, since: int, ready: int, until: int, brought: int) -> int:
+def add_stay(work: Work, page: int, memory: int, since: int, ready: int, until: int, brought: int) -> int:
     """Notes that a page is in a memory, and takes its room (of unlimited memories none); the number of the stay."""
-    number = work.counts[STAYS]
-    work.counts[STAYS] += 1
-    stay = work.stay
-    stay[PAGE, number], stay[MEMORY, number], stay[SINCE, number] = page, memory, since
-    stay[READY, number], stay[UNTIL, number], stay[BROUGHT, number] = ready, until, brought
-    stay[BEFORE, number] = work.head[page]
+    number = work.counts.stays
+    work.counts.stays += 1
+    stay = work.stays[number]
+    stay.page, stay.memory, stay.since = page, memory, since
+    stay.ready, stay.until, stay.brought = ready, until, brought
+    stay.before = work.head[page]
     work.head[page] = number
     if work.capacity[memory] >= 0:
         add_words(work.levels, memory, since, until, work.words[page])
@@ -80,33 +140,33 @@ def add_stay(work: Any, page: int, memory: int, since: int, ready: int, until: i
 
 
 @jit
-def extend(work: Any, number: int, until: int, entry: int) -> int:
+def extend(work: Work, number: int, until: int, entry: int) -> int:
     """Keeps a page longer; -1, or the first cycle in which its memory has no room. `entry`: next of the journal."""
-    stay = work.stay
-    end = stay[UNTIL, number]
+    stay = work.stays[number]
+    end = stay.until
     if end >= until:
         return -1
-    page, memory = stay[PAGE, number], stay[MEMORY, number]
+    page, memory = stay.page, stay.memory
     if work.capacity[memory] >= 0:
         full = first_full(work.levels, memory, end, until, work.capacity[memory] - work.words[page])
         if full >= 0:
             return full
         add_words(work.levels, memory, end, until, work.words[page])
-    work.journal[0, entry], work.journal[1, entry] = number, end
-    stay[UNTIL, number] = until
+    work.journal[entry].stay, work.journal[entry].end = number, end
+    stay.until = until
     return -1
 
 
 @jit
-def gather(work: Any, space: Any, question: Any, page: int, memory: int, latest: int, reach: int) -> None:
+def gather(work: Work, space: Space, question: Question, page: int, memory: int, latest: int, reach: int) -> None:
     """Lists who holds a page and could send it by `latest`. Stays may be extended by `reach` cycles at most."""
-    target, flits = question.numbers[0], work.flits[page]
+    target, flits = question.asked.tile, work.flits[page]
     count, least, most, parities, soonest, longest = ZERO, FOREVER, ZERO, ZERO, FOREVER, ZERO
     number = work.head[page]
     while number >= 0:
-        held, until, this = work.stay[MEMORY, number], work.stay[UNTIL, number], number
-        ready = work.stay[READY, number] + work.numbers[3]
-        number = work.stay[BEFORE, number]
+        stay, this = work.stays[number], number
+        held, ready, until = stay.memory, stay.ready + work.common.launch, stay.until
+        number = stay.before
         if held == memory:
             continue
         if ready + flits > latest:
@@ -121,7 +181,7 @@ def gather(work: Any, space: Any, question: Any, page: int, memory: int, latest:
             until = end
         if until < ready + flits:
             continue
-        tile = held // work.numbers[0]
+        tile = held // work.common.regions
         question.tiles[count], question.ready[count], question.until[count] = tile, ready, until
         question.stays[count] = this
         apart = space.distance[target, tile]
@@ -130,14 +190,15 @@ def gather(work: Any, space: Any, question: Any, page: int, memory: int, latest:
         soonest = min(soonest, ready + flits + apart)
         longest = max(longest, until)
         count += 1
-    numbers = question.numbers
-    numbers[1], numbers[2], numbers[3], numbers[7], numbers[8] = flits, least, count, soonest, longest
-    numbers[6] = 1 if parities == 3 else 2
-    numbers[9] = most - least + space.numbers[2]
+    asked = question.asked
+    asked.flits, asked.least_hops, asked.holders = flits, least, count
+    asked.stride = 1 if parities == 3 else 2
+    asked.soonest, asked.longest = soonest, longest
+    asked.extra = most - least + space.rules.detour
 
 
 @jit
-def fetch(work: Any, space: Any, question: Any, task: int, index: int, due: int, after: int, entry: int) -> int:
+def fetch(work: Work, space: Space, question: Question, task: int, index: int, due: int, after: int, entry: int) -> int:
     """Brings the page of input `index` to its task's tile by cycle `due`, or as early as can be after it.
 
     It stays for `after` cycles from the later of `due` and its arrival. Returns its arrival, at most `due` if it is in
@@ -145,25 +206,26 @@ def fetch(work: Any, space: Any, question: Any, task: int, index: int, due: int,
     the journal.
     """
     page = work.in_page[index]
-    tile, landing, window, end = work.tile[task], work.numbers[1], work.window[task], work.numbers[2]
-    memory = tile * work.numbers[0] + work.region[page]
+    tile, landing, window, end = work.tile[task], work.common.landing, work.window[task], work.common.horizon
+    memory = tile * work.common.regions + work.region[page]
     words, limit = work.words[page], work.capacity[memory]
     flits = work.flits[page]
-    work.journal[0, entry] = work.journal[0, entry + 1] = -1
+    work.journal[entry].stay = work.journal[entry + 1].stay = -1
     # A page that is on the tile, or will be.
     wait, waiting = FOREVER, NONE
     number = work.head[page]
     while number >= 0:
-        if work.stay[MEMORY, number] == memory:
-            usable = work.stay[READY, number] - landing
+        stay = work.stays[number]
+        if stay.memory == memory:
+            usable = stay.ready - landing
             until = max(usable, due) + after
             if usable <= due and until + 1 < end and extend(work, number, until, entry) < 0:
                 _note(work, index, number, number, NONE, usable, ZERO)
                 return due
             if due < usable < wait:
                 wait, waiting = usable, number
-        number = work.stay[BEFORE, number]
-    question.numbers[0] = tile
+        number = stay.before
+    question.asked.tile = tile
     if due >= 0:
         if due + after >= end:
             return -1
@@ -176,8 +238,8 @@ def fetch(work: Any, space: Any, question: Any, task: int, index: int, due: int,
                 least = due + 1
             else:
                 least = max(least, full + flits)
-        least = max(least, question.numbers[7])
-        if question.numbers[3] and least <= due:
+        least = max(least, question.asked.soonest)
+        if question.asked.holders and least <= due:
             arrival = in_time(space, question, least, due)
             if arrival >= 0:
                 _commit(work, space, question, index, page, memory, arrival, due + after, entry)
@@ -188,8 +250,8 @@ def fetch(work: Any, space: Any, question: Any, task: int, index: int, due: int,
     while True:
         arrival = NONE
         gather(work, space, question, page, memory, last, reach)
-        first = max(first, question.numbers[7])
-        if question.numbers[3] and first < last:
+        first = max(first, question.asked.soonest)
+        if question.asked.holders and first < last:
             arrival = later(space, question, first, min(last, wait))
         if arrival < 0:
             if wait < last:
@@ -199,7 +261,7 @@ def fetch(work: Any, space: Any, question: Any, task: int, index: int, due: int,
                 wait = FOREVER
             elif reach < end:  # whoever holds it may have to wait for long
                 reach = end
-            elif waiting < 0 and question.numbers[8] < last:
+            elif waiting < 0 and question.asked.longest < last:
                 return -2
             else:
                 return -1
@@ -214,36 +276,44 @@ def fetch(work: Any, space: Any, question: Any, task: int, index: int, due: int,
 
 
 @jit
-def _note(work: Any, index: int, source: int, into: int, departure: int, arrival: int, hops: int) -> None:
-    move = work.move
-    move[FROM, index], move[INTO, index], move[DEPARTURE, index] = source, into, departure
-    move[ARRIVAL, index], move[HOPS, index], move[WAY, index] = arrival, hops, work.counts[WAY_ENTRIES]
-    move[ORDER, index] = work.counts[MOVES]
-    work.counts[MOVES] += 1
+def _note(work: Work, index: int, source: int, into: int, departure: int, arrival: int, hops: int) -> None:
+    move = work.moves[index]
+    move.source, move.stay, move.departure = source, into, departure
+    move.arrival, move.hops, move.way = arrival, hops, work.counts.way_entries
+    move.order = work.counts.moves
+    work.counts.moves += 1
 
 
 @jit
 def _commit(
-    work: Any, space: Any, question: Any, index: int, page: int, memory: int, arrival: int, until: int, entry: int
+    work: Work,
+    space: Space,
+    question: Question,
+    index: int,
+    page: int,
+    memory: int,
+    arrival: int,
+    until: int,
+    entry: int,
 ) -> None:
     """Reserves what a search has found."""
-    source = question.stays[question.numbers[4]]
-    hops, flits = question.numbers[5], work.flits[page]
+    source = question.stays[question.answer.holder]
+    hops, flits = question.answer.hops, work.flits[page]
     departure = arrival - flits - hops
-    at = work.counts[WAY_ENTRIES]
+    at = work.counts.way_entries
     extend(work, source, departure + flits, entry + 1)
-    into = add_stay(work, page, memory, arrival - flits + 1, arrival + work.numbers[1], until, index)
+    into = add_stay(work, page, memory, arrival - flits + 1, arrival + work.common.landing, until, index)
     _note(work, index, source, into, departure, arrival, hops)
     for hop in range(hops + 1):
         work.ways[at + hop] = space.path[hop]
-    work.counts[WAY_ENTRIES] += hops + 1
+    work.counts.way_entries += hops + 1
     occupy(space, work.ways, at, hops, departure, flits)
 
 
 @jit
-def occupy(space: Any, ways: Array, at: int, hops: int, departure: int, flits: int) -> None:
+def occupy(space: Space, ways: Array, at: int, hops: int, departure: int, flits: int) -> None:
     """Reserves a train's resources, or frees them."""
-    flip(space.busy, space.inject[ways[at]], departure, departure + flits + space.numbers[0])
+    flip(space.busy, space.inject[ways[at]], departure, departure + flits + space.rules.gap)
     for hop in range(1, hops + 1):
         before, here = ways[at + hop - 1], ways[at + hop]
         for back in range(4):

@@ -6,23 +6,33 @@ ends. Neighbouring steps differ.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ..records import layout
 from .compiled import jit
 from .tables import Array
 
 
+class Most:
+    """Steps of the memory that has had most."""
+
+    steps: int
+
+
+MOST = layout(Most)
+
+
 class Levels(NamedTuple):
-    """`at`, `words` [memory, step], `count` [memory]: steps; `most` [1]: steps of the memory that has most."""
+    """`at` (cycles), `words` [memory, step]; `count` [memory]: steps; `most`: the largest count so far."""
 
     at: Array
     words: Array
     count: Array
-    most: Array
+    most: Most
 
 
 @jit
-def _step(levels: Any, memory: int, cycle: int) -> int:
+def _step(levels: Levels, memory: int, cycle: int) -> int:
     """The step that a cycle lies in."""
     low, high = 0, levels.count[memory] - 1
     while low < high:
@@ -35,7 +45,7 @@ def _step(levels: Any, memory: int, cycle: int) -> int:
 
 
 @jit
-def _cut(levels: Any, memory: int, cycle: int) -> int:
+def _cut(levels: Levels, memory: int, cycle: int) -> int:
     """The step that begins in a cycle, made if there is none."""
     step = _step(levels, memory, cycle)
     if levels.at[memory, step] == cycle:
@@ -47,12 +57,12 @@ def _cut(levels: Any, memory: int, cycle: int) -> int:
     levels.at[memory, step + 1] = cycle
     levels.words[memory, step + 1] = levels.words[memory, step]
     levels.count[memory] = count + 1
-    levels.most[0] = max(levels.most[0], count + 1)
+    levels.most.steps = max(levels.most.steps, count + 1)
     return step + 1
 
 
 @jit
-def _join(levels: Any, memory: int, step: int) -> None:
+def _join(levels: Levels, memory: int, step: int) -> None:
     """Makes one of a step and the one before it if they are equal."""
     if step == 0 or levels.words[memory, step - 1] != levels.words[memory, step]:
         return
@@ -64,7 +74,7 @@ def _join(levels: Any, memory: int, step: int) -> None:
 
 
 @jit
-def add_words(levels: Any, memory: int, start: int, end: int, words: int) -> None:
+def add_words(levels: Levels, memory: int, start: int, end: int, words: int) -> None:
     """Adds to what a memory holds in the cycles [start, end). There has to be room for two more steps."""
     if start >= end:
         return
@@ -77,7 +87,7 @@ def add_words(levels: Any, memory: int, start: int, end: int, words: int) -> Non
 
 
 @jit
-def last_full(levels: Any, memory: int, start: int, end: int, most: int) -> int:
+def last_full(levels: Levels, memory: int, start: int, end: int, most: int) -> int:
     """The last cycle in [start, end) in which a memory holds more than `most` words, -1 if there is none."""
     if start >= end:
         return -1
@@ -92,7 +102,7 @@ def last_full(levels: Any, memory: int, start: int, end: int, most: int) -> int:
 
 
 @jit
-def first_full(levels: Any, memory: int, start: int, end: int, most: int) -> int:
+def first_full(levels: Levels, memory: int, start: int, end: int, most: int) -> int:
     """The first cycle in [start, end) in which a memory holds more than `most` words, -1 if there is none."""
     if start >= end:
         return -1

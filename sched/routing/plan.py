@@ -14,6 +14,8 @@ from .mesh import Mesh
 from .program import Program
 
 Ints = NDArray[np.int64]
+#: Arrays with named fields.
+Records = NDArray[np.void]
 
 
 @dataclass(frozen=True)
@@ -94,16 +96,17 @@ class Late:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A planned program. Arrays are those of `fetch.Work`: `move` [7, input], `stay` [7, stays], `begun` [task].
+    """A planned program. Arrays are those of `fetch.Work`: `move` [input] of `MoveRecord`, `ways`, `stays_table` [stay]
+    of `StayRecord`, `begun` [task].
 
     `searches`, `looked_at`: searches for a way, and tiles that they looked at. `retries`: attempts taken back.
     """
 
     program: Program
     settings: Settings
-    move: Ints
+    move: Records
     ways: Ints
-    stays_table: Ints
+    stays_table: Records
     begun: Ints
     searches: int
     looked_at: int
@@ -117,7 +120,9 @@ class Plan:
     def _carries(self) -> Iterator[Carry]:
         tiles = self.program.mesh.tiles
         tasks, pages = self._inputs
-        source, stay, departure, arrival, hops, way, order = self.move
+        source, stay, order = self.move["source"], self.move["stay"], self.move["order"]
+        departure, arrival = self.move["departure"], self.move["arrival"]
+        hops, way = self.move["hops"], self.move["way"]
         for index in np.argsort(order, kind="stable"):
             if departure[index] < 0:
                 continue
@@ -139,15 +144,16 @@ class Plan:
     def stays(self) -> tuple[Stay, ...]:
         """Where pages are, when."""
         regions, tiles = self.program.mesh.regions, self.program.mesh.tiles
-        rows: list[list[int]] = self.stays_table.T.tolist()
+        names = "page", "memory", "since", "ready", "until"
+        columns: list[list[int]] = [self.stays_table[name].tolist() for name in names]
         return tuple(
             Stay(page, tiles[memory // regions], memory % regions, since, ready, until)
-            for page, memory, since, ready, until, _, _ in rows
+            for page, memory, since, ready, until in zip(*columns, strict=True)
         )
 
     def stay_of(self, task: int) -> tuple[int, ...]:
         """For each input of a task the number of the stay that it is read from."""
-        return tuple(self.move[1, slice(*self._in_first[task : task + 2])].tolist())
+        return tuple(self.move["stay"][slice(*self._in_first[task : task + 2])].tolist())
 
     @cached_property
     def _in_first(self) -> list[int]:
@@ -162,24 +168,24 @@ class Plan:
     @property
     def moves(self) -> int:
         """Pages that travel."""
-        return int((self.move[2] >= 0).sum())
+        return int((self.move["departure"] >= 0).sum())
 
     @property
     def hits(self) -> int:
         """Inputs that were on their tile already."""
-        return self.move.shape[1] - self.moves
+        return len(self.move) - self.moves
 
     @property
     def cycles(self) -> int:
         """The cycle after the last task, and the last arrival."""
         ends = [int(start) + task.cycles for start, task in zip(self.begun, self.program.tasks, strict=True)]
-        return max(max(ends, default=0), int(self.move[3].max(initial=-1)) + 1)
+        return max(max(ends, default=0), int(self.move["arrival"].max(initial=-1)) + 1)
 
     @property
     def flit_hops(self) -> int:
         """Flits x links that they went over."""
         flits = np.array([self.program.pages[page].flits for page in self._inputs[1]], dtype=np.int64)
-        return int((flits * self.move[4]).sum())
+        return int((flits * self.move["hops"]).sum())
 
     @property
     def link_load(self) -> float:
@@ -209,13 +215,14 @@ class Plan:
             if task.start is None or actual <= task.start:
                 continue
             first, end = self._in_first[number : number + 2]
-            arrivals = self.move[3, first:end]
+            arrivals = self.move["arrival"][first:end]
             wire = f"tile {task.tile:#04x}, busy with the task before it or waiting for a page that is made later"
             if len(arrivals) and int(arrivals.max()) + mesh.landing >= actual:
                 index = first + int(arrivals.argmax())
                 wire = mesh.resource_name(mesh.ejection(task.tile))
-                if self.move[2, index] >= 0 and self.move[4, index] > 0:
-                    at = int(self.move[5, index]) + int(self.move[4, index])
+                move = self.move[index]
+                if move["departure"] >= 0 and move["hops"] > 0:
+                    at = int(move["way"]) + int(move["hops"])
                     before, here = self.ways[at - 1], self.ways[at]
                     wire = mesh.resource_name(mesh.link(mesh.tiles[int(before)], mesh.tiles[int(here)]))
             yield Late(number, task.start, actual, wire)
@@ -225,8 +232,8 @@ class Plan:
         """Moves that delivered after the cycle in which their task was planned to begin."""
         starts = np.array([-1 if task.start is None else task.start for task in self.program.tasks], dtype=np.int64)
         planned = starts[np.array(self._inputs[0], dtype=np.int64)] if len(self._inputs[0]) else starts[:0]
-        late = self.move[3] + self.program.mesh.landing > planned
-        return int((late & (planned >= 0) & (self.move[2] >= 0)).sum())
+        late = self.move["arrival"] + self.program.mesh.landing > planned
+        return int((late & (planned >= 0) & (self.move["departure"] >= 0)).sum())
 
     def report(self) -> str:
         """What became of the deadlines, in words: one line, and one for each of the first ten late tasks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from meshloom.hw.routes import DIRECTIONS, NEIGHBOURS
 
 from .hardware import TimingFault
 from .mesh import Mesh
-from .plan import Ints, Plan, Settings
+from .plan import Ints, Plan, Records, Settings
 from .program import Program
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Planner:
 
     def plan(self) -> Plan:
         """Plans all tasks. Raises TimingFault naming task, cycle and memory if one cannot be placed at all."""
-        from . import fetch, tasks
+        from . import tasks
 
         while (why := tasks.plan_tasks(self.work, self.space, self.question)) != tasks.DONE:
             if why == tasks.GROW:
@@ -48,24 +48,25 @@ class Planner:
                 self._grow_levels()
             else:
                 raise self._fault(why == tasks.LOST)
-        counts = self.work.counts
+        counts, tally = self.work.counts, self.space.tally
+        moves, stays = cast(Records, self.work.moves), cast(Records, self.work.stays)
         return Plan(
             self.program,
             self.settings,
-            self.work.move,
-            self.work.ways[: counts[fetch.WAY_ENTRIES]],
-            self.work.stay[:, : counts[fetch.STAYS]],
+            moves,
+            self.work.ways[: counts.way_entries],
+            stays[: counts.stays],
             self.work.begun,
-            int(self.space.clock[0]),
-            int(self.space.clock[1]),
-            int(counts[fetch.RETRIES]),
+            int(tally.searches),
+            int(tally.looked_at),
+            int(counts.retries),
         )
 
     def _grow(self) -> None:
         """Doubles the tables' cycles."""
         busy = self.space.busy
         self.space = self.space._replace(busy=np.concatenate([busy, np.zeros_like(busy)], axis=1))
-        self.work.numbers[2] = 64 * self.space.busy.shape[1] - _MARGIN
+        self.work.common.horizon = 64 * self.space.busy.shape[1] - _MARGIN
 
     def _grow_levels(self) -> None:
         """Doubles the steps of memories' levels."""
@@ -74,13 +75,11 @@ class Planner:
         self.work = self.work._replace(levels=levels._replace(at=at, words=words))
 
     def _fault(self, lost: bool) -> TimingFault:
-        from . import fetch
-
-        counts, mesh = self.work.counts, self.program.mesh
-        task = self.program.tasks[int(counts[fetch.WHY_TASK])]
-        cycle, which = int(counts[fetch.WHY_CYCLE]), int(counts[fetch.WHY_MEMORY])
+        failure, mesh = self.work.failure, self.program.mesh
+        task = self.program.tasks[failure.task]
+        cycle, which = int(failure.cycle), int(failure.memory)
         if lost:
-            page = self.program.pages[int(self.work.in_page[counts[fetch.WHY_INPUT]])]
+            page = self.program.pages[int(self.work.in_page[failure.input])]
             wire = mesh.resource_name(mesh.ejection(task.tile))
             return TimingFault(
                 f"task {task.name}: page {page.name} has left every memory by cycle {cycle}, when {wire} could take "
@@ -110,7 +109,7 @@ def plan(program: Program, settings: Settings | None = None) -> Plan:
 
 def mesh_space(mesh: Mesh, settings: Settings, cycles: int) -> Space:
     """Empty reservation tables of a mesh for `cycles` cycles (rounded up), and scratch for searches."""
-    from .search import LOOK_BACK, Space
+    from .search import LOOK_BACK, RULES, STEP, TALLY, Space
 
     tiles = mesh.tiles
     near, into, out = (np.full((len(tiles), 4), -1, np.int64) for _ in range(3))
@@ -123,6 +122,8 @@ def mesh_space(mesh: Mesh, settings: Settings, cycles: int) -> Space:
                 into[number, turn] = mesh.link(tiles[y * mesh.width + x], tile)
                 out[number, turn] = mesh.link(tile, tiles[y * mesh.width + x])
     longest = mesh.width + mesh.height + settings.detour
+    rules = np.zeros(1, RULES)[0]
+    rules.gap, rules.hop_weight, rules.detour = mesh.gap, settings.hop_weight, settings.detour
     return Space(
         near,
         into,
@@ -132,21 +133,22 @@ def mesh_space(mesh: Mesh, settings: Settings, cycles: int) -> Space:
         np.array([mesh.ejection(tile) for tile in tiles], np.int64),
         np.zeros((mesh.resources, -(-cycles // 64)), np.uint64),
         np.zeros((longest + 1, len(tiles)), np.int64),
-        np.zeros((3, longest + 1), np.int64),
+        np.zeros(longest + 1, STEP),
         np.zeros(len(tiles), np.int64),
         np.zeros(longest + 1, np.int64),
-        np.zeros(3, np.int64),
-        np.array([mesh.gap, settings.hop_weight, settings.detour], np.int64),
+        np.zeros(1, TALLY)[0],
+        rules,
     )
 
 
 def new_question(mesh: Mesh, settings: Settings, holders: int) -> Question:
     """Room for a question about a page with up to `holders` holders."""
-    from .search import Question
+    from .search import ANSWER, ASKED, Question
 
     tiles, stays, ready, until, goals, which = (np.zeros(max(holders, 1), np.int64) for _ in range(6))
     early = np.zeros(mesh.width + mesh.height + settings.detour, np.int64)
-    return Question(tiles, stays, ready, until, goals, which, early, np.zeros(10, np.int64))
+    asked, answer = np.zeros(1, ASKED)[0], np.zeros(1, ANSWER)[0]
+    return Question(tiles, stays, ready, until, goals, which, early, asked, answer)
 
 
 def _flat(lists: list[tuple[int, ...]]) -> tuple[Ints, Ints]:
@@ -167,10 +169,10 @@ def _entries(program: Program) -> int:
 
 def _no_levels(memories: int, steps: int) -> Levels:
     """Memories that hold nothing."""
-    from .levels import Levels
+    from .levels import MOST, Levels
 
     at, words = (np.zeros((memories, steps), np.int64) for _ in range(2))
-    return Levels(at, words, np.ones(memories, np.int64), np.ones(1, np.int64))
+    return Levels(at, words, np.ones(memories, np.int64), np.ones(1, MOST)[0])
 
 
 def _queues(program: Program) -> tuple[Ints, Ints]:
@@ -214,6 +216,9 @@ def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question
             [_WINDOW + _TRAINS * sum(pages[page].flits for page in task.inputs) for task in todo], np.int64
         )
     queue_first, queue = _queues(program)
+    common = np.zeros(1, fetch.COMMON)[0]
+    common.regions, common.landing, common.launch = mesh.regions, mesh.landing, mesh.launch
+    common.horizon = 64 * space.busy.shape[1] - _MARGIN
     work = fetch.Work(
         flits=flits,
         words=np.array([page.words for page in pages], np.int64),
@@ -230,25 +235,25 @@ def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question
         out_page=out_page,
         levels=_no_levels(len(capacity), 4 * entries + _STEPS),
         capacity=capacity,
-        stay=np.zeros((7, stays), np.int64),
-        move=np.full((7, len(in_page)), -1, np.int64),
+        stays=np.zeros(stays, fetch.STAY),
+        moves=np.full(len(in_page), -1, fetch.MOVE),
         ways=np.zeros(len(in_page) * longest, np.int64),
         begun=np.zeros(len(todo), np.int64),
-        counts=np.zeros(9, np.int64),
-        journal=np.zeros((2, entries), np.int64),
+        counts=np.zeros(1, fetch.COUNTS)[0],
+        failure=np.zeros(1, fetch.FAILURE)[0],
+        journal=np.zeros(entries, fetch.EXTENSION),
         free=np.zeros(len(mesh.tiles), np.int64),
         queue_first=queue_first,
         queue=queue,
         turn=np.zeros(len(mesh.tiles) + 1, np.int64),
-        numbers=np.array([mesh.regions, mesh.landing, 64 * space.busy.shape[1] - _MARGIN, mesh.launch], np.int64),
+        common=common,
     )
-    at = 0
     for number, page in enumerate(pages):
         for tile in page.homes:
-            memory = mesh.number(tile) * mesh.regions + page.region
-            ready = int(mesh.launch > 0)  # nothing fires in cycle 0
-            work.stay[:, at] = (number, memory, 0, ready, fetch.FOREVER, work.head[number], -1)
-            work.head[number] = at
-            at += 1
-    work.counts[fetch.STAYS] = at
+            stay = work.stays[work.counts.stays]
+            stay.page, stay.memory = number, mesh.number(tile) * mesh.regions + page.region
+            stay.ready = int(mesh.launch > 0)  # nothing fires in cycle 0
+            stay.until, stay.before, stay.brought = fetch.FOREVER, work.head[number], -1
+            work.head[number] = work.counts.stays
+            work.counts.stays += 1
     return work, space, new_question(mesh, settings, holders)

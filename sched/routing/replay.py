@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..records import Table, layout
 from .compiled import jit
 from .fetch import occupy
-from .search import UP, find_route
+from .search import UP, Space, find_route
 from .tables import ONE, Array, first_busy, last_busy
 
 #: Longest way, in tiles, that way-points are chosen for.
 LONGEST = 64
 
 
+class Part:
+    """A tile of a way: into how few parts the way up to it can be cut, and the tile where the last of them begins."""
+
+    least: int
+    before: int
+
+
+PART = layout(Part)
+
+
 @jit
-def _again(space: Any, ways: Array, at: int, first: int, last: int, departure: int, flits: int, goal: Array) -> bool:
+def _again(space: Space, ways: Array, at: int, first: int, last: int, departure: int, flits: int, goal: Array) -> bool:
     """Whether the search finds the part of a way from its tile `first` to its tile `last` as it is."""
     goal[0] = ways[at + first]
     if find_route(space, ways[at + last], departure + last + 1, flits, last - first, goal, ONE, UP) < 0:
@@ -27,7 +36,7 @@ def _again(space: Any, ways: Array, at: int, first: int, last: int, departure: i
 
 @jit
 def choose(
-    space: Any,
+    space: Space,
     ways: Array,
     way: Array,
     hops: Array,
@@ -35,36 +44,38 @@ def choose(
     flits: Array,
     points: Array,
     counts: Array,
-    scratch: Array,
+    parts: Table[Part],
+    goal: Array,
 ) -> None:
     """For each move in order the fewest way-points between which the search finds its way again; then reserves it.
 
-    `points` [move, LONGEST]: their tiles; `counts` [move]. `scratch`: int64 [3, LONGEST].
+    `points` [move, LONGEST]: their tiles; `counts` [move]. `parts` [LONGEST] and `goal` [1] are scratch.
     """
-    least, before, goal = scratch[0], scratch[1], scratch[2]
     for move in range(len(way)):
         at, length, leaves, long = way[move], hops[move], departure[move], flits[move]
         if _again(space, ways, at, 0, length, leaves, long, goal):
             counts[move] = 0
         else:
             # fewest parts that lead from the first tile to each other one
-            least[0] = 0
+            parts[0].least = 0
             for last in range(1, length + 1):
-                least[last] = LONGEST
+                part = parts[last]
+                part.least = LONGEST
                 for first in range(last):
-                    if least[first] + 1 < least[last] and _again(space, ways, at, first, last, leaves, long, goal):
-                        least[last], before[last] = least[first] + 1, first
-            counts[move] = least[length] - 1
+                    least = parts[first].least + 1
+                    if least < part.least and _again(space, ways, at, first, last, leaves, long, goal):
+                        part.least, part.before = least, first
+            counts[move] = parts[length].least - 1
             last = length
             for point in range(counts[move] - 1, -1, -1):
-                last = before[last]
+                last = parts[last].before
                 points[move, point] = ways[at + last]
         occupy(space, ways, at, length, leaves, long)
 
 
 @jit
 def rebuild(
-    space: Any,
+    space: Space,
     source: Array,
     target: Array,
     hops: Array,
@@ -98,11 +109,11 @@ def rebuild(
 
 
 @jit
-def send(space: Any, way: Array, hops: int, after: int, flits: int, end: int) -> int:
+def send(space: Space, way: Array, hops: int, after: int, flits: int, end: int) -> int:
     """Sends a train along a fixed way in the first cycle from `after` on in which all of it is free: its departure, or
     -1 if the tables end (at `end`) before."""
     departure = after
-    gap = space.numbers[0]
+    gap = space.rules.gap
     while departure + hops + flits + gap + 1 < end:
         blocked = last_busy(space.busy, space.inject[way[0]], departure, departure + flits + gap)
         step = 0 if blocked < 0 else blocked + 1 - departure

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..records import Table, layout
 from .compiled import jit
 from .tables import NONE, ZERO, Array, first_busy, last_busy
 
@@ -29,13 +30,64 @@ DOWN: Any = np.bool_(False)
 UP: Any = np.bool_(True)
 
 
+class Rules:
+    """Cycles that a tile's injection port rests after a train; cycles that a page may be earlier to save a hop; hops
+    above the fewest, at most."""
+
+    gap: int
+    hop_weight: int
+    detour: int
+
+
+class Tally:
+    """Searches so far; links looked at so far; by how many cycles the last search, if it found no way, is to be moved
+    (see `find_route`)."""
+
+    searches: int
+    looked_at: int
+    shift: int
+
+
+class Step:
+    """A tile of the way that is being tried: its number; the next way back from it; 1 if tiles of this way stood in the
+    way behind it, otherwise 0."""
+
+    tile: int
+    turn: int
+    tainted: int
+
+
+class Asked:
+    """The tile that a page is for; its flits; hops to the nearest holder; number of holders; 1, or 2 if all holders are
+    an even number of hops apart; the earliest arrival if all were free; the longest `until` of a holder (cycles); hops
+    from the shortest way to the longest that is allowed."""
+
+    tile: int
+    flits: int
+    least_hops: int
+    holders: int
+    stride: int
+    soonest: int
+    longest: int
+    extra: int
+
+
+class Answer:
+    """The holder that sends the page (its index in the question), and hops of its way."""
+
+    holder: int
+    hops: int
+
+
+RULES, TALLY, STEP, ASKED, ANSWER = (layout(kind) for kind in (Rules, Tally, Step, Asked, Answer))
+
+
 class Space(NamedTuple):
     """A mesh for compiled code. N tiles by number; arrays are int64 unless said otherwise.
 
     `near` [N, 4]: the tile from which the q-th way back comes, -1 if there is none; `into`, `out` [N, 4]: resources of
     the links from and to there; `distance` [N, N]: hops; `inject`, `eject` [N]: resources; `busy`: reservations, uint64
-    [resource, cycle // 64]; scratch: `failed` [hops, N], `stack` [3, hops], `on_path` [N], `path` [hops + 1]; `clock`
-    [3]: searches so far, links looked at so far, see `find_route`. `numbers`: gap, hop weight, longest detour (hops).
+    [resource, cycle // 64]; scratch: `failed` [hops + 1, N], `stack` [hops + 1], `on_path` [N], `path` [hops + 1].
     """
 
     near: Array
@@ -46,18 +98,16 @@ class Space(NamedTuple):
     eject: Array
     busy: Array
     failed: Array
-    stack: Array
+    stack: Table[Step]
     on_path: Array
     path: Array
-    clock: Array
-    numbers: Array
+    tally: Tally
+    rules: Rules
 
 
 class Question(NamedTuple):
-    """What is asked for a page. `tiles`, `stays` [holders]: tile numbers, stays; `ready`, `until` [holders]: cycles in
-    which a holder may send. `numbers`: tile, flits, hops to the nearest holder, holders; the answer: holder, hops; then
-    1, or 2 if all holders are an even number of hops apart; the earliest arrival if all were free; the longest `until`;
-    hops from the shortest way to the longest that is allowed. `goals`, `which`, `early`: scratch.
+    """What is asked for a page, and the answer. `tiles`, `stays` [holders]: tile numbers, stays; `ready`, `until`
+    [holders]: cycles in which a holder may send. `goals`, `which`, `early`: scratch. Arrays are int64.
     """
 
     tiles: Array
@@ -67,11 +117,12 @@ class Question(NamedTuple):
     goals: Array
     which: Array
     early: Array
-    numbers: Array
+    asked: Asked
+    answer: Answer
 
 
 @jit
-def shift_of(space: Any, resource: int, start: int, end: int, upwards: bool) -> int:
+def shift_of(space: Space, resource: int, start: int, end: int, upwards: bool) -> int:
     """0 if a resource is free in [start, end), otherwise by how many cycles later or earlier it may be."""
     if upwards:
         blocked = last_busy(space.busy, resource, start, end)
@@ -82,20 +133,20 @@ def shift_of(space: Any, resource: int, start: int, end: int, upwards: bool) -> 
 
 @jit
 def find_route(
-    space: Any, target: int, head: int, flits: int, hops: int, goals: Array, count: int, upwards: bool
+    space: Space, target: int, head: int, flits: int, hops: int, goals: Array, count: int, upwards: bool
 ) -> int:
     """A route of exactly `hops` hops whose head is ejected at tile `target` in cycle `head`; the index of the holder
     that it comes from, -1 if there is none. `goals` [count]: tiles of holders that may send a train then.
 
-    The tiles of the way are left in `space.path`, the source first. Without a way `space.clock[2]` says by how many
+    The tiles of the way are left in `space.path`, the source first. Without a way `space.tally.shift` says by how many
     cycles the head has to be later (`upwards`) or earlier for there to be one: every link that was in the way stays so
     until then.
     """
-    space.clock[0] += 1
-    space.clock[2] = FOREVER
-    stamp = space.clock[0]
-    node, turn, tainted = space.stack[0], space.stack[1], space.stack[2]
-    node[0], turn[0], tainted[0] = target, 0, 0
+    space.tally.searches += 1
+    space.tally.shift = FOREVER
+    stamp = space.tally.searches
+    stack = space.stack
+    stack[0].tile, stack[0].turn, stack[0].tainted = target, 0, 0
     if hops == 0:
         for goal in range(count):
             if goals[goal] == target:
@@ -105,18 +156,18 @@ def find_route(
     space.on_path[target] = stamp
     depth = 0
     while depth >= 0:
-        here = node[depth]
-        if turn[depth] == 4:
+        here = stack[depth].tile
+        if stack[depth].turn == 4:
             # a dead end is one for every way that comes by, unless only this way's own tiles stood in its way
-            if not tainted[depth]:
+            if not stack[depth].tainted:
                 space.failed[depth, here] = stamp
             elif depth:
-                tainted[depth - 1] = 1
+                stack[depth - 1].tainted = 1
             space.on_path[here] = 0
             depth -= 1
             continue
-        back = turn[depth]
-        turn[depth] += 1
+        back = stack[depth].turn
+        stack[depth].turn += 1
         before = space.near[here, back]
         if before < 0:
             continue
@@ -129,43 +180,43 @@ def find_route(
         if not reachable or space.failed[depth + 1, before] == stamp:
             continue
         if space.on_path[before] == stamp:
-            tainted[depth] = 1
+            stack[depth].tainted = 1
             continue
         enters = head - 1 - depth
-        space.clock[1] += 1
+        space.tally.looked_at += 1
         shift = shift_of(space, space.into[here, back], enters, enters + flits, upwards)
         if shift:
-            space.clock[2] = min(space.clock[2], shift)
+            space.tally.shift = min(space.tally.shift, shift)
             continue
         if left == 0:  # the bound says that this is a holder
             for at in range(depth + 1):
-                space.path[hops - at] = node[at]
+                space.path[hops - at] = stack[at].tile
             space.path[0] = before
             for goal in range(count):
                 if goals[goal] == before:
                     return goal
         depth += 1
-        node[depth], turn[depth], tainted[depth] = before, 0, 0
+        stack[depth].tile, stack[depth].turn, stack[depth].tainted = before, 0, 0
         space.on_path[before] = stamp
     return -1
 
 
 @jit
-def in_time(space: Any, question: Any, least: int, latest: int) -> int:
+def in_time(space: Space, question: Question, least: int, latest: int) -> int:
     """The cheapest way that arrives in `least` .. `latest`: its arrival, -1 if there is none.
 
     The holder and hops are left in the question, the way in `space.path`.
     """
-    extra = question.numbers[9]
+    extra = question.asked.extra
     early = question.early
-    for more in range(0, extra + 1, question.numbers[6]):
+    for more in range(0, extra + 1, question.asked.stride):
         early[more] = 0
     while True:
         best, cost = NONE, ZERO
-        for more in range(0, extra + 1, question.numbers[6]):
+        for more in range(0, extra + 1, question.asked.stride):
             if early[more] > latest - least:
                 continue
-            its = space.numbers[1] * more + early[more]
+            its = space.rules.hop_weight * more + early[more]
             if best < 0 or its < cost:
                 best, cost = more, its
         if best < 0:
@@ -178,15 +229,15 @@ def in_time(space: Any, question: Any, least: int, latest: int) -> int:
 
 
 @jit
-def later(space: Any, question: Any, first: int, end: int) -> int:
+def later(space: Space, question: Question, first: int, end: int) -> int:
     """The earliest arrival from `first` on before `end`, with the fewest hops: as `in_time`."""
-    extra = question.numbers[9]
+    extra = question.asked.extra
     late = question.early
-    for more in range(0, extra + 1, question.numbers[6]):
+    for more in range(0, extra + 1, question.asked.stride):
         late[more] = first
     while True:
         best = ZERO
-        for more in range(question.numbers[6], extra + 1, question.numbers[6]):
+        for more in range(question.asked.stride, extra + 1, question.asked.stride):
             if late[more] < late[best]:
                 best = more
         if late[best] >= end:
@@ -198,16 +249,11 @@ def later(space: Any, question: Any, first: int, end: int) -> int:
 
 
 @jit
-def try_arrival(space: Any, question: Any, arrival: int, more: int, upwards: bool) -> int:
+def try_arrival(space: Space, question: Question, arrival: int, more: int, upwards: bool) -> int:
     """0: there is a way with `more` hops above the least that arrives in this cycle. Otherwise the number of cycles by
     which to go on (`upwards` or down): none between can be one."""
-    target, flits, least_hops, holders = (
-        question.numbers[0],
-        question.numbers[1],
-        question.numbers[2],
-        question.numbers[3],
-    )
-    hops = least_hops + more
+    target, flits = question.asked.tile, question.asked.flits
+    hops = question.asked.least_hops + more
     head = arrival - flits + 1
     departure = head - 1 - hops
     if departure < 0:
@@ -215,12 +261,12 @@ def try_arrival(space: Any, question: Any, arrival: int, more: int, upwards: boo
     step = shift_of(space, space.eject[target], head, head + flits, upwards)
     if step:
         return step
-    gap = space.numbers[0]
+    gap = space.rules.gap
     count, step = ZERO, FOREVER
-    for holder in range(holders):
+    for holder in range(question.asked.holders):
         tile = question.tiles[holder]
         apart = space.distance[target, tile]
-        if not apart <= hops <= apart + space.numbers[2] or (hops - apart) & 1:
+        if not apart <= hops <= apart + space.rules.detour or (hops - apart) & 1:
             continue
         wait = _wait(space, question, holder, departure, departure + flits, gap, upwards)
         if not wait and hops:
@@ -234,14 +280,14 @@ def try_arrival(space: Any, question: Any, arrival: int, more: int, upwards: boo
         return step
     found = find_route(space, target, head, flits, hops, question.goals, count, upwards)
     if found < 0:
-        return min(step, space.clock[2])
-    question.numbers[4] = question.which[found]
-    question.numbers[5] = hops
+        return min(step, space.tally.shift)
+    question.answer.holder = question.which[found]
+    question.answer.hops = hops
     return 0
 
 
 @jit
-def _wait(space: Any, question: Any, holder: int, departure: int, end: int, gap: int, upwards: bool) -> int:
+def _wait(space: Space, question: Question, holder: int, departure: int, end: int, gap: int, upwards: bool) -> int:
     """0 if a holder can send a train in [departure, end), otherwise by how many cycles at least it has to move."""
     ready, until, port = question.ready[holder], question.until[holder], space.inject[question.tiles[holder]]
     if upwards:
@@ -258,7 +304,7 @@ def _wait(space: Any, question: Any, holder: int, departure: int, end: int, gap:
 
 
 @jit
-def _gets_out(space: Any, tile: int, target: int, departure: int, flits: int, hops: int, upwards: bool) -> int:
+def _gets_out(space: Space, tile: int, target: int, departure: int, flits: int, hops: int, upwards: bool) -> int:
     """0 if a link out of a holder is free (the search would find out last), otherwise when one may be, as `_wait`."""
     least = FOREVER
     for turn in range(4):

@@ -13,33 +13,9 @@ from typing import Any
 import numpy as np
 
 from .compiled import jit
-from .fetch import (
-    BEFORE,
-    DEPARTURE,
-    ENTRIES,
-    HOPS,
-    INTO,
-    MEMORY,
-    MOVES,
-    ORDER,
-    PAGE,
-    RETRIES,
-    SINCE,
-    STAYS,
-    UNTIL,
-    WAY,
-    WAY_ENTRIES,
-    WHY_CYCLE,
-    WHY_INPUT,
-    WHY_MEMORY,
-    WHY_TASK,
-    add_stay,
-    extend,
-    fetch,
-    occupy,
-)
+from .fetch import Work, add_stay, extend, fetch, occupy
 from .levels import add_words, last_full
-from .search import FOREVER
+from .search import FOREVER, Question, Space
 from .tables import NONE, ONE, ZERO
 
 #: How planning ended: all done; the tables end too early; memories have too few steps; a task could not be placed
@@ -52,55 +28,48 @@ _LOST: Any = np.int64(FOREVER + 1)
 
 
 @jit
-def _take_back(work: Any, space: Any, first: int, last: int, stays: int, moves: int) -> None:
+def _take_back(work: Work, space: Space, first: int, last: int, stays: int, moves: int) -> None:
     """Frees what tasks `first` .. `last` have reserved since there were `stays` stays and `moves` moves."""
     for index in range(work.in_first[first], work.in_first[last + 1]):
-        if work.move[ORDER, index] >= moves and work.move[DEPARTURE, index] >= 0:
-            page = work.in_page[index]
-            occupy(
-                space,
-                work.ways,
-                work.move[WAY, index],
-                work.move[HOPS, index],
-                work.move[DEPARTURE, index],
-                work.flits[page],
-            )
-        work.move[ORDER, index] = -1
-    for entry in range(work.counts[ENTRIES] - 1, -1, -1):
-        number, end = work.journal[0, entry], work.journal[1, entry]
+        move = work.moves[index]
+        if move.order >= moves and move.departure >= 0:
+            flits = work.flits[work.in_page[index]]
+            occupy(space, work.ways, move.way, move.hops, move.departure, flits)
+        move.order = -1
+    for entry in range(work.counts.entries - 1, -1, -1):
+        number, end = work.journal[entry].stay, work.journal[entry].end
         if number < 0:
             continue
-        memory, page = work.stay[MEMORY, number], work.stay[PAGE, number]
-        if work.capacity[memory] >= 0:
-            add_words(work.levels, memory, end, work.stay[UNTIL, number], -work.words[page])
-        work.stay[UNTIL, number] = end
-    for number in range(work.counts[STAYS] - 1, stays - 1, -1):
-        memory, page = work.stay[MEMORY, number], work.stay[PAGE, number]
-        if work.capacity[memory] >= 0:
-            since, until = work.stay[SINCE, number], work.stay[UNTIL, number]
-            add_words(work.levels, memory, since, until, -work.words[page])
-        work.head[page] = work.stay[BEFORE, number]
-    work.counts[STAYS], work.counts[MOVES] = stays, moves
+        stay = work.stays[number]
+        if work.capacity[stay.memory] >= 0:
+            add_words(work.levels, stay.memory, end, stay.until, -work.words[stay.page])
+        stay.until = end
+    for number in range(work.counts.stays - 1, stays - 1, -1):
+        stay = work.stays[number]
+        if work.capacity[stay.memory] >= 0:
+            add_words(work.levels, stay.memory, stay.since, stay.until, -work.words[stay.page])
+        work.head[stay.page] = stay.before
+    work.counts.stays, work.counts.moves = stays, moves
 
 
 @jit
-def place(work: Any, space: Any, question: Any, task: int, start: int) -> int:
+def place(work: Work, space: Space, question: Question, task: int, start: int) -> int:
     """Plans one task from cycle `start` on: -1 if it is done, otherwise the cycle from which to try again; `_LONGER` if
     the tables end too early, `_LOST` if an input is nowhere any more. What it has reserved by then is not taken back.
     """
-    landing, end = work.numbers[1], work.numbers[2]
+    landing, end = work.common.landing, work.common.horizon
     tile, cycles = work.tile[task], work.cycles[task]
     soon = work.start[task] < 0 and cycles == 0
     begin = start
     for index in range(work.in_first[task], work.in_first[task + 1]):
-        entry = work.counts[ENTRIES]
-        work.counts[ENTRIES] += 2
+        entry = work.counts.entries
+        work.counts.entries += 2
         if soon:
             arrival = fetch(work, space, question, task, index, NONE, landing + 1, entry)
         else:
             arrival = fetch(work, space, question, task, index, begin - landing, landing + cycles, entry)
         if arrival < 0:
-            work.counts[WHY_CYCLE], work.counts[WHY_INPUT] = question.numbers[8], index
+            work.failure.cycle, work.failure.input = question.asked.longest, index
             return _LONGER if arrival == -1 else _LOST
         begin = max(begin, arrival + landing)
     finish = begin + cycles
@@ -108,32 +77,32 @@ def place(work: Any, space: Any, question: Any, task: int, start: int) -> int:
         return _LONGER
     work.begun[task] = begin
     for index in range(work.in_first[task], work.in_first[task + 1]):
-        number = work.move[INTO, index]
+        number = work.moves[index].stay
         if cycles == 0:
-            if work.capacity[work.stay[MEMORY, number]] < 0:
-                work.stay[UNTIL, number] = FOREVER
+            if work.capacity[work.stays[number].memory] < 0:
+                work.stays[number].until = FOREVER
             continue
-        entry = work.counts[ENTRIES]
-        work.counts[ENTRIES] += 1
-        work.journal[0, entry] = -1
+        entry = work.counts.entries
+        work.counts.entries += 1
+        work.journal[entry].stay = -1
         full = extend(work, number, finish, entry)
         if full >= 0:
-            work.counts[WHY_CYCLE], work.counts[WHY_MEMORY] = full, work.stay[MEMORY, number]
+            work.failure.cycle, work.failure.memory = full, work.stays[number].memory
             return full + 1
     for index in range(work.out_first[task], work.out_first[task + 1]):
         page = work.out_page[index]
-        memory = tile * work.numbers[0] + work.made[page]
+        memory = tile * work.common.regions + work.made[page]
         if work.capacity[memory] >= 0:
             full = last_full(work.levels, memory, begin, finish, work.capacity[memory] - work.words[page])
             if full >= 0:
-                work.counts[WHY_CYCLE], work.counts[WHY_MEMORY] = full, memory
+                work.failure.cycle, work.failure.memory = full, memory
                 return full + 1
         add_stay(work, page, memory, begin, finish, finish, NONE)
     return -1
 
 
 @jit
-def _group_end(work: Any, task: int) -> int:
+def _group_end(work: Work, task: int) -> int:
     """The last of the deliveries of a task's results that follow it at once; the task itself if there is none."""
     last = task
     while last + 1 < len(work.tile) and work.cycles[last + 1] == 0 and work.cycles[task] > 0:
@@ -148,7 +117,7 @@ def _group_end(work: Any, task: int) -> int:
 
 
 @jit
-def _next(work: Any) -> int:
+def _next(work: Work) -> int:
     """The queue whose turn it is: that of the tile which could begin its next task first, of those whose next task's
     inputs are made; of equals the task first in the program. -1 if all queues are empty."""
     best, soonest, number = NONE, ZERO, ZERO
@@ -173,7 +142,7 @@ def _next(work: Any) -> int:
 
 
 @jit
-def plan_tasks(work: Any, space: Any, question: Any) -> int:
+def plan_tasks(work: Work, space: Space, question: Question) -> int:
     """Plans tasks until all are done, or one needs larger tables (and `plan_tasks` goes on there), or is stuck.
 
     Tiles take turns as their work ends, so that none takes the network for what it needs much later. A task and the
@@ -186,34 +155,34 @@ def plan_tasks(work: Any, space: Any, question: Any) -> int:
         if queue < 0:
             return DONE
         # a page's stay begins and ends, and so does each of its extensions
-        if work.levels.most[0] + 4 * work.journal.shape[1] > work.levels.at.shape[1]:
+        if work.levels.most.steps + 4 * len(work.journal) > work.levels.at.shape[1]:
             return GROW_LEVELS
         first = work.queue[work.queue_first[queue] + work.turn[queue]]
         last = _group_end(work, first)
-        start = max(work.start[first], work.numbers[1] + 1)
+        start = max(work.start[first], work.common.landing + 1)
         if work.cycles[first] > 0:
             start = max(start, work.free[work.tile[first]])
-        stays, ways, moves = counts[STAYS], counts[WAY_ENTRIES], counts[MOVES]
+        stays, ways, moves = counts.stays, counts.way_entries, counts.moves
         for _ in range(_ATTEMPTS):
-            counts[ENTRIES] = 0
+            counts.entries = 0
             task = first
             again = place(work, space, question, task, start)
             while again < 0 and task < last:
                 task += 1
-                again = place(work, space, question, task, max(work.start[task], work.numbers[1] + 1))
+                again = place(work, space, question, task, max(work.start[task], work.common.landing + 1))
             if again < 0:
                 break
             _take_back(work, space, first, task, stays, moves)
-            counts[WAY_ENTRIES] = ways
-            counts[WHY_TASK] = task
+            counts.way_entries = ways
+            work.failure.task = task
             if again == _LONGER:
                 return GROW
             if again == _LOST:
                 if task == first:
                     return LOST
                 # its result has to be made when the memory stays free for longer
-                again = counts[WHY_CYCLE] + 1 - work.cycles[first]
-            counts[RETRIES] += 1
+                again = work.failure.cycle + 1 - work.cycles[first]
+            counts.retries += 1
             start = max(start + 1, again)
         else:
             return STUCK

@@ -156,7 +156,8 @@ def _by_search(plan: Plan) -> tuple[Stored, ...]:
     np.cumsum(hops[:-1] + 1, out=way[1:])
     points = np.zeros((len(carries), replay.LONGEST), np.int64)
     counts = np.zeros(len(carries), np.int64)
-    replay.choose(space, ways, way, hops, departure, flits, points, counts, np.zeros((3, replay.LONGEST), np.int64))
+    parts, goal = np.zeros(replay.LONGEST, replay.PART), np.zeros(1, np.int64)
+    replay.choose(space, ways, way, hops, departure, flits, points, counts, parts, goal)
     moves: list[Stored] = []
     for number, carry in enumerate(carries):
         numbers: list[int] = points[number, : counts[number]].tolist()

@@ -11,7 +11,6 @@ import pytest
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode, Region, Unit, address
 from meshloom.sched.ir.schedule import Move, Span
-from meshloom.sched.lowering.timed import dram_train
 from meshloom.sched.lowering.timed.boot import boot_of
 from meshloom.sched.lowering.timed.compile import Ahead, compile_ahead
 from meshloom.sched.lowering.timed.prove import arrivals, prove
@@ -150,7 +149,7 @@ def test_the_first_code_leaves_as_the_model_says(lanes: int, latency: int, ring:
     state = boot.mover(chip)
     machine = played(_sleeper(chip, count), chip)
     mover = machine.movers[chip.drams[0]]
-    assert (state[dram_train.PACKETISER], state[dram_train.GENERATOR]) == (mover.idle_from, mover.source_free)
+    assert (state.times.packetiser, state.times.generator) == (mover.idle_from, mover.source_free)
     assert boot.sent == mover.idle_from - 1
 
 

@@ -430,11 +430,11 @@ def test_tables_grow_without_changing_the_plan(program: Program) -> None:
     cut = small.space._replace(busy=small.space.busy[:, :24].copy())
     small.space = cut
     levels = small.work.levels
-    few = 4 * small.work.journal.shape[1] + 3
+    few = 4 * len(small.work.journal) + 3
     small.work = small.work._replace(
         levels=levels._replace(at=levels.at[:, :few].copy(), words=levels.words[:, :few].copy())
     )
-    small.work.numbers[2] = 24 * 64 - 256
+    small.work.common.horizon = 24 * 64 - 256
     found, wanted = small.plan(), plan(program)
     assert small.space.busy.shape[1] > 24
     assert np.array_equal(found.move, wanted.move)

@@ -27,7 +27,7 @@ class Boot:
     sent: int
     fetched: tuple[int, ...]
 
-    def mover(self, chip: ChipConfig) -> dram_train.Array:
+    def mover(self, chip: ChipConfig) -> dram_train.State:
         """The mover of the code's DRAM tile when it has sent the first ring (a state of `dram_train`): MOVEs that fire
         earlier wait behind the code and occupy the mover's queues."""
         state = dram_train.new_state()

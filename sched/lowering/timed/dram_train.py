@@ -8,7 +8,7 @@ has arrived. Compiled, like the search.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,45 +21,74 @@ from meshloom.hw.contracts import (
     SOURCE_CYCLES,
 )
 
+from ...records import layout
 from ...routing.compiled import jit
 
-#: Layout of a state: first free cycle of the source generator and of the packetiser, the last beat, the last two words
-#: sent, the number of bursts and MOVEs so far; then, as rings, when bursts ended and when the packetiser took MOVEs.
-GENERATOR, PACKETISER, BEAT, SENT, SENT_BEFORE, BURSTS, MOVES, DONE = range(8)
-TAKEN = DONE + DRAM_BURSTS
-SIZE = TAKEN + DRAM_DESCRIPTORS
-
 Array = Any
+
+
+class Times:
+    """Cycles: first free one of the source generator and of the packetiser; of the last beat, of the last word sent and
+    of the one before it (-1: none yet)."""
+
+    generator: int
+    packetiser: int
+    beat: int
+    sent: int
+    sent_before: int
+
+
+class Counts:
+    """Bursts and MOVEs so far."""
+
+    bursts: int
+    moves: int
+
+
+TIMES, COUNTS = layout(Times), layout(Counts)
 
 assert PORT_WORDS == 2, "a state remembers the last two words sent, for two wait in the port"
 
 
-def new_state() -> Array:
-    """The state of a mover that has done nothing: int64 [SIZE]."""
-    state = np.full(SIZE, -1, np.int64)
-    state[[GENERATOR, PACKETISER, BURSTS, MOVES]] = 0
-    return state
+class State(NamedTuple):
+    """A mover of a DRAM tile. Rings of cycles, -1 where nothing has been yet: `done` [DRAM_BURSTS], when bursts ended;
+    `taken` [DRAM_DESCRIPTORS], when the packetiser took MOVEs."""
+
+    times: Times
+    counts: Counts
+    done: Array
+    taken: Array
 
 
-def shift(state: Array, cycles: int) -> None:
+def new_state() -> State:
+    """The state of a mover that has done nothing."""
+    times = np.full(1, -1, TIMES)[0]
+    times.generator = times.packetiser = 0
+    done, taken = np.full(DRAM_BURSTS, -1, np.int64), np.full(DRAM_DESCRIPTORS, -1, np.int64)
+    return State(times, np.zeros(1, COUNTS)[0], done, taken)
+
+
+def shift(state: State, cycles: int) -> None:
     """Delays all times of a state by `cycles`."""
-    times = np.ones(SIZE, bool)
-    times[[BURSTS, MOVES]] = False
-    state[times & (state >= 0)] += cycles
+    for name in Times.__annotations__:
+        if (time := getattr(state.times, name)) >= 0:
+            setattr(state.times, name, time + cycles)
+    for ring in (state.done, state.taken):
+        ring[ring >= 0] += cycles
 
 
 @jit
-def earliest(state: Array, taken: int) -> int:
+def earliest(state: State, taken: int) -> int:
     """The first cycle, `taken` or later, in which the source generator can take a MOVE."""
-    first = max(taken, state[GENERATOR])
-    if state[MOVES] >= DRAM_DESCRIPTORS:
+    first = max(taken, state.times.generator)
+    if state.counts.moves >= DRAM_DESCRIPTORS:
         # a descriptor's entry is free from the cycle after the packetiser took it
-        first = max(first, state[TAKEN + state[MOVES] % DRAM_DESCRIPTORS] + 1)
+        first = max(first, state.taken[state.counts.moves % DRAM_DESCRIPTORS] + 1)
     return first
 
 
 @jit
-def send(state: Array, taken: int, latency: int, bursts: Array, packets: Array) -> tuple[int, int]:
+def send(state: State, taken: int, latency: int, bursts: Array, packets: Array) -> tuple[int, int]:
     """Sends a MOVE that the source generator takes in cycle `taken` (`earliest`): returns the cycles of its first head
     and last word.
 
@@ -69,7 +98,7 @@ def send(state: Array, taken: int, latency: int, bursts: Array, packets: Array) 
     burst, burst_left, from_burst = 0, 0, 0
     packet_left, packet = 0, 0
     # the packetiser takes the descriptor when it is idle
-    picked = max(taken + 1, state[PACKETISER])
+    picked = max(taken + 1, state.times.packetiser)
     at = picked  # the last cycle in which it was busy
     departure = -1
     words = 0
@@ -78,13 +107,13 @@ def send(state: Array, taken: int, latency: int, bursts: Array, packets: Array) 
     for _ in range(words):
         if burst_left == 0:
             earliest_ask = asked + 1
-            if state[BURSTS] >= DRAM_BURSTS:
-                earliest_ask = max(earliest_ask, state[DONE + state[BURSTS] % DRAM_BURSTS])
+            if state.counts.bursts >= DRAM_BURSTS:
+                earliest_ask = max(earliest_ask, state.done[state.counts.bursts % DRAM_BURSTS])
             asked = earliest_ask
             burst_left = bursts[burst]
             from_burst = asked + ADDRESS_CYCLES + latency
             burst += 1
-        beat = max(from_burst, state[BEAT] + 1, state[SENT_BEFORE] + 1)
+        beat = max(from_burst, state.times.beat + 1, state.times.sent_before + 1)
         if packet_left == 0:
             at = max(at + 1, beat + BEAT_CYCLES)  # the head
             if departure < 0:
@@ -94,14 +123,14 @@ def send(state: Array, taken: int, latency: int, bursts: Array, packets: Array) 
         at = max(at + 1, beat + BEAT_CYCLES)
         packet_left -= 1
         burst_left -= 1
-        state[BEAT] = beat
-        state[SENT_BEFORE] = state[SENT]
-        state[SENT] = at
+        state.times.beat = beat
+        state.times.sent_before = state.times.sent
+        state.times.sent = at
         if burst_left == 0:
-            state[DONE + state[BURSTS] % DRAM_BURSTS] = beat + 1
-            state[BURSTS] += 1
-    state[GENERATOR] = asked + 1
-    state[PACKETISER] = at + 1
-    state[TAKEN + state[MOVES] % DRAM_DESCRIPTORS] = picked
-    state[MOVES] += 1
+            state.done[state.counts.bursts % DRAM_BURSTS] = beat + 1
+            state.counts.bursts += 1
+    state.times.generator = asked + 1
+    state.times.packetiser = at + 1
+    state.taken[state.counts.moves % DRAM_DESCRIPTORS] = picked
+    state.counts.moves += 1
     return departure, at

@@ -366,9 +366,10 @@ class Timetabler:
         tile, end = mesh.number(target), mesh.number(source)
         apart = int(space.distance[tile, end])
         question.tiles[0], question.stays[0], question.ready[0], question.until[0] = end, 0, ready, FOREVER
-        question.numbers[:4] = tile, flits, apart, 1
-        question.numbers[6] = 2  # in a mesh, detours add an even number of hops
-        question.numbers[9] = self.settings.detour
+        asked = question.asked
+        asked.tile, asked.flits, asked.least_hops, asked.holders = tile, flits, apart, 1
+        asked.stride = 2  # in a mesh, detours add an even number of hops
+        asked.extra = self.settings.detour
         while True:
             first = ready + apart + flits
             limit = 64 * self.space.busy.shape[1]
@@ -377,7 +378,7 @@ class Timetabler:
                 break
             busy = self.space.busy
             self.space = space = self.space._replace(busy=np.concatenate([busy, np.zeros_like(busy)], axis=1))
-        length = int(question.numbers[5])
+        length = int(question.answer.hops)
         numbers: list[int] = space.path[: length + 1].tolist()
         path = tuple(mesh.tiles[number] for number in numbers)
         departure = int(found) - length - flits

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...records import Table
 from . import policy as rules
 from .jit import compiled, inner
 from .memory import place
-from .state import DROP, EVENT, GIVE, LOAD, NEXT, RUN, STORE, Array, Pair, Segment, State, Table, Totals, Work
+from .state import DROP, EVENT, GIVE, LOAD, NEXT, RUN, STORE, Array, Pair, Segment, State, Totals, Work
 
 
 @inner

@@ -9,8 +9,9 @@ enough, tiles that the set needs interrupt it, and free or dead blocks in it cos
 
 from __future__ import annotations
 
+from ...records import Table
 from .jit import compiled, inner
-from .state import Array, Segment, Table, Tile
+from .state import Array, Segment, Tile
 
 #: Policies: Algorithm 2; Table 2's "first-fit spill" and "small spill"; ours, for a sequence of sets that is known:
 #: what is needed again last leaves first.

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from ...records import Table, layout
 from .jit import compiled, inner
 from .machine import operand, sums_of
 from .memory import place
-from .state import Array, Dims, Pair, Segment, Start, State, Table, Tile, Work, layout
+from .state import Array, Dims, Pair, Segment, Start, State, Tile, Work
 
 EVERY, PRUNED, LEVELS, BEAM = range(4)
 #: Orders of priority: the paper's; Table 2's "min transfer" and "min spilling".

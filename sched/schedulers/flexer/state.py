@@ -7,7 +7,7 @@ arrays in named tuples, because the compiled code of this package works on them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,27 +22,13 @@ from ...mapping.estimate import (
     dram_word_cycles,
     pipeline_cycles,
 )
+from ...records import Table, layout
 from .tiles import Tiles
 
 #: An array, or an element of one: compiled code tells them apart, type checkers of Python cannot.
 Array: TypeAlias = Any
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-R_co = TypeVar("R_co", covariant=True)
-
-
-class Table(Protocol[R_co]):
-    """An array of records, as compiled code uses it."""
-
-    def __getitem__(self, index: int, /) -> R_co: ...
-
-    def __len__(self) -> int: ...
-
-
-def layout(record: type) -> np.dtype[Any]:
-    """The type in arrays of the fields that a class names, each of them an int or a float."""
-    kinds = {"int": np.int64, "float": np.float64}
-    return np.dtype((np.record, [(name, kinds[kind]) for name, kind in record.__annotations__.items()]))
 
 
 class Dims(NamedTuple):
