@@ -344,10 +344,10 @@ def test_the_checker_finds_early_tasks_and_pages_that_were_not_there(sound: Plan
     assert any("begins in cycle" in one for one in problems(replace(sound, begun=begun)))
     stays = sound.stays_table.copy()
     source = sound.carries[0].source
-    stays[4, source] = sound.carries[0].departure  # gone when its train begins to leave
+    stays["until"][source] = sound.carries[0].departure  # gone when its train begins to leave
     assert any("leaves tile" in one for one in problems(replace(sound, stays_table=stays)))
     stays = sound.stays_table.copy()
-    stays[4, sound.stay_of(task)[0]] -= 1
+    stays["until"][sound.stay_of(task)[0]] -= 1
     assert any("it is there in" in one for one in problems(replace(sound, stays_table=stays)))
 
 
