@@ -194,7 +194,8 @@ def scratchpad(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def test_algorithm_2_against_brute_force() -> None:
-    """In place of a dead tile of the same size, else where it fits best, else by the rule of Algorithm 2."""
+    """In place of the dead tile of the same size that is read no more first, unless it is still read and the best fit
+    is not; else where it fits best, else by the rule of Algorithm 2."""
     random = np.random.default_rng(2)
     kinds = set()
     for _ in range(3000):
@@ -202,7 +203,9 @@ def test_algorithm_2_against_brute_force() -> None:
         before = [(int(rows), int(tile)) for rows, tile in spm[: count[0]]]
         uses = {index: int(tiles[index].uses) for index in range(20)}
         size, gone = int(tiles[19].height), np.zeros(20, np.int64)
-        after, lost = memory.place(spm, np.zeros(60), count[0], tiles, 7, 0, np.array([19]), 1, 0, gone)
+        time, when = random.integers(0, 9, 60).astype(float), float(random.integers(0, 9))
+        read = time.tolist()
+        after, lost = memory.place(spm, time, count[0], tiles, 7, 0, np.array([19]), 1, 0, when, gone)
         dead = [
             index for index, (rows, tile) in enumerate(before)
             if tile >= 0 and tile not in pinned and uses[tile] == 0 and rows == size
@@ -220,7 +223,16 @@ def test_algorithm_2_against_brute_force() -> None:
                 runs.append((total, first))
             index += 1
         first, last = reference(before, uses, pinned, size)
-        if dead:
+        dead.sort(key=lambda index: read[index])
+        idle = False
+        if dead and runs and read[dead[0]] > when:
+            start = end = min(runs)[1]
+            while sum(rows for rows, _ in before[start : end + 1]) < size:
+                end += 1
+            idle = max(read[start : end + 1]) <= when
+        if idle:
+            expected, kind = min(runs)[1], "idle"
+        elif dead:
             expected, kind = dead[0], "in place"
         elif runs:
             expected, kind = min(runs)[1], "best fit"
@@ -241,7 +253,7 @@ def test_algorithm_2_against_brute_force() -> None:
         assert spm[:after]["rows"].sum() == sum(rows for rows, _ in before), "rows were lost"
         if kind != "spill":
             assert lost == 0
-    assert kinds == {"in place", "best fit", "spill", "impossible"}
+    assert kinds == {"in place", "idle", "best fit", "spill", "impossible"}
 
 
 @pytest.mark.parametrize("policy", [memory.FIRST_FIT, memory.SMALL, memory.FUTURE])
@@ -254,7 +266,7 @@ def test_other_policies_keep_what_is_needed(policy: int) -> None:
         tiles["following"] = random.integers(1, 9, 20)  # when each is needed next
         before = [(int(rows), int(tile)) for rows, tile in spm[: count[0]]]
         gone = np.zeros(20, np.int64)
-        after, lost = memory.place(spm, np.zeros(60), count[0], tiles, 7, 0, np.array([19]), 1, policy, gone)
+        after, lost = memory.place(spm, np.zeros(60), count[0], tiles, 7, 0, np.array([19]), 1, policy, 0.0, gone)
         if lost < 0:
             continue
         held = {int(tile) for tile in spm[:after]["tile"]}
@@ -280,7 +292,7 @@ def test_future_spills_what_is_needed_last() -> None:
     spm = np.full(12, -1, SEGMENT)
     spm["rows"][:3], spm["tile"][:3] = 5, range(3)
     gone = np.zeros(4, np.int64)
-    _, lost = memory.place(spm, np.zeros(12), 3, tiles, 9, 2, np.array([3]), 1, memory.FUTURE, gone)
+    _, lost = memory.place(spm, np.zeros(12), 3, tiles, 9, 2, np.array([3]), 1, memory.FUTURE, 0.0, gone)
     assert (lost, gone[0]) == (1, 1)
     assert list(spm[:3]["tile"]) == [0, 3, 2]
 

@@ -131,7 +131,9 @@ def bring(
     before = np.empty(count, np.int64)
     for index in range(count):
         before[index] = state.spm[index].tile
-    count, lost = place(state.spm, state.time, count, state.tiles, stamp, now, wanted, missing, policy, gone)
+    count, lost = place(
+        state.spm, state.time, count, state.tiles, stamp, now, wanted, missing, policy, state.clock.dram, gone
+    )
     state.totals.segments = count
     stored = 0.0
     for index in range(lost):

@@ -133,30 +133,47 @@ def _smallest(spm: Table[Segment], count: int, tiles: Table[Tile], stamp: int) -
 
 
 @inner
-def _in_place(spm: Table[Segment], count: int, tiles: Table[Tile], stamp: int, size: int) -> int:
-    """The first segment of a dead tile of exactly this size; -1: there is none."""
+def _in_place(spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stamp: int, size: int) -> int:
+    """The segment of a dead tile of exactly this size, of several the one that is read no more first; -1: none."""
+    best = -1
     for index in range(count):
         held = spm[index].tile
-        if held >= 0 and spm[index].rows == size and tiles[held].uses == 0 and tiles[held].pin != stamp:
-            return index
-    return -1
+        dead = held >= 0 and spm[index].rows == size and tiles[held].uses == 0 and tiles[held].pin != stamp
+        if dead and (best < 0 or time[index] < time[best]):
+            best = index
+    return best
+
+
+@inner
+def _idle(spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stamp: int, size: int, when: float) -> int:
+    """The first segment of the best fit, if nobody reads its words from cycle `when` on; -1: there is none such."""
+    first = _best_fit(spm, count, tiles, stamp, size)
+    if first >= 0:
+        for index in range(first, _until(spm, first, size) + 1):
+            if time[index] > when:
+                return -1
+    return first
 
 
 @compiled
 def place(
     spm: Table[Segment], time: Array, count: int, tiles: Table[Tile], stamp: int, now: int, wanted: Array, missing: int,
-    policy: int, gone: Array,
+    policy: int, when: float, gone: Array,
 ) -> tuple[int, int]:  # fmt: skip
     """Places the first `missing` tiles of `wanted`, which it uses up, in `count` segments.
 
     Live tiles that have to leave are listed in `gone`; returns how many segments there are then, and how many tiles
-    leave, or -1 if it cannot be done. Tiles with a PIN of `stamp` stay. `now`: number of the set, for FUTURE.
+    leave, or -1 if it cannot be done. Tiles with a PIN of `stamp` stay. `now`: number of the set, for FUTURE. `when`:
+    the cycle in which loads could begin; a dead tile that a core still reads then is replaced only if no idle rows
+    fit, so that loads overlap with the copies of what was loaded before.
     """
     lost = 0
     left = 0
-    for number in range(missing):  # in place of dead tiles of the same size
+    for number in range(missing):  # in place of dead tiles of the same size, unless that would delay the load
         tile = wanted[number]
-        at = _in_place(spm, count, tiles, stamp, tiles[tile].height)
+        at = _in_place(spm, time, count, tiles, stamp, tiles[tile].height)
+        if at >= 0 and time[at] > when and _idle(spm, time, count, tiles, stamp, tiles[tile].height, when) >= 0:
+            at = -1
         if at >= 0:
             spm[at].tile = tile
         else:

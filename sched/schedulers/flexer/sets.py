@@ -429,9 +429,11 @@ def look(work: Work, state: State, room: Scratch, chosen: Array, size: int, poli
         return Looked(True, reused, _occupied(state.spm, count, tiles), moved, 0)
     for index in range(count):
         state.trial[index].rows, state.trial[index].tile = state.spm[index].rows, state.spm[index].tile
+        state.trial_time[index] = state.time[index]
     count, lost = place(
-        state.trial, state.trial_time, count, tiles, stamp, now, room.wanted, missing, policy, room.gone
-    )
+        state.trial, state.trial_time, count, tiles, stamp, now, room.wanted, missing, policy, state.clock.dram,
+        room.gone,
+    )  # fmt: skip
     if lost < 0:
         return Looked(False, 0, 0, 0, 0)
     spilled, weighted = 0, 0
