@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..records import Table, layout
+from ..support.records import Table, layout
 from .compiled import jit
 from .levels import Levels, add_words, first_full, last_full
 from .search import FOREVER, Question, Space, in_time, later

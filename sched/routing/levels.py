@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..records import layout
+from ..support.records import layout
 from .compiled import jit
 from .tables import Array
 

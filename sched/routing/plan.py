@@ -147,7 +147,7 @@ class Plan:
         names = "page", "memory", "since", "ready", "until"
         columns: list[list[int]] = [self.stays_table[name].tolist() for name in names]
         return tuple(
-            Stay(page, tiles[memory // regions], memory % regions, since, ready, until)
+            Stay(page, tiles[int(memory) // regions], memory % regions, since, ready, until)
             for page, memory, since, ready, until in zip(*columns, strict=True)
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..records import Table, layout
+from ..support.records import Table, layout
 from .compiled import jit
 from .fetch import occupy
 from .search import UP, Space, find_route

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..records import Table, layout
+from ..support.records import Table, layout
 from .compiled import jit
 from .tables import NONE, ZERO, Array, first_busy, last_busy
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from meshloom.hw.config import ChipConfig, near
 
 from ..ir.schedule import Schedule
-from ..plugins import PluginError, Registry
+from ..support.plugins import PluginError, Registry
 from ..workload.graph import Graph
 from ..workload.layers import ConvShape
 from .authored import adapted

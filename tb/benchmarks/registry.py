@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from meshloom.sched.plugins import PluginError, Registry
+from meshloom.sched.support.plugins import PluginError, Registry
 
 from .interface import Benchmark, BenchmarkError, module
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meshloom.sched.plugins import PluginError, Registry
+from meshloom.sched.support.plugins import PluginError, Registry
 
 from .interface import DeviceKind
 

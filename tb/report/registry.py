@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from meshloom.sched.plugins import PluginError, Registry
+from meshloom.sched.support.plugins import PluginError, Registry
 
 from ..results import flat
 from ..results.schema import Results, write_atomically

@@ -20,11 +20,11 @@ from meshloom.sched.lowering.predict import prediction
 from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.mapping.room import check_room
 from meshloom.sched.model.timeline import Timeline, play
-from meshloom.sched.plugins import PluginError
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.schedulers.registry import find_network, scheduler_of
 from meshloom.sched.store.kinds import SCHEDULES
+from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import Workload, find, regression
 from meshloom.sched.workload.layers import WorkloadError
 

@@ -13,7 +13,6 @@ import pytest
 from pydantic import Field
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.sched import plugins
 from meshloom.sched.ir.schedule import Execution, Schedule
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.mapping.task import LayerTask
@@ -21,6 +20,7 @@ from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.interface import Context, Maker, Options, Scheduler, SearchOptions
 from meshloom.sched.schedulers.registry import REGISTRY, SchedulerError
+from meshloom.sched.support import plugins
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.layers import ConvShape
 from meshloom.sched.workload.shapes import parse

@@ -19,8 +19,8 @@ from meshloom.hw.config import built_in_chips, load
 from meshloom.hw.isa import Addend, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
 from meshloom.sched.checker.check import check
-from meshloom.sched.plugins import PluginError
 from meshloom.sched.program.program import ProgramError
+from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.benchmarks import (
     ahead,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from meshloom.sched.plugins import PluginError
+from meshloom.sched.support.plugins import PluginError
 from meshloom.tb.cli.main import app
 from meshloom.tb.devices.registry import REGISTRY, UnknownDeviceError, find
 from meshloom.tb.report.registry import REGISTRY as REPORTS

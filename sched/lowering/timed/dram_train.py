@@ -21,8 +21,8 @@ from meshloom.hw.contracts import (
     SOURCE_CYCLES,
 )
 
-from ...records import layout
 from ...routing.compiled import jit
+from ...support.records import layout
 
 Array = Any
 

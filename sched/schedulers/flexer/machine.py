@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...records import Table
+from ...support.records import Table
 from . import policy as rules
 from .jit import compiled, inner
 from .memory import place

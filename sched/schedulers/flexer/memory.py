@@ -9,7 +9,7 @@ enough, tiles that the set needs interrupt it, and free or dead blocks in it cos
 
 from __future__ import annotations
 
-from ...records import Table
+from ...support.records import Table
 from .jit import compiled, inner
 from .state import Array, Segment, Tile
 

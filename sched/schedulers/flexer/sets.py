@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ...records import Table, layout
+from ...support.records import Table, layout
 from .jit import compiled, inner
 from .machine import operand, sums_of
 from .memory import place

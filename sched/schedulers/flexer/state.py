@@ -22,7 +22,7 @@ from ...mapping.estimate import (
     dram_word_cycles,
     pipeline_cycles,
 )
-from ...records import Table, layout
+from ...support.records import Table, layout
 from .tiles import Tiles
 
 #: An array, or an element of one: compiled code tells them apart, type checkers of Python cannot.

@@ -1,0 +1,1 @@
+"""What any part of the scheduler package may use."""
