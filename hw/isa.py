@@ -346,7 +346,7 @@ DATA_HEAD = Format(
     64,
 )
 #: How a MOVE's data goes, as a ROUTE says it.
-WAY = Format("WAY", _BODIES[Opcode.ROUTE], 52)
+ROUTE_BODY = Format("ROUTE_BODY", _BODIES[Opcode.ROUTE], 52)
 #: What follows in heads of chips with `noc.arrivals`. Epilogue that, in chips with `noc.route_hops`: `route_field`.
 ARRIVAL = Format(
     "ARRIVAL",

@@ -25,7 +25,7 @@ from meshloom.hw.contracts import SEMAPHORE_MAX
 
 from ..program.names import Names
 from ..program.program import Program
-from .channel_dependences import check_circles
+from .channel_dependences import check_channel_cycles
 from .order import Order
 from .problems import CheckError, Problem, Problems, Report
 from .races import Extent, RaceCheck, not_awaited
@@ -75,7 +75,7 @@ def check(
     static.run()
     tensors_inside(static, initial, outputs)
     problems.settle()
-    check_circles(static.steps, names, problems)
+    check_channel_cycles(static.steps, names, problems)
     tokens = run_tokens(static.steps, names, problems)
     problems.settle()
 

@@ -161,9 +161,9 @@ class Order:
             key = (Kind.UNIT, stream) if at == tile else (Kind.PULL, stream, at)
             run, run_tick = self._tick(key, stream, position)
             if step.opcode is Opcode.MOVE:
-                channel, tiles = step.way or (0, ())
-                way = (Kind.DELIVERED, stream, at, fields["dst_tile"], channel, *tiles)
-                land, land_tick = self._tick(way, stream, position)
+                channel, tiles = step.route or (0, ())
+                route = (Kind.DELIVERED, stream, at, fields["dst_tile"], channel, *tiles)
+                land, land_tick = self._tick(route, stream, position)
         if step.opcode is Opcode.FETCH:
             goal = (fields["tile"], fields["unit"])
             starts = next(i for i, s in enumerate(self.names.streams) if (int(s.tile), int(s.unit)) == goal)

@@ -39,7 +39,7 @@ class Step:
     opcode: Opcode
     fields: dict[str, int]
     accesses: tuple[Access, ...] = ()
-    way: Route | None = None
+    route: Route | None = None
 
 
 class StaticCheck:
@@ -82,8 +82,8 @@ class StaticCheck:
         if stream.unit not in ACCEPTS or (stream.unit != Unit.MOVER and kind is not TileKind.CORE):
             self.problems.add(where, f"a {kind} tile has no {unit_name(stream.unit)} unit", "place it elsewhere")
         if number == 0 and (stream.tile, stream.unit) != (chip.host, Unit.MOVER):
-            mend = f"boot from the mover of {self.names.tile(chip.host)}"
-            self.problems.add(where, f"runs on {self.names.tile(stream.tile)} {unit_name(stream.unit)}", mend)
+            fix = f"boot from the mover of {self.names.tile(chip.host)}"
+            self.problems.add(where, f"runs on {self.names.tile(stream.tile)} {unit_name(stream.unit)}", fix)
         words = len(stream.instructions) * chip.instruction_words
         if stream.dram_tile not in self.code:
             what = f"its code lies in {self.names.tile(stream.dram_tile)}"
@@ -129,10 +129,10 @@ class StaticCheck:
                 meant = (stream.dram_tile, stream.address, len(stream.instructions))
                 if said != meant:
                     what = "fetches {2} instructions from {0}, word {1}".format(self.names.tile(said[0]), *said[1:])
-                    mend = "the {3} has {2} in {0}, word {1}".format(
+                    fix = "the {3} has {2} in {0}, word {1}".format(
                         self.names.tile(meant[0]), *meant[1:], self.names.stream(target)
                     )
-                    self.problems.add(where, what, mend)
+                    self.problems.add(where, what, fix)
                 if target in started:
                     what = f"starts the {self.names.stream(target)} again after {started[target]}"
                     self.problems.add(where, what, "a stream starts once")
@@ -165,8 +165,8 @@ class StaticCheck:
             return Step(*decode(encode(opcode, **instruction.fields)))
         except (ValueError, TypeError) as error:
             where = self.names.instruction(number, position)
-            mend = "see the instruction tables" if isinstance(error, IsaError) else "fields are whole numbers"
-            self.problems.add(where, f"does not encode: {error}", mend)
+            fix = "see the instruction tables" if isinstance(error, IsaError) else "fields are whole numbers"
+            self.problems.add(where, f"does not encode: {error}", fix)
             return None
 
     def _instruction(self, number: int, position: int, stream: Stream, step: Step) -> Step | None:
@@ -174,8 +174,8 @@ class StaticCheck:
         chip, fields, opcode = self.chip, step.fields, step.opcode
         before = len(self.problems.found)
 
-        def problem(what: str, mend: str) -> None:
-            self.problems.add(self.names.instruction(number, position), what, mend)
+        def problem(what: str, fix: str) -> None:
+            self.problems.add(self.names.instruction(number, position), what, fix)
 
         def semaphore(which: str, at: int) -> None:
             if at not in chip.tiles:
@@ -207,12 +207,12 @@ class StaticCheck:
         if len(self.problems.found) > before:
             return None
         accesses: tuple[Access, ...] = ()
-        way = None
+        route = None
         if opcode is Opcode.ROUTE:
             self._take_route(number, position, step, problem)
         elif opcode is Opcode.MOVE:
             accesses = move_accesses(fields)
-            way = self._route_of(number, fields, problem)
+            route = self._route_of(number, fields, problem)
         elif opcode is Opcode.GEMM:
             if fields["addend"] not in set(Addend):
                 problem(f"addend = {fields['addend']}", "0 = none, 1 = bias, 2 = partial sums")
@@ -226,7 +226,7 @@ class StaticCheck:
             accesses = tuple(vec_accesses(stream.tile, fields, chip.lanes))
         for access in accesses:
             self._inside(access, opcode is Opcode.MOVE, problem)
-        return Step(opcode, fields, accesses, way)
+        return Step(opcode, fields, accesses, route)
 
     def _time(self, fire: int, problem: Callable[[str, str], None]) -> None:
         """A fire time must not be past in the earliest cycle in which the instruction can be reached."""

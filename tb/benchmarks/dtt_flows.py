@@ -70,7 +70,7 @@ def route(program: Program, settings: Settings | None = None, repeats: int = 1) 
     return best
 
 
-def both_ways(chip: ChipConfig, workload: str, names: Sequence[str]) -> Flows:
+def pushed_and_pulled(chip: ChipConfig, workload: str, names: Sequence[str]) -> Flows:
     """Plans layers, and plays them pulled. Raises BenchmarkError if the plan is not what it says."""
     shapes = [found.shape for name in names for found in find(name)]
     program = layer_program(shapes, chip, name=workload)

@@ -16,7 +16,7 @@ from meshloom.sched.routing.plan import Plan, Settings
 from meshloom.sched.routing.waypoints import Between, compress
 
 from ..results.schema import OnEvent, Stage
-from .dtt_flows import FLOWS, Flows, Routed, both_ways, flows_row, route
+from .dtt_flows import FLOWS, Flows, Routed, flows_row, pushed_and_pulled, route
 from .interface import BenchmarkError
 from .results import FOLDER, Result, Sheet
 
@@ -270,7 +270,7 @@ def _beside(on_progress: OnEvent) -> tuple[Sheet, list[str], dict[int, float]]:
     return yardstick, failures, rates
 
 
-def _way_points(on_progress: OnEvent) -> Sheet:
+def _waypoint_sheet(on_progress: OnEvent) -> Sheet:
     """What the ways of a plan cost as way-points."""
     stored: list[tuple[str, ...]] = []
     for side in SIDES:
@@ -287,7 +287,7 @@ def _both(on_progress: OnEvent) -> list[Flows]:
     for chip in (load("quad16"), *map(square, SIDES)):
         for workload, names in (WORKLOADS | WHOLE if chip.width == SIDES[-1] else WORKLOADS).items():
             on_progress(Stage(workload=workload, what=f"pushed and pulled on {chip.name}"))
-            flows.append(both_ways(chip, workload, names))
+            flows.append(pushed_and_pulled(chip, workload, names))
     return flows
 
 
@@ -299,7 +299,7 @@ def _run(on_progress: OnEvent) -> Result:
     speed, failures, speeds = _speeds(on_progress)
     yardstick, wrong, rates = _beside(on_progress)
     failures += wrong
-    way_points = _way_points(on_progress)
+    waypoint_sheet = _waypoint_sheet(on_progress)
     flows = _both(on_progress)
     lost = [one for one in flows if one.gain < 1]
     pushed = Sheet(
@@ -325,7 +325,7 @@ def _run(on_progress: OnEvent) -> Result:
         "start of their task, which begins later then; *links looked at*: per move. Every plan is proved by "
         f"`sched/routing/check.py`. Bars: {BAR:,} moves/s at {100 * LOAD:.0f} % port load at every size; no problem "
         "found; every way of the cost that networkx finds; every way rebuilt as it was planned.",
-        (speed, yardstick, way_points, pushed, reductions_sheet()),
+        (speed, yardstick, waypoint_sheet, pushed, reductions_sheet()),
         (
             f"![Moves per second, and pushed against pulled]({PLOT})",
             "*networkx*: the plain formulation, an explicit time-expanded graph and Dijkstra's algorithm; it may turn "

@@ -52,7 +52,7 @@ class Transfer(NamedTuple):
     """A MOVE as its mover executed it: its fields, the way of its packets, and its record."""
 
     fields: Mapping[str, int]
-    way: Route
+    route: Route
     record: Record
 
 
@@ -106,7 +106,7 @@ def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer
     # tags of an ahead-of-time program are unique
     moved = [record for record in run.records if record.opcode is Opcode.MOVE and record.unit is Unit.MOVER]
     timed = {(record.tile, record.tag): record for record in moved}
-    for stream, index, fields, way in _moves(program, chip):
+    for stream, index, fields, route in _moves(program, chip):
         place = Place(stream.tile, stream.unit, index, fields["src_tile"] != stream.tile)
         record = timed.get((fields["src_tile"], fields["tag"])) if program.ahead else records.get(place)
         if record is None:
@@ -114,12 +114,12 @@ def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer
                 f"the congestion of a run needs all of its records: that of the MOVE with tag {fields['tag']}, "
                 f"instruction {index} of {tile_name(chip, stream.tile)}'s stream, has not come; run it again"
             )
-        yield Transfer(fields, way, record)
+        yield Transfer(fields, route, record)
 
 
-def ways(program: Program, chip: ChipConfig) -> dict[tuple[int, Unit, int], Route]:
+def routes_of(program: Program, chip: ChipConfig) -> dict[tuple[int, Unit, int], Route]:
     """The way of the data of each MOVE, by tile, unit and index in its stream."""
-    return {(stream.tile, stream.unit, index): way for stream, index, _, way in _moves(program, chip)}
+    return {(stream.tile, stream.unit, index): route for stream, index, _, route in _moves(program, chip)}
 
 
 def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Mapping[str, int], Route]]:
@@ -152,9 +152,9 @@ def _route(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | 
 def _times(own: list[Transfer], chip: ChipConfig) -> Iterator[tuple[int, int]]:
     """(ideal, real) time of each of a mover's MOVEs, in the order in which it sent them."""
     free = 0  # when the previous MOVE had been sent
-    for fields, way, record in own:
+    for fields, route, record in own:
         begins = max(record.start, free)
-        ends = record.start + idle_move(fields, chip, way).cycles
+        ends = record.start + idle_move(fields, chip, route).cycles
         if free > record.start:
             ends = max(ends, free + steady_cycles(fields, chip))
         real = record.end - begins
@@ -194,9 +194,9 @@ def _packets(moved: list[Transfer], run: Run, chip: ChipConfig) -> PacketFigures
             arrived[record.tile, record.tag].append(record)
     sums = _Late()
     turns: dict[tuple[int, int], int] = defaultdict(int)
-    for fields, way, _ in sorted(moved, key=lambda transfer: transfer.record.start):
+    for fields, route, _ in sorted(moved, key=lambda transfer: transfer.record.start):
         key = fields["dst_tile"], fields.get("tag", 0)
-        for packet in idle_move(fields, chip, way).packets:
+        for packet in idle_move(fields, chip, route).packets:
             record = arrived[key][turns[key]]
             turns[key] += 1
             sums.add(record.end - record.start, packet.latency)

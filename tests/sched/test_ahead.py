@@ -11,7 +11,7 @@ from meshloom.hw.isa import Opcode
 from meshloom.hw.routes import dimension_ordered
 from meshloom.sched.ir.schedule import Move, Schedule
 from meshloom.sched.lowering.timed.compile import Ahead, compile_ahead
-from meshloom.sched.lowering.timed.orders import rebuilt, way_points
+from meshloom.sched.lowering.timed.orders import rebuilt, waypoints_of
 from meshloom.sched.lowering.timed.prove import ProofError, prove
 from meshloom.sched.program.program import Instruction, Program
 from meshloom.sched.routing.hardware import DttError
@@ -166,11 +166,11 @@ def test_chips_that_cannot_run_one(chip: ChipConfig, part: str) -> None:
 
 def test_way_points_are_the_fewest_that_rebuild_a_path() -> None:
     straight = dimension_ordered(0x00, 0x23)
-    assert way_points(straight, "xy") == ()
+    assert waypoints_of(straight, "xy") == ()
     column_first = dimension_ordered(0x00, 0x23, "yx")
-    assert way_points(column_first, "xy") == (0x20,)
-    assert way_points(column_first, "yx") == ()
+    assert waypoints_of(column_first, "xy") == (0x20,)
+    assert waypoints_of(column_first, "yx") == ()
     stairs = (0x00, 0x10, 0x11, 0x21, 0x22, 0x32)
-    points = way_points(stairs, "xy")
+    points = waypoints_of(stairs, "xy")
     assert rebuilt(0x00, points, 0x32, "xy") == stairs
     assert len(points) == 2

@@ -241,18 +241,18 @@ def test_the_scale_is_that_of_the_data(name: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"),
+    ("name", "fix"),
     [
         ("gemm:1000000x1000000x1000000", "take a smaller one"),
         ("conv:99999999999x99999999999x512-512,k3,p1", "take a smaller one"),
         ("gemm:1x5000000x1", r"give the chip's \[dram\] at least words = 7500001"),
     ],
 )
-def test_of_layers_larger_than_dram_nothing_is_drawn(name: str, mend: str, monkeypatch: pytest.MonkeyPatch):
+def test_of_layers_larger_than_dram_nothing_is_drawn(name: str, fix: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(np.random, "PCG64", None)
     (workload,) = catalog.find(name)
     assert workload.scale >= 1
-    with pytest.raises(DoesNotFit, match=rf"{name} is too big for chip tiny: its tensors .*; {mend}$"):
+    with pytest.raises(DoesNotFit, match=rf"{name} is too big for chip tiny: its tensors .*; {fix}$"):
         check_room(workload.shape, load("tiny"))
 
 

@@ -83,16 +83,16 @@ def test_the_links_count_every_flit_of_a_busy_mesh(name: str, runs: Runs) -> Non
 
 @pytest.mark.parametrize("name", slow_but(TOURS, "ways", "few words"))
 def test_the_ways_of_a_tour_are_detours_without_a_circle(name: str) -> None:
-    chip, job, roads = CHIPS[name], TOURS[name].job, DependenceGraph()
+    chip, job, dependences = CHIPS[name], TOURS[name].job, DependenceGraph()
     for stream in (*job.program.streams, job.program.boot):
-        roads.add(default_route(chip, stream.dram_tile, stream.tile), "code")
+        dependences.add(default_route(chip, stream.dram_tile, stream.tile), "code")
     used = set()
     for _, fields, way in ways(job.program, chip):
-        roads.add(way, str(fields["tag"]))
+        dependences.add(way, str(fields["tag"]))
         if fields["tag"] != 8:
             used.add(way.channel)
             assert way != default_route(chip, way.tiles[0], way.tiles[-1])
-    assert roads.circle() == []
+    assert dependences.shortest_cycle() == []
     assert used == set(range(chip.noc.data_vcs))
 
 

@@ -50,7 +50,7 @@ class Orders:
     cycles: int
 
 
-def way_points(path: Sequence[int], routing: str) -> tuple[int, ...]:
+def waypoints_of(path: Sequence[int], routing: str) -> tuple[int, ...]:
     """The fewest tiles of a path between which dimension order follows it; empty if it does so all the way.
 
     Each is as far along the path as dimension order reaches. That gives the fewest, since no earlier tile reaches
@@ -83,7 +83,7 @@ def _codes(timed: Timed, tag: int, chip: ChipConfig) -> list[Instruction]:
     op = timed.op
     order: dict[str, int] = {}
     if isinstance(op, Move):
-        points = way_points(timed.path, chip.noc.data_routing)
+        points = waypoints_of(timed.path, chip.noc.data_routing)
         if rebuilt(op.src.tile, points, op.dst.tile, chip.noc.data_routing) != timed.path or len(points) > MOST_POINTS:
             raise DttError(f"operation {timed.operation}: its way {timed.path} cannot be rebuilt from {points}")
         if points:

@@ -186,10 +186,12 @@ def _wires(seen: list[_Seen], chip: ChipConfig) -> Iterator[str]:
             (one.path[0], d, d + n + TURN_CYCLES, "out of"),
             (one.path[-1], d + len(one.path), d + len(one.path) + n, "into"),
         )
-        for tile, first, end, way in ends:
+        for tile, first, end, direction in ends:
             dram = chip.tiles[tile] is TileKind.DRAM
-            more = write_beats(chip) if dram and way == "into" else 0
-            used[f"channel of {tile:#04x}" if dram else f"port {way} {tile:#04x}"].append((first, end + more, one.tag))
+            more = write_beats(chip) if dram and direction == "into" else 0
+            used[f"channel of {tile:#04x}" if dram else f"port {direction} {tile:#04x}"].append(
+                (first, end + more, one.tag)
+            )
     for wire, windows in used.items():
         windows.sort()
         for (_, end, tag), (first, _, other) in pairwise(windows):

@@ -38,8 +38,8 @@ class OrdersCheck(StaticCheck):
         """All static checks."""
         found = [(stream.tile, stream.unit) for stream in self.program.streams]
         if found != [(self.chip.dtt, Unit.MOVER)]:
-            mend = "a program that is timed ahead has one stream, that of the controller"
-            self.problems.add("program", f"has {len(found)} streams beside the boot stream", mend)
+            fix = "a program that is timed ahead has one stream, that of the controller"
+            self.problems.add("program", f"has {len(found)} streams beside the boot stream", fix)
             return
         super().run()
         boot = self.program.boot.instructions
@@ -49,8 +49,8 @@ class OrdersCheck(StaticCheck):
             (0, 1),
             (0, 0),
         ]:
-            mend = "it is FETCH, SYNC that waits for 1 in semaphore 0, END"
-            self.problems.add("boot stream", "does not wait for the controller, and for it alone", mend)
+            fix = "it is FETCH, SYNC that waits for 1 in semaphore 0, END"
+            self.problems.add("boot stream", "does not wait for the controller, and for it alone", fix)
 
     def _placement(self, number: int, stream: Stream) -> None:
         # the controller's stream is that of its tile's mover, which the other checks know about
@@ -66,8 +66,8 @@ class OrdersCheck(StaticCheck):
         if number == 0:
             return super()._instruction(number, position, stream, step)
 
-        def problem(what: str, mend: str) -> None:
-            self.problems.add(self.names.instruction(number, position), what, mend)
+        def problem(what: str, fix: str) -> None:
+            self.problems.add(self.names.instruction(number, position), what, fix)
 
         order, self._order = self._order, None
         self.executing.append(stream.tile)
@@ -144,8 +144,8 @@ class OrdersCheck(StaticCheck):
         }
         whole = words % per == 0 and min(fields["src_run"], fields["dst_run"]) >= words
         if any(fields[name] != value for name, value in meant.items()) or not whole:
-            mend = f"whole instructions from [{self._next}] on, from word {source} to their place in the ring"
-            problem("does not bring the controller the code that comes next", mend)
+            fix = f"whole instructions from [{self._next}] on, from word {source} to their place in the ring"
+            problem("does not bring the controller the code that comes next", fix)
         elif self._next % ring + words // per > ring:
             problem(f"brings {words // per} instructions past the end of the ring", "cut it there")
         self._next += words // per

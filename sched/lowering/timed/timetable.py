@@ -137,11 +137,11 @@ class _Slots:
 
     def _last_free(self, slot: int) -> int:
         """The last free slot up to `slot`, -1 if there is none."""
-        way: list[int] = []
+        passed_slots: list[int] = []
         while slot in self._before:
-            way.append(slot)
+            passed_slots.append(slot)
             slot = self._before[slot]
-        for passed in way:
+        for passed in passed_slots:
             self._before[passed] = slot
         return slot
 
