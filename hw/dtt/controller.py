@@ -1,7 +1,7 @@
 """The ahead-of-time controller: turns its program into control packets, and sends each before it is due.
 
     front end --> ORDER: where to --+
-                  MOVE, GEMM, VEC --+--> route from way-points --> pace --> request plane
+                  MOVE, GEMM, VEC --+--> route from waypoints  --> pace --> request plane
                                                                    (fire times of the last ones to each unit)
 
 A control packet is a request that carries a whole instruction with its fire time: a MOVE for the mover of its source
@@ -30,7 +30,7 @@ _UNITS = (Unit.MOVER, Unit.MATRIX, Unit.VECTOR)
 class Controller(wiring.Component):
     """Takes the instructions of its tile's stream over `own`, sends control packets over `forward`.
 
-    An ORDER names the core and the way of the next instruction. Without one, a MOVE goes to the mover of its source
+    An ORDER names the core and the route of the next instruction. Without one, a MOVE goes to the mover of its source
     tile, and its data take dimension order on the channel of its destination.
 
     Pacing: the controller sends a unit at most `mover_queue` packets that have not fired yet. The next packet, and all
@@ -38,7 +38,7 @@ class Controller(wiring.Component):
     as one that fires when it is sent.
 
     Throughput: one control packet every 6 cycles (the limit of the request plane); an ORDER before it costs a cycle,
-    and way-points as many more as `RouteBuilder` takes.
+    and waypoints as many more as `RouteBuilder` takes.
     Latency: an instruction offered in cycle t is offered to the request plane in cycle t + 1.
 
     `blocked_status`: what the stream waits for, where only the controller knows.
@@ -181,7 +181,7 @@ class Controller(wiring.Component):
         return full, read.data, sent
 
     def _route(self, m: Module, order: Any, move: Any, to_core: Signal) -> tuple[Any, Signal, Signal]:
-        """(way of the data, it is ready, a strobe that starts the route builder)."""
+        """(route of the data, whether it is ready, a strobe that starts the route builder)."""
         route = Signal(ROUTE_BODY.layout())
         ready = Signal()
         start = Signal()

@@ -299,7 +299,7 @@ class Mover(wiring.Component):
                 m.d.comb += self.remote.ready.eq(1)
 
     def _own_route(self, m: Module, is_move: Signal, done: _Record, start: Signal) -> Any:
-        """Executes ROUTEs; returns the way of the own stream's next MOVE."""
+        """Executes ROUTEs; returns the route of the own stream's next MOVE."""
         route = Signal(Route, name="own_route")
         if not steered(self.config):
             return route
@@ -437,7 +437,7 @@ class Mover(wiring.Component):
                 ]
 
     def _describe(self, m: Module, engine: _Engine) -> Any:
-        """The descriptor of a MOVE, with the virtual channel chosen by its way or, without one, by its destination."""
+        """The descriptor of a MOVE, with the virtual channel chosen by its route or else by its destination."""
         move, route = engine.move, engine.route
         description = Signal(_descriptor(self.config))
         shared = [name for name in description.shape().members if name in MoveLayout.members]

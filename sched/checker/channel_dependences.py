@@ -3,7 +3,7 @@
 A packet holds the channels (link, virtual channel) that its flits occupy while its head waits for the next channel of
 its route. If no chain of such dependences forms a cycle, some packet can always move, and so all arrive:
 W. J. Dally, C. L. Seitz, "Deadlock-Free Message Routing in Multiprocessor Interconnection Networks", theorem 1. The
-receiving side adds no dependence: a packet whose head has been taken there holds its whole route and is delivered completely.
+receiving side adds no dependence: once it has taken a head, that packet holds its whole route and is delivered.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ Events belong to chains, each totally ordered by the hardware:
     FRONT  (stream)                  its instructions leave the front end in order; a SYNC posts in that cycle
     UNIT   (stream)                  its own MOVEs read, or its GEMMs or VECs compute, in order; completion posts
     PULL   (stream, executing tile)  its forwarded MOVEs read there in order; completion posts there
-    DELIVERED (stream, executing tile, receiving tile, way)  its words arrive there in order; the notify posts
+    DELIVERED (stream, executing tile, receiving tile, route)  its words arrive there in order; the notify posts
 
-Words that take different ways between the same two tiles (another route or virtual channel) may overtake each other.
+Words that take different routes between the same two tiles (another path or virtual channel) may overtake each other.
 
 The front end hands an instruction to its unit and continues, so a SYNC after a GEMM does **not** wait for that GEMM.
 

@@ -111,7 +111,7 @@ def _check_post_paths(steps: Sequence[Sequence[Step]], names: Names, problems: P
                 posts.append((fields["sem"], False))
             for semaphore, header in posts:
                 if by_header.setdefault(semaphore, header) != header:
-                    what = f"posts semaphore {semaphore} of its own tile, as other SYNCs here do by other fields"
+                    what = f"posts semaphore {semaphore} of its own tile, which other SYNCs here post with other fields"
                     problems.add(names.instruction(stream, position), what, "use post_sem for all of them")
                     break
 
@@ -162,9 +162,9 @@ def _report_hang(
         if held:
             one = min(held)
             more = f" and {len(held) - 1} more streams" if len(held) > 1 else ""
-            fix = f"next to post it are {names.instruction(one, held[one])}{more}, themselves blocked"
+            fix = f"next to post it: {names.instruction(one, held[one])}{more}, blocked as well"
         else:
-            fix = "no instruction left posts it: a post is missing, or a wait is too many"
+            fix = "no remaining instruction posts it: add a post, or remove a wait"
         problems.add(here, what, fix)
     cycle = cycle_of(graph)
     if cycle:

@@ -1,4 +1,4 @@
-"""Whether a layer can lie in a chip's DRAM at all: asked before anything is searched for, or made as large as it is."""
+"""Whether a layer fits a chip's DRAM at all: checked before a search, or anything of that size is allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model's data packets: their way, and their delivery at the destination.
+"""The model's data packets: their route, and their delivery at the destination.
 
 Mirrors `hw/noc/data_receiver.py` and the memories that it writes.
 """
@@ -54,7 +54,7 @@ class Packets(PacketMaker):
         return packet
 
     def _route(self, fields: dict[str, int]) -> Route:
-        """The way of its packets."""
+        """The route of its packets."""
         channel, turns = fields.get("channel", 0), fields.get("turns", 0) if fields.get("routed", 0) else -1
         key = fields["src_tile"], fields["dst_tile"], channel, turns
         if (route := self._routes.get(key)) is None:

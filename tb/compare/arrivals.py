@@ -39,7 +39,7 @@ def arrivals(program: Program, run: Run, chip: ChipConfig) -> Arrivals:
     if wrong:
         cycle, tag = min(wrong)
         found = f"in cycle {measured[tag]}" if tag in measured else "never"
-        first = f"the MOVE with tag {tag} was to land by cycle {cycle}, and did so {found}"
+        first = f"the MOVE with tag {tag} was planned to arrive in cycle {cycle}, and arrived {found}"
         if chip.dtt is not None:
             x, y = tile_position(chip.dtt)
             first += f" (its order: controller at ({x},{y}))"

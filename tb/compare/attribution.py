@@ -334,7 +334,7 @@ class _Causes(Generic[T]):
                 case _:  # a SYNC, or a FETCH
                     yield done.start, "network"
                     place = post.place
-        yield 0, "network"  # posts that arrived by different ways at nearly the same time were taken in another order
+        yield 0, "network"  # posts that arrived on different paths at nearly the same time were taken in another order
 
     def _move(self, post: _Post, done: T, fields: Mapping[str, int]) -> Iterator[tuple[int, str]]:
         """From a MOVE's post back to the cycle in which its stream offered it."""

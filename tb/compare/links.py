@@ -49,7 +49,7 @@ def figures(run: Run, program: Program, chip: ChipConfig, complete: bool = True)
 
 
 class Transfer(NamedTuple):
-    """A MOVE as its mover executed it: its fields, the way of its packets, and its record."""
+    """A MOVE as its mover executed it: its fields, the route of its packets, and its record."""
 
     fields: Mapping[str, int]
     route: Route
@@ -112,18 +112,18 @@ def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer
         if record is None:
             raise LinksError(
                 f"the congestion of a run needs all of its records: that of the MOVE with tag {fields['tag']}, "
-                f"instruction {index} of {tile_name(chip, stream.tile)}'s stream, has not come; run it again"
+                f"instruction {index} of {tile_name(chip, stream.tile)}'s stream, is missing; run it again"
             )
         yield Transfer(fields, route, record)
 
 
 def routes_of(program: Program, chip: ChipConfig) -> dict[tuple[int, Unit, int], Route]:
-    """The way of the data of each MOVE, by tile, unit and index in its stream."""
+    """The route of the data of each MOVE, by tile, unit and index in its stream."""
     return {(stream.tile, stream.unit, index): route for stream, index, _, route in _moves(program, chip)}
 
 
 def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Mapping[str, int], Route]]:
-    """The MOVEs of a program except those that fetch code: stream, index in it, fields, and way of the data."""
+    """The MOVEs of a program except those that fetch code: stream, index in it, fields, and route of the data."""
     for stream in (*program.streams, program.boot):
         named: tuple[Opcode, Mapping[str, int]] | None = None  # a ROUTE or ORDER for the next one
         for index, instruction in enumerate(stream.instructions):
@@ -136,7 +136,7 @@ def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Ma
 
 
 def _route(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | None, chip: ChipConfig) -> Route:
-    """The way of a MOVE's data: that of its ROUTE or ORDER, or the chip's default."""
+    """The route of a MOVE's data: that of its ROUTE or ORDER, or the chip's default."""
     opcode, given = named or (Opcode.ROUTE, {})
     if opcode is Opcode.ROUTE:
         return route_of(chip, fields["src_tile"], fields["dst_tile"], given)
@@ -184,7 +184,7 @@ def _packets(moved: list[Transfer], run: Run, chip: ChipConfig) -> PacketFigures
     """Latencies of packets; None on chips without `noc.arrivals`.
 
     The packets of a MOVE arrive in order. Where tags repeat, so do those of MOVEs with the same tag between the same
-    two tiles, as long as they take the same way.
+    two tiles, as long as they take the same route.
     """
     if not chip.noc.arrivals:
         return None

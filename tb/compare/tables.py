@@ -104,7 +104,7 @@ def _instructions(entries: Sequence[_Entry], program: Program, schedule: Schedul
 
 
 def _moved(fields: Mapping[str, int] | None, route: Any, chip: ChipConfig) -> tuple[int | None, ...]:
-    """What a MOVE transfers from where to where, and on which way; empty for other instructions."""
+    """What a MOVE transfers from where to where, and on which route; empty for other instructions."""
     if fields is None or route is None:
         return (None,) * 8
     ends = fields["src_tile"], fields["src"], fields["dst_tile"], fields["dst"]

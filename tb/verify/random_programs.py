@@ -74,8 +74,8 @@ def random_route(
     random: Random, chip: ChipConfig, source: int, target: int, dependences: DependenceGraph, tries: int = 8
 ) -> dict[str, int] | None:
     """Body of a ROUTE for a MOVE between two tiles, on any channel and now and then along any path, that makes no
-    circle with the ways on `roads`, where it is added. None on a chip without ways to choose from, or if chance finds
-    none in `tries`."""
+    cycle with the routes in `dependences`, where it is added. None on a chip without routes to choose from, or if
+    chance finds none in `tries`."""
     noc = chip.noc
     if noc.data_vcs == 1 and not noc.route_hops:
         return None

@@ -81,8 +81,8 @@ def test_a_forwarded_move_takes_its_route_along() -> None:
     out = run(SPM, [route(3, (0x02, 0x01, 0x00, 0x10)), fetch, pull, pull, plain()], config=CHIP)
     ways = [ROUTE_BODY.unpack(request["route"]) for _, request in out.forward]
     assert [request["fetch"] for _, request in out.forward] == [1, 0, 0]
-    assert ways == [dict.fromkeys(ROUTE_BODY.offsets, 0), ROUTE_BODY.unpack(ROUTE_BODY.pack(way(3, (0x02, 0x01, 0x00, 0x10)))),
-                    dict.fromkeys(ROUTE_BODY.offsets, 0)]  # fmt: skip
+    none, own = dict.fromkeys(ROUTE_BODY.offsets, 0), ROUTE_BODY.pack(way(3, (0x02, 0x01, 0x00, 0x10)))
+    assert ways == [none, ROUTE_BODY.unpack(own), none]
     assert ways_of(out) == [(0, None)], "nor is it left for the MOVE of one's own behind it"
 
 

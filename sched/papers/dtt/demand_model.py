@@ -101,7 +101,7 @@ class _Run:
             what(cycle)
         undone = [task.name for task, begun in zip(self.program.tasks, self.begun, strict=True) if begun < 0]
         if undone:
-            raise DttError(f"pulled: task {undone[0]} never begins; its tile has no room for all that it waits for")
+            raise DttError(f"pulled: task {undone[0]} never begins; its tile has too little memory for all its pages")
         return Pulled(
             self.program,
             self.last,
