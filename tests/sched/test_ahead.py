@@ -121,7 +121,7 @@ def test_a_mover_fires_in_the_order_in_which_it_is_sent(ahead: Ahead) -> None:
     tags = {one.operation: tag for tag, one in ahead.orders.timed.items()}
     code = ahead.program.streams[0].instructions
     at = next(at for at, each in enumerate(code) if each.fields["tag"] == tags[last.operation])
-    assert "are sent the wrong way round" in refuted(ahead, changed(ahead, at, fire_at=first.fire - 1))
+    assert "are sent in the wrong order" in refuted(ahead, changed(ahead, at, fire_at=first.fire - 1))
 
 
 def test_data_that_come_too_late_are_named(ahead: Ahead) -> None:
@@ -155,7 +155,10 @@ def test_a_missing_operation_is_found(ahead: Ahead) -> None:
     ("chip", "part"),
     [
         (load("quad8"), 'draw a "dtt" tile into its floorplan'),
-        (CHIP.model_copy(update={"noc": CHIP.noc.model_copy(update={"route_hops": 3})}), "make it at least 5"),
+        (
+            CHIP.model_copy(update={"noc": CHIP.noc.model_copy(update={"route_hops": 3})}),
+            "planned routes need at least 5",
+        ),
         (CHIP.model_copy(update={"dram": CHIP.dram.model_copy(update={"bytes_per_cycle": 4})}), "make them equal"),
     ],
 )

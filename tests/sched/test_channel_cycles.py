@@ -143,7 +143,7 @@ def test_the_checker_prints_the_circle_and_says_what_to_change(pulled: bool) -> 
         check(around(chip, (0, 0, 0, 0), pulled), chip)
     (problem,) = caught.value.problems
     assert problem.where == "data plane"
-    assert "packets on virtual channel 0 can wait for each other in a circle" in problem.what
+    assert "packets on virtual channel 0 can deadlock" in problem.what
     links = [
         "core@(1,0) -> spm@(2,0)",
         "spm@(2,0) -> dram@(2,1)",
@@ -153,7 +153,7 @@ def test_the_checker_prints_the_circle_and_says_what_to_change(pulled: bool) -> 
     for link, tag in zip(links, (2, 12, 22, 32), strict=True):
         part = problem.what.split(f"the link {link} waits for the next one, held by ")[1].split(";")[0]
         assert f"mover stream [1] MOVE tag {tag}" in part
-    assert "where the circle closes" in problem.what
+    assert "closing the cycle" in problem.what
     assert "another virtual channel" in problem.fix
 
 
@@ -177,7 +177,7 @@ def test_one_of_the_routes_on_another_channel_breaks_it() -> None:
 def test_what_the_checker_refuses_does_stand_still(data_vcs: int) -> None:
     chip = chip_of(data_vcs)
     channels = (0, 0, 0, 0)
-    with pytest.raises(CheckError, match="in a circle"):
+    with pytest.raises(CheckError, match="can deadlock"):
         check(around(chip, channels, fire=900), chip)
-    with pytest.raises(ModelError, match="packets wait for each other in a circle"):
+    with pytest.raises(ModelError, match="or packets deadlock"):
         play(around(chip, channels, fire=900), chip)

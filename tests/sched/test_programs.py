@@ -84,7 +84,7 @@ def test_it_is_validated(triggered: Schedule) -> None:
 
 
 def test_what_is_timed_is_never_lowered(timed: Schedule) -> None:
-    with pytest.raises(ScheduleError, match="is timed, not triggered: nothing is lowered"):
+    with pytest.raises(ScheduleError, match="is timed, not triggered: it has no semaphores"):
         lower(timed, CHIP)
 
 

@@ -194,7 +194,7 @@ def test_options_that_are_wrong(register: Register, options: str, message: str) 
         ("json:lods", r"scheduler json:lods: json has no lods; did you mean loads, load\?"),
         ("json:decoder", "decoder of json is of type module; it must be a Scheduler, or a function of a LayerTask"),
         ("nowhere/mine.py:schedule", "scheduler nowhere/mine.py:schedule: there is no file nowhere/mine.py"),
-        ("nowhere/mine.py", "nowhere/mine.py is a place, not a scheduler; name it: nowhere/mine.py:NAME"),
+        ("nowhere/mine.py", "nowhere/mine.py is not a scheduler; name the one in it: nowhere/mine.py:NAME"),
     ],
 )
 def test_names_and_options(name: str, message: str) -> None:
@@ -320,9 +320,9 @@ def test_a_tasks_mistakes_are_named() -> None:
         task.load_weights(core, (0, 99), (0, 1), 0)
     with pytest.raises(ValueError, match="blocks k = \\(1, 1\\) are not within"):
         task.load_input(core, tile, (1, 1), 0)
-    with pytest.raises(ValueError, match="is no core of tiny; take one of"):
+    with pytest.raises(ValueError, match="tiny has no core .*; take one of"):
         task.store(CHIP.host, tile, (0, 1), 0)
-    with pytest.raises(DoesNotFit, match=r"A of a tiny core is too small: .* on are asked for, it has"):
+    with pytest.raises(DoesNotFit, match=r"A of a tiny core is too small: words .* are used, it has"):
         task.load_input(core, tile, (0, 1), CHIP.core.a_words - 1)
     with pytest.raises(ValueError, match="has added no operation; call gemm and store"):
         task.schedule("nobody")

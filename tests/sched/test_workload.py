@@ -199,7 +199,7 @@ def test_output_sizes():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kernel_h": 16}, "kernel_h = 16, the GEMM instruction reaches 15"),
+        ({"kernel_h": 16}, "kernel_h = 16, a GEMM instruction holds at most 15"),
         ({"stride_w": 8}, "stride_w = 8"),
         ({"dilation": 0}, "dilation = 0 must be an integer >= 1"),
         ({"pad_top": -1}, "pad_top = -1"),
@@ -364,11 +364,11 @@ def test_shapes_written_out(text, canonical):
         ("conv:28x28-128", "'28x28-128' is not HxWxC-O"),
         ("conv:", "'' is not HxWxC-O"),
         ("gemm:3x4", "'3x4' is not MxNxK"),
-        ("gemm:3x4x5,k3", "'k3' is no option of gemm"),
-        ("conv:8x8x3-4,q2", "'q2' is no option of conv"),
+        ("gemm:3x4x5,k3", "'k3' is not an option of gemm"),
+        ("conv:8x8x3-4,q2", "'q2' is not an option of conv"),
         ("conv:8x8x3-4,k3,k3", "option 'k' is there twice"),
         ("conv:8x8x3-4,p1x2x3", "option 'p1x2x3' has 3 numbers"),
-        ("conv:8x8x3-4,,relu", "'' is no option"),
+        ("conv:8x8x3-4,,relu", "'' is not an option"),
         ("conv:2x2x3-4,k3", "3x3 kernel .* does not fit"),
         ("conv:0x8x3-4", "in_h = 0 must be an integer >= 1"),
     ],

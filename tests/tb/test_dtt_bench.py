@@ -46,7 +46,7 @@ def test_tables_of_the_other_comparisons() -> None:
     assert row["of equal cost>"] == row["moves>"] == f"{found.moves}"
     plan = dtt_routing.route(random_program(4, 200)).plan
     stored = dict(zip(dtt_routing._STORED, dtt_routing.stored_row(4, plan, "search"), strict=True))
-    assert stored["way-points>"] == "0.000"
+    assert stored["waypoints>"] == "0.000"
     sheet = dtt_routing.reductions_sheet()
     by_name = {row[0]: row for row in sheet.rows}
     assert by_name["8"][4] == "0.0 %"
