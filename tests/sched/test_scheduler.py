@@ -320,7 +320,7 @@ def test_a_tasks_mistakes_are_named() -> None:
         task.load_weights(core, (0, 99), (0, 1), 0)
     with pytest.raises(ValueError, match="blocks k = \\(1, 1\\) are not within"):
         task.load_input(core, tile, (1, 1), 0)
-    with pytest.raises(ValueError, match="tiny has no core .*; take one of"):
+    with pytest.raises(ValueError, match=r"tiny has no core .*; take one of"):
         task.store(CHIP.host, tile, (0, 1), 0)
     with pytest.raises(DoesNotFit, match=r"A of a tiny core is too small: words .* are used, it has"):
         task.load_input(core, tile, (0, 1), CHIP.core.a_words - 1)

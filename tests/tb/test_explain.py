@@ -220,7 +220,8 @@ TOLD = {
     "mover, network and delivery": Told(
         (part(Part.MOVER, SPM, BlockedOn.DATA_PLANE, 5, peer=DRAM), part(Part.DELIVERY, DRAM, BlockedOn.DRAM, 6, 0x40),
          part(Part.DRAM, DRAM, BlockedOn.DRAM, 16, 0x30)),
-        ("dram@(0,0) with 16 bursts written from word 0x30 waits for the memory to answer", "2 more parts wait for these"),
+        ("dram@(0,0) with 16 bursts written from word 0x30 waits for the memory to answer",
+         "2 more parts wait for these"),
     ),
     "words that have been written and not answered": Told(
         (SPM_WAITS, part(Part.DRAM, DRAM, BlockedOn.DRAM, 1, 0x30)),

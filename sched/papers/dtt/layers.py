@@ -125,7 +125,7 @@ class _Builder:
                     self.room[tile] -= words
                     return tile
         raise DttError(
-            f"program {self.name}: no memory of chip {self.chip.name} has {words} more words; enlarge its DRAM"
+            f"program {self.name}: no memory of chip {self.chip.name} has {words} words left; enlarge its DRAM"
         )
 
     def page(self, name: str, words: int, region: int, home: bool, scratchpad: bool = False) -> int:

@@ -82,7 +82,7 @@ IGNORES_FULL = Mutant(
 )
 IGNORES_READY = Mutant(
     "ignores-ready",
-    "the multiplexer of the channels chooses one that has no room",
+    "the multiplexer of the channels chooses one whose buffer is full",
     {"output_unit": [("self.offers & link.ready, turn)", "self.offers, turn)")]},
 )
 UNFAIR = Mutant(

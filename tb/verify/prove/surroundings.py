@@ -133,7 +133,7 @@ class Surroundings:
             self.top.d.comb += sends.eq(link.valid & (vc == v) & room[v])
             data = link.payload.data
             self.shown[f"out of {port}.{v}"] = Shown([sends, link.payload.last, data[MARK]], _moved)
-            self.shown[f"  {port}.{v} offered, with room"] = Shown([link.valid & (vc == v), room[v]], _offered)
+            self.shown[f"  {port}.{v} offered, with space"] = Shown([link.valid & (vc == v), room[v]], _offered)
 
 
 def _moved(value: int) -> str:
@@ -142,4 +142,4 @@ def _moved(value: int) -> str:
 
 
 def _offered(value: int) -> str:
-    return ["-", "no room", "-", "yes"][value]
+    return ["-", "no space", "-", "yes"][value]
