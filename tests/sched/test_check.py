@@ -57,7 +57,7 @@ def test_missing_post() -> None:
     assert "semaphore 2 of core@(1,0) >= 1, which stays at 0 (1 missing)" in text
     assert "no remaining instruction posts it" in text
     assert "boot stream [3] SYNC" in text
-    assert "themselves blocked" in text
+    assert "next to post it: " in text
 
 
 def test_wait_for_cycle() -> None:

@@ -167,7 +167,7 @@ def test_options_come_as_their_types_say(register: Register, tmp_path: Path) -> 
         ("x=1", "has no option 'x' for layers; it has budget, mood, often, really$"),
         ("mood", "'mood' is not key=value"),
         ("mood=", "'mood=' is not key=value"),
-        ("mood=good,mood=bad", "mood is there twice"),
+        ("mood=good,mood=bad", "mood is given twice"),
     ],
 )
 def test_options_that_are_wrong(register: Register, options: str, message: str) -> None:
@@ -185,7 +185,7 @@ def test_options_that_are_wrong(register: Register, options: str, message: str) 
         ("loop_order:efort=1", r"scheduler loop_order has no option 'efort' for layers; did you mean effort\?"),
         ("loop_order:colour=1", "scheduler loop_order has no option 'colour' for layers; it has effort$"),
         ("dtt:colour=1", "scheduler dtt has no option 'colour' for layers; it has base$"),
-        ("loop_order:effort=1,effort=2", "effort is there twice"),
+        ("loop_order:effort=1,effort=2", "effort is given twice"),
         ("loop_order:effort", "'effort' is not key=value"),
         ("loop_order:effort=-1", "effort = '-1' must be above 0"),
         ("loop_order:effort=much", "effort = 'much' must be a number"),

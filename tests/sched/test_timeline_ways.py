@@ -257,6 +257,6 @@ def test_what_has_no_closed_form_says_why() -> None:
             landing(chip, hops, words, count)
     with pytest.raises(LatencyError, match="line's DRAM moves 3 bytes a cycle and a word has 4"):
         landing(slow, 1, 4, from_dram=True)
-    with pytest.raises(LatencyError, match="play the program"):
+    with pytest.raises(LatencyError, match="predict a program with"):
         notified(slow, 1, 4, to_dram=True)
     assert landing(slow, 1, 4) == landing(chip, 1, 4)

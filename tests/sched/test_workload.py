@@ -366,7 +366,7 @@ def test_shapes_written_out(text, canonical):
         ("gemm:3x4", "'3x4' is not MxNxK"),
         ("gemm:3x4x5,k3", "'k3' is not an option of gemm"),
         ("conv:8x8x3-4,q2", "'q2' is not an option of conv"),
-        ("conv:8x8x3-4,k3,k3", "option 'k' is there twice"),
+        ("conv:8x8x3-4,k3,k3", "option 'k' is given twice"),
         ("conv:8x8x3-4,p1x2x3", "option 'p1x2x3' has 3 numbers"),
         ("conv:8x8x3-4,,relu", "'' is not an option"),
         ("conv:2x2x3-4,k3", "3x3 kernel .* does not fit"),
