@@ -107,7 +107,7 @@ def test_narrow_terminals_see_every_figure(root: Path, width: str, monkeypatch: 
 def test_clean_removes_what_is_not_in_use(root: Path) -> None:
     assert use.keep(root / "simulators" / "new")
     cleaned = invoke("clean", "--yes")
-    assert (cleaned.exit_code, cleaned.output) == (0, "removed 3 entries, 1.5 MB; 1 in use stay\n")
+    assert (cleaned.exit_code, cleaned.output) == (0, "removed 3 entries, 1.5 MB; 1 in use kept\n")
     assert names(root / "simulators") == ["new"]
     assert names(root / "schedules") == []
 
