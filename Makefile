@@ -45,7 +45,7 @@ test-all: lint native ## lint, types and all tests
 test-changed: native ## slow tests that a change can break (SINCE= a commit, SECONDS= to start tests in)
 	$(BIN)/python scripts/changed_tests.py $(if $(SINCE),--since $(SINCE)) $(if $(SECONDS),--seconds $(SECONDS))
 
-lint: $(STAMP) ## style (ruff), types (pyright), and which room may import which (import-linter)
+lint: $(STAMP) ## style (ruff), types (pyright), and which package may import which (import-linter)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --project .typing

@@ -174,8 +174,8 @@ class ChipConfig(_Frozen):
             raise ValueError(f'floorplan has {count[TileKind.DTT]} "dtt" tiles; one controller orders everything')
         if count[TileKind.NONE] and self.noc.route_hops:
             raise ValueError(
-                f'noc.route_hops = {self.noc.route_hops} on a floorplan with ".": no tile there could report a source '
-                "route that leads astray; fill the place or set route_hops = 0"
+                f'noc.route_hops = {self.noc.route_hops} on a floorplan with ".": no tile there could report a wrong '
+                "source route; put a tile there or set route_hops = 0"
             )
         for field in ("ring_instructions", "controller_instructions"):
             if (value := getattr(self, field)) & (value - 1):

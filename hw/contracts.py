@@ -142,7 +142,7 @@ OUT_TO_END: Final = 1
 
 #: From an instruction offered to the controller to its control packet offered to the request plane.
 CONTROLLER_CYCLES: Final = 1
-#: The same for a MOVE with way-points, plus a cycle for each hop and each way-point (`dtt.route_builder`).
+#: The same for a MOVE with waypoints, plus a cycle for each hop and each waypoint (`dtt.route_builder`).
 ROUTE_BUILD_CYCLES: Final = 2
 #: From the fire time for which a control packet has waited to its offer.
 PACE_CYCLES: Final = 1

@@ -116,10 +116,10 @@ class BlockedOn(IntEnum):
 
     NOTHING = 0  #: not reported
     START = 1  #: a FETCH, which has never come
-    CODE = 2  #: its next instruction, which has been asked for (peer = the DRAM tile)
+    CODE = 2  #: its next instruction, which has been requested (peer = the DRAM tile)
     SEMAPHORE = 3  #: a semaphore (sem, need, has as they say; peer = instructions not taken, low bits)
     TIME = 4  #: its fire time (sem, need, has, peer: its low 28 bits, sem lowest)
-    UNIT = 5  #: a unit that does not take it (QUEUE: has = waiting MOVEs, need = 1 if more stand behind in the network)
+    UNIT = 5  #: a unit that does not take it (QUEUE: has = waiting MOVEs, need = 1 if more wait in the network)
     REQUEST_PLANE = 6  #: the request plane does not take it (peer = where it is to go)
     DATA_PLANE = 7  #: the data plane does not take its flit (peer = where it is to go)
     POST_PLANE = 8  #: the post plane does not take it (peer = where it is to go)
@@ -215,13 +215,13 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("n", 4, "how much to add; 0 = nothing is sent"),
     ),
     Opcode.MOVE: (
-        Field("src_tile", 8, "tile whose mover executes; another tile than one's own = a pull, sent as a request"),
+        Field("src_tile", 8, "tile whose mover executes; not the stream's own = a pull, sent as a request"),
         Field("src", 28, "source word address (`Region` in bits 27:24)"),
-        Field("src_run", 16, "source words that lie side by side, >= 1"),
+        Field("src_run", 16, "contiguous source words, >= 1"),
         Field("src_stride", 20, "words from the start of one source run to the next"),
         Field("dst_tile", 8, "tile that receives"),
         Field("dst", 28, "destination word address"),
-        Field("dst_run", 16, "destination words that lie side by side, >= 1"),
+        Field("dst_run", 16, "contiguous destination words, >= 1"),
         Field("dst_stride", 20, "words from the start of one destination run to the next"),
         Field("words", 16, "words in all, >= 1"),
         Field("notify_tile", 8, "tile whose semaphore is added to (by 1) when the last word has been delivered"),
@@ -237,7 +237,7 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("kernel_w", 4, "kernel columns, >= 1"),
         Field("stride_h", 3, "rows between outputs, >= 1"),
         Field("stride_w", 3, "columns between outputs, >= 1"),
-        Field("dilation", 3, "distance of kernel taps, >= 1"),
+        Field("dilation", 3, "distance between kernel taps (dilation), >= 1"),
         Field("pad_top", 4, "zero rows above the tile; rows past its end are zero too"),
         Field("pad_left", 4, "zero columns left of the tile; columns past its end are zero too"),
         Field("out_w", 10, "output columns, >= 1"),
@@ -258,14 +258,14 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("x_base", 16, "x: word of block 0, row 0, column 0 (A or OUT; REQUANT: an ACC word of P int32)"),
         Field("x_plane", 16, "x: words of one block = input rows x input columns"),
         Field("in_w", 10, "x: words of one input row, >= 1"),
-        Field("blocks", 8, "channel blocks, each for itself, >= 1"),
+        Field("blocks", 8, "channel blocks, each computed by itself, >= 1"),
         Field("kernel_h", 5, "window rows, >= 1; must be 1 for ADD, REQUANT, TRANSPOSE"),
         Field("kernel_w", 5, "window columns, >= 1; must be 1 for ADD, REQUANT, TRANSPOSE"),
         Field("stride_h", 3, "rows between outputs, >= 1"),
         Field("stride_w", 3, "columns between outputs, >= 1"),
-        Field("dilation", 3, "distance of window taps, >= 1"),
-        Field("pad_top", 4, "rows above the tile; taps there, and in rows past its end, count for nothing"),
-        Field("pad_left", 4, "columns left of the tile; taps there, and in columns past its end, count for nothing"),
+        Field("dilation", 3, "distance between window taps (dilation), >= 1"),
+        Field("pad_top", 4, "padding rows above the tile; taps there, and in rows past its end, are ignored"),
+        Field("pad_left", 4, "padding columns left of the tile; taps there, and in columns past its end, are ignored"),
         Field("out_w", 10, "output columns, >= 1"),
         Field("pixels", 14, "output pixels of a block (rows x columns), >= 1"),
         Field("y_base", 16, "MAC: B words [block][window row][window column]; ADD: OUT words [block][pixel]"),
@@ -286,14 +286,14 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
     Opcode.END: (),
     Opcode.ROUTE: (
         Field("channel", 3, "0: the virtual channel of the destination (`chip.channel_of`); n: virtual channel n - 1"),
-        Field("routed", 1, "1 = the data goes by `turns`, 0 = by dimension order"),
+        Field("routed", 1, "1 = the data follows `turns`, 0 = dimension order"),
         Field("turns", TURN_BITS * (MOST_HOPS + 1), "source route (`noc.routes`), first entry lowest"),
     ),
     Opcode.ORDER: (
         Field("tile", 8, "GEMM, VEC: the core that executes the next instruction"),
         Field("channel", 3, "MOVE: as in ROUTE"),
-        Field("count", 4, "MOVE: way-points of its data; 0 = dimension order all the way"),
-        Field("points", 8 * MOST_POINTS, "MOVE: way-points (tiles), first lowest; dimension order between them"),
+        Field("count", 4, "MOVE: waypoints of its data; 0 = dimension order all the way"),
+        Field("points", 8 * MOST_POINTS, "MOVE: waypoints (tiles), first lowest; dimension order between them"),
     ),
 }
 
@@ -336,7 +336,7 @@ DATA_HEAD = Format(
     "DATA_HEAD",
     (
         Field("dst_tile", 8, "tile that receives; routers look at nothing else"),
-        Field("addr", 28, "word address of the first payload word; the rest follow side by side"),
+        Field("addr", 28, "word address of the first payload word; the rest follow contiguously"),
         Field("words", 7, "payload words that follow, 1..64"),
         Field("notify_tile", 8, "tile to post to when the tail has been delivered"),
         Field("notify_sem", 6, "semaphore there"),
@@ -345,8 +345,8 @@ DATA_HEAD = Format(
     ),
     64,
 )
-#: How a MOVE's data goes, as a ROUTE says it.
-WAY = Format("WAY", _BODIES[Opcode.ROUTE], 52)
+#: The route of a MOVE's data: the fields of ROUTE, also part of a request's head.
+ROUTE_BODY = Format("ROUTE_BODY", _BODIES[Opcode.ROUTE], 52)
 #: What follows in heads of chips with `noc.arrivals`. Epilogue that, in chips with `noc.route_hops`: `route_field`.
 ARRIVAL = Format(
     "ARRIVAL",
@@ -388,21 +388,21 @@ POST = Format(
     ),
     78,
 )
-#: What each part of a tile says when the host asks why nothing goes on: a fault report without a cause.
+#: What each part of a tile reports when the host asks why nothing moves: a fault report without a cause.
 STATE = Format(
     "STATE",
     (
         Field("dst_tile", 8, "the host tile"),
         Field("fault", 1, "1"),
-        Field("part", 4, "who says this (`Part`)"),
+        Field("part", 4, "the part that reports (`Part`)"),
         Field("waits", 6, "what it waits for (`BlockedOn`)"),
-        Field("cause", 4, "0, which tells it from a fault report"),
+        Field("cause", 4, "0, which distinguishes it from a fault report"),
         Field("tile", 8, "tile of the part"),
         Field("unit", 2, "STREAM, FAULT: `Unit`"),
         Field("tag", 16, "tag of the instruction (see `Part`)"),
         Field("sem", 6, "semaphore of this tile; this field and the next ones: see `BlockedOn`"),
-        Field("need", 6, "what it has to be at least"),
-        Field("has", 8, "what it is"),
+        Field("need", 6, "the value that it must reach"),
+        Field("has", 8, "its value"),
         Field("peer", 8, "another tile"),
         Field("parity", 1, "makes the number of ones even"),
     ),

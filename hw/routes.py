@@ -1,8 +1,8 @@
 """Ways through a mesh: directions, the dimension-ordered path, and routes that the sender of a packet chooses.
 
 A source route is a list of 2-bit entries in the head flit, the next one in the lowest bits. The first entry is the
-direction in which the packet leaves its source; each router on the way takes one turn, relative to how the packet
-moves; EJECT ends the way. A route cannot turn back, and a packet to its own tile needs none. A route over H hops has
+direction in which the packet leaves its source; each router on the path takes one turn, relative to how the packet
+moves; EJECT ends the route. A route cannot turn back, and a packet to its own tile needs none. A route over H hops has
 H + 1 entries.
 
 Software and gateware share this: no gateware library is imported here.
@@ -26,7 +26,7 @@ DIRECTIONS: tuple[str, ...] = tuple(NEIGHBOURS)
 
 #: Dimension orders, and where a packet that came in through a port may leave. A packet that has begun to move along the
 #: second dimension never turns back to the first, and never goes back where it came from; with that the channels
-#: depend on each other without a circle.
+#: depend on each other without a cycle.
 ROUTINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "xy": {
         "north": ("south", LOCAL),
@@ -50,7 +50,7 @@ TURN_BITS = 2
 
 
 class Turn(IntEnum):
-    """What a router on the way does with a packet."""
+    """What a router on the route does with a packet."""
 
     STRAIGHT = 0
     LEFT = 1
@@ -156,13 +156,13 @@ def encode(path: Sequence[int], width: int, height: int, field: RouteField | Non
     for tile in path:
         _check_inside(tile, width, height)
     if len(path) < 2:
-        raise RouteError("a route needs a source and another tile; a packet to its own tile is sent without one")
+        raise RouteError("a route needs two different tiles; a packet to its own tile is sent without one")
     headings = [_step(before, after) for before, after in pairwise(path)]
     route = [DIRECTIONS.index(headings[0])]
     for at, (before, after) in enumerate(pairwise(headings), 1):
         turns = [turn for turn in Turn if turn is not Turn.EJECT and heading_after(before, turn) == after]
         if not turns:
-            raise RouteError(f"the path turns back in tile {path[at]:#04x}; go round, or shorten it")
+            raise RouteError(f"the path turns back in tile {path[at]:#04x}; take a detour, or shorten it")
         route.append(turns[0])
     route.append(Turn.EJECT)
     if field is not None:
@@ -204,4 +204,4 @@ def _step(before: int, after: int) -> str:
     for name, step in NEIGHBOURS.items():
         if step == (to_x - x, to_y - y):
             return name
-    raise RouteError(f"tiles {before:#04x} and {after:#04x} are not neighbours; a path names every tile on its way")
+    raise RouteError(f"tiles {before:#04x} and {after:#04x} are not neighbours; a path lists every tile that it passes")

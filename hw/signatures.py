@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import ChipConfig
-from .isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, STATE, TRACE, WAY, Opcode
+from .isa import INSTRUCTION_BITS, INSTRUCTIONS, POST, ROUTE_BODY, STATE, TRACE, Opcode
 
 #: A semaphore and how much to add to it.
 SemPost = data.StructLayout({name: POST.offsets[name][1] for name in ("sem", "n")})
@@ -17,10 +17,10 @@ SemPost = data.StructLayout({name: POST.offsets[name][1] for name in ("sem", "n"
 WAITED_BITS = TRACE.offsets["wait"][1]
 #: An instruction on its way from a stream to its unit, with the cycles that it waited.
 Issue = data.StructLayout({"code": INSTRUCTION_BITS, "waited": WAITED_BITS})
-#: How a MOVE's data goes: what a ROUTE says. All zero: as the chip sends it by itself.
-Route = data.StructLayout({name: width for name, (_, width) in WAY.offsets.items()})
+#: The route of a MOVE's data, as a ROUTE states it. All zero: the chip's default.
+Route = data.StructLayout({name: width for name, (_, width) in ROUTE_BODY.offsets.items()})
 #: An instruction on its way to another tile over the request plane.
-Request = data.StructLayout({"dst_tile": 8, "unit": 2, "fetch": 1, "way": Route, "code": INSTRUCTION_BITS})
+Request = data.StructLayout({"dst_tile": 8, "unit": 2, "fetch": 1, "route": Route, "code": INSTRUCTION_BITS})
 _FAULT = {name: POST.offsets[name][1] for name in ("cause", "tag", "value")}
 #: A fault, as it is inside a tile: fields of `isa.POST`; the tile adds who it is.
 FaultReport = data.StructLayout({"valid": 1} | _FAULT)
@@ -37,13 +37,13 @@ SyncLayout = INSTRUCTIONS[Opcode.SYNC].layout()
 
 
 def steered(config: ChipConfig) -> bool:
-    """Whether the chip has ways to choose from: whether it knows ROUTEs."""
+    """Whether the chip has routes to choose from, and so executes ROUTEs."""
     return config.noc.data_vcs > 1 or config.noc.route_hops > 0
 
 
 def requested_move(config: ChipConfig) -> data.StructLayout:
-    """A MOVE that another tile has asked for, with its way if the chip is `steered`."""
-    return data.StructLayout({"code": INSTRUCTION_BITS, "way": Route if steered(config) else 0})
+    """A MOVE that another tile has requested, with its route if the chip is `steered`."""
+    return data.StructLayout({"code": INSTRUCTION_BITS, "route": Route if steered(config) else 0})
 
 
 def notify_layout() -> data.StructLayout:

@@ -109,7 +109,7 @@ def vec_words(config: ChipConfig, shape: VecShape) -> int:
 
 def vec_occupancy(config: ChipConfig, shape: VecShape) -> int:
     """Cycles for which a VEC keeps the operand reader: its words, and for TRANSPOSE P more, in which the last group
-    leaves the transposer (the results take the only write port of the memory, so nobody else could use them).
+    leaves the transposer (the results take the only write port of the memory, so nothing else could use them).
     """
     return vec_words(config, shape) + (config.lanes if shape.op is VectorOp.TRANSPOSE else 0)
 
@@ -146,7 +146,7 @@ def noc_arrival(hops: int, flits: int) -> int:
     its own tile has 0 hops. Raises ValueError on negative `hops`, or `flits` below 1.
     """
     if hops < 0 or flits < 1:
-        raise ValueError(f"a packet of {flits} flits over {hops} hops: there is at least 1 flit, and no negative way")
+        raise ValueError(f"a packet of {flits} flits over {hops} hops: give at least 1 flit, and 0 hops or more")
     return hops + flits
 
 

@@ -1,7 +1,7 @@
 """The ahead-of-time controller: turns its program into control packets, and sends each before it is due.
 
     front end --> ORDER: where to --+
-                  MOVE, GEMM, VEC --+--> route from way-points --> pace --> request plane
+                  MOVE, GEMM, VEC --+--> route from waypoints  --> pace --> request plane
                                                                    (fire times of the last ones to each unit)
 
 A control packet is a request that carries a whole instruction with its fire time: a MOVE for the mover of its source
@@ -19,7 +19,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..isa import INSTRUCTIONS, WAY, BlockedOn, Cause, Opcode, Unit
+from ..isa import INSTRUCTIONS, ROUTE_BODY, BlockedOn, Cause, Opcode, Unit
 from ..signatures import BlockedStatus, FaultSignature, Issue, MoveLayout, Request, TraceRecord
 from .route_builder import RouteBuilder
 
@@ -30,7 +30,7 @@ _UNITS = (Unit.MOVER, Unit.MATRIX, Unit.VECTOR)
 class Controller(wiring.Component):
     """Takes the instructions of its tile's stream over `own`, sends control packets over `forward`.
 
-    An ORDER names the core and the way of the next instruction. Without one, a MOVE goes to the mover of its source
+    An ORDER names the core and the route of the next instruction. Without one, a MOVE goes to the mover of its source
     tile, and its data take dimension order on the channel of its destination.
 
     Pacing: the controller sends a unit at most `mover_queue` packets that have not fired yet. The next packet, and all
@@ -38,7 +38,7 @@ class Controller(wiring.Component):
     as one that fires when it is sent.
 
     Throughput: one control packet every 6 cycles (the limit of the request plane); an ORDER before it costs a cycle,
-    and way-points as many more as `RouteBuilder` takes.
+    and waypoints as many more as `RouteBuilder` takes.
     Latency: an instruction offered in cycle t is offered to the request plane in cycle t + 1.
 
     `blocked_status`: what the stream waits for, where only the controller knows.
@@ -92,13 +92,13 @@ class Controller(wiring.Component):
             m.d.sync += owed.eq(0)
 
         full, fire, sent = self._slots(m, tile, unit, move.fire_at)
-        way, built, start = self._route(m, order, move, to_core)
+        route, built, start = self._route(m, order, move, to_core)
         request = self.forward.payload
         m.d.comb += [
             request.dst_tile.eq(tile),
             request.unit.eq(unit),
             request.fetch.eq(0),
-            request.way.eq(way),
+            request.route.eq(route),
             request.code.eq(code),
         ]
         exists = (tile[:4] < self.config.width) & (tile[4:] < self.config.height)
@@ -181,17 +181,17 @@ class Controller(wiring.Component):
         return full, read.data, sent
 
     def _route(self, m: Module, order: Any, move: Any, to_core: Signal) -> tuple[Any, Signal, Signal]:
-        """(way of the data, it is ready, a strobe that starts the route builder)."""
-        way = Signal(WAY.layout())
+        """(route of the data, whether it is ready, a strobe that starts the route builder)."""
+        route = Signal(ROUTE_BODY.layout())
         ready = Signal()
         start = Signal()
         self._wrong, self._place = wrong, place = Signal(name="wrong"), Signal(8, name="place")
         routed = ~to_core & (order.count != 0)
         bad_channel = ~to_core & (order.channel > self.config.noc.data_vcs)
-        m.d.comb += [way.channel.eq(Mux(to_core, 0, order.channel)), ready.eq(1), place.eq(move.src_tile)]
+        m.d.comb += [route.channel.eq(Mux(to_core, 0, order.channel)), ready.eq(1), place.eq(move.src_tile)]
         if not self.config.noc.route_hops:
             m.d.comb += wrong.eq(routed | bad_channel)
-            return way, ready, start
+            return route, ready, start
         m.submodules.builder = builder = RouteBuilder(self.config)
         m.d.comb += [
             builder.start.eq(start),
@@ -204,6 +204,6 @@ class Controller(wiring.Component):
         ]
         with m.If(routed):
             # entries beyond those in the chip's heads are EJECT
-            m.d.comb += [ready.eq(builder.done), way.routed.eq(1)]
-            m.d.comb += way.turns.eq(Cat(builder.turns, Const(-1, len(way.turns) - len(builder.turns))))
-        return way, ready, start
+            m.d.comb += [ready.eq(builder.done), route.routed.eq(1)]
+            m.d.comb += route.turns.eq(Cat(builder.turns, Const(-1, len(route.turns) - len(builder.turns))))
+        return route, ready, start

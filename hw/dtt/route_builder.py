@@ -1,4 +1,4 @@
-"""Rebuilds a source route from its way-points, in dimension order from each to the next.
+"""Rebuilds a source route from its waypoints, in dimension order from each to the next.
 
 (Tableau Roche and Murugappa Velayuthan: Dijkstra-Through-Time, section IV-B.)
 """
@@ -12,15 +12,15 @@ from amaranth.lib.wiring import In, Out
 from ..config import MOST_POINTS, ChipConfig, Routing
 from ..routes import DIRECTIONS, TURN_BITS, Turn
 
-#: Clockwise steps from one heading to the next, to the turn; there is none for half a circle.
+#: Clockwise steps from one heading to the next, to the turn; there is none for a U-turn.
 TURN_OF_STEPS = {0: Turn.STRAIGHT, 1: Turn.RIGHT, 3: Turn.LEFT}
 
 
 class RouteBuilder(wiring.Component):
-    """Builds the route from `source` through `count` way-points in `points` (8 bits each, first lowest) to `target`.
+    """Builds the route from `source` through `count` waypoints in `points` (8 bits each, first lowest) to `target`.
 
     `start` begins it; the other inputs must stay stable. `done` is set when `turns` is complete, and stays set until
-    the next `start`. Latency: hops + way-points + 2 cycles from `start` to `done`. `wrong` instead of `done`: the route
+    the next `start`. Latency: hops + waypoints + 2 cycles from `start` to `done`. `wrong` instead of `done`: the route
     has more hops than heads hold, or turns back; `place` is the tile where that happens.
     """
 

@@ -38,7 +38,7 @@ from ..isa import (
     DATA_HEAD,
     FETCH_TAG,
     INSTRUCTIONS,
-    WAY,
+    ROUTE_BODY,
     BlockedOn,
     Cause,
     Opcode,
@@ -98,7 +98,7 @@ class _Engine:
 
     def __init__(self) -> None:
         self.move: Any = Signal(MoveLayout, name="engine_move")
-        self.way: Any = Signal(Route, name="engine_way")
+        self.route: Any = Signal(Route, name="engine_route")
         self.waited = Signal(WAITED_BITS, name="engine_waited")
         self.valid = Signal(name="engine_valid")
         self.ready = Signal(name="engine_ready")
@@ -252,7 +252,7 @@ class Mover(wiring.Component):
             to_net.eq(self.own.valid & ((is_move & (own.src_tile != self.tile)) | (own.opcode == Opcode.FETCH))),
             start.eq(Mux(started, begun, self.now)),
         ]
-        own_way = self._own_route(m, is_move, done, start)
+        own_route = self._own_route(m, is_move, done, start)
         # a request carries no wait and no fire time: both have been satisfied here
         forwarded = Signal(MoveLayout)
         m.d.comb += [forwarded.eq(code), forwarded.wait_n.eq(0), forwarded.fire_at.eq(0)]
@@ -263,7 +263,7 @@ class Mover(wiring.Component):
             request.dst_tile.eq(target),
             request.unit.eq(fetch.unit),
             request.fetch.eq(~is_move),
-            request.way.eq(Mux(is_move, own_way, 0)),
+            request.route.eq(Mux(is_move, own_route, 0)),
             request.code.eq(Mux(is_move, forwarded, code)),
         ]
         bad = Signal()
@@ -288,7 +288,7 @@ class Mover(wiring.Component):
             pick_own.eq(to_engine & (~self.remote.valid | ~last_own)),
             engine.valid.eq(to_engine | self.remote.valid),
             engine.move.eq(Mux(pick_own, code, self.remote.payload.code)),
-            engine.way.eq(Mux(pick_own, own_way, self.remote.payload.way if steered(self.config) else 0)),
+            engine.route.eq(Mux(pick_own, own_route, self.remote.payload.route if steered(self.config) else 0)),
             engine.waited.eq(Mux(pick_own, self.own.payload.waited, 0)),
         ]
         with m.If(engine.valid & engine.ready):
@@ -299,10 +299,10 @@ class Mover(wiring.Component):
                 m.d.comb += self.remote.ready.eq(1)
 
     def _own_route(self, m: Module, is_move: Signal, done: _Record, start: Signal) -> Any:
-        """Executes ROUTEs; returns the way of the own stream's next MOVE."""
-        way = Signal(Route, name="own_way")
+        """Executes ROUTEs; returns the route of the own stream's next MOVE."""
+        route = Signal(Route, name="own_route")
         if not steered(self.config):
-            return way
+            return route
         code = self.own.payload.code
         named = data.View(INSTRUCTIONS[Opcode.ROUTE].layout(), code)
         is_route = Signal()
@@ -312,15 +312,15 @@ class Mover(wiring.Component):
             bad.eq((named.channel > self.config.noc.data_vcs) | (named.routed & (not self.config.noc.route_hops))),
         ]
         with m.If(self.own.valid & self.own.ready & is_move):
-            m.d.sync += way.eq(0)
+            m.d.sync += route.eq(0)
         with m.If(is_route & bad):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ROUTE)]
             m.d.comb += [self.fault.tag.eq(named.tag), self.fault.value.eq(named.channel)]
         with m.Elif(is_route & ~done.pending):
             m.d.comb += self.own.ready.eq(1)
-            m.d.sync += [way[name].eq(named[name]) for name in WAY.offsets]
+            m.d.sync += [route[name].eq(named[name]) for name in ROUTE_BODY.offsets]
             self._keep(m, done, named, start)
-        return way
+        return route
 
     def _keep(self, m: Module, done: _Record, instruction: Any, start: Value) -> None:
         """Records an instruction of the tile's stream that completes in this cycle."""
@@ -437,16 +437,16 @@ class Mover(wiring.Component):
                 ]
 
     def _describe(self, m: Module, engine: _Engine) -> Any:
-        """The descriptor of a MOVE, with the virtual channel chosen by its way or, without one, by its destination."""
-        move, way = engine.move, engine.way
+        """The descriptor of a MOVE, with the virtual channel chosen by its route or else by its destination."""
+        move, route = engine.move, engine.route
         description = Signal(_descriptor(self.config))
         shared = [name for name in description.shape().members if name in MoveLayout.members]
         m.d.comb += [description[name].eq(move[name]) for name in shared]
         if self.config.noc.route_hops:
-            m.d.comb += [description.routed.eq(way.routed), description.turns.eq(way.turns)]
+            m.d.comb += [description.routed.eq(route.routed), description.turns.eq(route.turns)]
         if self.config.noc.data_vcs > 1:
-            with m.If(way.channel != 0):
-                m.d.comb += description.vc.eq(way.channel - 1)
+            with m.If(route.channel != 0):
+                m.d.comb += description.vc.eq(route.channel - 1)
             with m.Else(), m.Switch(move.dst_tile):
                 for tile in self.config.tiles:
                     with m.Case(tile):

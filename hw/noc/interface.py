@@ -13,7 +13,7 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..isa import INSTRUCTION_BITS, REQUEST_FLIT_BITS, REQUEST_FLITS, REQUEST_HEAD, WAY, BlockedOn, Cause
+from ..isa import INSTRUCTION_BITS, REQUEST_FLIT_BITS, REQUEST_FLITS, REQUEST_HEAD, ROUTE_BODY, BlockedOn, Cause
 from ..signatures import BlockedStatus, FaultSignature, FetchLayout, MoveLayout, Request, requested_move
 from .link import Flit
 
@@ -62,7 +62,7 @@ class RequestSender(wiring.Component):
                         head.dst_tile.eq(port.payload.dst_tile),
                         head.unit.eq(port.payload.unit),
                         head.fetch.eq(port.payload.fetch),
-                        *(head[name].eq(port.payload.way[name]) for name in WAY.offsets),
+                        *(head[name].eq(port.payload.route[name]) for name in ROUTE_BODY.offsets),
                     ]
                     m.d.sync += [shift.eq(Cat(head, port.payload.code)), left.eq(REQUEST_FLITS)]
                 chosen = chosen | port.valid
@@ -139,7 +139,7 @@ class RequestTaker(wiring.Component):
             self.move.valid.eq(queue.r_rdy & due),
             self.move.payload.eq(queue.r_data),
             queue.r_en.eq(self.move.ready & due),
-            queue.w_data.eq(Cat(code, *(head[name] for name in WAY.offsets if layout["way"].width))),
+            queue.w_data.eq(Cat(code, *(head[name] for name in ROUTE_BODY.offsets if layout["route"].width))),
             queue.w_en.eq(full & ~head.fetch & ~elsewhere),
             passed.eq(head.fetch | Mux(elsewhere, pushed, queue.w_rdy)),
             self.flit.ready.eq(~full | passed),

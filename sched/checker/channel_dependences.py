@@ -1,9 +1,9 @@
 """Whether packets of the data plane can deadlock: the channel dependency graph.
 
 A packet holds the channels (link, virtual channel) that its flits occupy while its head waits for the next channel of
-its way. If no chain of such dependences forms a cycle, some packet can always move, and so all arrive:
+its route. If no chain of such dependences forms a cycle, some packet can always move, and so all arrive:
 W. J. Dally, C. L. Seitz, "Deadlock-Free Message Routing in Multiprocessor Interconnection Networks", theorem 1. The
-receiving side adds no dependence: a packet whose head has been taken there holds its whole way and is taken whole.
+receiving side adds no dependence: once it has taken a head, that packet holds its whole route and is delivered.
 """
 
 from __future__ import annotations
@@ -33,50 +33,50 @@ class Channel(NamedTuple):
     number: int
 
 
-def channels_of(way: Route) -> list[Channel]:
-    """The channels of a way, in the order in which a packet takes them."""
-    return [Channel(before, after, way.channel) for before, after in pairwise(way.tiles)]
+def channels_of(route: Route) -> list[Channel]:
+    """The channels of a route, in the order in which a packet takes them."""
+    return [Channel(before, after, route.channel) for before, after in pairwise(route.tiles)]
 
 
 class DependenceGraph:
-    """The dependences of the ways added so far, and the makers of each."""
+    """The dependences of the routes added so far, and the senders that cause each."""
 
     def __init__(self) -> None:
         self.graph: dict[Channel, dict[Channel, list[Maker]]] = {}
-        self._known: dict[Route, list[list[Maker]]] = {}  # the lists of makers of a way's dependences
+        self._known: dict[Route, list[list[Maker]]] = {}  # the lists of makers of a route's dependences
 
     @classmethod
     def of_chip(cls, chip: ChipConfig) -> DependenceGraph:
-        """With the ways of packets without a ROUTE between all tiles of a chip."""
-        roads = cls()
+        """With the routes of packets without a ROUTE between all tiles of a chip."""
+        dependences = cls()
         for source in chip.tiles:
             for target in chip.tiles:
-                roads.add(default_route(chip, source, target), "unrouted")
-        return roads
+                dependences.add(default_route(chip, source, target), "unrouted")
+        return dependences
 
-    def add(self, way: Route, maker: Maker) -> None:
-        """Adds a way that packets of `maker` take."""
-        if (lists := self._known.get(way)) is None:
-            lists = self._known[way] = []
-            for held, wanted in pairwise(channels_of(way)):
+    def add(self, route: Route, maker: Maker) -> None:
+        """Adds a route that packets of `maker` take."""
+        if (lists := self._known.get(route)) is None:
+            lists = self._known[route] = []
+            for held, wanted in pairwise(channels_of(route)):
                 lists.append(self.graph.setdefault(held, {}).setdefault(wanted, []))
         for makers in lists:
             makers.append(maker)
 
-    def admits(self, way: Route) -> bool:
-        """Whether the graph would still have no cycle with that way, given that it has none now."""
-        if way in self._known:
+    def admits(self, route: Route) -> bool:
+        """Whether the graph would still have no cycle with that route, given that it has none now."""
+        if route in self._known:
             return True
-        # only the way's own dependences are new, so a new cycle contains some of them
+        # only the route's own dependences are new, so a new cycle contains some of them
         extra: dict[Channel, set[Channel]] = {}
-        for held, wanted in pairwise(channels_of(way)):
+        for held, wanted in pairwise(channels_of(route)):
             extra.setdefault(held, set()).add(wanted)
         return not any(_path(self.graph, extra, wanted, held) for held, more in extra.items() for wanted in more)
 
-    def circle(self) -> list[Channel]:
+    def shortest_cycle(self) -> list[Channel]:
         """A shortest cycle, each channel depending on the next and the last on the first; empty if there is none."""
         best: list[Channel] = []
-        for start in _in_circles(self.graph):
+        for start in _maybe_cyclic(self.graph):
             for after in self.graph.get(start, ()):
                 found = _path(self.graph, {}, after, start)
                 if found and (not best or len(found) < len(best)):
@@ -84,33 +84,33 @@ class DependenceGraph:
         return best
 
 
-def check_circles(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> None:
+def check_channel_cycles(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> None:
     """Adds one problem if data packets of a program can deadlock: those of its MOVEs, whoever issues them, and those
     that bring its code. Names each link of a shortest cycle, and a sender whose packet holds that link while it waits
     for the next."""
-    chip, roads = names.chip, DependenceGraph()
+    chip, dependences = names.chip, DependenceGraph()
     for number, stream in enumerate(names.streams):
-        roads.add(default_route(chip, stream.dram_tile, stream.tile), f"the code of the {names.stream(number)}")
+        dependences.add(default_route(chip, stream.dram_tile, stream.tile), f"the code of the {names.stream(number)}")
         for position, step in enumerate(steps[number]):
-            if step.opcode is Opcode.MOVE and step.way is not None and step.way.hops > 1:
-                roads.add(step.way, (number, position))
-    circle = roads.circle()
-    if not circle:
+            if step.opcode is Opcode.MOVE and step.route is not None and step.route.hops > 1:
+                dependences.add(step.route, (number, position))
+    cycle = dependences.shortest_cycle()
+    if not cycle:
         return
     parts: list[str] = []
-    for held, wanted in zip(circle, (*circle[1:], circle[0]), strict=True):
+    for held, wanted in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         makers = [
-            names.instruction(*maker) if isinstance(maker, tuple) else maker for maker in roads.graph[held][wanted]
+            names.instruction(*maker) if isinstance(maker, tuple) else maker
+            for maker in dependences.graph[held][wanted]
         ]
         more = f" and {len(makers) - 1} more" if len(makers) > 1 else ""
         link = f"{names.tile(held.before)} -> {names.tile(held.after)}"
         parts.append(f"the link {link} waits for the next one, held by {makers[0]}{more}")
     problems.add(
         "data plane",
-        f"packets on virtual channel {circle[0].number} can wait for each other in a circle: {'; '.join(parts)}, where "
-        "the circle closes",
-        "send some of them on another virtual channel, or on a route that turns as others do (dimension-ordered ways "
-        "alone never make a circle)",
+        f"packets on virtual channel {cycle[0].number} can deadlock: {'; '.join(parts)}, closing the cycle",
+        "send some of them on another virtual channel, or on a route with other turns (routes in dimension order alone "
+        "never form a cycle)",
     )
 
 
@@ -146,7 +146,7 @@ def _path(
     return []
 
 
-def _in_circles(graph: Mapping[Channel, Iterable[Channel]]) -> list[Channel]:
+def _maybe_cyclic(graph: Mapping[Channel, Iterable[Channel]]) -> list[Channel]:
     """The channels that remain after repeatedly removing those on which no remaining channel depends: empty if and only
     if there is no cycle."""
     incoming: dict[Channel, int] = {}

@@ -4,7 +4,7 @@ It shares no code with the lowering. It proves the following, or reports what is
 
 - every instruction encodes, and its fields fit this chip: tiles, units, regions, addresses, semaphores, shapes;
 - code is in DRAM, apart from other code, and nothing overwrites it; each stream is started once, from its address;
-- packets of the data plane cannot deadlock, whatever ways they take (`channel_dependences`);
+- packets of the data plane cannot deadlock, whatever routes they take (`channel_dependences`);
 - no hang in any timing: semaphores have one consumer each, so one run on tokens covers all (`tokens`);
 - no semaphore exceeds 255 in any timing;
 - no data race: two accesses to a word, of which one writes, are ordered in every timing (`order`, `races`);
@@ -25,7 +25,7 @@ from meshloom.hw.contracts import SEMAPHORE_MAX
 
 from ..program.names import Names
 from ..program.program import Program
-from .channel_dependences import check_circles
+from .channel_dependences import check_channel_cycles
 from .order import Order
 from .problems import CheckError, Problem, Problems, Report
 from .races import Extent, RaceCheck, not_awaited
@@ -75,7 +75,7 @@ def check(
     static.run()
     tensors_inside(static, initial, outputs)
     problems.settle()
-    check_circles(static.steps, names, problems)
+    check_channel_cycles(static.steps, names, problems)
     tokens = run_tokens(static.steps, names, problems)
     problems.settle()
 
@@ -113,7 +113,7 @@ def tensors_inside(static: StaticCheck, initial: Sequence[Extent] | None, output
             if begin < end and first < begin + words:
                 place = names.words(tile, 0, max(begin, first), min(begin + words, end))
                 what = f"its code overlaps a tensor in {place}"
-                static.problems.add(names.stream(stream), what, "place code behind the tensors")
+                static.problems.add(names.stream(stream), what, "place code after the tensors")
 
 
 def _overflow(order: Order, names: Names, problems: Problems) -> int:
@@ -141,13 +141,13 @@ def _overflow(order: Order, names: Names, problems: Problems) -> int:
         peak = max(peak, worst[0])
         if worst[0] > SEMAPHORE_MAX:
             what = f"can reach {worst[0]} {worst[1]}, past {SEMAPHORE_MAX}"
-            problems.add(names.semaphore(*semaphore), what, "let its posters wait for the consumer now and then")
+            problems.add(names.semaphore(*semaphore), what, "let its posters wait for the consumer in between")
     return peak
 
 
 def _warnings(order: Order, tokens: TokenRun, names: Names) -> tuple[str, ...]:
     found = [
-        f"{names.semaphore(*semaphore)} ends at {value}: posts that nobody consumes"
+        f"{names.semaphore(*semaphore)} ends at {value}: no instruction consumes these posts"
         for semaphore, value in sorted(tokens.left.items())
         if value
     ]

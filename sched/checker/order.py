@@ -5,9 +5,9 @@ Events belong to chains, each totally ordered by the hardware:
     FRONT  (stream)                  its instructions leave the front end in order; a SYNC posts in that cycle
     UNIT   (stream)                  its own MOVEs read, or its GEMMs or VECs compute, in order; completion posts
     PULL   (stream, executing tile)  its forwarded MOVEs read there in order; completion posts there
-    DELIVERED (stream, executing tile, receiving tile, way)  its words arrive there in order; the notify posts
+    DELIVERED (stream, executing tile, receiving tile, route)  its words arrive there in order; the notify posts
 
-Words that take different ways between the same two tiles (another route or virtual channel) may overtake each other.
+Words that take different routes between the same two tiles (another path or virtual channel) may overtake each other.
 
 The front end hands an instruction to its unit and continues, so a SYNC after a GEMM does **not** wait for that GEMM.
 
@@ -161,9 +161,9 @@ class Order:
             key = (Kind.UNIT, stream) if at == tile else (Kind.PULL, stream, at)
             run, run_tick = self._tick(key, stream, position)
             if step.opcode is Opcode.MOVE:
-                channel, tiles = step.way or (0, ())
-                way = (Kind.DELIVERED, stream, at, fields["dst_tile"], channel, *tiles)
-                land, land_tick = self._tick(way, stream, position)
+                channel, tiles = step.route or (0, ())
+                route = (Kind.DELIVERED, stream, at, fields["dst_tile"], channel, *tiles)
+                land, land_tick = self._tick(route, stream, position)
         if step.opcode is Opcode.FETCH:
             goal = (fields["tile"], fields["unit"])
             starts = next(i for i, s in enumerate(self.names.streams) if (int(s.tile), int(s.unit)) == goal)

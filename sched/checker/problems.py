@@ -13,14 +13,14 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of a program: `where` (tile, unit, position, tag, operation), `what`, and the fix (`mend`)."""
+    """One problem of a program: `where` (tile, unit, position, tag, operation), `what`, and how to fix it (`fix`)."""
 
     where: str
     what: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}; {self.mend}"
+        return f"{self.where}: {self.what}; {self.fix}"
 
 
 class CheckError(ProgramError):
@@ -46,10 +46,10 @@ class Problems:
     def __init__(self) -> None:
         self.found: list[Problem] = []
 
-    def add(self, where: str, what: str, mend: str) -> None:
+    def add(self, where: str, what: str, fix: str) -> None:
         """Adds one problem."""
         if len(self.found) < self.LIMIT:
-            self.found.append(Problem(where, what, mend))
+            self.found.append(Problem(where, what, fix))
 
     @property
     def full(self) -> bool:

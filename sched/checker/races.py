@@ -179,7 +179,7 @@ class RaceCheck:
         verbs = ["writes" if access.write else "reads" for access in (event.access, first.access)]
         one = self.names.instruction(event.stream, event.position)
         if (first.stream, first.position) == (event.stream, event.position):
-            self.problems.add(one, f"reads and overwrites {words}", "a MOVE's source and destination must be apart")
+            self.problems.add(one, f"reads and overwrites {words}", "a MOVE's source and destination must not overlap")
             return
         other = self.names.instruction(first.stream, first.position)
         what = f"races: {verbs[0]} {words}, which {other} {verbs[1]}, and no semaphore orders the two"
@@ -218,5 +218,5 @@ def not_awaited(order: Order, names: Names, problems: Problems) -> None:
         if (kind, stream) == (Kind.FRONT, 0) or clock[chain] >= tick:
             continue
         what = f"END does not wait {_UNTIL[Kind(kind)]}"
-        mend = "the boot stream must wait for a post that follows it (host semaphore 0, one from every stream)"
-        problems.add(names.instruction(stream, position), what, mend)
+        fix = "the boot stream must wait for a post that follows it (host semaphore 0, one from every stream)"
+        problems.add(names.instruction(stream, position), what, fix)

@@ -34,12 +34,12 @@ COUNTS = {
 
 @dataclass(frozen=True)
 class Step:
-    """A decoded instruction: all fields, the accesses, and for a MOVE the way of its packets."""
+    """A decoded instruction: all fields, the accesses, and for a MOVE the route of its packets."""
 
     opcode: Opcode
     fields: dict[str, int]
     accesses: tuple[Access, ...] = ()
-    way: Route | None = None
+    route: Route | None = None
 
 
 class StaticCheck:
@@ -69,8 +69,8 @@ class StaticCheck:
 
     def _placement(self, number: int, stream: Stream) -> None:
         if stream.tile == self.chip.dtt:
-            what = "is a controller's, whose program is timed ahead"
-            self.problems.add(self.names.stream(number), what, "`sched.lowering.programs.check_program` proves those")
+            what = "belongs to a controller, whose program is timed ahead"
+            self.problems.add(self.names.stream(number), what, "use `sched.lowering.programs.check_program`")
         self._place(number, stream)
 
     def _place(self, number: int, stream: Stream) -> None:
@@ -82,8 +82,8 @@ class StaticCheck:
         if stream.unit not in ACCEPTS or (stream.unit != Unit.MOVER and kind is not TileKind.CORE):
             self.problems.add(where, f"a {kind} tile has no {unit_name(stream.unit)} unit", "place it elsewhere")
         if number == 0 and (stream.tile, stream.unit) != (chip.host, Unit.MOVER):
-            mend = f"boot from the mover of {self.names.tile(chip.host)}"
-            self.problems.add(where, f"runs on {self.names.tile(stream.tile)} {unit_name(stream.unit)}", mend)
+            fix = f"boot from the mover of {self.names.tile(chip.host)}"
+            self.problems.add(where, f"runs on {self.names.tile(stream.tile)} {unit_name(stream.unit)}", fix)
         words = len(stream.instructions) * chip.instruction_words
         if stream.dram_tile not in self.code:
             what = f"its code lies in {self.names.tile(stream.dram_tile)}"
@@ -102,7 +102,7 @@ class StaticCheck:
             for (_, end, one), (begin, _, other) in zip(pieces, pieces[1:], strict=False):
                 if begin < end:
                     what = f"its code overlaps that of the {self.names.stream(one)} in {self.names.tile(tile)}"
-                    self.problems.add(self.names.stream(other), what, "place it behind")
+                    self.problems.add(self.names.stream(other), what, "place it after that")
 
     def _starts(self) -> None:
         """Each stream is started once, by a FETCH with its address; END is the last instruction of the boot stream."""
@@ -129,10 +129,10 @@ class StaticCheck:
                 meant = (stream.dram_tile, stream.address, len(stream.instructions))
                 if said != meant:
                     what = "fetches {2} instructions from {0}, word {1}".format(self.names.tile(said[0]), *said[1:])
-                    mend = "the {3} has {2} in {0}, word {1}".format(
+                    fix = "the {3} has {2} in {0}, word {1}".format(
                         self.names.tile(meant[0]), *meant[1:], self.names.stream(target)
                     )
-                    self.problems.add(where, what, mend)
+                    self.problems.add(where, what, fix)
                 if target in started:
                     what = f"starts the {self.names.stream(target)} again after {started[target]}"
                     self.problems.add(where, what, "a stream starts once")
@@ -165,8 +165,8 @@ class StaticCheck:
             return Step(*decode(encode(opcode, **instruction.fields)))
         except (ValueError, TypeError) as error:
             where = self.names.instruction(number, position)
-            mend = "see the instruction tables" if isinstance(error, IsaError) else "fields are whole numbers"
-            self.problems.add(where, f"does not encode: {error}", mend)
+            fix = "see the instruction tables" if isinstance(error, IsaError) else "fields are whole numbers"
+            self.problems.add(where, f"does not encode: {error}", fix)
             return None
 
     def _instruction(self, number: int, position: int, stream: Stream, step: Step) -> Step | None:
@@ -174,8 +174,8 @@ class StaticCheck:
         chip, fields, opcode = self.chip, step.fields, step.opcode
         before = len(self.problems.found)
 
-        def problem(what: str, mend: str) -> None:
-            self.problems.add(self.names.instruction(number, position), what, mend)
+        def problem(what: str, fix: str) -> None:
+            self.problems.add(self.names.instruction(number, position), what, fix)
 
         def semaphore(which: str, at: int) -> None:
             if at not in chip.tiles:
@@ -207,12 +207,12 @@ class StaticCheck:
         if len(self.problems.found) > before:
             return None
         accesses: tuple[Access, ...] = ()
-        way = None
+        route = None
         if opcode is Opcode.ROUTE:
             self._take_route(number, position, step, problem)
         elif opcode is Opcode.MOVE:
             accesses = move_accesses(fields)
-            way = self._route_of(number, fields, problem)
+            route = self._route_of(number, fields, problem)
         elif opcode is Opcode.GEMM:
             if fields["addend"] not in set(Addend):
                 problem(f"addend = {fields['addend']}", "0 = none, 1 = bias, 2 = partial sums")
@@ -226,14 +226,14 @@ class StaticCheck:
             accesses = tuple(vec_accesses(stream.tile, fields, chip.lanes))
         for access in accesses:
             self._inside(access, opcode is Opcode.MOVE, problem)
-        return Step(opcode, fields, accesses, way)
+        return Step(opcode, fields, accesses, route)
 
     def _time(self, fire: int, problem: Callable[[str, str], None]) -> None:
-        """A fire time must not be past in the earliest cycle in which the instruction can be reached."""
+        """A fire time must not be earlier than the first cycle in which the stream can reach the instruction."""
         if fire:
             if fire < self._earliest:
-                what = f"fire_at = {fire} is past when its turn comes, in cycle {self._earliest} at the earliest"
-                problem(what, f"fire it in {self._earliest} or later, or leave it 0")
+                what = f"fire_at = {fire}, but the stream reaches it in cycle {self._earliest} at the earliest"
+                problem(what, f"set it to {self._earliest} or later, or to 0")
             self._earliest = max(self._earliest, fire)
         self._earliest += ISSUE_CYCLES
 
@@ -241,10 +241,10 @@ class StaticCheck:
         """Stores a ROUTE for the next MOVE of its stream; that MOVE decides whether it leads to its destination."""
         noc = self.chip.noc
         if noc.data_vcs == 1 and not noc.route_hops:
-            problem(f"{self.chip.name} has one channel, no source routes, and so no ROUTE", "leave it out")
+            problem(f"{self.chip.name} has one virtual channel and no source routes, so no ROUTE", "leave it out")
             return
         if step.fields["post_n"]:
-            problem(f"post_n = {step.fields['post_n']}", "a ROUTE posts nothing: let the MOVE behind it do so")
+            problem(f"post_n = {step.fields['post_n']}", "a ROUTE posts nothing: let the MOVE after it post")
         self._unused(number)
         self._route = position, step
 
@@ -252,11 +252,11 @@ class StaticCheck:
         """Reports a ROUTE that is followed by the end of the stream or another ROUTE instead of a MOVE."""
         if self._route is not None:
             where = self.names.instruction(number, self._route[0])
-            self.problems.add(where, "no MOVE follows that could take its way", "drop it, or put it before the MOVE")
+            self.problems.add(where, "no MOVE follows that could use it", "drop it, or put it before the MOVE")
             self._route = None
 
     def _route_of(self, number: int, fields: dict[str, int], problem: Callable[[str, str], None]) -> Route | None:
-        """The way of a MOVE's packets, given the ROUTE before it, if any."""
+        """The route of a MOVE's packets, given the ROUTE before it, if any."""
         chip, source, target = self.chip, fields["src_tile"], fields["dst_tile"]
         (position, route), self._route = self._route or (0, None), None
         if target not in chip.tiles:
@@ -264,7 +264,7 @@ class StaticCheck:
         try:
             return route_of(chip, source, target, route.fields if route is not None else None)
         except RouteError as error:
-            problem(f"cannot take the way of its ROUTE, [{position}]: {error}", "see `hw.routes` for the entries")
+            problem(f"cannot follow its ROUTE, [{position}]: {error}", "see `hw.routes` for the entries")
             return None
 
     def _vector(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
@@ -276,9 +276,9 @@ class StaticCheck:
         name = VectorOp(op).name
         window = (fields["kernel_h"], fields["kernel_w"])
         if op in (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE) and window != (1, 1):
-            problem(f"{name} with a window of {window[0]}x{window[1]}", "its window is 1x1")
+            problem(f"{name} with a window of {window[0]}x{window[1]}", "its window must be 1x1")
         if op in (VectorOp.ADD, VectorOp.REQUANT) and fields["x_out"]:
-            problem(f"{name} with x_out = 1", "it must be 0: where x lies is fixed")
+            problem(f"{name} with x_out = 1", "it must be 0: this operation has one place for x")
         if op not in (VectorOp.MAC, VectorOp.SUM) and fields["addend"]:
             problem(f"{name} with addend = 1", "only MAC and SUM add a bias")
 
@@ -293,7 +293,7 @@ class StaticCheck:
         if begin < dest + results and dest < end and (bias or begin != dest):
             problem(
                 f"its addend ACC {begin}..{end - 1} overlaps its result ACC {dest}..{dest + results - 1}",
-                "partial sums accumulate in the very same words, or apart",
+                "partial sums accumulate in exactly the same words, or in separate ones",
             )
 
     def _inside(self, access: Access, move: bool, problem: Callable[[str, str], None]) -> None:

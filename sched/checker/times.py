@@ -28,7 +28,7 @@ def check_fire_times(program: Program, names: Names, problems: Problems) -> None
         problems.add(
             names.instruction(_number(names, late.stream), late.position),
             f"has fire_at = {fire} and is ready only in cycle {late.cycle}, {late.cycle - fire} late: a LATE fault",
-            f"fire it in {late.cycle} or later, or leave fire_at 0",
+            f"set fire_at to {late.cycle} or later, or to 0",
         )
     except ModelError as error:
         problems.add("program", str(error), "change its fire times")

@@ -61,10 +61,10 @@ def run_tokens(steps: Sequence[Sequence[Step]], names: Names, problems: Problems
                 key = (tiles[stream], step.fields["wait_sem"])
                 if consumer.setdefault(key, stream) != stream:
                     what = f"waits on {names.semaphore(*key)}, and so does the {names.stream(consumer[key])}"
-                    mend = "which of them gets a post is ambiguous: give each its own semaphore"
-                    problems.add(names.instruction(stream, position), what, mend)
+                    fix = "which of them gets a post is ambiguous: give each its own semaphore"
+                    problems.add(names.instruction(stream, position), what, fix)
                     break
-    _one_way(steps, names, problems)
+    _check_post_paths(steps, names, problems)
     problems.settle()
 
     value: dict[Semaphore, int] = {}
@@ -98,10 +98,10 @@ def run_tokens(steps: Sequence[Sequence[Step]], names: Names, problems: Problems
     return TokenRun(order, value)
 
 
-def _one_way(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> None:
+def _check_post_paths(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) -> None:
     """A stream's posts to its own tile by header and by SYNC's `n` take different paths and may overtake each other."""
     for stream, program in enumerate(steps):
-        ways: dict[int, bool] = {}
+        by_header: dict[int, bool] = {}
         for position, step in enumerate(program):
             fields = step.fields
             if step.opcode is not Opcode.SYNC:
@@ -110,8 +110,8 @@ def _one_way(steps: Sequence[Sequence[Step]], names: Names, problems: Problems) 
             if fields["n"] and fields["tile"] == names.streams[stream].tile:
                 posts.append((fields["sem"], False))
             for semaphore, header in posts:
-                if ways.setdefault(semaphore, header) != header:
-                    what = f"posts semaphore {semaphore} of its own tile, as other SYNCs here do by other fields"
+                if by_header.setdefault(semaphore, header) != header:
+                    what = f"posts semaphore {semaphore} of its own tile, which other SYNCs here post with other fields"
                     problems.add(names.instruction(stream, position), what, "use post_sem for all of them")
                     break
 
@@ -162,10 +162,10 @@ def _report_hang(
         if held:
             one = min(held)
             more = f" and {len(held) - 1} more streams" if len(held) > 1 else ""
-            mend = f"next to post it are {names.instruction(one, held[one])}{more}, themselves blocked"
+            fix = f"next to post it: {names.instruction(one, held[one])}{more}, blocked as well"
         else:
-            mend = "no instruction left posts it: a post is missing, or a wait is too many"
-        problems.add(here, what, mend)
+            fix = "no remaining instruction posts it: add a post, or remove a wait"
+        problems.add(here, what, fix)
     cycle = cycle_of(graph)
     if cycle:
         text = in_words(graph, cycle, closed=True)

@@ -60,7 +60,7 @@ def in_words(graph: Mapping[K, Waiting[K]], path: list[K], closed: bool) -> str:
         then = path[(at + 1) % len(path)] if closed or at + 1 < len(path) else None
         how = f", {here.helped_by[then]}" if then is not None else ""
         parts.append(f"{here.who} {here.waits}{how}")
-    return "; ".join(parts) + (", where the circle closes" if closed else "")
+    return "; ".join(parts) + (", closing the cycle" if closed else "")
 
 
 def _targets(graph: Mapping[K, Waiting[K]], node: K) -> list[K]:

@@ -77,7 +77,7 @@ def run(schedule: Schedule, chip: ChipConfig, arrays: Mapping[str, NDArray[Any]]
     if wanted != set(arrays):
         odd = sorted(wanted ^ set(arrays))[0]
         raise ScheduleError(
-            f"tensor {odd!r} has no array; give one" if odd in wanted else f"{odd!r} is no input; leave it out"
+            f"tensor {odd!r} has no array; give one" if odd in wanted else f"{odd!r} is not an input; leave it out"
         )
     memories = Memories(chip)
     for name, array in arrays.items():

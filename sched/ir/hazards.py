@@ -31,7 +31,7 @@ class Event(IntEnum):
 class EventClass(NamedTuple):
     """Events that occur in list order: completion of the GEMMs of one core, or of its VECs (issuer = executor =
     target); reads of the moves that one tile issues and one tile executes (target -1); delivery of those moves to one
-    target tile by the same way (`channel` and `route` of `Move`). `unit` issues them."""
+    target tile by the same route (`channel` and `route` of `Move`). `unit` issues them."""
 
     event: Event
     unit: Unit

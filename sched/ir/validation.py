@@ -49,7 +49,7 @@ def validate(schedule: Schedule, chip: ChipConfig) -> None:
             f"not for {chip.name} ({chip.digest[:12]}); schedule the workload again for this chip"
         )
     if schedule.execution not in set(Execution):  # `model_copy` does not validate
-        raise ScheduleError(f"execution {schedule.execution!r} is none of {', '.join(Execution)}")
+        raise ScheduleError(f"execution {schedule.execution!r} is not one of {', '.join(Execution)}")
     if schedule.execution == Execution.TIMED and chip.dtt is None:
         raise ScheduleError(
             f"schedule of {schedule.workload} is timed, and chip {chip.name} has no controller to time it; draw a "
@@ -81,7 +81,7 @@ def _check_tensor(tensor: Tensor, chip: ChipConfig) -> None:
         raise ScheduleError(f"tensor {tensor.name!r}: pieces hold {tensor.words} words, its layout takes {words}")
     for piece in tensor.pieces:
         if chip.tiles.get(piece.tile) is not TileKind.DRAM:
-            raise ScheduleError(f"tensor {tensor.name!r}: {_name(piece.tile)} is no DRAM tile; tensors live in DRAM")
+            raise ScheduleError(f"tensor {tensor.name!r}: {_name(piece.tile)} is not a DRAM tile; tensors live in DRAM")
         if piece.address + piece.words > chip.dram.words:
             raise ScheduleError(
                 f"tensor {tensor.name!r}: words {piece.address}..{piece.address + piece.words - 1} end past the "
@@ -138,7 +138,7 @@ def _check_move(op: Move, chip: ChipConfig) -> None:
             f"destination runs of {op.dst.run} words overlap at stride {op.dst.stride}; use a stride >= the run"
         )
     if src[:2] == dst[:2] and (word := _common(src.intervals, dst.intervals)) is not None:
-        raise ScheduleError(f"source and destination share word {word} of one memory; move through another range")
+        raise ScheduleError(f"source and destination share word {word} of one memory; use separate ranges")
     INSTRUCTIONS[Opcode.MOVE].pack(op.body)
     check_route(chip, op.src.tile, op.dst.tile, op.route, op.channel)
 
@@ -159,7 +159,7 @@ def _common(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> int | 
 def _check_compute(op: Gemm | Vec, opcode: Opcode, chip: ChipConfig) -> None:
     name = opcode.name
     if chip.tiles.get(op.core) is not TileKind.CORE:
-        raise ScheduleError(f"{_name(op.core)} is no core; a {name} needs one")
+        raise ScheduleError(f"{_name(op.core)} is not a core; a {name} needs one")
     if unknown := op.fields.keys() - _FIELDS[opcode]:
         names = ", ".join(sorted(_FIELDS[opcode]))
         raise ScheduleError(f"{name} has no body field {min(unknown)!r}; it has {names}")

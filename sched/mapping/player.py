@@ -35,7 +35,7 @@ class Waits:
                 self.on_end[other].append(index)
             for other in self.depends.room[index]:
                 before = nodes[other]
-                # Moves into the same words land in order only if they go the same way; waiting is always right.
+                # Moves into the same words land in order only on the same route; waiting is always correct.
                 wrote = before.fields is not None or (node.fields is None and before.target.tile == node.target.tile)
                 (self.on_end if wrote else self.on_read)[other].append(index)
             self.missing[index] = len(self.depends.data[index]) + len(self.depends.room[index])

@@ -31,7 +31,7 @@ FLAT_WIDTH = 512
 
 
 class DoesNotFit(ValueError):
-    """A layer (or one way of tiling it) that this chip cannot run; the message says which limit and by how much."""
+    """A layer (or one tiling of it) that this chip cannot run; the message says which limit and by how much."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def pose(shape: ConvShape, chip: ChipConfig, packed: bool | None = None, flatten
         if pad > (kernel - 1) * shape.dilation:
             raise DoesNotFit(
                 f"layer {shape.name}: pad_{side} = {pad} makes windows of zeros only; "
-                f"a reach of {(kernel - 1) * shape.dilation + 1} allows {(kernel - 1) * shape.dilation} at most"
+                f"a window of {(kernel - 1) * shape.dilation + 1} allows {(kernel - 1) * shape.dilation} at most"
             )
     k_blocks = ceil(shape.in_channels / lanes)
     kernel_w, stride_w, dilation, pad_left, in_w = (

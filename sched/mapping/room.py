@@ -1,4 +1,4 @@
-"""Whether a layer can lie in a chip's DRAM at all: asked before anything is searched for, or made as large as it is."""
+"""Whether a layer fits a chip's DRAM at all: checked before a search, or anything of that size is allocated."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def check_room(shape: ConvShape, chip: ChipConfig) -> None:
     if need <= have:
         return
     words = -(-need // (chip.lanes * len(chip.drams)))
-    mend = f"give the chip's [dram] at least words = {words}" if words <= 1 << OFFSET_BITS else "take a smaller one"
+    fix = f"give the chip's [dram] at least words = {words}" if words <= 1 << OFFSET_BITS else "take a smaller one"
     raise DoesNotFit(
         f"layer {shape.name} is too big for chip {chip.name}: its tensors take {need / 2**20:,.1f} MiB, "
-        f"the DRAM has {have / 2**20:,.1f} MiB; {mend}"
+        f"the DRAM has {have / 2**20:,.1f} MiB; {fix}"
     )

@@ -256,7 +256,7 @@ class LayerTask:
             ("input blocks", k[1] - k[0], MAX_K_BLOCKS),
         ):
             if value > limit:
-                return f"{value} {what}, at most {limit} can be"
+                return f"{value} {what}, at most {limit} are possible"
         return ""
 
     def _in_range(self, what: str, some: Range, end: int) -> None:
@@ -265,9 +265,9 @@ class LayerTask:
 
     def _inside(self, core: int, memory: str, at: int, words: int, have: int) -> None:
         if core not in self.cores:
-            raise TaskError(f"layer {self.shape.name}: {core} is no core of {self.chip.name}; take one of {self.cores}")
+            raise TaskError(f"layer {self.shape.name}: {self.chip.name} has no core {core}; take one of {self.cores}")
         if at < 0 or at + words > have:
             raise DoesNotFit(
-                f"layer {self.shape.name}: {memory} of a {self.chip.name} core is too small: {words} words from {at} "
-                f"on are asked for, it has {have}"
+                f"layer {self.shape.name}: {memory} of a {self.chip.name} core is too small: words {at}.."
+                f"{at + words - 1} are used, it has {have}"
             )

@@ -14,4 +14,4 @@ if (_compiled := native.folder()) is not None:
         import_module(f"{__name__}.{native.SHARED}")
     except ImportError as error:  # compiled for another system that shares these files
         del __path__[0]
-        warn(f"the compiled timeline model does not load, Python runs it, several times slower: {error}", stacklevel=1)
+        warn(f"cannot load the compiled timeline model; Python runs it, several times slower: {error}", stacklevel=1)

@@ -1,4 +1,4 @@
-"""The model's data packets: their way, and their delivery at the destination.
+"""The model's data packets: their route, and their delivery at the destination.
 
 Mirrors `hw/noc/data_receiver.py` and the memories that it writes.
 """
@@ -25,13 +25,13 @@ class Packets(PacketMaker):
     def __init__(self, machine: Machine) -> None:
         self.machine, chip = machine, machine.chip
         self.several, self.arrivals = chip.noc.data_vcs > 1, chip.noc.arrivals
-        self._ways: dict[tuple[int, ...], Route] = {}
+        self._routes: dict[tuple[int, ...], Route] = {}
 
     def of(self, fields: dict[str, int], address: int, words: int, final: bool) -> Packet:
         """A packet of a MOVE (`fields` include those of its ROUTE) of `words` words to `address`; `final`: the last."""
-        way = self._route(fields)
-        packet = Packet([], tiles=way.tiles)
-        packet.channel = way.channel
+        route = self._route(fields)
+        packet = Packet([], tiles=route.tiles)
+        packet.channel = route.channel
         tile, notify = fields["dst_tile"], final and bool(fields.get("notify", 0))
         region, _ = split_address(address)
         machine = self.machine
@@ -54,15 +54,15 @@ class Packets(PacketMaker):
         return packet
 
     def _route(self, fields: dict[str, int]) -> Route:
-        """The way of its packets."""
+        """The route of its packets."""
         channel, turns = fields.get("channel", 0), fields.get("turns", 0) if fields.get("routed", 0) else -1
         key = fields["src_tile"], fields["dst_tile"], channel, turns
-        if (way := self._ways.get(key)) is None:
+        if (route := self._routes.get(key)) is None:
             chip, (source, target, *_) = self.machine.chip, key
             plain = not channel and turns < 0
-            way = default_route(chip, source, target) if plain else route_of(chip, source, target, fields)
-            self._ways[key] = way
-        return way
+            route = default_route(chip, source, target) if plain else route_of(chip, source, target, fields)
+            self._routes[key] = route
+        return route
 
     def _to_dram(self, fields: dict[str, int], words: int, notify: bool, record: _Done | None) -> list[Leg]:
         """The packet becomes a burst, which notifies when it has been written."""

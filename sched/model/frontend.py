@@ -32,7 +32,7 @@ class LateError(ModelError):
         super().__init__(
             f"{instruction.opcode.name} tag {fields.get('tag', 0)}, instruction {position} of the "
             f"{stream.unit.name.lower()} stream of tile {stream.tile:#04x}, has fire_at = {fields['fire_at']} and is "
-            f"ready only in cycle {cycle}: a LATE fault; fire it in {cycle} or later, or leave fire_at 0"
+            f"ready only in cycle {cycle}: a LATE fault; fire it in {cycle} or later, or set fire_at to 0"
         )
 
 

@@ -15,7 +15,7 @@ def landing(chip: ChipConfig, hops: int, words: int, packets: int | None = None,
     """Cycles from a MOVE taken by its source's mover to the cycle after its last word was taken at the destination.
 
     That is `end` of its last packet's arrival less `start` of its record (with `noc.arrivals`); a local memory has been
-    written by then. `hops`: links between routers on the way. `packets`: their number; None: its destination is one run
+    written by then. `hops`: links between routers. `packets`: their number; None: its destination is one run
     that begins at a multiple of 64.
 
         hops + words + packets + 4 cycles
@@ -27,8 +27,8 @@ def landing(chip: ChipConfig, hops: int, words: int, packets: int | None = None,
     count = -(-words // PACKET_WORDS) if packets is None else packets
     if hops < 0 or not 1 <= count <= words:
         raise LatencyError(
-            f"{words} words in {count} packets over {hops} hops: there is at least one packet, a word in each, and no "
-            "negative way"
+            f"{words} words in {count} packets over {hops} hops: give at least one packet, a word for each, and 0 hops "
+            "or more"
         )
     if from_dram:
         _whole_rate(chip)
@@ -54,6 +54,6 @@ def notified(
 def _whole_rate(chip: ChipConfig) -> None:
     if chip.dram.bytes_per_cycle < chip.lanes:
         raise LatencyError(
-            f"{chip.name}'s DRAM moves {chip.dram.bytes_per_cycle} bytes a cycle and a word has {chip.lanes}: only a "
-            "channel with a word a cycle has a closed form; play the program"
+            f"{chip.name}'s DRAM moves {chip.dram.bytes_per_cycle} bytes a cycle and a word has {chip.lanes}: there "
+            "is a closed form only for channels with a word a cycle; predict a program with `model.timeline.play`"
         )

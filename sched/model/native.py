@@ -179,4 +179,4 @@ def main() -> None:
         if build():
             sys.stdout.write("timeline model: compiled\n")
     except NativeError as error:
-        sys.exit(f"timeline model: not compiled, Python runs it, several times slower: {error}")
+        sys.exit(f"timeline model: not compiled; Python runs it, several times slower: {error}")

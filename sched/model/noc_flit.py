@@ -1,6 +1,6 @@
 """The data plane with several virtual channels, flit by flit, to the cycle.
 
-Mirrors `hw/noc/router.py`, in which a packet keeps its channel all the way, and the receiving side
+Mirrors `hw/noc/router.py`, in which a packet keeps its channel on its whole route, and the receiving side
 (`hw/noc/data_receiver.py`): an ejection buffer for each channel, from which delivery takes one flit a cycle in round
 robin. Several packets share a link flit by flit, so the flows of `flow.py` would begin and end all the time. Instead
 every cycle with a flit in the NoC is played, and only those; injection, and the parts that take delivered words, are
@@ -24,7 +24,7 @@ from .flow import FOREVER, OPEN, Buffer, Link, Place, nothing
 from .noc_flow import BACK, STEP, TILE, Packet, following, legs_of
 
 _FLITS: Final = 3
-#: A packet in a buffer: its whole way, and the index of its next lane.
+#: A packet in a buffer: its whole route, and the index of its next lane.
 _Passing = tuple[Packet, "list[_Lane]", int]
 
 
@@ -192,7 +192,7 @@ class FlitPlane:
         return self._entries[key]
 
     def _path(self, channel: int, tiles: tuple[int, ...]) -> list[_Lane]:
-        """The lanes of a way; without a source route its key is (source, target, -1)."""
+        """The lanes of a route; without a source route its key is (source, target, -1)."""
         key = channel, *tiles
         if key not in self._paths:
             if tiles[-1] < 0:

@@ -196,7 +196,7 @@ class Plane:
     def _path(
         self, source: int, target: int, tiles: tuple[int, ...] | None
     ) -> tuple[list[_Port], list[int], list[_Input]]:
-        """Ports, input numbers and input buffers of the way between two tiles."""
+        """Ports, input numbers and input buffers of the route between two tiles."""
         key = tiles or (source, target, -1)  # no route visits tile -1
         if (known := self._paths.get(key)) is not None:
             return known
@@ -240,6 +240,6 @@ def following(asking: Iterable[int], owner: int) -> int:
 
 
 def legs_of(tiles: Sequence[int]) -> list[tuple[int, int]]:
-    """(tile, number of the output port) of each router on a way."""
+    """(tile, number of the output port) of each router on a route."""
     steps = [(here, STEP.index(after - here)) for here, after in pairwise(tiles)]
     return [*steps, (tiles[-1], TILE)]

@@ -40,8 +40,8 @@ def play(program: Program, chip: ChipConfig) -> Timeline:
     machine = played(program, chip)
     if machine.cycles is None:
         raise ModelError(
-            "the program never ends: some stream waits for a post that nobody makes, or packets wait for each other in "
-            "a circle; the program checker says which"
+            "the program never ends: a stream waits for a post that no instruction makes, or packets deadlock; the "
+            "program checker says which"
         )
     return Timeline(machine.cycles, machine.executed)
 

@@ -72,7 +72,7 @@ def _order(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
     body = [f"to {tile_name(chip, fields['tile'])}"] if fields["tile"] else []
     body += [f"virtual channel {fields['channel'] - 1}"] if fields["channel"] else []
     points = (tile_name(chip, fields["points"] >> 8 * at & 0xFF) for at in range(min(fields["count"], MOST_POINTS)))
-    return [*body, f"by way of {', '.join(points)}"] if fields["count"] else body
+    return [*body, f"via {', '.join(points)}"] if fields["count"] else body
 
 
 def _gemm(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
@@ -168,7 +168,7 @@ def format_tables() -> str:
     for opcode, layout in INSTRUCTIONS.items():
         parts.append(f"## {opcode.name} (opcode {int(opcode)})")
         if len(layout.fields) > header:
-            parts.append(f"Behind the header, {isa.INSTRUCTION_BITS} bits in all:")
+            parts.append(f"After the header, {isa.INSTRUCTION_BITS} bits in all:")
             parts.append(_table(layout, header))
         else:
             parts.append("The header only.")

@@ -154,7 +154,7 @@ def _stream(payload: bytes, number: int) -> Stream:
         raise _Malformed(f"section {number}: {len(payload)} bytes are too few for a stream")
     tile, unit, dram, zero, address, count = _STREAM.unpack_from(payload)
     if zero or unit not in set(Unit) or len(payload) != _STREAM.size + count * INSTRUCTION_BYTES:
-        raise _Malformed(f"section {number}: its stream's head makes no sense")
+        raise _Malformed(f"section {number}: its stream header is invalid")
     instructions: list[Instruction] = []
     for position in range(count):
         begin = _STREAM.size + position * INSTRUCTION_BYTES

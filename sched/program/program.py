@@ -149,7 +149,7 @@ def place(
         dram = min(chip.drams, key=lambda dram: (free[dram] + words > chip.dram.words, load[dram]))
         if free[dram] + words > chip.dram.words:
             raise ProgramError(
-                f"{words} words of code for tile {tile:#04x} do not fit behind the tensors: the emptiest DRAM tile has "
+                f"{words} words of code for tile {tile:#04x} do not fit after the tensors: the emptiest DRAM tile has "
                 f"{chip.dram.words - min(free.values())} of {chip.dram.words} words left; raise dram.words"
             )
         stream = Stream(tile, unit, dram, free[dram], instructions)

@@ -1,6 +1,6 @@
 """Ways of data packets through the mesh: the tiles that they visit, and the virtual channel on which they travel.
 
-Packets on the same way stay in order; packets between the same two tiles on different ways may overtake each other.
+Packets on the same route stay in order; packets between the same two tiles on different routes may overtake each other.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Route(NamedTuple):
 
 
 def default_route(chip: ChipConfig, source: int, target: int) -> Route:
-    """The way of packets without a ROUTE."""
+    """The route of packets without a ROUTE."""
     return Route(chip.channel_of(target), dimension_ordered(source, target, chip.noc.data_routing))
 
 
 def route_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int] | None = None) -> Route:
-    """The way of a MOVE's data packets between two tiles of the floorplan, given the body fields of the preceding
+    """The route of a MOVE's data packets between two tiles of the floorplan, given the body fields of the preceding
     ROUTE, if any (missing ones are 0).
 
     Raises RouteError for a virtual channel or a source route that the chip does not have, and for a route that leaves
@@ -52,9 +52,7 @@ def route_of(chip: ChipConfig, source: int, target: int, route: Mapping[str, int
     turns = route.get("turns", 0)
     tiles = decode([turns >> TURN_BITS * at & 3 for at in range(noc.route_hops + 1)], source, chip.width, chip.height)
     if tiles[-1] != target:
-        raise RouteError(
-            f"its route ends in tile {tiles[-1]:#04x}, not in the destination {target:#04x}; lead it there"
-        )
+        raise RouteError(f"its route ends in tile {tiles[-1]:#04x}, not in the destination {target:#04x}; end it there")
     return Route(channel, tiles)
 
 

@@ -1,5 +1,5 @@
 """Schedulers by name: those that ship, those of installed packages (entry points `meshloom.schedulers`), and any
-`package.module:function` or `FILE.py:function`. Options stand behind a colon: `flexer:budget=2M,priority=min_spill`.
+`package.module:function` or `FILE.py:function`. Options follow a colon: `flexer:budget=2M,priority=min_spill`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def options_of(name: str) -> tuple[str, dict[str, str]]:
         if not equals or not value:
             raise SchedulerError(f"scheduler {name!r}: {option!r} is not key=value")
         if key in options:
-            raise SchedulerError(f"scheduler {name!r}: {key} is there twice")
+            raise SchedulerError(f"scheduler {name!r}: {key} is given twice")
         options[key] = value
     return base, options
 

@@ -83,7 +83,7 @@ class Store:
         except OSError:
             return None
         if head != _digest(value):
-            self._tell(f"{path} is damaged: it is made anew")
+            self._tell(f"{path} is damaged: it is made again")
             return None
         use.touch(path)
         return value
@@ -108,8 +108,8 @@ class Store:
             if self.folder not in _told:
                 _told.add(self.folder)
                 self._tell(
-                    f"{error.filename or self.folder}: {error.strerror or error}: what is found is not kept; make room "
-                    "or give the right to write there, or name another folder in MESHLOOM_CACHE"
+                    f"{error.filename or self.folder}: {error.strerror or error}: results are not kept; free disk "
+                    "space or permit writing there, or set MESHLOOM_CACHE to another folder"
                 )
             return
         self._grown(len(value))
@@ -141,7 +141,7 @@ class Store:
         done so. Raises StoreError, and what `make` raises.
         """
         if self.folder is None:
-            raise StoreError(f"{recipe.name} is a folder, and there is none to keep it in")
+            raise StoreError(f"{recipe.name} is a folder, and this store keeps none")
         place = self.folder / recipe.name
         if _serves(place, instead_of):  # also where nothing can be written
             return place, False
@@ -150,14 +150,14 @@ class Store:
                 if _serves(place, instead_of):
                     return place, False
                 if place.exists():
-                    self._tell(f"building it anew, {damage(place) or 'the one that is there does not work'}: {place}")
+                    self._tell(f"building it again, {damage(place) or 'the one there does not work'}: {place}")
                 self._make(recipe, place)
             if self._limit is not None:
                 trim(self.folder, self._limit)
         except OSError as error:
             raise StoreError(
                 f"{error.filename or self.folder}: {error.strerror or error}: {self.folder.name} are built in "
-                f"{self.folder}; make room or give the right to write there, or name another folder in MESHLOOM_CACHE"
+                f"{self.folder}; free disk space or permit writing there, or set MESHLOOM_CACHE to another folder"
             ) from error
         return place, True
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class PluginError(ValueError):
-    """A name that means nothing, or something that cannot be loaded; the message says what there is, or the mend."""
+    """A name that means nothing, or something that cannot be loaded; the message says what there is, or the fix."""
 
 
 class Registry(Generic[T]):
@@ -51,7 +51,7 @@ class Registry(Generic[T]):
         return tuple(sorted({*self.shipped, *self._installed}))
 
     def split(self, text: str) -> tuple[str, str]:
-        """A name, or a reference `place:thing`, and what stands behind its colon: `flexer:budget=2M`."""
+        """A name, or a reference `place:thing`, and what follows its colon: `flexer:budget=2M`."""
         first, _, rest = text.partition(":")
         if first in self.shipped or first in self._installed:
             return first, rest
@@ -72,7 +72,7 @@ class Registry(Generic[T]):
         if name == reference and not _is_file(place) and (not colon or not _is_place(place)):
             self._unknown(name)
         if not thing:
-            raise self.error(f"{self.what} {name}: {place} is a place, not a {self.what}; name it: {place}:NAME")
+            raise self.error(f"{self.what} {name}: {place} is not a {self.what}; name the one in it: {place}:NAME")
         module = self._module(name, place)
         found: object = module
         for part in thing.split("."):
@@ -125,7 +125,7 @@ def _from_file(path: Path) -> ModuleType:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = sys.modules[name] = module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))

@@ -21,7 +21,7 @@ NO_CLAMP = 127
 
 
 class WorkloadError(ValueError):
-    """A layer that cannot be, or a name that means none; the message says which field and how to mend it."""
+    """A layer that cannot be, or a name that means none; the message says which field and how to fix it."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ConvShape:
                 limit = (1 << offsets[field.name][1]) - 1
                 if value > limit:
                     raise WorkloadError(
-                        f"layer {self.name}: {field.name} = {value}, the GEMM instruction reaches {limit}"
+                        f"layer {self.name}: {field.name} = {value}, a GEMM instruction holds at most {limit}"
                     )
         if self.out_h < 1 or self.out_w < 1:
             raise WorkloadError(

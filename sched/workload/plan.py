@@ -43,7 +43,7 @@ class _Step:
 class Plan:
     """Draws up a network over one square RGB picture of `size` rows, whose tensor is called "picture".
 
-    Each method adds a layer behind `source` (default: the layer added last), called `name`, and returns that name.
+    Each method adds a layer after `source` (default: the layer added last), called `name`, and returns that name.
     `pad` is on all four sides; default: half the kernel.
     """
 

@@ -76,9 +76,9 @@ def _options(text: str, options: list[str], allowed: set[str]) -> tuple[dict[str
         match = re.fullmatch(r"([a-z]+)(\d+(?:x\d+)*)", option)
         letter = match[1] if match else ""
         if not match or letter not in allowed:
-            raise _error(text, f"{option!r} is no option of {text.partition(':')[0]}, or is there twice")
+            raise _error(text, f"{option!r} is not an option of {text.partition(':')[0]}, or is given twice")
         if letter in found:
-            raise _error(text, f"option {letter!r} is there twice")
+            raise _error(text, f"option {letter!r} is given twice")
         numbers = tuple(int(number) for number in match[2].split("x"))
         if len(numbers) not in _OPTIONS[letter]:
             raise _error(text, f"option {option!r} has {len(numbers)} numbers")

@@ -31,7 +31,7 @@ FED = ("resnet8/conv4_1_2", "gemm:64x256x128")
 
 @dataclass(frozen=True)
 class Pair:
-    """One workload both ways."""
+    """One workload, pushed and pulled."""
 
     pulled: Row
     pushed: Row
@@ -124,7 +124,7 @@ def _fed(on_progress: OnEvent) -> Sheet:
 
 
 def run(on_progress: OnEvent) -> Result:
-    """Runs all workloads both ways on the RTL, then plans for larger chips."""
+    """Runs all workloads, pushed and pulled, on the RTL, then plans for larger chips."""
     both: list[Sequence[Row]] = []
     for scheduler in ("loop_order", NAME):
         both.append(all_ran(run_workloads(WORKLOADS, CHIP, scheduler, on_progress, RunOptions(jobs=2, links=True))))

@@ -1,4 +1,4 @@
-"""A workload both ways: its pages pushed ahead of time, or pulled by the tiles that need them."""
+"""A workload in both flows: its pages pushed ahead of time, or pulled by the tiles that need them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Routed:
 
 @dataclass(frozen=True)
 class Flows:
-    """A workload on a chip both ways. `ideal`: cycles if no page were ever waited for."""
+    """A workload on a chip in both flows. `ideal`: cycles if no page were ever waited for."""
 
     chip: str
     workload: str
@@ -70,7 +70,7 @@ def route(program: Program, settings: Settings | None = None, repeats: int = 1) 
     return best
 
 
-def both_ways(chip: ChipConfig, workload: str, names: Sequence[str]) -> Flows:
+def pushed_and_pulled(chip: ChipConfig, workload: str, names: Sequence[str]) -> Flows:
     """Plans layers, and plays them pulled. Raises BenchmarkError if the plan is not what it says."""
     shapes = [found.shape for name in names for found in find(name)]
     program = layer_program(shapes, chip, name=workload)

@@ -1,4 +1,4 @@
-"""Ahead-of-time routing: page moves planned per CPU-second, beside networkx; way-points; pushed against pulled flow."""
+"""Ahead-of-time routing: page moves planned per CPU-second, beside networkx; waypoints; pushed against pulled flow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meshloom.sched.routing.plan import Plan, Settings
 from meshloom.sched.routing.waypoints import Between, compress
 
 from ..results.schema import OnEvent, Stage
-from .dtt_flows import FLOWS, Flows, Routed, both_ways, flows_row, route
+from .dtt_flows import FLOWS, Flows, Routed, flows_row, pushed_and_pulled, route
 from .interface import BenchmarkError
 from .results import FOLDER, Result, Sheet
 
@@ -36,7 +36,7 @@ FLITS = 17
 REPEATS, SHORT = 3, 30_000
 #: Moves that networkx is asked for, and weights of a hop: against a cycle waited, as planned and as in the paper.
 ASKED, WEIGHTS = 150, (16, 1000)
-#: Moves of the plans whose way-points are counted.
+#: Moves of the plans whose waypoints are counted.
 STORED = 10_000
 WORKLOADS = {
     "resnet8, all layers": ("resnet8",),
@@ -146,7 +146,7 @@ _YARDSTICK = (
 
 
 def stored_row(side: int, plan: Plan, between: Between) -> tuple[str, ...]:
-    """What is stored of a plan. Raises DttError if a way is not rebuilt as it was planned."""
+    """What is stored of a plan. Raises DttError if a route is not rebuilt as it was planned."""
     found = compress(plan, between)
     moves = max(len(found.moves), 1)
     name = {"xy": "XY", "yx": "YX", "search": "the same search"}[between]
@@ -167,10 +167,10 @@ def stored_row(side: int, plan: Plan, between: Between) -> tuple[str, ...]:
 
 _STORED = (
     "mesh",
-    "between way-points",
+    "between waypoints",
     "moves>",
     "hops>",
-    "way-points>",
+    "waypoints>",
     "most>",
     "listed>",
     "routes>",
@@ -265,29 +265,29 @@ def _beside(on_progress: OnEvent) -> tuple[Sheet, list[str], dict[int, float]]:
             beside.append(yardstick_row(side, weight, routed, found))
             rates[side] = min(rates.get(side, found.rate), found.rate)
             if found.wrong:
-                failures.append(f"{side}x{side}: {found.wrong} of {found.moves} ways cost not what networkx finds")
+                failures.append(f"{side}x{side}: {found.wrong} of {found.moves} routes do not cost what networkx finds")
     yardstick = Sheet("Beside networkx: the same questions over the same reservations", _YARDSTICK, beside)
     return yardstick, failures, rates
 
 
-def _way_points(on_progress: OnEvent) -> Sheet:
-    """What the ways of a plan cost as way-points."""
+def _waypoint_sheet(on_progress: OnEvent) -> Sheet:
+    """What the routes of a plan cost as waypoints."""
     stored: list[tuple[str, ...]] = []
     for side in SIDES:
-        on_progress(Stage(workload=f"{side}x{side}", what="choosing way-points and rebuilding every way"))
+        on_progress(Stage(workload=f"{side}x{side}", what="choosing waypoints and rebuilding every route"))
         plan = route(random_program(side, STORED, load=LOAD, flits=FLITS)).plan
         betweens: tuple[Between, ...] = ("yx", "xy", "search")
         stored += [stored_row(side, plan, between) for between in betweens]
-    return Sheet("Way-points: bits of a move", _STORED, stored)
+    return Sheet("Waypoints: bits of a move", _STORED, stored)
 
 
 def _both(on_progress: OnEvent) -> list[Flows]:
-    """All workloads both ways on all chips."""
+    """All workloads, pushed and pulled, on all chips."""
     flows: list[Flows] = []
     for chip in (load("quad16"), *map(square, SIDES)):
         for workload, names in (WORKLOADS | WHOLE if chip.width == SIDES[-1] else WORKLOADS).items():
             on_progress(Stage(workload=workload, what=f"pushed and pulled on {chip.name}"))
-            flows.append(both_ways(chip, workload, names))
+            flows.append(pushed_and_pulled(chip, workload, names))
     return flows
 
 
@@ -299,7 +299,7 @@ def _run(on_progress: OnEvent) -> Result:
     speed, failures, speeds = _speeds(on_progress)
     yardstick, wrong, rates = _beside(on_progress)
     failures += wrong
-    way_points = _way_points(on_progress)
+    waypoint_sheet = _waypoint_sheet(on_progress)
     flows = _both(on_progress)
     lost = [one for one in flows if one.gain < 1]
     pushed = Sheet(
@@ -324,17 +324,17 @@ def _run(on_progress: OnEvent) -> Result:
         "load*: share of cycles for which the busiest ports are planned; *late moves*: delivered after the planned "
         "start of their task, which begins later then; *links looked at*: per move. Every plan is proved by "
         f"`sched/routing/check.py`. Bars: {BAR:,} moves/s at {100 * LOAD:.0f} % port load at every size; no problem "
-        "found; every way of the cost that networkx finds; every way rebuilt as it was planned.",
-        (speed, yardstick, way_points, pushed, reductions_sheet()),
+        "found; every route of the cost that networkx finds; every route rebuilt as it was planned.",
+        (speed, yardstick, waypoint_sheet, pushed, reductions_sheet()),
         (
             f"![Moves per second, and pushed against pulled]({PLOT})",
             "*networkx*: the plain formulation, an explicit time-expanded graph and Dijkstra's algorithm; it may turn "
             "back on the spot, which no router does. The higher a hop weighs against a cycle waited, the more of the "
             "time axis it floods.",
-            "*Way-points*: `listed`: (tile, cycle) of every hop, as the search puts them out; `routes`: a departure "
-            "and two bits for each hop and the end; `stored`: departure, way-points and, for the search, the number of "
+            "*Waypoints*: `listed`: (tile, cycle) of every hop, as the search puts them out; `routes`: a departure "
+            "and two bits for each hop and the end; `stored`: departure, waypoints and, for the search, the number of "
             "extra hops; `turns / rest`: the last two without departures. A controller that repeats the search over "
-            "the same reservations in the same order needs no way-point; one that repeats the whole planning needs no "
+            "the same reservations in the same order needs no waypoint; one that repeats the whole planning needs no "
             "departure either.",
             "*Pulled*: a tile requests a page from whoever holds it nearest, 0, 1 or 2 tasks ahead; an ideal protocol "
             "(no directory traffic, requests never wait, trains wait at their sources only). *Gain*: cycles of the "

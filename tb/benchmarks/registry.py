@@ -39,7 +39,7 @@ NOC = module(
     "the network by itself: latency and saturation against BookSim 2, flits per CPU-second, cells of a router", "noc"
 )
 DTT_ROUTING = module(
-    "ahead-of-time routing: page moves per CPU-second beside networkx; way-points; pushed or pulled", "dtt_routing"
+    "ahead-of-time routing: page moves per CPU-second beside networkx; waypoints; pushed or pulled", "dtt_routing"
 )
 AHEAD = module(
     "schedules pushed ahead of time against the same ones pulled: cycles, arrivals, what a controller feeds", "ahead"

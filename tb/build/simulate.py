@@ -1,6 +1,6 @@
 """Entry point of a simulator process: `python -m meshloom.tb.build.simulate SIMULATOR BUILD RUN [waves]`.
 
-A process of its own, so that what the simulator prints goes to `sim.log` of the run and a crash takes nobody along. It
+A process of its own, so that what the simulator prints goes to `sim.log` of the run and a crash ends nothing else. It
 leads a session of its own and ends, with the simulator below it, when its standard input is closed.
 """
 

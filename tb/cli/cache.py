@@ -70,7 +70,7 @@ def cache(context: typer.Context, json: Json = None) -> None:
     if context.invoked_subcommand is None:
         _show(json)
     elif json is not None:
-        raise typer.BadParameter(f"belongs behind {context.invoked_subcommand}", param_hint="--json")
+        raise typer.BadParameter(f"belongs after {context.invoked_subcommand}", param_hint="--json")
 
 
 @app.command(epilog=examples("meshloom cache show", "meshloom cache show --json cache.json"))
@@ -110,14 +110,14 @@ def clean(
     if count and not yes:
         what = f"remove {_entries(count)}, {megabytes(size)}"
         if not _person():
-            raise typer.BadParameter(f"would {what}; say so with --yes, for nobody can be asked", param_hint="--yes")
+            raise typer.BadParameter(f"would {what}; confirm with --yes: no terminal to ask on", param_hint="--yes")
         if not typer.confirm(f"{what}?", err=True):
             chosen = []
     found = [_remove(kind, entries) for kind, entries in chosen]
     removed, freed = sum(one["removed"] for one in found), sum(one["bytes"] for one in found)
     used = sum(one["in_use"] for one in found)
     screen.print(
-        f"removed {_entries(removed)}, {megabytes(freed)}" + (f"; {used} in use stay" if used else ""), markup=False
+        f"removed {_entries(removed)}, {megabytes(freed)}" + (f"; {used} in use kept" if used else ""), markup=False
     )
     _write(json, {"removed": removed, "bytes": freed, "in_use": used, "kinds": found})
     if failed := [words for one in found for words in one["failed"]]:
@@ -193,7 +193,7 @@ def _shelves(names: list[str]) -> list[_Shelf]:
 
 def _seconds(age: str) -> float:
     if (found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", age.strip(), flags=re.ASCII)) is None:
-        raise typer.BadParameter(f"{age!r} is no age, such as 12h, 30d or 4w", param_hint="--older-than")
+        raise typer.BadParameter(f"{age!r} is not an age such as 12h, 30d or 4w", param_hint="--older-than")
     return float(found[1]) * _UNITS[found[2]]
 
 

@@ -35,7 +35,7 @@ class Group(TyperGroup):
             raise
         except Exception as error:
             if (found := expected(error)) is None:
-                say_error(f"this is a bug of Meshloom:\n{''.join(format_exception(error))}".rstrip())
+                say_error(f"this is a bug in Meshloom:\n{''.join(format_exception(error))}".rstrip())
                 raise typer.Exit(Exit.TOOL) from error
             say_error(found[0])
             raise typer.Exit(found[1]) from error

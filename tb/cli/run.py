@@ -227,9 +227,9 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
     try:
         found = tuple(float(number) for number in text.split(","))
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not one number, or numbers with commas", param_hint=option) from None
+        raise typer.BadParameter(f"{text!r} must be numbers separated by commas", param_hint=option) from None
     if not all(map(isfinite, found)) or (option == "--std" and 0 in found):
-        raise typer.BadParameter(f"{text!r}: nothing can be normalised with that", param_hint=option)
+        raise typer.BadParameter(f"{text!r}: every value must be finite, and those of --std not 0", param_hint=option)
     return found
 
 

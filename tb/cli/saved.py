@@ -68,4 +68,5 @@ def disasm(
             raise
         from ..report.console import console
 
-        console(stderr=True).print(f"note: must not run: {found[0]}", style="yellow", markup=False, soft_wrap=True)
+        note = f"note: this program must not run: {found[0]}"
+        console(stderr=True).print(note, style="yellow", markup=False, soft_wrap=True)

@@ -212,8 +212,8 @@ class _Causes(Generic[T]):
             self._posts[target, fields["sem"]].append((end + self.hops(place.tile, target), count, _Post(done)))
         if instruction.opcode is Opcode.MOVE and fields.get("notify", 0):
             delivered, target = fields["dst_tile"], fields["notify_tile"]
-            way = self.hops(fields["src_tile"], delivered) + self.hops(delivered, target)
-            self._posts[target, fields["notify_sem"]].append((end + way, 1, _Post(done, delivered=True)))
+            distance = self.hops(fields["src_tile"], delivered) + self.hops(delivered, target)
+            self._posts[target, fields["notify_sem"]].append((end + distance, 1, _Post(done, delivered=True)))
 
     @cached_property
     def critical(self) -> dict[Place, _Post]:
@@ -334,7 +334,7 @@ class _Causes(Generic[T]):
                 case _:  # a SYNC, or a FETCH
                     yield done.start, "network"
                     place = post.place
-        yield 0, "network"  # posts that arrived by different ways at nearly the same time were taken in another order
+        yield 0, "network"  # posts that arrived on different paths at nearly the same time were taken in another order
 
     def _move(self, post: _Post, done: T, fields: Mapping[str, int]) -> Iterator[tuple[int, str]]:
         """From a MOVE's post back to the cycle in which its stream offered it."""

@@ -57,19 +57,19 @@ def _problem(
         why = (
             "the run ended before all was executed: END must wait for every stream"
             if count < right
-            else "an instruction was executed that the program does not have, or twice"
+            else "an instruction was executed twice, or one that is not in the program"
         )
         return f"{tile_name(chip, tile)} made {count} trace records, its program makes {right}{others}; {why}"
     if match.strange:
         record = min(match.strange, key=lambda record: record.start)
         what = f"{unit_name(record.unit)} record of {opcode_name(record.opcode)} tag {record.tag}"
         return (
-            f"{tile_name(chip, record.tile)} made a {what}, start {record.start}, which nothing predicts: another "
-            "program ran than the one compared, or instructions out of order"
+            f"{tile_name(chip, record.tile)} made a {what}, start {record.start}, which was not predicted: another "
+            "program ran than the one compared, or instructions ran out of order"
         )
     if match.absent:
         tile = match.absent[0][0].tile
-        return f"{len(match.absent)} predicted records have not come, the first of {tile_name(chip, tile)}"
+        return f"{len(match.absent)} predicted records are missing, the first of {tile_name(chip, tile)}"
     return ""
 
 

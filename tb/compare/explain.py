@@ -63,21 +63,21 @@ def explain(run: Run, program: Program, schedule: Labelled | None, chip: ChipCon
     labels = tuple(str(getattr(operation, "label", "")) for operation in schedule.operations) if schedule else ()
     hang = _Hang(run.blocked_status, program, chip, labels)
     graph = hang.graph()
-    begin = f"the run was stopped in cycle {run.cycles}, {run.quiet} cycles after anything had moved"
+    begin = f"the run was stopped in cycle {run.cycles}, {run.quiet} cycles after the last movement"
     if run.fault.cause is Cause.WATCHDOG and run.quiet <= patience(chip):
         timed = [node.who + " " + node.waits for place, node in graph.items() if hang.waits(place) is BlockedOn.TIME]
         until = f" ({'; '.join(timed[:SHOWN])})" if timed else ""
-        return f"{begin}: it is slow, or runs for ever, but it is no deadlock{until}; give it more cycles"
+        return f"{begin}: it is slow or never ends, but it is not deadlocked{until}; give it more cycles"
     if not graph:
-        return f"{begin}, and no part of the chip reports that it waits: what was on its way is lost"
+        return f"{begin}, and no part of the chip reports that it waits: a packet in flight was lost"
     cycle = cycle_of(graph)
     if cycle:
         return f"deadlock: {begin}; {in_words(graph, cycle, closed=True)}"
     ends = ends_of(graph)
     told = "; ".join(in_words(graph, [end], closed=False) for end in ends[:SHOWN])
     more = f"; and {len(ends) - SHOWN} more" if len(ends) > SHOWN else ""
-    behind = len(graph) - len(ends)
-    others = f"; {behind} more {'parts wait' if behind > 1 else 'part waits'} behind" if behind else ""
+    left = len(graph) - len(ends)
+    others = f"; {left} more {'parts wait' if left > 1 else 'part waits'} for these" if left else ""
     return f"hang: {begin}; {told}{more}{others}"
 
 
@@ -158,7 +158,7 @@ class _Hang:
                 return Waiting(f"{where} with {burst}", "waits for the memory to answer", {})
             case _:
                 what = f"has raised {report.cause.name} (tag {report.tag}, value {report.detail:#x})"
-                return Waiting(where, f"{what}, of which the host has not heard", {})
+                return Waiting(where, f"{what}, which has not reached the host", {})
 
     def _stream(self, place: Place, report: BlockedStatus) -> Waiting[Place]:
         number, position = place.stream, self.position[place.stream]
@@ -170,7 +170,7 @@ class _Hang:
             case BlockedOn.START:
                 return self._start(number)
             case BlockedOn.CODE:
-                helped = self._if_there(report.peer, Part.QUEUE, "where the request for it may stand")
+                helped = self._if_there(report.peer, Part.QUEUE, "where the request for it may be queued")
                 helped |= self._if_there(report.peer, Part.MOVER, "whose mover has to send it")
                 return Waiting(f"the {self.names.stream(number)}", f"waits for its next code from {peer}", helped)
             case BlockedOn.UNIT:
@@ -273,14 +273,14 @@ class _Hang:
             for part in (Part.DELIVERY, Part.DRAM):
                 if Place(target, part) in self.reports:
                     return Place(target, part), "whose words are being written"
-            return None, f"has been issued, and its words have not delivered in {tile_name(self.chip, target)}"
+            return None, f"has been issued, but its words have not been delivered to {tile_name(self.chip, target)}"
         return None, f"has been issued to the mover of {tile_name(self.chip, source)}"
 
     def _mover(self, place: Place, report: BlockedStatus, who: str) -> Waiting[Place]:
         match report.waits:
             case BlockedOn.DATA_PLANE:
                 to = tile_name(self.chip, report.peer)
-                helped = self._if_there(report.peer, Part.DELIVERY, "where a packet is in the way")
+                helped = self._if_there(report.peer, Part.DELIVERY, "where another packet is in front")
                 return Waiting(who, f"waits for the data plane to take a flit for {to}", helped)
             case BlockedOn.DRAM:
                 return Waiting(who, "waits for DRAM, which sends no word", {})
@@ -300,7 +300,7 @@ class _Hang:
             }
             return Waiting(who, rest if helped else f"{rest}, which no mover has: they are lost", helped)
         if report.waits is BlockedOn.DRAM:
-            helped = self._if_there(place.tile, Part.DRAM, "which takes no more")
+            helped = self._if_there(place.tile, Part.DRAM, "which accepts no more")
             return Waiting(who, "waits for DRAM to take a word", helped)
         what = "its memory to take a word" if report.waits is BlockedOn.MEMORY else "the semaphores to take a post"
         return Waiting(who, f"waits for {what}", {})

@@ -51,16 +51,16 @@ class IdleMove:
     packets: tuple[IdlePacket, ...]
 
 
-def ideal_move_cycles(fields: Mapping[str, int], chip: ChipConfig, way: Route | None = None) -> int:
+def ideal_move_cycles(fields: Mapping[str, int], chip: ChipConfig, route: Route | None = None) -> int:
     """Cycles of a MOVE (its instruction's fields; missing strides are 0) on an idle chip, on `way` or on the chip's
     default: `IdleMove.cycles`."""
-    return idle_move(fields, chip, way).cycles
+    return idle_move(fields, chip, route).cycles
 
 
-def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Route | None = None) -> IdleMove:
+def idle_move(fields: Mapping[str, int], chip: ChipConfig, route: Route | None = None) -> IdleMove:
     """A MOVE and its packets on an idle chip."""
     source, target = fields["src_tile"], fields["dst_tile"]
-    way = way or default_route(chip, source, target)
+    route = route or default_route(chip, source, target)
     runs = tuple(
         # bursts and packets are cut at multiples of 64; addresses do not matter otherwise
         (fields[end] % PACKET_WORDS, fields[f"{end}_run"], fields.get(f"{end}_stride", 0) % PACKET_WORDS)
@@ -68,8 +68,8 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, way: Route | None = N
     )
     of_dram = tuple(_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst"))
     ejection = ejection_cycles(chip)
-    flight = noc_arrival(way.hops, 1) + ejection
-    holds = (way.hops + 1) * chip.noc.data_depth + EJECTION_FLITS * bool(ejection)
+    flight = noc_arrival(route.hops, 1) + ejection
+    holds = (route.hops + 1) * chip.noc.data_depth + EJECTION_FLITS * bool(ejection)
     dram = (chip.lanes, chip.dram.bytes_per_cycle, chip.dram.latency)
     return _move(fields["words"], *runs, of_dram, flight, holds, dram)
 

@@ -49,10 +49,10 @@ def figures(run: Run, program: Program, chip: ChipConfig, complete: bool = True)
 
 
 class Transfer(NamedTuple):
-    """A MOVE as its mover executed it: its fields, the way of its packets, and its record."""
+    """A MOVE as its mover executed it: its fields, the route of its packets, and its record."""
 
     fields: Mapping[str, int]
-    way: Route
+    route: Route
     record: Record
 
 
@@ -106,24 +106,24 @@ def transfers(run: Run, program: Program, chip: ChipConfig) -> Iterator[Transfer
     # tags of an ahead-of-time program are unique
     moved = [record for record in run.records if record.opcode is Opcode.MOVE and record.unit is Unit.MOVER]
     timed = {(record.tile, record.tag): record for record in moved}
-    for stream, index, fields, way in _moves(program, chip):
+    for stream, index, fields, route in _moves(program, chip):
         place = Place(stream.tile, stream.unit, index, fields["src_tile"] != stream.tile)
         record = timed.get((fields["src_tile"], fields["tag"])) if program.ahead else records.get(place)
         if record is None:
             raise LinksError(
                 f"the congestion of a run needs all of its records: that of the MOVE with tag {fields['tag']}, "
-                f"instruction {index} of {tile_name(chip, stream.tile)}'s stream, has not come; run it again"
+                f"instruction {index} of {tile_name(chip, stream.tile)}'s stream, is missing; run it again"
             )
-        yield Transfer(fields, way, record)
+        yield Transfer(fields, route, record)
 
 
-def ways(program: Program, chip: ChipConfig) -> dict[tuple[int, Unit, int], Route]:
-    """The way of the data of each MOVE, by tile, unit and index in its stream."""
-    return {(stream.tile, stream.unit, index): way for stream, index, _, way in _moves(program, chip)}
+def routes_of(program: Program, chip: ChipConfig) -> dict[tuple[int, Unit, int], Route]:
+    """The route of the data of each MOVE, by tile, unit and index in its stream."""
+    return {(stream.tile, stream.unit, index): route for stream, index, _, route in _moves(program, chip)}
 
 
 def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Mapping[str, int], Route]]:
-    """The MOVEs of a program except those that fetch code: stream, index in it, fields, and way of the data."""
+    """The MOVEs of a program except those that fetch code: stream, index in it, fields, and route of the data."""
     for stream in (*program.streams, program.boot):
         named: tuple[Opcode, Mapping[str, int]] | None = None  # a ROUTE or ORDER for the next one
         for index, instruction in enumerate(stream.instructions):
@@ -136,7 +136,7 @@ def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Ma
 
 
 def _route(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | None, chip: ChipConfig) -> Route:
-    """The way of a MOVE's data: that of its ROUTE or ORDER, or the chip's default."""
+    """The route of a MOVE's data: that of its ROUTE or ORDER, or the chip's default."""
     opcode, given = named or (Opcode.ROUTE, {})
     if opcode is Opcode.ROUTE:
         return route_of(chip, fields["src_tile"], fields["dst_tile"], given)
@@ -152,9 +152,9 @@ def _route(fields: Mapping[str, int], named: tuple[Opcode, Mapping[str, int]] | 
 def _times(own: list[Transfer], chip: ChipConfig) -> Iterator[tuple[int, int]]:
     """(ideal, real) time of each of a mover's MOVEs, in the order in which it sent them."""
     free = 0  # when the previous MOVE had been sent
-    for fields, way, record in own:
+    for fields, route, record in own:
         begins = max(record.start, free)
-        ends = record.start + idle_move(fields, chip, way).cycles
+        ends = record.start + idle_move(fields, chip, route).cycles
         if free > record.start:
             ends = max(ends, free + steady_cycles(fields, chip))
         real = record.end - begins
@@ -184,7 +184,7 @@ def _packets(moved: list[Transfer], run: Run, chip: ChipConfig) -> PacketFigures
     """Latencies of packets; None on chips without `noc.arrivals`.
 
     The packets of a MOVE arrive in order. Where tags repeat, so do those of MOVEs with the same tag between the same
-    two tiles, as long as they take the same way.
+    two tiles, as long as they take the same route.
     """
     if not chip.noc.arrivals:
         return None
@@ -194,9 +194,9 @@ def _packets(moved: list[Transfer], run: Run, chip: ChipConfig) -> PacketFigures
             arrived[record.tile, record.tag].append(record)
     sums = _Late()
     turns: dict[tuple[int, int], int] = defaultdict(int)
-    for fields, way, _ in sorted(moved, key=lambda transfer: transfer.record.start):
+    for fields, route, _ in sorted(moved, key=lambda transfer: transfer.record.start):
         key = fields["dst_tile"], fields.get("tag", 0)
-        for packet in idle_move(fields, chip, way).packets:
+        for packet in idle_move(fields, chip, route).packets:
             record = arrived[key][turns[key]]
             turns[key] += 1
             sums.add(record.end - record.start, packet.latency)

@@ -102,7 +102,7 @@ def locate(records: Sequence[T], program: Program, strange: list[T] | None = Non
         if not fitting:
             raise CompareError(
                 f"tile {record.tile:#04x}: {record.unit.name.lower()} record of a {record.opcode.name} with tag "
-                f"{record.tag} and start {record.start} is of no instruction whose turn it is; give the run's program"
+                f"{record.tag} and start {record.start} matches no instruction that can be next; give the run's program"
             )
         # an earlier record may be missing because the trace memory of another tile was full
         queue = next((queue for queue in fitting if queue[0].after in found), fitting[0])

@@ -17,7 +17,7 @@ from meshloom.sched.program.program import OPERATIONS, Program
 from ..devices.readout import Record
 from ..devices.simulated import Run
 from ..results.artefacts import TABLES, Columns
-from .links import links, ways
+from .links import links, routes_of
 from .records import Place, match, numbered
 
 #: A record, its prediction (either may be missing), and the instruction, if known.
@@ -75,7 +75,7 @@ def _instructions(entries: Sequence[_Entry], program: Program, schedule: Schedul
     streams = {(stream.tile, stream.unit): stream for stream in (*program.streams, program.boot)}
     places = _places_of_tags(program) if program.ahead else {}
     numbers = numbered(program, schedule)
-    taken = ways(program, chip)
+    taken = routes_of(program, chip)
     rows: list[tuple[Any, ...]] = []
     for record, predicted, place in entries:
         one = record or predicted
@@ -103,12 +103,12 @@ def _instructions(entries: Sequence[_Entry], program: Program, schedule: Schedul
     return _columns("instructions", rows)
 
 
-def _moved(fields: Mapping[str, int] | None, way: Any, chip: ChipConfig) -> tuple[int | None, ...]:
-    """What a MOVE transfers from where to where, and on which way; empty for other instructions."""
-    if fields is None or way is None:
+def _moved(fields: Mapping[str, int] | None, route: Any, chip: ChipConfig) -> tuple[int | None, ...]:
+    """What a MOVE transfers from where to where, and on which route; empty for other instructions."""
+    if fields is None or route is None:
         return (None,) * 8
     ends = fields["src_tile"], fields["src"], fields["dst_tile"], fields["dst"]
-    return fields["words"], fields["words"] * chip.lanes, *ends, way.channel, way.hops
+    return fields["words"], fields["words"] * chip.lanes, *ends, route.channel, route.hops
 
 
 def _places_of_tags(program: Program) -> dict[tuple[Opcode, int], Place]:

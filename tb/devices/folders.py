@@ -25,7 +25,7 @@ COUNT = ("MESHLOOM_KEEP_RUNS", 20)
 
 
 class RunsError(ToolError):
-    """No folder can be made, or a setting is no number; the message says which and what would help."""
+    """No folder can be made, or a setting is not a number; the message says which and what would help."""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ def read_log(path: Path, chip: ChipConfig) -> Observed:
 
     record = np.dtype([("head", "<u4"), ("word", np.uint8, chip.lanes)])
     if path.stat().st_size % record.itemsize:
-        raise ObserveError(f"{path}: {path.stat().st_size} bytes are no whole number of {record.itemsize}-byte records")
+        size = path.stat().st_size
+        raise ObserveError(f"{path}: {size} bytes are not a whole number of {record.itemsize}-byte records")
     log = np.fromfile(path, record)
     heads = log["head"]
     source = heads >> LOG_OFFSET_BITS

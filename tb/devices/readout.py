@@ -1,4 +1,4 @@
-"""The program that brings traces and counters home: one MOVE per tile and region, into DRAM behind everything else."""
+"""The program that brings traces and counters home: one MOVE per tile and region, into DRAM after everything else."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def plan(program: Program, chip: ChipConfig, stats_words: int, free_from: int) -
     total = sum(words for _, _, words in sizes)
     if first + total > chip.dram.words:
         raise ProgramError(
-            f"no room for {total} words of trace in DRAM behind word {first} of {chip.dram.words}; raise dram.words or "
+            f"no space for {total} words of trace in DRAM after word {first} of {chip.dram.words}; raise dram.words or "
             "lower trace_records"
         )
     parts: list[tuple[int, Region, int, int]] = []
@@ -161,7 +161,7 @@ def parse(
             number = int(whole.argmin())
             damage = damage or (
                 f"trace record {number} of {tile_name(chip, tile)} has opcode {fields['opcode'][number]}, which no "
-                "instruction has: the chip wrote what is no record"
+                "instruction has: the chip wrote an invalid record"
             )
         columns = {name: values[whole].tolist() for name, values in fields.items()}
         records += map(

@@ -86,7 +86,7 @@ class SimulatedDevice:
             yield from self._claimed(jobs, label)
         except _DoesNotStart as error:
             raise NoDeviceError(
-                f"{error}. It was built anew and still does not start: see whether its tools work, then delete "
+                f"{error}. It was built again and still does not start: check its tools, then delete "
                 f"{self.build.folder}"
             ) from error
 

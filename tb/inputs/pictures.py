@@ -12,7 +12,7 @@ from meshloom.sched.workload.layers import WorkloadError
 
 
 class InputError(WorkloadError):
-    """A file that cannot be the input of a network; the message names it, what is wrong and the mend."""
+    """A file that cannot be the input of a network; the message names it, what is wrong and the fix."""
 
 
 def read_picture(path: str | Path, graph: Graph) -> NDArray[np.int8]:
@@ -34,7 +34,7 @@ def quantise_input(real: NDArray[np.floating], value: Value) -> NDArray[np.int8]
     if not value.step > 0:
         raise InputError(f"input {value.name} has no step; give an int8 .npy file of shape {list(value.shape)}")
     if not np.all(np.isfinite(real)):
-        raise InputError(f"input {value.name}: the array has values that are no numbers; mend the file")
+        raise InputError(f"input {value.name}: the array has values that are not finite; fix the file")
     return np.clip(np.rint(real.astype(np.float64) / value.step), -128, 127).astype(np.int8)
 
 
@@ -60,7 +60,7 @@ def _read_picture(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
     picture = graph.picture
     if picture is None:
         raise InputError(
-            f"{path}: the input of network {graph.name} is no picture; give an .npy file, int8 or float32 "
+            f"{path}: the input of network {graph.name} is not a picture; give an .npy file, int8 or float32 "
             f"{list(value.shape)}"
         )
     if not len(picture.mean) == len(picture.std) == value.channels == (3 if picture.mode == "RGB" else 1):
@@ -69,9 +69,9 @@ def _read_picture(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
         with Image.open(path) as image:
             image.load()
     except UnidentifiedImageError as error:
-        raise InputError(f"{path}: is no picture; give PNG, WebP or JPEG, or an .npy file") from error
+        raise InputError(f"{path}: is not a picture; give PNG, WebP or JPEG, or an .npy file") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give a picture that is whole") from error
+        raise InputError(f"{path}: cannot be read ({error}); give an intact picture") from error
     if image.size != (value.width, value.height):
         raise InputError(
             f"{path}: is {image.width}x{image.height} pixels (width x height), network {graph.name} takes "

@@ -154,7 +154,7 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
 
 
 def _classes(graph: Graph) -> int:
-    """How many classes the first output has scores for; 0 if it is no vector."""
+    """How many classes the first output has scores for; 0 if it is not a vector."""
     value = graph.value(graph.outputs[0])
     return value.channels if value.height == value.width == 1 else 0
 
@@ -163,7 +163,7 @@ def _read_lines(path: Path) -> tuple[str, ...]:
     try:
         return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise WorkloadError(f"{path}: cannot be read: {why}; give a text file with one label on each line") from error
 
 
@@ -196,7 +196,7 @@ def _normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np
 
 
 def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, made: list[Feed]) -> list[Feed]:
-    """The feeds with what the float model makes of the same files. int8 files are no inputs of a float model."""
+    """The feeds with what the float model makes of the same files. A float model cannot take int8 files."""
     from meshloom.sched.workload.onnx.original import Original
 
     done: list[Feed] = []

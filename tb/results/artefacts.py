@@ -93,7 +93,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 class ArtefactsError(ResultsError):
-    """A folder that holds no artefacts, or damaged ones; the message names the file and the mend."""
+    """A folder that holds no artefacts, or damaged ones; the message names the file and the fix."""
 
 
 class Manifest(BaseModel):
@@ -186,7 +186,7 @@ def _table(name: str, columns: Columns) -> pyarrow.Table:
 
 
 def load(folder: Path) -> Artefacts:
-    """Reads what a run left of a workload. Raises ArtefactsError with the file and the mend."""
+    """Reads what a run left of a workload. Raises ArtefactsError with the file and the fix."""
     manifest = _manifest(folder / MANIFEST)
     try:
         schedule = Schedule.load(folder / SCHEDULE)

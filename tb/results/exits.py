@@ -43,7 +43,7 @@ def is_ours(error: BaseException) -> bool:
 
 
 def expected(error: Exception) -> tuple[str, Exit] | None:
-    """Message and status of an error that is no bug: one of ours, or a file that cannot be read or written."""
+    """Message and status of an error that is not a bug: one of ours, or a file that cannot be read or written."""
     if is_ours(error):
         return str(error), Exit.TOOL if isinstance(error, ToolError) else Exit.BAD_INPUT
     if isinstance(error, OSError) and error.filename is not None:

@@ -17,7 +17,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class SchemaError(ValueError):
-    """A folder that no schema can be written to; the message names it and the mend."""
+    """A folder that no schema can be written to; the message names it and the fix."""
 
 
 def chip() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Worker processes make the programs before the device is opened (a simulator may have to be built), so that workloads
 that cannot be run are known by then. The programs run on as many devices as there are jobs, the longest first, and rows
-are reported as they finish. A workload that fails on the way becomes a row with an `error`; the others continue.
+are reported as they finish. A workload that fails becomes a row with an `error`; the others continue.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def run(
     options = options or RunOptions()
     config, kind = load(chip), find_device(options.device)
     if options.waves and not kind.waves:
-        raise PluginError(f"device {kind.name} writes no waveforms; leave that away, or take a simulator of the RTL")
+        raise PluginError(f"device {kind.name} writes no waveforms; leave out --waves, or use a simulator of the RTL")
     options = replace(options, jobs=min(options.jobs, kind.most or options.jobs))
     asked: list[_Asked] = []
     for each in workloads:
@@ -260,10 +260,10 @@ def _regression(kind: DeviceKind, scheduler: str, on_event: Callable[[Event], No
         if known.networks is not None:
             return [*map(NetworkSource, regression_networks()), *layers]
         on_event(
-            Stage(workload="regression", what=f"scheduler {known.name} knows no networks: the {len(layers)} layers")
+            Stage(workload="regression", what=f"scheduler {known.name} takes no networks: the {len(layers)} layers")
         )
         return list(layers)
     small = [layer for layer in layers if layer.shape.macs <= kind.macs]
-    what = f"{kind.name} is slow: {len(small)} of {len(layers)} layers, up to {kind.macs:,} MACs; others by name"
+    what = f"{kind.name} is slow: {len(small)} of {len(layers)} layers, up to {kind.macs:,} MACs; run others by name"
     on_event(Stage(workload="regression", what=what))
     return list(small)

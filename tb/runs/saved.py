@@ -79,7 +79,7 @@ def meaning(source: SavedSource, schedule: Schedule) -> Meaning:
     if len(found) != 1:
         raise WorkloadError(f"{source.path}: workload {name!r} is {len(found)} layers; name one with --workload")
     if source.fed.inputs:
-        raise WorkloadError(f"{source.path}: computes layer {name}, which has its input; --input is for networks")
+        raise WorkloadError(f"{source.path}: computes layer {name}, which has its own input; --input is for networks")
     return Meaning(layer=found[0])
 
 
@@ -89,7 +89,7 @@ def check(source: SavedSource, chip: ChipConfig) -> Meaning:
     found = meaning(source, schedule)
     if (found.layer or found.network) and not schedule.tensors:
         raise ScheduleError(
-            f"{source.path}: says nothing of where its tensors lie, so its bytes cannot be checked; write them into it "
+            f"{source.path}: does not say where its tensors are, so its bytes cannot be checked; add them to the file "
             '(`meshloom schedule --program` does), or run it unchecked with --workload ""'
         )
     if found.layer is not None:

@@ -31,7 +31,7 @@ def with_budget(scheduler: str, budget: str | None) -> str:
         those = ", ".join(name for name in names() if takes_option(name, "budget"))
         raise SchedulerError(f"--budget: scheduler {base} has no budget, its work ends by itself; {those} take one")
     if "budget" in options:
-        raise SchedulerError(f"scheduler {scheduler} names a budget, and so does --budget; say it once")
+        raise SchedulerError(f"scheduler {scheduler} names a budget, and so does --budget; give only one")
     return f"{scheduler}{',' if ':' in scheduler else ':'}budget={budget}"
 
 

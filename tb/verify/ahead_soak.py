@@ -98,7 +98,7 @@ def run(plan: Plan, record: Record[list[int]], jobs: int, on_progress: Callable[
     wrong: list[str] = []
     total = sum(len(names) for _, names in plan)
     if record.done:
-        on_progress(f"going on: {len(record.done)} of {total} programs are done")
+        on_progress(f"continuing: {len(record.done)} of {total} programs are done")
     for chip, names in plan:
         left = [name for name in names if f"{chip.name} {name}" not in record.done]
         if not left:
@@ -124,10 +124,10 @@ def run(plan: Plan, record: Record[list[int]], jobs: int, on_progress: Callable[
 
 
 def main(
-    programs: Annotated[int, typer.Option(min=1, help="Programs in all.")] = PROGRAMS,
-    seed: Annotated[int, typer.Option(min=1, help="Another seed is other workloads.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Simulations at a time.")] = len(os.sched_getaffinity(0)),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an interrupted soak has done.")] = False,
+    programs: Annotated[int, typer.Option(min=1, help="Total number of programs.")] = PROGRAMS,
+    seed: Annotated[int, typer.Option(min=1, help="A different seed gives different workloads.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Simulations to run at a time.")] = len(os.sched_getaffinity(0)),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard the progress of an interrupted soak.")] = False,
 ) -> None:
     """Random workloads on random meshes, timed ahead: every MOVE has to land when it was planned to."""
     from ..report.console import console
@@ -145,7 +145,7 @@ def main(
     try:
         wrong = run(plan, record, jobs, on_progress)
     except KeyboardInterrupt:
-        on_progress(f"interrupted with {len(record.done)} programs done; the same command goes on from here")
+        on_progress(f"interrupted with {len(record.done)} programs done; run the same command to continue")
         raise typer.Exit(130) from None
     for words in wrong:
         screen.print(f"not good: {words}", style="red", markup=False, soft_wrap=True)

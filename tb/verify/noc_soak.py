@@ -114,7 +114,7 @@ def run(plan: Sequence[Dose], record: Record[Counters], jobs: int, on_progress: 
     wrong: list[str] = []
     sent = sum(counters.taken for counters in record.done.values())
     if record.done:
-        on_progress(f"going on: {len(record.done)} of {len(plan)} runs are done, {sent:,} flits")
+        on_progress(f"continuing: {len(record.done)} of {len(plan)} runs are done, {sent:,} flits")
 
     def work(mesh: Mesh) -> Iterator[tuple[Dose, Counters | Exception]]:
         for dose in left:
@@ -148,10 +148,10 @@ def run(plan: Sequence[Dose], record: Record[Counters], jobs: int, on_progress: 
 
 
 def main(
-    flits: Annotated[int, typer.Option(min=1, help="Flits in all.")] = FLITS,
-    seed: Annotated[int, typer.Option(min=1, help="Another seed is other traffic.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Meshes built and run at a time.")] = len(os.sched_getaffinity(0)),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an interrupted soak has done.")] = False,
+    flits: Annotated[int, typer.Option(min=1, help="Total number of flits.")] = FLITS,
+    seed: Annotated[int, typer.Option(min=1, help="A different seed gives different traffic.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Meshes to build and run at a time.")] = len(os.sched_getaffinity(0)),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard the progress of an interrupted soak.")] = False,
 ) -> None:
     """Random traffic through many meshes, every flit checked. Goes on where it was interrupted."""
     from ..report.console import console
@@ -168,7 +168,7 @@ def main(
     try:
         wrong = run(plan, record, jobs, on_progress)
     except KeyboardInterrupt:
-        on_progress(f"interrupted with {len(record.done)} of {len(plan)} runs done; the same command goes on from here")
+        on_progress(f"interrupted with {len(record.done)} of {len(plan)} runs done; run the same command to continue")
         raise typer.Exit(130) from None
     total = sum(counters.taken for counters in record.done.values())
     for words in wrong:

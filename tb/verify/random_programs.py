@@ -71,11 +71,11 @@ def random_path(random: Random, tiles: Collection[int], source: int, target: int
 
 
 def random_route(
-    random: Random, chip: ChipConfig, source: int, target: int, roads: DependenceGraph, tries: int = 8
+    random: Random, chip: ChipConfig, source: int, target: int, dependences: DependenceGraph, tries: int = 8
 ) -> dict[str, int] | None:
     """Body of a ROUTE for a MOVE between two tiles, on any channel and now and then along any path, that makes no
-    circle with the ways on `roads`, where it is added. None on a chip without ways to choose from, or if chance finds
-    none in `tries`."""
+    cycle with the routes in `dependences`, where it is added. None on a chip without routes to choose from, or if
+    chance finds none in `tries`."""
     noc = chip.noc
     if noc.data_vcs == 1 and not noc.route_hops:
         return None
@@ -86,9 +86,9 @@ def random_route(
             if path is None:
                 continue
             fields |= route_fields(chip, path, None)
-        way = route_of(chip, source, target, fields)
-        if roads.admits(way):
-            roads.add(way, "random")
+        route = route_of(chip, source, target, fields)
+        if dependences.admits(route):
+            dependences.add(route, "random")
             return fields
     return None
 
@@ -219,7 +219,7 @@ class _Builder:
         self.random, self.chip = random, chip
         self.codes: dict[tuple[int, Unit], list[Instruction]] = {}
         self.tag = 0
-        self.roads = DependenceGraph.of_chip(chip)
+        self.dependences = DependenceGraph.of_chip(chip)
 
     def add(self, at: int, unit: Unit, opcode: Opcode, /, **fields: int) -> None:
         """Appends an instruction with the next tag."""
@@ -246,7 +246,7 @@ class _Builder:
         wait = self.take(thread, issuer, Unit.MOVER)
         steered = self.chip.noc.data_vcs > 1 or self.chip.noc.route_hops > 0
         if steered and self.random.random() < 0.5:
-            route = random_route(self.random, self.chip, body["src_tile"], body["dst_tile"], self.roads)
+            route = random_route(self.random, self.chip, body["src_tile"], body["dst_tile"], self.dependences)
             if route is not None:
                 first = self.random.random() < 0.5  # who waits
                 self.add(issuer, Unit.MOVER, Opcode.ROUTE, **(wait if first else {}), **route)

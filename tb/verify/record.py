@@ -1,4 +1,4 @@
-"""What a soak has done, so that one that was interrupted goes on."""
+"""What a soak has done, so that one that was interrupted can continue."""
 
 from __future__ import annotations
 

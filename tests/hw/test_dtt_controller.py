@@ -14,7 +14,7 @@ from meshloom.hw.config import MOST_POINTS, ChipConfig
 from meshloom.hw.contracts import CONTROLLER_CYCLES, PACE_CYCLES, ROUTE_BUILD_CYCLES
 from meshloom.hw.dtt.controller import Controller
 from meshloom.hw.dtt.route_builder import RouteBuilder
-from meshloom.hw.isa import INSTRUCTIONS, TRACE, WAY, Cause, Opcode, Unit, route_field
+from meshloom.hw.isa import INSTRUCTIONS, ROUTE_BODY, TRACE, Cause, Opcode, Unit, route_field
 from meshloom.hw.routes import RouteError, dimension_ordered, encode
 from meshloom.hw.signatures import Issue, Request
 
@@ -126,7 +126,7 @@ class Outcome:
 def test_a_move_goes_to_the_mover_of_its_source_with_its_fire_time() -> None:
     one = move(7, fire_at=500)
     out = Outcome([one])
-    wanted = {"dst_tile": SPM, "unit": Unit.MOVER, "fetch": 0, "way": 0, "code": one}
+    wanted = {"dst_tile": SPM, "unit": Unit.MOVER, "fetch": 0, "route": 0, "code": one}
     assert out.packets == [(CONTROLLER_CYCLES, wanted)]  # nothing in it is cleared, the cycle after it was offered
     record = {"tag": 7, "unit": Unit.MOVER, "opcode": Opcode.MOVE, "wait": 5, "stall": 0, "start": 0, "end": 2}
     assert out.records == [(2, record)]
@@ -137,7 +137,7 @@ def test_computing_goes_to_the_core_that_an_order_names(opcode: Opcode, unit: Un
     one = code(opcode, tag=8, fire_at=600)
     out = Outcome([order(3, tile=0x12, points=(0x11,)), one])
     ((_, packet),) = out.packets
-    assert packet == {"dst_tile": 0x12, "unit": unit, "fetch": 0, "way": 0, "code": one}
+    assert packet == {"dst_tile": 0x12, "unit": unit, "fetch": 0, "route": 0, "code": one}
     assert [record["tag"] for _, record in out.records] == [3, 8]
 
 
@@ -148,11 +148,11 @@ def test_an_order_is_for_one_instruction() -> None:
     field = route_field(config)
     assert field is not None
     turns = encode(path, config.width, config.height, field)
-    way = WAY.unpack(out.packets[0][1]["way"])
+    way = ROUTE_BODY.unpack(out.packets[0][1]["route"])
     assert (way["channel"], way["routed"]) == (1, 1)
     assert tuple(way["turns"] >> 2 * at & 3 for at in range(len(turns))) == turns
-    assert way["turns"] >> 2 * len(turns) == (1 << WAY.offsets["turns"][1] - 2 * len(turns)) - 1
-    assert out.packets[1][1]["way"] == 0
+    assert way["turns"] >> 2 * len(turns) == (1 << ROUTE_BODY.offsets["turns"][1] - 2 * len(turns)) - 1
+    assert out.packets[1][1]["route"] == 0
 
 
 def test_no_more_packets_wait_for_their_time_than_a_unit_takes() -> None:
@@ -219,5 +219,5 @@ def test_as_many_way_points_as_an_order_holds() -> None:
     for point in (*points, 0x13):
         path += dimension_ordered(path[-1], point)[1:]
     turns = encode(path, config.width, config.height, field)
-    way = WAY.unpack(out.packets[0][1]["way"])
+    way = ROUTE_BODY.unpack(out.packets[0][1]["route"])
     assert tuple(way["turns"] >> 2 * at & 3 for at in range(len(turns))) == turns

@@ -15,7 +15,7 @@ from meshloom.hw.isa import (
     DATA_HEAD,
     INSTRUCTIONS,
     REQUEST_HEAD,
-    WAY,
+    ROUTE_BODY,
     BlockedOn,
     Cause,
     Opcode,
@@ -231,13 +231,15 @@ def test_the_last_word_of_each_region_can_be_written() -> None:
 
 def request(rng: random.Random, port: int) -> int:
     values = {"dst_tile": rng.randrange(256), "unit": rng.randrange(4), "fetch": rng.randrange(2)}
-    return bits(Request, code=rng.getrandbits(248) << 8 | port, way=rng.getrandbits(WAY.used), **values)
+    return bits(Request, code=rng.getrandbits(248) << 8 | port, route=rng.getrandbits(ROUTE_BODY.used), **values)
 
 
 def request_flits(payload: int) -> list[int]:
     """The packet of a request: head, then the instruction, low bits first; bit 64 is `last`."""
     wanted = fields(Request, payload)
-    head = REQUEST_HEAD.pack({name: wanted[name] for name in ("dst_tile", "unit", "fetch")} | WAY.unpack(wanted["way"]))
+    head = REQUEST_HEAD.pack(
+        {name: wanted[name] for name in ("dst_tile", "unit", "fetch")} | ROUTE_BODY.unpack(wanted["route"])
+    )
     words = [wanted["code"] >> 64 * i & (1 << 64) - 1 for i in range(4)]
     head |= (payload.bit_count() & 1) << REQUEST_HEAD.offsets["parity"][0]
     return [head, *words[:3], words[3] | 1 << 64]

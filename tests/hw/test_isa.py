@@ -207,4 +207,4 @@ def test_the_reference_tables_are_those_of_the_definition() -> None:
     from meshloom.sched.program.disasm import format_tables
 
     page = (Path(__file__).parents[2] / "docs" / "isa.md").read_text()
-    assert page.endswith(format_tables().strip() + "\n"), "docs/isa.md: write it anew from format_tables()"
+    assert page.endswith(format_tables().strip() + "\n"), "docs/isa.md: write it again from format_tables()"

@@ -151,7 +151,7 @@ def test_a_move_from_elsewhere_is_forwarded_without_its_waits(when: int) -> None
     out = run(TileKind.SPM, [code], starts=[20], forward=lambda cycle: cycle >= when, waited=4)
     kept = MOVE.unpack(code) | {"wait_n": 0, "fire_at": 0}
     ((cycle, request),) = out.forward
-    assert request.pop("way") == 0
+    assert request.pop("route") == 0
     del request["unit"]  # of a FETCH only
     assert (cycle, request) == (when, {"dst_tile": 0x02, "fetch": 0, "code": MOVE.pack(kept)})
     assert out.own == [when]
@@ -166,7 +166,7 @@ def test_a_fetch_is_forwarded_as_it_is() -> None:
         {"opcode": Opcode.FETCH, "tag": 3, "tile": 0x01, "unit": 1, "dram": 0x00, "addr": 99, "count": 12}
     )
     out = run(TileKind.SPM, [code], starts=[20])
-    assert out.forward == [(20, {"dst_tile": 0x01, "unit": 1, "fetch": 1, "way": 0, "code": code})]
+    assert out.forward == [(20, {"dst_tile": 0x01, "unit": 1, "fetch": 1, "route": 0, "code": code})]
     assert out.record[0][1]["opcode"] == Opcode.FETCH
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import MOST_HOPS, ChipConfig, TileKind
-from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, WAY, Cause, Opcode, Region, Unit, address
+from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, ROUTE_BODY, Cause, Opcode, Region, Unit, address
 from meshloom.hw.routes import Turn, encode
 
 from .mover_bench import HERE, MOVE, Outcome, check_words, chip, move, packet_sizes, random_move, run
@@ -40,7 +40,7 @@ def route(channel: int = 0, path: Sequence[int] = (), **header: int) -> int:
 
 def requested(code: int, channel: int = 0, path: Sequence[int] = ()) -> int:
     """A MOVE of another tile as the request queue offers it."""
-    return code | WAY.pack(way(channel, path)) << 256
+    return code | ROUTE_BODY.pack(way(channel, path)) << 256
 
 
 def ways_of(out: Outcome) -> list[tuple[int, tuple[int, ...] | None]]:
@@ -79,10 +79,10 @@ def test_a_forwarded_move_takes_its_route_along() -> None:
     pull = move(src_tile=0x02, dst_tile=0x10, tag=5)
     fetch = INSTRUCTIONS[Opcode.FETCH].pack({"opcode": Opcode.FETCH, "tag": 3, "tile": 0x01, "count": 12})
     out = run(SPM, [route(3, (0x02, 0x01, 0x00, 0x10)), fetch, pull, pull, plain()], config=CHIP)
-    ways = [WAY.unpack(request["way"]) for _, request in out.forward]
+    ways = [ROUTE_BODY.unpack(request["route"]) for _, request in out.forward]
     assert [request["fetch"] for _, request in out.forward] == [1, 0, 0]
-    assert ways == [dict.fromkeys(WAY.offsets, 0), WAY.unpack(WAY.pack(way(3, (0x02, 0x01, 0x00, 0x10)))),
-                    dict.fromkeys(WAY.offsets, 0)]  # fmt: skip
+    none, own = dict.fromkeys(ROUTE_BODY.offsets, 0), ROUTE_BODY.pack(way(3, (0x02, 0x01, 0x00, 0x10)))
+    assert ways == [none, ROUTE_BODY.unpack(own), none]
     assert ways_of(out) == [(0, None)], "nor is it left for the MOVE of one's own behind it"
 
 
@@ -191,13 +191,13 @@ def test_random_ways_with_random_stalls(kind: TileKind, noc: dict[str, Any], gat
         code = random_move(rng, kind, tag)
         asked = way(rng.randrange(config.noc.data_vcs + 1)) if steered and rng.random() < 0.7 else {}
         if asked and config.noc.route_hops and rng.random() < 0.7:
-            asked |= {"routed": 1, "turns": rng.getrandbits(WAY.offsets["turns"][1])}
+            asked |= {"routed": 1, "turns": rng.getrandbits(ROUTE_BODY.offsets["turns"][1])}
         moves[tag] = code, asked.get("channel", 0), asked.get("turns", 0) if asked.get("routed") else -1
         if tag % 2:
             own += [ROUTE_BITS.pack({"opcode": Opcode.ROUTE, "tag": 100 + tag} | asked)] if asked else []
             own.append(code)
         else:
-            remote.append(code | WAY.pack(asked) << 256)
+            remote.append(code | ROUTE_BODY.pack(asked) << 256)
     moods: dict[str, Any] = {name: sometimes(rng, 0.7) for name in ("offer", "post", "record", "read", "burst")}
     rooms = [sometimes(rng, 0.6) for _ in range(config.noc.data_vcs)]
     records = len(own) + len(remote)

@@ -10,7 +10,7 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import OFFER_CYCLES, QUEUE_CYCLES, TAKER_CYCLES
-from meshloom.hw.isa import INSTRUCTIONS, REQUEST_HEAD, WAY, BlockedOn, Cause, Opcode
+from meshloom.hw.isa import INSTRUCTIONS, REQUEST_HEAD, ROUTE_BODY, BlockedOn, Cause, Opcode
 from meshloom.hw.noc.interface import RequestTaker
 from meshloom.hw.signatures import BlockedStatus, Request
 
@@ -26,8 +26,8 @@ def chip(mover_queue: int = 4, **noc: Any) -> ChipConfig:
 
 def request(code: int, way: int = 0) -> list[int]:
     """The five flits of a requested MOVE; bit 64 is `last`."""
-    payload = bits(Request, dst_tile=1, code=code, way=way)
-    head = REQUEST_HEAD.pack({"dst_tile": 1} | WAY.unpack(way))
+    payload = bits(Request, dst_tile=1, code=code, route=way)
+    head = REQUEST_HEAD.pack({"dst_tile": 1} | ROUTE_BODY.unpack(way))
     head |= (payload.bit_count() & 1) << REQUEST_HEAD.offsets["parity"][0]
     words = [code >> 64 * i & (1 << 64) - 1 for i in range(4)]
     return [head, *words[:3], words[3] | 1 << 64]
@@ -120,7 +120,7 @@ def test_who_waits_for_its_time_says_so() -> None:
 @pytest.mark.parametrize("noc", [{"data_vcs": 2}, {"route_hops": 4}, {"data_vcs": 4, "route_hops": 23}])
 def test_ways_arrive_with_their_moves(noc: dict[str, int]) -> None:
     rng = random.Random(2)
-    items = [(move(tag), rng.choice((0, rng.getrandbits(WAY.used)))) for tag in range(1, 13)]
+    items = [(move(tag), rng.choice((0, rng.getrandbits(ROUTE_BODY.used)))) for tag in range(1, 13)]
     taken = Taken([request(code, way) for code, way in items], chip(2, **noc), 400, sometimes(rng, 0.1), gated=True)
     assert [(payload & (1 << 256) - 1, payload >> 256) for payload in taken.payloads] == items
     assert any(way for _, way in items)
@@ -128,15 +128,15 @@ def test_ways_arrive_with_their_moves(noc: dict[str, int]) -> None:
 
 
 def test_chips_without_ways_take_none() -> None:
-    taken = Taken([request(move(1)), request(move(2), WAY.pack({"channel": 1}))], chip())
+    taken = Taken([request(move(1)), request(move(2), ROUTE_BODY.pack({"channel": 1}))], chip())
     assert taken.payloads == [move(1), move(2)]
 
 
-@pytest.mark.parametrize("field", [*WAY.offsets, "parity"])
+@pytest.mark.parametrize("field", [*ROUTE_BODY.offsets, "parity"])
 def test_no_bit_of_a_way_can_flip_unseen(field: str) -> None:
     first, width = REQUEST_HEAD.offsets[field]
     for bit in sorted({first, first + width // 2, first + width - 1}):
-        flits = request(move(7), WAY.pack({"channel": 2, "routed": 1, "turns": 0x1234}))
+        flits = request(move(7), ROUTE_BODY.pack({"channel": 2, "routed": 1, "turns": 0x1234}))
         flits[0] ^= 1 << bit
         taken = Taken([flits, request(move(8))], chip(data_vcs=3, route_hops=5), cycles=30)
         assert [fault["cause"] for _, fault in taken.faults] == [Cause.PARITY]

@@ -64,7 +64,7 @@ def test_what_was_encoded_is_decoded(seed: int, width: int, height: int, hops: i
 @pytest.mark.parametrize(
     ("path", "part"),
     [
-        ((), "a route needs a source"),
+        ((), "a route needs two different tiles"),
         ((0x11,), "without one"),
         ((0x00, 0x01, 0x00), "turns back in tile 0x01"),
         ((0x01, 0x02, 0x03), "0x03 is outside the 3x3 mesh"),

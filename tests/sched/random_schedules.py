@@ -74,7 +74,7 @@ def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[
     places = [place for place in places if memory_words(chip, *place)]
     issuers = [tile for tile in chip.tiles if tile != chip.host]
     found: list[Operation] = []
-    noc, roads = chip.noc, DependenceGraph.of_chip(chip)
+    noc, dependences = chip.noc, DependenceGraph.of_chip(chip)
 
     def ways(source: int, target: int) -> dict[str, object]:
         channel = rng.randrange(noc.data_vcs) if noc.data_vcs > 1 and rng.random() < 0.5 else None
@@ -83,9 +83,9 @@ def random_operations(rng: random.Random, chip: ChipConfig, count: int) -> list[
             route = random_path(rng, chip.tiles, source, target, noc.route_hops)
         if route is not None:
             way = Route(chip.channel_of(target) if channel is None else channel, route)
-            if not roads.admits(way):
+            if not dependences.admits(way):
                 return {"channel": channel}
-            roads.add(way, "random")
+            dependences.add(way, "random")
         return {"channel": channel, "route": route}
 
     def span(words: int) -> Span:

@@ -11,7 +11,7 @@ from meshloom.hw.isa import Opcode
 from meshloom.hw.routes import dimension_ordered
 from meshloom.sched.ir.schedule import Move, Schedule
 from meshloom.sched.lowering.timed.compile import Ahead, compile_ahead
-from meshloom.sched.lowering.timed.orders import rebuilt, way_points
+from meshloom.sched.lowering.timed.orders import rebuilt, waypoints_of
 from meshloom.sched.lowering.timed.prove import ProofError, prove
 from meshloom.sched.program.program import Instruction, Program
 from meshloom.sched.routing.hardware import DttError
@@ -121,7 +121,7 @@ def test_a_mover_fires_in_the_order_in_which_it_is_sent(ahead: Ahead) -> None:
     tags = {one.operation: tag for tag, one in ahead.orders.timed.items()}
     code = ahead.program.streams[0].instructions
     at = next(at for at, each in enumerate(code) if each.fields["tag"] == tags[last.operation])
-    assert "are sent the wrong way round" in refuted(ahead, changed(ahead, at, fire_at=first.fire - 1))
+    assert "are sent in the wrong order" in refuted(ahead, changed(ahead, at, fire_at=first.fire - 1))
 
 
 def test_data_that_come_too_late_are_named(ahead: Ahead) -> None:
@@ -155,7 +155,10 @@ def test_a_missing_operation_is_found(ahead: Ahead) -> None:
     ("chip", "part"),
     [
         (load("quad8"), 'draw a "dtt" tile into its floorplan'),
-        (CHIP.model_copy(update={"noc": CHIP.noc.model_copy(update={"route_hops": 3})}), "make it at least 5"),
+        (
+            CHIP.model_copy(update={"noc": CHIP.noc.model_copy(update={"route_hops": 3})}),
+            "planned routes need at least 5",
+        ),
         (CHIP.model_copy(update={"dram": CHIP.dram.model_copy(update={"bytes_per_cycle": 4})}), "make them equal"),
     ],
 )
@@ -166,11 +169,11 @@ def test_chips_that_cannot_run_one(chip: ChipConfig, part: str) -> None:
 
 def test_way_points_are_the_fewest_that_rebuild_a_path() -> None:
     straight = dimension_ordered(0x00, 0x23)
-    assert way_points(straight, "xy") == ()
+    assert waypoints_of(straight, "xy") == ()
     column_first = dimension_ordered(0x00, 0x23, "yx")
-    assert way_points(column_first, "xy") == (0x20,)
-    assert way_points(column_first, "yx") == ()
+    assert waypoints_of(column_first, "xy") == (0x20,)
+    assert waypoints_of(column_first, "yx") == ()
     stairs = (0x00, 0x10, 0x11, 0x21, 0x22, 0x32)
-    points = way_points(stairs, "xy")
+    points = waypoints_of(stairs, "xy")
     assert rebuilt(0x00, points, 0x32, "xy") == stairs
     assert len(points) == 2

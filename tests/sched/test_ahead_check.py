@@ -96,7 +96,7 @@ def test_a_long_program_is_checked_with_the_moves_that_bring_it(timed: tuple[Sch
 
 
 def test_the_other_checker_sends_them_here(timed: tuple[Schedule, Program]) -> None:
-    with pytest.raises(CheckError, match="is a controller's, whose program is timed ahead"):
+    with pytest.raises(CheckError, match="belongs to a controller, whose program is timed ahead"):
         check(timed[1], CHIP)
 
 
@@ -104,7 +104,7 @@ def test_listings_say_where_orders_send(timed: tuple[Schedule, Program]) -> None
     lines = list(listing(timed[1], CHIP, [op.label for op in timed[0].operations]))
     assert any("ORDER | to core@(1,0)" in line for line in lines)
     program = changed(timed[1], at(timed[1], Opcode.ORDER), tile=0, channel=1, count=2, points=0x1200 | 0x11)
-    assert any("ORDER | virtual channel 0 | by way of spm@(1,1), core@(2,1)" in line for line in listing(program, CHIP))
+    assert any("ORDER | virtual channel 0 | via spm@(1,1), core@(2,1)" in line for line in listing(program, CHIP))
 
 
 # -- fields, and who is meant ---------------------------------------------------------------------------------------
@@ -112,9 +112,9 @@ def test_listings_say_where_orders_send(timed: tuple[Schedule, Program]) -> None
 WRONG: list[tuple[Opcode, int, Mapping[str, int], str]] = [
     (Opcode.ORDER, 0, {"tile": 0x00}, "is sent to dram@(0,0); an ORDER before it must name a core"),
     (Opcode.ORDER, 0, {"tile": 0x77}, "is sent to nothing@(7,7); an ORDER before it must name a core"),
-    (Opcode.ORDER, 0, {"post_n": 1}, "post_n = 1; what is timed ahead knows no semaphores"),
-    (Opcode.MOVE, 0, {"wait_n": 1}, "wait_n = 1; what is timed ahead knows no semaphores"),
-    (Opcode.MOVE, 0, {"notify": 1}, "notify = 1; what is timed ahead knows no semaphores"),
+    (Opcode.ORDER, 0, {"post_n": 1}, "post_n = 1; instructions that are timed ahead use no semaphores"),
+    (Opcode.MOVE, 0, {"wait_n": 1}, "wait_n = 1; instructions that are timed ahead use no semaphores"),
+    (Opcode.MOVE, 0, {"notify": 1}, "notify = 1; instructions that are timed ahead use no semaphores"),
     (Opcode.MOVE, 0, {"src_tile": 0x77}, "src_tile is nothing@(7,7)"),
     (Opcode.MOVE, 0, {"dst_tile": 0x77}, "writes nothing@(7,7)"),
     (Opcode.MOVE, 0, {"words": 0}, "words = 0; it must be at least 1"),
@@ -122,8 +122,8 @@ WRONG: list[tuple[Opcode, int, Mapping[str, int], str]] = [
     (Opcode.GEMM, 0, {"pixels": 0}, "pixels = 0; it must be at least 1"),
     (Opcode.GEMM, 0, {"a_base": 1 << 20}, "does not encode"),
     (Opcode.GEMM, 0, {"a_base": CHIP.core.a_words - 1}, "the memory has"),
-    (Opcode.SYNC, 0, {"tile": 0x00}, "does not tell the host; it adds 1 to semaphore 0 of the host"),
-    (Opcode.SYNC, 0, {"n": 2}, "does not tell the host; it adds 1 to semaphore 0 of the host"),
+    (Opcode.SYNC, 0, {"tile": 0x00}, "does not notify the host; it must add 1 to semaphore 0 of the host"),
+    (Opcode.SYNC, 0, {"n": 2}, "does not notify the host; it must add 1 to semaphore 0 of the host"),
 ]
 
 
@@ -140,12 +140,12 @@ def test_orders_are_for_the_instruction_behind_them(timed: tuple[Schedule, Progr
     program = timed[1]
     code = list(program.streams[0].instructions)
     order = at(program, Opcode.ORDER)
-    assert "the ORDER before it is for nobody" in refused(recoded(program, [*code[:order], code[order], *code[order:]]))
+    assert "cannot use the ORDER before it" in refused(recoded(program, [*code[:order], code[order], *code[order:]]))
     assert "an ORDER before it must name a core" in refused(recoded(program, [*code[:order], *code[order + 1 :]]))
     fetch = Instruction(Opcode.FETCH, {"tag": 9, "count": 1})
     assert "the controller does not send FETCH" in refused(recoded(program, [fetch, *code]))
     assert "only its last instruction may be SYNC" in refused(recoded(program, [code[-1], *code]))
-    assert "does not tell the host; SYNC must be its last instruction" in refused(recoded(program, code[:-1]))
+    assert "does not notify the host; SYNC must be its last instruction" in refused(recoded(program, code[:-1]))
 
 
 def test_way_points_lead_there(timed: tuple[Schedule, Program]) -> None:
@@ -153,9 +153,9 @@ def test_way_points_lead_there(timed: tuple[Schedule, Program]) -> None:
     code = list(program.streams[0].instructions)
     move = at(program, Opcode.MOVE, src_tile=0x00, dst_tile=0x01)
     for order, message in [
-        ({"count": 1, "points": 0x77}, "its way leads over nothing@(7,7); way-points must lie on the floorplan"),
-        ({"count": 1, "points": 0x02}, "its way turns back"),
-        ({"count": 13}, "its ORDER has 13 way-points; at most 12 fit"),
+        ({"count": 1, "points": 0x77}, "its route has the waypoint nothing@(7,7); waypoints must lie on the floorplan"),
+        ({"count": 1, "points": 0x02}, "its route turns back"),
+        ({"count": 13}, "its ORDER has 13 waypoints; at most 12 fit"),
         ({"channel": 2}, "its ORDER names channel 1; ahead4 has channels 0..0"),
     ]:
         ordered = [*code[:move], Instruction(Opcode.ORDER, {"tag": 7, **order}), *code[move:]]
@@ -170,7 +170,7 @@ def test_code_comes_whole_and_in_order(timed: tuple[Schedule, Program], fields: 
     brings = at(program, Opcode.MOVE, dst_tile=CHIP.dtt or 0)
     code = program.streams[0].instructions[brings].fields
     fields = fields | ({"dst": code["dst"] + fields["dst"]} if "dst" in fields else {})
-    assert "does not bring the controller the code that comes next" in refused(changed(program, brings, **fields))
+    assert "does not load the controller's next code" in refused(changed(program, brings, **fields))
 
 
 def test_streams_are_one_and_the_boot_waits_for_it(timed: tuple[Schedule, Program]) -> None:
@@ -180,7 +180,7 @@ def test_streams_are_one_and_the_boot_waits_for_it(timed: tuple[Schedule, Progra
     assert "has 2 streams" in refused(replace(program, streams=(*program.streams, beside)))
     fetch, _, end = program.boot.instructions
     hasty = replace(program, boot=replace(program.boot, instructions=(fetch, end)))
-    assert "does not wait for the controller" in refused(hasty)
+    assert "does not start the controller and wait for it alone" in refused(hasty)
     assert "was lowered for another chip" in refused(replace(program, chip_digest="0" * 64))
 
 
@@ -191,11 +191,11 @@ def test_another_operation_than_the_schedules_is_named(timed: tuple[Schedule, Pr
     schedule, program = timed
     gemm = at(program, Opcode.GEMM)
     other = changed(program, gemm, relu=1)
-    assert "is not what its operation says" in refused(other, schedule)
+    assert "differs from its operation in the schedule" in refused(other, schedule)
     check_program(other, CHIP)  # by itself it is good: it means something else
     tags = dict(program.operation_of_tag)
     tags.popitem()
-    assert "operations by its tags" in refused(replace(program, operation_of_tag=tags), schedule)
+    assert "its tags name " in refused(replace(program, operation_of_tag=tags), schedule)
     code = list(program.streams[0].instructions)
     again = changed(program, at(program, Opcode.MOVE, 1), tag=code[at(program, Opcode.MOVE)].fields["tag"])
     assert "tags of a program that is timed ahead are unique" in refused(again)
@@ -205,10 +205,10 @@ def test_words_that_nobody_has_written_are_named(timed: tuple[Schedule, Program]
     schedule, program = timed
     gemm = at(program, Opcode.GEMM)
     unwritten = changed(program, gemm, b_base=CHIP.core.b_words - 400)
-    assert "which nobody has written; write it first" in refused(unwritten)
+    assert "which nothing has written; write it first" in refused(unwritten)
     inputs = tuple(tensor for tensor in schedule.tensors if tensor.name != "w")
     without = schedule.model_copy(update={"tensors": inputs})
-    assert "which nobody has written" in refused(program, without)
+    assert "which nothing has written" in refused(program, without)
     output = schedule.tensor("y")
     pieces = tuple(piece.model_copy(update={"address": piece.address + 20_000}) for piece in output.pieces)
     moved = tuple(t.model_copy(update={"pieces": pieces}) if t is output else t for t in schedule.tensors)
@@ -218,7 +218,7 @@ def test_words_that_nobody_has_written_are_named(timed: tuple[Schedule, Program]
 def test_the_host_is_told_when_all_is_done(timed: tuple[Schedule, Program]) -> None:
     end = len(timed[1].streams[0].instructions) - 1
     fire = timed[1].streams[0].instructions[end].fields["fire_at"]
-    assert "the host is told of the end before" in refused(changed(timed[1], end, fire_at=fire - 40))
+    assert "the host is notified before" in refused(changed(timed[1], end, fire_at=fire - 40))
 
 
 def test_without_its_schedule_the_order_of_operations_still_counts() -> None:
@@ -227,7 +227,7 @@ def test_without_its_schedule_the_order_of_operations_still_counts() -> None:
     gemm = next(index for index, op in enumerate(schedule.operations) if op.kind == "gemm")
     swap = {0: gemm, gemm: 0}
     tags = {tag: swap.get(index, index) for tag, index in program.operation_of_tag.items()}
-    assert "which nobody has written" in refused(replace(program, operation_of_tag=tags))
+    assert "which nothing has written" in refused(replace(program, operation_of_tag=tags))
 
 
 def test_moves_alone_need_no_order() -> None:
@@ -241,7 +241,7 @@ def test_moves_alone_need_no_order() -> None:
     program = compile_ahead(schedule, CHIP).program
     assert all(one.opcode is not Opcode.ORDER for one in program.streams[0].instructions)
     assert check_program(program, CHIP).timed == 2
-    with pytest.raises(CheckError, match="which nobody has written"):  # no tensor says that DRAM is loaded
+    with pytest.raises(CheckError, match="which nothing has written"):  # no tensor says that DRAM is loaded
         check_program(program, CHIP, schedule)
 
 

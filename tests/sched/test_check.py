@@ -55,9 +55,9 @@ def test_missing_post() -> None:
     text = problems(program(codes))
     assert "core@(1,0) mover stream [0] MOVE tag" in text
     assert "semaphore 2 of core@(1,0) >= 1, which stays at 0 (1 missing)" in text
-    assert "no instruction left posts it" in text
+    assert "no remaining instruction posts it" in text
     assert "boot stream [3] SYNC" in text
-    assert "themselves blocked" in text
+    assert "next to post it: " in text
 
 
 def test_wait_for_cycle() -> None:
@@ -85,7 +85,7 @@ def test_the_cycle_names_who_would_post_what() -> None:
         "core@(1,0) matrix stream [1] SYNC tag 102 waits for semaphore 1 of core@(1,0) (has 1, needs 2), "
         "which dram@(0,0) mover stream [2] SYNC tag 107 posts; "
         "dram@(0,0) mover stream [1] SYNC tag 106 waits for semaphore 1 of dram@(0,0) (has 0, needs 1), "
-        "which core@(1,0) matrix stream [2] SYNC tag 103 posts, where the circle closes"
+        "which core@(1,0) matrix stream [2] SYNC tag 103 posts, closing the cycle"
     ) in cycle
 
 
@@ -118,8 +118,9 @@ def test_own_posts_to_one_semaphore_go_one_way() -> None:
     """A header's post is made at once, one over the post plane later: whichever comes first, a wait could be meant for
     the other. Another tile's semaphore of that number has nothing to do with it."""
     both = [sync(post_sem=4, post_n=1), sync(tile=CORE, sem=4, n=1), sync(wait_sem=4, wait_n=2)]
-    assert "[1] SYNC tag 102: posts semaphore 4 of its own tile, as other SYNCs here do by other fields" in problems(
-        program({(CORE, MATRIX): both})
+    assert (
+        "[1] SYNC tag 102: posts semaphore 4 of its own tile, which other SYNCs here post with other fields"
+        in problems(program({(CORE, MATRIX): both}))
     )
     check(program({(CORE, MATRIX): [both[0], sync(post_sem=4, post_n=1), both[2]]}), TINY)
     apart = [both[0], sync(tile=SPM, sem=4, n=1), sync(wait_sem=4, wait_n=1)]

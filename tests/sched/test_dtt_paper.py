@@ -122,7 +122,9 @@ def test_an_underestimated_latency_is_a_fault_that_names_operation_cycle_and_wir
     # four operands over one wire of one byte and a bus of four cycles take eight
     assert found.value.wire == "SRAM_input_0 -> PE_0_input"
     assert found.value.cycle in range(4, 8)
-    with pytest.raises(TimingFault, match=r"too early even over free wires, the last of them SRAM_input_0 -> PE_0_inp"):
+    with pytest.raises(
+        TimingFault, match=r"no route is fast enough, even over free wires, the last of them SRAM_input_0 -> PE_0_inp"
+    ):
         step_by_step(distribution=4)
 
 
@@ -354,7 +356,7 @@ def test_hardware_that_cannot_be() -> None:
         (lambda: hardware.without("A -> B"), "there is no wire 'A -> B'"),
         (lambda: Router(hardware).route(1, "A", 3, "op"), "operation op: datum 1 is nowhere"),
         (lambda: Router(hardware).load(1, "Z"), "there is no node 'Z'"),
-        (lambda: Router(hardware).undo(), "nothing has been routed"),
+        (lambda: Router(hardware).undo(), "there is no routed datum to take back"),
         (lambda: Router(Hardware(wait_cost=-1)), "wait_cost = -1"),
     ):
         with pytest.raises(DttError, match=message):

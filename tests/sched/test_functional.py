@@ -211,5 +211,5 @@ def test_a_convolution_from_tensors_to_tensors() -> None:
                 assert found[0, o, oy, ox] == requantised(total, 700, 1, 100)
     with pytest.raises(ScheduleError, match="'bias' has no array"):
         run(schedule, chip, {"x": x, "w": w})
-    with pytest.raises(ScheduleError, match="'z' is no input"):
+    with pytest.raises(ScheduleError, match="'z' is not an input"):
         run(schedule, chip, {"x": x, "w": w, "bias": bias, "z": x})

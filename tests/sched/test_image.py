@@ -118,7 +118,7 @@ def test_messages(tmp_path: Path) -> None:
     assert "made for another chip" in message(to_bytes(replace(PROGRAM, chip_digest=load_chip("tiny").digest)))
     assert "section 0 is b'STRM'" in message(sealed(IMAGE[:48] + b"STRM" + IMAGE[52:]))
     assert "section 0 (b'BOOT') ends past the end" in message(sealed(IMAGE[:54] + b"\x01" + IMAGE[55:]))
-    assert "its stream's head makes no sense" in message(sealed(IMAGE[:61] + b"\x09" + IMAGE[62:]))
+    assert "its stream header is invalid" in message(sealed(IMAGE[:61] + b"\x09" + IMAGE[62:]))
     assert "section 0, instruction 0: illegal opcode 15" in message(sealed(IMAGE[:72] + b"\xff" + IMAGE[73:]))
     with pytest.raises(ImageError, match=r"missing\.bin: cannot be read: No such file"):
         load(tmp_path / "missing.bin")

@@ -263,7 +263,7 @@ def test_code_lies_behind_the_data_and_must_fit() -> None:
         assert all(end <= start for (_, end), (start, _) in zip(held, held[1:], strict=False))
     small = small_chip(dram=DramConfig(words=1160, bytes_per_cycle=4))
     schedule = schedule_of(tiled_layer(small, 20, staged=False), small)
-    with pytest.raises(ProgramError, match=r"do not fit behind the tensors: .* raise dram\.words"):
+    with pytest.raises(ProgramError, match=r"do not fit after the tensors: .* raise dram\.words"):
         lower(schedule, small)
 
 

@@ -176,7 +176,7 @@ def test_without_a_compiler_python_runs_it_and_the_command_says_so(tree: Path, c
     assert ran.returncode == 1
     assert ran.stdout == ""
     (line,) = ran.stderr.splitlines()
-    assert line.startswith("timeline model: not compiled, Python runs it")
+    assert line.startswith("timeline model: not compiled; Python runs it")
     assert why in line
     shown = python("-c", WHAT_RUNS, **of(tree))
     assert shown.stdout.split() == [str(tree / "meshloom" / "sched" / "model"), "False"], shown.stderr
@@ -202,4 +202,4 @@ def test_code_that_does_not_load_is_left_alone_with_a_warning(tree: Path) -> Non
     (made / f"{native.SHARED}{native._SUFFIX}").write_bytes(b"made for another machine")
     shown = python("-c", WHAT_RUNS, **of(tree))
     assert shown.stdout.split()[-1] == "False", shown.stderr
-    assert "the compiled timeline model does not load, Python runs it" in shown.stderr
+    assert "cannot load the compiled timeline model; Python runs it" in shown.stderr

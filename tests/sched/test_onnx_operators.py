@@ -237,18 +237,18 @@ def test_everything_unsupported_is_listed_at_once():
     for part in (
         "net: 14 nodes cannot run on the chip",
         "n_b (LeakyRelu): no layer does that",
-        "n_c (Conv): stride_h = 9, the GEMM instruction reaches 7",
+        "n_c (Conv): stride_h = 9, a GEMM instruction holds at most 7",
         "n_d (Sigmoid): no layer does that",
         "n_e (Mul): of two tensors; one must be a constant",
         "n_f (Clip): clips at -1 and inf",
         "n_g (AveragePool): padding that does not count in the average",
         "n_h (Concat): axis = 2; channels are axis 1",
         "n_i (Add): its constant differs from pixel to pixel",
-        "n_s (Softmax): inside of the network; at its end it is left out",
+        "n_s (Softmax): inside the network; only one at its end can be left out",
         "-> t (Conv): its weights ('computed') is computed, must be a constant",
         "n_u (Reshape): from [1, 4, 6, 6] to [1, 6, 6, 4]",
-        "n_v (Pad): mode = reflect; only zeros are padded with",
-        "n_w (Slice): a slice goes forward and reaches the last row and column",
+        "n_v (Pad): mode = reflect; only padding with zeros is supported",
+        "n_w (Slice): a slice must have positive steps and reach the last row and column",
         "n_z (Resize): no layer does that",
     ):
         assert part in text, part
@@ -262,7 +262,7 @@ def padded_max_pool(m: FloatModel) -> str:
     ("build", "message"),
     [
         (lambda m: m.conv("x", "y", (4, 3, 3, 2), dilations=[2, 3]), r"dilations \[2, 3\] must be equal"),
-        (lambda m: m.conv("x", "y", (4, 3, 16, 1), pads=[8, 0, 8, 0]), "kernel_h = 16, the GEMM instruction"),
+        (lambda m: m.conv("x", "y", (4, 3, 16, 1), pads=[8, 0, 8, 0]), "kernel_h = 16, a GEMM instruction"),
         (padded_max_pool,
          "zeros around an operand that may be negative"),
         (lambda m: m.node("Relu", m.node("QuantizeLinear", ["x", m.constant(1.0)], "q"), "y"), "is quantised already"),
@@ -272,7 +272,7 @@ def padded_max_pool(m: FloatModel) -> str:
         (lambda m: m.node("Gemm", ["x", m.normal(8, 4)], "y"), "operand has shape"),
         (lambda m: m.node("Div", [m.constant(1.0), "x"], "y"), "divides by a tensor"),
         (lambda m: m.node("Div", ["x", m.constant(0.0)], "y"), "divides by zero"),
-        (lambda m: m.node("Clip", ["x", m.constant([])], "y"), "its operands or attributes make no sense"),
+        (lambda m: m.node("Clip", ["x", m.constant([])], "y"), "its operands or attributes are invalid"),
         (lambda m: m.conv("x", "y", (4, 3, 3, 3), pads=[1, 1]), r"pads \[1, 1\] must be top, left, bottom and right"),
         (lambda m: m.conv("x", "y", (4, 3, 3, 3), strides=[0, 1]), "or are less than 1"),
         (lambda m: m.conv("x", "y", (4, 3, 3, 3), kernel_shape=[3, 2]), "its kernel_shape, .* contradict its weights"),
@@ -341,7 +341,7 @@ def test_scores_and_probabilities_are_one_result():
 @pytest.mark.parametrize(
     ("opset", "axis", "message"),
     [
-        (13, None, r"n_s \(Softmax\): along axis 3 of \[1, 4, 6, 6\]; along the classes, axis 1"),
+        (13, None, r"n_s \(Softmax\): along axis 3 of \[1, 4, 6, 6\]; it can be left out only along"),
         (13, 2, r"n_s \(Softmax\): along axis 2"),
         (12, 2, r"n_s \(Softmax\): along axis 2"),
         (12, None, None),
@@ -364,5 +364,5 @@ def test_ends_that_something_else_reads_are_no_ends():
     a = m.node("GlobalAveragePool", m.conv("x", "a", (4, 3, 3, 3)), "p")
     s = m.node("Identity", m.node("Softmax", a, "s", axis=1), "i")
     m.node("Concat", [s, a], "y", axis=1)
-    with pytest.raises(UnsupportedError, match=r"n_s \(Softmax\): inside of the network"):
+    with pytest.raises(UnsupportedError, match=r"n_s \(Softmax\): inside the network"):
         quantise(m.build("y", "i"), m.data())

@@ -178,11 +178,11 @@ def test_everything_unsupported_is_listed_at_once():
         "n_a (QLinearConv): scale m = sx * sw / sy * 2^17 = 39321.6 must be a whole number of 1..65535",
         "n_b (QLinearConv): scale m = sx * sw / sy * 2^17 = 131072 must be",
         "n_c (Transpose): no layer does that",
-        "n_d (MaxPool): stride_h = 9, the VEC instruction reaches 7",
+        "n_d (MaxPool): stride_h = 9, a VEC instruction holds at most 7",
         "-> e (com.example.NonMax): no layer does that",
         "n_f (com.microsoft.QLinearAdd): scales 1, 0.5 and 1 must be equal",
         "n_g (QLinearConv): zero point 3 of a uint8 must be 128",
-        "n_h (Slice): only rows and columns are sliced",
+        "n_h (Slice): only rows and columns can be sliced",
         "n_i (Clip): clips at -28 and 127",
     ):
         assert part in text
@@ -206,9 +206,12 @@ BACK = {"to": TensorProto.UINT8}
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ((("Add", ["a", "a"], "s"), ("Cast", ["s"], "y", BACK)), "a sum with zero point 256 is cast to uint8 at 128"),
+        (
+            (("Add", ["a", "a"], "s"), ("Cast", ["s"], "y", BACK)),
+            "a sum with zero point 256; it must be cast to uint8 at 128",
+        ),
         ((("Add", ["a", "a"], "s"), ("Sub", ["s", "c128"], "t"), ("Cast", ["t"], "y", BACK)), "would wrap"),
-        ((("Cast", ["a"], "y", {"to": TensorProto.INT8}),), "is cast to uint8 at 128 or to int8 at 0"),
+        ((("Cast", ["a"], "y", {"to": TensorProto.INT8}),), "must be cast to uint8 at 128 or to int8 at 0"),
         (
             (("Clip", ["a", "c0", "c255"], "s"), ("Add", ["s", "a"], "t"), ("Cast", ["t"], "y", BACK)),
             "a sum is clipped once",
@@ -224,7 +227,10 @@ BACK = {"to": TensorProto.UINT8}
             "adds 3 tensors",
         ),
         ((("Add", ["x", "x"], "y"),), "8-bit tensors are added by QLinearAdd"),
-        ((("Cast", ["x"], "b", {"to": TensorProto.FLOAT}), ("Floor", ["b"], "y")), "cast to int32, for additions"),
+        (
+            (("Cast", ["x"], "b", {"to": TensorProto.FLOAT}), ("Floor", ["b"], "y")),
+            "can be cast only to int32, for additions",
+        ),
     ],
 )
 def test_additions_that_are_none(nodes, message):
@@ -238,7 +244,7 @@ def test_a_network_has_layers():
 
 
 def test_a_sum_is_no_output():
-    with pytest.raises(OnnxError, match="output 's' is no 8-bit tensor"):
+    with pytest.raises(OnnxError, match="output 's' is not 8-bit"):
         from_onnx(int32_chain(("Add", ["a", "a"], "s"), output="s"), "m")
 
 
@@ -251,7 +257,7 @@ def test_damaged_files(tmp_path):
         read(path)
     for content in (b"", b"no model at all", b"\x89PNG\r\n\x1a\n"):
         path.write_bytes(content)
-        with pytest.raises(OnnxError, match=r"a.onnx: is (damaged or )?no ONNX (file|model)"):
+        with pytest.raises(OnnxError, match=r"a.onnx: is (damaged or )?not an ONNX (file|model)"):
             read(path)
     save(random_graph(1), path)
     path.write_bytes(path.read_bytes()[:-60])
@@ -321,11 +327,11 @@ def test_opsets():
 def test_invalid_models(tmp_path):
     model = IntegerModel()
     model.node("MaxPool", ["nothing"], "y", kernel_shape=[1, 1])
-    with pytest.raises(OnnxError, match="is no valid ONNX model"):
+    with pytest.raises(OnnxError, match="is not a valid ONNX model"):
         from_onnx(model.build("y"), "m")
     model = IntegerModel()
     model.node("MaxPool", ["x"], "y")  # no kernel
-    with pytest.raises(OnnxError, match="is no valid ONNX model"):
+    with pytest.raises(OnnxError, match="is not a valid ONNX model"):
         from_onnx(model.build("y"), "m")
     model = IntegerModel()
     model.conv("x", "y", WEIGHTS[:, :1])
@@ -345,7 +351,7 @@ def test_float_models_are_told_apart(tmp_path):
 def test_inputs_of_other_types():
     model = IntegerModel()
     model.node("Identity", ["x"], "y")
-    with pytest.raises(UnsupportedError, match="operand 'x' is not of 8 bits; put a QuantizeLinear behind the input"):
+    with pytest.raises(UnsupportedError, match="operand 'x' is not of 8 bits; put a QuantizeLinear after the input"):
         from_onnx(model.build("y", element=TensorProto.INT32), "m")
 
 

@@ -258,7 +258,7 @@ WAIT = Instruction(Opcode.SYNC, {"wait_sem": 1, "wait_n": 1})
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ([routed(channel=1), WAIT], "[0] ROUTE tag 100: no MOVE follows that could take its way"),
+        ([routed(channel=1), WAIT], "[0] ROUTE tag 100: no MOVE follows that could use it"),
         ([routed(channel=1), routed(channel=2), MOVE, WAIT], "[0] ROUTE tag 100: no MOVE follows"),
         ([routed(channel=4), MOVE, WAIT], "[0]: channel = 4 names virtual channel 3, but small has 3: use 1..3"),
         ([routed(routed=1), MOVE, WAIT], "entry 0 leads north from tile 0x00, out of the 3x2 mesh"),
@@ -282,7 +282,7 @@ def test_a_route_is_too_long_without_its_end_among_the_entries_of_a_head() -> No
 def test_only_the_mover_takes_routes_and_only_where_there_are_ways() -> None:
     assert "the matrix does not execute ROUTE" in problems([routed(channel=1)], unit=Unit.MATRIX, at=CORE)
     text = problems([routed(channel=1), MOVE, WAIT], PLAIN)
-    assert "has one channel, no source routes, and so no ROUTE; leave it out" in text
+    assert "has one virtual channel and no source routes, so no ROUTE; leave it out" in text
 
 
 def test_a_sync_between_a_route_and_its_move_is_fine() -> None:
@@ -292,7 +292,7 @@ def test_a_sync_between_a_route_and_its_move_is_fine() -> None:
 def test_a_fire_time_that_is_past_in_any_timing_is_an_error() -> None:
     timed = [Instruction(Opcode.SYNC, {"fire_at": fire}) for fire in (500, 503, 506)]
     text = problems([*timed, Instruction(Opcode.SYNC, {"fire_at": 508})])
-    assert "[3] SYNC tag 103: fire_at = 508 is past when its turn comes, in cycle 509 at the earliest" in text
+    assert "[3] SYNC tag 103: fire_at = 508, but the stream reaches it in cycle 509 at the earliest" in text
     assert text.count("fire_at = ") == 1
 
 

@@ -79,12 +79,12 @@ def test_it_is_validated(triggered: Schedule) -> None:
     schedule = scheduler("loop_order")(layer.shape, chip, layer.data().scale)
     with pytest.raises(ScheduleError, match='is timed, and chip quad8 has no controller to time it; draw a "dtt" tile'):
         validate(schedule.model_copy(update={"execution": Execution.TIMED}), chip)
-    with pytest.raises(ScheduleError, match="execution 'soon' is none of triggered, timed"):
+    with pytest.raises(ScheduleError, match="execution 'soon' is not one of triggered, timed"):
         program_of(triggered.model_copy(update={"execution": "soon"}), CHIP)
 
 
 def test_what_is_timed_is_never_lowered(timed: Schedule) -> None:
-    with pytest.raises(ScheduleError, match="is timed, not triggered: nothing is lowered"):
+    with pytest.raises(ScheduleError, match="is timed, not triggered: it has no semaphores"):
         lower(timed, CHIP)
 
 

@@ -177,7 +177,7 @@ def test_a_mover_fires_in_the_order_in_which_it_is_sent() -> None:
     assert wrong([Order(first, FIRE), Order(second, FIRE + 50)]) == ""
     for early in (FIRE, FIRE - 50):
         said = wrong([Order(first, FIRE), Order(second, early)])
-        assert f"of {SPM:#04x} are sent the wrong way round" in said
+        assert f"of {SPM:#04x} are sent in the wrong order" in said
 
 
 def test_a_mover_of_dram_takes_a_move_when_it_has_asked_for_the_one_before() -> None:
@@ -186,7 +186,7 @@ def test_a_mover_of_dram_takes_a_move_when_it_has_asked_for_the_one_before() -> 
     runs = Span(tile=DRAM, address=0, run=1, stride=2)
     first = Move(issuer=DRAM, src=runs, dst=span(NORTH, 0, 40), words=40)
     said = wrong([Order(first, FIRE), Order(copy(DRAM, NORTH, 128, 2, Region.B), FIRE + 20)])
-    assert f"the mover of {DRAM:#04x} takes the MOVE with tag 2 in" in said
+    assert f"the mover of {DRAM:#04x} cannot take the MOVE with tag 2 before" in said
     assert wrong([Order(first, FIRE), Order(copy(DRAM, NORTH, 128, 2, Region.B), FIRE + 200)]) == ""
 
 
@@ -197,7 +197,7 @@ def test_a_way_has_as_many_hops_as_heads_hold(spare: int) -> None:
     hops = len(arrivals_path(around)) - 1
     chip = CHIP.model_copy(update={"noc": CHIP.noc.model_copy(update={"route_hops": hops + spare})})
     said = wrong([Order(copy(SPM, EAST, 0, 4), FIRE, around)], chip=chip)
-    assert said == ("" if not spare else f"instruction 1 (tag 1): its way has {hops} hops")
+    assert said == ("" if not spare else f"instruction 1 (tag 1): its route has {hops} hops, too many")
 
 
 def arrivals_path(points: Sequence[int]) -> list[int]:
@@ -234,7 +234,7 @@ def test_dram_is_read_when_its_answer_has_come() -> None:
 def test_words_are_overwritten_when_they_have_been_read() -> None:
     """The first word lands two cycles after its head has gone the last hop; the last one is read with the last flit."""
     leave, over = copy(SPM, WEST, 0, 8), move(span(0x21, 100, 8), span(SPM, 0, 8))
-    closest(lambda fire: [Order(leave, FIRE), Order(over, fire)], FIRE + 9 - 1 - 2, "writes over what")
+    closest(lambda fire: [Order(leave, FIRE), Order(over, fire)], FIRE + 9 - 1 - 2, "overwrites what")
 
 
 def test_of_two_that_write_the_same_words_the_second_ends_last() -> None:
@@ -242,7 +242,7 @@ def test_of_two_that_write_the_same_words_the_second_ends_last() -> None:
     first, second = copy(0x10 + 3, 0x12, 0, 8), move(span(EAST, 0, 4, Region.OUT), span(0x12, 4, 4))
     into = f"are both on port into {0x12:#04x}"
     closest(lambda fire: [Order(first, FIRE), Order(second, fire)], FIRE + 9, into)
-    assert "operation 1 writes over what operation 0 needs" in wrong([Order(first, FIRE), Order(second, FIRE - 50)])
+    assert "operation 1 overwrites what operation 0 needs" in wrong([Order(first, FIRE), Order(second, FIRE - 50)])
 
 
 def test_operands_are_overwritten_when_the_unit_has_read_them() -> None:
@@ -253,7 +253,7 @@ def test_operands_are_overwritten_when_the_unit_has_read_them() -> None:
     closest(
         lambda fire: [*feed, Order(over, fire)],
         start + gemm_occupancy(CHIP, SHAPE) - (LOCAL + 3 + 2),
-        "writes over what",
+        "overwrites what",
     )
 
 
@@ -275,7 +275,7 @@ def test_a_unit_orders_what_it_computes() -> None:
     swapped = wrong([Order(first, FIRE), Order(second, FIRE - 100)], sent=(1, 0))
     assert "operation 1 reads what 0 writes" in swapped
     over = [Order(gemm(), FIRE), Order(gemm(scale=2), FIRE - 100)]
-    assert "operation 1 writes over what operation 0 needs" in wrong(over, sent=(1, 0))
+    assert "operation 1 overwrites what operation 0 needs" in wrong(over, sent=(1, 0))
 
 
 def test_a_front_end_fires_once_in_three_cycles() -> None:
@@ -297,7 +297,7 @@ def test_nothing_comes_into_out_while_the_drain_path_writes() -> None:
         for fire in range(drained[0] - lands - 12, drained[1] - lands + 12):
             into = copy(SPM, NORTH, 100, words, Region.OUT)
             said = wrong([Order(gemm(), FIRE), Order(into, fire)])
-            assert not said or "meets the drain path" in said
+            assert not said or "conflicts with the drain path" in said
             if said:
                 met.add(fire)
             assert wrong([Order(gemm(), FIRE), Order(copy(SPM, NORTH, 100, words), fire)]) == ""
@@ -311,7 +311,7 @@ def test_nothing_leaves_acc_while_addends_are_read() -> None:
     """A MOVE out of ACC, words that are nobody's addends, beside a GEMM with and without one."""
     away = move(span(NORTH, 200, 4, Region.ACC), span(EAST, 0, 4))
     fire = FIRE + 3 + gemm_cycles(CHIP, SHAPE) + 2 - LOCAL  # the first cycle in which all is over
-    closest(lambda at: [Order(gemm(addend=1), FIRE), Order(away, at)], fire, "meets the drain path")
+    closest(lambda at: [Order(gemm(addend=1), FIRE), Order(away, at)], fire, "conflicts with the drain path")
     assert wrong([Order(gemm(), FIRE), Order(away, fire - 1)]) == ""
 
 
@@ -334,7 +334,7 @@ def test_a_control_packet_must_be_there_when_it_is_due() -> None:
     arrives = 4 + 1 + 3  # the ORDER's four words and a head, then a turn of the mover: instruction 1 of the first ring
     begins = fire - 9 - 2 - 1 - arrives
     assert wrong([Order(gemm(), fire)], begins) == ""
-    assert f"is at tile {NORTH:#04x} in cycle {fire + 1} only" in wrong([Order(gemm(), fire)], begins + 1)
+    assert f"reaches tile {NORTH:#04x} only in cycle {fire + 1}" in wrong([Order(gemm(), fire)], begins + 1)
 
 
 def test_a_way_costs_the_controller_its_hops_and_way_points() -> None:
@@ -345,7 +345,7 @@ def test_a_way_costs_the_controller_its_hops_and_way_points() -> None:
     tiles = len([SPM, 0x10, 0x00, NORTH, WEST])
     assert tiles == path
     assert wrong(orders, begins) == ""
-    assert "is at tile 0x20" in wrong(orders, begins + 1)
+    assert "reaches tile 0x20" in wrong(orders, begins + 1)
 
 
 def test_control_packets_go_one_every_six_cycles() -> None:
@@ -371,7 +371,7 @@ def test_the_controller_sends_no_unit_more_than_it_takes() -> None:
     queue = CHIP.mover_queue
     many = [Order(copy(SPM, WEST, 8 * number, 1), FIRE + 20 * number) for number in range(queue + 1)]
     behind = copy(0x21, 0x23, 0, 1)  # four hops from the controller
-    closest(lambda fire: [*many, Order(behind, fire)], FIRE + 2 + 6 + 8 + 4, "(tag 10) is at tile 0x21")
+    closest(lambda fire: [*many, Order(behind, fire)], FIRE + 2 + 6 + 8 + 4, "(tag 10) reaches tile 0x21")
     early = FIRE - 50
     assert wrong([*many[:queue], Order(behind, early)]) == ""
 
@@ -394,10 +394,11 @@ def test_code_behind_the_first_ring_must_be_brought_where_there_is_room() -> Non
     arrives = due + FAR + 3 + 9 + 1  # 3 hops, 2 instructions of 4 words and a head
     closest(lambda fire: long(bringing(2), 1, fire), arrives + 8 + 5, f"the control packet of instruction {ring} ")
     assert (
-        wrong(long(bringing(2), 0, arrives + 500)) == "instruction 0 brings code over instructions that come after it"
+        wrong(long(bringing(2), 0, arrives + 500))
+        == "instruction 0 loads code over instructions that have yet to be sent"
     )
-    assert f"nobody brings instruction {ring + 1} " in wrong(long(bringing(1), 1, arrives + 500))
-    assert f"nobody brings instruction {ring} " in wrong(long(None, 1, arrives + 500))
+    assert f"instruction {ring + 1} of the controller is never loaded" in wrong(long(bringing(1), 1, arrives + 500))
+    assert f"instruction {ring} of the controller is never loaded" in wrong(long(None, 1, arrives + 500))
     alone = [Order(None)] * (ring - 1)
     assert wrong([Order(last, FIRE), *alone[:-1]]) == "", "a ring full needs none"
-    assert f"nobody brings instruction {ring} " in wrong([Order(last, FIRE), *alone])
+    assert f"instruction {ring} of the controller is never loaded" in wrong([Order(last, FIRE), *alone])

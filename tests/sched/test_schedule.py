@@ -146,7 +146,7 @@ def test_contradictory_content_is_refused() -> None:
         (gemm(wait_n=1), "no body field 'wait_n'"),
         (gemm(addend=1, to_acc=1, addend_base=1, dest_base=0), "ACC word 1, which is also an addend"),
         (gemm(addend=2, to_acc=1, addend_base=1, dest_base=0), "ACC word 1, which is also an addend"),
-        (Gemm(core=SPM, fields=FIELDS), "is no core"),
+        (Gemm(core=SPM, fields=FIELDS), "is not a core"),
     ],
 )
 def test_operations_that_cannot_run_are_named(op: Operation, message: str) -> None:
@@ -158,7 +158,7 @@ def test_operations_that_cannot_run_are_named(op: Operation, message: str) -> No
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ((tensor(pieces=(Piece(tile=SPM, address=0, first=0, words=4),)),), "is no DRAM tile"),
+        ((tensor(pieces=(Piece(tile=SPM, address=0, first=0, words=4),)),), "is not a DRAM tile"),
         ((tensor(start=65534),), r"words 65534\.\.65537 end past the 65536 words"),
         ((tensor(pieces=(Piece(tile=DRAM, address=0, first=0, words=3),)),), "hold 3 words, its layout takes 4"),
         ((tensor("x", "input"), tensor("w", start=3)), "'x' and 'w' both claim word 3"),

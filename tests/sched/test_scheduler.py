@@ -167,7 +167,7 @@ def test_options_come_as_their_types_say(register: Register, tmp_path: Path) -> 
         ("x=1", "has no option 'x' for layers; it has budget, mood, often, really$"),
         ("mood", "'mood' is not key=value"),
         ("mood=", "'mood=' is not key=value"),
-        ("mood=good,mood=bad", "mood is there twice"),
+        ("mood=good,mood=bad", "mood is given twice"),
     ],
 )
 def test_options_that_are_wrong(register: Register, options: str, message: str) -> None:
@@ -185,7 +185,7 @@ def test_options_that_are_wrong(register: Register, options: str, message: str) 
         ("loop_order:efort=1", r"scheduler loop_order has no option 'efort' for layers; did you mean effort\?"),
         ("loop_order:colour=1", "scheduler loop_order has no option 'colour' for layers; it has effort$"),
         ("dtt:colour=1", "scheduler dtt has no option 'colour' for layers; it has base$"),
-        ("loop_order:effort=1,effort=2", "effort is there twice"),
+        ("loop_order:effort=1,effort=2", "effort is given twice"),
         ("loop_order:effort", "'effort' is not key=value"),
         ("loop_order:effort=-1", "effort = '-1' must be above 0"),
         ("loop_order:effort=much", "effort = 'much' must be a number"),
@@ -194,7 +194,7 @@ def test_options_that_are_wrong(register: Register, options: str, message: str) 
         ("json:lods", r"scheduler json:lods: json has no lods; did you mean loads, load\?"),
         ("json:decoder", "decoder of json is of type module; it must be a Scheduler, or a function of a LayerTask"),
         ("nowhere/mine.py:schedule", "scheduler nowhere/mine.py:schedule: there is no file nowhere/mine.py"),
-        ("nowhere/mine.py", "nowhere/mine.py is a place, not a scheduler; name it: nowhere/mine.py:NAME"),
+        ("nowhere/mine.py", "nowhere/mine.py is not a scheduler; name the one in it: nowhere/mine.py:NAME"),
     ],
 )
 def test_names_and_options(name: str, message: str) -> None:
@@ -320,9 +320,9 @@ def test_a_tasks_mistakes_are_named() -> None:
         task.load_weights(core, (0, 99), (0, 1), 0)
     with pytest.raises(ValueError, match="blocks k = \\(1, 1\\) are not within"):
         task.load_input(core, tile, (1, 1), 0)
-    with pytest.raises(ValueError, match="is no core of tiny; take one of"):
+    with pytest.raises(ValueError, match=r"tiny has no core .*; take one of"):
         task.store(CHIP.host, tile, (0, 1), 0)
-    with pytest.raises(DoesNotFit, match=r"A of a tiny core is too small: .* on are asked for, it has"):
+    with pytest.raises(DoesNotFit, match=r"A of a tiny core is too small: words .* are used, it has"):
         task.load_input(core, tile, (0, 1), CHIP.core.a_words - 1)
     with pytest.raises(ValueError, match="has added no operation; call gemm and store"):
         task.schedule("nobody")

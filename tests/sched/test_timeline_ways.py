@@ -253,10 +253,10 @@ def test_what_has_no_closed_form_says_why() -> None:
         chip_of().model_copy(update={"dram": chip_of().dram.model_copy(update={"bytes_per_cycle": 3})}),
     )
     for hops, words, count in ((-1, 4, None), (1, 0, None), (1, 4, 5), (1, 4, 0)):
-        with pytest.raises(LatencyError, match="there is at least one packet"):
+        with pytest.raises(LatencyError, match="give at least one packet"):
             landing(chip, hops, words, count)
     with pytest.raises(LatencyError, match="line's DRAM moves 3 bytes a cycle and a word has 4"):
         landing(slow, 1, 4, from_dram=True)
-    with pytest.raises(LatencyError, match="play the program"):
+    with pytest.raises(LatencyError, match="predict a program with"):
         notified(slow, 1, 4, to_dram=True)
     assert landing(slow, 1, 4) == landing(chip, 1, 4)

@@ -216,7 +216,7 @@ def test_large_windows_wrap_in_32_bits_and_round_halves_to_even() -> None:
         (vec(op=VectorOp.SUM, addend=1, addend_base=10), r"VEC SUM uses words 40\.\.43 of ACC, which has 40"),
         (vec(dest_base=15), r"VEC MAX uses words 15\.\.20 of VEC, which has 20"),
         (vec(op=VectorOp.TRANSPOSE, dest_base=13), r"VEC TRANSPOSE uses words 13\.\.20 of VEC, which has 20"),
-        (Vec(core=SPM, fields=FIELDS), "is no core; a VEC needs one"),
+        (Vec(core=SPM, fields=FIELDS), "is not a core; a VEC needs one"),
         (
             Move(
                 issuer=CORE,
@@ -295,7 +295,7 @@ def test_a_good_program_passes() -> None:
         (VECTOR, 0, {"dest_base": 2043}, "writes up to core@(1,0) VEC word 2048"),
         (VECTOR, 0, {"op": VectorOp.TRANSPOSE, "dest_base": 2041}, "writes up to core@(1,0) VEC word 2048"),
         (VECTOR, 0, {"op": 7}, "op = 7; 0 = MAC"),
-        (VECTOR, 0, {"op": VectorOp.ADD, "kernel_h": 2}, "ADD with a window of 2x1; its window is 1x1"),
+        (VECTOR, 0, {"op": VectorOp.ADD, "kernel_h": 2}, "ADD with a window of 2x1; its window must be 1x1"),
         (VECTOR, 0, {"op": VectorOp.REQUANT, "x_out": 1}, "REQUANT with x_out = 1"),
         (VECTOR, 0, {"addend": 1}, "MAX with addend = 1; only MAC and SUM add a bias"),
         (VECTOR, 0, {"blocks": 0}, "blocks = 0"),

@@ -199,7 +199,7 @@ def test_output_sizes():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kernel_h": 16}, "kernel_h = 16, the GEMM instruction reaches 15"),
+        ({"kernel_h": 16}, "kernel_h = 16, a GEMM instruction holds at most 15"),
         ({"stride_w": 8}, "stride_w = 8"),
         ({"dilation": 0}, "dilation = 0 must be an integer >= 1"),
         ({"pad_top": -1}, "pad_top = -1"),
@@ -241,18 +241,18 @@ def test_the_scale_is_that_of_the_data(name: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"),
+    ("name", "fix"),
     [
         ("gemm:1000000x1000000x1000000", "take a smaller one"),
         ("conv:99999999999x99999999999x512-512,k3,p1", "take a smaller one"),
         ("gemm:1x5000000x1", r"give the chip's \[dram\] at least words = 7500001"),
     ],
 )
-def test_of_layers_larger_than_dram_nothing_is_drawn(name: str, mend: str, monkeypatch: pytest.MonkeyPatch):
+def test_of_layers_larger_than_dram_nothing_is_drawn(name: str, fix: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(np.random, "PCG64", None)
     (workload,) = catalog.find(name)
     assert workload.scale >= 1
-    with pytest.raises(DoesNotFit, match=rf"{name} is too big for chip tiny: its tensors .*; {mend}$"):
+    with pytest.raises(DoesNotFit, match=rf"{name} is too big for chip tiny: its tensors .*; {fix}$"):
         check_room(workload.shape, load("tiny"))
 
 
@@ -364,11 +364,11 @@ def test_shapes_written_out(text, canonical):
         ("conv:28x28-128", "'28x28-128' is not HxWxC-O"),
         ("conv:", "'' is not HxWxC-O"),
         ("gemm:3x4", "'3x4' is not MxNxK"),
-        ("gemm:3x4x5,k3", "'k3' is no option of gemm"),
-        ("conv:8x8x3-4,q2", "'q2' is no option of conv"),
-        ("conv:8x8x3-4,k3,k3", "option 'k' is there twice"),
+        ("gemm:3x4x5,k3", "'k3' is not an option of gemm"),
+        ("conv:8x8x3-4,q2", "'q2' is not an option of conv"),
+        ("conv:8x8x3-4,k3,k3", "option 'k' is given twice"),
         ("conv:8x8x3-4,p1x2x3", "option 'p1x2x3' has 3 numbers"),
-        ("conv:8x8x3-4,,relu", "'' is no option"),
+        ("conv:8x8x3-4,,relu", "'' is not an option"),
         ("conv:2x2x3-4,k3", "3x3 kernel .* does not fit"),
         ("conv:0x8x3-4", "in_h = 0 must be an integer >= 1"),
     ],

@@ -67,11 +67,11 @@ def random_traffic(random: Random, width: int, height: int, channels: int, routi
     """Packets between all pairs; a third of them on ways of their own, such that none can wait in a circle."""
     plane = Plane(width, height, FIELD.end, random.choice((2, 3, 4)), channels, routing, "same", FIELD)
     tiles = [tile_address(x, y) for y in range(height) for x in range(width)]
-    roads = DependenceGraph()
+    dependences = DependenceGraph()
     for source in tiles:
         for target in tiles:
             for channel in range(channels):
-                roads.add(Route(channel, dimension_ordered(source, target, routing)), "unrouted")
+                dependences.add(Route(channel, dimension_ordered(source, target, routing)), "unrouted")
     few = random.sample(tiles, min(len(tiles), random.choice((1, 2, 16))))  # hot spots
     sent = []
     for _ in range(packets):
@@ -79,10 +79,10 @@ def random_traffic(random: Random, width: int, height: int, channels: int, routi
         found = None
         if random.random() < 0.4:
             found = random_path(random, tiles, source, target, FIELD.longest)
-            if found is not None and not roads.admits(Route(channel, found)):
+            if found is not None and not dependences.admits(Route(channel, found)):
                 found = None
         if found is not None:
-            roads.add(Route(channel, found), "routed")
+            dependences.add(Route(channel, found), "routed")
         flits = random.choice((1, 2, 2, 5, random.randint(1, 20)))
         gap = random.choice((0, 0, 0, random.randint(1, 9)))
         sent.append(Sent(source, target, channel, flits, gap, found, target % 2 == 0 and random.random() < 0.5))

@@ -36,7 +36,7 @@ def finished(chip: ChipConfig, tag: int, **wait: int) -> Instruction:
     return sync(tag, tile=chip.host, sem=0, n=1, **wait)
 
 
-def moves(random: Random, chip: ChipConfig, owner: int, count: int, roads: DependenceGraph) -> list[Instruction]:
+def moves(random: Random, chip: ChipConfig, owner: int, count: int, dependences: DependenceGraph) -> list[Instruction]:
     """A stream of random moves between any memories, pushed and pulled, now and then on a way of their own, now and
     then waiting for what it has sent."""
     code: list[Instruction] = []
@@ -51,7 +51,7 @@ def moves(random: Random, chip: ChipConfig, owner: int, count: int, roads: Depen
             if random.random() < 0.4:
                 run = random.randint(-(-words // 20), 80)
                 shape |= {f"{side}_run": run, f"{side}_stride": run + random.randint(0, 9)}
-        if random.random() < 0.5 and (route := random_route(random, chip, source, target, roads)) is not None:
+        if random.random() < 0.5 and (route := random_route(random, chip, source, target, dependences)) is not None:
             code.append(Instruction(Opcode.ROUTE, {"tag": len(code) + 1} | route))
         ends = (source, src, random.randint(0, 200)), (target, dst, random.randint(0, 200))
         sent += 1
@@ -67,9 +67,9 @@ def moves(random: Random, chip: ChipConfig, owner: int, count: int, roads: Depen
 def crossfire(seed: int, chip: ChipConfig, computing: bool, count: int = 14) -> Job:
     """Every mover at once; `computing`: beside matrix products, whose results take the write ports of ACC and OUT
     and whose addends take the read port of ACC."""
-    random, roads = Random(seed), DependenceGraph.of_chip(chip)
+    random, dependences = Random(seed), DependenceGraph.of_chip(chip)
     movers = [tile for tile in chip.tiles if tile != chip.host]
-    streams = {(tile, Unit.MOVER): moves(random, chip, tile, count, roads) for tile in movers}
+    streams = {(tile, Unit.MOVER): moves(random, chip, tile, count, dependences) for tile in movers}
     if computing:
         products = [
             gemm(number + 1, random.randint(1, 40), random.randint(1, 3), **stored(random), post_sem=3, post_n=1)

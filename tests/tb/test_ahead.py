@@ -108,4 +108,4 @@ def test_a_router_that_is_slower_by_a_cycle_is_found_out() -> None:
         assert row.fault_reports[0].cause == "LATE"
     else:
         assert row.arrival_mismatches == row.planned_arrivals > 0
-        assert "was to land by cycle" in row.first_arrival_mismatch
+        assert "was planned to arrive in cycle" in row.first_arrival_mismatch

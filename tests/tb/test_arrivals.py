@@ -65,7 +65,7 @@ def test_a_cycle_early_or_late_is_a_miss(off: int) -> None:
     found = dict[str, Any](arrivals(program(), ran(ON_TIME[0], ON_TIME[1], packet(2, late)), CHIP))
     assert (found["planned_arrivals"], found["arrival_mismatches"]) == (2, 1)
     assert found["first_arrival_mismatch"] == (
-        f"the MOVE with tag 2 was to land by cycle {PLANNED[2]}, and did so in cycle {late} "
+        f"the MOVE with tag 2 was planned to arrive in cycle {PLANNED[2]}, but arrived in cycle {late} "
         "(its order: controller at (3,0))"
     )
 
@@ -78,7 +78,7 @@ def test_what_never_came_is_a_miss_and_the_first_planned_is_named() -> None:
         found = dict[str, Any](arrivals(program(), ran(*records), CHIP))
         assert found["arrival_mismatches"] == misses
         assert found["first_arrival_mismatch"].startswith(
-            f"the MOVE with tag 1 was to land by cycle {PLANNED[1]}, and did so never"
+            f"the MOVE with tag 1 was planned to arrive in cycle {PLANNED[1]}, but did not arrive"
         )
 
 

@@ -348,7 +348,7 @@ def test_records_and_schedules_of_other_programs_are_refused() -> None:
         operations(program, other)
     with pytest.raises(CompareError, match=r"operation 2 \('two'\) of the schedule is not in the program"):
         operations(lower(other, CHIP), schedule)
-    with pytest.raises(CompareError, match=r"record of a GEMM with tag 3 .* is of no instruction"):
+    with pytest.raises(CompareError, match=r"record of a GEMM with tag 3 .* matches no instruction"):
         locate(timeline.executed, lower(other, CHIP))
 
 

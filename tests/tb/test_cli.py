@@ -355,7 +355,7 @@ def test_a_bug_keeps_its_traceback(folder: Path, engine: Any) -> None:
     engine(ZeroDivisionError("a bug"))
     shown = invoke("run", "--regression", "--chip", "tiny")
     assert shown.exit_code == 4
-    assert shown.stderr.startswith("error: this is a bug of Meshloom:\nTraceback")
+    assert shown.stderr.startswith("error: this is a bug in Meshloom:\nTraceback")
     assert "ZeroDivisionError: a bug" in shown.stderr
 
 
@@ -472,14 +472,14 @@ def test_results_that_cannot_be_written_are_shown(
         (["run", "gemm:8x8x8", "--labels", "wide.png"], "--labels: is for one network; given are 0"),
         (
             ["run", "resnet8", "--chip", "tiny", "--labels", "wide.png"],
-            "wide.png: cannot be read: it is no UTF-8",
+            "wide.png: cannot be read: it is not UTF-8",
         ),
         (["run", "resnet8", "--chip", "tiny", "--labels", "absent"], "error: absent: cannot be read: No such file"),
         (["run", "resnet8", "--chip", "tiny", "--labels", "no_dram.toml"], "no_dram.toml: has 3 lines, output fc of"),
-        (["run", "resnet8", "--mean", "1,two"], "--mean: '1,two' is not one number, or numbers with commas"),
+        (["run", "resnet8", "--mean", "1,two"], "--mean: '1,two' must be numbers separated by commas"),
         (["run", "resnet8", "--std", "1,,2"], "--std: '1,,2' is not one number"),
-        (["run", "resnet8", "--std", "1,0"], "--std: '1,0': nothing can be normalised with that"),
-        (["run", "resnet8", "--mean", "inf"], "--mean: 'inf': nothing can be normalised with that"),
+        (["run", "resnet8", "--std", "1,0"], "--std: '1,0': every value must be finite, and those of --std not 0"),
+        (["run", "resnet8", "--mean", "inf"], "--mean: 'inf': every value must be finite, and those of --std not 0"),
         (["workloads", "vgg16/conv4_9"], "error: unknown workload 'vgg16/conv4_9': did you mean"),
         (["schedule", "lenet", "--chip", "tiny"], "error: unknown workload 'lenet'"),
         (

@@ -107,7 +107,7 @@ def test_narrow_terminals_see_every_figure(root: Path, width: str, monkeypatch: 
 def test_clean_removes_what_is_not_in_use(root: Path) -> None:
     assert use.keep(root / "simulators" / "new")
     cleaned = invoke("clean", "--yes")
-    assert (cleaned.exit_code, cleaned.output) == (0, "removed 3 entries, 1.5 MB; 1 in use stay\n")
+    assert (cleaned.exit_code, cleaned.output) == (0, "removed 3 entries, 1.5 MB; 1 in use kept\n")
     assert names(root / "simulators") == ["new"]
     assert names(root / "schedules") == []
 
@@ -138,7 +138,7 @@ def test_clean_asks_a_person_and_nobody_else(root: Path, monkeypatch: pytest.Mon
 def test_what_is_no_age_is_refused(root: Path, age: str) -> None:
     refused = invoke("clean", f"--older-than={age}", "--yes")
     assert refused.exit_code == Exit.BAD_INPUT
-    assert "is no age, such as 12h, 30d or 4w" in " ".join(refused.stderr.replace("│", " ").split())
+    assert "is not an age such as 12h, 30d or 4w" in " ".join(refused.stderr.replace("│", " ").split())
     assert len(names(root / "simulators")) == 2
 
 

@@ -125,7 +125,7 @@ def test_a_schedule_that_must_not_run_is_listed_all_the_same(folder: Path) -> No
     shown = invoke("disasm", "s.json")
     assert shown.exit_code == 0, shown.output
     assert sum("GEMM" in line for line in shown.stdout.splitlines()) == sum(op.kind == "gemm" for op in made.operations)
-    assert shown.stderr == refused.stderr.replace("error: ", "note: must not run: ", 1)
+    assert shown.stderr == refused.stderr.replace("error: ", "note: this program must not run: ", 1)
     assert "which" in shown.stderr or "written" in shown.stderr
 
 
@@ -141,7 +141,7 @@ def test_the_regression_of_a_scheduler_of_layers_has_no_networks(register: Any) 
     told: list[Any] = []
     asked = runner._regression(VERILATOR, "mine", told.append)
     assert [each.name for each in asked] == [layer.name for layer in regression()]
-    assert [stage.what for stage in told] == [f"scheduler mine knows no networks: the {len(asked)} layers"]
+    assert [stage.what for stage in told] == [f"scheduler mine takes no networks: the {len(asked)} layers"]
     both = runner._regression(VERILATOR, "loop_order:effort=0.5", told.append)
     assert len(both) > len(asked)
     assert len(told) == 1

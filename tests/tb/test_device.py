@@ -376,13 +376,13 @@ def test_a_simulator_that_does_not_start_is_built_anew(simulator: str, cached: l
     assert [run.fault for run in runs] == [None, None]
     assert cached == []
     assert told[0] == "the simulator does not start"
-    assert "building it anew, the one that is there does not work" in told[1]
+    assert "building it again, the one there does not work" in told[1]
 
 
 def test_one_that_never_starts_is_an_error_that_names_its_folder(simulator: str, cached: list[bool]) -> None:
     cached[:] = [False, False]
     device = SimulatedDevice(build(CHIP, simulator))
-    with pytest.raises(DeviceError, match=r"built anew and still does not start: .* delete ") as error:
+    with pytest.raises(DeviceError, match=r"built again and still does not start: .* delete ") as error:
         list(device.run([there_and_back(1).job]))
     assert cached == []
     assert str(error.value).endswith(f"delete {device.build.folder}")

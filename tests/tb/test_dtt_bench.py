@@ -46,7 +46,7 @@ def test_tables_of_the_other_comparisons() -> None:
     assert row["of equal cost>"] == row["moves>"] == f"{found.moves}"
     plan = dtt_routing.route(random_program(4, 200)).plan
     stored = dict(zip(dtt_routing._STORED, dtt_routing.stored_row(4, plan, "search"), strict=True))
-    assert stored["way-points>"] == "0.000"
+    assert stored["waypoints>"] == "0.000"
     sheet = dtt_routing.reductions_sheet()
     by_name = {row[0]: row for row in sheet.rows}
     assert by_name["8"][4] == "0.0 %"
@@ -55,7 +55,7 @@ def test_tables_of_the_other_comparisons() -> None:
 
 def test_both_ways_and_the_picture(tmp_path: Path, routed: dtt_routing.Routed) -> None:
     chip = dtt_routing.square(4)
-    flows = dtt_routing.both_ways(chip, "gemm:64x64x64", ["gemm:64x64x64"])
+    flows = dtt_routing.pushed_and_pulled(chip, "gemm:64x64x64", ["gemm:64x64x64"])
     row = dict(zip(dtt_routing.FLOWS, dtt_routing.flows_row(flows), strict=True))
     assert row["chip"] == "square4"
     assert flows.pushed.cycles >= flows.ideal
@@ -71,4 +71,4 @@ def test_both_ways_and_the_picture(tmp_path: Path, routed: dtt_routing.Routed) -
 def test_what_cannot_be_planned_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dtt_flows.check, "problems", lambda plan: ["two trains on a wire"])
     with pytest.raises(BenchmarkError, match=r"square4, gemm:8x8x8: two trains on a wire"):
-        dtt_routing.both_ways(dtt_routing.square(4), "gemm:8x8x8", ["gemm:8x8x8"])
+        dtt_routing.pushed_and_pulled(dtt_routing.square(4), "gemm:8x8x8", ["gemm:8x8x8"])

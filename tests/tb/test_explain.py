@@ -84,11 +84,10 @@ def test_a_deadlock_is_stopped_and_its_circle_told(hung: dict[str, tuple[Job, Ru
         "core@(1,0) mover stream [1] MOVE tag 12 waits for semaphore 2 of core@(1,0) (has 0, needs 1), "
         "which core@(1,0) matrix stream [0] GEMM tag 15 posts; "
         "core@(1,0) matrix stream [0] GEMM tag 15 waits for semaphore 1 of core@(1,0) (has 1, needs 2), "
-        "which core@(1,0) mover stream [2] MOVE tag 13 posts, where the circle closes"
+        "which core@(1,0) mover stream [2] MOVE tag 13 posts, closing the cycle"
     )
     assert (
-        text
-        == f"deadlock: the run was stopped in cycle {run.cycles}, {STALL} cycles after anything had moved; {circle}"
+        text == f"deadlock: the run was stopped in cycle {run.cycles}, {STALL} cycles after the last movement; {circle}"
     )
 
 
@@ -100,8 +99,8 @@ def test_the_checker_finds_the_same_circle_beforehand(name: str, hung: dict[str,
     (found,) = (problem.what for problem in error.value.problems if problem.where == "wait-for cycle")
     told = text_of(hung[name]).partition("moved; ")[2]
     # the circle may be entered elsewhere
-    assert set(found.removesuffix(", where the circle closes").split("; ")) == set(
-        told.removesuffix(", where the circle closes").split("; ")
+    assert set(found.removesuffix(", closing the cycle").split("; ")) == set(
+        told.removesuffix(", closing the cycle").split("; ")
     )
 
 
@@ -122,7 +121,7 @@ def test_a_post_that_is_missing(hung: dict[str, tuple[Job, Run]]) -> None:
     assert text.startswith("hang: ")
     assert text.endswith(
         "core@(1,0) matrix stream [0] SYNC tag 4 waits for semaphore 3 of core@(1,0) (has 2, needs 3), "
-        "and no instruction is left that posts it; 1 more part waits behind"
+        "and no instruction is left that posts it; 1 more part waits for these"
     )
     assert "semaphore 5 of spm@(1,1) (has 0, needs 1), and no instruction" in text_of(hung["nothing"])
 
@@ -200,7 +199,7 @@ TOLD = {
             part(Part.QUEUE, DRAM, BlockedOn.UNIT, 1, has=2),
             part(Part.MOVER, DRAM, BlockedOn.DRAM, 40, peer=CORE),
         ),
-        ("dram@(0,0) mover with MOVE tag 40 waits for DRAM, which sends no word", "2 more parts wait behind"),
+        ("dram@(0,0) mover with MOVE tag 40 waits for DRAM, which sends no word", "2 more parts wait for these"),
     ),
     "the pull is being sent and DRAM is silent": Told(
         (MATRIX, part(Part.MOVER, DRAM, BlockedOn.DRAM, 1, peer=CORE)),
@@ -216,22 +215,23 @@ TOLD = {
     ),
     "a packet held up by its sender": Told(
         (part(Part.DELIVERY, CORE, BlockedOn.FLITS, 3, 5), part(Part.MOVER, DRAM, BlockedOn.MEMORY, 1, peer=CORE)),
-        ("hang: ", "gives no word", "1 more part waits behind"),
+        ("hang: ", "gives no word", "1 more part waits for these"),
     ),
     "mover, network and delivery": Told(
         (part(Part.MOVER, SPM, BlockedOn.DATA_PLANE, 5, peer=DRAM), part(Part.DELIVERY, DRAM, BlockedOn.DRAM, 6, 0x40),
          part(Part.DRAM, DRAM, BlockedOn.DRAM, 16, 0x30)),
-        ("dram@(0,0) with 16 bursts written from word 0x30 waits for the memory to answer", "2 more parts wait behind"),
+        ("dram@(0,0) with 16 bursts written from word 0x30 waits for the memory to answer",
+         "2 more parts wait for these"),
     ),
     "words that have been written and not answered": Told(
         (SPM_WAITS, part(Part.DRAM, DRAM, BlockedOn.DRAM, 1, 0x30)),
-        ("dram@(0,0) with 1 bursts written", "1 more part waits behind"),
+        ("dram@(0,0) with 1 bursts written", "1 more part waits for these"),
     ),
     "words that are lost": Told(
         (SPM_WAITS,),
         ("spm@(1,1) mover stream [1] SYNC tag 6 waits for semaphore 3 of spm@(1,1) (has 0, needs 1), "
          "whose post has been lost: "
-         "spm@(1,1) mover stream [0] MOVE tag 5 has been issued, and its words have not delivered in dram@(0,0)",),
+         "spm@(1,1) mover stream [0] MOVE tag 5 has been issued, but its words have not been delivered to dram@(0,0)",),
     ),
     "a circle through a mover": Told(
         (BlockedStatus(SPM, Part.STREAM, Unit.MOVER, BlockedOn.UNIT, 5, sem=3),
@@ -239,13 +239,13 @@ TOLD = {
          part(Part.DELIVERY, DRAM, BlockedOn.FLITS, 2, 0x40),
          part(Part.MOVER, CORE, BlockedOn.DATA_PLANE, 8, peer=DRAM)),
         ("deadlock: ", "spm@(1,1) mover with MOVE tag 9 waits for the data plane to take a flit for dram@(0,0), "
-         "where a packet is in the way; dram@(0,0) with a packet for MAIN+0x40 waits for its last 2 words, "
-         "whose mover has to send them, where the circle closes"),
+         "where another packet is in front; dram@(0,0) with a packet for MAIN+0x40 waits for its last 2 words, "
+         "whose mover has to send them, closing the cycle"),
     ),
     "a request that is not taken": Told(
         (BlockedStatus(CORE, Part.STREAM, Unit.MOVER, BlockedOn.REQUEST_PLANE, 1, sem=2, peer=DRAM),
          part(Part.QUEUE, DRAM, BlockedOn.UNIT, 50, need=1, has=8)),
-        ("dram@(0,0) queue of 8 requested MOVEs, first MOVE tag 50 waits for its mover", "1 more part waits behind"),
+        ("dram@(0,0) queue of 8 requested MOVEs, first MOVE tag 50 waits for its mover", "1 more part waits for these"),
     ),
     "code that does not come": Told(
         (BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.CODE, 0, sem=1, peer=DRAM),),
@@ -261,7 +261,7 @@ TOLD = {
     "a stream that was not started yet": Told(
         (BlockedStatus(CORE, Part.STREAM, Unit.MATRIX, BlockedOn.START, 0),
          BlockedStatus(HOST, Part.STREAM, Unit.MOVER, BlockedOn.REQUEST_PLANE, 1, sem=5, peer=CORE)),
-        ("boot stream [0] FETCH tag 1 cannot send its request to core@(1,0)", "1 more part waits behind"),
+        ("boot stream [0] FETCH tag 1 cannot send its request to core@(1,0)", "1 more part waits for these"),
     ),
     "units that the program does not use": Told(
         (
@@ -269,11 +269,11 @@ TOLD = {
             part(Part.MOVER, DRAM, BlockedOn.DRAM, 1),
             BlockedStatus(CORE, Part.STREAM, Unit.VECTOR, BlockedOn.START, 0),
         ),
-        ("waits for DRAM", "1 more part waits behind"),
+        ("waits for DRAM", "1 more part waits for these"),
     ),
     "a fault that nobody heard of": Told(
         (replace(part(Part.FAULT, SPM, BlockedOn.FAULT, 5, address(MAIN, 0x4000)), cause=Cause.ADDRESS),),
-        ("spm@(1,1) has raised ADDRESS (tag 5, value 0x4000), of which the host has not heard",),
+        ("spm@(1,1) has raised ADDRESS (tag 5, value 0x4000), which has not reached the host",),
     ),
     "a damaged instruction": Told(
         (replace(MATRIX, need=33),), ("(has 0, needs 33; the program says 1 of semaphore 1)",)
@@ -286,7 +286,7 @@ TOLD = {
         (part(Part.DELIVERY, SPM, BlockedOn.MEMORY, 4, 0x40),),
         ("spm@(1,1) with a packet for MAIN+0x40 waits for its memory",),
     ),
-    "nothing at all": Told((), ("no part of the chip reports that it waits: what was on its way is lost",)),
+    "nothing at all": Told((), ("no part of the chip reports that it waits: a packet in flight was lost",)),
 }  # fmt: skip
 
 

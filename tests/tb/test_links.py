@@ -235,8 +235,8 @@ def test_each_move_is_found_with_its_way_and_its_executing_record(runs: dict[str
     assert [transfer.fields["tag"] for transfer in found] == [2, 5, 7, 8] * 3
     for (tile, ways), own in zip(TOUR.items(), (found[:4], found[4:8], found[8:]), strict=True):
         assert [transfer.record.tile for transfer in own] == [DRAM, tile, tile, tile]
-        assert [(transfer.way.channel, transfer.way.tiles) for transfer in own[:3]] == list(ways)
-        assert own[3].way == default_route(WAYS, tile, DRAM)
+        assert [(transfer.route.channel, transfer.route.tiles) for transfer in own[:3]] == list(ways)
+        assert own[3].route == default_route(WAYS, tile, DRAM)
 
 
 # -- what cannot be told ------------------------------------------------------------------------------------------
@@ -304,5 +304,5 @@ def test_an_order_names_way_points() -> None:
     ]
     run = Run(100, None, [], records, {}, 0.1, "verilator")
     (found,) = transfers(run, program, chip)
-    assert found.way.tiles == (dram, chip.host, spm)
+    assert found.route.tiles == (dram, chip.host, spm)
     assert found.record is records[2]

@@ -209,7 +209,7 @@ def test_words_of_the_vector_unit_are_observed(runs: dict[str, Run]) -> None:
 def test_a_log_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(bytes(2 * (4 + LANES) - 1))
-    with pytest.raises(ObserveError, match=r"15 bytes are no whole number of 8-byte records"):
+    with pytest.raises(ObserveError, match=r"15 bytes are not a whole number of 8-byte records"):
         read_log(path, CHIP)
 
 

@@ -91,7 +91,7 @@ def test_wrong_pictures(tmp_path, pixels):
     image.save(path)
     refused(path, RGB, "has transparent pixels; put it on a background")
     refused(
-        path, net(None), r"the input of network net is no picture; give an .npy file, int8 or float32 \[1, 3, 4, 6\]"
+        path, net(None), r"the input of network net is not a picture; give an .npy file, int8 or float32 \[1, 3, 4, 6\]"
     )
     refused(path, net(RGB.picture, 1), "another number of channels than input x0")
     refused(path, net(RGB.picture, inputs=2), "network net has 2 inputs")
@@ -99,7 +99,7 @@ def test_wrong_pictures(tmp_path, pixels):
     refused(path, GREY, "more than 8 bits for a channel")
     refused(tmp_path / "none.png", RGB, "none.png: cannot be read")
     path.write_bytes(b"not a picture")
-    refused(path, RGB, "is no picture; give PNG, WebP or JPEG, or an .npy file")
+    refused(path, RGB, "is not a picture; give PNG, WebP or JPEG, or an .npy file")
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (300, 300, 3)).astype(np.uint8)).save(path)
     path.write_bytes(path.read_bytes()[:5000])
     refused(path, RGB, "a.png: cannot be read")
@@ -111,7 +111,7 @@ def test_wrong_arrays(tmp_path):
         np.save(path, array)
         refused(path, RGB, r"a.npy: holds .*; input x0 of network net is int8 or float32 \[1, 3, 4, 6\]")
     np.save(path, np.full((1, 3, 4, 6), np.nan, np.float32))
-    refused(path, RGB, "values that are no numbers")
+    refused(path, RGB, "values that are not finite")
     np.save(path, np.zeros((1, 3, 4, 6), np.float32))
     refused(path, net(None, step=0.0), "input x0 has no step; give an int8 .npy file")
     np.save(path, np.array([{}], object), allow_pickle=True)

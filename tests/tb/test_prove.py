@@ -148,7 +148,7 @@ def test_command_line() -> None:
     done = subprocess.run([*command, "buffer-2", "arbiter-2"], capture_output=True, text=True)
     assert done.returncode == 0
     assert re.search(r"^buffer-2 +induction +\d+\.\d s  proved$", done.stdout, re.MULTILINE)
-    assert "2 of 2 as they should be" in done.stdout
+    assert "2 of 2 as expected" in done.stdout
     done = subprocess.run([*command, "nothing-of-the-kind"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "nothing is called nothing-of-the-kind" in done.stderr

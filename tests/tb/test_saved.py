@@ -190,7 +190,7 @@ def test_a_workload_for_an_image_without_tensors(folder: Path, program: Program)
     image.save(program, folder / "p.bin")
     shown = invoke("run", "p.bin", "--workload", LAYER)
     assert shown.exit_code == 2
-    assert "says nothing of where its tensors lie" in shown.stderr
+    assert "does not say where its tensors are" in shown.stderr
 
 
 def test_options_that_mean_nothing_here(folder: Path, made: Schedule) -> None:

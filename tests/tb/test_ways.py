@@ -83,16 +83,16 @@ def test_the_links_count_every_flit_of_a_busy_mesh(name: str, runs: Runs) -> Non
 
 @pytest.mark.parametrize("name", slow_but(TOURS, "ways", "few words"))
 def test_the_ways_of_a_tour_are_detours_without_a_circle(name: str) -> None:
-    chip, job, roads = CHIPS[name], TOURS[name].job, DependenceGraph()
+    chip, job, dependences = CHIPS[name], TOURS[name].job, DependenceGraph()
     for stream in (*job.program.streams, job.program.boot):
-        roads.add(default_route(chip, stream.dram_tile, stream.tile), "code")
+        dependences.add(default_route(chip, stream.dram_tile, stream.tile), "code")
     used = set()
     for _, fields, way in ways(job.program, chip):
-        roads.add(way, str(fields["tag"]))
+        dependences.add(way, str(fields["tag"]))
         if fields["tag"] != 8:
             used.add(way.channel)
             assert way != default_route(chip, way.tiles[0], way.tiles[-1])
-    assert roads.circle() == []
+    assert dependences.shortest_cycle() == []
     assert used == set(range(chip.noc.data_vcs))
 
 
@@ -299,10 +299,10 @@ def test_ways_in_a_circle_stand_still_in_words_and_on_two_channels_they_do_not()
     text = explain(still, stuck, None, WAYS)
     assert text.startswith(("hang: ", "deadlock: "))
     assert "MOVE tag 3 waits for the data plane to take a flit for" in text
-    with pytest.raises(ValueError, match="packets on virtual channel 1 can wait for each other in a circle"):
+    with pytest.raises(ValueError, match="packets on virtual channel 1 can deadlock"):
         check(stuck, WAYS)
     assert through.fault is None
     assert len(arrivals_of(through)) == 4
     with pytest.raises(ValueError, match="which nothing has written") as caught:
         check(free, WAYS)  # what they carry is of no matter here
-    assert "circle" not in str(caught.value)
+    assert "deadlock" not in str(caught.value)

@@ -36,7 +36,7 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Prog
     validate(schedule, chip)
     if schedule.execution != Execution.TRIGGERED:
         raise ScheduleError(
-            f"schedule of {schedule.workload} is {schedule.execution}, not triggered: nothing is lowered; "
+            f"schedule of {schedule.workload} is {schedule.execution}, not triggered: it has no semaphores; "
             "`sched.lowering.programs.program_of` makes its program"
         )
     if not 2 <= limit <= SEMAPHORE_MAX:

@@ -163,7 +163,7 @@ class Pass:
         wanted: list[Need] = []
         for on, event, overwrite in self.needs[index]:
             # First in, first out: the executing mover has already sent what this issuer requested earlier, and data on
-            # the same way arrives in order.
+            # the same route arrives in order.
             if event is Event.READ and numbers.early[index] == numbers.early[on]:
                 continue
             if overwrite and numbers.late[index] == numbers.late[on]:

@@ -99,8 +99,8 @@ def _positions(
             found[program.operation_of_tag[tag]] = position
     count = len(schedule.operations) if schedule is not None else len(program.operation_of_tag)
     if sorted(found) != list(range(count)) or len(program.operation_of_tag) != count:
-        what = f"holds {len(found)} operations by its tags, and should hold 0..{count - 1}"
-        problems.add("program", what, "make it anew from its schedule")
+        what = f"its tags name {len(found)} operations; they must be 0..{count - 1}, each once"
+        problems.add("program", what, "make it again from its schedule")
     return [found[index] for index in sorted(found)]
 
 
@@ -126,14 +126,14 @@ def _operation(step: Step, tile: int) -> Operation:
 def _compare(
     found: Sequence[Operation], meant: Sequence[Operation], positions: Sequence[int], names: Names, problems: Problems
 ) -> None:
-    """The program implements the schedule. The issuer of a MOVE and its way may differ: the controller decides them."""
+    """The program implements the schedule. A MOVE's issuer and route may differ: the controller decides them."""
     for position, one, other in zip(positions, found, meant, strict=True):
         same = one.kind == other.kind
         if same and not (isinstance(one, Move) or isinstance(other, Move)):
             same = one.core == other.core
         if not same or any(value != other.body.get(name, 0) for name, value in one.body.items()):
-            what = "is not what its operation says"
-            problems.add(names.instruction(1, position), what, "make the program anew from its schedule")
+            what = "differs from its operation in the schedule"
+            problems.add(names.instruction(1, position), what, "make the program again from its schedule")
 
 
 def _defined(
@@ -167,7 +167,7 @@ def _defined(
                     there[begin:end] = True
                 elif not there[begin:end].all():
                     word = begin + int(np.argmin(there[begin:end]))
-                    what = f"reads {names.words(access.tile, access.region, word, word + 1)}, which nobody has written"
+                    what = f"reads {names.words(access.tile, access.region, word, word + 1)}, which nothing has written"
                     problems.add(names.instruction(1, position), what, "write it first, or load it as a tensor")
                     break
     for tile, begin, count in outputs:

@@ -55,7 +55,9 @@ def compile_ahead(schedule: Schedule, chip: ChipConfig) -> Ahead:
             f'chip {chip.name} has no controller; draw a "dtt" tile into its floorplan, as in the built-in chip ahead16'
         )
     if not chip.noc.arrivals:
-        raise DttError(f"chip {chip.name}: nobody could tell when its data arrive; set noc.arrivals = true")
+        raise DttError(
+            f"chip {chip.name}: packets record no arrivals, so no plan could be verified; set noc.arrivals = true"
+        )
     used = _used(schedule, chip)
     read = dict.fromkeys(chip.drams, 0)
     for op in schedule.operations:
@@ -150,9 +152,9 @@ def _held_up(held: Sequence[_Held], chip: ChipConfig) -> TimingFault:
     """The error for MOVEs for which there is no plan."""
     first = min(held, key=lambda one: one.planned)
     return TimingFault(
-        f"operation {first.operation} ({first.label or 'a move'}) is to fire in cycle {first.planned}, and MOVEs out of"
-        f" DRAM tile {first.tile:#04x} before it hold it up until {first.fire}, however they are planned; make their"
-        f" runs longer, or dram.latency = {chip.dram.latency} shorter",
+        f"operation {first.operation} ({first.label or 'a move'}) is to fire in cycle {first.planned}, but earlier"
+        f" MOVEs out of DRAM tile {first.tile:#04x} delay it until {first.fire} in every plan; make their runs longer,"
+        f" or reduce dram.latency = {chip.dram.latency}",
         str(first.operation),
         first.planned,
         f"channel of {first.tile:#04x}",

@@ -1,7 +1,7 @@
 """The controller's program of a timetable: an order for each operation, and MOVEs that bring the program itself.
 
-A MOVE off dimension order is preceded by an ORDER with the fewest way-points from which dimension order rebuilds its
-way; a GEMM or VEC by one that names its core. The controller requests the first ring of its program itself. MOVEs of
+A MOVE off dimension order is preceded by an ORDER with the fewest waypoints from which dimension order rebuilds its
+route; a GEMM or VEC by one that names its core. The controller requests the first ring of its program itself. MOVEs of
 the program bring the rest, packet by packet, as soon as there is room in the ring.
 """
 
@@ -35,7 +35,7 @@ from .windows import SPARE, arrival, code_there, hops, launch, train
 #: Most cycles from the delivery of a half ring to the first of its control packets: an ORDER and the instruction after
 #: it are issued.
 CODE_TO_PACKET = 2 * ISSUE_CYCLES + SPARE
-#: Cycles that the controller needs for an ORDER and its route, besides hops and way-points.
+#: Cycles that the controller needs for an ORDER and its route, besides hops and waypoints.
 ROUTE_CYCLES = ORDER_CYCLES + ROUTE_BUILD_CYCLES
 #: Most cycles from a fire time to the sending of a packet that has waited for it.
 PACED_CYCLES = PACE_CYCLES + SPARE
@@ -50,7 +50,7 @@ class Orders:
     cycles: int
 
 
-def way_points(path: Sequence[int], routing: str) -> tuple[int, ...]:
+def waypoints_of(path: Sequence[int], routing: str) -> tuple[int, ...]:
     """The fewest tiles of a path between which dimension order follows it; empty if it does so all the way.
 
     Each is as far along the path as dimension order reaches. That gives the fewest, since no earlier tile reaches
@@ -83,9 +83,9 @@ def _codes(timed: Timed, tag: int, chip: ChipConfig) -> list[Instruction]:
     op = timed.op
     order: dict[str, int] = {}
     if isinstance(op, Move):
-        points = way_points(timed.path, chip.noc.data_routing)
+        points = waypoints_of(timed.path, chip.noc.data_routing)
         if rebuilt(op.src.tile, points, op.dst.tile, chip.noc.data_routing) != timed.path or len(points) > MOST_POINTS:
-            raise DttError(f"operation {timed.operation}: its way {timed.path} cannot be rebuilt from {points}")
+            raise DttError(f"operation {timed.operation}: its route {timed.path} cannot be rebuilt from {points}")
         if points:
             order = {"count": len(points), "points": sum(point << 8 * at for at, point in enumerate(points))}
         opcode, body = Opcode.MOVE, op.body
@@ -98,14 +98,14 @@ def _codes(timed: Timed, tag: int, chip: ChipConfig) -> list[Instruction]:
 
 def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
     """The program of a timetable that `planner` has made; the controller's code is stored in `table.code_tile` from
-    word `code_address` (a multiple of 64) on. Also reserves the way of the code.
+    word `code_address` (a multiple of 64) on. Also reserves the route of the code.
 
     Raises Late if control packets cannot arrive in time; then plan again with its floors.
     """
     chip = planner.chip
     work = deque(table.timed)
     if len(work) >= 1 << 15:
-        raise DttError(f"{len(work)} operations; tags tell {1 << 15} apart: plan fewer at once")
+        raise DttError(f"{len(work)} operations, but tags for only {1 << 15}: plan fewer at once")
     packet, room, per = code_packet(chip), code_room(chip), chip.instruction_words
     left = sum(_instructions(one, chip) for one in work) + 1
     sender = _Sender(chip, table.begins)
@@ -124,7 +124,7 @@ def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
                 missing = len(code) + left + _instructions(one, chip) - chunk * packet
                 one = _cut(one, min(packet, missing) * per, chip)
         if one is not None:
-            if work and one.fire >= work[0].fire:  # an operation that fires earlier would wait behind it
+            if work and one.fire >= work[0].fire:  # an operation that fires earlier would wait for it
                 sender.delay(work[0], one.fire + 1)
             sender.code[chunk] = one.arrival
             chunk += 1
@@ -155,7 +155,7 @@ def emit(planner: Timetabler, table: Timetable, code_address: int) -> Orders:
     )
     if boot_address + len(boot) * per > chip.dram.words:
         raise DttError(
-            f"{len(code)} instructions do not fit behind the tensors in DRAM tile {table.code_tile:#04x}; raise "
+            f"{len(code)} instructions do not fit after the tensors in DRAM tile {table.code_tile:#04x}; raise "
             "dram.words"
         )
     program = Program(
@@ -314,8 +314,8 @@ class _Sender:
             return
         one, tile, ready = self._first
         raise Late(
-            f"operation {one.operation} ({one.op.label or one.op.kind}): the controller can have its control packet at "
-            f"{tile:#04x} in cycle {ready}, it is to fire in {one.fire}; begin {ready - one.fire} cycles later",
+            f"operation {one.operation} ({one.op.label or one.op.kind}): its control packet can reach {tile:#04x} only "
+            f"in cycle {ready}, and it is to fire in {one.fire}; begin the plan {ready - one.fire} cycles later",
             str(one.operation),
             one.fire,
             f"request plane to {tile:#04x}",

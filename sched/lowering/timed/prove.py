@@ -1,6 +1,6 @@
 """Proves an ahead-of-time program before it runs, from its instructions alone, without any code of the planner.
 
-Ways are rebuilt from way-points as the controller rebuilds them; the position of each flit in each cycle follows from
+Routes are rebuilt from waypoints as the controller rebuilds them; the position of each flit in each cycle follows from
 the contracts of the hardware (`windows`). Then
 
 - no link, port or DRAM channel carries two things in a cycle, so nothing ever stalls;
@@ -159,7 +159,7 @@ def _seen(program: Program, chip: ChipConfig) -> Iterator[_Seen]:
 
 
 def _path(stops: list[int], chip: ChipConfig) -> Iterator[int]:
-    """Tiles of a way through its stops, in dimension order between them, step by step like the hardware."""
+    """Tiles of a route through its waypoints, in dimension order between them, step by step like the hardware."""
     x_first = chip.noc.data_routing.value == "xy"
     at = stops[0]
     yield at
@@ -179,17 +179,19 @@ def _wires(seen: list[_Seen], chip: ChipConfig) -> Iterator[str]:
             continue
         d, n = one.departure, one.length
         if len(one.path) - 1 > chip.noc.route_hops:
-            yield f"instruction {one.position} (tag {one.tag}): its way has {len(one.path) - 1} hops"
+            yield f"instruction {one.position} (tag {one.tag}): its route has {len(one.path) - 1} hops, too many"
         for place, (before, after) in enumerate(pairwise(one.path), 1):
             used[f"link {before:#04x} -> {after:#04x}"].append((d + place, d + place + n, one.tag))
         ends = (
             (one.path[0], d, d + n + TURN_CYCLES, "out of"),
             (one.path[-1], d + len(one.path), d + len(one.path) + n, "into"),
         )
-        for tile, first, end, way in ends:
+        for tile, first, end, direction in ends:
             dram = chip.tiles[tile] is TileKind.DRAM
-            more = write_beats(chip) if dram and way == "into" else 0
-            used[f"channel of {tile:#04x}" if dram else f"port {way} {tile:#04x}"].append((first, end + more, one.tag))
+            more = write_beats(chip) if dram and direction == "into" else 0
+            used[f"channel of {tile:#04x}" if dram else f"port {direction} {tile:#04x}"].append(
+                (first, end + more, one.tag)
+            )
     for wire, windows in used.items():
         windows.sort()
         for (_, end, tag), (first, _, other) in pairwise(windows):
@@ -213,7 +215,7 @@ def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list
         for one in sorted((one for one in seen if one.path and one.tile == tile), key=lambda one: one.fire):
             if before is not None and (one.fire <= before.fire or one.position < before.position):
                 problems.append(
-                    f"cycle {one.fire}: MOVEs {before.tag} and {one.tag} of {tile:#04x} are sent the wrong way round"
+                    f"cycle {one.fire}: MOVEs {before.tag} and {one.tag} of {tile:#04x} are sent in the wrong order"
                 )
             before = one
             if state is None:
@@ -222,7 +224,7 @@ def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list
             _, words = train(fields)
             if (free := dram_train.earliest(state, one.start)) != one.start:
                 problems.append(
-                    f"cycle {one.fire}: the mover of {tile:#04x} takes the MOVE with tag {one.tag} in {free} only"
+                    f"cycle {one.fire}: the mover of {tile:#04x} cannot take the MOVE with tag {one.tag} before {free}"
                 )
             its = np.array(bursts(fields)), np.array(words)
             leaves, last = dram_train.send(state, free, chip.dram.latency, *its)
@@ -245,7 +247,7 @@ def _units(seen: list[_Seen]) -> Iterator[str]:
             if one.start < before.reads[1] or one.fire < before.fire + ISSUE_CYCLES:
                 yield (
                     f"cycle {one.fire}: the {unit.name.lower()} unit of {tile:#04x} is to begin instruction "
-                    f"{one.position} (tag {one.tag}) in {one.start}, the one before keeps it until {before.reads[1]}"
+                    f"{one.position} (tag {one.tag}) in {one.start}, but is busy until {before.reads[1]}"
                 )
 
 
@@ -268,7 +270,7 @@ def _ports(seen: list[_Seen], program: Program) -> Iterator[str]:
             meets += [(begin, end, one.reads) for begin, end in drains.get((fields["src_tile"], _ADDENDS), ())]
         for begin, end, (first, over) in meets:
             if begin < over and first < end:
-                yield f"cycle {max(begin, first)}: the MOVE with tag {one.tag} meets the drain path"
+                yield f"cycle {max(begin, first)}: the MOVE with tag {one.tag} conflicts with the drain path"
                 break
 
 
@@ -301,7 +303,7 @@ def _words(seen: list[_Seen], program: Program, schedule: Schedule, chip: ChipCo
                 if source.unit is Unit.MOVER and source.path[-1] == _written(op):
                     ordered = ordered and source.writes[1] <= one.writes[1]
             if not ordered:
-                yield f"cycle {one.writes[0]}: operation {index} writes over what operation {other} needs"
+                yield f"cycle {one.writes[0]}: operation {index} overwrites what operation {other} needs"
 
 
 def _written(op: Operation) -> int:
@@ -314,17 +316,17 @@ def _end(seen: list[_Seen], program: Program) -> Iterator[str]:
     for one in seen:
         if max(one.reads[1], one.writes[1]) > fire:
             yield (
-                f"cycle {fire}: the host is told of the end before instruction {one.position} (tag {one.tag}) is done, "
-                f"in {max(one.reads[1], one.writes[1])}"
+                f"cycle {fire}: the host is notified before instruction {one.position} (tag {one.tag}) is complete, in "
+                f"{max(one.reads[1], one.writes[1])}"
             )
 
 
 def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int) -> Iterator[str]:
-    """Control packets are early enough although each waits for the previous one, for room, and for its own code."""
+    """Control packets are early enough, although each waits for the one before, for a queue entry, and for its code."""
     assert chip.dtt is not None
     ring, per = chip.ring(TileKind.DTT), chip.instruction_words
     code = program.streams[0].instructions
-    there: dict[int, int] = {}  # position in the stream to the cycle in which the instruction has been brought
+    there: dict[int, int] = {}  # position in the stream to the cycle in which the instruction has been loaded
     first = program.streams[0].address
     for one in seen:
         if one.path and one.path[-1] == chip.dtt:
@@ -333,10 +335,10 @@ def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int)
             for position in range(at, at + fields["words"] // per):
                 there[position] = one.arrival
                 if position - ring > one.position:
-                    yield f"instruction {one.position} brings code over instructions that come after it"
+                    yield f"instruction {one.position} loads code over instructions that have yet to be sent"
     missing = [position for position in range(ring, len(code)) if position not in there]
     if missing:
-        yield f"nobody brings instruction {missing[0]} of the controller"
+        yield f"instruction {missing[0]} of the controller is never loaded"
     now = begins - REQUEST_INTERVAL
     fired: dict[tuple[int, Unit], list[int]] = defaultdict(list)
     for one in seen:
@@ -353,6 +355,6 @@ def _packets(seen: list[_Seen], program: Program, chip: ChipConfig, begins: int)
         lead = (REQUEST_CYCLES if one.unit is Unit.MOVER else PUSH_CYCLES) + hops(chip.dtt, one.tile)
         if now + lead > one.fire:
             yield (
-                f"cycle {one.fire}: the control packet of instruction {one.position} (tag {one.tag}) is at tile "
-                f"{one.tile:#04x} in cycle {now + lead} only"
+                f"cycle {one.fire}: the control packet of instruction {one.position} (tag {one.tag}) reaches tile "
+                f"{one.tile:#04x} only in cycle {now + lead}"
             )

@@ -38,8 +38,8 @@ class OrdersCheck(StaticCheck):
         """All static checks."""
         found = [(stream.tile, stream.unit) for stream in self.program.streams]
         if found != [(self.chip.dtt, Unit.MOVER)]:
-            mend = "a program that is timed ahead has one stream, that of the controller"
-            self.problems.add("program", f"has {len(found)} streams beside the boot stream", mend)
+            fix = "a program that is timed ahead has one stream, that of the controller"
+            self.problems.add("program", f"has {len(found)} streams besides the boot stream", fix)
             return
         super().run()
         boot = self.program.boot.instructions
@@ -49,8 +49,8 @@ class OrdersCheck(StaticCheck):
             (0, 1),
             (0, 0),
         ]:
-            mend = "it is FETCH, SYNC that waits for 1 in semaphore 0, END"
-            self.problems.add("boot stream", "does not wait for the controller, and for it alone", mend)
+            fix = "it must be FETCH, a SYNC that waits for 1 in semaphore 0, END"
+            self.problems.add("boot stream", "does not start the controller and wait for it alone", fix)
 
     def _placement(self, number: int, stream: Stream) -> None:
         # the controller's stream is that of its tile's mover, which the other checks know about
@@ -60,14 +60,15 @@ class OrdersCheck(StaticCheck):
         self._order = None
         super()._stream(number, stream)
         if number and (not stream.instructions or stream.instructions[-1].opcode is not Opcode.SYNC):
-            self.problems.add(self.names.stream(number), "does not tell the host", "SYNC must be its last instruction")
+            what = "does not notify the host"
+            self.problems.add(self.names.stream(number), what, "SYNC must be its last instruction")
 
     def _instruction(self, number: int, position: int, stream: Stream, step: Step) -> Step | None:
         if number == 0:
             return super()._instruction(number, position, stream, step)
 
-        def problem(what: str, mend: str) -> None:
-            self.problems.add(self.names.instruction(number, position), what, mend)
+        def problem(what: str, fix: str) -> None:
+            self.problems.add(self.names.instruction(number, position), what, fix)
 
         order, self._order = self._order, None
         self.executing.append(stream.tile)
@@ -76,10 +77,10 @@ class OrdersCheck(StaticCheck):
             return None
         for name in ("wait_n", "post_n", "notify"):
             if step.fields.get(name):
-                problem(f"{name} = {step.fields[name]}", "what is timed ahead knows no semaphores")
+                problem(f"{name} = {step.fields[name]}", "instructions that are timed ahead use no semaphores")
                 return None
         if order is not None and step.opcode in (Opcode.ORDER, Opcode.SYNC):
-            problem("the ORDER before it is for nobody", "MOVE, GEMM or VEC must follow an ORDER")
+            problem("cannot use the ORDER before it", "MOVE, GEMM or VEC must follow an ORDER")
         if step.opcode is Opcode.ORDER:
             self._order = step
             return step
@@ -92,7 +93,7 @@ class OrdersCheck(StaticCheck):
         if position != len(stream.instructions) - 1:
             problem("the controller waits here", "only its last instruction may be SYNC")
         elif said != (self.chip.host, 0, 1):
-            problem("does not tell the host", "it adds 1 to semaphore 0 of the host")
+            problem("does not notify the host", "it must add 1 to semaphore 0 of the host")
         return step
 
     def _sent(
@@ -118,7 +119,7 @@ class OrdersCheck(StaticCheck):
         return replace(found, fields=fields)
 
     def _ordered_route(self, fields: dict[str, int], order: Step | None, problem: _Problem) -> None:
-        """Way-points must lead to the destination as the controller can rebuild it."""
+        """Waypoints must lead to the destination as the controller can rebuild it."""
         chip, count = self.chip, order.fields["count"] if order is not None else 0
         if order is not None and order.fields["channel"] > chip.noc.data_vcs:
             channel = order.fields["channel"]
@@ -127,14 +128,14 @@ class OrdersCheck(StaticCheck):
             return
         points = [order.fields["points"] >> 8 * at & 0xFF for at in range(min(count, MOST_POINTS))]
         if count > MOST_POINTS:
-            problem(f"its ORDER has {count} way-points", f"at most {MOST_POINTS} fit")
+            problem(f"its ORDER has {count} waypoints", f"at most {MOST_POINTS} fit")
         elif outside := [point for point in points if not _in_mesh(point, chip)]:
-            problem(f"its way leads over {self.names.tile(outside[0])}", "way-points must lie on the floorplan")
+            problem(f"its route has the waypoint {self.names.tile(outside[0])}", "waypoints must lie on the floorplan")
         elif _turns_back(rebuilt(fields["src_tile"], points, fields["dst_tile"], chip.noc.data_routing)):
-            problem("its way turns back", "a packet never leaves a router by the port that it came in by")
+            problem("its route turns back", "a packet cannot leave a router by the port that it entered by")
 
     def _code(self, stream: Stream, fields: dict[str, int], problem: _Problem) -> None:
-        """A MOVE to the controller itself must bring the next code, in whole instructions, to its place in the ring."""
+        """A MOVE to the controller itself must load the next code, in whole instructions, to its place in the ring."""
         per, ring, words = self.chip.instruction_words, self.chip.ring(TileKind.DTT), fields["words"]
         source = stream.address + self._next * per
         meant = {
@@ -144,10 +145,10 @@ class OrdersCheck(StaticCheck):
         }
         whole = words % per == 0 and min(fields["src_run"], fields["dst_run"]) >= words
         if any(fields[name] != value for name, value in meant.items()) or not whole:
-            mend = f"whole instructions from [{self._next}] on, from word {source} to their place in the ring"
-            problem("does not bring the controller the code that comes next", mend)
+            fix = f"whole instructions from [{self._next}] on, from word {source} to their place in the ring"
+            problem("does not load the controller's next code", fix)
         elif self._next % ring + words // per > ring:
-            problem(f"brings {words // per} instructions past the end of the ring", "cut it there")
+            problem(f"loads {words // per} instructions past the end of the ring", "split it there")
         self._next += words // per
 
     def _inside(self, access: Access, move: bool, problem: _Problem) -> None:

@@ -1,7 +1,7 @@
-"""Plans a schedule ahead of time: the fire time of each operation, the way of each MOVE, its arrival.
+"""Plans a schedule ahead of time: the fire time of each operation, the route of each MOVE, its arrival.
 
 Operations are planned in the order of the schedule, each at the earliest cycle in which everything it needs is free:
-the mover that sends it, every link of its way, the destination port and memory, a slot of the controller to send its
+the mover that sends it, every link of its route, the destination port and memory, a slot of the controller to send its
 control packet. Gaps left by earlier operations are used. Ways are found by Dijkstra through time
 (`sched.routing.search`), so that no flit ever waits for another. Dependences are derived from the words that the
 schedule's operations access, not from the order in which units happen to work. DRAM channels are requested a latency
@@ -85,7 +85,7 @@ class Timed:
 
     @property
     def hops(self) -> int:
-        """Links of its way."""
+        """Links of its route."""
         return max(0, len(self.path) - 1)
 
 
@@ -137,11 +137,11 @@ class _Slots:
 
     def _last_free(self, slot: int) -> int:
         """The last free slot up to `slot`, -1 if there is none."""
-        way: list[int] = []
+        passed_slots: list[int] = []
         while slot in self._before:
-            way.append(slot)
+            passed_slots.append(slot)
             slot = self._before[slot]
-        for passed in way:
+        for passed in passed_slots:
             self._before[passed] = slot
         return slot
 
@@ -191,8 +191,8 @@ class Timetabler:
         spare = chip.noc.route_hops - (chip.width + chip.height - 2)
         if spare < 0:
             raise DttError(
-                f"chip {chip.name}: noc.route_hops = {chip.noc.route_hops} is less than its diameter; MOVEs take "
-                f"planned ways: make it at least {chip.width + chip.height - 2}"
+                f"chip {chip.name}: noc.route_hops = {chip.noc.route_hops} is less than its diameter; planned routes "
+                f"need at least {chip.width + chip.height - 2}"
             )
         self.chip, self.ops, self.dtt = chip, schedule.operations, chip.dtt
         self.begins, self.code_tile, self.floors = code.begins, code.tile, floors or {}
@@ -314,7 +314,7 @@ class Timetabler:
         return timed
 
     def place(self, index: int, op: Move, ready: int, last: int | None = None) -> Timed | None:
-        """Finds the earliest way for a MOVE that departs in cycle `ready` or later, and reserves it; None if that is
+        """Finds the earliest route for a MOVE that departs in cycle `ready` or later, and reserves it; None if that is
         after cycle `last`. Code (a negative index) needs no slot of the controller."""
         source, target = op.src.tile, op.dst.tile
         before = launch(self.chip, source)
@@ -340,7 +340,7 @@ class Timetabler:
             return Timed(index, op, fire, fire + OFFER_CYCLES, end, end, 0, departure, length, path, lands)
         wire = self.mesh.resource_name(self.mesh.injection(source))
         raise TimingFault(
-            f"operation {index} ({op.label or 'a move'}): no way from {source:#04x} to {target:#04x} is free for "
+            f"operation {index} ({op.label or 'a move'}): no route from {source:#04x} to {target:#04x} is free for "
             f"{length} cycles from cycle {ready} on, at {wire}",
             str(index),
             ready,
@@ -359,7 +359,7 @@ class Timetabler:
         return max(flits, last - leaves + 1)
 
     def _route(self, source: int, target: int, ready: int, flits: int) -> tuple[int, tuple[int, ...]]:
-        """Departure, in cycle `ready` or later, and tiles of the way that arrives first."""
+        """Departure, in cycle `ready` or later, and tiles of the route that arrives first."""
         from ...routing.search import FOREVER, later
 
         space, question, mesh = self.space, self.question, self.mesh
@@ -384,7 +384,7 @@ class Timetabler:
         departure = int(found) - length - flits
         plain = dimension_ordered(source, target, self.chip.noc.data_routing)
         if len(plain) == len(path) and self._free(plain, departure, flits):
-            path = plain  # it needs no way-points
+            path = plain  # it needs no waypoints
         return departure, path
 
     def _free(self, path: tuple[int, ...], departure: int, flits: int) -> bool:
@@ -433,7 +433,7 @@ class Timetabler:
     # -- the controller ---------------------------------------------------------------------------------------------
 
     def _occupy_boot(self, until: int) -> None:
-        """The first instructions leave the code's channel unplanned: reserves it and their way until then."""
+        """The first instructions leave the code's channel unplanned: reserves it and their route until then."""
         from ...routing.tables import flip
 
         for target in (self.dtt, self.chip.host):

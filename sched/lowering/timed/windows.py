@@ -62,7 +62,7 @@ def code_there(chip: ChipConfig, position: int) -> int:
 
 
 def hops(source: int, target: int) -> int:
-    """Hops of a shortest way between two tiles."""
+    """Hops of a shortest route between two tiles."""
     (x, y), (to_x, to_y) = tile_position(source), tile_position(target)
     return abs(x - to_x) + abs(y - to_y)
 

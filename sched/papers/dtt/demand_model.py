@@ -101,7 +101,7 @@ class _Run:
             what(cycle)
         undone = [task.name for task, begun in zip(self.program.tasks, self.begun, strict=True) if begun < 0]
         if undone:
-            raise DttError(f"pulled: task {undone[0]} never begins; its tile has no room for all that it waits for")
+            raise DttError(f"pulled: task {undone[0]} never begins; its tile has too little memory for all its pages")
         return Pulled(
             self.program,
             self.last,
@@ -203,8 +203,8 @@ class _Run:
         """Sends a page as soon as its way is free."""
         path, flits = dimension_ordered(source, tile), self.program.pages[page].flits
         after = max(cycle, self.holders[page].get(source, cycle)) + self.mesh.launch
-        way = np.array([self.mesh.number(one) for one in path], np.int64)
-        while (departure := self.replay.send(self.space, way, len(path) - 1, after, flits, self.limit - 256)) < 0:
+        tiles = np.array([self.mesh.number(one) for one in path], np.int64)
+        while (departure := self.replay.send(self.space, tiles, len(path) - 1, after, flits, self.limit - 256)) < 0:
             busy = self.space.busy
             self.space = self.space._replace(busy=np.concatenate([busy, np.zeros_like(busy)], axis=1))
             self.limit *= 2

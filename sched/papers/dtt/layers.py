@@ -90,7 +90,7 @@ def cut(problem: Problem, chip: ChipConfig) -> Cut:
             rows -= 1
         blocks = blocks // 2
     raise DttError(
-        f"a page of one row and one channel block has no room: a row of results takes {problem.out_w} of {pixels} "
+        f"a page of one row and one channel block does not fit: a row of results takes {problem.out_w} of {pixels} "
         f"words of OUT and ACC, its inputs {problem.kernel_h * problem.in_w} of {most_a} words of A, its weights "
         f"{problem.taps * chip.cols} of {most_b} words of B; use a chip with larger memories"
     )
@@ -125,7 +125,7 @@ class _Builder:
                     self.room[tile] -= words
                     return tile
         raise DttError(
-            f"program {self.name}: {words} more words fit no memory of chip {self.chip.name}; enlarge its DRAM"
+            f"program {self.name}: no memory of chip {self.chip.name} has {words} words left; enlarge its DRAM"
         )
 
     def page(self, name: str, words: int, region: int, home: bool, scratchpad: bool = False) -> int:

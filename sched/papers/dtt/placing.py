@@ -149,7 +149,7 @@ def first_best_fit(
             missing = [datum for datum in operation.data if datum in results and datum not in ready]
             if missing:
                 raise DttError(
-                    f"operation {operation.name}: datum {missing[0]} is computed later in the list; move it behind"
+                    f"operation {operation.name}: datum {missing[0]} is computed later in the list; compute it earlier"
                 )
             start = max((ready[datum] for datum in operation.data if datum in ready), default=0)
         cycle = max(clock, start)

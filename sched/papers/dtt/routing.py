@@ -96,7 +96,7 @@ class Router:
         number = self._number(node)
         size = self._nodes[number].size
         if size is not None and datum not in self._kept[number] and not self._room_from(number, datum, since):
-            raise DttError(f"node {node} has no room for datum {datum} from cycle {since} on: it holds {size} data")
+            raise DttError(f"node {node} has no capacity for datum {datum} from cycle {since} on: it holds {size} data")
         self._kept[number][datum] = min(since, self._kept[number].get(datum, since))
 
     def has(self, datum: Datum, node: str, cycle: int) -> bool:
@@ -128,7 +128,7 @@ class Router:
     # -- routing --------------------------------------------------------------------------------------------------
 
     def route(self, datum: Datum, node: str, cycle: int, operation: str = "") -> Path:
-        """The cheapest way that brings a datum into a node by a cycle, reserved. `operation`: who needs it.
+        """The cheapest route that brings a datum into a node by a cycle, reserved. `operation`: who needs it.
 
         Raises TimingFault, with nothing reserved, if there is none; DttError if the datum is nowhere.
         """
@@ -143,7 +143,7 @@ class Router:
     def undo(self) -> None:
         """Takes the last route back that has not been taken back. Raises DttError if there is none."""
         if not self._undo:
-            raise DttError("nothing has been routed that could be taken back")
+            raise DttError("there is no routed datum to take back")
         record = self._undo.pop()
         for at in record.starts:
             self._starts[at] -= 1
@@ -310,7 +310,7 @@ class Router:
     # -- why not --------------------------------------------------------------------------------------------------
 
     def _fault(self, datum: Datum, target: _State, operation: str) -> TimingFault:
-        """What stands in the way: the way that empty hardware would allow is walked until something on it is full."""
+        """The cause: walks the route that empty hardware would allow until something on it is full."""
         number, cycle = target
         who = f"operation {operation or '?'}: datum {datum} cannot be in {self._names[number]} in cycle {cycle}"
         free = self._search(datum, target, strict=False)
@@ -318,8 +318,8 @@ class Router:
             wire = min(self._into[number], key=lambda into: self._delays[into], default=None)
             name = self.hardware.wires[wire].name if wire is not None else f"{self._names[number]} -> itself"
             return TimingFault(
-                f"{who}: it is too early even over free wires, the last of them {name}; need it later, or load the "
-                "datum nearer",
+                f"{who}: no route is fast enough, even over free wires, the last of them {name}; need it later, or "
+                "load the datum nearer",
                 operation,
                 cycle,
                 name,
@@ -343,9 +343,9 @@ class Router:
                 full = self.hardware.wires[wire]
                 return TimingFault(
                     f"{who}: wire {full.name} has no bandwidth left in cycle {before[1]} (bandwidth {full.bandwidth}, "
-                    f"delay {self._delays[wire]}), nor does a way around it; need it later, or widen the wire",
+                    f"delay {self._delays[wire]}), nor does any detour; need it later, or widen the wire",
                     operation,
                     before[1],
                     full.name,
                 )
-        raise AssertionError(f"{who}: nothing on the free way is full")
+        raise AssertionError(f"{who}: nothing on the free route is full")

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 class LayerOptions(Options):
     """Options of `loop_order` for layers."""
 
-    effort: float = Field(default=1.0, gt=0, lt=1e9, description="how much is emitted and predicted, of what is usual")
+    effort: float = Field(
+        default=1.0, gt=0, lt=1e9, description="candidates emitted and predicted, as a multiple of the usual number"
+    )
 
 
 class NetworkOptions(Options):
@@ -29,10 +31,10 @@ class NetworkOptions(Options):
 
     between: Literal["dram", "whole", "planes"] = Field(
         default="whole",
-        description="what of the tensors between layers may lie in the scratchpad: nothing, tensors, planes",
+        description="what may stay in the scratchpad between layers: nothing, whole tensors, or also single planes",
     )
-    fused: bool = Field(default=True, description="additions and max pools go with the convolution before them")
-    tight: bool = Field(default=False, description="so do max pools for which rows are computed twice")
+    fused: bool = Field(default=True, description="fuse additions and max pools with the convolution before")
+    tight: bool = Field(default=False, description="also fuse max pools for which rows are computed twice")
 
 
 def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, _: Context) -> Schedule:

@@ -112,7 +112,7 @@ class _Searcher:
                 break
             self.replay(replace(found.candidate, ramp_k=True), found.cycles)
         if not self._leaders():
-            raise self.error or DoesNotFit(f"layer {self.shape.name}: nothing of {space} candidates could be emitted")
+            raise self.error or DoesNotFit(f"layer {self.shape.name}: none of {space} candidates could be emitted")
         self._predict_best(self.model_budget / 2)
         # The leaders' ways to begin and end.
         for leader in self._ranked():

@@ -62,5 +62,5 @@ def _fits(tensor: Tensor, shape: tuple[int, ...]) -> None:
     if tensor.layout.shape != shape:
         raise ScheduleError(
             f"tensor {tensor.name!r} is {list(tensor.layout.shape)} in the schedule, and {list(shape)} in the network "
-            "on this chip; lay it out so"
+            "on this chip; make both the same"
         )

@@ -130,8 +130,8 @@ class _Builder:
             self._output(name)
         if self.progress:
             self.progress("overlapping layers", len(self.cut.stages), len(self.cut.stages))
-        ways = Interleaver(nodes, self.chip)
-        best = min((ways.run(horizon) for horizon in HORIZONS), key=lambda found: found.cycles)
+        interleaver = Interleaver(nodes, self.chip)
+        best = min((interleaver.run(horizon) for horizon in HORIZONS), key=lambda found: found.cycles)
         schedule = Schedule(
             chip=self.chip.name,
             chip_digest=self.chip.digest,

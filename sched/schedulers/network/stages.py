@@ -164,7 +164,7 @@ def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]
     if layer.kind == "add" and not np.array_equal(lanes[layer.inputs[0]], lanes[layer.inputs[1]]):
         raise WorkloadError(
             f"network {graph.name}: layer {layer.output}: its operands lie in different channel blocks "
-            f"(one is a concatenation of pieces that are no multiple of {chip.cols} channels)"
+            f"(one is a concatenation of pieces that are not multiples of {chip.cols} channels)"
         )
     return lanes[layer.inputs[0]]
 

@@ -42,7 +42,7 @@ _OPS = {
 class VectorTask:
     """A layer of the vector unit with the places of its tensors. `r`: second operand of an addition.
 
-    `made`: name of its result in boxes; empty for copies, which nobody compares. `rows_first`: its input is made by
+    `made`: name of its result in boxes; empty for copies, which are not compared. `rows_first`: its input is made by
     cores that share out rows, so it had better do the same: then all cores find finished rows from the beginning.
     """
 
@@ -84,7 +84,7 @@ def check_window(layer: Layer) -> None:
     for name, reach in (("pad_top", down), ("pad_bottom", down), ("pad_left", right), ("pad_right", right)):
         if getattr(w, name) > reach:
             raise DoesNotFit(
-                f"layer {layer.output}: {name} = {getattr(w, name)} makes windows of padding only; a reach of "
+                f"layer {layer.output}: {name} = {getattr(w, name)} makes windows of padding only; a window of "
                 f"{reach + 1} allows {reach} at most"
             )
 

@@ -55,7 +55,7 @@ def measure(net: FloatNet, feeds: Sequence[Feeds]) -> dict[str, Statistics]:
 
 def _statistics(network: str, name: str, array: NDArray[np.float32]) -> Statistics:
     if not np.all(np.isfinite(array)):
-        raise OnnxError(f"{network}: tensor {name!r} is not finite for a calibration input; mend weights or data")
+        raise OnnxError(f"{network}: tensor {name!r} is not finite for a calibration input; fix the weights or data")
     channels = array[0].reshape(array.shape[1], -1).astype(np.float64)
     flat = array.ravel()
     return Statistics(

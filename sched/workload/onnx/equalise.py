@@ -2,7 +2,7 @@
 
 Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", ICCV 2019, section 4.1:
 channel c of the first layer's result is multiplied by f and the weights of the second that read it are divided by f,
-which changes nothing in real numbers behind linear layers and ReLU. Behind a ReLU that is clamped above (ReLU6) it
+which changes nothing in real numbers after linear layers and ReLU. After a ReLU that is clamped above (ReLU6) it
 would, where a channel reaches the clamp; so channels that do on the calibration data keep f = 1, and the others are not
 made larger than the clamp. (The paper replaces ReLU6 by ReLU instead, which changes the network.) Channels of tensors
 that additions and pools join share a factor.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class OnnxError(WorkloadError):
-    """A file or a model that cannot be used; the message names it, the place and the mend."""
+    """A file or a model that cannot be used; the message names it, the place and the fix."""
 
 
 class Refused(Exception):

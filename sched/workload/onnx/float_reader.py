@@ -150,7 +150,7 @@ class _FloatReader(Folding):
             )
         low, high = (-inf if low < -3e38 else low), (inf if high > 3e38 else high)  # the largest float means none
         if low not in (0.0, -inf) or not high >= 0:
-            raise Refused(f"clips at {low:g} and {high:g}; below at 0 or not at all, above at 0 or more")
+            raise Refused(f"clips at {low:g} and {high:g}; the lower bound must be 0 or absent, the upper 0 or more")
         if low == -inf and high == inf:
             self.pass_on(node)
         else:
@@ -161,7 +161,7 @@ class _FloatReader(Folding):
     def max_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view = self.picture(node.input[0], padded=True)
         if len([name for name in node.output if name]) > 1:
-            raise Refused("the places of the maxima are not computed")
+            raise Refused("the indices of the maxima are not computed")
         layer = self.layers.get(view.value)
         if view.pad != NO_PAD and not (layer and layer.relu):
             raise Refused("zeros around an operand that may be negative; use the pads of the pool")
@@ -200,7 +200,7 @@ class _FloatReader(Folding):
         ):
             reach = (k - 1) * window.dilation + 1
             count = -(-(extent + before + after - reach) // stride) + 1
-            if (count - 1) * stride >= extent + before:  # no window begins behind the operand
+            if (count - 1) * stride >= extent + before:  # no window begins past the operand
                 count -= 1
             ends.append(max(after, (count - 1) * stride + reach - extent - before))
         return replace(window, pad_bottom=ends[0], pad_right=ends[1])
@@ -273,7 +273,7 @@ class _FloatReader(Folding):
         if training is not None and training.any():
             raise Refused("training_mode; export the model for inference")
         if len(node.output) > 1 and self.model.uses[node.output[1]]:
-            raise Refused("its mask is used")
+            raise Refused("its mask output is used")
         self.pass_on(node)
 
     def cast(self, node: NodeProto, attributes: dict[str, Any]) -> None:
@@ -286,7 +286,7 @@ class _FloatReader(Folding):
     def flatten(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view = self.view(node.input[0])
         if attributes.get("axis", 1) % len(view.shape) != 1:
-            raise Refused(f"axis = {attributes['axis']}; the batch stays, axis = 1")
+            raise Refused(f"axis = {attributes['axis']}; only axis = 1, which keeps the batch, is supported")
         self._reshape(node, (1, prod(view.shape)))
 
     def reshape(self, node: NodeProto, attributes: dict[str, Any]) -> None:
@@ -322,14 +322,14 @@ class _FloatReader(Folding):
         count = prod(view.size)
         if view.pad != NO_PAD or shape not in ((1, *view.size), (1, count), (1, count, 1, 1)):
             raise Refused(
-                f"from {list(view.shape)} to {list(shape)}; a tensor stays {[1, *view.size]} or becomes {[1, count]}"
+                f"from {list(view.shape)} to {list(shape)}; only {[1, *view.size]} and {[1, count]} are possible"
             )
         self.pass_on(node, shape=shape)
 
     def pad(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view = self.picture(node.input[0], padded=True)
         if attributes.get("mode", "constant") != "constant":
-            raise Refused(f"mode = {attributes['mode']}; only zeros are padded with")
+            raise Refused(f"mode = {attributes['mode']}; only padding with zeros is supported")
         if self.model.opset < 11:
             pads, value = list(attributes["pads"]), attributes.get("value", 0.0)
         else:
@@ -341,9 +341,9 @@ class _FloatReader(Folding):
             for index, axis in enumerate(places):
                 pads[axis], pads[axis + 4] = given[index], given[index + len(given) // 2]
         if value != 0:
-            raise Refused(f"pads with {value:g}; only zeros are padded with")
+            raise Refused(f"pads with {value:g}; only padding with zeros is supported")
         if pads[0] or pads[1] or pads[4] or pads[5] or min(pads) < 0:
-            raise Refused(f"pads {pads}; only rows and columns are padded, by 0 or more")
+            raise Refused(f"pads {pads}; only rows and columns can be padded, by 0 or more")
         top, left, bottom, right = (a + b for a, b in zip(view.pad, (pads[2], pads[3], pads[6], pads[7]), strict=True))
         self.pass_on(node, pad=(top, left, bottom, right))
 

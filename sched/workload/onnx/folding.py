@@ -29,7 +29,7 @@ NO_PAD = (0, 0, 0, 0)
 class View:
     """An ONNX tensor of shape `shape` that holds value `value`, of `size` channels, rows, columns, in that order.
 
-    `pad`: zeros around it (top, left, bottom, right) that the next window will take in. `single`: nobody else looks at
+    `pad`: zeros around it (top, left, bottom, right) that the next window will take in. `single`: nothing else reads
     the value through another tensor.
     """
 
@@ -100,7 +100,7 @@ class Folding(Lowering[View]):
         except Exception as error:  # whatever the reference implementation stumbles over
             raise OnnxError(
                 f"{self.model.name}: {operator_name(node)} of constants cannot be computed ({error}); simplify the "
-                "model before"
+                "model first"
             ) from error
         return dict(zip(node.output, (np.asarray(array) for array in computed), strict=True))
 
@@ -128,7 +128,7 @@ class Folding(Lowering[View]):
         self.views[node.output[0]] = replace(view, single=view.single and self.used_once(name), **changes)
 
     def fusible(self, name: str, kinds: tuple[str, ...]) -> FloatLayer | None:
-        """The layer behind a tensor, if its result is used here alone and it is of one of these kinds."""
+        """The layer after a tensor, if its result is used here alone and it is of one of these kinds."""
         view = self.view(name)
         layer = self.layers.get(view.value)
         return layer if layer and view.single and self.used_once(name) and layer.kind in kinds else None
@@ -142,7 +142,7 @@ class Folding(Lowering[View]):
         self.views[layer.output] = replace(view, value=layer.output)
 
     def clip_at(self, node: NodeProto, relu: bool, clamp: float) -> None:
-        """Clamping, in the layer before if nobody else sees its result."""
+        """Clamping, in the layer before if nothing else reads its result."""
         name = node.input[0]
         view = self.view(name)
         if layer := self.fusible(name, ("conv", "depthwise", "add", "max_pool", "average_pool")):
@@ -158,7 +158,7 @@ class Folding(Lowering[View]):
         if not (np.all(np.isfinite(gain)) and np.all(np.isfinite(offset))):
             raise Refused("its constants are not finite")
         if view.pad != NO_PAD:
-            raise Refused("its operand is padded; put the Pad behind it")
+            raise Refused("its operand is padded; put the Pad after it")
         layer = self.fusible(name, ("conv", "depthwise"))
         if layer and layer.w is not None and layer.bias is not None and not layer.relu and layer.clamp == inf:
             layer.w = layer.w * gain[:, None, None, None]

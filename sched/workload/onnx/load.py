@@ -40,9 +40,9 @@ def load_model(path: str | Path) -> ModelProto:
     try:
         model.ParseFromString(content)
     except DecodeError as error:
-        raise OnnxError(f"{path}: is damaged or no ONNX file ({error}); export or copy it again") from error
+        raise OnnxError(f"{path}: is damaged or not an ONNX file ({error}); export or copy it again") from error
     if not model.ir_version or not model.graph.node:
-        raise OnnxError(f"{path}: is no ONNX model, or one without nodes; export it again")
+        raise OnnxError(f"{path}: is not an ONNX model, or one without nodes; export it again")
     try:
         load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
@@ -190,7 +190,7 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
         ]
         if unknown:
             raise UnsupportedError(name, unknown) from error
-        raise OnnxError(f"{name}: is no valid ONNX model: {str(error).strip()}; export it again") from error
+        raise OnnxError(f"{name}: is not a valid ONNX model: {str(error).strip()}; export it again") from error
     found = CheckedModel(name, checked)
     try:
         _ = found.constants

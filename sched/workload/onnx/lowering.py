@@ -2,7 +2,7 @@
 
 Used for integer models (`reader`) and for float ones (`floats`). Handlers look at a node whose operands are known and
 append to `layers`. A node that is refused does not end the work: its result is taken as it is known from shape
-inference, so that the nodes behind it are looked at too.
+inference, so that the nodes after it are checked too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 V = TypeVar("V")
-#: Operators that need not run on the chip where nothing but others of them stands behind: they give results another
+#: Operators that need not run on the chip where nothing but others of them follows: they give results another
 #: shape, type or scale, and do not change which of them is the largest.
 ENDS = {
     "Cast",
@@ -89,7 +89,7 @@ class Lowering(ABC, Generic[V]):
             except WorkloadError:
                 raise
             except _MALFORMED as error:  # what checker and handlers do not look for: empty constants, absurd sizes
-                self._refuse(node, f"its operands or attributes make no sense ({error})")
+                self._refuse(node, f"its operands or attributes are invalid ({error})")
         if self.problems:
             raise UnsupportedError(self.model.name, self.problems)
 
@@ -114,7 +114,7 @@ class Lowering(ABC, Generic[V]):
     def _check_end(self, node: NodeProto) -> None:
         """Refuses a softmax that is not at the end, or that would change the order of the classes, axis 1."""
         if not self.at_end(node):
-            raise Refused("inside of the network; at its end it is left out")
+            raise Refused("inside the network; only one at its end can be left out")
         shape, old = self.model.inferred.get(node.input[0]), self.model.opset < 13
         if not shape:
             return
@@ -122,10 +122,10 @@ class Lowering(ABC, Generic[V]):
         together = set(range(axis, len(shape))) if old else {axis}  # before opset 13: all axes from there on
         apart = [size for index, size in enumerate(shape) if index not in together]
         if 1 not in together and any(size > 1 for size in apart):
-            raise Refused(f"along axis {axis} of {list(shape)}; along the classes, axis 1, it would be left out")
+            raise Refused(f"along axis {axis} of {list(shape)}; it can be left out only along the classes, axis 1")
 
     def at_end(self, node: NodeProto) -> bool:
-        """Whether a node and all that stand behind it are of `ENDS`, each with one operand besides constants."""
+        """Whether a node and all that follow it are of `ENDS`, each with one operand besides constants."""
         if node.domain not in ("", "ai.onnx") or node.op_type not in ENDS or len(set(node.output) - {""}) != 1:
             return False
         readers = [other for other in self.model.nodes if node.output[0] in other.input]
@@ -175,5 +175,5 @@ class Lowering(ABC, Generic[V]):
         return array.flat[0]
 
     def used_once(self, name: str) -> bool:
-        """Whether only one node reads a tensor, and nobody else."""
+        """Whether only one node reads a tensor, and nothing else."""
         return self.model.uses[name] == 1

@@ -70,7 +70,7 @@ class Original:
         return {tensor: found[tensor] for tensor in (*self._makers, *found) if tensor in found}
 
     def source(self, output: str, known: Collection[str]) -> tuple[str, set[str]]:
-        """The tensor in `known` that the nodes behind it make an output of, and their operators; each has one operand
+        """The tensor in `known` that the nodes after it make an output of, and their operators; each has one operand
         besides constants, its first."""
         operators: set[str] = set()
         while output not in known and output in self._makers:
@@ -188,7 +188,7 @@ def check_float(model: ModelProto, net: FloatNet, data: Sequence[Arrays], feeds:
             if (layer := compared.get(tensor)) is None:
                 continue
             if not np.all(np.isfinite(right)):
-                raise OnnxError(f"{net.name}: tensor {tensor!r} is not finite{where}; mend the weights or the data")
+                raise OnnxError(f"{net.name}: tensor {tensor!r} is not finite{where}; fix the weights or the data")
             weights, bias = most[layer.output]
             sums = weights * _largest(layer, operands) + bias
             bound = tolerance * float(np.abs(right).max()) + DIGITS * sums

@@ -3,7 +3,7 @@
 1. The model is folded (`float_reader`), and every layer compared with the model in ONNX Runtime (`original`).
 2. The steps of tensors come from their values over the calibration data (`calibrate`). Tensors that an add, a max_pool,
    a concat or a slice joins share one. A step grows where the m of a layer that makes the tensor would not fit
-   otherwise (weights of hundreds behind ReLU6, say), and the steps behind it follow.
+   otherwise (weights of hundreds after ReLU6, say), and the steps after it follow.
 3. Weights: step = m * sy / (sx * 2**17), m a whole number of 1..65535, so that sx * sw / sy = m / 2**17 exactly; of the
    possible m the one with the least squared error, weighted with the mean square of the channel that a weight
    multiplies. An average pool's result gets the step that makes its m exact, if it need not share one.

@@ -129,7 +129,7 @@ class _Integers(Lowering[_View]):
     def view(self, name: str) -> _View:
         view = super().view(name)
         if view.real:
-            raise Refused(f"operand {name!r} is not of 8 bits; put a QuantizeLinear behind the input")
+            raise Refused(f"operand {name!r} is not of 8 bits; put a QuantizeLinear after the input")
         return view
 
     def tensor(self, name: str) -> _View:
@@ -144,7 +144,7 @@ class _Integers(Lowering[_View]):
         return size and size[1:]
 
     def operand(self, node: NodeProto, index: int) -> tuple[_View, float]:
-        """A quantised operand with its scale and zero point behind it: the view and the scale."""
+        """A quantised operand with its scale and zero point after it: the view and the scale."""
         view = self.tensor(node.input[index])
         scale = float(self.number(node, index + 1, "scale"))
         self.zero_point(node, index + 2, view.zero)
@@ -161,7 +161,7 @@ class _Integers(Lowering[_View]):
         if right is None or np.any(zero != right):
             raise Refused(f"zero point {found} of a {zero.dtype} must be 128 of a uint8 or 0 of an int8 (symmetric)")
         if wanted is not None and right != wanted:
-            raise Refused("a zero point has not the type of its tensor")
+            raise Refused("the type of a zero point is not that of its tensor")
         return right
 
     # -- operators ------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class _Integers(Lowering[_View]):
     def max_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view = self.tensor(node.input[0])
         if len(node.output) > 1:
-            raise Refused("the places of the maxima are not computed")
+            raise Refused("the indices of the maxima are not computed")
         if attributes.get("ceil_mode"):
             raise Refused("ceil_mode; write pads out")
         window = sliding_window(attributes, tuple(attributes["kernel_shape"]), self.extent(view), (0, 0, 0, 0))
@@ -241,7 +241,7 @@ class _Integers(Lowering[_View]):
         view = self.tensor(node.input[0])
         size = self.sizes.get(view.value or "")
         if size is None:
-            raise Refused("the size of its operand is not known, because a node before is refused")
+            raise Refused("the size of its operand is not known, because an earlier node is refused")
         starts, ends = self.constant(node, 1, "starts"), self.constant(node, 2, "ends")
         axes, steps = self.optional(node, 3, "axes"), self.optional(node, 4, "steps")
         window = slice_window((1, *size), starts, ends, axes, steps)
@@ -260,14 +260,14 @@ class _Integers(Lowering[_View]):
         view, to = self.view(node.input[0]), attributes["to"]
         if view.value is not None:
             if to != TensorProto.INT32:
-                raise Refused("tensors are cast to int32, for additions, and to nothing else")
+                raise Refused("tensors can be cast only to int32, for additions")
             self.views[node.output[0]] = _View(None, view.zero, view.step, (view.value,))
             return
         zero = _ZEROS.get(to)
         if zero is None or zero != view.zero:
-            raise Refused(f"a sum with zero point {view.zero} is cast to uint8 at 128 or to int8 at 0")
+            raise Refused(f"a sum with zero point {view.zero}; it must be cast to uint8 at 128 or to int8 at 0")
         if view.low < -128 or view.high > 127:
-            raise Refused("a sum is clipped to the 8-bit range before it is cast; here it would wrap")
+            raise Refused("a sum must be clipped to the 8-bit range before it is cast; this one would wrap")
         relu, clamp = _bounds(view.low, view.high)
         if len(view.addends) == 2:
             layer = Layer("add", node.output[0], view.addends, relu=relu, clamp=clamp)
@@ -309,7 +309,7 @@ class _Integers(Lowering[_View]):
     def quantise_input(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         name = node.input[0]
         if name not in self.sources:
-            raise Refused("only inputs of the network are quantised")
+            raise Refused("only inputs of the network can be quantised")
         scale, zero = float(self.number(node, 1, "scale")), self.zero_point(node, 2, None)
         self.sources[node.output[0]] = self.sizes[node.output[0]] = self.sources.pop(name)
         self.ends[node.output[0]] = scale
@@ -331,7 +331,7 @@ class _Integers(Lowering[_View]):
         for output in self.model.outputs:
             view = self.views.get(output)
             if view is None or view.value is None:
-                raise OnnxError(f"{self.model.name}: output {output!r} is no 8-bit tensor; export the integer result")
+                raise OnnxError(f"{self.model.name}: output {output!r} is not 8-bit; export the integer result")
             outputs.append(view.value)
         if not self.layers:
             raise OnnxError(f"{self.model.name}: nothing is left to compute; give a model with layers")
@@ -380,7 +380,7 @@ _ZEROS = {2: 128, 3: 0}
 def _bounds(low: int, high: int) -> tuple[bool, int]:
     """relu and clamp. Raises Refused."""
     if low not in (-128, 0) or not 0 <= high <= NO_CLAMP:
-        raise Refused(f"clips at {low} and {high}; below at 0 or not at all, above at 0..{NO_CLAMP}")
+        raise Refused(f"clips at {low} and {high}; the lower bound must be 0 or absent, the upper 0..{NO_CLAMP}")
     return low == 0, high
 
 

@@ -82,7 +82,7 @@ class Rounder:
     def _fit(self, steps: dict[str, float]) -> None:
         """Lets steps grow until the multiplier of every layer fits, and those of average pools are exact.
 
-        m = sx * sw / sy * 2^17: what is too large is mended by a larger step of the result. That makes the multipliers
+        m = sx * sw / sy * 2^17: where it is too large, a larger step of the result helps. That makes the multipliers
         of its readers larger, and the step may be shared with tensors before it, hence the rounds. Where a step would
         outgrow its tensors by more than `_GROWTH` it stays, and the layer is refused when it is rounded.
         """

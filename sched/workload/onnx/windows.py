@@ -45,7 +45,7 @@ def sliding_window(
             ends.append((whole // 2, whole - whole // 2) if mode == "SAME_UPPER" else (whole - whole // 2, whole // 2))
         pads = (ends[0][0], ends[1][0], ends[0][1], ends[1][1])
     elif mode not in ("NOTSET", "VALID"):
-        raise Refused(f"auto_pad = {mode} is none that is known")
+        raise Refused(f"auto_pad = {mode} is unknown")
     elif mode == "VALID":
         pads = (0, 0, 0, 0)
     top, left, bottom, right = (a + b for a, b in zip(pads, pad, strict=True))
@@ -73,16 +73,16 @@ def slice_window(
         start, end = (min(max(at + extent if at < 0 else at, 0), extent) for at in (start, end))
         if axis in (0, 1):
             if start or end < extent or step != 1:
-                raise Refused("only rows and columns are sliced")
+                raise Refused("only rows and columns can be sliced")
             continue
         if step < 1 or start >= extent or -(-(end - start) // step) != -(-(extent - start) // step):
-            raise Refused("a slice goes forward and reaches the last row and column")
+            raise Refused("a slice must have positive steps and reach the last row and column")
         top[axis - 2], stride[axis - 2] = start, step
     return Window(stride_h=stride[0], stride_w=stride[1], pad_top=top[0], pad_left=top[1])
 
 
 def check_window(kind: str, window: Window) -> None:
-    """Refused when no instruction of the unit that runs layers of this kind has room for the window."""
+    """Refused when no instruction of the unit that runs layers of this kind can hold the window."""
     opcode = Opcode.GEMM if kind == "conv" else Opcode.VEC
     offsets = INSTRUCTIONS[opcode].offsets
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "pad_top", "pad_left")
@@ -91,4 +91,4 @@ def check_window(kind: str, window: Window) -> None:
     for name in names:
         limit = (1 << offsets[name][1]) - 1
         if getattr(window, name) > limit:
-            raise Refused(f"{name} = {getattr(window, name)}, the {opcode.name} instruction reaches {limit}")
+            raise Refused(f"{name} = {getattr(window, name)}, a {opcode.name} instruction holds at most {limit}")

@@ -15,7 +15,7 @@ saturate). What steps really stand for is metadata (`metadata`).
 | concat | Concat |
 | slice | Slice |
 
-and a Clip behind those that have relu or clamp.
+and a Clip after those that have relu or clamp.
 """
 
 from __future__ import annotations

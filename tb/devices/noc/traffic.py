@@ -18,7 +18,7 @@ from .build import ROUTES, Mesh, simulator
 #: Routes between the same two tiles in a table: VARIETY in `verilog/traffic.sv`.
 VARIETY = 4
 #: The direction that a route can take only as long as it has taken no other. With that, routes and unrouted packets of
-#: that dimension order turn in ways that form no circle (the "west first" turn model, and its mirror image).
+#: that dimension order turn in ways that form no cycle (the "west first" turn model, and its mirror image).
 FIRST = {"xy": "west", "yx": "north"}
 _CPU = re.compile(r"^- Verilator: cpu ([0-9.]+) s", re.MULTILINE)
 _TRIES = 20
@@ -33,7 +33,7 @@ class Counters:
     """What one run counted.
 
     `sent`, `taken`: flits. `pairs`: (source, destination) that packets went between. `routed`: packets with a source
-    route, `detours` those of them that took a longer way. `moves`: flits that left a router. `blocked`: cycles in which
+    route, `detours` those of them that took a detour. `moves`: flits that left a router. `blocked`: cycles in which
     an output had something to send and could not, summed over all. Of queued runs only: `offered`, flits of the packets
     created in the sample; `accepted`, flits taken in it; `created`, `done`: its packets, and those that have arrived;
     `latency`, `worst`: their latencies in cycles, summed and largest; `overflow`: packets that found their queue full.
@@ -103,7 +103,7 @@ def soak(mesh: Mesh, flits: int, seed: int, routed: int = 0, stalls: bool = True
 def route_table(mesh: Mesh, seed: int = 0) -> Iterator[int]:
     """For each source, destination and variety the word {hops, route}; 0 where there is no route (to oneself).
 
-    The first of each pair is the way that an unrouted packet takes, the others wander as far as `FIRST` allows.
+    The first of each pair is the route of a packet without a source route, the others wander as far as `FIRST` allows.
     """
     random = Random(f"{mesh.name} {seed}")
     tiles = [tile_address(x, y) for y in range(mesh.height) for x in range(mesh.width)]
@@ -122,7 +122,7 @@ def route_table(mesh: Mesh, seed: int = 0) -> Iterator[int]:
 
 
 def wandering(mesh: Mesh, source: int, target: int, random: Random) -> tuple[int, ...] | None:
-    """A random way that `FIRST` allows, no longer than a head can hold; None if none was found in a few tries."""
+    """A random route that `FIRST` allows, no longer than a head can hold; None if none was found in a few tries."""
     first, end = FIRST[mesh.routing], tile_position(target)
     for _ in range(_TRIES):
         path, heading, left = [tile_position(source)], "", ROUTES.longest

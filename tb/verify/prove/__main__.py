@@ -39,7 +39,7 @@ def main() -> int:
         if result.trace and (options.traces or not result.passed):
             print("    " + result.trace.replace("\n", "\n    "), flush=True)
         failures += not result.passed
-    print(f"{len(chosen) - failures} of {len(chosen)} as they should be, {total:.0f} CPU-seconds")
+    print(f"{len(chosen) - failures} of {len(chosen)} as expected, {total:.0f} CPU-seconds")
     return int(failures > 0)
 
 

@@ -1,4 +1,4 @@
-"""The round robin that gives outputs to packets and links to channels: one at most, nobody for nothing, all in turn.
+"""The round robin that gives outputs to packets and links to channels: at most one grant, on request, all in turn.
 
 Fairness is proved in the form "while one waits, none of the others is served twice": of N candidates one waits for
 N - 1 services at most. `in_turn` makes that claim of any round robin; in the router's proof a service is a packet.

@@ -72,11 +72,11 @@ def bench(depth: int, source: ModuleType = input_unit) -> Bench:
 
     properties: dict[str, Value] = {
         "valid when it holds a flit, and only then": buffer.valid == (held != 0),
-        "ready when it has room, and only then": buffer.ready == (held != depth),
+        "ready when it has space, and only then": buffer.ready == (held != depth),
         "nothing lost": ~followed | buffer.valid,
         "nothing changed, doubled or out of order": ~(followed & (before == 0)) | (buffer.front == value),
-        "an offer stays until it is taken": ~stays | (buffer.valid & (buffer.front == front)),
-        "room stays until a flit comes": ~room | buffer.ready,
+        "an offer holds until it is taken": ~stays | (buffer.valid & (buffer.front == front)),
+        "once ready, ready until a flit arrives": ~room | buffer.ready,
     }
     pushed, popped = inner["queue_pushed"], inner["queue_popped"]
     slots = len(pushed) - 1
@@ -107,7 +107,7 @@ def bench(depth: int, source: ModuleType = input_unit) -> Bench:
             "  flits before it": before,
         }.items()
     }
-    witness = {"full": ~buffer.ready, "the followed flit comes out": followed & (before == 0) & pop}
+    witness = {"full": ~buffer.ready, "the followed flit leaves": followed & (before == 0) & pop}
     return Bench(
         top,
         [arrives, flit, pop, pick],

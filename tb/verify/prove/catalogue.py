@@ -187,7 +187,7 @@ def _refutations() -> Iterator[Refutation]:
         ("arbiter", mutants.GRANTS_NOBODY, of_arbiter, "granted", True),
         ("router", mutants.IGNORES_FULL, partial(packets, one), "together", False),
         ("router", mutants.LETS_GO, partial(packets, one), "together: not mixed", True),
-        ("router", mutants.MIXED_ORDER, partial(packets, one), "way", True),
+        ("router", mutants.MIXED_ORDER, partial(packets, one), "route", True),
         ("router", mutants.UNFAIR, partial(conduct, one), "fair", False),
         ("router", mutants.GRANTS_NOBODY, partial(conduct, one), "grant", False),
         ("router-2vc", mutants.IGNORES_READY, partial(packets, two), "together: as many", True),

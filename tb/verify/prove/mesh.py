@@ -6,8 +6,8 @@ begins a new packet. "Moves" means that a flit leaves a buffer, or that a source
 has room for the next flit of it.
 
 Why no deadlock follows: let sources finish the packets that they have begun and begin no others, and let sinks take.
-Each flit has a finite way before it (each hop brings a head nearer, which is the claim `way` of `router`, and the rest
-follows it), so finitely many moves are left, and as long as flits are there one is made: the mesh empties. So no
+Each flit has a finite route before it (each hop brings a head nearer, which is the claim `route` of `router`, and the
+rest follows it), so finitely many moves are left, and as long as flits are there one is made: the mesh empties. So no
 reachable state has flits that can never move, be it all of them or a few in a corner.
 
 Assumptions: packets are finite and sources finish them; sinks take in the end, independent of each other. Nothing is
@@ -17,7 +17,7 @@ The proof has two steps: invariants are proved by induction, and progress follow
 invariants, for the queue of each virtual channel of each input:
 
 `count`, `owns`   see `wormhole`;
-`way`             the destination of every head in it is one that dimension order leads through this link;
+`route`           the destination of every head in it is one that dimension order leads through this link;
 `joined`          a queue ends in the middle of a packet if and only if the channel that fills it is.
 """
 
@@ -86,7 +86,7 @@ def invariants(opened: OpenMesh) -> dict[str, Value]:
             ~(queue.there(at) & queue.begins(at)) | on_the_way(opened.plane, queue, flit)
             for at, flit in enumerate(queue.flits)
         ]
-        found[f"way {queue.title}"] = Cat(*right).all()
+        found[f"route {queue.title}"] = Cat(*right).all()
     for (place, port, vc), channel in opened.channels.items():
         if port != LOCAL:
             (x, y), (dx, dy) = place, NEIGHBOURS[port]
@@ -124,7 +124,7 @@ def progress(opened: OpenMesh) -> Value:
 def bench(plane: Plane, mesh: VcMesh | None = None) -> Bench:
     """A mesh of `plane` (`mesh`: a mutant of it) with its invariants and the theorem.
 
-    With source routes the theorem is false, and meant to be refuted: any set of them need not be free of circles.
+    With source routes the theorem is false, and meant to be refuted: any set of them need not be free of cycles.
     """
     bits = max(plane.width - 1, plane.height - 1).bit_length()
     used = ((1 << bits) - 1) * 0x11

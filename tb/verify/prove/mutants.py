@@ -57,7 +57,7 @@ def mutated(mutant: Mutant, *rebuilt: str) -> Generator[Mapping[str, ModuleType]
 def _changed(mutant: Mutant, name: str, text: str) -> str:
     for old, new in mutant.changes.get(name, ()):
         if text.count(old) != 1:
-            raise ProveError(f"mutant {mutant.name}: {name}.py has {text.count(old)} times {old!r}; mend the mutant")
+            raise ProveError(f"mutant {mutant.name}: {name}.py has {text.count(old)} times {old!r}; fix the mutant")
         text = text.replace(old, new)
     return text
 
@@ -82,7 +82,7 @@ IGNORES_FULL = Mutant(
 )
 IGNORES_READY = Mutant(
     "ignores-ready",
-    "the multiplexer of the channels chooses one that has no room",
+    "the multiplexer of the channels chooses one whose buffer is full",
     {"output_unit": [("self.offers & link.ready, turn)", "self.offers, turn)")]},
 )
 UNFAIR = Mutant(
@@ -104,7 +104,7 @@ GRANTS_NOBODY = Mutant(
         ]
     },
 )
-ANY_ROUTES = Mutant("any-routes", "not a mutant: packets choose their ways, and nobody looks for circles in them", {})
+ANY_ROUTES = Mutant("any-routes", "not a mutant: packets choose their routes, which may form cycles", {})
 _ALL = (MIXED_ORDER, ANY_ROUTES, IGNORES_FULL, IGNORES_READY, UNFAIR, LETS_GO, GRANTS_NOBODY)
 #: All of them, by name.
 MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in _ALL}

@@ -5,7 +5,7 @@
 together   Any one packet (the free input `pick` says which; its flits carry a mark) leaves by one channel of one
            output, once, with no flit of another packet in between; with its last flit as many have come out as went
            in. As the packet is arbitrary: nothing is lost or doubled, and packets are never mixed.
-way        Heads carry the number of the input they came by. Each leaves by the port that dimension order gives for its
+route      Heads carry the number of the input they came by. Each leaves by the port that dimension order gives for its
            destination and by a turn of `ROUTINGS`, or by the port that its source route says, which then has lost its
            first entry. `prescribed` says so independently of the router.
 dropped    A head is dropped (seen inside) if and only if there is no such port.
@@ -13,7 +13,7 @@ dropped    A head is dropped (seen inside) if and only if there is no such port.
 `conduct`, seen inside where it is about channels:
 
 stable     With one channel, an offer that is not taken stays as it is. With more, a flit is sent only where there is
-           room. Either way, what a channel has to offer stays the same until it goes.
+           room. In both cases, what a channel has to offer stays the same until it goes.
 grant      A channel is given to one head at most, and only to one that wants it; somebody gets it if anybody wants it;
            who has it keeps it until the last flit has gone.
 fair       A head waits for one packet of each other candidate for its channel at most (with "free" allocation: one
@@ -42,7 +42,7 @@ from .wormhole import one_hot_or_none, ownership, under_way
 
 
 def packets(router: VcRouter) -> Bench:
-    """The claims about packets: together, way, dropped."""
+    """The claims about packets: together, route, dropped."""
     around = Surroundings(router)
     top, queues, channels = around.top, around.queues, around.channels
     properties: dict[str, Value] = {}
@@ -172,7 +172,7 @@ class _Watched:
             top.d.sync += [self.inside.eq(~self.last), self.mark.eq(self.data[MARK])]
 
     def properties(self) -> dict[str, Value]:
-        """together, way."""
+        """together, route."""
         router, port = self.router, self.channel.port
         right = Cat(
             *(
@@ -185,7 +185,7 @@ class _Watched:
             right = right & (self.data[ROUTE] == Mux(self.data[FLAG], rest, self.data[COPY]))
         return {
             f"together: not mixed {self.channel.title}": ~(self.sends & self.inside) | (self.data[MARK] == self.mark),
-            f"way: {self.channel.title}": ~(self.sends & ~self.inside) | right,
+            f"route: {self.channel.title}": ~(self.sends & ~self.inside) | right,
         }
 
     def invariants(self) -> dict[str, Value]:

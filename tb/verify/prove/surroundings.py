@@ -50,25 +50,27 @@ def prescribed(router: VcRouter, port: str, data: Value) -> dict[str, Value]:
     first, second = (steps[dimension] for dimension in router.plane.routing)
     aligned = ~Cat(*first.values()).any()
     here = data[:8] == tile_address(x, y)
-    ordered = {**first, **{way: aligned & beyond for way, beyond in second.items()}, LOCAL: here}
-    ways: dict[str, Value] = {way: wanted if way in turns[port] else Const(0, 1) for way, wanted in ordered.items()}
+    ordered = {**first, **{output: aligned & beyond for output, beyond in second.items()}, LOCAL: here}
+    outputs: dict[str, Value] = {
+        output: wanted if output in turns[port] else Const(0, 1) for output, wanted in ordered.items()
+    }
     if router.plane.routes is not None:
         flag, entry = data[FLAG], data[COPY][:2]
-        for way in ways:
-            ways[way] = (~flag & ways[way]) | (flag & _routed(port, way, entry, here))
+        for output in outputs:
+            outputs[output] = (~flag & outputs[output]) | (flag & _routed(port, output, entry, here))
     if port == LOCAL:
         inside = (to_x < router.plane.width) & (to_y < router.plane.height)
-        ways = {way: wanted & inside for way, wanted in ways.items()}
-    return {way: wanted for way, wanted in ways.items() if way in router.ports}
+        outputs = {output: wanted & inside for output, wanted in outputs.items()}
+    return {output: wanted for output, wanted in outputs.items() if output in router.ports}
 
 
-def _routed(port: str, way: str, entry: Value, here: Value) -> Value:
-    """The entry of a route leads from the input `port` to the output `way`."""
+def _routed(port: str, output: str, entry: Value, here: Value) -> Value:
+    """The entry of a route leads from the input `port` to the output `output`."""
     if port == LOCAL:
-        return entry == CLOCKWISE.index(way) if way != LOCAL else Const(0, 1)
-    if way == LOCAL:
+        return entry == CLOCKWISE.index(output) if output != LOCAL else Const(0, 1)
+    if output == LOCAL:
         return (entry == 3) & here
-    right_turns = (CLOCKWISE.index(way) - CLOCKWISE.index(port) - 2) % 4  # it moves away from `port`
+    right_turns = (CLOCKWISE.index(output) - CLOCKWISE.index(port) - 2) % 4  # it moves away from `port`
     return entry == {0: 0, 1: 2, 3: 1}[right_turns] if right_turns != 2 else Const(0, 1)
 
 
@@ -131,7 +133,7 @@ class Surroundings:
             self.top.d.comb += sends.eq(link.valid & (vc == v) & room[v])
             data = link.payload.data
             self.shown[f"out of {port}.{v}"] = Shown([sends, link.payload.last, data[MARK]], _moved)
-            self.shown[f"  {port}.{v} offered, with room"] = Shown([link.valid & (vc == v), room[v]], _offered)
+            self.shown[f"  {port}.{v} offered, with space"] = Shown([link.valid & (vc == v), room[v]], _offered)
 
 
 def _moved(value: int) -> str:
@@ -140,4 +142,4 @@ def _moved(value: int) -> str:
 
 
 def _offered(value: int) -> str:
-    return ["-", "no room", "-", "yes"][value]
+    return ["-", "no space", "-", "yes"][value]

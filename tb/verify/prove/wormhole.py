@@ -27,12 +27,12 @@ def one_hot_or_none(vector: Value) -> Value:
 def ownership(depth: int, queues: Iterable[Queue], channels: Iterable[Channel]) -> dict[str, Value]:
     """`count` and `owns` of the given queues, and of the channels that they can have, by name."""
     found: dict[str, Value] = {}
-    ways: dict[Queue, list[Channel]] = {queue: [] for queue in queues}
+    candidates: dict[Queue, list[Channel]] = {queue: [] for queue in queues}
     for channel in channels:
         found[f"owns {channel.title}"] = one_hot_or_none(channel.owner) & (~channel.held | channel.owner.any())
         for queue in channel.sources:
-            ways[queue].append(channel)
-    for queue, to in ways.items():
+            candidates[queue].append(channel)
+    for queue, to in candidates.items():
         found[f"count {queue.title}"] = queue.count <= depth
         mine = Cat(*(channel.owned(queue) for channel in to))
         unasked = Cat(*(channel.owned(queue) & ~queue.wants[channel.port] for channel in to))

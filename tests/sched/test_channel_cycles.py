@@ -40,48 +40,48 @@ def chip_of(data_vcs: int = 2, **noc: object) -> ChipConfig:
 @pytest.mark.parametrize(("width", "height"), [(1, 5), (5, 1), (2, 2), (3, 2), (4, 4)])
 def test_dimension_ordered_ways_make_no_circle(routing: str, width: int, height: int) -> None:
     tiles = [tile_address(x, y) for y in range(height) for x in range(width)]
-    roads = DependenceGraph()
+    dependences = DependenceGraph()
     for source in tiles:
         for target in tiles:
             way = Route((source + target) % 3, dimension_ordered(source, target, routing))
-            assert roads.admits(way)
-            roads.add(way, "somebody")
-    assert roads.circle() == []
+            assert dependences.admits(way)
+            dependences.add(way, "somebody")
+    assert dependences.shortest_cycle() == []
 
 
 def test_both_orders_together_do_and_on_two_channels_do_not() -> None:
     tiles = [tile_address(x, y) for y in range(2) for x in range(2)]
     for apart in (False, True):
-        roads = DependenceGraph()
+        dependences = DependenceGraph()
         for source in tiles:
             for target in tiles:
-                roads.add(Route(0, dimension_ordered(source, target, "xy")), "xy")
-                roads.add(Route(int(apart), dimension_ordered(source, target, "yx")), "yx")
-        assert len(roads.circle()) == (0 if apart else 4)
+                dependences.add(Route(0, dimension_ordered(source, target, "xy")), "xy")
+                dependences.add(Route(int(apart), dimension_ordered(source, target, "yx")), "yx")
+        assert len(dependences.shortest_cycle()) == (0 if apart else 4)
 
 
 def test_four_routes_round_a_square_are_a_circle() -> None:
-    roads = DependenceGraph()
+    dependences = DependenceGraph()
     for tiles in ROUND[:3]:
-        assert roads.admits(Route(1, tiles))
-        roads.add(Route(1, tiles), "somebody")
-    assert roads.circle() == []
-    assert roads.admits(Route(0, ROUND[3]))  # on another channel
-    assert not roads.admits(Route(1, ROUND[3]))
-    roads.add(Route(1, ROUND[3]), "the last")
-    circle = roads.circle()
-    assert sorted(circle) == sorted(channel for tiles in ROUND for channel in channels_of(Route(1, tiles[:2])))
-    for held, wanted in zip(circle, (*circle[1:], circle[0]), strict=True):
+        assert dependences.admits(Route(1, tiles))
+        dependences.add(Route(1, tiles), "somebody")
+    assert dependences.shortest_cycle() == []
+    assert dependences.admits(Route(0, ROUND[3]))  # on another channel
+    assert not dependences.admits(Route(1, ROUND[3]))
+    dependences.add(Route(1, ROUND[3]), "the last")
+    cycle = dependences.shortest_cycle()
+    assert sorted(cycle) == sorted(channel for tiles in ROUND for channel in channels_of(Route(1, tiles[:2])))
+    for held, wanted in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         assert held.after == wanted.before
 
 
 def test_a_way_can_be_a_circle_by_itself() -> None:
-    roads = DependenceGraph()
+    dependences = DependenceGraph()
     twice = (*SQUARE, *SQUARE[:2])  # over the link that it began with
-    assert not roads.admits(Route(0, twice))
-    assert roads.admits(Route(0, (*SQUARE, SQUARE[0])))
-    roads.add(Route(0, twice), "somebody")
-    assert len(roads.circle()) == 4
+    assert not dependences.admits(Route(0, twice))
+    assert dependences.admits(Route(0, (*SQUARE, SQUARE[0])))
+    dependences.add(Route(0, twice), "somebody")
+    assert len(dependences.shortest_cycle()) == 4
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -89,7 +89,7 @@ def test_random_ways_make_circles_where_another_library_finds_some(seed: int) ->
     random = Random(seed)
     width, height = random.randint(2, 4), random.randint(2, 4)
     tiles = [tile_address(x, y) for y in range(height) for x in range(width)]
-    roads, graph = DependenceGraph(), networkx.DiGraph()
+    dependences, graph = DependenceGraph(), networkx.DiGraph()
     refused = 0
     for _ in range(60):
         path = random_path(random, tiles, *random.sample(tiles, 2), hops=8)
@@ -98,17 +98,17 @@ def test_random_ways_make_circles_where_another_library_finds_some(seed: int) ->
         way = Route(random.randrange(2), path)
         edges = list(pairwise(channels_of(way)))
         more = networkx.DiGraph([*graph.edges, *edges])
-        admitted = roads.admits(way)
+        admitted = dependences.admits(way)
         assert admitted == networkx.is_directed_acyclic_graph(more)
         refused += not admitted
         if admitted or random.random() < 0.02:
-            roads.add(way, "somebody")
+            dependences.add(way, "somebody")
             graph = more
-        circle = roads.circle()
-        assert bool(circle) != networkx.is_directed_acyclic_graph(graph)
-        if circle:
-            assert all(graph.has_edge(*edge) for edge in zip(circle, (*circle[1:], circle[0]), strict=True))
-            assert len(circle) == min(len(found) for found in networkx.simple_cycles(graph, length_bound=len(circle)))
+        cycle = dependences.shortest_cycle()
+        assert bool(cycle) != networkx.is_directed_acyclic_graph(graph)
+        if cycle:
+            assert all(graph.has_edge(*edge) for edge in zip(cycle, (*cycle[1:], cycle[0]), strict=True))
+            assert len(cycle) == min(len(found) for found in networkx.simple_cycles(graph, length_bound=len(cycle)))
             break
     assert refused > 0
 
@@ -143,7 +143,7 @@ def test_the_checker_prints_the_circle_and_says_what_to_change(pulled: bool) -> 
         check(around(chip, (0, 0, 0, 0), pulled), chip)
     (problem,) = caught.value.problems
     assert problem.where == "data plane"
-    assert "packets on virtual channel 0 can wait for each other in a circle" in problem.what
+    assert "packets on virtual channel 0 can deadlock" in problem.what
     links = [
         "core@(1,0) -> spm@(2,0)",
         "spm@(2,0) -> dram@(2,1)",
@@ -153,8 +153,8 @@ def test_the_checker_prints_the_circle_and_says_what_to_change(pulled: bool) -> 
     for link, tag in zip(links, (2, 12, 22, 32), strict=True):
         part = problem.what.split(f"the link {link} waits for the next one, held by ")[1].split(";")[0]
         assert f"mover stream [1] MOVE tag {tag}" in part
-    assert "where the circle closes" in problem.what
-    assert "another virtual channel" in problem.mend
+    assert "closing the cycle" in problem.what
+    assert "another virtual channel" in problem.fix
 
 
 def test_code_that_is_fetched_can_be_part_of_a_circle() -> None:
@@ -177,7 +177,7 @@ def test_one_of_the_routes_on_another_channel_breaks_it() -> None:
 def test_what_the_checker_refuses_does_stand_still(data_vcs: int) -> None:
     chip = chip_of(data_vcs)
     channels = (0, 0, 0, 0)
-    with pytest.raises(CheckError, match="in a circle"):
+    with pytest.raises(CheckError, match="can deadlock"):
         check(around(chip, channels, fire=900), chip)
-    with pytest.raises(ModelError, match="packets wait for each other in a circle"):
+    with pytest.raises(ModelError, match="or packets deadlock"):
         play(around(chip, channels, fire=900), chip)
