@@ -16,6 +16,7 @@ from amaranth.lib.wiring import Out, connect
 from .clocking import gated_domain, in_domain
 from .config import ChipConfig
 from .control.frontend import FrontEnd
+from .core.array import ArrayForm
 from .core.matrix import MatrixUnit
 from .core.vector import VectorUnit
 from .isa import Opcode, Unit
@@ -48,30 +49,30 @@ class CoreUnits:
     `control` is the domain of the tile's other parts; `wake` are signals that have to keep it running.
     """
 
-    def __init__(self, m: Module, config: ChipConfig, control: str, gated: bool, now: Value) -> None:
+    def __init__(self, m: Module, config: ChipConfig, control: str, gated: bool, array: ArrayForm, now: Value) -> None:
         self._control = control
         self.wake: list[Value] = []
         working = Signal()
         walking = Signal()
-        array = gated_domain(m, "array", working, gated)
+        computing = gated_domain(m, "array", working, gated)
         walk = gated_domain(m, "walk", walking, gated)
-        self.matrix = matrix = MatrixUnit(config, separate_blocks=True, operand_domain=walk)
+        self.matrix = matrix = MatrixUnit(config, array, operand_domain=walk)
         self.vector = vector = VectorUnit(config)
         # flags and operands travel on through the array when the last row has been drained
         hold = Signal(range(config.rows + config.cols + 17), init=config.rows + config.cols + 16)
         used = matrix.busy | matrix.issue.valid | matrix.write.valid | matrix.read.valid
-        m.d[array] += hold.eq(Mux(used, hold.init, hold - (hold != 0)))
+        m.d[computing] += hold.eq(Mux(used, hold.init, hold - (hold != 0)))
         m.d.comb += [
             working.eq(used | (hold != 0)),
             walking.eq(vector.busy | vector.issue.valid | vector.read.en),
             matrix.now.eq(now),
             vector.now.eq(now),
         ]
-        m.submodules.matrix = in_domain(matrix, array)
+        m.submodules.matrix = in_domain(matrix, computing)
         m.submodules.vector = in_domain(vector, walk)
         connect(m, vector.operands, matrix.operands)
         self.units: dict[Unit, Any] = {Unit.MATRIX: matrix, Unit.VECTOR: vector}
-        self._domains = {Unit.MATRIX: array, Unit.VECTOR: walk}
+        self._domains = {Unit.MATRIX: computing, Unit.VECTOR: walk}
 
     def observe(self, m: Module, seen: Any) -> None:
         """Drives a port of signature `ProbePort`."""

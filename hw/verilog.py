@@ -36,14 +36,16 @@ class EmitError(RuntimeError):
     """The gateware could not be turned into Verilog."""
 
 
-def rtlil(config: ChipConfig, gated: bool = False, observed: bool = False) -> str:
-    """The chip as RTLIL text, before optimisation. Top module: `chip`."""
+def rtlil(config: ChipConfig, gated: bool = False, observed: bool = False, loops: bool = False) -> str:
+    """The chip as RTLIL text, before optimisation. Top module: `chip`. With `loops` the arrays' module is left out."""
     from .chip import Chip, tile_module, tiles_used
-    from .core.array import blocks
+    from .core.array import ArrayForm, blocks
 
+    form = ArrayForm.LOOPS if loops else ArrayForm.INSTANCES
     texts = [to_rtlil(Chip(config, gated, observed), "chip")]
-    texts += [to_rtlil(tile, tile_module(kind)) for kind, tile in tiles_used(config, gated, observed).items()]
-    texts += [to_rtlil(block, name) for name, block in blocks(config).items()]
+    texts += [to_rtlil(tile, tile_module(kind)) for kind, tile in tiles_used(config, gated, observed, form).items()]
+    if not loops:
+        texts += [to_rtlil(block, name) for name, block in blocks(config).items()]
     return _merge("\n".join(texts))
 
 
@@ -79,21 +81,24 @@ def _merge(text: str) -> str:
     return "".join(f"module \\{name}\n{body}end\n" for name, body in bodies.items())
 
 
-def verilog(config: ChipConfig, gated: bool = False, observed: bool = False) -> str:
+def verilog(config: ChipConfig, gated: bool = False, observed: bool = False, loops: bool = False) -> str:
     """Synthesisable Verilog of the chip. Top module: `chip`. Raises EmitError with the tool's last words.
 
     `gated`: idle blocks have their clocks stopped by instances of `clock_gate` (`hw.clocking`), a cell that the user
     brings. `observed`: with the ports `seen_<i>__*`, one result word of each of the i-th core's memories per cycle
-    (`hw.core_tile.ProbePort`), for benches.
+    (`hw.core_tile.ProbePort`), for benches. `loops`: with arrays as `hw.core.array_loops` writes them, in
+    SystemVerilog, for compiled simulators.
     """
+    from .core import array_loops
+
     with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
         source, target = Path(folder) / "chip.il", Path(folder) / "chip.v"
-        source.write_text(rtlil(config, gated, observed))
+        source.write_text(rtlil(config, gated, observed, loops))
         script = SCRIPT.format(source=source.name, target=target.name)
         done = subprocess.run([sys.executable, "-c", _YOSYS, script], cwd=folder, capture_output=True, text=True)
         if done.returncode or not target.exists():
             raise EmitError(f"Verilog of {config.name} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
-        return target.read_text()
+        return target.read_text() + (array_loops.verilog(config) if loops else "")
 
 
 def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 from amaranth.hdl import (
@@ -21,6 +22,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
+from . import array_loops
 from .edge import choose
 
 #: Most rows and columns of one block. A block is converted once per shape; larger modules simulate slower.
@@ -185,11 +187,18 @@ class ArrayBlock(wiring.Component):
             ]
 
 
+class ArrayForm(Enum):
+    """How the array stands in the chip: its blocks as submodules, for Amaranth's simulator; as instances of modules
+    that are converted separately (`blocks`), each kind once, however often it is instantiated; or all of it as an
+    instance of the module that `array_loops` writes, for a compiled simulator."""
+
+    SUBMODULES = "submodules"
+    INSTANCES = "instances"
+    LOOPS = "loops"
+
+
 class SystolicArray(wiring.Component):
     """`config.rows` x `config.cols` PEs, one block or a grid of blocks; the ports are those of `ArrayBlock`.
-
-    With `separate_blocks` the blocks are instances of modules that must be converted separately (`blocks`), each kind
-    once, however often it is instantiated.
 
     `row` counts over the whole array. Block corners are as far apart in time as in space, so the timing is that of one
     large block.
@@ -203,8 +212,8 @@ class SystolicArray(wiring.Component):
     row: Signal
     result: list[Signal]
 
-    def __init__(self, config: ChipConfig, separate_blocks: bool = False) -> None:
-        self._config, self._separate_blocks = config, separate_blocks
+    def __init__(self, config: ChipConfig, form: ArrayForm = ArrayForm.SUBMODULES) -> None:
+        self._config, self._form = config, form
         super().__init__(
             {
                 "a": In(signed(8)).array(config.rows),
@@ -219,6 +228,9 @@ class SystolicArray(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        if self._form is ArrayForm.LOOPS:
+            m.submodules.loops = Instance(array_loops.module_name(self._config), **_pins(self.signature, self))
+            return m
         heights, widths = split(self._config.rows), split(self._config.cols)
         tops = [sum(heights[:index]) for index in range(len(heights))]
         lefts = [sum(widths[:index]) for index in range(len(widths))]
@@ -249,22 +261,27 @@ class SystolicArray(wiring.Component):
 
     def _block(self, m: Module, name: str, rows: int, cols: int) -> Any:
         """Adds a block; returns an object with its ports."""
-        if not self._separate_blocks:
+        if self._form is ArrayForm.SUBMODULES:
             m.submodules[name] = block = ArrayBlock(rows, cols, self._config.product_register)
             return block
         signature = _block_ports(rows, cols)
         wires = signature.create(path=(name,))
-        ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
-        flat: Any = signature.flatten(wires)  # the stubs confuse a member with its flow
-        for path, member, value in flat:
-            direction = "o" if member.flow is Out else "i"
-            ports[f"{direction}_{'__'.join(map(str, path))}"] = value
-        m.submodules[name] = Instance(_block_name(rows, cols), **ports)
+        m.submodules[name] = Instance(_block_name(rows, cols), **_pins(signature, wires))
         return wires
 
 
+def _pins(signature: Any, wires: Any) -> dict[str, Any]:
+    """The ports of an instance with this signature; one without bits has none."""
+    flat: Any = signature.flatten(wires)  # the stubs confuse a member with its flow
+    return {"i_clk": ClockSignal(), "i_rst": ResetSignal()} | {
+        f"{'o' if member.flow is Out else 'i'}_{'__'.join(map(str, path))}": value
+        for path, member, value in flat
+        if len(value)
+    }
+
+
 def blocks(config: ChipConfig) -> dict[str, ArrayBlock]:
-    """Module name to block, one of each kind that this chip's array instantiates with `separate_blocks`."""
+    """Module name to block, one of each kind that this chip's array instantiates (`ArrayForm.INSTANCES`)."""
     kinds = [
         ArrayBlock(height, width, config.product_register)
         for height in sorted(set(split(config.rows)))

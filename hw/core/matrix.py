@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, ChipConfig
 from ..isa import Region
-from .array import SystolicArray
+from .array import ArrayForm, SystolicArray
 from .drain import RETIRE_LAYOUT, Drain
 from .edge import OperandEdge, Skew
 from .ports import OperandPorts, write_layout
@@ -50,7 +50,7 @@ class MatrixUnit(wiring.Component):
       retires.
     - `operands`: the vector unit's read ports, clocked by `operand_domain`; always served, never in contention.
     - `out_write`: the result that the drain path writes to OUT in this cycle (for observers).
-    - `separate_blocks`: see `SystolicArray`; for conversion, not for Amaranth's simulator.
+    - `array`: see `ArrayForm`; by default for Amaranth's simulator.
     - `busy`: a GEMM is in the unit. `reading`: this cycle belongs to a window.
     """
 
@@ -66,8 +66,10 @@ class MatrixUnit(wiring.Component):
     busy: Signal
     reading: Signal
 
-    def __init__(self, config: ChipConfig, separate_blocks: bool = False, operand_domain: str = "sync") -> None:
-        self._config, self._separate_blocks, self._operand_domain = config, separate_blocks, operand_domain
+    def __init__(
+        self, config: ChipConfig, array: ArrayForm = ArrayForm.SUBMODULES, operand_domain: str = "sync"
+    ) -> None:
+        self._config, self._array, self._operand_domain = config, array, operand_domain
         super().__init__(
             {
                 "issue": In(stream.Signature(GEMM_LAYOUT)),
@@ -93,7 +95,7 @@ class MatrixUnit(wiring.Component):
         m.submodules.skew = skew = Skew(config.lanes, max(config.rows, config.cols))
         m.submodules.a_edge = a_edge = OperandEdge(config.lanes, config.rows)
         m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols)
-        m.submodules.array = array = SystolicArray(config, self._separate_blocks)
+        m.submodules.array = array = SystolicArray(config, self._array)
         m.submodules.drain = drain = Drain(config)
         memories = self._memories(m)
         a_read = memories.a.read_port()

@@ -47,6 +47,7 @@ _VERILATOR_FLAGS = [
     "-Wno-UNOPTFLAT",
     "-Wno-TIMESCALEMOD",
     "-Wno-DECLFILENAME",
+    "-Wno-BLKSEQ",
 ]
 
 
@@ -150,8 +151,10 @@ def compile_into(folder: Path, config: ChipConfig, simulator: str, waves: bool, 
     from . import bench
 
     chip, top, control = folder / "chip.v", folder / "bench.v", folder / "public.vlt"
-    # Gated clocks make idle blocks nearly free; the second simulator runs the chip without, as it goes to an FPGA.
-    chip.write_text(chip_verilog.verilog(config, gated=simulator == "verilator", observed=True))
+    # Gated clocks make idle blocks nearly free, and loops are what compilers vectorise; the second simulator runs the
+    # chip without either, as it goes to an FPGA.
+    fast = simulator == "verilator"
+    chip.write_text(chip_verilog.verilog(config, gated=fast, observed=True, loops=fast))
     # Verilator writes waves from its C++ side, Icarus by the bench
     top.write_text(bench.verilog(config, waves and simulator == "icarus"))
     names = [*bench.INPUTS, *bench.channel_inputs(config), *bench.OUTPUTS]
@@ -185,18 +188,9 @@ def compile_into(folder: Path, config: ChipConfig, simulator: str, waves: bool, 
 
 
 def _shared(text: str) -> Iterator[str]:
-    """Verilator settings for the modules that are worth keeping apart: idle ones are then nearly free.
-
-    Their inputs are kept as variables of their own, so that the functions of two instances come out nearly alike. That
-    was meant to let them be one; they still are not (an input of the array is set inside), so it gains nothing yet.
-    """
-    for match in re.finditer(r"^module (\w+)\(.*?^endmodule$", text, re.MULTILINE | re.DOTALL):
-        name = match[1]
-        if name == "tile_core" or name.startswith("array_"):
-            yield f'no_inline -module "{name}"\n'
-            for port in re.finditer(r"^  input (?:signed )?(?:\[\d+:0\] )?(\w+);$", match[0], re.MULTILINE):
-                if port[1] not in ("clk", "rst"):
-                    yield f'public_flat_rd -module "{name}" -var "{port[1]}"\n'
+    """Verilator settings for the modules that are worth keeping apart: idle ones are then nearly free."""
+    for match in re.finditer(r"^module (tile_core|array_loops_\w+)\(", text, re.MULTILINE):
+        yield f'no_inline -module "{match[1]}"\n'
 
 
 def tool_variables() -> dict[str, str]:

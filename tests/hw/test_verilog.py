@@ -15,7 +15,7 @@ from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAcc
 
 from meshloom.hw import verilog as emission
 from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.core.array import SystolicArray
+from meshloom.hw.core.array import ArrayForm, SystolicArray
 from meshloom.hw.registers import Register
 
 CHIP = load("tiny")
@@ -135,7 +135,7 @@ def test_blocks_of_a_large_array_are_instances_of_few_modules() -> None:
     """32 x 17 processing elements: 2 x 2 blocks of two kinds."""
     values = {"name": "big", "lanes": 32, "cols": 17, "floorplan": ["dram core host"], "dram": {"bytes_per_cycle": 4}}
     config = ChipConfig.model_validate(values)
-    array = backend.convert(SystolicArray(config, separate_blocks=True), name="array", emit_src=False)
+    array = backend.convert(SystolicArray(config, ArrayForm.INSTANCES), name="array", emit_src=False)
     cells = re.findall(r"cell \\(array_\w+)", array)
     assert sorted(cells) == ["array_16x8", "array_16x8", "array_16x9", "array_16x9"]
 
