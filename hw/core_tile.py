@@ -56,7 +56,9 @@ class CoreUnits:
         walking = Signal()
         computing = gated_domain(m, "array", working, gated)
         walk = gated_domain(m, "walk", walking, gated)
-        self.matrix = matrix = MatrixUnit(config, array, operand_domain=walk)
+        draining = Signal()
+        drain = gated_domain(m, "drain", draining, gated)
+        self.matrix = matrix = MatrixUnit(config, array, operand_domain=walk, drain_domain=drain)
         self.vector = vector = VectorUnit(config)
         # flags and operands travel on through the array when the last row has been drained
         hold = Signal(range(config.rows + config.cols + 17), init=config.rows + config.cols + 16)
@@ -64,6 +66,7 @@ class CoreUnits:
         m.d[computing] += hold.eq(Mux(used, hold.init, hold - (hold != 0)))
         m.d.comb += [
             working.eq(used | (hold != 0)),
+            draining.eq(matrix.draining),
             walking.eq(vector.busy | vector.issue.valid | vector.read.en),
             matrix.now.eq(now),
             vector.now.eq(now),

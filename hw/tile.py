@@ -459,7 +459,10 @@ class Tile(wiring.Component):
 
     def _host(self, m: Module, front: FrontEnd, mover: Mover, semaphores: Semaphores) -> None:
         """Connects the host's registers, which can start the mover's stream as a FETCH does."""
-        m.submodules.host_port = host = HostPort(self.config)
+        commanding = Signal()
+        command = gated_domain(m, "command", commanding, self.gated)
+        m.submodules.host_port = host = HostPort(self.config, command)
+        m.d.comb += commanding.eq(host.commanding)
         connect(m, flipped(self.bus), host.bus)
         m.d.comb += [
             host.tile.eq(self.tile),

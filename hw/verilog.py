@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from amaranth.hdl import Value
 
 SCRIPT = (
-    "read_rtlil {source}; hierarchy -top chip; proc; opt_clean; opt; wreduce; opt_clean; write_verilog -noattr {target}"
+    "read_rtlil {source}; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; "
+    "write_verilog -noattr {target}"
 )
 # In a process of its own: an internal error of the tool ends the process it runs in.
 _YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
@@ -91,14 +92,23 @@ def verilog(config: ChipConfig, gated: bool = False, observed: bool = False, loo
     """
     from .core import array_loops
 
+    try:
+        text = optimised(rtlil(config, gated, observed, loops), "chip")
+    except EmitError as error:
+        raise EmitError(f"Verilog of {config.name} failed: {error}") from error
+    return text + (array_loops.verilog(config) if loops else "")
+
+
+def optimised(text: str, top: str) -> str:
+    """RTLIL as Verilog. Raises EmitError."""
     with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
         source, target = Path(folder) / "chip.il", Path(folder) / "chip.v"
-        source.write_text(rtlil(config, gated, observed, loops))
-        script = SCRIPT.format(source=source.name, target=target.name)
+        source.write_text(text)
+        script = SCRIPT.format(source=source.name, top=top, target=target.name)
         done = subprocess.run([sys.executable, "-c", _YOSYS, script], cwd=folder, capture_output=True, text=True)
         if done.returncode or not target.exists():
-            raise EmitError(f"Verilog of {config.name} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
-        return target.read_text() + (array_loops.verilog(config) if loops else "")
+            raise EmitError((done.stderr or done.stdout).strip()[-2000:])
+        return target.read_text()
 
 
 def manifest(config: ChipConfig, observed: bool = False) -> dict[str, Any]:

@@ -73,6 +73,10 @@ class _Loaded:
         self.traced = Signal()
         # In this cycle: a register changes; there is progress.
         self.moving = Signal()
+        #: `now` in cycles that follow active ones. While an instruction waits for its fire time (`timing`) the stream
+        #: stays active; nothing else in an idle tile depends on `now`, so it doesn't change with it.
+        self.clock = Signal(32)
+        self.timing = Signal()
         self.going = Signal()
 
 
@@ -262,8 +266,11 @@ class FrontEnd(wiring.Component):
         loaded = _Loaded()
         head = loaded.head
         m.d.comb += [loaded.code.eq(read.data.as_value()), read.addr.eq(consumed)]
+        m.d.sync += loaded.clock.eq(self.now + 1)
         m.d.comb += [
-            self.active.eq(loaded.moving | self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid),
+            self.active.eq(
+                loaded.moving | loaded.timing | self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid
+            ),
             self.progress.eq(loaded.going | (self.fetch.valid & self.fetch.ready) | self.start.valid | self.ring.valid),
         ]
         blocked_status = self.blocked_status
@@ -334,8 +341,9 @@ class FrontEnd(wiring.Component):
         m.d.comb += [
             need.eq((head.wait_n != 0) & ~loaded.taken),
             timed.eq((head.fire_at != 0) & here),
-            late.eq(timed & (self.now > head.fire_at)),
-            due.eq(~timed | (self.now == head.fire_at)),
+            loaded.timing.eq(timed),
+            late.eq(timed & (loaded.clock > head.fire_at)),
+            due.eq(~timed | (loaded.clock == head.fire_at)),
         ]
         m.d.comb += nowhere.eq((head.wait_n != 0) & (head.wait_sem >= self.config.semaphores))
         m.d.comb += [going.eq(moving | ~need), blocked_status.tag.eq(head.tag)]
@@ -358,7 +366,7 @@ class FrontEnd(wiring.Component):
             with m.Elif(nowhere):
                 m.d.comb += [self.fault.cause.eq(Cause.SEMAPHORE_RANGE), self.fault.value.eq(head.wait_sem)]
             with m.Else():
-                m.d.comb += [self.fault.cause.eq(Cause.LATE), self.fault.value.eq(self.now - head.fire_at)]
+                m.d.comb += [self.fault.cause.eq(Cause.LATE), self.fault.value.eq(loaded.clock - head.fire_at)]
             m.d.comb += moving.eq(1)
             m.next = "FAULT"
         with m.Else():

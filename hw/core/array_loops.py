@@ -3,8 +3,8 @@
 A simulator that compiles the netlist of an array makes a block of straight-line code for each instance, tens of
 kilobytes for 16 x 16 elements: more than a first-level cache holds, and vectorised well or badly as the compiler's
 heuristics for straight-line code happen to do. Loops over memories are compiled once, to a few hundred bytes, and every
-compiler vectorises them. `SystolicArray` remains the definition: a test proves for several shapes that the two are
-sequentially equivalent, and the second simulator runs the netlist.
+compiler vectorises them. `SystolicArray` remains the definition: tests compare the two cycle by cycle, and the second
+simulator runs the netlist.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def module_name(config: ChipConfig) -> str:
 
 
 def verilog(config: ChipConfig) -> str:
-    """A module with the ports of `SystolicArray` (`a__<m>`, `b__<n>`, `result__<n>`; no `row` if there is one row only),
-    and its contract, latency and throughput.
+    """A module with the ports of `SystolicArray` (`a__<m>`, `b__<n>`, `result__<n>`; no `row` if there is only one)
+    and with its contract, latency and throughput.
 
     The elements' state lies in memories, element (m, n) at m * cols + n: `west`, `north` the operands on their way,
     each at the element that multiplies it next; `sums`; `finished` the sums that are read. Everything but `finished` is
@@ -63,6 +63,7 @@ def verilog(config: ChipConfig) -> str:
     if registered:
         lines.append(f"  reg signed [15:0] product [0:{_room(count) - 1}];")
     start = f"row * {cols} + " if row else ""
+    at = f"from_row[n * {bits} +: {bits}] * {cols} + n"
     lines += [f"  assign {result} = finished[{start}{n}];" for n, result in enumerate(results)]
     lines += [
         "  reg [31:0] d, e, m, n;",
@@ -73,11 +74,11 @@ def verilog(config: ChipConfig) -> str:
         "    n = 0;",
         f"    valid_later <= valid_at[{far - 1}:0];",
         f"    first_later <= first_at[{far - 1}:0];",
-        f"    storing <= {{storing, next_storing}};",
-        f"    if (done | (|storing)) from_row <= {{from_row, next_row}};",
+        "    storing <= {storing, next_storing};",
+        "    if (done | (|storing)) from_row <= {from_row, next_row};",
         "    if (|storing) begin",
         f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) if (storing[n])",
-        f"        finished[from_row[n * {bits} +: {bits}] * {cols} + n] <= sums[from_row[n * {bits} +: {bits}] * {cols} + n];",
+        f"        finished[{at}] <= sums[{at}];",
         "    end",
         "    if (|valid_at) begin",
         *[f"      west[{m * cols}] = {name};" for m, name in enumerate(a)],

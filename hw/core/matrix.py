@@ -10,6 +10,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
+from ..clocking import in_domain
 from ..config import OFFSET_BITS, ChipConfig
 from ..isa import Region
 from .array import ArrayForm, SystolicArray
@@ -51,7 +52,8 @@ class MatrixUnit(wiring.Component):
     - `operands`: the vector unit's read ports, clocked by `operand_domain`; always served, never in contention.
     - `out_write`: the result that the drain path writes to OUT in this cycle (for observers).
     - `array`: see `ArrayForm`; by default for Amaranth's simulator.
-    - `busy`: a GEMM is in the unit. `reading`: this cycle belongs to a window.
+    - `busy`: a GEMM is in the unit. `reading`: this cycle belongs to a window. `draining`: the drain path, which is in
+      `drain_domain`, needs its clock.
     """
 
     issue: stream.Interface
@@ -65,11 +67,17 @@ class MatrixUnit(wiring.Component):
     fault: data.View
     busy: Signal
     reading: Signal
+    draining: Signal
 
     def __init__(
-        self, config: ChipConfig, array: ArrayForm = ArrayForm.SUBMODULES, operand_domain: str = "sync"
+        self,
+        config: ChipConfig,
+        array: ArrayForm = ArrayForm.SUBMODULES,
+        operand_domain: str = "sync",
+        drain_domain: str = "sync",
     ) -> None:
-        self._config, self._array, self._operand_domain = config, array, operand_domain
+        self._config, self._array = config, array
+        self._operand_domain, self._drain_domain = operand_domain, drain_domain
         super().__init__(
             {
                 "issue": In(stream.Signature(GEMM_LAYOUT)),
@@ -85,6 +93,7 @@ class MatrixUnit(wiring.Component):
                 "fault": Out(FAULT_LAYOUT),
                 "busy": Out(1),
                 "reading": Out(1),
+                "draining": Out(1),
             }
         )
 
@@ -96,7 +105,8 @@ class MatrixUnit(wiring.Component):
         m.submodules.a_edge = a_edge = OperandEdge(config.lanes, config.rows)
         m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols)
         m.submodules.array = array = SystolicArray(config, self._array)
-        m.submodules.drain = drain = Drain(config)
+        drain = Drain(config)
+        m.submodules.drain = in_domain(drain, self._drain_domain)
         memories = self._memories(m)
         a_read = memories.a.read_port()
         b_read = memories.b.read_port()
@@ -178,7 +188,10 @@ class MatrixUnit(wiring.Component):
             array.row.eq(drain.row),
         ]
         m.d.comb += [drain.sums[index].eq(value) for index, value in enumerate(array.result)]
-        m.d.comb += self.busy.eq(reader.busy | last.any() | drain.busy)
+        m.d.comb += [
+            self.busy.eq(reader.busy | last.any() | drain.busy),
+            self.draining.eq(drain.fold_valid | drain.begin | drain.busy),
+        ]
 
     def _write(self, m: Module, memories: _PerMemory[Memory], drain: Drain) -> None:
         """The write ports, at the end of the same cycle: the drain path takes precedence over `write`."""

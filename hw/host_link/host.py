@@ -41,7 +41,8 @@ class HostPort(wiring.Component):
     """AXI4-Lite slave. `start` starts the boot stream; `fault` takes reports from the post plane, one a cycle.
 
     `moved`: some tile has made progress; STALL_LIMIT counts cycles of a run without it. `ask`: a watchdog has stopped
-    the run, so tiles are to report; it stays set until reset.
+    the run, so tiles are to report; it stays set until reset. `go`, `trace`, `ask` and `irq` are in `command_domain`,
+    which needs its clock while `commanding`: they reach every tile and change a few times in a run.
     """
 
     bus: Any  # AXI4Lite
@@ -56,9 +57,10 @@ class HostPort(wiring.Component):
     trace: Signal
     ask: Signal
     irq: Signal
+    commanding: Signal
 
-    def __init__(self, config: ChipConfig) -> None:
-        self.config = config
+    def __init__(self, config: ChipConfig, command_domain: str = "sync") -> None:
+        self.config, self._command = config, command_domain
         super().__init__(
             {
                 "bus": In(AXI4Lite(address_bits=8)),
@@ -73,6 +75,7 @@ class HostPort(wiring.Component):
                 "trace": Out(1),
                 "ask": Out(1),
                 "irq": Out(1),
+                "commanding": Out(1),
             }
         )
 
@@ -126,8 +129,10 @@ class HostPort(wiring.Component):
         ]
         report = self.fault.payload
         m.d.comb += self.fault.ready.eq(1)
+        m.d.comb += self.commanding.eq(start)
         with m.If(start):
-            m.d.sync += [running.eq(1), done.eq(0), cycles.eq(0), who.eq(0), value.eq(0), quiet.eq(0)]
+            m.d[self._command] += [running.eq(1), done.eq(0)]
+            m.d.sync += [cycles.eq(0), who.eq(0), value.eq(0), quiet.eq(0)]
         with m.Elif(running):
             m.d.sync += cycles.eq(cycles + 1)
             limit = program[Register.STALL_LIMIT]
@@ -142,14 +147,17 @@ class HostPort(wiring.Component):
             with m.Elif(~stalled):
                 m.d.sync += quiet.eq(quiet + 1)
             with m.If(self.fault.valid & report.fault & (report.cause != Cause.NONE)):
-                m.d.sync += [running.eq(0), faulted.eq(1)]
+                m.d.comb += self.commanding.eq(1)
+                m.d[self._command] += [running.eq(0), faulted.eq(1)]
                 said = {name: report[name] for name in FAULT_WHO.offsets if name in POST.offsets}
                 m.d.sync += who.eq(_register(FAULT_WHO, said))
                 m.d.sync += value.eq(report.value)
             with m.Elif(self.ended):
-                m.d.sync += [running.eq(0), done.eq(1)]
+                m.d.comb += self.commanding.eq(1)
+                m.d[self._command] += [running.eq(0), done.eq(1)]
             with m.Elif(overdue | stalled):
-                m.d.sync += [running.eq(0), faulted.eq(1), self.ask.eq(1)]
+                m.d.comb += self.commanding.eq(1)
+                m.d[self._command] += [running.eq(0), faulted.eq(1), self.ask.eq(1)]
                 m.d.sync += value.eq(Mux(overdue, cycles, quiet))
                 cause = Mux(overdue, Cause.WATCHDOG, Cause.STALLED)
                 said = {"cause": cause, "unit": int(Unit.NONE), "tile": self.tile}
@@ -181,7 +189,7 @@ class HostPort(wiring.Component):
                     control = data.View(CONTROL.layout(), bus.wdata)
                     m.d.comb += start.eq(control.start & ~running & ~faulted & self.ready)
                     with m.If(start):
-                        m.d.sync += trace.eq(control.trace)
+                        m.d[self._command] += trace.eq(control.trace)
         return start
 
     def _serve_reads(self, m: Module, readable: Mapping[Register, Any], next_one: Signal) -> None:

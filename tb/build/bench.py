@@ -71,13 +71,20 @@ def channel_inputs(config: ChipConfig) -> dict[str, int]:
     }
 
 
-def verilog(config: ChipConfig, waves: bool) -> str:
-    """The bench of a chip. Top module: `bench`."""
+#: Cycles of a run in one step of simulated time, with `bursts`. Each takes two rounds of the simulator's loop over what
+#: has changed, of which it allows a hundred in a step.
+BURST = 32
+
+
+def verilog(config: ChipConfig, waves: bool, bursts: bool = False) -> str:
+    """The bench of a chip. Top module: `bench`. `waves`: it writes `waves.fst`. `bursts`: while a program runs many
+    cycles share a step of simulated time, which saves the simulator's work between steps; not for waves."""
     facts = manifest(config, observed=True)
     channels = range(len(config.drams))
     axi = [port for port in facts["ports"] if port["name"].startswith("axi_")]
     bus = {port["name"].removeprefix("bus__"): port for port in facts["ports"] if port["name"].startswith("bus__")}
-    lines = ["`timescale 1ns/1ns", "module bench;", "  reg clk = 0, rst = 1;", "  always #1 clk = ~clk;"]
+    lines = ["`timescale 1ns/1ns", "module bench;", "  reg rst = 1, slow = 1;"]
+    lines += _burst_clock() if bursts else ["  reg clk = 0;", "  always #1 clk = ~clk;"]
     for name, bits in (INPUTS | channel_inputs(config) | OUTPUTS).items():
         lines.append(f"  reg [{bits - 1}:0] {name} = 0;")
     for port in axi:
@@ -105,6 +112,22 @@ def verilog(config: ChipConfig, waves: bool) -> str:
     lines += _log({port["name"]: port["width"] for port in taps})
     lines += _tasks(config, waves)
     return "\n".join(lines) + "\nendmodule\n"
+
+
+def _burst_clock() -> list[str]:
+    """Up to `BURST` cycles at each step of time, one while `slow`. The clock is high between an odd and an even change
+    of its three parts, each of which has a process of its own."""
+    return [
+        "  reg first = 0, again = 0, down = 0;",
+        "  wire clk = first ^ again ^ down;",
+        "  integer burst = 1;",
+        "  always #2 first <= ~first;",
+        "  always @(posedge clk) down <= ~down;",
+        "  always @(negedge clk) begin",
+        f"    burst <= burst == {BURST} ? 1 : burst + 1;",
+        f"    if (!slow && burst != {BURST}) again <= ~again;",
+        "  end",
+    ]
 
 
 def _log(taps: dict[str, int]) -> list[str]:
@@ -217,7 +240,10 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:  # one text in Verilog
       csr_write({r["STALL_LIMIT"]}, stall_limit);
       csr_write({r["CONTROL"]}, control);
       @(posedge clk);
-      while (!irq) @(posedge clk);
+      slow = 0;
+      if (!irq) @(posedge irq);
+      slow = 1;
+      @(posedge clk);
     end
   endtask
   always @(request) begin

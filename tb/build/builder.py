@@ -156,7 +156,7 @@ def compile_into(folder: Path, config: ChipConfig, simulator: str, waves: bool, 
     fast = simulator == "verilator"
     chip.write_text(chip_verilog.verilog(config, gated=fast, observed=True, loops=fast))
     # Verilator writes waves from its C++ side, Icarus by the bench
-    top.write_text(bench.verilog(config, waves and simulator == "icarus"))
+    top.write_text(bench.verilog(config, waves and not fast, bursts=fast and not waves))
     names = [*bench.INPUTS, *bench.channel_inputs(config), *bench.OUTPUTS]
     control.write_text(
         "`verilator_config\n"

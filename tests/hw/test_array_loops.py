@@ -1,0 +1,124 @@
+"""The array as loops over memories (`array_loops`) against the netlist of `SystolicArray`: every cycle, in Icarus."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.core import array_loops
+from meshloom.hw.core.array import SystolicArray
+from meshloom.hw.verilog import optimised, to_rtlil
+
+#: Rows, columns, whether products are registered, whether the flags are random (a grid of blocks has to be used as its
+#: contract says: each block has flags of its own).
+SHAPES = [
+    (4, 4, False, True),
+    (4, 4, True, True),
+    (3, 5, False, True),
+    (5, 2, True, True),
+    (1, 4, False, False),
+    (4, 1, True, False),
+    (18, 17, False, False),
+]
+
+
+def chip(rows: int, cols: int, registered: bool) -> ChipConfig:
+    lanes = 1 << (max(rows, cols, 4) - 1).bit_length()
+    values = {"name": "one", "lanes": lanes, "rows": rows, "cols": cols, "product_register": registered}
+    more = {"floorplan": ["dram core host"], "dram": {"bytes_per_cycle": 4}}
+    return ChipConfig.model_validate(values | more)
+
+
+def bench(config: ChipConfig, free: bool, cycles: int) -> str:
+    """Drives both with the same operands and flags and compares all sums in every cycle, once all registers are known.
+
+    `free`: any flags; otherwise folds as a core has them: at least `rows` products each, with pauses between GEMMs.
+    """
+    rows, cols, late = config.rows, config.cols, int(config.product_register)
+    operands = [f"a__{m}" for m in range(rows)] + [f"b__{n}" for n in range(cols)]
+    pins = [*operands, "valid", "first", "done", *(["row"] if rows > 1 else [])]
+    common = ", ".join(f".{pin}({pin})" for pin in ["clk", "rst", *pins])
+    bits = max(1, (rows - 1).bit_length())
+    known = 4 * (rows + cols)
+    flags = (
+        ["valid <= $random; first <= $random; done <= $random;"]
+        if free
+        else [
+            # `left` products of a fold, `rest` cycles of pause; flags reach the accumulators `late` cycles later
+            "if (left == 0 && rest == 0) begin",
+            f"  left <= {rows} + ({{$random}} % 9); rest <= ({{$random}} % 4) ? 0 : {{$random}} % 60; begins <= 1;",
+            "end else if (left != 0) begin left <= left - 1; begins <= 0; end else rest <= rest - 1;",
+            "valid <= left != 0;",
+            "begun <= begins && left != 0; ended <= left == 1;",
+            f"first <= {'begun' if late else 'begins && left != 0'}; done <= {'ended' if late else 'left == 1'};",
+        ]
+    )
+    results = [f"wanted_{n} !== found_{n}" for n in range(cols)]
+    return "\n".join(
+        [
+            "module bench;",
+            "  reg clk = 0, rst = 1, valid = 0, first = 0, done = 0, begins = 0, begun = 0, ended = 0;",
+            f"  reg [{bits - 1}:0] row = 0;",
+            "  integer left = 0, rest = 3, cycle = 0, compared = 0;",
+            *[f"  reg signed [7:0] {name} = 0;" for name in operands],
+            *[f"  wire signed [31:0] wanted_{n}, found_{n};" for n in range(cols)],
+            f"  netlist one({common}, {', '.join(f'.result__{n}(wanted_{n})' for n in range(cols))});",
+            f"  {array_loops.module_name(config)} two({common}, "
+            f"{', '.join(f'.result__{n}(found_{n})' for n in range(cols))});",
+            "  always #1 clk = ~clk;",
+            "  always @(posedge clk) begin",
+            "    cycle <= cycle + 1;",
+            "    rst <= cycle < 2;",
+            f"    row <= {{$random}} % {rows};",
+            *[f"    {name} <= $random;" for name in operands],
+            # first all folds long enough for every register to get a value
+            f"    if (cycle < {known}) begin valid <= 1; first <= 1; done <= cycle % {rows} == 0; end else begin",
+            *[f"      {line}" for line in flags],
+            "    end",
+            f"    if (cycle > {2 * known}) begin",
+            f'      if ({" || ".join(results)}) begin $display("differ in cycle %0d", cycle); $finish; end',
+            f"      if (^{{{', '.join(f'wanted_{n}' for n in range(cols))}}} !== 1'bx) compared <= compared + 1;",
+            "    end",
+            f'    if (cycle == {cycles}) begin $display("equal in %0d", compared); $finish; end',
+            "  end",
+            "endmodule\n",
+        ]
+    )
+
+
+def outcome(config: ChipConfig, free: bool, loops: str, folder: Path) -> str:
+    netlist = to_rtlil(SystolicArray(config), "netlist")
+    texts = {"one.v": optimised(netlist, "netlist"), "two.v": loops, "bench.v": bench(config, free, 3000)}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    command = ["iverilog", "-g2012", "-s", "bench", "-o", "sim", *texts]
+    subprocess.run(command, check=True, cwd=folder, capture_output=True)
+    return subprocess.run(["vvp", "-n", "sim"], check=True, cwd=folder, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize(("rows", "cols", "registered", "free"), SHAPES)
+def test_loops_are_the_array(rows: int, cols: int, registered: bool, free: bool, tmp_path: Path) -> None:
+    config = chip(rows, cols, registered)
+    said = outcome(config, free, array_loops.verilog(config), tmp_path)
+    assert said.startswith("equal in "), said
+    assert int(said.split()[-1]) > 2000, said
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("west[e - 1]", "west[e]"),
+        ("kept[m + n]", "kept[m]"),
+        ("from_row[1:0] != 3", "from_row[1:0] != 2"),
+        ("if (|valid_at)", "if (valid)"),
+        ("done | (storing[0]", "(storing[0]"),
+    ],
+)
+def test_a_wrong_array_is_found(right: str, wrong: str, tmp_path: Path) -> None:
+    config = chip(4, 4, False)
+    text = array_loops.verilog(config)
+    assert right in text
+    assert "differ in cycle" in outcome(config, True, text.replace(right, wrong), tmp_path)
