@@ -40,8 +40,11 @@ class Batch:
     process_seconds: float
 
 
-def run_layers(names: Sequence[str], chip: str, on_progress: OnEvent, scheduler: str = "loop_order") -> Batch:
-    """Runs layers one after another, nothing beside them, so that CPU times disturb each other as little as can be."""
+def run_layers(
+    names: Sequence[str], chip: str, on_progress: OnEvent, scheduler: str = "loop_order", times: int = 1
+) -> Batch:
+    """Runs layers one after another, nothing beside them, so that CPU times disturb each other as little as can be.
+    Each runs at least so many `times`; the fastest run counts."""
     from meshloom.hw.config import load
     from meshloom.sched.workload.catalog import find
 
@@ -63,11 +66,11 @@ def run_layers(names: Sequence[str], chip: str, on_progress: OnEvent, scheduler:
     on_progress(Stage(workload=config.name, what=f"simulating {len(ready)} layers"))
     children = _children()
     ran: list[Ran] = []
-    repeats = [REPEATS if prepared.timeline.cycles < SHORT_CYCLES else 1 for prepared in ready]
-    jobs = [prepared.job(config) for prepared, times in zip(ready, repeats, strict=True) for _ in range(times)]
+    repeats = [max(times, REPEATS if prepared.timeline.cycles < SHORT_CYCLES else 1) for prepared in ready]
+    jobs = [prepared.job(config) for prepared, count in zip(ready, repeats, strict=True) for _ in range(count)]
     runs = device.run(jobs, "bench")
-    for prepared, seconds, times in zip(ready, spent, repeats, strict=True):
-        result = min(islice(runs, times), key=lambda run: run.cpu_seconds)
+    for prepared, seconds, count in zip(ready, spent, repeats, strict=True):
+        result = min(islice(runs, count), key=lambda run: run.cpu_seconds)
         before = time.process_time()
         row = prepared.row(result, config)
         ran.append(Ran(row, seconds, time.process_time() - before, array_span(result.records)))

@@ -32,6 +32,7 @@ from meshloom.tb.benchmarks import (
     layers,
     networks,
     noc,
+    plain_loop,
     registry,
     regression,
     scale_sim,
@@ -41,6 +42,7 @@ from meshloom.tb.benchmarks import scale_sim_driver as driver
 from meshloom.tb.benchmarks.interface import BenchmarkError, all_ran
 from meshloom.tb.benchmarks.registry import SHIPPED
 from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result, save_result
+from meshloom.tb.build import builder
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.report.console import CAUSES, console
 from meshloom.tb.results.schema import OnEvent, Plan, Row, write_atomically
@@ -287,19 +289,48 @@ def test_utilisation_of_a_gemm_counts_multiply_accumulates() -> None:
 # -- speed, regression ------------------------------------------------------------------------------------------------
 
 
-def test_speed_bar_holds_for_quad16_with_clang() -> None:
-    fast, slow = row(cpu_seconds=1000 / 300_000), row(cpu_seconds=1000 / 299_000)
-    assert speed.missed([fast], clang=True) == []
-    (found,) = speed.missed([fast, slow], clang=True)
-    assert found == "quad16, gemm:8x8x8: 299,000 cycles/s, the bar is 300,000"
-    assert speed.missed([slow], clang=False) == []
-    assert speed.missed([row(chip="mono16", cpu_seconds=1.0)], clang=True) == []
+def sped(ratio: float, **change: Any) -> speed.Measured:
+    """A row that reaches so much of the plain loop."""
+    one = row(**{"utilisation": 0.97, "cpu_seconds": 1.0} | change)
+    return speed.Measured(one, "native", one.cycles_per_second / ratio)
+
+
+def test_speed_bar_is_a_ratio_and_holds_for_busy_layers_with_clang() -> None:
+    assert speed.missed([sped(0.2)], clang=True) == []
+    (found,) = speed.missed([sped(0.21), sped(0.19)], clang=True)
+    assert found == "quad16 (native), gemm:8x8x8: 0.190 of the plain loop, the bar is 0.2"
+    assert speed.missed([sped(0.19)], clang=False) == []
+    assert speed.missed([sped(0.19, utilisation=0.9)], clang=True) == []
+    assert speed.missed([sped(0.25, chip="quad32")], clang=True)
+    assert speed.missed([sped(0.01, chip="mono16")], clang=True) == []
 
 
 def test_speed_of_wrong_bytes_does_not_count() -> None:
-    (found,) = speed.missed([row(chip="mono16", mismatches=3)], clang=False)
+    (found,) = speed.missed([sped(0.5, chip="mono16", mismatches=3)], clang=False)
     assert "3 of 64 bytes differ" in found
-    assert speed.missed([row(bytes_checked=0)], clang=True)
+    assert speed.missed([sped(0.5, bytes_checked=0)], clang=True)
+
+
+def test_plain_loop_counts_work() -> None:
+    """Sixteen times the elements take longer."""
+    small, large = (plain_loop.speed(load(chip), "x86-64") for chip in ("tiny", "quad16"))
+    assert small > 2 * large > 0
+    with pytest.raises(BenchmarkError, match="no-such-cpu"):
+        plain_loop.speed(load("tiny"), "no-such-cpu")
+
+
+def test_simulators_are_compiled_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is named decides the key, the machine at hand does not."""
+    chip = load("tiny")
+    native = builder.ingredients(chip, "verilator", False)
+    monkeypatch.setenv(builder.TARGET, "x86-64-v2")
+    named = builder.ingredients(chip, "verilator", False)
+    assert "-march=x86-64-v2" in named["flags"]
+    assert native["processor"]
+    assert not named["processor"]
+    monkeypatch.setenv(builder.TARGET, "x; rm")
+    with pytest.raises(builder.BuildError, match="no processor"):
+        builder.ingredients(chip, "verilator", False)
 
 
 def test_regression_runs_small_layers_on_the_small_chip() -> None:
