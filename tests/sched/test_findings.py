@@ -105,4 +105,4 @@ def test_where_nothing_can_be_written_that_is_said_and_this_process_remembers(
     for asked in "ab":
         cache.put(asked, TypeAdapter(int), 5)
         assert cache.get(asked, TypeAdapter(int)) == 5
-    assert caplog.text.count("is not kept") == 1
+    assert caplog.text.count("are not kept") == 1

@@ -112,7 +112,7 @@ def test_a_folder_that_cannot_be_made_is_said_once_and_each_result_made(tmp_path
         assert store.made(NAME, lambda: b"made") == b"made"
         assert store.get(NAME) is None
     assert len(told) == 1
-    assert "is not kept" in told[0]
+    assert "are not kept" in told[0]
     assert "MESHLOOM_CACHE" in told[0]
 
 

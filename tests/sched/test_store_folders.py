@@ -165,7 +165,7 @@ def test_a_full_disk_is_one_error(tmp_path: Path) -> None:
     def make(folder: Path, log: Path) -> None:
         raise OSError(28, "No space left on device", str(folder / "chip.v"))
 
-    with pytest.raises(StoreError, match=r"chip\.v: No space left on device: .* are built in .*; make room"):
+    with pytest.raises(StoreError, match=r"chip\.v: No space left on device: .* are built in .*; free disk space"):
         kept(replace(recipe([]), make=make), tmp_path)
 
 
