@@ -148,7 +148,7 @@ def renamed(old: str, new: str) -> Callable[[Schedule], Schedule]:
         (lambda made: made.model_copy(update={"workload": "resnet9/x"}), (), ["'resnet9/x'", "--workload"]),
         (lambda made: made.model_copy(update={"workload": "resnet8/*"}), (), ["layers", "--workload"]),
         (lambda made: made, ("--workload", "gemm:5x6x8"), ["tensor", "gemm:5x6x8", "[5, 7"]),
-        (lambda made: made.model_copy(update={"tensors": ()}), (), ["tensors lie", '--workload ""']),
+        (lambda made: made.model_copy(update={"tensors": ()}), (), ["tensors are", '--workload ""']),
         (renamed("y", "z"), (), ["no tensor 'z'", "x, w, bias, y"]),
         (lambda made: made.model_copy(update={"chip_digest": "00" * 32}), (), ["no longer) a built-in", "--chip"]),
         (lambda made: made, ("--input", "cat.png"), ["--input is for networks"]),
