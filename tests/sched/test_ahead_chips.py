@@ -175,5 +175,5 @@ def test_what_has_no_plan_is_refused_with_what_would_help(monkeypatch: pytest.Mo
     chip = chip_of(PLANS[2], 4, 1000)
     with pytest.raises(TimingFault) as error:
         compile_ahead(schedule_of(loads(chip), chip), chip)
-    words = r"operation (\d+) \(load \1\) is to fire in cycle \d+, .* DRAM tile 0x00 .* until \d+, .* = 1000 shorter"
+    words = r"operation (\d+) \(load \1\) is to fire in cycle \d+, .* DRAM tile 0x00 .* until \d+ .* = 1000"
     assert re.fullmatch(words, str(error.value))

@@ -43,7 +43,8 @@ def test_the_first_fire_time_that_can_be_met_is_the_first_that_passes(seed: int)
         first, tag = late.value.cycle, stream.instructions[position].fields["tag"]
         check(fired(program, number, position, first), TINY)
         words = (
-            f"tag {tag}: has fire_at = {first - 1} and is ready only in cycle {first}, 1 late: a LATE fault; fire it"
+            f"tag {tag}: has fire_at = {first - 1} and is ready only in cycle {first}, 1 late: a LATE fault; "
+            f"set fire_at to {first}"
         )
         with pytest.raises(CheckError, match=words):
             check(fired(program, number, position, first - 1), TINY)

@@ -477,7 +477,7 @@ def test_results_that_cannot_be_written_are_shown(
         (["run", "resnet8", "--chip", "tiny", "--labels", "absent"], "error: absent: cannot be read: No such file"),
         (["run", "resnet8", "--chip", "tiny", "--labels", "no_dram.toml"], "no_dram.toml: has 3 lines, output fc of"),
         (["run", "resnet8", "--mean", "1,two"], "--mean: '1,two' must be numbers separated by commas"),
-        (["run", "resnet8", "--std", "1,,2"], "--std: '1,,2' is not one number"),
+        (["run", "resnet8", "--std", "1,,2"], "must be numbers separated by commas"),
         (["run", "resnet8", "--std", "1,0"], "--std: '1,0': every value must be finite, and those of --std not 0"),
         (["run", "resnet8", "--mean", "inf"], "--mean: 'inf': every value must be finite, and those of --std not 0"),
         (["workloads", "vgg16/conv4_9"], "error: unknown workload 'vgg16/conv4_9': did you mean"),

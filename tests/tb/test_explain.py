@@ -92,19 +92,19 @@ def test_a_deadlock_is_stopped_and_its_circle_told(hung: dict[str, tuple[Job, Ru
 
 
 @pytest.mark.parametrize("name", ["crossed", "round"])
-def test_the_checker_finds_the_same_circle_beforehand(name: str, hung: dict[str, tuple[Job, Run]]) -> None:
+def test_the_checker_finds_the_same_deadlock_beforehand(name: str, hung: dict[str, tuple[Job, Run]]) -> None:
     job, _ = hung[name]
     with pytest.raises(CheckError) as error:
         check(job.program, CHIP)
     (found,) = (problem.what for problem in error.value.problems if problem.where == "wait-for cycle")
-    told = text_of(hung[name]).partition("moved; ")[2]
-    # the circle may be entered elsewhere
+    told = text_of(hung[name]).partition("last movement; ")[2]
+    # the cycle may be entered elsewhere
     assert set(found.removesuffix(", closing the cycle").split("; ")) == set(
         told.removesuffix(", closing the cycle").split("; ")
     )
 
 
-def test_a_circle_over_three_tiles(hung: dict[str, tuple[Job, Run]]) -> None:
+def test_a_cycle_over_three_tiles(hung: dict[str, tuple[Job, Run]]) -> None:
     text = text_of(hung["round"])
     spm, dram, core = "spm@(1,1) mover stream", "dram@(0,0) mover stream", "core@(1,0) vector stream"
     for who, semaphore, by in (
@@ -131,7 +131,9 @@ def test_a_run_that_is_only_long_is_no_deadlock(hung: dict[str, tuple[Job, Run]]
     assert run.fault is not None
     assert (run.fault.cause, run.quiet) == (Cause.WATCHDOG, 0)
     text = text_of(hung["long"])
-    assert "no deadlock (core@(1,0) mover stream [0] SYNC tag 31 waits for cycle 1000000); give it more cycles" in text
+    assert (
+        "not deadlocked (core@(1,0) mover stream [0] SYNC tag 31 waits for cycle 1000000); give it more cycles" in text
+    )
 
 
 def test_operations_are_named() -> None:

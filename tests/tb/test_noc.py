@@ -320,7 +320,7 @@ def test_an_interrupted_soak_goes_on(
     record = noc_soak.record_of(plan, tmp_path)
     assert noc_soak.run(plan, record, 1, said.append) == []
     assert ran == [dose.name for dose in plan]
-    assert said[0].startswith("going on: 3 of 6 runs are done")
+    assert said[0].startswith("continuing: 3 of 6 runs are done")
     assert f"{sum(dose.flits for dose in plan):,} flits so far" in said[-1]
     record.forget()
     assert noc_soak.record_of(plan, tmp_path).done == {}
