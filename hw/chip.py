@@ -10,7 +10,6 @@ from amaranth.lib.wiring import In, Out
 
 from .axi import AXI4Lite
 from .config import ChipConfig, TileKind
-from .core.array import ArrayForm
 from .core_tile import ProbePort
 from .isa import POST, REQUEST_FLIT_BITS, data_flit_bits, route_field
 from .noc.link import Plane
@@ -127,7 +126,7 @@ def _members(prefix: str, signature: wiring.Signature | wiring.FlippedSignature,
 
 
 def tiles_used(
-    config: ChipConfig, gated: bool = False, observed: bool = False, array: ArrayForm = ArrayForm.INSTANCES
+    config: ChipConfig, gated: bool = False, observed: bool = False, loops: bool = False
 ) -> dict[TileKind, Tile]:
     """One tile of each kind that the floorplan uses."""
-    return {kind: Tile(config, kind, gated, observed, array) for kind in dict.fromkeys(config.tiles.values())}
+    return {kind: Tile(config, kind, gated, observed, loops) for kind in dict.fromkeys(config.tiles.values())}

@@ -46,19 +46,21 @@ class ProbePort(wiring.Signature):
 class CoreUnits:
     """The units of a core as submodules of the tile's module `m`, each with a clock of its own in a gated chip.
 
-    `control` is the domain of the tile's other parts; `wake` are signals that have to keep it running.
+    `control` is the domain of the tile's other parts; `wake` are signals that have to keep it running. `loops`: see
+    `hw.verilog.verilog`.
     """
 
-    def __init__(self, m: Module, config: ChipConfig, control: str, gated: bool, array: ArrayForm, now: Value) -> None:
+    def __init__(self, m: Module, config: ChipConfig, control: str, gated: bool, loops: bool, now: Value) -> None:
         self._control = control
         self.wake: list[Value] = []
         working = Signal()
         walking = Signal()
         computing = gated_domain(m, "array", working, gated)
         walk = gated_domain(m, "walk", walking, gated)
+        form = ArrayForm.LOOPS if loops else ArrayForm.INSTANCES
         draining = Signal()
         drain = gated_domain(m, "drain", draining, gated)
-        self.matrix = matrix = MatrixUnit(config, array, operand_domain=walk, drain_domain=drain)
+        self.matrix = matrix = MatrixUnit(config, form, operand_domain=walk, drain_domain=drain)
         self.vector = vector = VectorUnit(config)
         # flags and operands travel on through the array when the last row has been drained
         hold = Signal(range(config.rows + config.cols + 17), init=config.rows + config.cols + 16)

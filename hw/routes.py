@@ -1,4 +1,4 @@
-"""Ways through a mesh: directions, the dimension-ordered path, and routes that the sender of a packet chooses.
+"""Routes through a mesh: directions, the dimension-ordered path, and routes that the sender of a packet chooses.
 
 A source route is a list of 2-bit entries in the head flit, the next one in the lowest bits. The first entry is the
 direction in which the packet leaves its source; each router on the path takes one turn, relative to how the packet

@@ -28,7 +28,6 @@ from .config import ChipConfig, TileKind
 from .control.frontend import FrontEnd
 from .control.semaphores import Semaphores
 from .control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
-from .core.array import ArrayForm
 from .core_tile import CoreUnits, ProbePort
 from .dtt.controller import Controller
 from .host_link.host import HostPort
@@ -106,9 +105,9 @@ class Tile(wiring.Component):
         kind: TileKind,
         gated: bool = False,
         observed: bool = False,
-        array: ArrayForm = ArrayForm.INSTANCES,
+        loops: bool = False,
     ) -> None:
-        self.config, self.kind, self.gated, self.array = config, kind, gated, array
+        self.config, self.kind, self.gated, self.loops = config, kind, gated, loops
         self.observed = observed and kind is TileKind.CORE
         members = {"tile": In(8), "host": In(8), "now": In(32), "go": In(1), "trace": In(1)}
         members |= {"ask": In(1), "progress": Out(1)}
@@ -151,7 +150,7 @@ class Tile(wiring.Component):
 
         core = None
         if kind is TileKind.CORE:
-            core = CoreUnits(m, config, self._control, self.gated, self.array, self.now)
+            core = CoreUnits(m, config, self._control, self.gated, self.loops, self.now)
             if self.observed:
                 core.observe(m, self.seen)
         # posts: mover, SYNCs, delivered, post plane (, matrix, vector); records: mover, SYNCs (, matrix, vector)

@@ -40,11 +40,10 @@ class EmitError(RuntimeError):
 def rtlil(config: ChipConfig, gated: bool = False, observed: bool = False, loops: bool = False) -> str:
     """The chip as RTLIL text, before optimisation. Top module: `chip`. With `loops` the arrays' module is left out."""
     from .chip import Chip, tile_module, tiles_used
-    from .core.array import ArrayForm, blocks
+    from .core.array import blocks
 
-    form = ArrayForm.LOOPS if loops else ArrayForm.INSTANCES
     texts = [to_rtlil(Chip(config, gated, observed), "chip")]
-    texts += [to_rtlil(tile, tile_module(kind)) for kind, tile in tiles_used(config, gated, observed, form).items()]
+    texts += [to_rtlil(tile, tile_module(kind)) for kind, tile in tiles_used(config, gated, observed, loops).items()]
     if not loops:
         texts += [to_rtlil(block, name) for name, block in blocks(config).items()]
     return _merge("\n".join(texts))
@@ -100,7 +99,7 @@ def verilog(config: ChipConfig, gated: bool = False, observed: bool = False, loo
 
 
 def optimised(text: str, top: str) -> str:
-    """RTLIL as Verilog. Raises EmitError."""
+    """RTLIL as Verilog, with next-state copies turned into enabled registers. Raises EmitError."""
     with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
         source, target = Path(folder) / "chip.il", Path(folder) / "chip.v"
         source.write_text(text)

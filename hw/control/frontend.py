@@ -73,11 +73,12 @@ class _Loaded:
         self.traced = Signal()
         # In this cycle: a register changes; there is progress.
         self.moving = Signal()
-        #: `now` in cycles that follow active ones. While an instruction waits for its fire time (`timing`) the stream
-        #: stays active; nothing else in an idle tile depends on `now`, so it doesn't change with it.
+        self.going = Signal()
+        #: `now` as a register, right in every cycle that follows an active one. While an instruction waits for its fire
+        #: time (`timing`) the stream stays active, so it can decide by this register, and what an idle stream decides
+        #: does not depend on a number that changes in every cycle.
         self.clock = Signal(32)
         self.timing = Signal()
-        self.going = Signal()
 
 
 class FrontEnd(wiring.Component):

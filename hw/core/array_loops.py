@@ -15,8 +15,8 @@ from ..config import ChipConfig
 _LOOP = "/* verilator unroll_disable */ for"
 
 
-def _room(count: int) -> int:
-    """Elements of a memory for `count`: a power of two, so that an index needs no check."""
+def _size(count: int) -> int:
+    """Size of a memory for `count` elements: a power of two, so that an index needs no check."""
     return 1 << (count - 1).bit_length()
 
 
@@ -46,11 +46,11 @@ def verilog(config: ChipConfig) -> str:
         f"  input signed [7:0] {', '.join(a + b)};",
         f"  output signed [31:0] {', '.join(results)};",
         *[f"  input [{bits - 1}:0] row;" for _ in row],
-        f"  reg signed [7:0] west [0:{_room(count) - 1}];",
-        f"  reg signed [7:0] north [0:{_room(count) - 1}];",
-        f"  reg signed [31:0] sums [0:{_room(count) - 1}];",
-        f"  reg signed [31:0] finished [0:{_room(count) - 1}];",
-        f"  reg [31:0] kept [0:{_room(far) - 1}];",
+        f"  reg signed [7:0] west [0:{_size(count) - 1}];",
+        f"  reg signed [7:0] north [0:{_size(count) - 1}];",
+        f"  reg signed [31:0] sums [0:{_size(count) - 1}];",
+        f"  reg signed [31:0] finished [0:{_size(count) - 1}];",
+        f"  reg [31:0] kept [0:{_size(far) - 1}];",
         # bit d of a chain is the flag at anti-diagonal d
         f"  reg [{far}:1] valid_later, first_later;",
         f"  wire [{far}:0] valid_at = {{valid_later, valid}}, first_at = {{first_later, first}};",
@@ -61,11 +61,12 @@ def verilog(config: ChipConfig) -> str:
         f"  wire [{bits - 1}:0] next_row = done ? {bits}'d0 : from_row[{bits - 1}:0] + {bits}'d1;",
     ]
     if registered:
-        lines.append(f"  reg signed [15:0] product [0:{_room(count) - 1}];")
+        lines.append(f"  reg signed [15:0] product [0:{_size(count) - 1}];")
     start = f"row * {cols} + " if row else ""
     at = f"from_row[n * {bits} +: {bits}] * {cols} + n"
     lines += [f"  assign {result} = finished[{start}{n}];" for n, result in enumerate(results)]
     lines += [
+        # unsigned and set before all else: only then are they locals in C++, and the loops vectorised
         "  reg [31:0] d, e, m, n;",
         "  always @(posedge clk) begin",
         "    d = 0;",

@@ -22,6 +22,7 @@ SHAPES = [
     (1, 4, False, False),
     (4, 1, True, False),
     (18, 17, False, False),
+    (17, 18, True, False),
 ]
 
 
