@@ -68,13 +68,18 @@ Words = Annotated[int, Field(ge=1, le=1 << 16)]
 
 
 class CoreConfig(_Frozen):
-    """Local memories of one core, in words of `lanes` bytes (ACC: words of `lanes` int32)."""
+    """Local memories of one core, in words of `lanes` bytes (ACC: words of `lanes` int32).
+
+    `vec_windows`: overlapping windows of a row that the vector unit computes at the same time, each with a multiplier
+    and an accumulator for each lane. 5 is enough for 5x5 windows, 1 reads every tap of every window by itself.
+    """
 
     a_words: Words = 4096
     b_words: Words = 4096
     acc_words: Annotated[int, Field(ge=1, le=1 << 14)] = 1024
     out_words: Annotated[int, Field(ge=1, le=1 << 14)] = 2048
     vec_words: Annotated[int, Field(ge=1, le=1 << 14)] = 2048
+    vec_windows: Annotated[int, Field(ge=1, le=8)] = 1
 
 
 class DramConfig(_Frozen):

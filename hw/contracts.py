@@ -132,6 +132,8 @@ GEMM_PIPELINE: Final = 5
 #: From the last operand address of a VEC to its end: memory read, operand register, product, accumulation, scale, and
 #: then the write.
 VEC_PIPELINE: Final = 5
+#: Taps of the largest window with weights that slides: half of the vector unit's tap memory.
+WINDOW_TAPS: Final = 32
 #: From the read of a row's addend to the row's write to ACC; the write to OUT is `ACC_TO_OUT` later.
 ADDEND_TO_ACC: Final = 1
 ACC_TO_OUT: Final = 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .config import ChipConfig
@@ -12,6 +14,7 @@ from .contracts import (
     GEMM_PIPELINE,
     VEC_ISSUE_CYCLES,
     VEC_PIPELINE,
+    WINDOW_TAPS,
 )
 from .isa import VectorOp
 
@@ -74,7 +77,8 @@ def gemm_start(config: ChipConfig, accepted: int, previous_start: int | None, pr
 class VecShape:
     """What the length of a VEC depends on; the fields are those of the instruction, counts all >= 1.
 
-    Raises ValueError on counts below 1, and on a window of ADD, REQUANT or TRANSPOSE that is not 1x1.
+    Those after `kernel_w` say whether windows slide (`slides`), and for how long. Raises ValueError on counts below 1,
+    and on a window of ADD, REQUANT or TRANSPOSE that is not 1x1.
     """
 
     op: VectorOp
@@ -82,10 +86,21 @@ class VecShape:
     blocks: int = 1
     kernel_h: int = 1
     kernel_w: int = 1
+    stride_w: int = 1
+    dilation: int = 1
+    in_w: int = 1
+    out_w: int = 1
+    pad_left: int = 0
+
+    @classmethod
+    def of(cls, fields: Mapping[str, int]) -> VecShape:
+        """That of an instruction; fields that are left out are 0."""
+        counts = (fields.get(field.name, 0) for field in dataclasses.fields(cls)[1:])
+        return cls(VectorOp(fields.get("op", 0)), *counts)
 
     def __post_init__(self) -> None:
         for field, value in vars(self).items():
-            if field != "op" and value < 1:
+            if field not in ("op", "pad_left") and value < 1:
                 raise ValueError(f"VEC {field} = {value} must be at least 1")
         if self.op in (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE) and self.taps != 1:
             raise ValueError(f"VEC {self.op.name} has no window: {self.kernel_h}x{self.kernel_w} must be 1x1")
@@ -96,11 +111,37 @@ class VecShape:
         return self.kernel_h * self.kernel_w
 
 
-def vec_words(config: ChipConfig, shape: VecShape) -> int:
-    """Words of x that a VEC walks over, one a cycle, taps outside of the tile included.
+def slides(config: ChipConfig, shape: VecShape) -> bool:
+    """Whether a VEC reads its input words once for all windows of a row that they are in (`core.vec_windows`)."""
+    return (
+        shape.op in (VectorOp.MAC, VectorOp.SUM, VectorOp.MAX)
+        and shape.dilation == 1
+        and shape.stride_w < shape.kernel_w <= shape.stride_w * config.core.vec_windows
+        and (shape.op is not VectorOp.MAC or shape.taps <= WINDOW_TAPS)
+    )
 
-    `blocks * pixels * taps`; TRANSPOSE: `blocks * ceil(pixels / P) * P`, which is also how many words it writes.
+
+def _sliding_words(shape: VecShape) -> int:
+    """Cycles of the walk over one block of sliding windows: `kernel_h` for each column of an output row, 1 for each
+    that lies outside of the tile."""
+
+    def row(pixels: int) -> int:
+        columns = (pixels - 1) * shape.stride_w + shape.kernel_w
+        inside = max(0, min(shape.in_w, columns - shape.pad_left))
+        return inside * shape.kernel_h + columns - inside
+
+    rows, rest = divmod(shape.pixels, shape.out_w)
+    return rows * row(shape.out_w) + (row(rest) if rest else 0)
+
+
+def vec_words(config: ChipConfig, shape: VecShape) -> int:
+    """Cycles in which a VEC's walk advances, one word of x each, taps outside of the tile included.
+
+    `blocks * pixels * taps`, fewer where windows slide; TRANSPOSE: `blocks * ceil(pixels / P) * P`, which is also how
+    many words it writes.
     """
+    if slides(config, shape):
+        return shape.blocks * _sliding_words(shape)
     pixels = shape.pixels
     if shape.op is VectorOp.TRANSPOSE:
         pixels = -(-pixels // config.lanes) * config.lanes
@@ -110,7 +151,13 @@ def vec_words(config: ChipConfig, shape: VecShape) -> int:
 def vec_occupancy(config: ChipConfig, shape: VecShape) -> int:
     """Cycles for which a VEC keeps the operand reader: its words, and for TRANSPOSE P more, in which the last group
     leaves the transposer (the results take the only write port of the memory, so nothing else could use them).
+
+    A sliding MAC reads the weights of its first block before, a word a cycle, and those of the next one during each
+    walk, which waits for them.
     """
+    if shape.op is VectorOp.MAC and slides(config, shape):
+        walk = _sliding_words(shape)
+        return shape.taps + (shape.blocks - 1) * max(walk, shape.taps) + walk
     return vec_words(config, shape) + (config.lanes if shape.op is VectorOp.TRANSPOSE else 0)
 
 
@@ -122,7 +169,7 @@ def vec_tail() -> int:
 def vec_cycles(config: ChipConfig, shape: VecShape) -> int:
     """`end - start` of a VEC: first operand address to the cycle after its last result was written.
 
-    words + 5, for TRANSPOSE words + P + 5.
+    words + 5, for TRANSPOSE words + P + 5, for a sliding MAC words + taps + 5 unless its walks are short.
     """
     return vec_occupancy(config, shape) + vec_tail()
 

@@ -4,7 +4,9 @@
       B, OUT ----> y ---+                        |           ^
                    +--> transposer --------------+    bias or x from ACC
 
-Everything is done lane by lane, P lanes wide, for one word of x per cycle.
+Everything is done lane by lane, P lanes wide, for one word of x per cycle. With `core.vec_windows` of more than 1 there
+are as many multipliers and accumulators for each lane: a word of x counts for all windows of an output row that it is
+in, each with its own tap from a small memory of weights.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, ChipConfig
+from ..contracts import WINDOW_TAPS
 from ..isa import SCALE_SHIFT, VectorOp
 from .drain import RETIRE_LAYOUT
 from .ports import OperandPorts, address_bits, write_layout
@@ -28,12 +31,17 @@ from .window import VEC_LAYOUT, WindowReader, result_layout, step_layout
 
 
 class _Terms(NamedTuple):
-    """One term of each lane's sum or maximum. `first`, `finished`: ends of its window; `largest`: a maximum."""
+    """One term of each lane's sum or maximum, for each window that is open (by number: the oldest is 0).
+
+    `first`, `finished`: ends of the oldest window; `shift`: it is the next one now; `uses`: windows that have a term.
+    `largest`: a maximum."""
 
     valid: Signal
-    terms: Sequence[Signal]
+    terms: Sequence[Sequence[Signal]]
     addends: Sequence[Signal]
     first: Signal
+    shift: Signal
+    uses: Signal
     largest: Signal
     finished: Signal
     result: Any
@@ -60,7 +68,7 @@ class VectorUnit(wiring.Component):
     - `read`: a word of VEC; requested in cycle t, it is on `read_data` in cycle t + 1.
     - `write`: the word written to VEC in this cycle (for observers).
     - `fault`: strobe, at most one per VEC, see `WindowReader`.
-    - `busy`: a VEC is in the unit. `reading`: the walk advances in this cycle.
+    - `busy`: a VEC is in the unit. `reading`: operands are read in this cycle.
     In cycles without `busy`, `issue.valid` and `read.en` no register changes.
 
     A window without any tap inside the tile is 0, or -128 for MAX, before relu and clamp.
@@ -85,6 +93,7 @@ class VectorUnit(wiring.Component):
     def __init__(self, config: ChipConfig) -> None:
         self._config = config
         self._at = address_bits(config.core.vec_words)
+        self._windows = config.core.vec_windows
         super().__init__(
             {
                 "issue": In(stream.Signature(VEC_LAYOUT)),
@@ -118,14 +127,14 @@ class VectorUnit(wiring.Component):
         m.d.comb += [
             reader.now.eq(self.now),
             self.fault.eq(reader.fault),
-            self.reading.eq(reader.step.active),
+            self.reading.eq(reader.reading),
             operands.a.eq(reader.a_read),
             operands.b.eq(reader.b_read),
             operands.out.eq(reader.out_read),
         ]
 
         # Control that travels with the words: `fetched` one cycle after the addresses, `operand` two.
-        walk = step_layout(self._at)
+        walk = step_layout(self._at, self._windows)
         fetched = Signal(walk)
         operand = Signal(walk)
         added = Signal()
@@ -135,7 +144,7 @@ class VectorUnit(wiring.Component):
         m.d.sync += [operands.acc.en.eq(reader.acc_read.en), added.eq(operands.acc.en)]
 
         x, y = self._fetch(m, fetched, operand)
-        terms = self._compute(m, operand, added, x, y)
+        terms = self._compute(m, operand, added, x, self._weights(m, reader.fill, fetched, operand, y))
         totals = self._accumulate(m, terms)
         writing = self._write(m, totals)
         m.d.comb += self.busy.eq(reader.busy | fetched.active | operand.active | terms.valid | totals.valid | writing)
@@ -158,9 +167,31 @@ class VectorUnit(wiring.Component):
                 m.d.sync += y.eq(Mux(fetched.y, operands.out_data, 0))
         return x, y
 
-    def _compute(self, m: Module, operand: Any, added: Signal, x: Signal, y: Signal) -> _Terms:
+    def _weights(self, m: Module, fill: Any, fetched: Any, operand: Any, y: Signal) -> list[Value]:
+        """y of each window: the taps of sliding ones are in a memory, which is read in the cycle of `fetched`."""
+        if self._windows == 1:
+            return [y]
+        bits = self._config.word_bits
+        m.submodules.taps = taps = Memory(shape=bits, depth=2 * WINDOW_TAPS, init=[])
+        write, filled = taps.write_port(), Signal.like(fill)
+        m.d.sync += filled.valid.eq(fill.valid)
+        with m.If(fill.valid):
+            m.d.sync += filled.eq(fill)
+        m.d.comb += [
+            write.en.eq(filled.valid),
+            write.addr.eq(filled.place),
+            write.data.eq(Mux(filled.made, self.operands.b_data, 0)),
+        ]
+        found: list[Value] = []
+        for window in range(self._windows):
+            port = taps.read_port()
+            m.d.comb += [port.en.eq(fetched.active & fetched.slides), port.addr.eq(fetched.weights[window])]
+            found.append(Mux(operand.slides, port.data, y) if window == 0 else port.data)
+        return found
+
+    def _compute(self, m: Module, operand: Any, added: Signal, x: Signal, y: Sequence[Value]) -> _Terms:
         """Product, sum or word, one cycle after `operand`; the transposer's result follows P steps later. ACC's word is
-        taken in the same cycle, replaced by zero unless it was `added`."""
+        taken in the same cycle, replaced by zero unless it was `added`. `y`: of each window."""
         lanes = self._config.lanes
         m.submodules.transposer = transposer = Transposer(lanes)
         transposing = Signal()
@@ -170,24 +201,30 @@ class VectorUnit(wiring.Component):
             transposer.turn.eq(operand.turn),
             transposer.word.eq(x),
         ]
-        terms = [Signal(signed(16), name=f"term_{lane}", reset_less=True) for lane in range(lanes)]
+        terms = [
+            [Signal(signed(16), name=f"term_{window}_{lane}", reset_less=True) for lane in range(lanes)]
+            for window in range(self._windows)
+        ]
         addends = [Signal(signed(32), name=f"addend_{lane}", reset_less=True) for lane in range(lanes)]
         adding = Signal()
         first = Signal()
+        shift = Signal()
+        uses = Signal(self._windows)
         largest = Signal()
         finished = Signal()
         third = Signal(result_layout(self._at))
         m.d.sync += adding.eq(operand.active)
         with m.If(operand.active):
+            m.d.sync += [shift.eq(operand.shift), uses.eq(Mux(operand.slides, operand.uses, 1))]
             m.d.sync += [first.eq(operand.first), largest.eq(operand.op == VectorOp.MAX), finished.eq(operand.done)]
             with m.If(operand.done):
                 m.d.sync += third.eq(operand.result)
             with m.If(operand.addend):
                 for lane, addend in enumerate(addends):
                     m.d.sync += addend.eq(Mux(added, self.operands.acc_data.word_select(lane, 32), 0))
-            for lane, term in enumerate(terms):
+            for lane, term in enumerate(terms[0]):
                 a, b = (Signal(signed(8), name=f"{name}_{lane}") for name in ("x", "y"))
-                m.d.comb += [a.eq(x.word_select(lane, 8)), b.eq(y.word_select(lane, 8))]
+                m.d.comb += [a.eq(x.word_select(lane, 8)), b.eq(y[0].word_select(lane, 8))]
                 with m.Switch(operand.op):
                     with m.Case(VectorOp.MAC):
                         m.d.sync += term.eq(a * b)
@@ -197,23 +234,40 @@ class VectorUnit(wiring.Component):
                         m.d.sync += term.eq(transposer.result.word_select(lane, 8).as_signed())
                     with m.Default():
                         m.d.sync += term.eq(a)
-        return _Terms(adding, terms, addends, first, largest, finished, third)
+        with m.If(operand.active & operand.slides):
+            for window in range(1, self._windows):
+                for lane, term in enumerate(terms[window]):
+                    a, b = x.word_select(lane, 8).as_signed(), y[window].word_select(lane, 8).as_signed()
+                    m.d.sync += term.eq(Mux(operand.op == VectorOp.MAC, a * b, a))
+        return _Terms(adding, terms, addends, first, shift, uses, largest, finished, third)
 
     def _accumulate(self, m: Module, terms: _Terms) -> _Totals:
-        """Sum or maximum over the taps of a window, one cycle after the terms."""
-        totals = [Signal(signed(32), name=f"total_{lane}", reset_less=True) for lane in range(self._config.lanes)]
+        """Sum or maximum over the taps of a window, one cycle after the terms. Returns those of the oldest window."""
+        totals = [
+            [Signal(signed(32), name=f"total_{window}_{lane}", reset_less=True) for lane in range(self._config.lanes)]
+            for window in range(self._windows)
+        ]
         scaling = Signal()
         fourth = Signal(result_layout(self._at))
         m.d.sync += scaling.eq(terms.valid & terms.finished)
         with m.If(terms.valid):
             with m.If(terms.finished):
                 m.d.sync += fourth.eq(terms.result)
-            for total, term, addend in zip(totals, terms.terms, terms.addends, strict=True):
-                with m.If(~terms.largest):
-                    m.d.sync += total.eq(Mux(terms.first, addend, total) + term)
-                with m.Elif(terms.first | (term > total)):
-                    m.d.sync += total.eq(term)
-        return _Totals(scaling, totals, fourth)
+            for lane, addend in enumerate(terms.addends):
+                empty = Signal(signed(32), name=f"empty_{lane}")
+                m.d.comb += empty.eq(Mux(terms.largest, -128, addend))
+                chain = [total[lane] for total in totals]
+                for window, (total, later) in enumerate(zip(chain, [*chain[1:], empty], strict=True)):
+                    term = terms.terms[window][lane]
+                    before = Signal(signed(32), name=f"before_{window}_{lane}")
+                    m.d.comb += before.eq(Mux(terms.first, empty, Mux(terms.shift, later, total)))
+                    with m.If(~terms.uses[window]):
+                        m.d.sync += total.eq(before)
+                    with m.Elif(~terms.largest):
+                        m.d.sync += total.eq(before + term)
+                    with m.Else():
+                        m.d.sync += total.eq(Mux(term > before, term, before))
+        return _Totals(scaling, totals[0], fourth)
 
     def _write(self, m: Module, totals: _Totals) -> Signal:
         """Scaling; rounding and the write, one cycle after that. Returns whether this is the cycle of a write."""

@@ -10,9 +10,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, ChipConfig
+from ..contracts import WINDOW_TAPS
 from ..isa import INSTRUCTIONS, Cause, Opcode, Region, VectorOp
 from .ports import address_bits, read_layout
 from .readers import FAULT_LAYOUT, PendingInstruction
+from .tap_loader import FILL_LAYOUT, TapLoader
 
 VEC_LAYOUT = INSTRUCTIONS[Opcode.VEC].layout()
 
@@ -38,8 +40,8 @@ def result_layout(dest_bits: int) -> data.StructLayout:
     )
 
 
-def step_layout(dest_bits: int) -> data.StructLayout:
-    """The control that the datapath needs for one cycle of the walk."""
+def step_layout(dest_bits: int, windows: int) -> data.StructLayout:
+    """The control that the datapath needs for one cycle of the walk, with `windows` accumulators."""
     return data.StructLayout(
         {
             "active": 1,
@@ -48,7 +50,11 @@ def step_layout(dest_bits: int) -> data.StructLayout:
             "x_out": 1,  # ... from OUT
             "y": 1,  # a word of y is read
             "addend": 1,  # from here on the addend is the word that `acc_read` requests, or zero without a request
-            "first": 1,  # first tap of a window
+            "first": 1,  # accumulators begin anew: first tap of a window, or of a row of sliding ones
+            "slides": 1,  # x counts for several windows; the weights are in the tap memory
+            "shift": 1,  # the word before finished the oldest window: accumulators move down by one
+            "uses": windows,  # windows for which x counts, the oldest first
+            "weights": data.ArrayLayout(address_bits(2 * WINDOW_TAPS), windows),  # ... and their weights there
             "done": 1,  # this word finishes a result
             "turn": 1,  # TRANSPOSE: last word of a group
             "result": result_layout(dest_bits),
@@ -65,9 +71,12 @@ class _Walk:
     def __init__(self, lanes: int) -> None:
         # Constants of the VEC.
         self.active = Signal()
+        self.step = Signal()  # ... and it advances in this cycle (it waits for the weights of a block)
         self.flush = Signal()
         self.void = Signal()
         self.vec = Signal(VEC_LAYOUT)
+        self.slides = Signal()
+        self.fills = Signal()  # ... with weights from the tap memory
         self.start = Signal(32)
         self.row_step = Signal(13)  # words of x between output rows
         self.tap_step = Signal(13)  # words of x between window rows
@@ -90,9 +99,13 @@ class _Walk:
         self.addend_at = Signal(15)
         self.dest_at = Signal(24)
         self.dest_block = Signal(24)
+        self.tap = Signal(range(WINDOW_TAPS))  # sliding: number of the oldest window's tap
+        self.row_first = Signal()  # sliding: first cycle of an output row
+        self.shift = Signal()
         self.primed = Signal()  # TRANSPOSE: results are being output
         self.block_left = Signal()  # ... and they belong to the last group of their block
         # Decoded.
+        self.x = Signal(signed(15))  # column of the input word
         self.block_first = Signal()
         self.of_acc = Signal()  # x is in ACC
         self.of_out = Signal()  # x is in OUT, otherwise in A
@@ -102,9 +115,13 @@ class _Walk:
 
 
 class _LoopEnds(NamedTuple):
-    """Which loops end in this cycle. `turn`: a group of TRANSPOSE; `done`: a result is finished."""
+    """Which loops end in this cycle. `turn`: a group of TRANSPOSE; `done`: a result is finished.
+
+    `column_last`: a column of sliding windows, `row_last` one of their rows."""
 
     kx_last: Signal
+    column_last: Signal
+    row_last: Signal
     pixel_last: Signal
     turn: Signal
     block_last: Signal
@@ -129,6 +146,11 @@ class _Access(NamedTuple):
 class WindowReader(wiring.Component):
     """Executes the loops of VECs: blocks, output pixels, window rows, window columns.
 
+    Windows that overlap, and of which no more than `core.vec_windows` do, slide: blocks, output rows, input columns,
+    window rows. So each input word is read once for all windows of an output row. A column outside of the tile takes
+    one cycle. The weights of each block are read before its walk, those of the first while nothing else happens; a
+    walk of fewer cycles than weights waits for the next block's.
+
     TRANSPOSE: blocks, groups of P pixels (the last one padded with cycles that read nothing), then P more cycles:
     results follow P cycles after their operands.
 
@@ -138,6 +160,8 @@ class WindowReader(wiring.Component):
     - `issue`: instructions whose header has been satisfied.
     - `a_read`, `b_read`, `out_read`, `acc_read`: words that this cycle requests (`en`) and their addresses.
     - `step`: describes the addresses of this cycle.
+    - `fill`: where in the tap memory the word of `b_read` goes.
+    - `reading`: a VEC reads operands in this cycle, the loader's included.
     - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (value = the word address; the access is
       suppressed and the word does not contribute: it is zero, or for a maximum the least value), SHAPE (a zero count,
       or a window larger than 1x1 for an operation without windows), RESERVED_BITS (also for an unknown `op`, and for
@@ -152,11 +176,14 @@ class WindowReader(wiring.Component):
     out_read: data.View
     acc_read: data.View
     step: data.View
+    fill: data.View
+    reading: Signal
     fault: data.View
     busy: Signal
 
     def __init__(self, config: ChipConfig) -> None:
         self._config = config
+        self._windows = config.core.vec_windows
         core = config.core
 
         super().__init__(
@@ -167,7 +194,9 @@ class WindowReader(wiring.Component):
                 "b_read": Out(read_layout(core.b_words)),
                 "out_read": Out(read_layout(core.out_words)),
                 "acc_read": Out(read_layout(core.acc_words)),
-                "step": Out(step_layout(address_bits(core.vec_words))),
+                "step": Out(step_layout(address_bits(core.vec_words), core.vec_windows)),
+                "fill": Out(FILL_LAYOUT),
+                "reading": Out(1),
                 "fault": Out(FAULT_LAYOUT),
                 "busy": Out(1),
             }
@@ -178,14 +207,17 @@ class WindowReader(wiring.Component):
         pending = PendingInstruction(m, self.issue, VEC_LAYOUT)
         windowed = self._check(m, pending)
         walk = _Walk(self._config.lanes)
+        slides, loader = self._slide(m, walk, pending, windowed)
         ends = self._loop_ends(m, walk, pending)
-        x, y, bias = self._address_x(m, walk), self._address_y(m, walk), self._address_bias(m, walk)
+        if loader is not None:
+            m.d.comb += loader.take.eq(walk.fills & ends.block_last)
+        x, y, bias = self._address_x(m, walk), self._address_y(m, walk, loader), self._address_bias(m, walk)
         self._read(m, walk, x, y, bias)
         dest = self._address_dest(m, walk, ends)
         self._advance(m, walk, ends)
-        self._load(m, walk, pending, windowed)
-        m.d.comb += self.busy.eq(walk.active | pending.waiting)
-        self._describe(m, walk, ends, x, y, dest)
+        self._load(m, walk, pending, windowed, slides)
+        m.d.comb += [self.busy.eq(walk.active | pending.waiting), self.reading.eq(walk.active)]
+        self._describe(m, walk, ends, loader, x, y, dest)
         self._faults(m, pending, walk.vec, (x, y, bias, dest))
         return m
 
@@ -209,10 +241,43 @@ class WindowReader(wiring.Component):
         ]
         return windowed
 
+    def _slide(
+        self, m: Module, walk: _Walk, pending: PendingInstruction, windowed: Signal
+    ) -> tuple[Signal, TapLoader | None]:
+        """Decides whether the pending instruction's windows slide, and when the running one advances. Returns that and
+        the loader of weights, None in units whose windows never do."""
+        slides = Signal()
+        if self._windows == 1:
+            m.d.comb += [walk.step.eq(walk.active), self.fill.eq(0)]
+            return slides, None
+        m.submodules.loader = loader = TapLoader()
+        after, taps = pending.code, Signal(10)
+        weighs = after.op == VectorOp.MAC
+        m.d.comb += [
+            taps.eq(after.kernel_h * after.kernel_w),
+            slides.eq(
+                windowed
+                & ~pending.bad_shape
+                & (after.dilation == 1)
+                & (after.kernel_w > after.stride_w)
+                & (after.kernel_w <= after.stride_w * self._windows)
+                & ~(weighs & (taps > WINDOW_TAPS))
+            ),
+            loader.start.eq(pending.load & slides & weighs),
+            loader.taps.eq(taps),
+            loader.blocks.eq(after.blocks),
+            loader.base.eq(after.y_base),
+            walk.step.eq(walk.active & (~walk.fills | loader.ready)),
+        ]
+        return slides, loader
+
     def _loop_ends(self, m: Module, walk: _Walk, pending: PendingInstruction) -> _LoopEnds:
         """Loop ends, innermost first; the pending instruction is loaded at the last of them."""
         vec, lanes = walk.vec, self._config.lanes
         kx_last = Signal()
+        ky_last = Signal()
+        column_last = Signal()
+        row_last = Signal()
         pixel_last = Signal()
         turn = Signal()
         block_last = Signal()
@@ -220,21 +285,26 @@ class WindowReader(wiring.Component):
         done = Signal()
         vec_last = Signal()
         m.d.comb += [
+            walk.x.eq(walk.here.x + walk.tap_x),
             kx_last.eq(walk.kx == vec.kernel_w - 1),
-            pixel_last.eq(walk.active & ~walk.flush & kx_last & (walk.ky == vec.kernel_h - 1)),
-            turn.eq(walk.active & walk.transposes & (walk.phase == lanes - 1)),
+            ky_last.eq(walk.ky == vec.kernel_h - 1),
+            # nothing is to be read in a column outside of the tile
+            column_last.eq(ky_last | (walk.slides & ((walk.x < 0) | (walk.x >= vec.in_w)))),
+            pixel_last.eq(walk.step & ~walk.flush & kx_last & column_last),
+            row_last.eq(pixel_last & (walk.here.ox == vec.out_w - 1)),
+            turn.eq(walk.step & walk.transposes & (walk.phase == lanes - 1)),
             block_last.eq(pixel_last & (walk.left <= 1) & (~walk.transposes | turn)),
             walk_last.eq(block_last & (walk.block == vec.blocks - 1)),
-            done.eq(Mux(walk.transposes, walk.active & walk.primed, pixel_last)),
+            done.eq(Mux(walk.transposes, walk.step & walk.primed, pixel_last)),
             vec_last.eq(Mux(walk.transposes, turn & walk.flush, walk_last)),
             pending.load.eq(pending.waiting & (~walk.active | vec_last)),
         ]
-        return _LoopEnds(kx_last, pixel_last, turn, block_last, walk_last, done, vec_last)
+        return _LoopEnds(kx_last, column_last, row_last, pixel_last, turn, block_last, walk_last, done, vec_last)
 
     def _address_x(self, m: Module, walk: _Walk) -> _Access:
         """x: a word of A, OUT or (REQUANT) ACC. Taps outside the input tile are not read."""
         core, vec = self._config.core, walk.vec
-        x = Signal(signed(15))
+        x = walk.x
         y = Signal(signed(30))
         x_at = Signal(signed(32))
         x_wanted = Signal()
@@ -243,11 +313,10 @@ class WindowReader(wiring.Component):
         m.d.comb += [
             of_acc.eq(vec.op == VectorOp.REQUANT),
             of_out.eq(vec.x_out),
-            x.eq(walk.here.x + walk.tap_x),
             y.eq(walk.here.y + walk.tap_y),
             x_at.eq(walk.plane + y + x),
             x_wanted.eq(
-                walk.active & ~walk.flush & (walk.left != 0) & (x >= 0) & (x < vec.in_w) & (y >= 0) & (y < vec.x_plane)
+                walk.step & ~walk.flush & (walk.left != 0) & (x >= 0) & (x < vec.in_w) & (y >= 0) & (y < vec.x_plane)
             ),
             x_past.eq(x_wanted & (x_at >= Mux(of_acc, core.acc_words, Mux(of_out, core.out_words, core.a_words)))),
         ]
@@ -256,29 +325,37 @@ class WindowReader(wiring.Component):
         region = Mux(of_acc, Region.ACC, Mux(of_out, Region.OUT, Region.MAIN))
         return _Access(x_read, x_past, x_at, Mux(of_acc, x_at << 2, x_at), region)
 
-    def _address_y(self, m: Module, walk: _Walk) -> _Access:
-        """y: a word of B (MAC) or OUT (ADD), the next one in each cycle."""
+    def _address_y(self, m: Module, walk: _Walk, loader: TapLoader | None) -> _Access:
+        """y: a word of B (MAC) or OUT (ADD), the next one in each cycle. For sliding windows what the loader wants."""
         core, vec = self._config.core, walk.vec
         y_wanted = Signal()
         y_past = Signal()
         y_read = Signal()
         of_b, of_sum = walk.of_b, walk.of_sum
+        at, wanted = Signal(24), walk.step & (of_b | of_sum)
+        m.d.comb += at.eq(walk.y_here)
+        if loader is not None:
+            wanted = Mux(walk.fills, loader.active, wanted)
+            with m.If(walk.fills):
+                m.d.comb += at.eq(loader.at)
         m.d.comb += [
             of_b.eq(vec.op == VectorOp.MAC),
             of_sum.eq(vec.op == VectorOp.ADD),
-            y_wanted.eq(walk.active & (of_b | of_sum)),
-            y_past.eq(y_wanted & (walk.y_here >= Mux(of_b, core.b_words, core.out_words))),
+            y_wanted.eq(wanted),
+            y_past.eq(y_wanted & (at >= Mux(of_b, core.b_words, core.out_words))),
             y_read.eq(y_wanted & ~y_past),
             walk.y_next.eq(walk.y_here + 1),
         ]
-        return _Access(y_read, y_past, walk.y_here, walk.y_here, Mux(of_b, Region.B, Region.OUT))
+        if loader is not None:
+            m.d.comb += [self.fill.valid.eq(loader.active), self.fill.made.eq(y_read), self.fill.place.eq(loader.place)]
+        return _Access(y_read, y_past, at, at, Mux(of_b, Region.B, Region.OUT))
 
     def _address_bias(self, m: Module, walk: _Walk) -> _Access:
         """The addend: the bias, a word of ACC in the first cycle of each block."""
         bias_wanted = Signal()
         bias_past = Signal()
         m.d.comb += [
-            bias_wanted.eq(walk.active & walk.block_first & walk.vec.addend & ~walk.void),
+            bias_wanted.eq(walk.step & walk.block_first & walk.vec.addend & ~walk.void),
             bias_past.eq(bias_wanted & (walk.addend_at >= self._config.core.acc_words)),
         ]
         return _Access(bias_wanted & ~bias_past, bias_past, walk.addend_at, walk.addend_at << 2, Region.ACC)
@@ -306,21 +383,23 @@ class WindowReader(wiring.Component):
     def _advance(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
         """Advances the loops by one cycle, innermost first."""
         vec, here, lanes = walk.vec, walk.here, self._config.lanes
-        with m.If(walk.active):
+        with m.If(walk.step):
             m.d.sync += [
                 walk.phase.eq(walk.phase + 1),
-                walk.kx.eq(walk.kx + 1),
-                walk.tap_x.eq(walk.tap_x + vec.dilation),
                 walk.y_here.eq(walk.y_next),
+                walk.block_first.eq(ends.block_last),
             ]
-            m.d.sync += walk.block_first.eq(ends.block_last)
-            with m.If(ends.kx_last):
-                m.d.sync += [
-                    walk.kx.eq(0),
-                    walk.tap_x.eq(walk.tap_x0),
-                    walk.ky.eq(walk.ky + 1),
-                    walk.tap_y.eq(walk.tap_y + walk.tap_step),
-                ]
+            with m.If(walk.slides):
+                self._advance_column(m, walk, ends)
+            with m.Else():
+                m.d.sync += [walk.kx.eq(walk.kx + 1), walk.tap_x.eq(walk.tap_x + vec.dilation)]
+                with m.If(ends.kx_last):
+                    m.d.sync += [
+                        walk.kx.eq(0),
+                        walk.tap_x.eq(walk.tap_x0),
+                        walk.ky.eq(walk.ky + 1),
+                        walk.tap_y.eq(walk.tap_y + walk.tap_step),
+                    ]
         with m.If(ends.pixel_last):
             m.d.sync += [
                 walk.ky.eq(0),
@@ -329,10 +408,12 @@ class WindowReader(wiring.Component):
             ]
             with m.If(walk.of_b):
                 m.d.sync += walk.y_here.eq(walk.y_block)
-            with m.If(here.ox == vec.out_w - 1):
+            with m.If(ends.row_last):
                 m.d.sync += [here.ox.eq(0), here.x.eq(0), here.y.eq(here.y + walk.row_step)]
             with m.Else():
-                m.d.sync += [here.ox.eq(here.ox + 1), here.x.eq(here.x + vec.stride_w)]
+                m.d.sync += [here.ox.eq(here.ox + 1), here.x.eq(here.x + Mux(walk.slides, 0, vec.stride_w))]
+        with m.If(walk.slides & (ends.row_last | ends.block_last)):
+            m.d.sync += [walk.tap_x.eq(walk.tap_x0), walk.kx.eq(0), walk.tap.eq(0), walk.row_first.eq(1)]
         with m.If(ends.block_last):
             m.d.sync += [
                 walk.block.eq(walk.block + 1),
@@ -356,7 +437,28 @@ class WindowReader(wiring.Component):
         with m.If(ends.vec_last):
             m.d.sync += walk.active.eq(0)
 
-    def _load(self, m: Module, walk: _Walk, pending: PendingInstruction, windowed: Signal) -> None:
+    def _advance_column(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
+        """Sliding windows: down the column, then to the next one. `kx` is that column's number in the oldest window."""
+        vec = walk.vec
+        m.d.sync += [
+            walk.ky.eq(walk.ky + 1),
+            walk.tap_y.eq(walk.tap_y + walk.tap_step),
+            walk.tap.eq(walk.tap + vec.kernel_w),
+            walk.row_first.eq(0),
+            walk.shift.eq(ends.pixel_last),
+        ]
+        with m.If(ends.column_last):
+            kx = Signal.like(walk.kx, name="kx_next")
+            m.d.comb += kx.eq(Mux(ends.kx_last, vec.kernel_w - vec.stride_w, walk.kx + 1))
+            m.d.sync += [
+                walk.ky.eq(0),
+                walk.tap_y.eq(walk.tap_y0),
+                walk.tap_x.eq(walk.tap_x + 1),
+                walk.kx.eq(kx),
+                walk.tap.eq(kx),
+            ]
+
+    def _load(self, m: Module, walk: _Walk, pending: PendingInstruction, windowed: Signal, slides: Signal) -> None:
         """Starts the pending instruction; its first address is that of the next cycle."""
         after, vec, lanes = pending.code, walk.vec, self._config.lanes
         with m.If(pending.load):
@@ -368,6 +470,8 @@ class WindowReader(wiring.Component):
                 m.d.sync += [vec.kernel_h.eq(1), vec.kernel_w.eq(1)]
             m.d.sync += [
                 walk.transposes.eq(after.op == VectorOp.TRANSPOSE),
+                walk.slides.eq(slides),
+                walk.fills.eq(slides & (after.op == VectorOp.MAC)),
                 walk.row_step.eq(after.stride_h * after.in_w),
                 walk.tap_step.eq(after.dilation * after.in_w),
                 walk.tap_x0.eq(-after.pad_left),
@@ -383,22 +487,28 @@ class WindowReader(wiring.Component):
                 walk.dest_at.eq(after.dest_base),
                 walk.dest_block.eq(after.dest_base),
                 walk.block_first.eq(1),
+                walk.row_first.eq(1),
                 Cat(walk.flush, walk.primed, walk.block_left, walk.phase, walk.kx, walk.ky, walk.block, walk.here).eq(
                     0
                 ),
+                Cat(walk.tap, walk.shift).eq(0),
             ]
 
-    def _describe(self, m: Module, walk: _Walk, ends: _LoopEnds, x: _Access, y: _Access, dest: _Access) -> None:
+    def _describe(
+        self, m: Module, walk: _Walk, ends: _LoopEnds, loader: TapLoader | None, x: _Access, y: _Access, dest: _Access
+    ) -> None:
         """Drives `step`, in the cycle of the addresses."""
         vec, step, result = walk.vec, self.step, self.step.result
         m.d.comb += [
-            step.active.eq(walk.active),
+            step.active.eq(walk.step),
             step.op.eq(vec.op),
             step.x.eq(x.made),
             step.x_out.eq(walk.of_out),
             step.y.eq(y.made),
-            step.addend.eq(walk.active & (walk.block_first | walk.of_acc)),
-            step.first.eq(walk.transposes | ((walk.kx == 0) & (walk.ky == 0))),
+            step.addend.eq(walk.step & (walk.block_first | walk.of_acc)),
+            step.first.eq(walk.transposes | Mux(walk.slides, walk.row_first, (walk.kx == 0) & (walk.ky == 0))),
+            step.slides.eq(walk.slides),
+            step.shift.eq(walk.shift),
             step.done.eq(ends.done),
             step.turn.eq(ends.turn),
             result.write.eq(dest.made),
@@ -409,6 +519,13 @@ class WindowReader(wiring.Component):
         ]
         for field in ("scale", "relu", "clamp", "tag", "post_sem", "post_n"):
             m.d.comb += result[field].eq(vec[field])
+        if loader is not None:
+            for window in range(self._windows):
+                behind = vec.stride_w * window
+                m.d.comb += [
+                    step.uses[window].eq(walk.kx >= behind if window else 1),
+                    step.weights[window].eq(Cat((walk.tap - behind)[: address_bits(WINDOW_TAPS)], loader.half)),
+                ]
 
     def _faults(self, m: Module, pending: PendingInstruction, vec: data.View, accesses: Sequence[_Access]) -> None:
         """Drives `fault` one cycle later. Of several accesses past a memory the first in `accesses` is reported."""

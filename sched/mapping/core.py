@@ -6,7 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Region, address
+from meshloom.hw.timing import VecShape, vec_occupancy
 
 from ..ir.schedule import Box
 from .nodes import Node
@@ -71,8 +73,15 @@ class Core:
     """
 
     def __init__(
-        self, tensors: Tensors, plan: Plan, candidate: Candidate, fixed: dict[str, int], behind: Epilogue | None = None
+        self,
+        chip: ChipConfig,
+        tensors: Tensors,
+        plan: Plan,
+        candidate: Candidate,
+        fixed: dict[str, int],
+        behind: Epilogue | None = None,
     ) -> None:
+        self._chip = chip
         self.tensors, self.plan, self.candidate, self.fixed, self.behind = tensors, plan, candidate, fixed, behind
         self.tile = plan.part.core
         self._problem = tensors.problem
@@ -253,12 +262,11 @@ class Core:
         """The VEC behind a finished result; `r`: the other operand of an addition."""
         assert self.behind is not None
         if self.behind.pooling:
-            fields, taps = pool_fields(self.plan, step, self.behind.pooling), self.behind.pooling.kernel
-            cycles = fields["blocks"] * fields["pixels"] * taps[0] * taps[1]
+            fields = pool_fields(self.plan, step, self.behind.pooling)
         else:
             assert r is not None
             fields = add_fields(self._problem, self.plan, step, self.plan.r_base + r.stay.slot * self.plan.out_slot)
-            cycles = fields["blocks"] * fields["pixels"]
+        cycles = vec_occupancy(self._chip, VecShape.of(fields))
         label = f"{'pool' if self.behind.pooling else 'add'} {_label(step)}"
         box = self._box(step, self.behind.name, self.behind.pooling)
         return Node(self.tile, after, label, fields=fields | self.behind.fixed, cycles=cycles, vec=True, result=box)

@@ -36,7 +36,7 @@ def emit(shape: ConvShape, chip: ChipConfig, candidate: Candidate, scale: int = 
     pieces = plans[0].pieces if len(plans[0].pieces) > 1 else []
     tensors = Tensors(problem, chip, candidate, work, ramp_edges(problem, pieces))
     fixed = {"scale": scale, "relu": int(shape.relu), "clamp": shape.clamp}
-    cores = [Core(tensors, one, candidate, fixed) for one in plans]
+    cores = [Core(chip, tensors, one, candidate, fixed) for one in plans]
     staging = Staging(chip, tensors, [pull for core in cores for pull in core.pulls()])
     for core in cores:
         core.emit(staging)

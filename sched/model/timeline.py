@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import GEMM_ISSUE_CYCLES, STAGE_CYCLES, VEC_ISSUE_CYCLES
-from meshloom.hw.isa import Opcode, Unit, VectorOp
+from meshloom.hw.isa import Opcode, Unit
 from meshloom.hw.timing import (
     GemmShape,
     VecShape,
@@ -110,9 +110,10 @@ class _Array(Executes):
 
 def _lengths(opcode: Opcode, fields: dict[str, int], chip: ChipConfig) -> tuple[int, int, int]:
     """Cycles from acceptance by an idle unit to the start, for which the readers are busy, and from start to end."""
-    kernel = fields["kernel_h"], fields["kernel_w"]
     if opcode is Opcode.GEMM:
-        gemm = GemmShape(fields["pixels"], fields["n_blocks"], fields["k_blocks"], *kernel)
+        gemm = GemmShape(
+            fields["pixels"], fields["n_blocks"], fields["k_blocks"], fields["kernel_h"], fields["kernel_w"]
+        )
         return GEMM_ISSUE_CYCLES, gemm_occupancy(chip, gemm), gemm_cycles(chip, gemm)
-    vec = VecShape(VectorOp(fields.get("op", 0)), fields["pixels"], fields["blocks"], *kernel)
+    vec = VecShape.of(fields)
     return VEC_ISSUE_CYCLES, vec_occupancy(chip, vec), vec_cycles(chip, vec)

@@ -8,8 +8,8 @@ from importlib import metadata
 from ..devices.noc.build import Mesh
 from ..devices.noc.traffic import TrafficError, load_point
 from ..results.schema import OnEvent, Stage
+from .area import BITS, DEPTH, router_area
 from .interface import BenchmarkError
-from .noc_area import BITS, DEPTH, router_area
 from .noc_curves import FACTOR, PATIENCE, SAMPLE, WARMUP, Curve
 from .noc_peers import DEPTH as PEER_DEPTH
 from .noc_peers import PEERS, SPREAD, VCS, Peer

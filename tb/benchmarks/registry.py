@@ -31,6 +31,9 @@ GEMM = module(
 SPEED = module(
     "simulated cycles per CPU-second of whole chips that run real layers; the timeline model beside itself", "speed"
 )
+VECTOR = module(
+    "windows that the vector unit computes at once: cycles of networks on the RTL, cells after synthesis", "vector"
+)
 REGRESSION = module("error of the model, layer by layer, on four chips", "regression")
 NETWORKS = module(
     "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes", "networks"
@@ -66,6 +69,7 @@ def _accept(name: str, thing: object) -> Benchmark:
 SHIPPED = {
     "gemm": f"{__name__}:GEMM",
     "speed": f"{__name__}:SPEED",
+    "vector": f"{__name__}:VECTOR",
     "regression": f"{__name__}:REGRESSION",
     "networks": f"{__name__}:NETWORKS",
     "noc": f"{__name__}:NOC",

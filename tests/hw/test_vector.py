@@ -20,6 +20,7 @@ from meshloom.hw.timing import (
     VecShape,
     gemm_cycles,
     gemm_start,
+    slides,
     vec_cycles,
     vec_occupancy,
     vec_start,
@@ -109,11 +110,11 @@ def test_golden_is_the_written_semantics(op: VectorOp) -> None:
 
 @pytest.mark.parametrize("op", VectorOp)
 def test_each_operation(op: VectorOp) -> None:
-    for lanes in (4, 8):
-        rng = random.Random(f"{op} {lanes}")
-        config = CHIPS[str(lanes)]
+    for name in ("4", "8", "5 windows"):
+        rng = random.Random(f"{op} {name}")
+        config = CHIPS[name]
         vecs = [random_vec(config, rng, op, rng.choice((3, 20, 60))) for _ in range(8)]
-        check(config, random_memories(config, lanes), vecs)
+        check(config, random_memories(config, 4), vecs)
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -147,6 +148,57 @@ def test_closed_forms(
     """Worked out by hand: words + 5, P more for a transposition."""
     counted = VecShape(op, pixels, blocks, *kernel)
     assert (vec_words(CHIPS[str(lanes)], counted), vec_cycles(CHIPS[str(lanes)], counted)) == (words, cycles)
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "occupancy"),
+    [
+        # 6 columns of 3 rows, one outside on either side, in each of 4 rows; 9 weights before
+        ({}, 80, 89),
+        # the last row has 2 pixels: 3 columns inside and the one on the left
+        ({"pixels": 20}, 70, 79),
+        # two blocks: the second one's weights are read during the first one's walk
+        ({"blocks": 2}, 160, 169),
+        # walks of 4 cycles (2 columns of 1 row, one outside on either side) wait for 3 weights at most
+        ({"blocks": 3, "kernel_h": 1, "in_w": 2, "out_w": 2, "pixels": 2}, 12, 15),
+        # 7 columns of 3 rows in each of 4 rows, a column outside of the tile
+        ({"stride_w": 2, "in_w": 7, "pixels": 16, "out_w": 4}, 4 * (7 * 3 + 2), 9 + 4 * 23),
+        # a walk of 2 * 4 + 5 words for each pixel of 5 x 5: shorter than its 25 weights
+        ({"blocks": 2, "kernel_h": 5, "kernel_w": 5, "in_w": 2, "out_w": 1, "pixels": 1, "pad_left": 2},
+         2 * 13, 25 + 25 + 13),
+        ({"op": VectorOp.MAX, "blocks": 2}, 160, 160),
+        ({"op": VectorOp.SUM, "stride_w": 2, "in_w": 7, "pixels": 16, "out_w": 4}, 92, 92),
+        # do not slide: no overlap, dilation, wider than all windows, more weights than the memory holds
+        ({"stride_w": 3}, 216, 216),
+        ({"dilation": 2}, 216, 216),
+        ({"kernel_w": 6}, 24 * 18, 24 * 18),
+        ({"kernel_h": 7, "kernel_w": 5}, 24 * 35, 24 * 35),
+        ({"op": VectorOp.SUM, "kernel_h": 7, "kernel_w": 5}, 4 * (6 * 7 + 4), 4 * (6 * 7 + 4)),
+    ],
+)  # fmt: skip
+def test_closed_forms_of_sliding_windows(change: dict[str, int], words: int, occupancy: int) -> None:
+    """Worked out by hand, for 5 windows; and the unit takes as long."""
+    config = CHIPS["5 windows"]
+    body = {"op": VectorOp.MAC, "pixels": 24, "kernel_h": 3, "kernel_w": 3, "in_w": 6, "out_w": 6, "pad_left": 1}
+    vec = complete(ONE | body | {"pad_top": 1, "addend": 0} | change)
+    vec["x_plane"] = 4 * vec["in_w"]
+    assert (vec_words(config, shape(vec)), vec_occupancy(config, shape(vec))) == (words, occupancy)
+    check(config, random_memories(config, 16), [vec, vec | {"dest_base": 100, "tag": 1}])
+
+
+def test_sliding_windows_in_any_order_with_others() -> None:
+    """Windows of all sizes that overlap, each next to those that don't, with biases and weights of their own."""
+    for name in ("2 windows", "3 windows", "5 windows"):
+        config = CHIPS[name]
+        rng = random.Random(name)
+        vecs: list[Vec] = []
+        while len(vecs) < 30:
+            vec = random_vec(config, rng, rng.choice((VectorOp.MAC, VectorOp.SUM, VectorOp.MAX)), 200)
+            if slides(config, shape(vec)) or len(vecs) % 4 == 3:
+                vecs.append(vec)
+        assert any(vec["op"] == VectorOp.MAC and vec["blocks"] > 1 and slides(config, shape(vec)) for vec in vecs)
+        gaps = [rng.choice((0, 0, 0, rng.randint(1, 20))) for _ in vecs]
+        check(config, random_memories(config, 17), vecs, gaps)
 
 
 def test_a_vec_starts_two_cycles_after_its_acceptance() -> None:
@@ -218,9 +270,10 @@ def test_extreme_sums_are_requantised_exactly() -> None:
     check(config, memories, vecs)
 
 
-def test_extreme_words() -> None:
+@pytest.mark.parametrize("windows", [1, 8])
+def test_extreme_words(windows: int) -> None:
     """-128 and 127 against each other in every operation, sums that wrap included."""
-    config = CHIPS["4"]
+    config = chip(4, vec_windows=windows)
     memories = random_memories(config, 8)
     rng = np.random.default_rng(8)
     for memory in (memories.a, memories.b, memories.out):
@@ -236,10 +289,11 @@ def test_extreme_words() -> None:
     check(config, memories, vecs)
 
 
+@pytest.mark.parametrize("name", ["4", "3 windows"])
 @pytest.mark.parametrize("op", [VectorOp.MAC, VectorOp.SUM, VectorOp.MAX])
-def test_windows_outside_of_the_tile_count_for_nothing(op: VectorOp) -> None:
+def test_windows_outside_of_the_tile_count_for_nothing(op: VectorOp, name: str) -> None:
     """The first column of windows sees nothing at all."""
-    config = CHIPS["4"]
+    config = CHIPS[name]
     memories = random_memories(config, 9)
     memories.a[:] = -abs(memories.a // 2) - 1
     outside = {"pad_left": 3, "pad_top": 1, "kernel_w": 2, "kernel_h": 3, "in_w": 4, "x_plane": 16, "out_w": 5}

@@ -41,6 +41,11 @@ FAULTS: dict[str, tuple[Vec, Cause, int]] = {
     "x in OUT": (LINE | {"op": TRANSPOSE, "x_out": 1, "x_base": 69}, Cause.ADDRESS, address(Region.OUT, 71)),
     "x in ACC": (LINE | {"op": REQUANT, "x_base": 14}, Cause.ADDRESS, address(Region.ACC, 4 * 19)),
     "y in B": ({"op": MAC, "y_base": 35, "blocks": 3}, Cause.ADDRESS, address(Region.B, 37)),
+    "y in B, window": (
+        LINE | {"op": MAC, "x_plane": 12, "pixels": 5, "out_w": 5, "y_base": 30, "blocks": 2} | WINDOW,
+        Cause.ADDRESS,
+        address(Region.B, 37),
+    ),
     "y in B far": ({"op": MAC, "y_base": 65535, "blocks": 2}, Cause.ADDRESS, address(Region.B, 65535)),
     "y in OUT": (LINE | {"op": ADD, "y_base": 70}, Cause.ADDRESS, address(Region.OUT, 71)),
     "bias": ({"op": SUM, "addend": 1, "addend_base": 18, "blocks": 2}, Cause.ADDRESS, address(Region.ACC, 4 * 19)),
@@ -53,9 +58,10 @@ FAULTS: dict[str, tuple[Vec, Cause, int]] = {
 }  # fmt: skip
 
 
-def test_faults_name_their_cause_and_never_hang() -> None:
+@pytest.mark.parametrize("name", ["odd memories", "3 windows"])
+def test_faults_name_their_cause_and_never_hang(name: str) -> None:
     """Each bad VEC between two good ones: one fault each, all retire, and the good ones' results are there."""
-    config = CHIPS["odd memories"]
+    config = CHIPS[name]
     memories = random_memories(config, 12)
     good = complete(ONE | LINE | {"op": SUM, "dest_base": 3, "scale": 60000, "addend": 1})
     vecs: list[int] = []
@@ -89,28 +95,30 @@ def _nothing_behind(memories: CoreMemories, op: int) -> CoreMemories:
     return replace(memories, **longer)
 
 
-def test_what_lies_past_a_memory_counts_for_nothing() -> None:
+@pytest.mark.parametrize("name", ["odd memories", "3 windows"])
+def test_what_lies_past_a_memory_counts_for_nothing(name: str) -> None:
     """Each VEC that reads past the end of a memory, behind one that reads the last words of all memories (which then
     stand at their ports): its results are those of the words that are there."""
-    config = CHIPS["odd memories"]
+    config = CHIPS[name]
     memories = random_memories(config, 15)
     memories.acc[:] = 1 << 20  # so that a bias that is none is seen
     last = {"x_base": config.core.a_words - 1, "y_base": config.core.b_words - 1}
     before = complete(ONE | last | {"op": MAC, "addend": 1, "addend_base": config.core.acc_words - 1})
-    for name, (change, cause, value) in FAULTS.items():
+    for case, (change, cause, value) in FAULTS.items():
         if cause is not Cause.ADDRESS or value >> 24 == Region.VEC:
             continue
         vec = complete(ONE | {"dest_base": 40, "clamp": 127, "scale": 1 << 13} | change)
         outcome = run(config, memories, [FORMAT.pack(before), FORMAT.pack(vec)])
-        assert [found for found, _, _ in outcome.faults] == [Cause.ADDRESS], name
+        assert [found for found, _, _ in outcome.faults] == [Cause.ADDRESS], case
         expected = _nothing_behind(memories, vec["op"])
         for code in (before, vec):
             vector_golden.vec(config, expected, code)
-        np.testing.assert_array_equal(outcome.vec, expected.vec, err_msg=name)
+        np.testing.assert_array_equal(outcome.vec, expected.vec, err_msg=case)
 
 
-def test_void_vecs_write_nothing() -> None:
-    config = CHIPS["odd memories"]
+@pytest.mark.parametrize("name", ["odd memories", "3 windows"])
+def test_void_vecs_write_nothing(name: str) -> None:
+    config = CHIPS[name]
     wrong = [change for change, cause, _ in FAULTS.values() if cause is not Cause.ADDRESS]
     vecs = [
         FORMAT.pack(ONE | {name: value for name, value in change.items() if name != "reserved"})

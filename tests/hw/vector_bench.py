@@ -144,7 +144,7 @@ def complete(vec: Vec) -> Vec:
 
 
 def shape(vec: Vec) -> VecShape:
-    return VecShape(VectorOp(vec["op"]), *(vec[name] for name in ("pixels", "blocks", "kernel_h", "kernel_w")))
+    return VecShape.of(vec)
 
 
 def random_memories(config: ChipConfig, seed: int) -> CoreMemories:
@@ -187,13 +187,14 @@ def random_vec(config: ChipConfig, rng: random.Random, op: VectorOp, words: int)
         )
         vec["x_plane"] = vec["in_w"] * rng.randint(1, 6)
         results = vec["blocks"] * vec["pixels"]
+        written = vec_words(config, shape(vec)) if op is VectorOp.TRANSPOSE else results
         x_words = {VectorOp.REQUANT: core.acc_words}.get(op, core.out_words if vec["x_out"] else core.a_words)
         y = {VectorOp.MAC: core.b_words - vec["blocks"] * vec["kernel_h"] * vec["kernel_w"]}
         room = {
             "x_base": x_words - vec["blocks"] * vec["x_plane"],
             "y_base": (y | {VectorOp.ADD: core.out_words - results}).get(op, 0),
             "addend_base": core.acc_words - vec["blocks"] if vec["addend"] else 0,
-            "dest_base": core.vec_words - vec_words(config, shape(vec)) // (vec["kernel_h"] * vec["kernel_w"]),
+            "dest_base": core.vec_words - written,
         }
         if min(room.values()) >= 0 and vec_words(config, shape(vec)) <= max(words, 3 * lanes):
             return vec | {name: rng.choice((0, rng.randint(0, most), most)) for name, most in room.items()}
@@ -204,4 +205,7 @@ CHIPS = {
     "8": chip(8),
     "16": chip(16),
     "odd memories": chip(4, a_words=61, b_words=37, acc_words=19, out_words=71, vec_words=83),
+    "2 windows": chip(8, vec_windows=2),
+    "3 windows": chip(4, vec_windows=3, a_words=61, b_words=37, acc_words=19, out_words=71, vec_words=83),
+    "5 windows": chip(4, vec_windows=5),
 }

@@ -15,7 +15,7 @@ import pytest
 from meshloom.hw.config import tile_address
 from meshloom.hw.routes import DIRECTIONS, decode, dimension_ordered, heading_after
 from meshloom.sched.store.store import key
-from meshloom.tb.benchmarks import noc, noc_area, noc_curves
+from meshloom.tb.benchmarks import area, noc, noc_curves
 from meshloom.tb.benchmarks.noc_curves import Curve
 from meshloom.tb.benchmarks.noc_peers import PEERS, Peer, pattern
 from meshloom.tb.devices.noc import build, traffic
@@ -351,7 +351,7 @@ def test_pairs_of_tiles_that_no_run_of_a_mesh_served_are_told(plan: list[noc_soa
 
 
 def test_more_channels_are_more_cells() -> None:
-    one, two = (noc_area.router_area(vcs, bits=92, depth=2) for vcs in (1, 2))
+    one, two = (area.router_area(vcs, bits=92, depth=2) for vcs in (1, 2))
     flits = 5 * 2 * 93  # what the buffers of five ports hold
     assert flits < one.flip_flops < 1.2 * flits
     assert 1.8 * one.flip_flops < two.flip_flops < 2.4 * one.flip_flops

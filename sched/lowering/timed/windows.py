@@ -28,7 +28,7 @@ from meshloom.hw.contracts import (
     VEC_ISSUE_CYCLES,
     WRITTEN_CYCLES,
 )
-from meshloom.hw.isa import Addend, Region, VectorOp
+from meshloom.hw.isa import Addend, Region
 from meshloom.hw.timing import (
     GemmShape,
     VecShape,
@@ -121,7 +121,7 @@ class Work:
 def work(op: Gemm | Vec, chip: ChipConfig) -> Work:
     """The windows of a GEMM or VEC."""
     if isinstance(op, Vec):
-        vec = VecShape(VectorOp(op["op"]), op["pixels"], op["blocks"], op["kernel_h"], op["kernel_w"])
+        vec = VecShape.of(op.body)
         return Work(
             OFFER_CYCLES + VEC_ISSUE_CYCLES,
             vec_occupancy(chip, vec),

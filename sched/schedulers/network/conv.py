@@ -98,7 +98,7 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
     pieces = plans[0].pieces if len(plans[0].pieces) > 1 else []
     tensors = _NetworkTensors(task, problem, chip, candidate, work, ramp_edges(problem, pieces), dram)
     fixed = {"scale": task.scale, "relu": int(task.shape.relu), "clamp": task.shape.clamp}
-    cores = [Core(tensors, one, candidate, fixed, task.behind) for one in plans]
+    cores = [Core(chip, tensors, one, candidate, fixed, task.behind) for one in plans]
     half = staging_words(chip) // 2
     staging = Staging(_staging_chip(chip), tensors, [p for c in cores for p in c.pulls()], parity * half)
     for core in cores:

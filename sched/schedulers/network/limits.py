@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
-from meshloom.hw.isa import VectorOp
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_words
+from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Gemm, Move, Vec
 from ...mapping.estimate import dram_word_cycles
@@ -32,8 +31,7 @@ def busy(made: NetworkSchedule, chip: ChipConfig) -> dict[str, dict[str, float]]
                 shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
                 add(layer, "compute", op.core, gemm_occupancy(chip, shape))
             case Vec():
-                shape = VecShape(VectorOp(op["op"]), op["pixels"], op["blocks"], op["kernel_h"], op["kernel_w"])
-                add(layer, "vector", op.core, vec_words(chip, shape))
+                add(layer, "vector", op.core, vec_occupancy(chip, VecShape.of(op.body)))
             case Move():
                 flits = op.words * (1 + 1 / PACKET_WORDS)
                 add(layer, "network", op.src.tile, flits)

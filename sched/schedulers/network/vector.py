@@ -12,6 +12,7 @@ from math import ceil
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
+from meshloom.hw.timing import VecShape, vec_occupancy
 
 from ...ir.schedule import Box, Piece
 from ...mapping.nodes import Node
@@ -301,7 +302,7 @@ class _Emitter:
                 column=tile.columns[0],
                 columns=out_w,
             )
-        cycles = blocks * out_h * out_w * self.taps
+        cycles = vec_occupancy(self.chip, VecShape.of(fields))
         label = f"{layer.kind} b{tile.blocks[0]} y{tile.rows[0]} x{tile.columns[0]}"
         return Node(core, after, label, fields=fields, cycles=cycles, vec=True, result=box)
 
