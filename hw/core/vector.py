@@ -27,7 +27,8 @@ from .ports import OperandPorts, address_bits, write_layout
 from .readers import FAULT_LAYOUT
 from .requantiser import PRODUCT_BITS, requantise
 from .transposer import Transposer
-from .window import VEC_LAYOUT, WindowReader, result_layout, step_layout
+from .walk import VEC_LAYOUT, result_layout, step_layout
+from .window import WindowReader
 
 
 class _Terms(NamedTuple):

@@ -3,144 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, ChipConfig
 from ..contracts import WINDOW_TAPS
-from ..isa import INSTRUCTIONS, Cause, Opcode, Region, VectorOp
+from ..isa import Cause, Region, VectorOp
 from .ports import address_bits, read_layout
 from .readers import FAULT_LAYOUT, PendingInstruction
 from .tap_loader import FILL_LAYOUT, TapLoader
-
-VEC_LAYOUT = INSTRUCTIONS[Opcode.VEC].layout()
+from .walk import VEC_LAYOUT, Access, LoopEnds, Walk, step_layout
 
 _COUNTS = ("in_w", "blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels")
-
-
-def result_layout(dest_bits: int) -> data.StructLayout:
-    """What happens to a finished word; with `last`, the fields that report the end of its VEC."""
-    return data.StructLayout(
-        {
-            "write": 1,  # to `at` (not if the VEC was faulted at issue or the word is past the memory)
-            "at": dest_bits,
-            "exact": 1,  # not scaled
-            "scale": 16,
-            "relu": 1,
-            "clamp": 7,
-            "last": 1,  # last result of its VEC
-            "tag": 16,
-            "post_sem": 6,
-            "post_n": 4,
-            "start": 32,
-        }
-    )
-
-
-def step_layout(dest_bits: int, windows: int) -> data.StructLayout:
-    """The control that the datapath needs for one cycle of the walk, with `windows` accumulators."""
-    return data.StructLayout(
-        {
-            "active": 1,
-            "op": 3,
-            "x": 1,  # a word of x is read (REQUANT: by `acc_read`); otherwise the tap does not contribute
-            "x_out": 1,  # ... from OUT
-            "y": 1,  # a word of y is read
-            "addend": 1,  # from here on the addend is the word that `acc_read` requests, or zero without a request
-            "first": 1,  # accumulators begin anew: first tap of a window, or of a row of sliding ones
-            "slides": 1,  # x counts for several windows; the weights are in the tap memory
-            "shift": 1,  # the word before finished the oldest window: accumulators move down by one
-            "uses": windows,  # windows for which x counts, the oldest first
-            "weights": data.ArrayLayout(address_bits(2 * WINDOW_TAPS), windows),  # ... and their weights there
-            "done": 1,  # this word finishes a result
-            "turn": 1,  # TRANSPOSE: last word of a group
-            "result": result_layout(dest_bits),
-        }
-    )
-
-
-class _Walk:
-    """Registers of the running VEC, and the flags decoded from it for all operands.
-
-    The x (columns) and y (words) offsets of an input word are the sum of a pixel's (`here`) and a tap's.
-    """
-
-    def __init__(self, lanes: int) -> None:
-        # Constants of the VEC.
-        self.active = Signal()
-        self.step = Signal()  # ... and it advances in this cycle (it waits for the weights of a block)
-        self.flush = Signal()
-        self.void = Signal()
-        self.vec = Signal(VEC_LAYOUT)
-        self.slides = Signal()
-        self.fills = Signal()  # ... with weights from the tap memory
-        self.start = Signal(32)
-        self.row_step = Signal(13)  # words of x between output rows
-        self.tap_step = Signal(13)  # words of x between window rows
-        self.tap_x0 = Signal(signed(5))
-        self.tap_y0 = Signal(signed(15))
-        self.group_step = Signal(15)  # TRANSPOSE: from the last result of a group to the first one of the next
-        self.transposes = Signal()
-        # Counters.
-        self.kx = Signal(5)
-        self.ky = Signal(5)
-        self.block = Signal(8)
-        self.tap_x = Signal(signed(9))
-        self.tap_y = Signal(signed(19))
-        self.plane = Signal(25)  # word of the block's first row and column
-        self.here = Signal(data.StructLayout({"ox": 10, "x": 13, "y": 28}))
-        self.left = Signal(14)  # pixels of this block from this one on; 0: padding the last group
-        self.phase = Signal(range(lanes))  # TRANSPOSE: index of the word in its group
-        self.y_here = Signal(24)
-        self.y_block = Signal(24)
-        self.addend_at = Signal(15)
-        self.dest_at = Signal(24)
-        self.dest_block = Signal(24)
-        self.tap = Signal(range(WINDOW_TAPS))  # sliding: number of the oldest window's tap
-        self.row_first = Signal()  # sliding: first cycle of an output row
-        self.shift = Signal()
-        self.primed = Signal()  # TRANSPOSE: results are being output
-        self.block_left = Signal()  # ... and they belong to the last group of their block
-        # Decoded.
-        self.x = Signal(signed(15))  # column of the input word
-        self.block_first = Signal()
-        self.of_acc = Signal()  # x is in ACC
-        self.of_out = Signal()  # x is in OUT, otherwise in A
-        self.of_b = Signal()  # y is in B
-        self.of_sum = Signal()  # y is in OUT
-        self.y_next = Signal(24)
-
-
-class _LoopEnds(NamedTuple):
-    """Which loops end in this cycle. `turn`: a group of TRANSPOSE; `done`: a result is finished.
-
-    `column_last`: a column of sliding windows, `row_last` one of their rows."""
-
-    kx_last: Signal
-    column_last: Signal
-    row_last: Signal
-    pixel_last: Signal
-    turn: Signal
-    block_last: Signal
-    walk_last: Signal
-    done: Signal
-    vec_last: Signal
-
-
-class _Access(NamedTuple):
-    """An access to word `at` of a region: it is `made` in this cycle, or suppressed because it is `past` its memory.
-
-    `offset`: as a MOVE counts words, four for each word of ACC.
-    """
-
-    made: Value
-    past: Signal
-    at: Signal
-    offset: Value
-    region: Value | Region
 
 
 class WindowReader(wiring.Component):
@@ -206,7 +82,7 @@ class WindowReader(wiring.Component):
         m = Module()
         pending = PendingInstruction(m, self.issue, VEC_LAYOUT)
         windowed = self._check(m, pending)
-        walk = _Walk(self._config.lanes)
+        walk = Walk(self._config.lanes)
         slides, loader = self._slide(m, walk, pending, windowed)
         ends = self._loop_ends(m, walk, pending)
         if loader is not None:
@@ -242,7 +118,7 @@ class WindowReader(wiring.Component):
         return windowed
 
     def _slide(
-        self, m: Module, walk: _Walk, pending: PendingInstruction, windowed: Signal
+        self, m: Module, walk: Walk, pending: PendingInstruction, windowed: Signal
     ) -> tuple[Signal, TapLoader | None]:
         """Decides whether the pending instruction's windows slide, and when the running one advances. Returns that and
         the loader of weights, None in units whose windows never do."""
@@ -271,7 +147,7 @@ class WindowReader(wiring.Component):
         ]
         return slides, loader
 
-    def _loop_ends(self, m: Module, walk: _Walk, pending: PendingInstruction) -> _LoopEnds:
+    def _loop_ends(self, m: Module, walk: Walk, pending: PendingInstruction) -> LoopEnds:
         """Loop ends, innermost first; the pending instruction is loaded at the last of them."""
         vec, lanes = walk.vec, self._config.lanes
         kx_last = Signal()
@@ -299,9 +175,9 @@ class WindowReader(wiring.Component):
             vec_last.eq(Mux(walk.transposes, turn & walk.flush, walk_last)),
             pending.load.eq(pending.waiting & (~walk.active | vec_last)),
         ]
-        return _LoopEnds(kx_last, column_last, row_last, pixel_last, turn, block_last, walk_last, done, vec_last)
+        return LoopEnds(kx_last, column_last, row_last, pixel_last, turn, block_last, walk_last, done, vec_last)
 
-    def _address_x(self, m: Module, walk: _Walk) -> _Access:
+    def _address_x(self, m: Module, walk: Walk) -> Access:
         """x: a word of A, OUT or (REQUANT) ACC. Taps outside the input tile are not read."""
         core, vec = self._config.core, walk.vec
         x = walk.x
@@ -323,9 +199,9 @@ class WindowReader(wiring.Component):
         x_read = Signal()
         m.d.comb += x_read.eq(x_wanted & ~x_past)
         region = Mux(of_acc, Region.ACC, Mux(of_out, Region.OUT, Region.MAIN))
-        return _Access(x_read, x_past, x_at, Mux(of_acc, x_at << 2, x_at), region)
+        return Access(x_read, x_past, x_at, Mux(of_acc, x_at << 2, x_at), region)
 
-    def _address_y(self, m: Module, walk: _Walk, loader: TapLoader | None) -> _Access:
+    def _address_y(self, m: Module, walk: Walk, loader: TapLoader | None) -> Access:
         """y: a word of B (MAC) or OUT (ADD), the next one in each cycle. For sliding windows what the loader wants."""
         core, vec = self._config.core, walk.vec
         y_wanted = Signal()
@@ -348,9 +224,9 @@ class WindowReader(wiring.Component):
         ]
         if loader is not None:
             m.d.comb += [self.fill.valid.eq(loader.active), self.fill.made.eq(y_read), self.fill.place.eq(loader.place)]
-        return _Access(y_read, y_past, at, at, Mux(of_b, Region.B, Region.OUT))
+        return Access(y_read, y_past, at, at, Mux(of_b, Region.B, Region.OUT))
 
-    def _address_bias(self, m: Module, walk: _Walk) -> _Access:
+    def _address_bias(self, m: Module, walk: Walk) -> Access:
         """The addend: the bias, a word of ACC in the first cycle of each block."""
         bias_wanted = Signal()
         bias_past = Signal()
@@ -358,15 +234,15 @@ class WindowReader(wiring.Component):
             bias_wanted.eq(walk.step & walk.block_first & walk.vec.addend & ~walk.void),
             bias_past.eq(bias_wanted & (walk.addend_at >= self._config.core.acc_words)),
         ]
-        return _Access(bias_wanted & ~bias_past, bias_past, walk.addend_at, walk.addend_at << 2, Region.ACC)
+        return Access(bias_wanted & ~bias_past, bias_past, walk.addend_at, walk.addend_at << 2, Region.ACC)
 
-    def _address_dest(self, m: Module, walk: _Walk, ends: _LoopEnds) -> _Access:
+    def _address_dest(self, m: Module, walk: Walk, ends: LoopEnds) -> Access:
         """The result: a word of VEC, if this cycle finishes one."""
         dest_past = Signal()
         m.d.comb += dest_past.eq(ends.done & (walk.dest_at >= self._config.core.vec_words))
-        return _Access(ends.done & ~walk.void & ~dest_past, dest_past, walk.dest_at, walk.dest_at, Region.VEC)
+        return Access(ends.done & ~walk.void & ~dest_past, dest_past, walk.dest_at, walk.dest_at, Region.VEC)
 
-    def _read(self, m: Module, walk: _Walk, x: _Access, y: _Access, bias: _Access) -> None:
+    def _read(self, m: Module, walk: Walk, x: Access, y: Access, bias: Access) -> None:
         """Drives the read ports. No VEC needs a port for two operands in one cycle."""
         of_acc, of_out, of_sum = walk.of_acc, walk.of_out, walk.of_sum
         m.d.comb += [
@@ -380,7 +256,7 @@ class WindowReader(wiring.Component):
             self.acc_read.addr.eq(Mux(of_acc, x.at, bias.at)),
         ]
 
-    def _advance(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
+    def _advance(self, m: Module, walk: Walk, ends: LoopEnds) -> None:
         """Advances the loops by one cycle, innermost first."""
         vec, here, lanes = walk.vec, walk.here, self._config.lanes
         with m.If(walk.step):
@@ -437,7 +313,7 @@ class WindowReader(wiring.Component):
         with m.If(ends.vec_last):
             m.d.sync += walk.active.eq(0)
 
-    def _advance_column(self, m: Module, walk: _Walk, ends: _LoopEnds) -> None:
+    def _advance_column(self, m: Module, walk: Walk, ends: LoopEnds) -> None:
         """Sliding windows: down the column, then to the next one. `kx` is that column's number in the oldest window."""
         vec = walk.vec
         m.d.sync += [
@@ -458,7 +334,7 @@ class WindowReader(wiring.Component):
                 walk.tap.eq(kx),
             ]
 
-    def _load(self, m: Module, walk: _Walk, pending: PendingInstruction, windowed: Signal, slides: Signal) -> None:
+    def _load(self, m: Module, walk: Walk, pending: PendingInstruction, windowed: Signal, slides: Signal) -> None:
         """Starts the pending instruction; its first address is that of the next cycle."""
         after, vec, lanes = pending.code, walk.vec, self._config.lanes
         with m.If(pending.load):
@@ -495,7 +371,7 @@ class WindowReader(wiring.Component):
             ]
 
     def _describe(
-        self, m: Module, walk: _Walk, ends: _LoopEnds, loader: TapLoader | None, x: _Access, y: _Access, dest: _Access
+        self, m: Module, walk: Walk, ends: LoopEnds, loader: TapLoader | None, x: Access, y: Access, dest: Access
     ) -> None:
         """Drives `step`, in the cycle of the addresses."""
         vec, step, result = walk.vec, self.step, self.step.result
@@ -527,7 +403,7 @@ class WindowReader(wiring.Component):
                     step.weights[window].eq(Cat((walk.tap - behind)[: address_bits(WINDOW_TAPS)], loader.half)),
                 ]
 
-    def _faults(self, m: Module, pending: PendingInstruction, vec: data.View, accesses: Sequence[_Access]) -> None:
+    def _faults(self, m: Module, pending: PendingInstruction, vec: data.View, accesses: Sequence[Access]) -> None:
         """Drives `fault` one cycle later. Of several accesses past a memory the first in `accesses` is reported."""
         reported = Signal()
         m.d.sync += self.fault.valid.eq(0)

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-
-from amaranth.lib import wiring
+from typing import Any
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Unit
@@ -49,7 +48,7 @@ def router_area(vcs: int, allocate: str = "same", bits: int = BITS, depth: int =
     Raises BuildError.
     """
 
-    def make() -> wiring.Component:
+    def make() -> Any:
         from meshloom.hw.noc.link import Plane
         from meshloom.hw.noc.router import VcRouter
 
@@ -62,7 +61,7 @@ def router_area(vcs: int, allocate: str = "same", bits: int = BITS, depth: int =
 def unit_area(config: ChipConfig, unit: Unit) -> Area:
     """The matrix or vector unit of a core without its memories; cached as `router_area`. Raises BuildError."""
 
-    def make() -> wiring.Component:
+    def make() -> Any:
         from meshloom.hw.core.matrix import MatrixUnit
         from meshloom.hw.core.vector import VectorUnit
 
@@ -72,7 +71,7 @@ def unit_area(config: ChipConfig, unit: Unit) -> Area:
     return _area(name, f"{unit.name} {config.digest}", "core", _UNIT_SCRIPT, make)
 
 
-def _area(name: str, what: str, room: str, script: str, make: Callable[[], wiring.Component]) -> Area:
+def _area(name: str, what: str, room: str, script: str, make: Callable[[], Any]) -> Area:
     """The area of what `make` makes of the sources in the folder `room` of hw, from the cache if it is there. `what`:
     all that decides it besides."""
     made_of = [*sorted((ROOT / "hw" / room).glob("*.py")), ROOT / "hw" / "contracts.py"]
@@ -87,7 +86,7 @@ def _area(name: str, what: str, room: str, script: str, make: Callable[[], wirin
     return Area(**json.loads(found))
 
 
-def _synthesise(component: wiring.Component, script: str, name: str) -> Area:
+def _synthesise(component: Any, script: str, name: str) -> Area:
     from meshloom.hw.verilog import to_rtlil
 
     with tempfile.TemporaryDirectory(prefix="meshloom_") as made:

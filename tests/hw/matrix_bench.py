@@ -19,7 +19,7 @@ from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.matrix import MatrixUnit
 from meshloom.hw.core.readers import GEMM_LAYOUT
 from meshloom.hw.core.vector import VectorUnit
-from meshloom.hw.core.window import VEC_LAYOUT
+from meshloom.hw.core.walk import VEC_LAYOUT
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region
 
 Gemm = dict[str, int]

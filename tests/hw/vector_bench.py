@@ -17,7 +17,7 @@ from amaranth.sim import Simulator
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.vector import VectorUnit
-from meshloom.hw.core.window import VEC_LAYOUT
+from meshloom.hw.core.walk import VEC_LAYOUT
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, VectorOp
 from meshloom.hw.timing import VecShape, vec_words
 
