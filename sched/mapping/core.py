@@ -13,6 +13,7 @@ from meshloom.hw.timing import VecShape, vec_occupancy
 from ..ir.schedule import Box
 from .nodes import Node
 from .plan import Plan, Step, a_key, add_fields, box, gemm_fields, pool_fields, windows
+from .prologue import Feeder
 from .slots import Residency
 from .staging import Pull, Staging
 from .tensors import Chunk, Tensors
@@ -80,8 +81,9 @@ class Core:
         candidate: Candidate,
         fixed: dict[str, int],
         behind: Epilogue | None = None,
+        feeder: Feeder | None = None,
     ) -> None:
-        self._chip = chip
+        self._chip, self._feeder = chip, feeder
         self.tensors, self.plan, self.candidate, self.fixed, self.behind = tensors, plan, candidate, fixed, behind
         self.tile = plan.part.core
         self._problem = tensors.problem
@@ -97,9 +99,10 @@ class Core:
 
     # -- what to ask for, and when ------------------------------------------------------------------------------
 
-    def _ahead(self, step: int, words: int) -> int:
-        """Before which step to ask for `words` that `step` needs, so that they are there in time."""
-        need = self._starts[step] - self._lead[0] - self._lead[1] * words
+    def _ahead(self, step: int, words: int, cycles: int) -> int:
+        """Before which step to ask for `words` that `step` needs, so that they are there in time. `cycles`: of the
+        vector unit that makes them."""
+        need = self._starts[step] - self._lead[0] - self._lead[1] * words - cycles
         return max(0, min(bisect_right(self._starts, need) - 1, step - 1))
 
     def _wishes(self) -> list[_Wish]:
@@ -111,8 +114,13 @@ class Core:
         latest = 0
         for operand, stay in sorted(stays, key=lambda entry: (entry[1].first, RANK[entry[0]])):
             chunks = self._chunks(operand, stay)
-            latest = max(latest, self._ahead(stay.first, sum(c.words for c in chunks)), stay.free_after + 1)
-            timed = [(max(latest, self._ahead(stay.first + c.late, c.words)), c) for c in chunks]
+            work = [self._feeder.cycles(c) if self._feeder and operand == "a" else 0 for c in chunks]
+            words = sum(c.words for c in chunks)
+            latest = max(latest, self._ahead(stay.first, words, sum(work)), stay.free_after + 1)
+            timed = [
+                (max(latest, self._ahead(stay.first + c.late, c.words, more)), c)
+                for c, more in zip(chunks, work, strict=True)
+            ]
             found.append(_Wish(operand, stay, latest, timed))
         return found
 
@@ -235,6 +243,11 @@ class Core:
         load = _Load(wish.stay)
         slot = self._address(wish.operand, wish.stay)
         for position, chunk in wish.chunks:
+            if self._feeder and wish.operand == "a":
+                nodes, landed = self._feeder.make(chunk, slot, after)
+                load.pieces.append((chunk.bounds, landed))
+                fresh[position] += [(wish.stay.first + chunk.late, RANK["a"], node) for node in nodes]
+                continue
             if self._staged(wish.operand):
                 nodes = staging.pull(self.tile, slot, chunk, after)
             else:

@@ -34,13 +34,13 @@ def test_an_interrupted_run_keeps_what_it_found(tmp_path: Path, monkeypatch: pyt
     searched: list[str] = []
     choose = conv.choose
 
-    def interrupted(task: conv.ConvTask, chip: object) -> Candidate:
+    def interrupted(task: conv.ConvTask, chip: object) -> list[Candidate]:
         if len(searched) == 2:
             raise KeyboardInterrupt
         searched.append(task.shape.name)
         return choose(task, CHIP)
 
-    def counted(task: conv.ConvTask, chip: object) -> Candidate:
+    def counted(task: conv.ConvTask, chip: object) -> list[Candidate]:
         searched.append(task.shape.name)
         return choose(task, CHIP)
 

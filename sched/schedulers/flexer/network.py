@@ -19,6 +19,7 @@ from ...workload.graph import Graph
 from ..budget import Budget, labelled
 from ..interface import Context
 from ..network.conv import ConvNodes, ConvTask
+from ..network.refine import refined
 from ..network.scheduler import LAYERWISE, NetworkSchedule, Progress, SharingOptions, schedule, search_cache
 from ..network.storage import Between
 from .judge import Decision
@@ -101,7 +102,8 @@ def hybrid(
     on_progress: OnProgress | None = None,
 ) -> NetworkSchedule:
     """The fastest by the timeline model of static nests with the tensors between layers in DRAM or, whole or by planes,
-    in the scratchpad, with max pools fused tightly or not, and of the best schedules of every layer by itself.
+    in the scratchpad, with max pools fused tightly or not, and of the best schedules of every layer by itself. Static
+    nests that win are refined (`network.refine`).
 
     Raises DoesNotFit if a network fits none of these ways.
     """
@@ -111,19 +113,22 @@ def hybrid(
         SharingOptions(between, tight=tight) for between in (Between.WHOLE, Between.PLANES) for tight in (False, True)
     ]
     ways += [LAYERWISE, replace(LAYERWISE, planner=planner)]
-    made: list[NetworkSchedule] = []
+    made: list[tuple[NetworkSchedule, SharingOptions]] = []
     error: DoesNotFit | None = None
     for way in ways:
         try:
-            made.append(schedule(graph, chip, progress, memory, way))
+            made.append((schedule(graph, chip, progress, memory, way), way))
         except DoesNotFit as short:
             error = error or short
     if not made:
         assert error is not None
         raise error
-    made.sort(key=lambda one: one.estimate)
-    worth = [one for one in made if one.estimate <= HOPELESS * made[0].estimate]
-    return _called(min(worth, key=lambda one: predict(one.schedule, chip).cycles), labelled("hybrid", budget))
+    made.sort(key=lambda one: one[0].estimate)
+    worth = [one for one in made if one[0].estimate <= HOPELESS * made[0][0].estimate]
+    best, way = min(worth, key=lambda one: predict(one[0].schedule, chip).cycles)
+    if way.planner is None:
+        best = refined(graph, chip, progress, memory, way)
+    return _called(best, labelled("hybrid", budget))
 
 
 def _called(made: NetworkSchedule, name: str) -> NetworkSchedule:

@@ -35,6 +35,13 @@ class NetworkOptions(Options):
     )
     fused: bool = Field(default=True, description="fuse additions and max pools with the convolution before")
     tight: bool = Field(default=False, description="also fuse max pools for which rows are computed twice")
+    refine: int | None = Field(
+        default=None,
+        ge=0,
+        le=10000,
+        description="whole schedules that the timeline model compares; by default only where depthwise layers may be "
+        "fused or not",
+    )
 
 
 def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, _: Context) -> Schedule:
@@ -45,11 +52,12 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
 
 def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
     """The schedule of a network. With other options than usual it names them."""
-    from ..network.scheduler import SharingOptions, schedule, search_cache
+    from ..network.refine import refined
+    from ..network.scheduler import SharingOptions, search_cache
     from ..network.storage import Between
 
     sharing = SharingOptions(Between(options.between), options.fused, options.tight)
-    made = schedule(graph, chip, context.on_layer, search_cache(context.folder, chip), sharing)
+    made = refined(graph, chip, context.on_layer, search_cache(context.folder, chip), sharing, options.refine)
     changed = options.model_dump(exclude_defaults=True)
     if not changed:
         return made  # under the name that it gives itself

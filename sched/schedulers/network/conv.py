@@ -15,15 +15,18 @@ from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Dram, Stored
 from ...mapping.plan import plan
 from ...mapping.problem import DoesNotFit, Problem, pose
+from ...mapping.prologue import Feeder, Layout, Prologue, behind, lay_out, remaining, tallest
 from ...mapping.space import best
 from ...mapping.staging import Staging
 from ...mapping.tensors import Tensors, ramp_edges
-from ...mapping.tiling import Candidate, Part, parts
+from ...mapping.tiling import Candidate, Part, m_tiles, parts, pooled_tiles
 from ...workload.layers import ConvShape
 from .storage import kind_of, staging_words
 
 #: Candidates of the closed form, and how many of them are replayed.
 POOL, REPLAYS = 400, 10
+#: Candidates that a search remembers, for those who can tell better which one suits the layers around.
+KEPT = 3
 #: Operations that the replays of one layer may have in all.
 REPLAYED = 12000
 
@@ -33,6 +36,7 @@ class ConvTask:
     """A convolution with the places of what it reads and writes. `r`: the other operand of an addition behind it.
 
     `shape` has the channels that lie in words (lanes without a channel count). `packed`: the host has packed `x`.
+    `before`: the depthwise convolution that makes its input; `x` is what that one reads.
     """
 
     shape: ConvShape
@@ -43,6 +47,7 @@ class ConvTask:
     made: str
     behind: Epilogue | None
     scale: int
+    before: Prologue | None = None
 
 
 class _NetworkTensors(Tensors):
@@ -55,6 +60,7 @@ class _NetworkTensors(Tensors):
         self._share(problem, chip, candidate, work)
         self.made = task.made
         flat = problem.flat
+        self._before = task.before.place(dram, chip) if task.before else {}
         self.y = task.y.flattened() if flat else task.y
         self._stored = {"x": task.x.flattened() if flat else task.x}
         if task.r is not None:
@@ -62,8 +68,13 @@ class _NetworkTensors(Tensors):
         self._place_constants(dram, candidate, work, ramp)
 
     def constants(self) -> dict[str, tuple[Piece, ...]]:
-        """Where weights ("w") and biases ("bias") lie."""
-        return {name: self._stored[name].pieces() for name in ("w", "bias")}
+        """Where weights ("w") and biases ("bias") lie, and those of the layer before ("before w", ...)."""
+        before = {f"before {name}": stored.pieces() for name, stored in self._before.items()}
+        return before | {name: self._stored[name].pieces() for name in ("w", "bias")}
+
+    def feeder(self, prologue: Prologue, chip: ChipConfig, core: int, layout: Layout) -> Feeder:
+        """What makes the input tiles of a core."""
+        return Feeder(prologue, chip, core, layout, self._before)
 
 
 @dataclass
@@ -85,7 +96,8 @@ class Planner(Protocol):
 
 def problem_of(task: ConvTask, chip: ChipConfig) -> Problem:
     """The layer as the array sees it."""
-    return pose(task.shape, chip, packed=task.packed, flatten=not (task.behind and task.behind.pooling))
+    pooling = task.behind and task.behind.pooling
+    return pose(task.shape, chip, packed=task.packed, flatten=not pooling and not task.before)
 
 
 def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator, parity: int = 0) -> ConvNodes:
@@ -94,11 +106,27 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
     pooling = task.behind.pooling if task.behind else None
     work = parts(problem, chip, candidate, pooling)
     residual = task.r is not None
-    plans = [plan(problem, chip, candidate, p, frugal=True, residual=residual, pooling=pooling) for p in work]
+    layout, left = None, chip
+    if task.before:
+        ms = [
+            m
+            for part in work
+            for m in (pooled_tiles(problem, part, candidate, pooling) if pooling else m_tiles(problem, part, candidate))
+        ]
+        blocks = min(candidate.tile_k, problem.k_blocks)
+        layout = lay_out(task.before, chip, ms, blocks, shares=task.behind is not None)
+        left = remaining(task.before, chip, layout)
+    plans = [plan(problem, left, candidate, p, frugal=True, residual=residual, pooling=pooling) for p in work]
     pieces = plans[0].pieces if len(plans[0].pieces) > 1 else []
     tensors = _NetworkTensors(task, problem, chip, candidate, work, ramp_edges(problem, pieces), dram)
     fixed = {"scale": task.scale, "relu": int(task.shape.relu), "clamp": task.shape.clamp}
-    cores = [Core(chip, tensors, one, candidate, fixed, task.behind) for one in plans]
+    feeders: list[Feeder | None] = [None] * len(plans)
+    if task.before and layout:
+        feeders = [tensors.feeder(task.before, chip, one.part.core, behind(layout, one)) for one in plans]
+    cores = [
+        Core(chip, tensors, one, candidate, fixed, task.behind, feeder)
+        for one, feeder in zip(plans, feeders, strict=True)
+    ]
     half = staging_words(chip) // 2
     staging = Staging(_staging_chip(chip), tensors, [p for c in cores for p in c.pulls()], parity * half)
     for core in cores:
@@ -111,13 +139,14 @@ def _staging_chip(chip: ChipConfig) -> ChipConfig:
     return chip.model_copy(update={"spm_words": staging_words(chip) // 2})
 
 
-def choose(task: ConvTask, chip: ChipConfig) -> Candidate:
-    """The candidate with the shortest replay. Raises DoesNotFit when nothing fits the chip."""
+def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
+    """The candidates with the shortest replays, `KEPT` at most, the best first. Raises DoesNotFit when nothing fits the
+    chip."""
     problem = problem_of(task, chip)
     pooling = task.behind.pooling if task.behind else None
     lie = kind_of(task.x, chip), kind_of(task.y, chip)
     pool, space = best(problem, _staging_chip(chip), POOL, task.shape.name, lie)
-    leader: tuple[int, Candidate] | None = None
+    played: list[tuple[int, Candidate]] = []
     error: DoesNotFit | None = None
     kinds: dict[tuple[object, ...], int] = {}
     seen: set[Candidate] = set()
@@ -126,9 +155,9 @@ def choose(task: ConvTask, chip: ChipConfig) -> Candidate:
     ordered = sorted((found.candidate for found in pool), key=lambda candidate: candidate.x_spm)
     # If nothing staged fits what a network leaves of the scratchpad, nothing is staged.
     for index, candidate in enumerate([*ordered, *(replace(c, x_spm=False, w_spm=False) for c in ordered)]):
-        if leader and (candidate.x_spm or index >= len(ordered)):
+        if played and (candidate.x_spm or index >= len(ordered)):
             break
-        if pooling and candidate.tile_columns < problem.out_w:
+        if (pooling and candidate.tile_columns < problem.out_w) or (task.before and candidate.x_spm):
             continue
         if pooling:
             candidate = _tall(replace(candidate, tile_n=1, order="input"), problem, chip)
@@ -136,7 +165,10 @@ def choose(task: ConvTask, chip: ChipConfig) -> Candidate:
         if kinds.get(kind, 0) >= 2 or tried >= REPLAYS or operations > REPLAYED:
             continue
         kinds[kind] = kinds.get(kind, 0) + 1
-        for variant in (candidate, replace(candidate, ramp_k=True)) if tried < 2 else (candidate,):
+        variants = (candidate, replace(candidate, ramp_k=True)) if tried < 2 else (candidate,)
+        if task.before:
+            variants += _tall_before(candidate, problem, task.before, chip)
+        for variant in variants:
             if variant in seen:
                 continue
             seen.add(variant)
@@ -147,12 +179,21 @@ def choose(task: ConvTask, chip: ChipConfig) -> Candidate:
                 continue
             tried += 1
             operations += len(nodes)
-            cycles = replay(nodes, chip)
-            if leader is None or cycles < leader[0]:
-                leader = cycles, variant
-    if leader is None:
+            played.append((replay(nodes, chip), variant))
+    if not played:
         raise DoesNotFit(f"layer {task.shape.name}: {error or f'none of {space} candidates could be emitted'}")
-    return leader[1]
+    played.sort(key=lambda found: found[0])
+    return [candidate for _, candidate in played[:KEPT]]
+
+
+def _tall_before(candidate: Candidate, problem: Problem, prologue: Prologue, chip: ChipConfig) -> tuple[Candidate, ...]:
+    """The candidate with tiles as tall as fit beside the rows that a depthwise convolution makes them of."""
+    rows = tallest(prologue, chip, min(candidate.tile_columns, problem.out_w), min(candidate.tile_k, problem.k_blocks))
+    if rows <= candidate.tile_rows:
+        return ()
+    pixels = rows * min(candidate.tile_columns, problem.out_w)
+    deep = chip.core.out_words // (2 * pixels)
+    return (replace(candidate, tile_rows=rows, tile_n=min(candidate.tile_n, deep)),) if deep else ()
 
 
 def _tall(candidate: Candidate, problem: Problem, chip: ChipConfig) -> Candidate:

@@ -19,9 +19,10 @@ from ...mapping.interleave import Interleaver
 from ...mapping.nodes import Node
 from ...mapping.placement import Dram, Stored
 from ...mapping.problem import DoesNotFit, pose
+from ...mapping.prologue import Prologue
 from ...mapping.tiling import Candidate, Pooling
 from ...store.findings import SearchCache
-from ...workload.graph import Graph, Value
+from ...workload.graph import Graph, Layer, Value
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
 from . import conv, vector
 from .shift import Shifter
@@ -29,7 +30,7 @@ from .stages import Lanes, Stage, Stages, constant, cut, spread
 from .storage import Between, homes, place
 
 NAME = "network"
-_CANDIDATE = TypeAdapter(Candidate)
+_CANDIDATES = TypeAdapter(list[Candidate])
 #: Cycles of computing by which operands are fetched ahead of their use: the best of these is taken.
 HORIZONS = (1500, 4000, 12000)
 
@@ -79,13 +80,18 @@ class SharingOptions:
     """What the layers of a network have in common.
 
     `between`: where tensors lie; `fused`: whether additions and max pools go with the convolution before them, max
-    pools even if rows are computed twice for it (`tight`); `planner`: who makes the convolutions instead of the loop
-    nests, with all tensors in DRAM and nothing fused.
+    pools even if rows are computed twice for it (`tight`); `apart`: 1x1 convolutions, by name, with which the depthwise
+    one before them doesn't go; `second`: convolutions with the second best of their loop nests; `horizon`: see
+    `mapping.interleave` (None: the best of a few by the estimate); `planner`: who makes the convolutions instead of the
+    loop nests, with all tensors in DRAM and nothing fused.
     """
 
     between: Between = Between.WHOLE
     fused: bool = True
     tight: bool = False
+    apart: frozenset[str] = frozenset()
+    second: frozenset[str] = frozenset()
+    horizon: int | None = None
     planner: conv.Planner | None = None
 
 
@@ -104,13 +110,13 @@ class _Builder:
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
         self.sharing, self.planner = sharing, sharing.planner
-        self.cut: Stages = cut(graph, chip, apart, sharing.tight)
+        self.cut: Stages = cut(graph, chip, apart, sharing.tight, sharing.apart)
         self.dram = Dram(chip)
         self.tensors: list[Tensor] = []
         self.constants: dict[str, NDArray[Any]] = {}
         self.copies: dict[str, tuple[str, bool]] = {}
         self.inputs: dict[str, Stored] = {}
-        self.choices: dict[tuple[object, ...], Candidate] = {}
+        self.choices: dict[tuple[object, ...], list[Candidate]] = {}
         self.by_rows: set[str] = set()  # tensors that cores make row by row, each its share of rows
 
     def build(self) -> NetworkSchedule:
@@ -131,7 +137,8 @@ class _Builder:
         if self.progress:
             self.progress("overlapping layers", len(self.cut.stages), len(self.cut.stages))
         interleaver = Interleaver(nodes, self.chip)
-        best = min((interleaver.run(horizon) for horizon in HORIZONS), key=lambda found: found.cycles)
+        horizons = HORIZONS if self.sharing.horizon is None else (self.sharing.horizon,)
+        best = min((interleaver.run(horizon) for horizon in horizons), key=lambda found: found.cycles)
         schedule = Schedule(
             chip=self.chip.name,
             chip_digest=self.chip.digest,
@@ -214,9 +221,11 @@ class _Builder:
         layer, chip = stage.layer, self.chip
         value = self.cut.values[stage.x]
         shape = self.graph.conv_shape(layer)
-        packed = stage.x in {v.name for v in self.graph.inputs} and pose(shape, chip).packed
+        lanes = self.cut.lanes[layer.inputs[0]]
+        packed = layer.inputs[0] in {v.name for v in self.graph.inputs} and pose(shape, chip).packed
         if not packed:
-            shape = replace(shape, in_channels=len(self.cut.lanes[stage.x]))
+            shape = replace(shape, in_channels=len(lanes))
+        before = self._before(stage)
         task = conv.ConvTask(
             shape=shape,
             x=self._packed_input(stage, value) if packed else self._whole(stage.x),
@@ -226,43 +235,68 @@ class _Builder:
             made=layer.output,
             behind=self._behind(stage),
             scale=layer.scale,
+            before=before,
         )
         made = self._nests(task, stage, index) if self.planner is None else self.planner.emit(task, self.dram)
         layout = WeightLayout(
             out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
             kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
         )  # fmt: skip
-        lanes = self.cut.lanes[stage.x]
         w = constant(layer, "w", lanes, packed)
         self._constant(f"{layer.output}/w", layout, made.constants["w"], w)
         layout = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
         self._constant(f"{layer.output}/bias", layout, made.constants["bias"], constant(layer, "bias", lanes))
+        if stage.before:
+            constants = {name: made.constants[f"before {name}"] for name in ("w", "bias")}
+            self._depthwise_constants(stage.before, constants)
         return made.nodes
+
+    def _before(self, stage: Stage) -> Prologue | None:
+        """The depthwise convolution before one."""
+        layer = stage.before
+        if layer is None:
+            return None
+        vector.check_window(layer)
+        fixed = {"scale": layer.scale, "relu": int(layer.relu), "clamp": layer.clamp}
+        return Prologue(layer.output, layer.window, fixed, self._whole(stage.x))
+
+    def _depthwise_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]]) -> None:
+        """Weights and biases of a depthwise convolution."""
+        lanes, window = self.cut.lanes[layer.inputs[0]], layer.window
+        layout = DepthwiseLayout(
+            channels=len(lanes), kernel_h=window.kernel_h, kernel_w=window.kernel_w, block=self.chip.lanes
+        )
+        self._constant(f"{layer.output}/w", layout, pieces["w"], constant(layer, "w", lanes))
+        bias = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes)
+        self._constant(f"{layer.output}/bias", bias, pieces["bias"], constant(layer, "bias", lanes))
 
     def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
         """The loop nests of a convolution."""
         key = (
             replace(task.shape, name=""), task.packed, task.behind and task.behind.pooling, stage.behind is None,
+            task.before and (task.before.window, task.before.x.rows, task.before.x.width),
             *(tuple(sorted(s.homes)) if s else () for s in (task.x, task.y, task.r)),
         )  # fmt: skip
         if key not in self.choices:
             self.choices[key] = self._choose(key, task)
-        if self.choices[key].parts_m > 1:
+        found = self.choices[key]
+        candidate = found[min(len(found) - 1, int(stage.layer.output in self.sharing.second))]
+        if candidate.parts_m > 1:
             self.by_rows.add(stage.y)
-        return conv.emit(task, self.chip, self.choices[key], self.dram, index % 2)
+        return conv.emit(task, self.chip, candidate, self.dram, index % 2)
 
-    def _choose(self, key: tuple[object, ...], task: conv.ConvTask) -> Candidate:
-        """The candidate that was found before for the same task, or a new search."""
-        found = self.memory.get(key, _CANDIDATE) if self.memory else None
+    def _choose(self, key: tuple[object, ...], task: conv.ConvTask) -> list[Candidate]:
+        """The candidates that were found before for the same task, or by a new search."""
+        found = self.memory.get(key, _CANDIDATES) if self.memory else None
         if found is None:
             try:
                 found = conv.choose(task, self.chip)
             except DoesNotFit as error:
-                if task.behind:
+                if task.behind or task.before:
                     raise _Apart(task.made) from error
                 raise
             if self.memory:
-                self.memory.put(key, _CANDIDATE, found)
+                self.memory.put(key, _CANDIDATES, found)
         return found
 
     def _behind(self, stage: Stage) -> Epilogue | None:
@@ -298,14 +332,7 @@ class _Builder:
             self.by_rows.add(stage.y)
         made = vector.emit(task, self.chip, self.dram)
         if layer.kind == "depthwise":
-            lanes = self.cut.lanes[stage.x]
-            window = layer.window
-            layout = DepthwiseLayout(
-                channels=len(lanes), kernel_h=window.kernel_h, kernel_w=window.kernel_w, block=self.chip.lanes
-            )
-            self._constant(f"{layer.output}/w", layout, made.constants["w"], constant(layer, "w", lanes))
-            layout = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes)
-            self._constant(f"{layer.output}/bias", layout, made.constants["bias"], constant(layer, "bias", lanes))
+            self._depthwise_constants(layer, made.constants)
         return made.nodes
 
 

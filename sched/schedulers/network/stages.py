@@ -29,15 +29,17 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One layer that computes, with the addition or max pool that is fused. `y`: the tensor that leaves."""
+    """One layer that computes, with the addition or max pool that is fused behind it, and the depthwise convolution
+    `before` it. `x`: the tensor that is read; `y`: the tensor that leaves."""
 
     layer: Layer
     behind: Layer | None = None
     r: str = ""
+    before: Layer | None = None
 
     @property
     def x(self) -> str:
-        return self.layer.inputs[0]
+        return (self.before or self.layer).inputs[0]
 
     @property
     def y(self) -> str:
@@ -46,7 +48,8 @@ class Stage:
     @property
     def reads(self) -> tuple[str, ...]:
         """Tensors that it reads."""
-        return (*self.layer.inputs, self.r) if self.r else self.layer.inputs
+        inputs = (self.before or self.layer).inputs
+        return (*inputs, self.r) if self.r else inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +74,15 @@ def blocks_of(channels: int, block: int, lanes: int) -> Lanes:
     return found.reshape(-1)
 
 
-def cut(graph: Graph, chip: ChipConfig, apart: Collection[str] = (), tight: bool = False) -> Stages:
-    """The stages of a network on a chip, in the order of its layers; nothing is fused with the convolutions `apart`.
+def cut(
+    graph: Graph,
+    chip: ChipConfig,
+    apart: Collection[str] = (),
+    tight: bool = False,
+    whole_inputs: Collection[str] = (),
+) -> Stages:
+    """The stages of a network on a chip, in the order of its layers; nothing is fused with the convolutions `apart`,
+    nothing before those with `whole_inputs`.
 
     `tight`: max pools are fused even if a tile then makes one row of them only, so that most rows are computed twice.
 
@@ -113,6 +123,14 @@ def cut(graph: Graph, chip: ChipConfig, apart: Collection[str] = (), tight: bool
             if whole and w.dilation == 1 and tall * value.width <= chip.core.out_words // 2:
                 fused[conv.output] = layer, ""
                 gone.add(layer.output)
+    before: dict[str, Layer] = {}  # convolution -> the depthwise one before it
+    for layer in graph.layers:
+        source = producer.get(layer.inputs[0])
+        if layer.kind != "conv" or layer.window != Window() or layer.output in apart or layer.output in whole_inputs:
+            continue
+        if source and source.kind == "depthwise" and users[source.output] == 1:
+            before[layer.output] = source
+            gone.add(source.output)
     found: list[Stage] = []
     members: dict[str, list[int]] = {}
     direct: dict[str, tuple[str, int]] = {}
@@ -136,9 +154,9 @@ def cut(graph: Graph, chip: ChipConfig, apart: Collection[str] = (), tight: bool
         if layer.kind == "concat":
             found += copies.get(layer.output, [])
         elif layer.output in fused:
-            found.append(Stage(layer, *fused[layer.output]))
+            found.append(Stage(layer, *fused[layer.output], before=before.get(layer.output)))
         elif layer.output not in gone:
-            found.append(Stage(layer))
+            found.append(Stage(layer, before=before.get(layer.output)))
     roots: dict[str, tuple[str, int]] = {}
     for name in values:
         root, first = name, 0

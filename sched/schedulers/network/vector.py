@@ -155,9 +155,11 @@ class _Emitter:
         while True:  # whole rows unless a single one is too long
             columns = even(0, self.width, pieces)
             widest = max(columns, key=lambda c: c[1] - c[0])
-            x, y = self._words((rows[0], rows[0] + 1), widest)
+            # the widest window of x may belong to another piece: one with neighbours on both sides
+            reach = max(columns, key=lambda c: self.input_columns(c)[1] - self.input_columns(c)[0])
+            x, y = self._words((rows[0], rows[0] + 1), reach)[0], self._words((rows[0], rows[0] + 1), widest)[1]
             w = self.window
-            across = self.input_columns(widest)[1] - self.input_columns(widest)[0]
+            across = self.input_columns(reach)[1] - self.input_columns(reach)[0]
             x = max(x, min(w.kernel_h, self.task.x.rows) * across)
             if x <= room_x and y <= room_y and max(across, y) <= MAX_IN_WIDTH:
                 break
@@ -170,7 +172,7 @@ class _Emitter:
         count, have = blocks[1] - blocks[0], rows[1] - rows[0]
         best: tuple[float, int, int] | None = None
         for high in range(1, have + 1):
-            x = max(self._words(some, widest)[0] for some in even(*rows, ceil(have / high)))
+            x = max(self._words(some, reach)[0] for some in even(*rows, ceil(have / high)))
             y = high * (widest[1] - widest[0])
             if x > room_x or y > room_y:
                 break

@@ -1,0 +1,252 @@
+"""A depthwise convolution in front of a 1x1 one: the vector unit makes its input tiles, which never leave the core.
+
+      A (window of x) --> vector unit --> VEC --> MOVE within the core --> A (tile of the convolution's input)
+
+By itself a depthwise layer writes its whole result to the scratchpad or DRAM, and the next layer reads it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Region, VectorOp, address
+from meshloom.hw.timing import VecShape, vec_occupancy
+
+from ..ir.schedule import Box
+from ..workload.graph import Window
+from .nodes import Node, Run
+from .placement import Allocator, Stored
+from .plan import Plan
+from .problem import MAX_IN_WIDTH, DoesNotFit
+from .tensors import Chunk
+from .tiling import MTile, Range
+
+#: Windows of x that A has room for, and results in VEC: one is filled while the other is used.
+SLOTS = 2
+#: Part of A that windows of x may take, and more if so many tiles of the layer's input fit beside them.
+SHARE, TILES = 3, 2
+
+
+@dataclass(frozen=True)
+class Prologue:
+    """What the vector unit makes the layer's input of. `name` of that input; `fixed`: scale, relu and clamp."""
+
+    name: str
+    window: Window
+    fixed: dict[str, int]
+    x: Stored
+
+    @property
+    def taps(self) -> int:
+        """Words of weights of one channel block."""
+        return self.window.kernel_h * self.window.kernel_w
+
+    def place(self, dram: Allocator, chip: ChipConfig) -> dict[str, Stored]:
+        """Its weights ("w") and biases ("bias"), in runs of channel blocks over all DRAM channels."""
+        turn, planes = chip.drams, self.x.planes
+        return {
+            "w": Stored(dram, planes, 1, self.taps, [], lambda plane, _: turn[plane * len(turn) // planes]),
+            "bias": Stored(dram, 1, planes, 4, [], lambda _plane, _at: turn[0]),
+        }
+
+    def reach(self, rows: Range, columns: Range) -> tuple[Range, Range]:
+        """Rows and columns of x that a box of the result is made of."""
+        w = self.window
+
+        def along(low: int, high: int, stride: int, pad: int, kernel: int, size: int) -> Range:
+            last = (high - 1) * stride - pad + (kernel - 1) * w.dilation
+            return max(0, low * stride - pad), min(size, last + 1)
+
+        return (
+            along(*rows, w.stride_h, w.pad_top, w.kernel_h, self.x.rows),
+            along(*columns, w.stride_w, w.pad_left, w.kernel_w, self.x.width),
+        )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Words of a core that a prologue works in. `deep`: channel blocks that a VEC makes at most."""
+
+    deep: int
+    x_slot: int
+    y_slot: int
+    x_base: int
+    y_base: int
+    w_base: int
+    bias_base: int
+
+
+def lay_out(prologue: Prologue, chip: ChipConfig, ms: Sequence[MTile], blocks: int, shares: bool) -> Layout:
+    """The prologue's words, counted from where the layer's own end. `ms`: the layer's tiles, of `blocks` channel
+    blocks; `shares`: VEC is the layer's, too. Raises DoesNotFit."""
+    core = chip.core
+    boxes = {m: prologue.reach((m.r0, m.r1), (m.c0, m.c1)) for m in ms}
+    y = max(m.pixels for m in ms)
+    x = max((i1 - i0) * (j1 - j0) for (i0, i1), (j0, j1) in boxes.values())
+    wide = max(m.c1 - m.c0 for m in ms), max(j1 - j0 for _, (j0, j1) in boxes.values())
+    room = core.vec_words // 2 if shares else core.vec_words
+    share = max(core.a_words // SHARE, core.a_words - TILES * blocks * y)
+    deep = min(blocks, room // SLOTS // y, share // SLOTS // x, 255)
+    if not deep or max(wide) > MAX_IN_WIDTH:
+        raise DoesNotFit(f"A or VEC of a {chip.name} core is too small for tiles of the depthwise layer before")
+    return Layout(deep, deep * x, deep * y, 0, core.vec_words - room, 0, 0)
+
+
+def tallest(prologue: Prologue, chip: ChipConfig, width: int, blocks: int) -> int:
+    """Rows of the tallest tile of `width` columns and `blocks` channel blocks that fits with its windows of x, of one
+    block at a time: the taller, the fewer rows of x are read twice. 0 if none does."""
+    core, window = chip.core, prologue.window
+    rows = core.vec_words // SLOTS // width
+    while rows:
+        x = ((rows - 1) * window.stride_h + (window.kernel_h - 1) * window.dilation + 1) * prologue.x.width
+        if TILES * blocks * rows * width + SLOTS * x <= core.a_words:
+            break
+        rows -= 1
+    return rows
+
+
+def remaining(prologue: Prologue, chip: ChipConfig, layout: Layout) -> ChipConfig:
+    """The chip with what a prologue leaves of a core's memories. Raises DoesNotFit."""
+    core, planes = chip.core, prologue.x.planes
+    left = {
+        "a_words": core.a_words - SLOTS * layout.x_slot,
+        "b_words": core.b_words - planes * prologue.taps,
+        "acc_words": core.acc_words - planes,
+        "vec_words": layout.y_base or core.vec_words,
+    }
+    if min(left.values()) < 1:
+        raise DoesNotFit(f"weights of the depthwise layer before do not fit B or ACC of a {chip.name} core")
+    return chip.model_copy(update={"core": core.model_copy(update=left)})
+
+
+def behind(layout: Layout, plan: Plan) -> Layout:
+    """The layout behind what a plan uses of the memories."""
+    a = plan.r_base if plan.r else (max(stay.slot for stay in plan.a) + 1) * plan.a_slot
+    if plan.r:
+        a += (max(stay.slot for stay in plan.r) + 1) * plan.out_slot
+    sums = (max(step.sums for step in plan.steps) + 1) * plan.sums_slot
+    w_base = (max(stay.slot for stay in plan.b) + 1) * plan.b_slot
+    return replace(layout, x_base=a, w_base=w_base, bias_base=plan.sums_base + sums)
+
+
+class Feeder:
+    """Makes the operations that bring a core the tiles of its input."""
+
+    def __init__(
+        self, prologue: Prologue, chip: ChipConfig, core: int, layout: Layout, constants: dict[str, Stored]
+    ) -> None:
+        self._prologue, self._chip, self._core, self._layout, self._constants = prologue, chip, core, layout, constants
+        self._turn = 0
+        self._read: list[list[Node]] = [[] for _ in range(SLOTS)]  # VECs out of each slot of x
+        self._moved: list[list[Node]] = [[] for _ in range(SLOTS)]  # MOVEs out of each slot of the result
+        self._brought: dict[int, list[Node]] = {}  # by channel block: MOVEs of its weights and bias
+
+    def cycles(self, chunk: Chunk) -> int:
+        """Cycles of the vector unit for a chunk."""
+        return sum(vec_occupancy(self._chip, VecShape.of(self._fields(chunk, some, 0))) for some in self._groups(chunk))
+
+    def make(self, chunk: Chunk, slot: int, after: list[Node]) -> tuple[list[Node], list[Node]]:
+        """A chunk of the input to the tile at word `slot` of A, once the operations `after` are done with it. Returns
+        all operations in order, and those of them that the chunk's readers wait for."""
+        nodes: list[Node] = []
+        landed: list[Node] = []
+        held: list[Node] = []
+        for some in self._groups(chunk):
+            loads, rest = self._group(chunk, some, slot, after)
+            nodes += loads + held  # the next window is asked for before the unit and the mover wait for this one
+            held = rest
+            landed.append(rest[-1])
+        return nodes + held, landed
+
+    def _groups(self, chunk: Chunk) -> list[Range]:
+        """Channel blocks that one VEC makes."""
+        low, high = chunk.planes
+        count = ceil((high - low) / self._layout.deep)
+        return [(low + (high - low) * n // count, low + (high - low) * (n + 1) // count) for n in range(count)]
+
+    def _group(self, chunk: Chunk, planes: Range, slot: int, after: list[Node]) -> tuple[list[Node], list[Node]]:
+        layout, core, turn = self._layout, self._core, self._turn
+        self._turn = (turn + 1) % SLOTS
+        rows, columns = self._prologue.reach((chunk.rows[0], chunk.rows[1]), chunk.columns)
+        loads = self._bring(planes)
+        x_at = address(Region.MAIN, layout.x_base + turn * layout.x_slot)
+        loads += [
+            Node(core, list(self._read[turn]), f"depthwise {chunk.label}", t.dram, t.local, t.words)
+            for t in self._prologue.x.transfers(planes, (*rows, 1), columns, core, x_at)
+        ]
+        fields = self._fields(chunk, planes, turn)
+        constants = [node for plane in range(*planes) for node in self._brought[plane]]
+        vec = Node(
+            core,
+            [*loads, *constants, *self._moved[turn]],
+            f"depthwise {chunk.label}",
+            fields=fields,
+            cycles=vec_occupancy(self._chip, VecShape.of(fields)),
+            vec=True,
+            result=Box(
+                tensor=self._prologue.name,
+                plane=planes[0],
+                planes=planes[1] - planes[0],
+                row=chunk.rows[0],
+                rows=chunk.rows[1] - chunk.rows[0],
+                column=chunk.columns[0],
+                columns=chunk.columns[1] - chunk.columns[0],
+            ),
+        )
+        plane, first = chunk.plane_words, (planes[0] - chunk.planes[0]) * chunk.plane
+        words = plane * (planes[1] - planes[0])
+        run, stride = (words, words) if plane in (words, chunk.plane) else (plane, chunk.plane)
+        move = Node(
+            core,
+            [vec, *after],
+            f"depthwise {chunk.label}",
+            Run(core, address(Region.VEC, fields["dest_base"]), words, words),
+            Run(core, slot + chunk.offset + first, run, stride),
+            words,
+        )
+        self._read[turn], self._moved[turn] = [vec], [move]
+        return loads, [vec, move]
+
+    def _bring(self, planes: Range) -> list[Node]:
+        """The MOVEs of weights and biases that are not there yet."""
+        missing = [plane for plane in range(*planes) if plane not in self._brought]
+        if not missing:
+            return []
+        low, high = missing[0], missing[-1] + 1
+        layout, core, taps = self._layout, self._core, self._prologue.taps
+        w_at, bias_at = address(Region.B, layout.w_base + low * taps), address(Region.ACC, 4 * (layout.bias_base + low))
+        transfers = [
+            *self._constants["w"].transfers((low, high), (0, 1, 1), (0, taps), core, w_at),
+            *self._constants["bias"].transfers((0, 1), (low, high, 1), (0, 4), core, bias_at),
+        ]
+        nodes = [Node(core, [], f"depthwise w b{low}", t.dram, t.local, t.words) for t in transfers]
+        self._brought |= dict.fromkeys(range(low, high), nodes)
+        return list(nodes)
+
+    def _fields(self, chunk: Chunk, planes: Range, turn: int) -> dict[str, int]:
+        layout, w = self._layout, self._prologue.window
+        (r0, r1, _), (c0, c1) = chunk.rows, chunk.columns
+        (i0, i1), (j0, j1) = self._prologue.reach((r0, r1), (c0, c1))
+        return self._prologue.fixed | {
+            "op": int(VectorOp.MAC),
+            "x_base": layout.x_base + turn * layout.x_slot,
+            "x_plane": (i1 - i0) * (j1 - j0),
+            "in_w": j1 - j0,
+            "blocks": planes[1] - planes[0],
+            "kernel_h": w.kernel_h,
+            "kernel_w": w.kernel_w,
+            "stride_h": w.stride_h,
+            "stride_w": w.stride_w,
+            "dilation": w.dilation,
+            "pad_top": max(0, w.pad_top - r0 * w.stride_h),
+            "pad_left": max(0, w.pad_left - c0 * w.stride_w),
+            "out_w": c1 - c0,
+            "pixels": (r1 - r0) * (c1 - c0),
+            "y_base": layout.w_base + planes[0] * self._prologue.taps,
+            "addend": 1,
+            "addend_base": layout.bias_base + planes[0],
+            "dest_base": layout.y_base + turn * layout.y_slot,
+        }
