@@ -18,7 +18,7 @@ from .results import Result, Sheet
 CHIP = "quad16"
 #: 1: every tap of every window is read by itself.
 WINDOWS = (1, 3, 5)
-NETWORKS = ("ds_cnn", "vww", "mobilenet_v1", "efficientnet_lite0", "squeezenet")
+NETWORKS = ("ds_cnn", "vww", "mobilenet_v1")
 
 
 def variant(windows: int, folder: Path) -> Path:

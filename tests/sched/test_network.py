@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.isa import VectorOp
+from meshloom.hw.timing import VecShape, slides
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.schedule import Gemm, Move, Vec
 from meshloom.sched.ir.validation import validate
@@ -246,10 +248,19 @@ def test_busy_cycles_are_those_of_the_operations(name: str) -> None:
 
 
 def _cycles(op: Gemm | Vec, chip: ChipConfig) -> int:
-    """Cycles by the definition of folds and words."""
+    """Cycles by the definition of folds, words, and columns of windows that slide."""
     if isinstance(op, Gemm):
         return op["n_blocks"] * -(-op["pixels"] // chip.rows) * op.taps * chip.lanes
-    return op["blocks"] * op["pixels"] * op.taps
+    if not slides(chip, VecShape.of(op.body)):
+        return op["blocks"] * op["pixels"] * op.taps
+    walk = 0
+    for first in range(0, op["pixels"], op["out_w"]):
+        pixels = min(op["out_w"], op["pixels"] - first)
+        for column in range((pixels - 1) * op["stride_w"] + op["kernel_w"]):
+            walk += op["kernel_h"] if 0 <= column - op["pad_left"] < op["in_w"] else 1
+    if op["op"] != VectorOp.MAC:
+        return op["blocks"] * walk
+    return op.taps + (op["blocks"] - 1) * max(walk, op.taps) + walk
 
 
 def test_progress_names_every_stage() -> None:

@@ -37,7 +37,7 @@ WINDOWS = {
 }
 
 
-def chip(name: str = "quad8", **core: int) -> ChipConfig:
+def chip(name: str = "quad8", /, **core: int) -> ChipConfig:
     values = load(name).model_dump()
     return ChipConfig.model_validate(values | {"name": "other", "core": values["core"] | core})
 

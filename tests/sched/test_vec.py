@@ -12,7 +12,7 @@ import pytest
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.contracts import VEC_ISSUE_CYCLES
 from meshloom.hw.isa import Opcode, Region, Unit, VectorOp, address
-from meshloom.hw.timing import VecShape, vec_cycles, vec_occupancy, vec_start
+from meshloom.hw.timing import VecShape, slides, vec_cycles, vec_occupancy, vec_start
 from meshloom.sched.checker.accesses import vec_accesses
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.ir.functional import Memories, execute
@@ -406,7 +406,8 @@ def test_the_model_plays_the_closed_forms(chip: str, kind: VectorOp) -> None:
     timeline = play(Program(config.digest, streams, boot, {}), config)
     vecs = [entry for entry in timeline.executed if entry.opcode is Opcode.VEC]
     assert all((entry.tile, entry.unit) == (core, Unit.VECTOR) for entry in vecs)
-    shapes = [VecShape(kind, pixels, blocks, 1, taps) for pixels, blocks in sizes]
+    shapes = [VecShape.of(one.fields) for one in code]
+    assert [slides(config, shape) for shape in shapes] == [taps > 1 and chip == "quad16"] * len(shapes)
     assert [entry.end - entry.start for entry in vecs] == [vec_cycles(config, shape) for shape in shapes]
     for before, after, shape in zip(vecs[:2], vecs[1:3], shapes[:2], strict=True):
         assert after.start == before.start + vec_occupancy(config, shape)
@@ -423,5 +424,4 @@ def test_predictions_name_vecs() -> None:
     for op, start, end in zip(schedule.operations, found.start, found.end, strict=True):
         assert 0 < start < end <= found.cycles
         if isinstance(op, Vec):
-            shape = VecShape(VectorOp(op["op"]), op["pixels"], op["blocks"], op["kernel_h"], op["kernel_w"])
-            assert end - start == vec_cycles(chip, shape)
+            assert end - start == vec_cycles(chip, VecShape.of(op.body))
