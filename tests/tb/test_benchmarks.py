@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from meshloom.hw.config import built_in_chips, load
+from meshloom.hw.config import load as load_chip
 from meshloom.hw.isa import Addend, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
 from meshloom.sched.checker.check import check
@@ -37,6 +38,7 @@ from meshloom.tb.benchmarks import (
     regression,
     scale_sim,
     speed,
+    vector,
 )
 from meshloom.tb.benchmarks import scale_sim_driver as driver
 from meshloom.tb.benchmarks.interface import BenchmarkError, all_ran
@@ -75,7 +77,7 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 MODULES = {
     "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
-    "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim, "flexer": flexer,
+    "vector": vector, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim, "flexer": flexer,
     "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
 }  # fmt: skip
 
@@ -151,6 +153,28 @@ def test_one_from_a_file_runs(engines: list[str], tmp_path: Path, capsys: pytest
     with pytest.raises(PluginError, match="is of type int; it must be a Benchmark or a function of `on_progress`"):
         registry.run(["gemm", f"{other}:run"])
     assert engines == []
+
+
+# -- the vector unit --------------------------------------------------------------------------------------------------
+
+
+def test_more_windows_must_not_be_slower_or_wrong() -> None:
+    def some(**changes: int) -> list[Row]:
+        return [row(workload="vww", rtl_cycles=1000, model_cycles=1000), row(**{"model_cycles": 1000} | changes)]
+
+    good = {1: some(), 3: some(rtl_cycles=900, model_cycles=900), 5: some()}
+    assert vector.missed(good) == []
+    assert vector.missed(good | {3: some(rtl_cycles=1001, model_cycles=1001)}) == [
+        "gemm:8x8x8 with 3 windows: 1,001 cycles, 1,000 with 1"
+    ]
+    assert vector.missed(good | {5: some(rtl_cycles=999)}) == ["gemm:8x8x8 with 5 windows: model error +0.10 %"]
+    assert "differ" in vector.missed(good | {5: some(mismatches=1)})[0]
+
+
+def test_variants_of_a_chip_differ_in_windows_alone(tmp_path: Path) -> None:
+    chips = [load_chip(vector.variant(windows, tmp_path)) for windows in vector.WINDOWS]
+    assert [one.core.vec_windows for one in chips] == list(vector.WINDOWS)
+    assert len({one.model_copy(update={"core": one.core.model_copy(update={"vec_windows": 1})}) for one in chips}) == 1
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
