@@ -25,6 +25,8 @@ from .stages import cut
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused.
 USUAL = 24
+#: What progress calls the network when it is scheduled once more.
+ANOTHER = "the whole another way"
 _CYCLES = TypeAdapter(int)
 
 
@@ -101,7 +103,7 @@ class _Search:
             return
         self.left -= 1
         if self.progress and self._tried:
-            self.progress("comparing whole schedules", self.most - self.left - 1, self.most)
+            self.progress(ANOTHER, self.most - self.left - 1, self.most)
         made: NetworkSchedule | None = None
         options = sharing.between, sharing.fused, sharing.tight, sharing.horizon
         key = ("refined", self._what, *options, sorted(sharing.apart), sorted(sharing.second))
