@@ -68,19 +68,21 @@ class Prologue:
 
 @dataclass(frozen=True)
 class Layout:
-    """Words of a core that a prologue works in. `deep`: channel blocks that a VEC makes at most."""
+    """Words of a core that a prologue works in. `deep`: channel blocks that a VEC makes at most.
+
+    `*_base` in A, B and ACC are those `after` a plan."""
 
     deep: int
     x_slot: int
     y_slot: int
-    x_base: int
     y_base: int
-    w_base: int
-    bias_base: int
+    x_base: int = 0
+    w_base: int = 0
+    bias_base: int = 0
 
 
 def lay_out(prologue: Prologue, chip: ChipConfig, ms: Sequence[MTile], blocks: int, shares: bool) -> Layout:
-    """The prologue's words, counted from where the layer's own end. `ms`: the layer's tiles, of `blocks` channel
+    """The words that a prologue needs. `ms`: the layer's tiles, of `blocks` channel
     blocks; `shares`: VEC is the layer's, too. Raises DoesNotFit."""
     core = chip.core
     boxes = {m: prologue.reach((m.r0, m.r1), (m.c0, m.c1)) for m in ms}
@@ -92,7 +94,7 @@ def lay_out(prologue: Prologue, chip: ChipConfig, ms: Sequence[MTile], blocks: i
     deep = min(blocks, room // SLOTS // y, share // SLOTS // x, 255)
     if not deep or max(wide) > MAX_IN_WIDTH:
         raise DoesNotFit(f"A or VEC of a {chip.name} core is too small for tiles of the depthwise layer before")
-    return Layout(deep, deep * x, deep * y, 0, core.vec_words - room, 0, 0)
+    return Layout(deep, x_slot=deep * x, y_slot=deep * y, y_base=core.vec_words - room)
 
 
 def tallest(prologue: Prologue, chip: ChipConfig, width: int, blocks: int) -> int:
@@ -118,12 +120,12 @@ def remaining(prologue: Prologue, chip: ChipConfig, layout: Layout) -> ChipConfi
         "vec_words": layout.y_base or core.vec_words,
     }
     if min(left.values()) < 1:
-        raise DoesNotFit(f"weights of the depthwise layer before do not fit B or ACC of a {chip.name} core")
+        raise DoesNotFit(f"A, B or ACC of a {chip.name} core is too small for the depthwise layer before")
     return chip.model_copy(update={"core": core.model_copy(update=left)})
 
 
-def behind(layout: Layout, plan: Plan) -> Layout:
-    """The layout behind what a plan uses of the memories."""
+def after(layout: Layout, plan: Plan) -> Layout:
+    """The layout in the words after those that the layer's plan uses."""
     a = plan.r_base if plan.r else (max(stay.slot for stay in plan.a) + 1) * plan.a_slot
     if plan.r:
         a += (max(stay.slot for stay in plan.r) + 1) * plan.out_slot

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +15,7 @@ from meshloom.hw.routes import RouteField
 from meshloom.sched.store.kinds import SYNTHESIS
 from meshloom.sched.store.store import key
 
-from ..build.builder import OUTPUT, ROOT
+from ..build.builder import OUTPUT
 from ..devices.noc.build import yosys
 
 #: A data flit of a chip with 16 lanes.
@@ -48,50 +47,38 @@ def router_area(vcs: int, allocate: str = "same", bits: int = BITS, depth: int =
     Raises BuildError.
     """
 
-    def make() -> Any:
-        from meshloom.hw.noc.link import Plane
-        from meshloom.hw.noc.router import VcRouter
+    from meshloom.hw.noc.link import Plane
+    from meshloom.hw.noc.router import VcRouter
 
-        return VcRouter(1, 1, Plane(3, 3, bits, depth, vcs, allocate=allocate, routes=ROUTES))
-
-    what = f"{vcs} {allocate} {bits} {depth} {ROUTES}"
-    return _area(f"router-{vcs}vc-{allocate}", what, "noc", _SCRIPT, make)
+    router = VcRouter(1, 1, Plane(3, 3, bits, depth, vcs, allocate=allocate, routes=ROUTES))
+    return _area(f"router-{vcs}vc-{allocate}", router, _SCRIPT)
 
 
 def unit_area(config: ChipConfig, unit: Unit) -> Area:
     """The matrix or vector unit of a core without its memories; cached as `router_area`. Raises BuildError."""
 
-    def make() -> Any:
-        from meshloom.hw.core.matrix import MatrixUnit
-        from meshloom.hw.core.vector import VectorUnit
+    from meshloom.hw.core.matrix import MatrixUnit
+    from meshloom.hw.core.vector import VectorUnit
 
-        return {Unit.MATRIX: MatrixUnit, Unit.VECTOR: VectorUnit}[unit](config)
-
-    name = f"{unit.name.lower()}-{config.lanes}-{config.core.vec_windows}"
-    return _area(name, f"{unit.name} {config.digest}", "core", _UNIT_SCRIPT, make)
+    design = {Unit.MATRIX: MatrixUnit, Unit.VECTOR: VectorUnit}[unit](config)
+    return _area(f"{unit.name.lower()}-{config.lanes}-{config.core.vec_windows}", design, _UNIT_SCRIPT)
 
 
-def _area(name: str, what: str, room: str, script: str, make: Callable[[], Any]) -> Area:
-    """The area of what `make` makes of the sources in the folder `room` of hw, from the cache if it is there. `what`:
-    all that decides it besides."""
-    made_of = [*sorted((ROOT / "hw" / room).glob("*.py")), ROOT / "hw" / "contracts.py"]
-    entry = key(
-        name,
-        router=what,
-        script=script,
-        tools=" ".join(f"{tool}={metadata.version(tool)}" for tool in ("pyosys", "amaranth")),
-        sources="".join(f"{path.name}\0{path.read_text()}\0" for path in made_of),
-    )
-    found = SYNTHESIS.store(OUTPUT).made(entry, lambda: json.dumps(asdict(_synthesise(make(), script, name))).encode())
+def _area(name: str, component: Any, script: str) -> Area:
+    """The area of a design, from the cache if its very netlist was synthesised before. Raises BuildError."""
+    from meshloom.hw.verilog import to_rtlil
+
+    text = to_rtlil(component, "design")
+    tools = " ".join(f"{tool}={metadata.version(tool)}" for tool in ("pyosys", "amaranth"))
+    entry = key(name, design=text, script=script, tools=tools)
+    found = SYNTHESIS.store(OUTPUT).made(entry, lambda: json.dumps(asdict(_synthesise(text, script, name))).encode())
     return Area(**json.loads(found))
 
 
-def _synthesise(component: Any, script: str, name: str) -> Area:
-    from meshloom.hw.verilog import to_rtlil
-
+def _synthesise(text: str, script: str, name: str) -> Area:
     with tempfile.TemporaryDirectory(prefix="meshloom_") as made:
         folder = Path(made)
-        (folder / "design.il").write_text(to_rtlil(component, "design"))
+        (folder / "design.il").write_text(text)
         yosys(script, folder, name)
         design = json.loads((folder / "area.json").read_text())["design"]
     kinds: dict[str, int] = design["num_cells_by_type"]

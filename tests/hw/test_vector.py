@@ -159,11 +159,11 @@ def test_closed_forms(
         ({"pixels": 20}, 70, 79),
         # two blocks: the second one's weights are read during the first one's walk
         ({"blocks": 2}, 160, 169),
-        # walks of 4 cycles (2 columns of 1 row, one outside on either side) wait for 3 weights at most
+        # walks of 4 cycles (2 columns of 1 row, one outside on either side): the next 3 weights are there in time
         ({"blocks": 3, "kernel_h": 1, "in_w": 2, "out_w": 2, "pixels": 2}, 12, 15),
         # 7 columns of 3 rows in each of 4 rows, a column outside of the tile
         ({"stride_w": 2, "in_w": 7, "pixels": 16, "out_w": 4}, 4 * (7 * 3 + 2), 9 + 4 * 23),
-        # a walk of 2 * 4 + 5 words for each pixel of 5 x 5: shorter than its 25 weights
+        # walks of 13 cycles (2 columns of 5 rows, 3 outside) wait for the next 25 weights
         ({"blocks": 2, "kernel_h": 5, "kernel_w": 5, "in_w": 2, "out_w": 1, "pixels": 1, "pad_left": 2},
          2 * 13, 25 + 25 + 13),
         ({"op": VectorOp.MAX, "blocks": 2}, 160, 160),

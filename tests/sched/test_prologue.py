@@ -16,11 +16,13 @@ from meshloom.sched.schedulers.network.refine import refined
 from meshloom.sched.schedulers.network.scheduler import (
     LAYERWISE,
     NetworkSchedule,
+    Progress,
     SharingOptions,
     schedule,
     search_cache,
 )
 from meshloom.sched.schedulers.network.stages import cut
+from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.workload.graph import Graph, Value, Window
 
 from .network_graphs import Grower, square
@@ -171,6 +173,20 @@ def cycles(made: NetworkSchedule, on: ChipConfig = CHIP) -> int:
     return predict(made.schedule, on).cycles
 
 
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[SharingOptions]:
+    """What each schedule that the search makes from now on shares."""
+    made: list[SharingOptions] = []
+
+    def counted(
+        graph: Graph, on: ChipConfig, told: Progress | None, memory: SearchCache | None, sharing: SharingOptions
+    ) -> NetworkSchedule:
+        made.append(sharing)
+        return schedule(graph, on, told, memory, sharing)
+
+    monkeypatch.setattr(refine, "schedule", counted)
+    return made
+
+
 def test_the_refined_schedule_is_no_slower_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, told = chain(), list[tuple[str, int, int]]()
     ways = [SharingOptions(), SharingOptions(apart=frozenset({"pw0", "pw1", "pw2"}))]
@@ -180,26 +196,14 @@ def test_the_refined_schedule_is_no_slower_and_found_again(tmp_path: Path, monke
     assert cycles(found) <= min(cycles(schedule(graph, CHIP, sharing=way)) for way in ways)
     compared = [what for what in told if what[0] == refine.ANOTHER]
     assert compared[0][1:] == (1, refine.USUAL)
-    made: list[SharingOptions] = []
-
-    def counted(*asked: object) -> NetworkSchedule:
-        made.append(asked[-1])  # type: ignore[arg-type]
-        return schedule(*asked)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(refine, "schedule", counted)
+    made = counting(monkeypatch)
     again = refined(graph, CHIP, None, search_cache(tmp_path, CHIP))
     assert again.schedule == found.schedule
     assert len(made) == 1, "only the best one is made"
 
 
 def test_how_many_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-
-    def counted(*asked: object) -> NetworkSchedule:
-        made.append(asked[-1])
-        return schedule(*asked)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(refine, "schedule", counted)
+    made = counting(monkeypatch)
     for most, count in ((0, 1), (1, 1), (2, 2), (5, 5)):
         made.clear()
         refined(chain(), CHIP, most=most)

@@ -16,7 +16,6 @@ import pytest
 from rich.console import Console
 
 from meshloom.hw.config import built_in_chips, load
-from meshloom.hw.config import load as load_chip
 from meshloom.hw.isa import Addend, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
 from meshloom.sched.checker.check import check
@@ -172,7 +171,7 @@ def test_more_windows_must_not_be_slower_or_wrong() -> None:
 
 
 def test_variants_of_a_chip_differ_in_windows_alone(tmp_path: Path) -> None:
-    chips = [load_chip(vector.variant(windows, tmp_path)) for windows in vector.WINDOWS]
+    chips = [load(vector.variant(windows, tmp_path)) for windows in vector.WINDOWS]
     assert [one.core.vec_windows for one in chips] == list(vector.WINDOWS)
     alike = [one.model_copy(update={"core": one.core.model_copy(update={"vec_windows": 1})}) for one in chips]
     assert alike[0] == alike[1] == alike[2]

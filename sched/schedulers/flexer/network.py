@@ -19,7 +19,7 @@ from ...workload.graph import Graph
 from ..budget import Budget, labelled
 from ..interface import Context
 from ..network.conv import ConvNodes, ConvTask
-from ..network.refine import refined
+from ..network.refine import pairs, refined
 from ..network.scheduler import LAYERWISE, NetworkSchedule, Progress, SharingOptions, schedule, search_cache
 from ..network.storage import Between
 from .judge import Decision
@@ -103,7 +103,7 @@ def hybrid(
 ) -> NetworkSchedule:
     """The fastest by the timeline model of static nests with the tensors between layers in DRAM or, whole or by planes,
     in the scratchpad, with max pools fused tightly or not, and of the best schedules of every layer by itself. Static
-    nests that win are refined (`network.refine`).
+    nests that win are refined where depthwise layers can be fused (`network.refine`).
 
     Raises DoesNotFit if a network fits none of these ways.
     """
@@ -126,7 +126,7 @@ def hybrid(
     made.sort(key=lambda one: one[0].estimate)
     worth = [one for one in made if one[0].estimate <= HOPELESS * made[0][0].estimate]
     best, way = min(worth, key=lambda one: predict(one[0].schedule, chip).cycles)
-    if way.planner is None:
+    if pairs(graph, chip, way):
         best = refined(graph, chip, progress, memory, way)
     return _called(best, labelled("hybrid", budget))
 

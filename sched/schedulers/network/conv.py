@@ -15,7 +15,7 @@ from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Dram, Stored
 from ...mapping.plan import plan
 from ...mapping.problem import DoesNotFit, Problem, pose
-from ...mapping.prologue import Feeder, Layout, Prologue, behind, lay_out, remaining, tallest
+from ...mapping.prologue import Feeder, Layout, Prologue, after, lay_out, remaining, tallest
 from ...mapping.space import best
 from ...mapping.staging import Staging
 from ...mapping.tensors import Tensors, ramp_edges
@@ -122,7 +122,7 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
     fixed = {"scale": task.scale, "relu": int(task.shape.relu), "clamp": task.shape.clamp}
     feeders: list[Feeder | None] = [None] * len(plans)
     if task.before and layout:
-        feeders = [tensors.feeder(task.before, chip, one.part.core, behind(layout, one)) for one in plans]
+        feeders = [tensors.feeder(task.before, chip, one.part.core, after(layout, one)) for one in plans]
     cores = [
         Core(chip, tensors, one, candidate, fixed, task.behind, feeder)
         for one, feeder in zip(plans, feeders, strict=True)

@@ -9,7 +9,6 @@ pair by itself; the second best loop nests of the layers with the most products.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from pydantic import TypeAdapter
@@ -38,40 +37,35 @@ def refined(
     sharing: SharingOptions | None = None,
     most: int | None = None,
 ) -> NetworkSchedule:
-    """The fastest schedule of a network among `most` (None: see `USUAL`; else just one) that share what `sharing` says.
+    """The fastest schedule of a network among `most` that share what `sharing` says. None: `USUAL` for networks with
+    `pairs`, one for others.
 
     What each one takes is kept in `memory`, so that an interrupted search goes on and a second one is done at once.
     Raises as `scheduler.schedule` does.
     """
     sharing = sharing or SharingOptions()
-    pairs = _pairs(graph, chip, sharing)
+    fusible = pairs(graph, chip, sharing)
     if most is None:
-        most = USUAL if pairs else 0
+        most = USUAL if fusible else 0
     if most < 2:
         return schedule(graph, chip, progress, memory, sharing)
     search = _Search(graph, chip, progress, memory, most)
-    for one in _starts(sharing, pairs):
-        search.try_(one)
+    search.try_(sharing)
+    search.try_(replace(sharing, apart=frozenset(fusible)))
     for horizon in HORIZONS:
         search.try_(replace(search.best, horizon=horizon))
-    for pair in pairs:
+    for pair in fusible:
         search.try_(replace(search.best, apart=search.best.apart ^ {pair}))
     for layer in search.longest() if search.left else ():
         search.try_(replace(search.best, second=search.best.second ^ {layer}))
     return search.made or schedule(graph, chip, progress, memory, search.best)
 
 
-def _pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
-    """The convolutions that a depthwise one can go with."""
+def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
+    """The convolutions, by name, that a depthwise one can go with."""
     if not sharing.fused or sharing.planner is not None:
         return []
     return [stage.layer.output for stage in cut(graph, chip).stages if stage.before]
-
-
-def _starts(sharing: SharingOptions, pairs: list[str]) -> Iterator[SharingOptions]:
-    yield sharing
-    if pairs:
-        yield replace(sharing, apart=frozenset(pairs))
 
 
 class _Search:
@@ -101,8 +95,10 @@ class _Search:
         That one is the best until another is faster."""
         if not self.left or sharing in self._tried:
             return
+        first = not self._tried
         self.left -= 1
-        if self.progress and self._tried:
+        self._tried.add(sharing)
+        if self.progress and not first:
             self.progress(ANOTHER, self.most - self.left - 1, self.most)
         made: NetworkSchedule | None = None
         options = sharing.between, sharing.fused, sharing.tight, sharing.horizon
@@ -110,15 +106,14 @@ class _Search:
         cycles = self.memory.get(key, _CYCLES) if self.memory else None
         if cycles is None:
             try:
-                made = schedule(self.graph, self.chip, None if self._tried else self.progress, self.memory, sharing)
+                made = schedule(self.graph, self.chip, self.progress if first else None, self.memory, sharing)
             except DoesNotFit:
-                if self._cycles is None:
+                if first:
                     raise
                 return
             cycles = predict(made.schedule, self.chip).cycles
             if self.memory:
                 self.memory.put(key, _CYCLES, cycles)
-        self._tried.add(sharing)
         if self._cycles is None or cycles < self._cycles:
             self.best, self.made, self._cycles = sharing, made, cycles
 
