@@ -16,8 +16,6 @@ from .noc.link import Plane
 from .noc.mesh import Gates, VcMesh
 from .tile import Tile, dram_bus
 
-PLANES = ("data", "request", "post")
-
 
 def tile_module(kind: TileKind) -> str:
     """Name of the Verilog module of a tile kind."""
@@ -39,7 +37,8 @@ class Chip(wiring.Component):
     i-th core of the floorplan as they are written), for benches.
 
     Tiles are instances of modules that `hw.verilog` emits once for each kind, because elaborating and simulating a core
-    N times costs N times as much.
+    N times costs N times as much. Here are nothing but wires between tiles and meshes: all logic is in one of these, so
+    that a simulator may take them one by one.
     """
 
     bus: Any  # AXI4Lite
@@ -69,10 +68,7 @@ class Chip(wiring.Component):
         for plane, mesh in meshes.items():
             m.submodules[f"{plane}_plane"] = mesh
         clock = {"now": Signal(32), "go": Signal(), "trace": Signal(), "ask": Signal()}
-        m.d.comb += meshes["data"].count.eq(clock["trace"] & clock["go"])
-        progress = Signal(len(config.tiles))
-        moved = Signal(len(config.tiles))  # `progress` of the previous cycle, one bit per tile
-        m.d.sync += moved.eq(progress)
+        moved = Signal(len(config.tiles))  # one bit per tile
         drams = {tile: index for index, tile in enumerate(config.drams)}
         cores = {tile: index for index, tile in enumerate(config.cores)}
         for number, (tile, kind) in enumerate(config.tiles.items()):
@@ -82,7 +78,7 @@ class Chip(wiring.Component):
                 "i_tile": tile,
                 "i_host": config.host,
                 **{f"i_{name}": signal for name, signal in clock.items()},
-                "o_progress": progress[number],
+                "o_moved": moved[number],
             }
             for plane, mesh in meshes.items():
                 into, out = mesh.inject(tile), mesh.eject(tile)
@@ -94,23 +90,17 @@ class Chip(wiring.Component):
                     f"i_{plane}_in__valid": out.valid,
                     f"o_{plane}_in__ready": out.ready,
                 }
-            strobes = [mesh.fault(tile) for mesh in meshes.values()]
-            bad, where = Signal(name=f"bad_{tile}"), Signal(8, name=f"where_{tile}")
-            for strobe, destination in strobes:
-                with m.If(strobe):
-                    m.d.comb += [bad.eq(1), where.eq(destination)]
-            ports |= {
-                "i_undeliverable": bad,
-                "i_undeliverable_tile": where,
-                "i_links": meshes["data"].counts(tile).as_value(),
-            }
+            for plane, mesh in meshes.items():
+                strobe, destination = mesh.fault(tile)
+                ports |= {f"i_{plane}_dropped": strobe, f"i_{plane}_dropped_tile": destination}
+            ports["i_links"] = meshes["data"].counts(tile).as_value()
             if kind is TileKind.DRAM:
                 ports |= _members("axi", dram_bus(config), getattr(self, f"axi_{drams[tile]}"))
             if kind is TileKind.CORE and self.observed:
                 ports |= _members("seen", ProbePort(config), getattr(self, f"seen_{cores[tile]}"))
             if kind is TileKind.HOST:
                 ports |= _members("bus", AXI4Lite(address_bits=8).flip(), self.bus)
-                ports |= {"o_irq": self.irq, "i_moved": moved.any()}
+                ports |= {"o_irq": self.irq, "i_any_moved": moved, "o_count": meshes["data"].count}
                 ports |= {f"o_{name}_out": signal for name, signal in clock.items()}
             m.submodules[f"tile_{tile}"] = Instance(tile_module(kind), **ports)
         return m

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -43,6 +43,9 @@ from .noc.link import Flit, Link
 from .regions import RING_REGION, readable_regions, writable_regions
 from .signatures import FaultReport, PostFlit
 
+#: The planes of the NoC.
+PLANES = ("data", "request", "post")
+
 
 def dram_bus(config: ChipConfig) -> AXI4:
     """The DRAM bus of a dram tile."""
@@ -66,11 +69,19 @@ class _Parts(NamedTuple):
 class Tile(wiring.Component):
     """One tile of kind `kind`. Planes: `<plane>_in` (from the mesh) and `<plane>_out` (to the mesh).
 
-    `progress`: there is progress in this cycle: a flit or DRAM beat moves, an instruction is taken, an array works, or
-    a stream waits for its fire time (a function of this cycle's signals, to be registered by the user).
-    dram: `axi` (AXI4 master). host: `bus` (AXI4-Lite slave), `irq`, `moved` (some tile has made progress), and
-    `now_out`, `go_out`, `trace_out`, `ask_out`, which all tiles (including this one) receive as `now`, `go`, `trace`,
-    `ask`. core, if `observed`: `seen` (`ProbePort`).
+    `<plane>_dropped`: the plane's router here has dropped a packet for `<plane>_dropped_tile`.
+
+    `moved`: there was progress in the previous cycle: a flit or DRAM beat moved, an instruction was taken, an array
+    worked, or a stream waited for its fire time.
+    dram: `axi` (AXI4 master). host: `bus` (AXI4-Lite slave), `irq`, `any_moved` (`moved` of all tiles), `count`
+    (routers count), and `now_out`, `go_out`, `trace_out`, `ask_out`, which all tiles (including this one) receive as
+    `now`, `go`, `trace`, `ask`. core, if `observed`: `seen` (`ProbePort`).
+
+    Outputs are functions of registers, with few exceptions, so that tiles and meshes can be timed, and simulated, apart
+    from each other. With one channel `data_in.ready` follows `post_out.ready` (a notify has to leave first), and the
+    arriving flit in dram tiles (a burst needs a place at the port) and where arrivals are recorded (a tail needs one in
+    the queue). In chips with an ahead-of-time controller `request_in.ready` follows what arrives as data.
+    `bus.awready` and `bus.wready` answer a write when both of its parts are there.
     """
 
     tile: Signal
@@ -79,9 +90,7 @@ class Tile(wiring.Component):
     go: Signal
     trace: Signal
     ask: Signal
-    progress: Signal
-    undeliverable: Signal
-    undeliverable_tile: Signal
+    moved: Signal
     links: Any  # link_counts()
     data_in: Any  # Link
     data_out: Any  # Link
@@ -93,7 +102,8 @@ class Tile(wiring.Component):
     seen: Any  # Seen; observed core tiles only
     bus: Any  # AXI4Lite; this and the following: host tiles only
     irq: Signal
-    moved: Signal
+    any_moved: Signal
+    count: Signal
     now_out: Signal
     go_out: Signal
     trace_out: Signal
@@ -110,8 +120,9 @@ class Tile(wiring.Component):
         self.config, self.kind, self.gated, self.loops = config, kind, gated, loops
         self.observed = observed and kind is TileKind.CORE
         members = {"tile": In(8), "host": In(8), "now": In(32), "go": In(1), "trace": In(1)}
-        members |= {"ask": In(1), "progress": Out(1)}
-        members |= {"undeliverable": In(1), "undeliverable_tile": In(8)}  # the router here has dropped a packet
+        members |= {"ask": In(1), "moved": Out(1)}
+        for plane in PLANES:  # the router here has dropped a packet
+            members |= {f"{plane}_dropped": In(1), f"{plane}_dropped_tile": In(8)}
         members["links"] = In(link_counts())  # of the data plane's router here
         flits = {
             "data": Link(data_flit_bits(config), config.noc.data_vcs),
@@ -126,8 +137,8 @@ class Tile(wiring.Component):
         if self.observed:
             members["seen"] = Out(ProbePort(config))
         if kind is TileKind.HOST:
-            members |= {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1), "moved": In(1)}
-            members |= {"now_out": Out(32), "go_out": Out(1), "trace_out": Out(1), "ask_out": Out(1)}
+            members |= {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1), "any_moved": In(len(config.tiles))}
+            members |= {"count": Out(1), "now_out": Out(32), "go_out": Out(1), "trace_out": Out(1), "ask_out": Out(1)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -135,7 +146,8 @@ class Tile(wiring.Component):
         config, kind = self.config, self.kind
         units = units_of(kind)
         # Everything but the compute units and the host's registers is clock-gated while idle.
-        self._wake: list[Value] = [self.data_in.valid, self.request_in.valid, self.post_in.valid, self.undeliverable]
+        dropped = [getattr(self, f"{plane}_dropped") for plane in PLANES]
+        self._wake: list[Value] = [self.data_in.valid, self.request_in.valid, self.post_in.valid, *dropped]
         awake = Signal()
         self._control = gated_domain(m, "control", awake, self.gated)
         mover = self._add(m, "mover", Mover(config, kind, readable_regions(config, kind)))
@@ -320,8 +332,9 @@ class Tile(wiring.Component):
             plane.valid.eq(self.post_in.valid & ~arrived.fault & ~wrong),
             plane.payload.sem.eq(arrived.sem),
             plane.payload.n.eq(arrived.n),
-            self.post_in.ready.eq(arrived.fault | wrong | plane.ready),
-            refused.valid.eq(self.post_in.valid & wrong),
+            # faults, too, wait for their turn at the semaphores: `ready` is then a function of registers
+            self.post_in.ready.eq(plane.ready),
+            refused.valid.eq(self.post_in.valid & plane.ready & wrong),
             refused.cause.eq(Mux(flipped, Cause.PARITY, Mux(cut, Cause.LENGTH, Cause.DESTINATION))),
             refused.value.eq(Mux(flipped | cut, arrived.sem, arrived.dst_tile)),
         ]
@@ -414,11 +427,11 @@ class Tile(wiring.Component):
             sources.append((Unit.MOVER, refused))
             blocked_status.append(port.blocked_status)
         self._refused, undeliverable = Signal(FaultReport), Signal(FaultReport)
-        m.d.comb += [
-            undeliverable.valid.eq(self.undeliverable),
-            undeliverable.cause.eq(Cause.DESTINATION),
-            undeliverable.value.eq(self.undeliverable_tile),
-        ]
+        m.d.comb += undeliverable.cause.eq(Cause.DESTINATION)
+        for plane in PLANES:
+            with m.If(getattr(self, f"{plane}_dropped")):
+                m.d.comb += undeliverable.valid.eq(1)
+                m.d.comb += undeliverable.value.eq(getattr(self, f"{plane}_dropped_tile"))
         sources += [(Unit.NONE, self._refused), (Unit.NONE, undeliverable)]
         reporter = self._add(m, "reporter", Reporter([unit for unit, _ in sources], parts_of(self.kind)))
         m.d.comb += [reporter.tile.eq(self.tile), reporter.host.eq(self.host)]
@@ -439,7 +452,7 @@ class Tile(wiring.Component):
         return reporter
 
     def _progress(self, m: Module, parts: _Parts) -> None:
-        """Drives `progress`."""
+        """Drives `moved`."""
         fronts, taker, core, controller = parts.fronts, parts.taker, parts.core, parts.controller
         planes = [self.request_in, self.request_out, self.post_in, self.post_out]
         steps = [link.valid & link.ready for link in planes] + [front.progress for front in fronts]
@@ -454,23 +467,29 @@ class Tile(wiring.Component):
         if self.kind is TileKind.DRAM:
             names = ("ar", "r", "aw", "w", "b")
             steps += [getattr(self.axi, f"{name}valid") & getattr(self.axi, f"{name}ready") for name in names]
-        m.d.comb += self.progress.eq(Cat(steps).any())
+        moving = Signal()
+        m.d.comb += moving.eq(Cat(steps).any())
+        domain = gated_domain(m, "moved", moving | self.moved, self.gated)
+        m.d[domain] += self.moved.eq(moving)
 
     def _host(self, m: Module, front: FrontEnd, mover: Mover, semaphores: Semaphores) -> None:
         """Connects the host's registers, which can start the mover's stream as a FETCH does."""
         commanding = Signal()
         command = gated_domain(m, "command", commanding, self.gated)
-        m.submodules.host_port = host = HostPort(self.config, command)
+        # the rest counts in every cycle of a run, behind a gate that never closes: so all clocks of a tile are alike
+        clock = gated_domain(m, "host", Const(1), self.gated)
+        m.submodules.host_port = host = in_domain(HostPort(self.config, command), clock)
         m.d.comb += commanding.eq(host.commanding)
         connect(m, flipped(self.bus), host.bus)
         m.d.comb += [
             host.tile.eq(self.tile),
             host.ready.eq(semaphores.ready),
             host.ended.eq(mover.ended),
-            host.moved.eq(self.moved),
-            host.fault.valid.eq(self.post_in.valid & ~self._refused.valid),
+            host.moved.eq(self.any_moved.any()),
+            host.fault.valid.eq(self.post_in.valid & self.post_in.ready & ~self._refused.valid),
             host.fault.payload.eq(self.post_in.payload.data),
             self.irq.eq(host.irq),
+            self.count.eq(host.trace & host.go),
             self.now_out.eq(host.now),
             self.go_out.eq(host.go),
             self.trace_out.eq(host.trace),

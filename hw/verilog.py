@@ -7,14 +7,18 @@ makes the simulation fast.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from .config import ChipConfig
 
@@ -26,10 +30,12 @@ SCRIPT = (
     "write_verilog -noattr {target}"
 )
 # In a process of its own: an internal error of the tool ends the process it runs in.
-_YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
-_MODULE = re.compile(r"^module \\(\S+)\n(.*?)^end$", re.MULTILINE | re.DOTALL)
-# Memories start unknown, as they do on a board; one line per word would also make the files ten times as large.
-_INIT = re.compile(r"^  cell \$meminit_v2 .*?^  end\n", re.MULTILINE | re.DOTALL)
+#: Runs a script of Yosys.
+YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
+#: A module of RTLIL text.
+MODULE = re.compile(r"^module \\(\S+)\n(.*?)^end$", re.MULTILINE | re.DOTALL)
+# One conversion at a time: what the emitter does with memories depends on who asks.
+_converting = threading.Lock()
 _CELL = re.compile(r"^(\s+cell \\)(\S+)( )", re.MULTILINE)
 
 
@@ -42,23 +48,40 @@ def rtlil(config: ChipConfig, gated: bool = False, observed: bool = False, loops
     from .chip import Chip, tile_module, tiles_used
     from .core.array import blocks
 
-    texts = [to_rtlil(Chip(config, gated, observed), "chip")]
-    texts += [to_rtlil(tile, tile_module(kind)) for kind, tile in tiles_used(config, gated, observed, loops).items()]
+    gateware: dict[str, Any] = {"chip": Chip(config, gated, observed)}
+    gateware |= {tile_module(kind): tile for kind, tile in tiles_used(config, gated, observed, loops).items()}
     if not loops:
-        texts += [to_rtlil(block, name) for name, block in blocks(config).items()]
-    return _merge("\n".join(texts))
+        gateware |= blocks(config)
+    # Memories start unknown, as they do on a board; their words, one by one, also take most of the conversion's time.
+    return merge("\n".join(to_rtlil(part, name, contents=False) for name, part in gateware.items()))
 
 
-def to_rtlil(gateware: Any, name: str, ports: Sequence[Value] | None = None) -> str:
-    """Gateware as RTLIL text whose top module is `name`. `ports` are those of a component unless they are given."""
+def to_rtlil(gateware: Any, name: str, ports: Sequence[Value] | None = None, contents: bool = True) -> str:
+    """Gateware as RTLIL text whose top module is `name`. `ports` are those of a component unless they are given.
+    Without `contents` memories start unknown."""
     from amaranth.back import rtlil as backend  # pyright: ignore[reportAttributeAccessIssue]  (missing in the stubs)
 
-    return backend.convert(gateware, name=name, ports=ports, emit_src=False)
+    with _converting, _no_collection(), contextlib.ExitStack() as stack:
+        if not contents:
+            stack.enter_context(mock.patch.object(backend.ModuleEmitter, "emit_memory"))
+        return backend.convert(gateware, name=name, ports=ports, emit_src=False)
 
 
-def _merge(text: str) -> str:
+@contextlib.contextmanager
+def _no_collection() -> Generator[None]:
+    """No garbage collection meanwhile: a netlist is millions of objects, all of them in use."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def merge(text: str) -> str:
     """Gives modules plain names and keeps one of each set of identical ones."""
-    bodies = {match[1].replace(".", "__"): _INIT.sub("", match[2]) for match in _MODULE.finditer(text)}
+    bodies = {match[1].replace(".", "__"): match[2] for match in MODULE.finditer(text)}
     names = set(bodies)
 
     def plain(match: re.Match[str]) -> str:
@@ -104,7 +127,7 @@ def optimised(text: str, top: str) -> str:
         source, target = Path(folder) / "chip.il", Path(folder) / "chip.v"
         source.write_text(text)
         script = SCRIPT.format(source=source.name, top=top, target=target.name)
-        done = subprocess.run([sys.executable, "-c", _YOSYS, script], cwd=folder, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", YOSYS, script], cwd=folder, capture_output=True, text=True)
         if done.returncode or not target.exists():
             raise EmitError((done.stderr or done.stdout).strip()[-2000:])
         return target.read_text()

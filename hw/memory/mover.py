@@ -149,6 +149,9 @@ class _Sent:
         self.packet = Signal(7)  # words of the packet that begins at `address`
         self.counter = Signal(7)  # words of the current packet that remain to be sent
         self.head: Any = Signal(DATA_HEAD.layout())
+        #: `now` as a register, right in every cycle that follows an active one, as those are in which a head is first
+        #: offered: so what is put out does not follow an input in the same cycle.
+        self.clock = Signal(32)
 
 
 class Mover(wiring.Component):
@@ -506,6 +509,7 @@ class Mover(wiring.Component):
         ready = Signal(name="data_ready")  # the NoC takes a flit of this packet
         m.d.comb += ready.eq(self.data.ready.bit_select(current.vc, 1) if len(current.vc) else self.data.ready)
         m.d.comb += flit.vc.eq(current.vc)
+        m.d.sync += sent.clock.eq(self.now + 1)
         sending = Signal(init=1)  # in every state except IDLE
         with m.FSM():
             with m.State("IDLE"):
@@ -525,7 +529,7 @@ class Mover(wiring.Component):
                 m.d.comb += [
                     self.busy.eq(1),
                     self.blocked_status.waits.eq(Mux(free, waits, BlockedOn.POSTS)),
-                    flit.data.eq(self._head(m, current, sent.head)),
+                    flit.data.eq(self._head(m, sent)),
                     self.data.valid.eq(have & free),
                     self.net_stall.eq(have & ~ready),
                     self.mem_stall.eq(~have),
@@ -618,16 +622,17 @@ class Mover(wiring.Component):
             record.end.eq(self.now + 1),
         ]
 
-    def _head(self, m: Module, current: Any, head: Any) -> Value:
+    def _head(self, m: Module, sent: _Sent) -> Value:
         """A head flit: the fields that every chip has, its injection time, and its route."""
-        parts: list[Value] = [head.as_value()[: DATA_HEAD.used]]
+        current = sent.current
+        parts: list[Value] = [sent.head.as_value()[: DATA_HEAD.used]]
         if self.config.noc.arrivals:
             arrival = Signal(ARRIVAL.layout())
             offered = Signal()
             injected_at = Signal.like(arrival.injected_at)  # the cycle since which the head has been offered
             m.d.comb += [
                 arrival.tag.eq(current.tag),
-                arrival.injected_at.eq(Mux(offered, injected_at, self.now)),
+                arrival.injected_at.eq(Mux(offered, injected_at, sent.clock)),
                 arrival.parity.eq(Cat(arrival.tag, arrival.injected_at).xor()),
             ]
             m.d.sync += [offered.eq(self.data.valid & self.net_stall), injected_at.eq(arrival.injected_at)]

@@ -51,12 +51,13 @@ def _context() -> data.StructLayout:
 
 
 class _Turn:
-    """The virtual channel that has its turn: its flit (`valid`), whether that is taken in this cycle (`take`), the
-    state of its packet (`packet`), and the state from the next cycle on if the flit is taken (`following`)."""
+    """The virtual channel that has its turn: its flit (`valid`), whether one would be taken in this cycle (`open`) and
+    is (`take`), the state of its packet (`packet`), and the state from the next cycle on if the flit is taken
+    (`following`)."""
 
     def __init__(self, bits: int) -> None:
         # `valid` gets no name: with one channel it is `flit.valid`, which must keep its name in netlists.
-        self.valid, self.take = Signal(), Signal(name="take")
+        self.valid, self.open, self.take = Signal(), Signal(name="open"), Signal(name="take")
         self.flit: Any = Signal(Flit(bits))
         self.packet: Any = Signal(_context())
         self.following: Any = Signal(_context())
@@ -120,7 +121,7 @@ class Delivery(wiring.Component):
         m = Module()
         turn = _Turn(self.bits)
         valid, take, flit, packet, following = turn.valid, turn.take, turn.flit, turn.packet, turn.following
-        m.d.comb += following.eq(packet)
+        m.d.comb += [following.eq(packet), take.eq(valid & turn.open)]
         if self.vcs == 1:
             self._only(m, turn)
         else:
@@ -179,7 +180,7 @@ class Delivery(wiring.Component):
                         detail(blocked_status).eq(Cat(packet.offset, packet.region)),
                     ]
             with m.Case(_State.SINK):
-                m.d.comb += take.eq(valid)
+                m.d.comb += turn.open.eq(1)
                 with m.If(flit.last):
                     m.d.comb += following.state.eq(_State.HEAD)
                 with m.If(~valid):
@@ -194,17 +195,18 @@ class Delivery(wiring.Component):
         fault. A head is taken only when a notify that is still `owed` has been `told`."""
         take, flit, following, blocked_status = turn.take, turn.flit, turn.following, self.blocked_status
         is_dram: Value | int = (head.addr[24:28] == Region.MAIN) if self.dram else 0
-        accept = Signal()
-        m.d.comb += [accept.eq(turn.valid & told), take.eq(accept)]
+        m.d.comb += turn.open.eq(told)
         if self.dram:
+            burst = Signal()
             m.d.comb += [
-                self.burst.valid.eq(accept & good & is_dram),
+                burst.eq(good & is_dram),
+                turn.open.eq(told & (~burst | self.burst.ready)),
+                self.burst.valid.eq(turn.valid & told & burst),
                 self.burst.payload.offset.eq(head.addr[:24]),
                 self.burst.payload.words.eq(head.words),
                 self.burst.payload.notify_tile.eq(head.notify_tile),
                 self.burst.payload.notify_sem.eq(head.notify_sem),
                 self.burst.payload.notify.eq(head.notify),
-                take.eq(accept & (~self.burst.valid | self.burst.ready)),
             ]
         m.d.comb += [
             *(following[name].eq(head[name]) for name in ("addr", "notify_tile", "notify_sem", "notify")),
@@ -230,7 +232,7 @@ class Delivery(wiring.Component):
         m.d.comb += [
             offered.eq(turn.valid & free),
             self.write.valid.eq(offered & ~to_dram),
-            take.eq(offered & sink_ready),
+            turn.open.eq(free & sink_ready),
             following.offset.eq(packet.offset + 1),
             following.left.eq(packet.left - 1),
         ]
@@ -249,7 +251,7 @@ class Delivery(wiring.Component):
         m.d.comb += [
             turn.valid.eq(self.flit.valid),
             turn.flit.eq(self.flit.payload),
-            self.flit.ready.eq(turn.take),
+            self.flit.ready.eq(turn.open),
         ]
         kept = Signal(_context(), name="kept")
         m.d.comb += turn.packet.eq(kept)

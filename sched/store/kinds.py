@@ -50,7 +50,8 @@ class Kind:
         return place
 
 
-SIMULATORS = Kind("simulators", "simulators of chips", 60)
+SIMULATORS = Kind("simulators", "simulators of chips", 40)
+BLOCKS = Kind("blocks", "their tiles and meshes, compiled", 20)
 MESHES = Kind("meshes", "simulators of networks on chip", 8)
 SCHEDULES = Kind("schedules", "what searches have found", 10)
 SYNTHESIS = Kind("synthesis", "sizes of synthesised gateware", 1)
@@ -59,4 +60,4 @@ TOOLS = Kind("tools", "simulators to compare with", 10)
 NUMBA = Kind("numba", "searches, compiled", 5)
 NATIVE = Kind("native", "timeline model, compiled", 5)
 RUNS = Kind("runs", "waves, logs of simulators that died", variable=("MESHLOOM_KEEP_MB", 4000))
-KINDS = (SIMULATORS, MESHES, SCHEDULES, SYNTHESIS, SOAK, TOOLS, NUMBA, NATIVE, RUNS)
+KINDS = (SIMULATORS, BLOCKS, MESHES, SCHEDULES, SYNTHESIS, SOAK, TOOLS, NUMBA, NATIVE, RUNS)

@@ -1,9 +1,11 @@
 """The Verilog around the chip: clock, DRAM channels, and a host that carries out one job at a time.
 
-Everything that happens in a cycle happens here, in Verilog; Python sets `job` and friends, toggles `request` and waits
-for `loaded`, `ran` and `finished` to toggle back, one after the other. A job: reset, clear the DRAM channels of what
-the job before has left, load them from `job<n>_<channel>.bin`, run the boot program and dump the ranges of data that
-were asked for, then (if `trace_count` is not zero) run the program that moves traces to DRAM, and dump these.
+Around the chip as one module (`verilog`), or around a simulator that is assembled of its blocks (`apart`), which brings
+clock and channels along. Everything that happens in a cycle happens here or there; Python sets `job` and friends,
+toggles `request` and waits for `loaded`, `ran` and `finished` to toggle back, one after the other. A job: reset, clear
+the DRAM channels of what the job before has left, load them from `job<n>_<channel>.bin`, run the boot program and dump
+the ranges of data that were asked for, then (if `trace_count` is not zero) run the program that moves traces to DRAM,
+and dump these.
 
 An image is a list of segments: first word and number of words (two big-endian 32-bit numbers), then the words, highest
 lane first. A job with `observe` logs to `job<n>_observed.bin` what the cores' units write while the program runs, in
@@ -15,6 +17,7 @@ the order of the cycles, a record for each word: 32 bits (number of the core in 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import RESPONSE_CYCLES, clear_cycles
@@ -51,6 +54,8 @@ OUTPUTS = {
     "chip_id": 32,
     "protocol": 1,
 }
+#: What is dumped of a channel.
+KINDS = ("data", "records")
 #: What the chip shows of its cores' units when it is built to be observed, and the memory that each writes.
 TAPS = {"out": Region.OUT, "vec": Region.VEC}
 #: Bits of the offset in a record of the log; the region and the core stand above.
@@ -63,30 +68,20 @@ _SPARE = 16
 
 def channel_inputs(config: ChipConfig) -> dict[str, int]:
     """Registers for each channel: the word range to dump, first and last; first > last dumps nothing."""
-    return {
-        f"{kind}_{edge}_{i}": 32
-        for i in range(len(config.drams))
-        for kind in ("data", "records")
-        for edge in ("first", "last")
-    }
+    return {f"{kind}_{edge}_{i}": 32 for i in range(len(config.drams)) for kind in KINDS for edge in ("first", "last")}
 
 
-#: Cycles of a run in one step of simulated time, with `bursts`. Each takes two rounds of the simulator's loop over what
-#: has changed, of which it allows a hundred in a step.
-BURST = 32
+#: Cycles between two looks at the rest of the simulation, in a simulator that is assembled of blocks.
+STRIDE = 4096
 
 
-def verilog(config: ChipConfig, waves: bool, bursts: bool = False) -> str:
-    """The bench of a chip. Top module: `bench`. `waves`: it writes `waves.fst`. `bursts`: while a program runs many
-    cycles share a step of simulated time, which saves the simulator's work between steps; not for waves."""
+def verilog(config: ChipConfig, waves: bool) -> str:
+    """The bench of a chip that is one module. Top module: `bench`. `waves`: it writes `waves.fst`."""
     facts = manifest(config, observed=True)
     channels = range(len(config.drams))
     axi = [port for port in facts["ports"] if port["name"].startswith("axi_")]
     bus = {port["name"].removeprefix("bus__"): port for port in facts["ports"] if port["name"].startswith("bus__")}
-    lines = ["`timescale 1ns/1ns", "module bench;", "  reg rst = 1, slow = 1;"]
-    lines += _burst_clock() if bursts else ["  reg clk = 0;", "  always #1 clk = ~clk;"]
-    for name, bits in (INPUTS | channel_inputs(config) | OUTPUTS).items():
-        lines.append(f"  reg [{bits - 1}:0] {name} = 0;")
+    lines = [*_registers(config), "  reg rst = 1;", "  reg clk = 0;", "  always #1 clk = ~clk;"]
     for port in axi:
         lines.append(f"  wire [{port['width'] - 1}:0] {port['name']};")
     for name, port in bus.items():
@@ -110,36 +105,64 @@ def verilog(config: ChipConfig, waves: bool, bursts: bool = False) -> str:
             f"dram_{i} ({', '.join(pins)});"
         )
     lines += _log({port["name"]: port["width"] for port in taps})
-    lines += _tasks(config, waves)
+    if waves:
+        lines.append('  initial begin $dumpfile("waves.fst"); $dumpvars(0, bench); end')
+    load = "".join(_load(config, i) for i in channels)
+    dumps = {
+        kind: "\n".join(
+            f"      if ({kind}_first_{i} <= {kind}_last_{i}) begin\n"
+            f'        $sformat(path, "job%0d_{i}_{kind}.out", job);\n'
+            f"        $writememh(path, dram_{i}.mem, {kind}_first_{i}, {kind}_last_{i});\n      end"
+            for i in channels
+        )
+        for kind in KINDS
+    }
+    lines += [_BUS_TASKS, *_tasks(config, load, dumps, " | ".join(f"protocol_error_{i}" for i in channels))]
     return "\n".join(lines) + "\nendmodule\n"
 
 
-def _burst_clock() -> list[str]:
-    """Up to `BURST` cycles at each step of time, one while `slow`. The clock is high between an odd and an even change
-    of its three parts, each of which has a process of its own."""
-    return [
-        "  reg first = 0, again = 0, down = 0;",
-        "  wire clk = first ^ again ^ down;",
-        "  integer burst = 1;",
-        "  always #2 first <= ~first;",
-        "  always @(posedge clk) down <= ~down;",
-        "  always @(negedge clk) begin",
-        f"    burst <= burst == {BURST} ? 1 : burst + 1;",
-        f"    if (!slow && burst != {BURST}) again <= ~again;",
-        "  end",
-    ]
+def apart(config: ChipConfig, functions: Sequence[tuple[str, str, str]]) -> str:
+    """The bench of a chip that is simulated in blocks, behind these `functions` (`assembly.FUNCTIONS`). Top module:
+    `bench`."""
+    channels = range(len(config.drams))
+    lines = [*_registers(config)]
+    lines += [f'  import "DPI-C" function {result} {name}({inputs});' for result, name, inputs in functions]
+    load = "".join(
+        f"""
+      if (!chip_load({i}, $sformatf("job%0d_{i}.bin", job))) begin
+        $display("memory image job%0d_{i}.bin is missing or cut short", job);
+        $finish;
+      end"""
+        for i in channels
+    )
+    dumps = {
+        kind: "\n".join(
+            f"      if ({kind}_first_{i} <= {kind}_last_{i} && !chip_dump({i}, "
+            f'$sformatf("job%0d_{i}_{kind}.out", job), {kind}_first_{i}, {kind}_last_{i})) $finish;'
+            for i in channels
+        )
+        for kind in KINDS
+    }
+    lines += [_CALL_TASKS, *_tasks(config, load, dumps, "chip_protocol() != 0")]
+    return "\n".join(lines) + "\nendmodule\n"
+
+
+def _registers(config: ChipConfig) -> list[str]:
+    """The head of the module, with what Python sets and reads."""
+    registers = INPUTS | channel_inputs(config) | OUTPUTS
+    return ["`timescale 1ns/1ns", "module bench;"] + [f"  reg [{n - 1}:0] {name} = 0;" for name, n in registers.items()]
 
 
 def _log(taps: dict[str, int]) -> list[str]:
     """Writes the log while `logging`. `taps`: ports `seen_<core>__<unit>_en`, `.._addr`, `.._data` and widths."""
-    lines = ["  integer log;", "  reg logging = 0;", "  always @(posedge clk) if (logging) begin"]
+    lines = ["  integer log_file;", "  reg logging = 0;", "  always @(posedge clk) if (logging) begin"]
     for name in taps:
         match = re.fullmatch(r"seen_(\d+)__(\w+)_en", name)
         if match is not None:
             core, unit = match.groups()
             at, word = (f"seen_{core}__{unit}_{field}" for field in ("addr", "data"))
             region = f"8'd{core}, 4'd{int(TAPS[unit])}, {LOG_OFFSET_BITS - taps[at]}'d0"
-            lines.append(f'    if ({name}) $fwrite(log, "%u", {{{word}, {region}, {at}}});')
+            lines.append(f'    if ({name}) $fwrite(log_file, "%u", {{{word}, {region}, {at}}});')
     return [*lines, "  end"]
 
 
@@ -170,29 +193,20 @@ def _bits(value: str, layout: Format, name: str) -> str:
     return f"{value}[{at + width - 1}:{at}]"
 
 
-def _tasks(config: ChipConfig, waves: bool) -> list[str]:  # one text in Verilog, read from top to bottom
-    channels = range(len(config.drams))
-    load = "".join(_load(config, i) for i in channels)
-    dumps = {
-        kind: "\n".join(
-            f"      if ({kind}_first_{i} <= {kind}_last_{i}) begin\n"
-            f'        $sformat(path, "job%0d_{i}_{kind}.out", job);\n'
-            f"        $writememh(path, dram_{i}.mem, {kind}_first_{i}, {kind}_last_{i});\n      end"
-            for i in channels
-        )
-        for kind in ("data", "records")
-    }
-    r = {register.name: f"32'h{int(register):x}" for register in Register}
-    traced, untraced = CONTROL.pack({"start": 1, "trace": 1}), CONTROL.pack({"start": 1})
-    failed, cause = _bits("status", STATUS, "fault"), _bits("fault_who", FAULT_WHO, "cause")
-    wave = ['  initial begin $dumpfile("waves.fst"); $dumpvars(0, bench); end'] if waves else []
-    return [
-        *wave,
-        f"""
+#: What `_tasks` uses, around a chip that is one module ...
+_BUS_TASKS = """
   reg [8*64-1:0] path;
-  reg [31:0] value;
   reg [63:0] segment;
   integer file, bytes;
+  task set_reset(input on);
+    rst <= on;
+  endtask
+  task wait_cycles(input integer count);
+    repeat (count) @(posedge clk);
+  endtask
+  task wait_irq;
+    if (!irq) @(posedge irq);
+  endtask
   task csr_write(input [31:0] address, input [31:0] data);
     begin
       awaddr <= address; awvalid <= 1; wdata <= data; wvalid <= 1; wstrb <= 4'hf; bready <= 1;
@@ -214,14 +228,63 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:  # one text in Verilog
       @(posedge clk);
     end
   endtask
+  task start_log;
+    begin
+      $sformat(path, "job%0d_observed.bin", job);
+      log_file = $fopen(path, "wb");
+      logging = 1;
+    end
+  endtask
+  task end_log;
+    begin
+      if (logging) $fclose(log_file);
+      logging = 0;
+    end
+  endtask"""
+#: ... and around one that is simulated in blocks, where simulated time only counts the bench's steps.
+_CALL_TASKS = f"""
+  initial chip_reset(1);  // makes the blocks, which may only be while no time has passed
+  task set_reset(input on);
+    chip_reset(on);
+  endtask
+  task wait_cycles(input integer count);
+    begin chip_wait(count); #1; end
+  endtask
+  task wait_irq;
+    while (!chip_run({STRIDE})) #1;
+  endtask
+  task csr_write(input [31:0] address, input [31:0] data);
+    chip_write(address, data);
+  endtask
+  task csr_read(input [31:0] address);
+    value = chip_read(address);
+  endtask
+  task start_log;
+    if (!chip_log($sformatf("job%0d_observed.bin", job))) $finish;
+  endtask
+  task end_log;
+    if (!chip_log("")) $finish;
+  endtask"""
+
+
+def _tasks(config: ChipConfig, load: str, dumps: Mapping[str, str], protocol: str) -> list[str]:
+    """What a job is, in Verilog, read from top to bottom. `load` fills the channels, `dumps` writes ranges of them by
+    kind; `protocol`: whether one has seen a breach."""
+    r = {register.name: f"32'h{int(register):x}" for register in Register}
+    traced, untraced = CONTROL.pack({"start": 1, "trace": 1}), CONTROL.pack({"start": 1})
+    failed, cause = _bits("status", STATUS, "fault"), _bits("fault_who", FAULT_WHO, "cause")
+    return [
+        f"""
+  reg [31:0] value;
   // What every part of the chip waits for, after a watchdog.
   reg [31:0] low;
   integer states, left;
+  reg [8*64-1:0] states_path;
   task autopsy;
     begin
-      repeat ({report_cycles(config)}) @(posedge clk);
-      $sformat(path, "job%0d_states.out", job);
-      states = $fopen(path, "wb");
+      wait_cycles({report_cycles(config)});
+      $sformat(states_path, "job%0d_states.out", job);
+      states = $fopen(states_path, "wb");
       csr_read({r["REPORTS"]});
       for (left = value; left != 0; left = left - 1) begin
         csr_read({r["REPORT_LOW"]}); low = value;
@@ -239,32 +302,25 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:  # one text in Verilog
       csr_write({r["WATCHDOG"]}, limit);
       csr_write({r["STALL_LIMIT"]}, stall_limit);
       csr_write({r["CONTROL"]}, control);
-      @(posedge clk);
-      slow = 0;
-      if (!irq) @(posedge irq);
-      slow = 1;
-      @(posedge clk);
+      wait_cycles(1);
+      wait_irq;
+      wait_cycles(1);
     end
   endtask
   always @(request) begin
     if (request != finished) begin
-      rst <= 1;  // first: a chip that has raised a fault may still be writing
-      repeat (4) @(posedge clk);
+      set_reset(1);  // first: a chip that has raised a fault may still be writing
+      wait_cycles(4);
 {load}
       loaded = request;
-      rst <= 0;
-      repeat ({clear_cycles(config) + _SPARE}) @(posedge clk);
+      set_reset(0);
+      wait_cycles({clear_cycles(config) + _SPARE});
       csr_read({r["CONFIG"]}); chip_id = value;
-      if (observe) begin
-        $sformat(path, "job%0d_observed.bin", job);
-        log = $fopen(path, "wb");
-        logging = 1;
-      end
+      if (observe) start_log;
       boot(program_tile, program_addr, program_count, watchdog, {traced});
-      if (logging) $fclose(log);
-      logging = 0;
+      end_log;
       ran = request;
-      @(posedge clk);  // whoever waits for `ran` must see it before `finished`
+      wait_cycles(1);  // whoever waits for `ran` must see it before `finished`
       // at once: a program that has ended too early goes on while its records are moved
 {dumps["data"]}
       csr_read({r["STATUS"]}); status = value;
@@ -282,7 +338,7 @@ def _tasks(config: ChipConfig, waves: bool) -> list[str]:  # one text in Verilog
       if (!{failed}) begin
 {dumps["records"]}
       end
-      protocol = {" | ".join(f"protocol_error_{i}" for i in channels)};
+      protocol = {protocol};
       finished = request;
     end
   end""",

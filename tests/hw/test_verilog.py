@@ -88,7 +88,7 @@ def test_an_observed_chip_shows_every_result_of_every_core(text: str) -> None:
     wanted = {f"seen_{core}__{name}": width for core in (0, 1) for name, width in widths.items()}
     assert {name: ports[name]["width"] for name in ports.keys() - usual} == wanted
     assert {ports[name]["direction"] for name in wanted} == {"output"}
-    bodies = {match[1]: match[2] for match in emission._MODULE.finditer(emission.rtlil(config, observed=True))}
+    bodies = {match[1]: match[2] for match in emission.MODULE.finditer(emission.rtlil(config, observed=True))}
     shown = re.compile(r"^  wire width (\d+) output \d+ +\\(seen_\S+)$", re.MULTILINE)
     assert {name: int(width) for width, name in shown.findall(bodies["chip"])} == wanted
     assert {name: int(width) for width, name in shown.findall(bodies["tile_core"])} == {
@@ -146,7 +146,7 @@ def test_identical_modules_are_merged_also_when_only_their_parts_were() -> None:
     box = "module \\{}\n  cell \\{} \\inner\n  end\nend\n"
     texts = [leaf.format("b.leaf"), leaf.format("c.leaf"), box.format("b", "b.leaf"), box.format("c", "c.leaf")]
     top = "module \\top\n  cell \\b \\first\n  end\n  cell \\c \\second\n  end\nend\n"
-    merged = emission._merge("".join(texts) + top)
+    merged = emission.merge("".join(texts) + top)
     assert re.findall(r"^module \\(\S+)", merged, re.MULTILINE) == ["b__leaf", "b", "top"]
     assert re.findall(r"cell \\(\S+) \\(\S+)", merged) == [("b__leaf", "inner"), ("b", "first"), ("b", "second")]
 

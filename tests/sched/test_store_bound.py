@@ -171,9 +171,9 @@ def test_shares_are_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({kind.name for kind in KINDS}) == len(KINDS)
     monkeypatch.delenv("MESHLOOM_CACHE_MB", raising=False)
     monkeypatch.delenv("MESHLOOM_KEEP_MB", raising=False)
-    assert SIMULATORS.limit() == 12_000_000_000
+    assert SIMULATORS.limit() == 8_000_000_000
     monkeypatch.setenv("MESHLOOM_CACHE_MB", "100")
-    assert SIMULATORS.limit() == 60_000_000
+    assert SIMULATORS.limit() == 40_000_000
     assert RUNS.limit() == 4_000_000_000
     monkeypatch.setenv("MESHLOOM_KEEP_MB", "0")
     assert RUNS.limit() == 0

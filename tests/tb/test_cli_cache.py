@@ -50,7 +50,7 @@ def test_it_shows_each_kind(root: Path, arguments: tuple[str, ...]) -> None:
     (line,) = [line for line in shown.output.splitlines() if "simulators of chips" in line]
     assert re.findall(r"[\d,.]+ MB|\d+ d ago", line) == [
         "3.0 MB",
-        "12,000.0 MB",
+        "8,000.0 MB",
         "31 d ago",
         "1 d ago",
     ]
@@ -66,7 +66,7 @@ def test_as_json_on_stdout_alone(root: Path) -> None:
     kinds = {row["kind"]: row for row in found["kinds"]}
     assert list(kinds) == [kind.name for kind in KINDS]
     one = kinds["simulators"]
-    assert (one["entries"], one["bytes"], one["in_use"], one["limit_bytes"]) == (2, 3_000_000, 1, 12_000_000_000)
+    assert (one["entries"], one["bytes"], one["in_use"], one["limit_bytes"]) == (2, 3_000_000, 1, 8_000_000_000)
     assert time.time() - one["oldest_use"] == pytest.approx(31 * 86_400, abs=600)
     assert kinds["soak"]["oldest_use"] is None
     assert found["bytes"] == sum(row["bytes"] for row in found["kinds"])
@@ -97,7 +97,7 @@ def test_narrow_terminals_see_every_figure(root: Path, width: str, monkeypatch: 
     assert max(map(len, lines)) <= int(width)
     text = "\n".join(lines)
     assert "…" not in text
-    for figure in ("3.0 MB", "12,000.0 MB", "31 d ago", "waves, logs of simulators that died"):
+    for figure in ("3.0 MB", "8,000.0 MB", "31 d ago", "waves, logs of simulators that died"):
         assert figure in text
 
 
@@ -147,7 +147,7 @@ def test_a_kind_that_is_unknown_is_told_what_was_meant(root: Path) -> None:
     assert refused.exit_code == Exit.BAD_INPUT
     assert "did you mean simulators?" in " ".join(refused.stderr.replace("│", " ").split())
     refused = invoke("clean", "everything", "--yes")
-    assert "there are simulators, meshes, schedules" in " ".join(refused.stderr.replace("│", " ").split())
+    assert "there are simulators, blocks, meshes, schedules" in " ".join(refused.stderr.replace("│", " ").split())
 
 
 def test_a_limit_that_is_no_number_is_bad_input(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

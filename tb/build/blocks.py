@@ -1,0 +1,144 @@
+"""The blocks of a chip, each compiled once to a library: cached by the content of its netlist.
+
+Chips that have a block in common share its library, and a chip has one for all its equal tiles. In a library each
+change of the clock is a cycle (so that a cycle is one evaluation and not two), which clock gates pass on or not.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshloom.hw.clocking import GATE
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import RESPONSE_CYCLES
+from meshloom.hw.core.array_loops import verilog as array_loops
+from meshloom.hw.partition import Block, gates
+from meshloom.sched.store.kinds import BLOCKS as KIND
+from meshloom.sched.store.store import OnProgress, Recipe, key
+
+from .assembly import AWAKE, MODEL, QUIET, TAKE, TICK, pin
+from .tools import ToolError
+
+#: The top module of a block, and what is kept of its compilation.
+TOP, LIBRARY = "unit", "block.a"
+#: Where a DRAM tile's block has what a bench reads and writes.
+PUBLIC = ("mem", "reach")
+
+_GATE = f"""
+module {GATE}(input clk, input enable, output reg gated = 0);
+  always @(edge clk) if (enable) gated <= ~gated;
+endmodule
+"""
+
+
+class BlockError(ToolError):
+    """A block could not be compiled; the message names the tool and says what it printed."""
+
+
+def source(block: Block, config: ChipConfig) -> str:
+    """The Verilog of a block for the simulator. Top module: `TOP`. Raises EmitError."""
+    text = block.verilog()
+    stops = [f"own.{gate}.enable" for gate in gates(text, block.name)]
+    if _axi(block):
+        stops.append(f"{MODEL}.gate.enable")
+    text = "\n".join([text, *_around(block, config), _GATE, *_unit(block, config, stops)])
+    return re.sub(r"@\(posedge ", "@(edge ", text)
+
+
+def _axi(block: Block) -> list[str]:
+    return [port for port in block.ports if port.startswith("axi__")]
+
+
+def _unit(block: Block, config: ChipConfig, stops: list[str]) -> Iterator[str]:
+    """A module around the block, and the DRAM model if it has a bus for one."""
+    axi = _axi(block)
+    outside = {name: port for name, port in block.ports.items() if name not in axi and name != "clk"}
+    taken = [name for name, port in outside.items() if not port.output and name not in QUIET]
+    yield f"module {TOP}("
+    for name, port in outside.items():
+        yield f"  {'output' if port.output else 'input'} [{port.width - 1}:0] {pin(name)},"
+    if axi:
+        yield "  output protocol_error,"
+    yield f"  input {TAKE}, input {TICK}, output {AWAKE}"
+    yield ");"
+    yield from (f"  wire [{block.ports[name].width - 1}:0] {name};" for name in axi)
+    # One after another at the same moment: inputs are taken, what follows from them is known, gates pass the clock on.
+    yield from (f"  reg [{outside[name].width - 1}:0] taken_{pin(name)};" for name in taken)
+    yield f"  always @(edge {TAKE}) begin"
+    yield from (f"    taken_{pin(name)} = {pin(name)};" for name in taken)
+    yield "  end"
+    yield "  reg clk = 0;"
+    yield f"  always @(edge {TICK}) clk <= ~clk;"
+    wires = {name: f"taken_{pin(name)}" if name in taken else pin(name) for name in outside}
+    pins = [".clk(clk)", *(f".{name}({wire})" for name, wire in wires.items()), *(f".{name}({name})" for name in axi)]
+    yield f"  {block.name} own({', '.join(pins)});"
+    if axi:
+        pins = [".clk(clk)", f".rst({wires['rst']})", ".protocol_error(protocol_error)"]
+        pins += [f".{name.removeprefix('axi__')}({name})" for name in axi]
+        yield (
+            f"  dram_model #(.LANES({config.lanes}), .WORDS({config.dram.words}), .LATENCY({config.dram.latency}), "
+            f".RATE_NUM({config.dram.bytes_per_cycle}), .WRITE_LATENCY({RESPONSE_CYCLES})) {MODEL}({', '.join(pins)});"
+        )
+    yield f"  assign {AWAKE} = {' | '.join(stops)};"
+    yield "endmodule\n"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """What blocks are compiled with: Verilator's `arguments`, the tools' `environment`, and all else that decides what
+    comes out (`machine`)."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    machine: Mapping[str, str]
+
+
+def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on_progress: OnProgress) -> Path:
+    """The folder with a block's library and headers, from the cache if it is there. Raises BlockError, EmitError,
+    StoreError."""
+
+    def make(folder: Path, log: Path) -> None:
+        text, prefix, work = source(block, config), f"V{block.name}", folder / "work"
+        work.mkdir()
+        (work / "unit.v").write_text(text)
+        (work / "unit.vlt").write_text("`verilator_config\n" + "".join(_settings(text)))
+        verilate = ["verilator", "--cc", "--no-timing", "--prefix", prefix, "--top-module", TOP, "-Mdir", "."]
+        with log.open("w") as printed:
+            for command in (
+                [*verilate, *compiler.arguments, "unit.vlt", "unit.v"],
+                ["make", "-f", f"{prefix}.mk", f"{prefix}__ALL.a"],
+            ):
+                done = subprocess.run(
+                    command, cwd=work, env=dict(compiler.environment), stdout=printed, stderr=subprocess.STDOUT
+                )
+                if done.returncode:
+                    raise BlockError(f"{command[0]} failed on {block.name}; its output is in {log}")
+        (work / f"{prefix}__ALL.a").rename(folder / LIBRARY)
+        for header in work.glob("*.h"):
+            header.rename(folder / header.name)
+        shutil.rmtree(work)
+
+    around = [Path(__file__).read_text(), *_around(block, config), *_unit(block, config, [])]
+    name = key(block.name, rtlil=block.rtlil, around="\n".join(around), **compiler.machine)
+    return KIND.store(root, on_progress).build(Recipe(name, make, (LIBRARY,)))[0]
+
+
+def _around(block: Block, config: ChipConfig) -> Iterator[str]:
+    """Verilog that a block needs besides its own."""
+    if "array_loops" in block.rtlil:
+        yield array_loops(config)
+    if _axi(block):
+        yield Path(__file__).with_name("verilog").joinpath("dram_model.v").read_text()
+
+
+def _settings(text: str) -> Iterator[str]:
+    """Verilator settings: arrays keep a function of their own, and the bench reaches a DRAM model's memory."""
+    for match in re.finditer(r"^module (array_loops_\w+)\(", text, re.MULTILINE):
+        yield f'no_inline -module "{match[1]}"\n'
+    if re.search(r"^module dram_model\b", text, re.MULTILINE):
+        yield from (f'public_flat_rw -module "dram_model" -var "{name}"\n' for name in PUBLIC)
