@@ -30,8 +30,9 @@ def verilog(config: ChipConfig) -> str:
     and with its contract, latency and throughput.
 
     The elements' state lies in memories, element (m, n) at m * cols + n: `west`, `north` the operands on their way,
-    each at the element that multiplies it next; `sums`; `finished` the sums that are read. Everything but `finished` is
-    assigned at once and read by this process alone, in an order in which each value is used before it is replaced.
+    each at the element that multiplies it next; `sums`; and for each column `finished_<n>`, the sums that are read, by
+    row. Everything but these is assigned at once and read by this process alone, in an order in which each value is
+    used before it is replaced.
     """
     rows, cols, registered = config.rows, config.cols, config.product_register
     count, far = rows * cols, rows + cols - 1
@@ -46,11 +47,11 @@ def verilog(config: ChipConfig) -> str:
         f"  input signed [7:0] {', '.join(a + b)};",
         f"  output signed [31:0] {', '.join(results)};",
         *[f"  input [{bits - 1}:0] row;" for _ in row],
-        f"  reg signed [7:0] west [0:{_size(count) - 1}];",
-        f"  reg signed [7:0] north [0:{_size(count) - 1}];",
+        f"  reg [7:0] west [0:{_size(count) - 1}];",
+        f"  reg [7:0] north [0:{_size(count) - 1}];",
         f"  reg signed [31:0] sums [0:{_size(count) - 1}];",
-        f"  reg signed [31:0] finished [0:{_size(count) - 1}];",
-        f"  reg [31:0] kept [0:{_size(far) - 1}];",
+        # a memory for each column: several writes to one memory at an edge would have to be queued
+        *[f"  reg signed [31:0] finished_{n} [0:{_size(rows) - 1}];" for n in range(cols)],
         # bit d of a chain is the flag at anti-diagonal d
         f"  reg [{far}:1] valid_later, first_later;",
         f"  wire [{far}:0] valid_at = {{valid_later, valid}}, first_at = {{first_later, first}};",
@@ -61,10 +62,8 @@ def verilog(config: ChipConfig) -> str:
         f"  wire [{bits - 1}:0] next_row = done ? {bits}'d0 : from_row[{bits - 1}:0] + {bits}'d1;",
     ]
     if registered:
-        lines.append(f"  reg signed [15:0] product [0:{_size(count) - 1}];")
-    start = f"row * {cols} + " if row else ""
-    at = f"from_row[n * {bits} +: {bits}] * {cols} + n"
-    lines += [f"  assign {result} = finished[{start}{n}];" for n, result in enumerate(results)]
+        lines.append(f"  reg [15:0] product [0:{_size(count) - 1}];")
+    lines += [f"  assign {result} = finished_{n}[{'row' if row else 0}];" for n, result in enumerate(results)]
     lines += [
         # unsigned and set before all else: only then are they locals in C++, and the loops vectorised
         "  reg [31:0] d, e, m, n;",
@@ -78,24 +77,30 @@ def verilog(config: ChipConfig) -> str:
         "    storing <= {storing, next_storing};",
         "    if (done | (|storing)) from_row <= {from_row, next_row};",
         "    if (|storing) begin",
-        f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) if (storing[n])",
-        f"        finished[{at}] <= sums[{at}];",
+        *[
+            f"      if (storing[{n}]) finished_{n}[from_row[{n * bits} +: {bits}]] <= "
+            f"sums[from_row[{n * bits} +: {bits}] * {cols} + {n}];"
+            for n in range(cols)
+        ],
         "    end",
         "    if (|valid_at) begin",
         *[f"      west[{m * cols}] = {name};" for m, name in enumerate(a)],
         *[f"      north[{n}] = {name};" for n, name in enumerate(b)],
+        # the elements of few diagonals begin anew, so the others are left alone
         f"      if (|first_at[{far - 1}:0]) begin",
-        f"        {_LOOP} (d = 0; d < {far}; d = d + 1) kept[d] = {{32{{~first_at[d]}}}};",
-        f"        {_LOOP} (m = 0; m < {rows}; m = m + 1) begin",
-        f"          {_LOOP} (n = 0; n < {cols}; n = n + 1)",
-        f"            sums[m * {cols} + n] = sums[m * {cols} + n] & kept[m + n];",
+        f"        {_LOOP} (d = 0; d < {far}; d = d + 1) if (first_at[d]) begin",
+        f"          {_LOOP} (m = d < {cols} ? 0 : d - {cols - 1}; m < {rows} && m <= d; m = m + 1)",
+        f"            sums[m * {cols} + d - m] = 0;",
         "        end",
         "      end",
     ]
-    product = "product[e]" if registered else "west[e] * north[e]"
+    # compilers know this form of sign extension, and not that of the simulator
+    west, north = (f"(({{24'd0, {name}[e]}} ^ 32'h80) - 32'h80)" for name in ("west", "north"))
+    before = "((({16'd0, product[e]} ^ 32'h8000) - 32'h8000))"
+    product = before if registered else f"{west} * {north}"
     lines.append(f"      {_LOOP} (e = 0; e < {count}; e = e + 1) sums[e] = sums[e] + {product};")
     if registered:
-        lines.append(f"      {_LOOP} (e = 0; e < {count}; e = e + 1) product[e] = west[e] * north[e];")
+        lines.append(f"      {_LOOP} (e = 0; e < {count}; e = e + 1) product[e] = {west} * {north};")
     lines += [
         # the first column and row are overwritten by what comes in
         f"      {_LOOP} (e = {count - 1}; e > 0; e = e - 1) west[e] = west[e - 1];",

@@ -1,0 +1,93 @@
+"""Simulators assembled of blocks: shared libraries, threads, and what the C++ says about odd wires."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.partition import Partition, Piece, partition
+from meshloom.sched.store.kinds import BLOCKS
+from meshloom.tb.build import blocks
+from meshloom.tb.build.assembly import Assembly
+from meshloom.tb.build.builder import build
+from meshloom.tb.devices.simulated import SimulatedDevice
+
+from .test_device import CASES, CHIP, Case
+
+
+def test_threads_change_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two and more than there are processors: the same bytes, cycles, records and counters as with one."""
+    case = CASES["product"]
+    assert isinstance(case, Case)
+    device = SimulatedDevice(build(CHIP, "verilator"))
+    (alone,) = device.run([case.job])
+    for count in (2, 3):
+        monkeypatch.setenv("MESHLOOM_THREADS", str(count))
+        first, second = device.run([case.job, case.job])
+        for run in (first, second):
+            assert (run.cycles, run.records, run.counters) == (alone.cycles, alone.records, alone.counters)
+            assert all((some == others).all() for some, others in zip(run.memory, alone.memory, strict=True))
+
+
+def test_a_block_is_compiled_once_for_all_chips_that_have_it() -> None:
+    """Another trace memory changes every tile, but no mesh; the same chip under another name changes the host's."""
+    build(CHIP, "verilator")
+    before = _libraries()
+    values = CHIP.model_dump() | {"name": "renamed"}
+    build(ChipConfig.model_validate(values), "verilator")
+    assert {name.rpartition("-")[0] for name in _libraries() - before} <= {"tile_host"}
+
+
+def _libraries() -> set[str]:
+    return {path.parent.name for path in BLOCKS.folder().glob(f"*/{blocks.LIBRARY}")}
+
+
+def test_wide_inputs_are_put_together_of_their_pieces() -> None:
+    """A host that hears of more than 64 tiles, and narrow ones of several pieces with constants in between."""
+    config = load("tiny")
+    parts = partition(config, observed=True, loops=True)
+    target = ("tile_16", "any_moved")
+    pieces = (Piece(1, "tile_0", "moved"), Piece(3, value=5), *(Piece(1, "tile_1", "moved") for _ in range(70)))
+    kinds = parts.blocks["tile_host"]
+    ports = dict(kinds.ports) | {"any_moved": type(kinds.ports["any_moved"])(74, False)}
+    wide = Partition(
+        dict(parts.blocks) | {"tile_host": type(kinds)(kinds.name, kinds.rtlil, ports)},
+        parts.instances,
+        dict(parts.inputs) | {target: pieces},
+        parts.outputs,
+    )
+    text = Assembly(config, wide).text()
+    (line,) = re.findall(r"put\(tile_16\.m->p_any_moved, (.*)\);", text)
+    assert line.startswith("[&] { VlWide<3> to{}; place(to, 0, 1, bits(tile_0.m->p_moved, 0, 1)); place(to, 1, 3, 5);")
+    assert "place(to, 73, 1, bits(tile_1.m->p_moved, 0, 1));" in line
+
+
+def test_every_signal_of_the_chip_is_in_the_text() -> None:
+    """Each input is taken over exactly once, or set once, or the bench's; clocks are nobody's."""
+    config = load("tiny")
+    parts = partition(config, observed=True, loops=True)
+    text = Assembly(config, parts).text()
+    for (name, port), found in parts.inputs.items():
+        sources = {piece.instance for piece in found if piece.port}
+        pin = f"{name}.m->p_{port.replace('__', '_').replace('$', '_n')}"
+        written = len(re.findall(rf"(?:put|set)\({re.escape(pin)},|{re.escape(pin)} = ", text))
+        if port.startswith(("axi__", "bus__")) or port == "clk":
+            continue
+        assert written == 1, (name, port, sources)
+
+
+def test_what_the_compiler_says_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that fails is named, with the block and the place of what it printed."""
+    config = load("tiny")
+    parts = partition(config, observed=True, loops=True)
+    (tmp_path / "verilator").write_text("#!/bin/sh\necho broken here\nexit 3\n")
+    (tmp_path / "verilator").chmod(0o755)
+    compiler = blocks.Compiler([], {"PATH": f"{tmp_path}:/usr/bin:/bin"}, {})
+    with pytest.raises(blocks.BlockError, match="verilator failed on tile_spm; its output is in") as caught:
+        blocks.library(tmp_path / "cache", parts.blocks["tile_spm"], config, compiler, lambda what: None)
+    log = Path(str(caught.value).rpartition(" is in ")[2])
+    assert "broken here" in log.read_text()
+    assert not [path for path in (tmp_path / "cache" / "blocks").iterdir() if path.is_dir() and path.name[0] != "."]
