@@ -31,6 +31,7 @@ GEMM = module(
 SPEED = module(
     "simulated cycles per CPU-second of whole chips that run real layers; the timeline model beside itself", "speed"
 )
+BUILDS = module("seconds to a simulator: whole chips, a changed part, chips with many equal cores", "builds")
 VECTOR = module(
     "windows that the vector unit computes at once: cycles of networks on the RTL, cells after synthesis", "vector"
 )
@@ -69,6 +70,7 @@ def _accept(name: str, thing: object) -> Benchmark:
 SHIPPED = {
     "gemm": f"{__name__}:GEMM",
     "speed": f"{__name__}:SPEED",
+    "builds": f"{__name__}:BUILDS",
     "vector": f"{__name__}:VECTOR",
     "regression": f"{__name__}:REGRESSION",
     "networks": f"{__name__}:NETWORKS",

@@ -31,6 +31,8 @@ FUNCTIONS = (
     ("int", "chip_log", "input string path"),  # what the cores' units write from here on; an empty path: no longer
     ("int", "chip_protocol", ""),  # whether a DRAM channel has seen a breach of its protocol
 )
+#: Environment variable: threads that share the work of a simulation.
+THREADS = "MESHLOOM_THREADS"
 #: Inputs that change in most cycles and that no block at rest takes notice of.
 QUIET = ("now", "links")
 #: Ports that a block has besides its module's. With a change of the first it takes its inputs (but for the quiet ones,
@@ -102,11 +104,24 @@ class Assembly:
         members = "\n".join(self._members())
         work = "\n".join(self._work())
         host = next(index for index, (name, _) in enumerate(self._by_kind()) if name == self._host)
-        return (
-            f"{blocks}\n{_HEAD}\nstruct Chip {{\n{units}\n{members}\n}};\n{_WORK}\n"
-            f"const Work all_work[] = {{\n{work}\n}};\nconstexpr int host_work = {host};\n"
-            f"{self._channels()}{_THREADS}{_TAIL}"
-        )
+        return f"""{blocks}
+#include "units.h"
+
+namespace {{
+struct Chip {{
+{units}
+{members}
+}};
+const Work all_work[] = {{
+{work}
+}};
+constexpr int host_work = {host};
+{self._channels()}
+}}  // namespace
+
+#include "threads.h"
+#include "functions.h"
+"""
 
     @staticmethod
     def _unit(kind: str) -> str:
@@ -238,321 +253,4 @@ template <class Use> int with_channel(int channel, Use use) {{
   }}
   return 0;
 }}
-"""
-
-
-# Reads and writes of values of up to 64 bits, and of wider ones, which Verilator keeps as arrays of 32-bit words.
-_HEAD = r"""
-#include <algorithm>
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <thread>
-#include <vector>
-
-namespace {
-
-FILE* record_file = nullptr;
-
-template <class T> inline bool put(T& to, const T& from) {
-  if (to == from) return false;
-  to = from;
-  return true;
-}
-template <class T, class F> inline bool put(T& to, const F& from) { return put(to, static_cast<T>(from)); }
-template <std::size_t N> inline bool put(VlWide<N>& to, const VlWide<N>& from) {
-  if (!std::memcmp(&to, &from, sizeof to)) return false;
-  to = from;
-  return true;
-}
-template <class T, class F> inline void set(T& to, const F& from) { to = static_cast<T>(from); }
-template <class T> inline QData bits(const T& from, int first, int width) {
-  return (static_cast<QData>(from) >> first) & (~0ull >> (64 - width));
-}
-template <std::size_t N> inline QData bits(const VlWide<N>& from, int first, int width) {
-  QData found = 0;
-  for (int bit = 0; bit < width; ++bit) {
-    found |= static_cast<QData>(from[(first + bit) / 32] >> ((first + bit) % 32) & 1) << bit;
-  }
-  return found;
-}
-
-template <std::size_t N> inline void place(VlWide<N>& to, int first, int width, QData from) {
-  for (int bit = 0; bit < width; ++bit) {
-    to[(first + bit) / 32] |= static_cast<EData>(from >> bit & 1) << (first + bit) % 32;
-  }
-}
-
-// One instance of a block. `changed`: an input has, since it was evaluated; `ran`: it was evaluated in the last cycle;
-// `followed`: the same of an input that outputs follow in the same cycle; `due`: it was evaluated for these, and the
-// cycle is still to be done.
-// Its ports and its evaluation are taken from the model's inside: the outside adds locks for what is not used here.
-template <class Model, class Root, void (*evaluate)(Root*)> class Unit {
-  Model* model;
-
- public:
-  Root* m;
-  bool changed = true, followed = true, ran = true, due = false;
-  void make(VerilatedContext* context, const char* name) {
-    model = new Model{context, name};
-    m = model->rootp;
-  }
-  void first() { model->eval(); }
-  bool fresh() const { return ran | due; }
-  // Takes the inputs, if outputs follow one that has changed.
-  void settle() {
-    if (!followed) return;
-    followed = false;
-    changed = true;
-    take();
-    evaluate(m);
-    due = true;
-  }
-  // A cycle, unless nothing would change.
-  void step() {
-    ran = changed | due | m->awake;
-    if (!ran) return;
-    due = false;
-    take();
-    m->tick = !m->tick;
-    evaluate(m);
-  }
-
- private:
-  void take() {
-    if (!changed) return;
-    changed = false;
-    m->take = !m->take;
-  }
-};
-
-// A record of the log: 32 bits that say which memory and where, then the word.
-template <class Word> inline void note(IData place, const Word& word) {
-  unsigned char record[sizeof place + (sizeof word + 3) / 4 * 4] = {};
-  std::memcpy(record, &place, sizeof place);
-  std::memcpy(record + sizeof place, &word, sizeof word);
-  std::fwrite(record, sizeof record, 1, record_file);
-}
-"""
-
-_WORK = r"""
-using Action = void (*)(Chip&);
-struct Work {
-  int weight;
-  Action pull, settle, pull_late, step;
-};
-"""
-
-# A cycle, by one thread or by several: between steps that read others' outputs and such that change them all threads
-# wait for each other.
-_THREADS = r"""
-class Threads {
-  std::vector<std::vector<Work>> duties;
-  std::vector<std::thread> others;
-  std::atomic<unsigned> runs{0}, arrived{0}, phase{0};
-  bool late = false, ended = false;
-  int left = 0;
-
-  void meet() {
-    const unsigned now = phase.load(std::memory_order_acquire);
-    if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == duties.size()) {
-      arrived.store(0, std::memory_order_relaxed);
-      phase.store(now + 1, std::memory_order_release);
-      return;
-    }
-    for (unsigned looks = 0; phase.load(std::memory_order_acquire) == now; ++looks) {
-      if (looks > 10000) std::this_thread::yield();  // fewer processors than threads
-    }
-  }
-
-  void work(const std::vector<Work>& duty, bool first) {
-    Chip& one = chip();
-    do {
-      for (const Work& some : duty) some.pull(one);
-      if (late) {
-        for (const Work& some : duty) if (some.settle) some.settle(one);
-        meet();
-        for (const Work& some : duty) if (some.pull_late) some.pull_late(one);
-      }
-      meet();
-      if (first && record_file) one.observe();
-      for (const Work& some : duty) some.step(one);
-      if (first) ended = --left <= 0 || one.irq();
-      meet();
-    } while (!ended);
-  }
-
- public:
-  explicit Threads(unsigned count) : duties(count) {
-    std::vector<Work> all(std::begin(all_work), std::end(all_work));
-    std::vector<int> loads(count);
-    const auto take = [&](const Work& some, std::size_t by) {
-      duties[by].push_back(some);
-      loads[by] += some.weight;
-    };
-    take(all[host_work], 0);  // who runs the host sees when a run ends
-    all.erase(all.begin() + host_work);
-    std::stable_sort(all.begin(), all.end(), [](auto& one, auto& other) { return one.weight > other.weight; });
-    for (const Work& some : all) take(some, std::min_element(loads.begin(), loads.end()) - loads.begin());
-    for (const Work& some : all_work) late |= some.settle != nullptr;
-    auto* context = Verilated::threadContextp();
-    for (unsigned number = 1; number < count; ++number) {
-      others.emplace_back([this, number, context] {
-        Verilated::threadContextp(context);
-        for (unsigned seen = 0;; seen = runs.load()) {
-          runs.wait(seen);
-          work(duties[number], false);
-        }
-      });
-      others.back().detach();
-    }
-  }
-
-  // So many cycles, or until there is an interrupt.
-  void run(int cycles) {
-    left = cycles;
-    ended = false;
-    ++runs;
-    runs.notify_all();
-    work(duties[0], true);
-  }
-};
-
-void Chip::cycle() {
-  for (const Work& some : all_work) some.pull(*this);
-  for (const Work& some : all_work) if (some.settle) some.settle(*this);
-  for (const Work& some : all_work) if (some.pull_late) some.pull_late(*this);
-  if (record_file) observe();
-  for (const Work& some : all_work) some.step(*this);
-}
-
-Threads* threads() {
-  static Threads* some = [] {
-    const char* wanted = std::getenv("MESHLOOM_THREADS");
-    const int count = wanted ? std::atoi(wanted) : 1;
-    return count > 1 ? new Threads(std::min<std::size_t>(count, std::size(all_work))) : nullptr;
-  }();
-  return some;
-}
-"""
-
-_TAIL = r"""
-inline unsigned big_endian(const unsigned char* from) {
-  return unsigned{from[0]} << 24 | unsigned{from[1]} << 16 | unsigned{from[2]} << 8 | from[3];
-}
-
-}  // namespace
-
-extern "C" {
-
-void chip_reset(svBit value) { chip().reset(value); }
-
-void chip_wait(int cycles) {
-  for (; cycles > 0; --cycles) chip().cycle();
-}
-
-int chip_run(int cycles) {
-  Chip& one = chip();
-  if (one.irq() || cycles <= 0) return one.irq();
-  if (Threads* some = threads()) some->run(cycles);
-  else for (; cycles > 0 && !one.irq(); --cycles) one.cycle();
-  return one.irq();
-}
-
-void chip_write(int address, int value) {
-  auto& host = chip().host();
-  host.m->p_bus_awaddr = address;
-  host.m->p_bus_wdata = value;
-  host.m->p_bus_wstrb = 15;
-  host.m->p_bus_awvalid = host.m->p_bus_wvalid = host.m->p_bus_bready = 1;
-  for (bool taken = false; !taken;) {
-    host.followed = true;
-    host.settle();
-    taken = host.m->p_bus_awready && host.m->p_bus_wready;
-    chip().cycle();
-  }
-  host.m->p_bus_awvalid = host.m->p_bus_wvalid = 0;
-  for (bool answered = false; !answered;) {
-    host.changed = true;
-    answered = host.m->p_bus_bvalid;
-    chip().cycle();
-  }
-}
-
-int chip_read(int address) {
-  auto& host = chip().host();
-  host.m->p_bus_araddr = address;
-  host.m->p_bus_arvalid = host.m->p_bus_rready = 1;
-  for (bool taken = false; !taken;) {
-    host.changed = true;
-    taken = host.m->p_bus_arready;
-    chip().cycle();
-  }
-  host.m->p_bus_arvalid = 0;
-  for (;;) {
-    host.changed = true;
-    const bool answered = host.m->p_bus_rvalid;
-    const int value = host.m->p_bus_rdata;
-    chip().cycle();
-    if (answered) return value;
-  }
-}
-
-int chip_load(int channel, const char* path) {
-  FILE* file = std::fopen(path, "rb");
-  if (!file) return 0;
-  const bool whole = with_channel(channel, [file](auto& memory, IData& reach) {
-    for (IData word = 0; word < reach; ++word) std::memset(&memory[word], 0, sizeof memory[word]);
-    reach = 0;
-    unsigned char head[8], bytes[lanes];
-    for (;;) {
-      const std::size_t got = std::fread(head, 1, sizeof head, file);
-      if (got != sizeof head) return got == 0;
-      const unsigned first = big_endian(head), words = big_endian(head + 4);
-      if (first > sizeof memory / sizeof memory[0] || words > sizeof memory / sizeof memory[0] - first) return false;
-      for (unsigned word = first; word < first + words; ++word) {
-        if (std::fread(bytes, 1, lanes, file) != lanes) return false;
-        auto* to = reinterpret_cast<unsigned char*>(&memory[word]);
-        for (unsigned lane = 0; lane < lanes; ++lane) to[lane] = bytes[lanes - 1 - lane];
-      }
-      if (first + words > reach) reach = first + words;
-    }
-  });
-  std::fclose(file);
-  return whole;
-}
-
-int chip_dump(int channel, const char* path, int first, int last) {
-  FILE* file = std::fopen(path, "w");
-  if (!file) return 0;
-  with_channel(channel, [=](auto& memory, IData&) {
-    char line[2 * lanes + 1];
-    line[2 * lanes] = '\n';
-    for (int word = first; word <= last; ++word) {
-      const auto* from = reinterpret_cast<const unsigned char*>(&memory[word]);
-      for (unsigned lane = 0; lane < lanes; ++lane) {
-        const unsigned char byte = from[lanes - 1 - lane];
-        line[2 * lane] = "0123456789abcdef"[byte >> 4];
-        line[2 * lane + 1] = "0123456789abcdef"[byte & 15];
-      }
-      std::fwrite(line, sizeof line, 1, file);
-    }
-    return 1;
-  });
-  return std::fclose(file) == 0;
-}
-
-int chip_log(const char* path) {
-  if (record_file) {
-    FILE* file = record_file;
-    record_file = nullptr;
-    if (std::fclose(file)) return 0;
-  }
-  return !*path || (record_file = std::fopen(path, "wb"));
-}
-
-int chip_protocol() { return chip().protocol(); }
-
-}  // extern "C"
 """

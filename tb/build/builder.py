@@ -30,6 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 #: What can be made again lies below this folder: `sim_build/` of a checkout, or the user's cache (`sched.store.cache`).
 OUTPUT = cache.root()
 
+#: C++ of all assembled simulators.
+_SOURCES = Path(__file__).with_name("cpp")
+
 #: Environment variable: the processor that simulators are compiled for, if it is not the one at hand.
 TARGET = "MESHLOOM_MARCH"
 
@@ -85,6 +88,7 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
         here / "blocks.py",
         here / "builder.py",
         *sorted((here / "verilog").glob("*.v")),
+        *sorted(_SOURCES.glob("*.h")),
     ]:
         sources.update(path.name.encode() + b"\0" + path.read_bytes())
     return {
@@ -207,8 +211,12 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
             def begin(block: Block) -> None:
                 made.append(pool.submit(blocks.library, OUTPUT, block, config, recipe, on_progress))
 
-            parts = partition(config, observed=True, loops=True, on_block=begin)
-            folders = [future.result() for future in made]
+            try:
+                parts = partition(config, observed=True, loops=True, on_block=begin)
+                folders = [future.result() for future in made]
+            except BaseException:  # interrupted, or one has failed: none of the others begins any more
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     except (EmitError, ToolError, StoreError) as error:
         raise BuildError(f"verilator did not build {config.name}: {error}") from error
     top, control, assembly = folder / "bench.v", folder / "public.vlt", folder / "assembly.o"
@@ -220,7 +228,7 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
     command = [
         *(["ccache"] if shutil.which("ccache") else []),
         *(compiler(), "-O3", *_compiler_flags().split(), "-c", str(folder / "assembly.cpp"), "-o", str(assembly)),
-        *(f"-I{place}" for place in (*folders, headers, headers / "vltstd")),
+        *(f"-I{place}" for place in (*folders, _SOURCES, headers, headers / "vltstd")),
     ]
     with log.open("w") as printed:
         done = subprocess.run(command, env=dict(recipe.environment), stdout=printed, stderr=subprocess.STDOUT)

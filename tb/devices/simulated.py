@@ -23,9 +23,11 @@ from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.contracts import stats_words
 from meshloom.hw.isa import BlockedOn, Cause, Part, Unit
 from meshloom.hw.registers import FAULT_WHO, REPORT, STATUS
+from meshloom.sched.store.cache import SettingError, setting
 from meshloom.sched.store.kinds import RUNS
 from meshloom.sched.store.store import OnProgress, fingerprint
 
+from ..build.assembly import THREADS
 from ..build.bench import STARTED
 from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
 from ..build.tools import compiler_version, simulator_version
@@ -245,6 +247,10 @@ def parse_fault(who: int, value: int) -> Fault:
 
 def _opens(simulator: str) -> Callable[[ChipConfig, bool, OnProgress], SimulatedDevice]:
     def open_one(chip: ChipConfig, waves: bool, on_progress: OnProgress) -> SimulatedDevice:
+        try:
+            setting(THREADS, 1)
+        except SettingError as error:
+            raise NoDeviceError(str(error)) from error
         on_progress(f"building the simulator ({simulator}), unless it is cached")
         return SimulatedDevice(build(chip, simulator, waves, on_progress), keep=waves)
 

@@ -13,7 +13,8 @@ from meshloom.sched.store.kinds import BLOCKS
 from meshloom.tb.build import blocks
 from meshloom.tb.build.assembly import Assembly
 from meshloom.tb.build.builder import build
-from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.devices.interface import NoDeviceError
+from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
 
 from .test_device import CASES, CHIP, Case
 
@@ -30,6 +31,12 @@ def test_threads_change_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
         for run in (first, second):
             assert (run.cycles, run.records, run.counters) == (alone.cycles, alone.records, alone.counters)
             assert all((some == others).all() for some, others in zip(run.memory, alone.memory, strict=True))
+
+
+def test_threads_are_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESHLOOM_THREADS", "two")
+    with pytest.raises(NoDeviceError, match="MESHLOOM_THREADS = 'two' must be a whole number"):
+        VERILATOR.open(CHIP, False, lambda what: None)
 
 
 def test_a_block_is_compiled_once_for_all_chips_that_have_it() -> None:

@@ -24,6 +24,7 @@ from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.benchmarks import (
     ahead,
+    builds,
     dtt_routing,
     flexer,
     flexer_policies,
@@ -76,8 +77,8 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 MODULES = {
     "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
-    "vector": vector, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim, "flexer": flexer,
-    "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
+    "builds": builds, "vector": vector, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim,
+    "flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
 }  # fmt: skip
 
 
@@ -175,6 +176,24 @@ def test_variants_of_a_chip_differ_in_windows_alone(tmp_path: Path) -> None:
     assert [one.core.vec_windows for one in chips] == list(vector.WINDOWS)
     alike = [one.model_copy(update={"core": one.core.model_copy(update={"vec_windows": 1})}) for one in chips]
     assert alike[0] == alike[1] == alike[2]
+
+
+# -- builds -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(3, 3), (5, 5)])
+def test_chips_of_many_equal_cores(columns: int, rows: int) -> None:
+    chip = builds.grid("many", columns, rows)
+    assert len(chip.cores) == columns * rows
+    assert (chip.rows, chip.cols, chip.noc.data_vcs) == (32, 32, 4)
+    assert (chip.width, chip.height) == (columns + 2, rows)
+    assert chip.core == load("quad32").core
+
+
+def test_a_build_that_fails_ends_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESHLOOM_MARCH", "no processor")
+    with pytest.raises(BenchmarkError, match=r"tiny was not built: .*MESHLOOM_MARCH"):
+        builds._build(load("tiny"), tmp_path)
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
