@@ -66,12 +66,11 @@ class Piece:
 @dataclass(frozen=True)
 class Partition:
     """`blocks` by module; the `instances` of the chip, each with its module; `inputs`: what drives each input, by
-    instance and port, lowest bits first; `outputs`: what drives the chip's outputs."""
+    instance and port, lowest bits first."""
 
     blocks: Mapping[str, Block]
     instances: Mapping[str, str]
     inputs: Mapping[tuple[str, str], tuple[Piece, ...]]
-    outputs: Mapping[str, tuple[Piece, ...]]
 
 
 def partition(
@@ -100,7 +99,7 @@ def partition(
     for name in dict.fromkeys(instances.values()):
         if name not in blocks:
             add(name, modules)
-    return Partition(blocks, instances, *_wires(top, instances, blocks))
+    return Partition(blocks, instances, _wires(top, instances, blocks))
 
 
 def _modules(text: str) -> dict[str, str]:
@@ -132,8 +131,8 @@ def _block(name: str, modules: Mapping[str, str]) -> Block:
 
 def _wires(
     top: str, instances: Mapping[str, str], blocks: Mapping[str, Block]
-) -> tuple[dict[tuple[str, str], tuple[Piece, ...]], dict[str, tuple[Piece, ...]]]:
-    """What drives each input of the instances and each output of the chip."""
+) -> dict[tuple[str, str], tuple[Piece, ...]]:
+    """What drives each input of the instances."""
     module = _netlist(top)
     drivers: dict[int | str, tuple[str, str, int]] = {}  # net (a constant is a text) to (instance, port, bit)
     for name, port in module["ports"].items():
@@ -146,16 +145,12 @@ def _wires(
         for port, nets in cell["connections"].items():
             if port in ports and ports[port].output:
                 drivers |= {net: (name, port, bit) for bit, net in enumerate(nets)}
-    inputs = {
+    return {
         (name, port): _pieces(nets, drivers)
         for name, cell in module["cells"].items()
         for port, nets in cell["connections"].items()
         if port in (ports := blocks[cell["type"]].ports) and not ports[port].output
     }
-    outputs = {
-        name: _pieces(port["bits"], drivers) for name, port in module["ports"].items() if port["direction"] == "output"
-    }
-    return inputs, outputs
 
 
 def _pieces(nets: Iterable[int | str], drivers: Mapping[int | str, tuple[str, str, int]]) -> tuple[Piece, ...]:

@@ -29,8 +29,7 @@ SCRIPT = (
     "read_rtlil {source}; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; "
     "write_verilog -noattr {target}"
 )
-# In a process of its own: an internal error of the tool ends the process it runs in.
-#: Runs a script of Yosys.
+#: Runs a script of Yosys, in a process of its own: an internal error of the tool ends the process it runs in.
 YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
 #: A module of RTLIL text.
 MODULE = re.compile(r"^module \\(\S+)\n(.*?)^end$", re.MULTILINE | re.DOTALL)

@@ -125,7 +125,12 @@ def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on
 
     around = [Path(__file__).read_text(), *_around(block, config), *_unit(block, config, [])]
     name = key(block.name, rtlil=block.rtlil, around="\n".join(around), **compiler.machine)
-    return KIND.store(root, on_progress).build(Recipe(name, make, (LIBRARY,)))[0]
+    return KIND.store(root, on_progress).build(Recipe(name, make, (LIBRARY, *_headers(block))))[0]
+
+
+def _headers(block: Block) -> tuple[str, ...]:
+    """Those that an assembly includes."""
+    return f"V{block.name}.h", f"V{block.name}___024root.h"
 
 
 def _around(block: Block, config: ChipConfig) -> Iterator[str]:

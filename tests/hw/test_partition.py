@@ -176,8 +176,12 @@ def _reach(nets: list[int | str], drivers: dict[int, list[int | str]], inputs: d
 def _drivers(cell: dict[str, Any]) -> Iterator[tuple[int, list[int | str]]]:
     """Each net that a cell drives, with those on which it depends; bit by bit where the cell works so."""
     kind, nets = cell["type"].lstrip("$"), cell["connections"]
-    if "dff" in kind or not cell["type"].startswith("$"):
-        return  # registers; arrays and clock gates, which have registers between their inputs and outputs
+    if "dff" in kind or kind == "clock_gate":
+        return  # registers
+    if kind.startswith("array_loops"):  # but for the row that is read, registers are between inputs and outputs
+        yield from ((net, nets["row"]) for port, some in nets.items() if port.startswith("result__") for net in some)
+        return
+    assert cell["type"].startswith("$"), f"what is between the inputs and outputs of {kind} is not known"
     if kind in ("mem", "mem_v2"):
         size, width = (int(cell["parameters"][name], 2) for name in ("ABITS", "WIDTH"))
         for port, clocked in enumerate(reversed(cell["parameters"]["RD_CLK_ENABLE"])):

@@ -40,7 +40,7 @@ def test_threads_are_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_block_is_compiled_once_for_all_chips_that_have_it() -> None:
-    """Another trace memory changes every tile, but no mesh; the same chip under another name changes the host's."""
+    """The same chip under another name has another digest, which its host can be asked for: nothing else is new."""
     build(CHIP, "verilator")
     before = _libraries()
     values = CHIP.model_dump() | {"name": "renamed"}
@@ -64,7 +64,6 @@ def test_wide_inputs_are_put_together_of_their_pieces() -> None:
         dict(parts.blocks) | {"tile_host": type(kinds)(kinds.name, kinds.rtlil, ports)},
         parts.instances,
         dict(parts.inputs) | {target: pieces},
-        parts.outputs,
     )
     text = Assembly(config, wide).text()
     (line,) = re.findall(r"put\(tile_16\.m->p_any_moved, (.*)\);", text)
@@ -77,16 +76,15 @@ def test_every_signal_of_the_chip_is_in_the_text() -> None:
     config = load("tiny")
     parts = partition(config, observed=True, loops=True)
     text = Assembly(config, parts).text()
-    for (name, port), found in parts.inputs.items():
-        sources = {piece.instance for piece in found if piece.port}
+    for name, port in parts.inputs:
         pin = f"{name}.m->p_{port.replace('__', '_').replace('$', '_n')}"
         written = len(re.findall(rf"(?:put|set)\({re.escape(pin)},|{re.escape(pin)} = ", text))
         if port.startswith(("axi__", "bus__")) or port == "clk":
             continue
-        assert written == 1, (name, port, sources)
+        assert written == 1, (name, port)
 
 
-def test_what_the_compiler_says_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_compiler_says_is_kept(tmp_path: Path) -> None:
     """A tool that fails is named, with the block and the place of what it printed."""
     config = load("tiny")
     parts = partition(config, observed=True, loops=True)

@@ -24,8 +24,6 @@ BITS = 63
 _SOURCES = Path(__file__).parent / "verilog"
 _CLOCK_GATE = ROOT / "tb" / "build" / "verilog" / "clock_gate.v"
 _SCRIPT = "read_rtlil {top}.il; hierarchy -top {top}; proc; opt_clean; opt; wreduce; opt_clean; "
-#: In a process of its own: an internal error of the tool ends the process it runs in.
-_YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
 _INTERFACE = ("interface.py", "data_receiver.py")
 _FLAGS = (
     *("--binary", "--timing", "-j", "1", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert"),
@@ -141,7 +139,9 @@ def _compile(mesh: Mesh, folder: Path, log: Path) -> None:
 
 def yosys(script: str, folder: Path, name: str) -> str:
     """Runs a script in `folder`; returns what the tool printed. Raises BuildError with its last words."""
-    done = subprocess.run([sys.executable, "-c", _YOSYS, script], cwd=folder, capture_output=True, text=True)
+    from meshloom.hw.verilog import YOSYS
+
+    done = subprocess.run([sys.executable, "-c", YOSYS, script], cwd=folder, capture_output=True, text=True)
     if done.returncode:
         raise BuildError(f"yosys failed on {name}: {(done.stderr or done.stdout).strip()[-2000:]}")
     return done.stdout

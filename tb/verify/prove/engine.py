@@ -26,10 +26,8 @@ from pathlib import Path
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-from meshloom.hw.verilog import to_rtlil
+from meshloom.hw.verilog import YOSYS, to_rtlil
 
-# In a process of its own: its memory is given back, and an internal error of the tool ends the process it runs in.
-_YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass(sys.argv[1], libyosys.Design())"
 _PREPARE = (
     "read_rtlil bench.il; hierarchy -top bench; proc; flatten; memory -nomap; memory_map; "
     "opt -full -nodffe -nosdff; wreduce; opt_clean; dffunmap; opt -nodffe -nosdff; opt_clean; write_rtlil ready.il"
@@ -200,7 +198,7 @@ class Netlist:
         with tempfile.TemporaryDirectory(prefix="meshloom_") as folder:
             for name, text in files.items():
                 (Path(folder) / name).write_text(text)
-            command = [sys.executable, "-c", _YOSYS, script]
+            command = [sys.executable, "-c", YOSYS, script]
             try:
                 done = subprocess.run(
                     command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
