@@ -123,7 +123,8 @@ class ChipConfig(_Frozen):
     """A whole chip.
 
     `lanes` (P) sets every width: bytes of a memory word, payload bytes of a data flit, cycles of one array window, the
-    upper bound of `rows` and `cols`. Raises pydantic's ValidationError (wrapped into `ConfigError` by `load`).
+    upper bound of `rows` and `cols`. `programs`: how many may run at the same time, each on cores of its own, launched
+    and reported by the host's queues; 0 = one at a time, which has the whole chip. Raises pydantic's ValidationError (wrapped into `ConfigError` by `load`).
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
@@ -140,6 +141,7 @@ class ChipConfig(_Frozen):
     controller_instructions: Annotated[int, Field(ge=4, le=1024)] = 256
     mover_queue: Annotated[int, Field(ge=1, le=64)] = 8
     trace_records: Annotated[int, Field(ge=16, le=1 << 20)] = 4096
+    programs: Annotated[int, Field(ge=0, le=32)] = 0
     product_register: bool = False
 
     @model_validator(mode="before")
@@ -181,6 +183,16 @@ class ChipConfig(_Frozen):
             raise ValueError(
                 f'noc.route_hops = {self.noc.route_hops} on a floorplan with ".": no tile there could report a wrong '
                 "source route; put a tile there or set route_hops = 0"
+            )
+        if self.programs and count[TileKind.CORE] > 32:
+            raise ValueError(
+                f"programs = {self.programs} on a floorplan with {count[TileKind.CORE]} cores: rights name at most 32; "
+                "set programs = 0 or draw fewer cores"
+            )
+        if self.programs and count[TileKind.DTT]:
+            raise ValueError(
+                f'programs = {self.programs} on a floorplan with a "dtt" tile: a controller plans one program for the '
+                "whole chip; set programs = 0 or leave the controller out"
             )
         for field in ("ring_instructions", "controller_instructions"):
             if (value := getattr(self, field)) & (value - 1):

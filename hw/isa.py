@@ -23,6 +23,12 @@ if TYPE_CHECKING:  # the gateware library is slow to import and only the gatewar
 
 #: Tag of the moves that instruction fetch makes by itself; they leave no trace record.
 FETCH_TAG = 0xFFFF
+#: Words of a page of DRAM, the grain in which programs that run at the same time are given memory.
+PAGE_WORDS = 1 << 10
+#: Bits of a page's number.
+PAGE_BITS = OFFSET_BITS - 10
+#: Bits of the number of a program's slot (`ChipConfig.programs`).
+SLOT_BITS = 5
 #: Requantisation divides by 2**SCALE_SHIFT.
 SCALE_SHIFT = 17
 
@@ -97,6 +103,7 @@ class Cause(IntEnum):
     STALLED = 13  #: nothing moved anywhere for as long as the host allows; value = that many cycles, low bits
     PARITY = 14  #: a bit of a head, request or post was flipped on its way; value = what it says (address, semaphore)
     ROUTE = 15  #: a source route or virtual channel that this chip does not have; value = `channel`, or a tile
+    RIGHTS = 16  #: a tile, semaphore or page of DRAM that the program was not given; value = a tile, or an address
 
 
 class Part(IntEnum):
@@ -282,6 +289,11 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("dram", 8, "tile that holds the program"),
         Field("addr", 28, "word address of the first instruction there"),
         Field("count", 24, "instructions"),
+        Field("clear", 1, "1 = first end all streams of that tile and clear its semaphores; unit NONE: nothing else"),
+        Field("slot", SLOT_BITS, "of the program that starts: the host's semaphore that its streams may add to"),
+        Field("cores", 32, "cores that it may send to, one bit each in floorplan order; 0 = it may do everything"),
+        Field("first_page", PAGE_BITS, "first page of every dram tile that it may read and write"),
+        Field("end_page", PAGE_BITS + 1, "page after the last one"),
     ),
     Opcode.END: (),
     Opcode.ROUTE: (
@@ -379,14 +391,14 @@ POST = Format(
         Field("fault", 1, "1 = this is a fault report for the host tile"),
         Field("sem", 6, "semaphore to add to"),
         Field("n", 4, "how much"),
-        Field("cause", 4, "fault: `Cause`"),
+        Field("cause", 5, "fault: `Cause`"),
         Field("tile", 8, "fault: tile that raised it"),
         Field("unit", 2, "fault: `Unit`"),
         Field("tag", 16, "fault: tag of the instruction"),
         Field("value", OFFSET_BITS + 4, "fault: the offending value"),
         Field("parity", 1, "makes the number of ones even"),
     ),
-    78,
+    79,
 )
 #: What each part of a tile reports when the host asks why nothing moves: a fault report without a cause.
 STATE = Format(
@@ -396,7 +408,7 @@ STATE = Format(
         Field("fault", 1, "1"),
         Field("part", 4, "the part that reports (`Part`)"),
         Field("waits", 6, "what it waits for (`BlockedOn`)"),
-        Field("cause", 4, "0, which distinguishes it from a fault report"),
+        Field("cause", 5, "0, which distinguishes it from a fault report"),
         Field("tile", 8, "tile of the part"),
         Field("unit", 2, "STREAM, FAULT: `Unit`"),
         Field("tag", 16, "tag of the instruction (see `Part`)"),
@@ -406,7 +418,7 @@ STATE = Format(
         Field("peer", 8, "another tile"),
         Field("parity", 1, "makes the number of ones even"),
     ),
-    78,
+    79,
 )
 TRACE = Format(
     "TRACE",

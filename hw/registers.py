@@ -55,7 +55,7 @@ STATUS = Format(
 #: Who raised the fault that has stopped the run: fields of its report.
 FAULT_WHO = Format(
     "FAULT_WHO",
-    (_of(POST, "cause"), _of(POST, "unit"), Field("zero", 2, "0"), _of(POST, "tile"), _of(POST, "tag")),
+    (_of(POST, "cause"), _of(POST, "unit"), Field("zero", 1, "0"), _of(POST, "tile"), _of(POST, "tag")),
     WIDTH,
 )
 #: What a part of a tile waits for: fields of its report.

@@ -160,7 +160,7 @@ def test_the_header_is_the_same_everywhere() -> None:
 def test_flits_hold_their_heads() -> None:
     assert DATA_HEAD.width == REQUEST_HEAD.width == isa.REQUEST_FLIT_BITS == 64
     assert isa.REQUEST_FLITS == 5
-    assert POST.used == POST.width == STATE.width == 78
+    assert POST.used == POST.width == STATE.width == 79
     assert TRACE.used == TRACE.width == 128
 
 
