@@ -124,7 +124,8 @@ class ChipConfig(_Frozen):
 
     `lanes` (P) sets every width: bytes of a memory word, payload bytes of a data flit, cycles of one array window, the
     upper bound of `rows` and `cols`. `programs`: how many may run at the same time, each on cores of its own, launched
-    and reported by the host's queues; 0 = one at a time, which has the whole chip. Raises pydantic's ValidationError (wrapped into `ConfigError` by `load`).
+    and reported by the host's queues; 0 = one at a time, which has the whole chip. Raises pydantic's ValidationError
+    (wrapped into `ConfigError` by `load`).
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]

@@ -152,6 +152,13 @@ PACE_CYCLES: Final = 1
 #: is offered only once the previous one has left.
 ORDER_CYCLES: Final = 2 * ISSUE_CYCLES + CONTROLLER_CYCLES - REQUEST_INTERVAL
 
+# -- programs that come and go (`host_link.launches`) ------------------------------------------------------------------
+
+#: Launches that wait in the host's queue.
+LAUNCHES: Final = 16
+#: Completions that wait to be read: more than one for each slot (32) and each tile that can report a fault.
+COMPLETIONS: Final = 128
+
 # -- trace (`control.trace`) ------------------------------------------------------------------------------------------
 
 #: Bytes of region STATS: 32 bits for each `control.trace.Counter`.

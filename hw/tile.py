@@ -41,6 +41,7 @@ from .noc.data_receiver import Delivery
 from .noc.interface import RequestSender, RequestTaker
 from .noc.link import Flit, Link
 from .regions import RING_REGION, readable_regions, writable_regions
+from .rights import Rights
 from .signatures import FaultReport, PostFlit
 
 #: The planes of the NoC.
@@ -192,6 +193,8 @@ class Tile(wiring.Component):
         if kind is TileKind.DRAM:
             delivered = self._dram(m, mover, delivery)
         reporter = self._reporter(m, parts)
+        if config.programs:
+            self._programs(m, parts, reporter)
         self._posts(m, reporter, fronts, semaphores, delivered)
         self._memories(m, parts)
         self._progress(m, parts)
@@ -234,6 +237,33 @@ class Tile(wiring.Component):
         connect(m, mover.record, tracer.record(0))
         if self.config.noc.arrivals:  # the last port: these records have a queue
             connect(m, parts.delivery.record, tracer.record(records + int(controller is not None)))
+
+    def _programs(self, m: Module, parts: _Parts, reporter: Reporter) -> None:
+        """In chips on which several programs run at the same time: the rights of the tile's streams, and their end.
+        Both come with a FETCH, never in the host tile, whose stream has all rights. A tile that runs no program reports
+        every fault."""
+        given = parts.taker.given
+        rights: Any = Signal(Rights)
+        clear = Signal()
+        m.d.comb += clear.eq(given.valid & given.fetch.clear)
+        with m.If(given.valid):
+            m.d[self._control] += [
+                rights.cores.eq(given.fetch.cores),
+                rights.slot.eq(given.fetch.slot),
+                rights.pages.first_page.eq(given.fetch.first_page),
+                rights.pages.end_page.eq(given.fetch.end_page),
+            ]
+        for block in (*parts.fronts, parts.mover):
+            m.d.comb += [block.rights.eq(rights), block.clear.eq(clear)]
+        for front in parts.fronts:
+            m.d.comb += front.host.eq(self.host)
+        core = self.kind is TileKind.CORE
+        m.d.comb += [
+            parts.semaphores.clear.eq(clear),
+            parts.mover.heard.eq(1 if core else reporter.free),
+            reporter.offender.eq(parts.mover.offender),
+            reporter.clear.eq(clear if core else reporter.send.valid & reporter.send.ready),
+        ]
 
     def _count(self, m: Module, parts: _Parts) -> None:
         """Connects the cycle counters to the trace, and the compute units of a core, which some counters observe."""
@@ -325,11 +355,12 @@ class Tile(wiring.Component):
         flipped = Signal()
         cut = Signal()
         refused = self._refused
+        self._serving = Signal()  # the host counts these posts itself
         m.d.comb += [
             flipped.eq(self.post_in.payload.data.xor()),
             cut.eq(~self.post_in.payload.last),
             wrong.eq(flipped | cut | (arrived.dst_tile != self.tile)),
-            plane.valid.eq(self.post_in.valid & ~arrived.fault & ~wrong),
+            plane.valid.eq(self.post_in.valid & ~arrived.fault & ~wrong & ~self._serving),
             plane.payload.sem.eq(arrived.sem),
             plane.payload.n.eq(arrived.n),
             # faults, too, wait for their turn at the semaphores: `ready` is then a function of registers
@@ -495,5 +526,12 @@ class Tile(wiring.Component):
             self.trace_out.eq(host.trace),
             self.ask_out.eq(host.ask),
         ]
+        if self.config.programs:
+            m.d.comb += [
+                host.post.valid.eq(host.fault.valid),
+                host.post.payload.eq(host.fault.payload),
+                host.idle.eq(front.idle),
+                self._serving.eq(host.serving),
+            ]
         with m.If(host.start.valid):
             m.d.comb += front.start.eq(host.start)

@@ -11,6 +11,11 @@ Throughput: one instruction every 3 cycles.
 `blocked_status`: what the stream waits for, for the host when it asks. `progress`: the stream advances in this cycle,
 or waits for its fire time only.
 
+In chips on which several programs run at the same time (`ChipConfig.programs`) a stream may be ended: `clear` drops
+what it has loaded, requested and offered. Code that is still on its way is swallowed when it arrives; until then the
+stream requests none. A stream with `rights` (`hw.rights`) whose SYNC or FETCH would reach another tile than its
+program's is a RIGHTS fault.
+
 `waited_total` and `blocked_total` count cycles of instructions that have been taken: waiting for a semaphore or a fire
 time, and ready while the unit was not. In cycles without `active` no register changes.
 """
@@ -19,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -36,6 +41,7 @@ from ..isa import (
     Region,
     Unit,
 )
+from ..rights import Rights, limited, may_send_to
 from ..signatures import (
     WAITED_BITS,
     BlockedStatus,
@@ -110,6 +116,10 @@ class FrontEnd(wiring.Component):
     blocked_total: Signal
     blocked_status: Any  # Standing
     progress: Signal
+    idle: Signal
+    clear: Signal  # this and the next two: chips with `programs` only
+    rights: Any  # Rights
+    host: Signal
 
     def __init__(self, config: ChipConfig, unit: Unit, ahead: bool = False) -> None:
         self.config, self.unit, self.ahead = config, unit, ahead
@@ -134,8 +144,10 @@ class FrontEnd(wiring.Component):
                 "blocked_total": Out(32),
                 "blocked_status": Out(BlockedStatus),
                 "progress": Out(1),
+                "idle": Out(1),
                 "active": Out(1),
             }
+            | ({"clear": In(1), "rights": In(Rights), "host": In(8)} if config.programs else {})
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -163,7 +175,8 @@ class FrontEnd(wiring.Component):
             fill.addr.eq(self.ring.offset >> (words.bit_length() - 1)),
             fill.data.eq(Cat(self.ring.data for _ in range(words))),
         ]
-        with m.If(self.ring.valid):
+        swallow = Signal.like(delivered)  # words on their way to a stream that has been ended
+        with m.If(self.ring.valid & (swallow == 0)):
             lane = self.ring.offset[: words.bit_length() - 1] if words > 1 else 0
             m.d.comb += fill.en.eq(1 << lane)
             m.d.sync += delivered.eq(delivered + 1)
@@ -181,13 +194,13 @@ class FrontEnd(wiring.Component):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.STREAM_BUSY)]
                 m.d.comb += self.fault.tag.eq(data.View(MoveLayout, self.push.payload).tag)
 
-        idle = Signal()
+        idle = self.idle
         asking = Signal()
         self._fetch(m, requested, consumed, remaining, address, dram, asking)
         m.d.comb += idle.eq((remaining == 0) & (requested == consumed))
         with m.If(self.start.valid):
             fetch = self.start.fetch
-            with m.If(idle):
+            with m.If((idle | self.clear) if config.programs else idle):
                 m.d.sync += [requested.eq(0), consumed.eq(0), delivered.eq(0)]
                 m.d.sync += [remaining.eq(fetch.count), address.eq(fetch.addr), dram.eq(fetch.dram)]
             with m.Else():
@@ -211,6 +224,18 @@ class FrontEnd(wiring.Component):
             if self.ahead:
                 m.d.sync += remaining.eq(remaining - 1)
         self._execute(m, read, available, consumed, unread)
+        if self.config.programs:
+            late = Signal.like(delivered)  # words that have been requested and not arrived
+            m.d.comb += late.eq((requested << (words.bit_length() - 1)) - delivered)
+            with m.If(swallow != 0):
+                m.d.sync += swallow.eq(swallow - self.ring.valid)
+                m.d.comb += asking.eq(0)
+            with m.If(self.clear):
+                m.d.comb += asking.eq(0)
+                m.d.sync += swallow.eq(Mux(swallow != 0, swallow, late) - self.ring.valid)
+                m.d.sync += [requested.eq(0), consumed.eq(0), delivered.eq(0), remaining.eq(0)]
+                with m.If(self.start.valid):
+                    m.d.sync += remaining.eq(self.start.fetch.count)
         return m
 
     def _fetch(
@@ -253,6 +278,7 @@ class FrontEnd(wiring.Component):
             move.dst.eq((RING_REGION[self.unit] << 24) + slot * words),
             move.dst_run.eq(chunk * words),
             move.words.eq(chunk * words),
+            *([move.fire_at.eq(self.rights.pages)] if config.programs else []),
             self.fetch.payload.dst_tile.eq(dram),
             self.fetch.payload.code.eq(move),
             asking.eq((remaining != 0) & (held <= half) & ~filled),
@@ -266,6 +292,7 @@ class FrontEnd(wiring.Component):
         """Load, wait, issue; one cycle in each state if the instruction waits for nothing."""
         loaded = _Loaded()
         head = loaded.head
+        self._ended: Value = self.clear if self.config.programs else Const(0)
         m.d.comb += [loaded.code.eq(read.data.as_value()), read.addr.eq(consumed)]
         m.d.sync += loaded.clock.eq(self.now + 1)
         m.d.comb += [
@@ -281,12 +308,17 @@ class FrontEnd(wiring.Component):
         m.d.comb += [self.issue.payload.code.eq(loaded.code), self.issue.payload.waited.eq(loaded.waited)]
         with m.FSM():
             with m.State("LOAD"):
-                m.d.comb += [read.en.eq(available & self.go), loaded.moving.eq(read.en), loaded.going.eq(read.en)]
+                m.d.comb += [
+                    read.en.eq(available & self.go & ~self._ended),
+                    loaded.moving.eq(read.en),
+                    loaded.going.eq(read.en),
+                ]
                 with m.If(read.en):
                     m.d.sync += loaded.since.eq(self.now + 1)
                     m.next = "WAIT"
             with m.State("WAIT"):
                 self._wait(m, loaded, wrong, unread)
+                self._end(m)
             with m.State("ISSUE"):
                 m.d.comb += [
                     self.issue.valid.eq(1),
@@ -298,11 +330,16 @@ class FrontEnd(wiring.Component):
                     with m.If(self.counting):
                         m.d.sync += self.blocked_total.eq(self.blocked_total + (self.now - loaded.begun)[:32])
                     self._next(m, loaded, consumed)
+                self._end(m)
             with m.State("SYNC"):
                 self._sync(m, loaded, consumed)
+                self._end(m)
             with m.State("FAULT"):
-                # the host halts the chip; only reset leaves this state
+                # the host halts the chip, or ends the program: only reset or `clear` leaves this state
                 m.d.comb += [blocked_status.waits.eq(BlockedOn.FAULT), blocked_status.tag.eq(head.tag)]
+                self._end(m)
+        with m.If(self._ended):
+            m.d.sync += loaded.taken.eq(0)
         record = self.record.payload
         m.d.comb += [
             record.tag.eq(head.tag),
@@ -358,7 +395,14 @@ class FrontEnd(wiring.Component):
             ]
         with m.Else():
             m.d.comb += [blocked_status.waits.eq(BlockedOn.TIME), detail(blocked_status).eq(head.fire_at)]
-        with m.If(illegal | reserved | late | nowhere):
+        if self.config.programs:  # only SYNC and FETCH name a tile in their first field and do so by themselves
+            host = (head.opcode == Opcode.SYNC) & (head.tile == self.host) & (head.sem == self.rights.slot)
+            reaches = Mux(head.opcode == Opcode.SYNC, head.n != 0, head.opcode == Opcode.FETCH)
+            foreign = limited(self.rights) & reaches & ~host
+            foreign &= ~may_send_to(self.config, self.rights, head.tile) | (head.opcode == Opcode.FETCH)
+        else:
+            foreign = Const(0)
+        with m.If(illegal | reserved | late | nowhere | foreign):
             m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(head.tag)]
             with m.If(illegal):
                 m.d.comb += [self.fault.cause.eq(Cause.ILLEGAL_OPCODE), self.fault.value.eq(head.opcode)]
@@ -366,6 +410,8 @@ class FrontEnd(wiring.Component):
                 m.d.comb += self.fault.cause.eq(Cause.RESERVED_BITS)
             with m.Elif(nowhere):
                 m.d.comb += [self.fault.cause.eq(Cause.SEMAPHORE_RANGE), self.fault.value.eq(head.wait_sem)]
+            with m.Elif(foreign):
+                m.d.comb += [self.fault.cause.eq(Cause.RIGHTS), self.fault.value.eq(head.tile)]
             with m.Else():
                 m.d.comb += [self.fault.cause.eq(Cause.LATE), self.fault.value.eq(loaded.clock - head.fire_at)]
             m.d.comb += moving.eq(1)
@@ -378,6 +424,11 @@ class FrontEnd(wiring.Component):
             with m.Else():
                 with m.If(need & self.take.grant):
                     m.d.sync += loaded.taken.eq(1)
+
+    def _end(self, m: Module) -> None:
+        """The last word on a state's successor: `clear` ends the stream."""
+        with m.If(self._ended):
+            m.next = "LOAD"
 
     def _fire(self, m: Module, loaded: _Loaded) -> None:
         """Leaves WAIT for ISSUE or SYNC and stores how long the instruction waited."""

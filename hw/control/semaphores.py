@@ -2,7 +2,8 @@
 
 Contract: one update a cycle, posts before takes and lower-numbered ports first, so that nothing is lost and a wait
 never delays a post. A post accepted in cycle t can be taken from cycle t + 1 on. After reset the block clears its
-counters, one a cycle (`count` rounded up to a power of two), and accepts nothing until `ready`. A post past
+counters, one a cycle (`count` rounded up to a power of two), and accepts nothing until `ready`; so it does from the
+cycle after `clear` on. A post past
 `SEMAPHORE_MAX` or to a semaphore that does not exist is dropped and reported as a fault.
 """
 
@@ -25,6 +26,7 @@ class Semaphores(wiring.Component):
 
     fault: Any  # FaultSignature
     ready: Signal
+    clear: Signal
     active: Signal
 
     def __init__(self, count: int, posts: int, takers: int) -> None:
@@ -32,7 +34,7 @@ class Semaphores(wiring.Component):
         super().__init__(
             {f"post_{i}": In(stream.Signature(SemPost)) for i in range(posts)}
             | {f"take_{i}": In(TakeSignature()) for i in range(takers)}
-            | {"fault": Out(FaultSignature()), "ready": Out(1), "active": Out(1)}
+            | {"fault": Out(FaultSignature()), "ready": Out(1), "clear": In(1), "active": Out(1)}
         )
 
     def post(self, port: int) -> Any:
@@ -90,4 +92,6 @@ class Semaphores(wiring.Component):
         with m.If(~self.ready):
             m.d.comb += [write.addr.eq(clearing), write.data.eq(0), write.en.eq(1)]
             m.d.sync += clearing.eq(clearing + 1)
+        with m.If(self.clear):
+            m.d.sync += clearing.eq(0)
         return m

@@ -4,6 +4,10 @@ A run: write PROGRAM_TILE, PROGRAM_ADDR, PROGRAM_COUNT, WATCHDOG and STALL_LIMIT
 mover stream executes the boot program from there; its END, a fault, or a watchdog ends the run and raises `irq`. `now`,
 the clock with which every unit stamps its trace records, is 0 in the first cycle of a run.
 
+Chips with `programs` have another kind of run (CONTROL.serve), in which programs come and go: PROGRAM_* and then LAUNCH
+queue one, `irq` says that there are completions, which the registers DONE_* show, oldest first, and CONTROL.stop ends
+the run. Faults then stop nothing but are completions, too (`host_link.launches`).
+
 There are two watchdogs: WATCHDOG bounds the cycles of a run, STALL_LIMIT the cycles without progress in any tile.
 After either fires, every tile reports what its parts wait for (`isa.STATE`). All reports have arrived
 `reporter.report_cycles` after the irq; REPORTS is the number of unread ones, REPORT_LOW and REPORT_HIGH hold the first
@@ -22,8 +26,9 @@ from amaranth.lib.wiring import In, Out
 from ..axi import AXI4Lite
 from ..config import ChipConfig
 from ..isa import POST, Cause, Format, Opcode, Unit
-from ..registers import CONTROL, FAULT_WHO, ID_VALUE, REPORT, STATUS, Register
+from ..registers import COMPLETION, CONTROL, FAULT_WHO, ID_VALUE, LAUNCH, REPORT, STATUS, Register
 from ..signatures import FetchLayout, PostFlit, StateFlit
+from .launches import Launches
 from .reporter import most_reports
 
 
@@ -37,12 +42,18 @@ def _register(layout: Format, values: Mapping[str, Value | int]) -> Cat:
     return Cat(*parts)
 
 
+def _reported(report: Any) -> dict[str, Value | int]:
+    """The fields of FAULT_WHO in a report."""
+    return {name: report[name] for name in FAULT_WHO.offsets if name in POST.offsets}
+
+
 class HostPort(wiring.Component):
     """AXI4-Lite slave. `start` starts the boot stream; `fault` takes reports from the post plane, one a cycle.
 
     `moved`: some tile has made progress; STALL_LIMIT counts cycles of a run without it. `ask`: a watchdog has stopped
     the run, so tiles are to report; it stays set until reset. `go`, `trace`, `ask` and `irq` are in `command_domain`,
-    which needs its clock while `commanding`: they reach every tile and change a few times in a run.
+    which needs its clock while `commanding`: they reach every tile and change a few times in a run. `post`: semaphore
+    posts that arrive while `serving` such a run; `idle`: the host's stream can be started.
     """
 
     bus: Any  # AXI4Lite
@@ -58,6 +69,9 @@ class HostPort(wiring.Component):
     ask: Signal
     irq: Signal
     commanding: Signal
+    post: Any  # this and the following: chips with `programs` only
+    idle: Signal
+    serving: Signal
 
     def __init__(self, config: ChipConfig, command_domain: str = "sync") -> None:
         self.config, self._command = config, command_domain
@@ -77,6 +91,7 @@ class HostPort(wiring.Component):
                 "irq": Out(1),
                 "commanding": Out(1),
             }
+            | ({"post": In(stream.Signature(PostFlit)), "idle": In(1), "serving": Out(1)} if config.programs else {})
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -93,6 +108,7 @@ class HostPort(wiring.Component):
                 Register.PROGRAM_COUNT,
                 Register.WATCHDOG,
                 Register.STALL_LIMIT,
+                *([Register.LAUNCH_AT] if self.config.programs else []),
             )
         }
         cycles = Signal(32)
@@ -100,8 +116,10 @@ class HostPort(wiring.Component):
         who = Signal(32)
         value = Signal(32)
         m.d.comb += [self.now.eq(cycles), self.go.eq(running), self.trace.eq(trace), self.irq.eq(done | faulted)]
+        launches = Launches(self.config) if self.config.programs else None
+        serving = self.serving if launches is not None else Const(0)
 
-        start = self._serve_writes(m, program, trace, running, faulted)
+        start, serve = self._serve_writes(m, program, trace, running, faulted, launches)
         waiting, oldest, next_one = self._reports(m)
         ready = self.ready & ~running & ~faulted
         status = {"running": running, "done": done, "fault": faulted, "ready": ready}
@@ -117,21 +135,30 @@ class HostPort(wiring.Component):
             Register.REPORT_LOW: oldest[:32],
             Register.REPORT_HIGH: oldest[32:],
         } | program
+        if launches is not None:
+            self._serve_programs(m, launches, program, readable)
+            status |= {"full": launches.full, "lost": launches.lost}
+            readable[Register.STATUS] = _register(STATUS, status)
         self._serve_reads(m, readable, next_one)
 
         fetch = self.start.fetch
         m.d.comb += [
-            self.start.valid.eq(start),
+            self.start.valid.eq(start & ~serve),
             fetch.opcode.eq(Opcode.FETCH),
             fetch.dram.eq(program[Register.PROGRAM_TILE]),
             fetch.addr.eq(program[Register.PROGRAM_ADDR]),
             fetch.count.eq(program[Register.PROGRAM_COUNT]),
         ]
+        if launches is not None:
+            with m.If(launches.start.valid):
+                m.d.comb += self.start.eq(launches.start)
         report = self.fault.payload
         m.d.comb += self.fault.ready.eq(1)
         m.d.comb += self.commanding.eq(start)
         with m.If(start):
             m.d[self._command] += [running.eq(1), done.eq(0)]
+            if launches is not None:
+                m.d[self._command] += self.serving.eq(serve)
             m.d.sync += [cycles.eq(0), who.eq(0), value.eq(0), quiet.eq(0)]
         with m.Elif(running):
             m.d.sync += cycles.eq(cycles + 1)
@@ -146,13 +173,12 @@ class HostPort(wiring.Component):
                 m.d.sync += quiet.eq(0)
             with m.Elif(~stalled):
                 m.d.sync += quiet.eq(quiet + 1)
-            with m.If(self.fault.valid & report.fault & (report.cause != Cause.NONE)):
+            with m.If(self.fault.valid & report.fault & (report.cause != Cause.NONE) & ~serving):
                 m.d.comb += self.commanding.eq(1)
                 m.d[self._command] += [running.eq(0), faulted.eq(1)]
-                said = {name: report[name] for name in FAULT_WHO.offsets if name in POST.offsets}
-                m.d.sync += who.eq(_register(FAULT_WHO, said))
+                m.d.sync += who.eq(_register(FAULT_WHO, _reported(report)))
                 m.d.sync += value.eq(report.value)
-            with m.Elif(self.ended):
+            with m.Elif(self.ended | self._stop):
                 m.d.comb += self.commanding.eq(1)
                 m.d[self._command] += [running.eq(0), done.eq(1)]
             with m.Elif(overdue | stalled):
@@ -165,10 +191,16 @@ class HostPort(wiring.Component):
         return m
 
     def _serve_writes(
-        self, m: Module, program: Mapping[Register, Signal], trace: Signal, running: Signal, faulted: Signal
-    ) -> Signal:
+        self,
+        m: Module,
+        program: Mapping[Register, Signal],
+        trace: Signal,
+        running: Signal,
+        faulted: Signal,
+        launches: Launches | None,
+    ) -> tuple[Signal, Value]:
         """The write channels: one write at a time, address and data together, answered in the next cycle. Returns a
-        strobe that CONTROL starts a run; `trace` is then set as well."""
+        strobe that CONTROL starts a run (`trace` is then set as well), and whether programs come and go in it."""
         bus = self.bus
         write = Signal()
         m.d.comb += [
@@ -177,6 +209,8 @@ class HostPort(wiring.Component):
             bus.wready.eq(write),
         ]
         start = Signal()
+        serve = Signal()
+        self._stop = Signal()
         with m.If(bus.bvalid & bus.bready):
             m.d.sync += bus.bvalid.eq(0)
         with m.If(write):
@@ -190,7 +224,47 @@ class HostPort(wiring.Component):
                     m.d.comb += start.eq(control.start & ~running & ~faulted & self.ready)
                     with m.If(start):
                         m.d[self._command] += trace.eq(control.trace)
-        return start
+                    if launches is not None:
+                        m.d.comb += [serve.eq(control.serve), self._stop.eq(control.stop)]
+                if launches is not None:
+                    with m.Case(int(Register.LAUNCH)):
+                        m.d.comb += launches.launch.valid.eq(running)
+                    with m.Case(int(Register.DONE)):
+                        m.d.comb += launches.next_one.eq(1)
+        return start, serve
+
+    def _serve_programs(
+        self, m: Module, launches: Launches, program: Mapping[Register, Signal], readable: dict[Register, Any]
+    ) -> None:
+        """Connects the queues of programs that come and go, and adds what can be read of them."""
+        m.submodules.launches = launches
+        said = data.View(LAUNCH.layout(), self.bus.wdata)
+        entry, done = launches.launch.payload, launches.done
+        m.d.comb += [
+            launches.now.eq(self.now),
+            launches.enable.eq(self.serving & self.go),
+            launches.idle.eq(self.idle),
+            entry.slot.eq(said.slot),
+            entry.streams.eq(said.streams),
+            entry.dram.eq(program[Register.PROGRAM_TILE]),
+            entry.addr.eq(program[Register.PROGRAM_ADDR]),
+            entry.count.eq(program[Register.PROGRAM_COUNT]),
+            entry.at.eq(program[Register.LAUNCH_AT]),
+            launches.post.valid.eq(self.post.valid),
+            launches.post.payload.eq(self.post.payload),
+            self.post.ready.eq(1),
+            launches.who.eq(_register(FAULT_WHO, _reported(self.post.payload))),
+        ]
+        with m.If(self.serving & (launches.waiting != 0)):
+            m.d.comb += self.irq.eq(1)
+        assert COMPLETION.width == len(done.what.as_value())
+        readable |= {
+            Register.DONE: done.what.as_value(),
+            Register.DONE_WHO: done.who,
+            Register.DONE_VALUE: done.value,
+            Register.DONE_CYCLE: done.cycle,
+            Register.DONE_COUNT: launches.waiting,
+        }
 
     def _serve_reads(self, m: Module, readable: Mapping[Register, Any], next_one: Signal) -> None:
         """The read channels: one read at a time, answered in the next cycle; other addresses read as 0. Drives

@@ -45,23 +45,29 @@ class Reporter(wiring.Component):
 
     A fault raised in cycle t is offered in t + 1; of several in one cycle the lowest-numbered is sent. Faults are
     accepted while `go` is set, and one until reset. `ask` stays set once raised: the first state is offered 1 cycle
-    later, then one every two cycles; a part that waits for nothing takes one cycle. A latched fault is sent first,
-    once more, because its report may have been lost. In cycles without `active` no register changes.
+    later, then one every two cycles; a part that waits for nothing takes one cycle. A latched fault is sent first, once
+    more, because its report may have been lost. After `clear` another fault is accepted. `free`: one raised now is
+    reported. `offender`: the tile for which `fault_0` was raised, if it is not this one. In cycles without `active` no
+    register changes.
     """
 
     tile: Signal
     host: Signal
     go: Signal
     ask: Signal
+    clear: Signal
+    offender: Any
+    free: Signal
     send: stream.Interface
     active: Signal
 
     def __init__(self, faults: Sequence[Unit], parts: Sequence[tuple[Part, Unit]]) -> None:
         self.faults, self.parts = tuple(faults), tuple(parts)
         super().__init__(
-            {"tile": In(8), "host": In(8), "go": In(1), "ask": In(1)}
+            {"tile": In(8), "host": In(8), "go": In(1), "ask": In(1), "clear": In(1)}
             | {f"fault_{i}": In(FaultReport) for i in range(len(self.faults))}
             | {f"blocked_status_{i}": In(BlockedStatus) for i in range(len(self.parts))}
+            | {"offender": In(data.StructLayout({"valid": 1, "tile": 8})), "free": Out(1)}
             | {"send": Out(stream.Signature(PostFlit)), "active": Out(1)}
         )
 
@@ -88,11 +94,14 @@ class Reporter(wiring.Component):
             self.send.payload.eq(report),
             asked.eq(self.ask & (turn != len(self.parts) + 1)),
             raised.eq(Cat(fault.valid for fault in faults).any()),
-            self.active.eq(raised | reporting | asked),
+            self.active.eq(raised | reporting | asked | self.clear),
+            self.free.eq(~seen & self.go),
         ]
+        with m.If(self.clear):
+            m.d.sync += seen.eq(0)
         with m.If(self.send.ready):
             m.d.sync += reporting.eq(0)
-        with m.If(raised & ~seen & self.go):
+        with m.If(raised & self.free):
             m.d.sync += [seen.eq(1), reporting.eq(1)]
             m.d.sync += [report.dst_tile.eq(self.host), report.fault.eq(1), report.tile.eq(self.tile)]
             for unit, fault in reversed(list(zip(self.faults, faults, strict=True))):
@@ -103,6 +112,8 @@ class Reporter(wiring.Component):
                         report.tag.eq(fault.tag),
                         report.value.eq(fault.value),
                     ]
+            with m.If(faults[0].valid & self.offender.valid):
+                m.d.sync += report.tile.eq(self.offender.tile)
         with m.Elif(asked & ~reporting):
             m.d.sync += [turn.eq(turn + 1), report.dst_tile.eq(self.host), report.fault.eq(1)]
             m.d.sync += report.tile.eq(self.tile)

@@ -20,13 +20,18 @@ most `LOCAL_FIFO` words have been read but not sent. A memory may refuse a read 
 addends), which is then repeated in every cycle. The packetiser stalls as soon as it has sent everything that was read:
 of n refused cycles in a row it loses n less the words beyond two that had been read but not sent. These are two while
 a word is sent every cycle, and up to four after a head or while the NoC stalls the packetiser.
+
+In chips with `programs` no fault holds the mover up, and MOVEs stay inside the rights of their stream (`hw.rights`). A
+MOVE of the stream to or from another tile is dropped, and so is an instruction with any other fault. What would be read
+or written outside of the program's pages, or past a memory, is read or written at their beginning instead: the MOVE
+completes, its program does harm to none but itself, and the fault says that it cannot be relied on.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -47,6 +52,7 @@ from ..isa import (
     data_flit_bits,
 )
 from ..noc.link import Link
+from ..rights import Pages, Rights, first_word, is_dram, limited, may_send_to, outside
 from ..routes import TURN_BITS
 from ..signatures import (
     WAITED_BITS,
@@ -62,6 +68,9 @@ from ..signatures import (
     steered,
     word_read,
 )
+
+#: First bit of `fire_at` in an instruction, and the one after those that hold a request's pages (`hw.rights`).
+_FIRE_AT = (at := INSTRUCTIONS[Opcode.MOVE].offsets["fire_at"][0], at + Pages.size)
 
 
 def _descriptor(config: ChipConfig) -> data.StructLayout:
@@ -85,6 +94,8 @@ def _descriptor(config: ChipConfig) -> data.StructLayout:
             "vc": ceil_log2(config.noc.data_vcs),
             "routed": 1 if config.noc.route_hops else 0,
             "turns": _turn_bits(config),
+            "to_dram": int(config.programs > 0),
+            "pages": Pages if config.programs else 0,
         }
     )
 
@@ -100,6 +111,8 @@ class _Engine:
         self.move: Any = Signal(MoveLayout, name="engine_move")
         self.route: Any = Signal(Route, name="engine_route")
         self.waited = Signal(WAITED_BITS, name="engine_waited")
+        self.pages: Any = Signal(Pages, name="engine_pages")
+        self.foreign = Signal(name="engine_foreign")  # its tiles are not the program's
         self.valid = Signal(name="engine_valid")
         self.ready = Signal(name="engine_ready")
 
@@ -134,6 +147,9 @@ class _SourceRun:
         self.left = Signal(16)
         self.stride = Signal(20)
         self.tag = Signal(16)
+        self.pages: Any = Signal(Pages)
+        self.requester = Signal(8)
+        self.told = Signal()  # its fault has been raised
 
 
 class _Sent:
@@ -142,6 +158,7 @@ class _Sent:
     def __init__(self, config: ChipConfig) -> None:
         self.current: Any = Signal(_descriptor(config))
         self.address = Signal(28)
+        self.target = Signal(28)  # where the next packet goes: `address`, unless that is not the program's
         self.base = Signal(28)
         self.run_left = Signal(16)
         self.left = Signal(16)
@@ -157,7 +174,9 @@ class _Sent:
 class Mover(wiring.Component):
     """Mover of one tile of kind `kind`; `depths` are the words of each region it can read.
 
-    `blocked_status`: what the MOVE being sent waits for, for the host when it asks.
+    `blocked_status`: what the MOVE being sent waits for, for the host when it asks. `rights`: of the tile's stream,
+    which `clear` ends. `heard`: a fault that is raised now is reported; `offender`: for whom it is, if a request caused
+    it.
     """
 
     tile: Signal
@@ -177,6 +196,10 @@ class Mover(wiring.Component):
     mem_stall: Signal
     blocked_status: Any  # Standing
     active: Signal
+    clear: Signal  # this and the next three: chips with `programs` only
+    rights: Any  # Rights
+    heard: Signal
+    offender: Any
     run: stream.Interface  # DRAM tiles only, like `run_data`
     run_data: stream.Interface
 
@@ -206,6 +229,9 @@ class Mover(wiring.Component):
         if self.has_dram:
             members["run"] = Out(stream.Signature(data.StructLayout({"offset": 24, "words": 7})))
             members["run_data"] = In(stream.Signature(word))
+        if config.programs:
+            members |= {"clear": In(1), "rights": In(Rights), "heard": In(1)}
+            members["offender"] = Out(data.StructLayout({"valid": 1, "tile": 8}))
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -270,8 +296,18 @@ class Mover(wiring.Component):
             request.code.eq(Mux(is_move, forwarded, code)),
         ]
         bad = Signal()
-        m.d.comb += bad.eq(to_net & ~self._exists(target))
+        foreign = Signal()
+        m.d.comb += bad.eq(to_net & (~self._exists(target) | foreign))
         m.d.comb += self.forward.valid.eq(to_net & ~done.pending & ~bad)
+        mine: Any = Signal(Pages)
+        asked: Any = Signal(Pages)
+        if self.config.programs:
+            m.d.comb += [
+                mine.eq(Mux(limited(self.rights), self.rights.pages.as_value(), 0)),
+                asked.eq(self.remote.payload.code[slice(*_FIRE_AT)]),
+                forwarded.fire_at.eq(mine),
+                foreign.eq(self._foreign(own) & is_move),
+            ]
         with m.If(self.own.valid & ~started):
             m.d.sync += [begun.eq(self.now), started.eq(1)]
         with m.If(self.own.valid & self.own.ready):
@@ -280,8 +316,10 @@ class Mover(wiring.Component):
             m.d.comb += self.own.ready.eq(1)
             self._keep(m, done, own, start)
         with m.If(bad):
-            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.DESTINATION)]
+            m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Mux(foreign, Cause.RIGHTS, Cause.DESTINATION))]
             m.d.comb += [self.fault.tag.eq(own.tag), self.fault.value.eq(target)]
+            if self.config.programs:
+                m.d.comb += self.own.ready.eq(1)
         with m.If(self.own.valid & (own.opcode == Opcode.END)):
             m.d.comb += [self.own.ready.eq(1), self.ended.eq(1)]
 
@@ -293,6 +331,8 @@ class Mover(wiring.Component):
             engine.move.eq(Mux(pick_own, code, self.remote.payload.code)),
             engine.route.eq(Mux(pick_own, own_route, self.remote.payload.route if steered(self.config) else 0)),
             engine.waited.eq(Mux(pick_own, self.own.payload.waited, 0)),
+            engine.pages.eq(Mux(pick_own, mine, asked)),
+            engine.foreign.eq(pick_own & foreign),
         ]
         with m.If(engine.valid & engine.ready):
             m.d.sync += last_own.eq(pick_own)
@@ -300,6 +340,19 @@ class Mover(wiring.Component):
                 m.d.comb += self.own.ready.eq(1)
             with m.Else():
                 m.d.comb += self.remote.ready.eq(1)
+        if self.config.programs:
+            with m.If(self.clear):
+                m.d.sync += started.eq(0)
+
+    def _foreign(self, move: Any) -> Value:
+        """Whether a MOVE of the own stream reaches tiles that are not its program's. A pull comes here and nowhere
+        else; data may go to the program's cores and to dram tiles; only its cores are notified."""
+        config, rights = self.config, self.rights
+        here = move.src_tile == self.tile
+        other = Mux(here, move.dst_tile, move.src_tile)
+        reaches = is_dram(config, other) | may_send_to(config, rights, other)
+        strange = ~reaches | (~here & (move.dst_tile != self.tile))
+        return limited(rights) & (strange | (move.notify & ~may_send_to(config, rights, move.notify_tile)))
 
     def _own_route(self, m: Module, is_move: Signal, done: _Record, start: Signal) -> Any:
         """Executes ROUTEs; returns the route of the own stream's next MOVE."""
@@ -319,10 +372,15 @@ class Mover(wiring.Component):
         with m.If(is_route & bad):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ROUTE)]
             m.d.comb += [self.fault.tag.eq(named.tag), self.fault.value.eq(named.channel)]
+            if self.config.programs:
+                m.d.comb += self.own.ready.eq(1)
         with m.Elif(is_route & ~done.pending):
             m.d.comb += self.own.ready.eq(1)
             m.d.sync += [route[name].eq(named[name]) for name in ROUTE_BODY.offsets]
             self._keep(m, done, named, start)
+        if self.config.programs:
+            with m.If(self.clear):
+                m.d.sync += route.eq(0)
         return route
 
     def _keep(self, m: Module, done: _Record, instruction: Any, start: Value) -> None:
@@ -401,10 +459,27 @@ class Mover(wiring.Component):
                 ]
             with m.If(run.left == count):
                 m.d.sync += run.active.eq(0)
-        with m.If(run.active & past):
+        with m.If(run.active & past & ~run.told):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.ADDRESS), self.fault.tag.eq(run.tag)]
             m.d.comb += self.fault.value.eq((run.region << 24) | run.offset)
+            if self.config.programs:
+                with m.If(self._abroad(run, count)):
+                    m.d.comb += self.fault.cause.eq(Cause.RIGHTS)
+                m.d.comb += [self.offender.valid.eq(run.pages.end_page != 0), self.offender.tile.eq(run.requester)]
+        if self.config.programs:
+            with m.If(run.active & past & (run.told | self.heard)):  # on at the beginning, of what may be read
+                inside = (run.region == Region.MAIN) if self.has_dram else Const(0)
+                begin = Mux(inside, first_word(run.pages), 0)
+                m.d.sync += [run.told.eq(1), run.offset.eq(begin), run.base.eq(begin), run.stride.eq(0)]
+                m.d.sync += [run.run_left.eq(run.left), run.region.eq(Mux(inside, Region.MAIN, Region.STATS))]
         return reading
+
+    def _abroad(self, run: _SourceRun, count: Value) -> Value:
+        """Whether what is to be read is DRAM (or another memory of a dram tile) outside of the program's pages."""
+        if not self.has_dram:
+            return Const(0)
+        # what is read instead of another memory than DRAM is another memory, too
+        return outside(run.pages, run.region, run.offset, count) & ((run.region == Region.MAIN) | ~run.told)
 
     def _load(self, m: Module, engine: _Engine, run: _SourceRun, queues: _Queues) -> None:
         """Takes a MOVE once the previous one has been read: reports a fault, or queues its descriptor and starts it."""
@@ -420,7 +495,10 @@ class Mover(wiring.Component):
         ]
         m.d.comb += descriptors.w_data.eq(self._describe(m, engine))
         with m.If(load):
-            with m.If(bad_tile | bad_shape):
+            with m.If(engine.foreign):
+                m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(move.tag), self.fault.cause.eq(Cause.RIGHTS)]
+                m.d.comb += self.fault.value.eq(move.dst_tile)
+            with m.Elif(bad_tile | bad_shape):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.tag.eq(move.tag)]
                 m.d.comb += self.fault.cause.eq(Mux(bad_tile, Cause.DESTINATION, Cause.SHAPE))
                 stray = Mux(self._exists(move.dst_tile), move.notify_tile, move.dst_tile)
@@ -437,6 +515,9 @@ class Mover(wiring.Component):
                     run.left.eq(move.words),
                     run.stride.eq(move.src_stride),
                     run.tag.eq(move.tag),
+                    run.pages.eq(engine.pages),
+                    run.requester.eq(move.dst_tile),
+                    run.told.eq(0),
                 ]
 
     def _describe(self, m: Module, engine: _Engine) -> Any:
@@ -454,12 +535,17 @@ class Mover(wiring.Component):
                 for tile in self.config.tiles:
                     with m.Case(tile):
                         m.d.comb += description.vc.eq(self.config.channel_of(tile))
-        is_dram = (move.src[24:28] == Region.MAIN) if self.has_dram else 0
+        from_dram = (move.src[24:28] == Region.MAIN) if self.has_dram else 0
         m.d.comb += [
             description.start.eq(self.now),
             description.waited.eq(engine.waited),
-            description.from_dram.eq(is_dram),
+            description.from_dram.eq(from_dram),
         ]
+        if self.config.programs:
+            m.d.comb += [
+                description.pages.eq(engine.pages),
+                description.to_dram.eq(is_dram(self.config, move.dst_tile)),
+            ]
         return description
 
     def _past(self, m: Module, run: _SourceRun, count: Signal) -> Signal:
@@ -475,6 +561,9 @@ class Mover(wiring.Component):
         m.d.comb += known.eq(sum((run.region == int(number) for number in self.depths), start=0) != 0)
         past = Signal()
         m.d.comb += past.eq(~known | (run.offset + count > limit + 1))
+        if self.config.programs:
+            with m.If(self._abroad(run, count)):
+                m.d.comb += past.eq(1)
         return past
 
     def _packetise(self, m: Module, queues: _Queues, done: _Record) -> Signal:
@@ -560,10 +649,17 @@ class Mover(wiring.Component):
             m.d.sync += sent.stall.eq(sent.stall + 1)
         return sending
 
-    @staticmethod
-    def _next_head(m: Module, sent: _Sent) -> None:
+    def _next_head(self, m: Module, sent: _Sent) -> None:
         """The packet at `address`: to the end of the run, of the MOVE, or the next multiple of `PACKET_WORDS`."""
         current, head = sent.current, sent.head
+        m.d.comb += sent.target.eq(sent.address)
+        if self.config.programs:  # a packet does not cross a multiple of PACKET_WORDS, and so no page
+            abroad = current.to_dram & outside(current.pages, sent.address[24:28], sent.address[:24])
+            with m.If(abroad):
+                m.d.comb += sent.target.eq(Cat(sent.address[:6], first_word(current.pages)[6:]))
+            with m.If(self.data.valid & abroad):
+                m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.RIGHTS)]
+                m.d.comb += [self.fault.tag.eq(current.tag), self.fault.value.eq(sent.address)]
         shorter = Signal(16)
         to_boundary = Signal(7)
         m.d.comb += [
@@ -571,7 +667,7 @@ class Mover(wiring.Component):
             to_boundary.eq(PACKET_WORDS - sent.address[:6]),
             sent.packet.eq(Mux(shorter < to_boundary, shorter, to_boundary)),
             head.dst_tile.eq(current.dst_tile),
-            head.addr.eq(sent.address),
+            head.addr.eq(sent.target),
             head.words.eq(sent.packet),
             head.notify_tile.eq(current.notify_tile),
             head.notify_sem.eq(current.notify_sem),

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..isa import INSTRUCTION_BITS, REQUEST_FLIT_BITS, REQUEST_FLITS, REQUEST_HEAD, ROUTE_BODY, BlockedOn, Cause
+from ..isa import (
+    INSTRUCTION_BITS,
+    REQUEST_FLIT_BITS,
+    REQUEST_FLITS,
+    REQUEST_HEAD,
+    ROUTE_BODY,
+    BlockedOn,
+    Cause,
+    Unit,
+)
 from ..signatures import BlockedStatus, FaultSignature, FetchLayout, MoveLayout, Request, requested_move
 from .link import Flit
 
@@ -78,7 +87,10 @@ class RequestTaker(wiring.Component):
     A MOVE whose last flit is taken in cycle t is offered to the mover in cycle t + 2; one with a `fire_at` of f, in
     cycle f + 1. If f is past when the MOVE reaches the front of the queue, that is a LATE fault. A request of the wrong
     length or parity is a fault and is dropped. `blocked_status`: why the queue is blocked, for the host when it asks.
-    `timed`: the first MOVE in the queue waits for its fire time."""
+    `timed`: the first MOVE in the queue waits for its fire time.
+
+    In chips with `programs`, `given` offers every FETCH, also one for no unit, which is to end the tile's streams
+    (`isa.FETCH`); MOVEs have no fire times there (`hw.rights`)."""
 
     flit: stream.Interface
     now: Signal
@@ -87,6 +99,7 @@ class RequestTaker(wiring.Component):
     blocked_status: Any  # Standing
     timed: Signal
     active: Signal
+    given: Any  # as `start`; chips with `programs` only
 
     def __init__(self, config: ChipConfig, units: int) -> None:
         self.config, self.units = config, units
@@ -103,6 +116,7 @@ class RequestTaker(wiring.Component):
                 "timed": Out(1),
                 "active": Out(1),
             }
+            | ({"given": Out(start)} if config.programs else {})
             | {f"start_{i}": Out(start) for i in range(units)}
             | {f"push_{i}": Out(stream.Signature(INSTRUCTION_BITS)) for i in self.pushed}
         )
@@ -135,7 +149,7 @@ class RequestTaker(wiring.Component):
         m.d.comb += flipped.eq((odd & (seen != 0)) ^ self.flit.payload.data.xor())
         m.d.comb += [
             self.active.eq(self.flit.valid | full | queue.r_rdy),
-            due.eq(fired | (first.fire_at == 0)),
+            due.eq(1 if self.config.programs else fired | (first.fire_at == 0)),
             self.move.valid.eq(queue.r_rdy & due),
             self.move.payload.eq(queue.r_data),
             queue.r_en.eq(self.move.ready & due),
@@ -186,7 +200,11 @@ class RequestTaker(wiring.Component):
         for i in range(self.units):
             port = self.start(i)
             m.d.comb += [port.valid.eq(full & head.fetch & (head.unit == i)), port.fetch.eq(started)]
-        with m.If(full & head.fetch & (head.unit >= self.units)):
+        ends = Const(0)
+        if self.config.programs:
+            m.d.comb += [self.given.valid.eq(full & head.fetch), self.given.fetch.eq(started)]
+            ends = started.clear & (head.unit == int(Unit.NONE))
+        with m.If(full & head.fetch & (head.unit >= self.units) & ~ends):
             m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.DESTINATION)]
             m.d.comb += [self.fault.tag.eq(started.tag), self.fault.value.eq(head.unit)]
         return m

@@ -26,7 +26,7 @@ FUNCTIONS = (
     ("int", "chip_run", "input int cycles"),  # until `irq` is set, at most so many; whether it is
     ("void", "chip_write", "input int address, input int value"),
     ("int", "chip_read", "input int address"),
-    ("int", "chip_load", "input int channel, input string path"),  # whether the image is whole
+    ("int", "chip_load", "input int channel, input string path, input bit fresh"),  # whether the image is whole
     ("int", "chip_dump", "input int channel, input string path, input int first, input int last"),
     ("int", "chip_log", "input string path"),  # what the cores' units write from here on; an empty path: no longer
     ("int", "chip_protocol", ""),  # whether a DRAM channel has seen a breach of its protocol

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import RESPONSE_CYCLES, clear_cycles
@@ -39,10 +40,30 @@ INPUTS = {
     "trace_count": 32,
     "observe": 1,
     "request": 1,
+    "act": 32,
+    "place": 32,
+    "given": 32,
+    "order": 1,
 }
+
+
+class Act(IntEnum):
+    """What Python can order beside jobs, one at a time: it sets `act`, `place` and `given`, toggles `order` and waits
+    for `ordered`. Programs that come and go (`ChipConfig.programs`) are launched so."""
+
+    OPEN = 0  #: reset the chip; `answer`: its digest
+    WRITE = 1  #: the register `place` becomes `given`
+    READ = 2  #: `answer` becomes the register `place`
+    RUN = 3  #: `place` cycles, or until `irq` is set; `answer`: whether it is
+    LOAD = 4  #: the images of `job` into the DRAM channels, beside what is there; of job 0: in its place
+    DUMP = 5  #: the ranges of data, as for a job
+
+
 #: File that the simulation writes as soon as the chip is there.
 STARTED = "started"
 OUTPUTS = {
+    "ordered": 1,
+    "answer": 32,
     "loaded": 1,
     "ran": 1,
     "finished": 1,
@@ -129,7 +150,7 @@ def apart(config: ChipConfig, functions: Sequence[tuple[str, str, str]]) -> str:
     lines += [f'  import "DPI-C" function {result} {name}({inputs});' for result, name, inputs in functions]
     load = "".join(
         f"""
-      if (!chip_load({i}, $sformatf("job%0d_{i}.bin", job))) begin
+      if (!chip_load({i}, $sformatf("job%0d_{i}.bin", job), fresh)) begin
         $display("memory image job%0d_{i}.bin is missing or cut short", job);
         $finish;
       end"""
@@ -169,7 +190,7 @@ def _log(taps: dict[str, int]) -> list[str]:
 def _load(config: ChipConfig, channel: int) -> str:
     """Loads the image of a channel into empty memory; a file that is missing or cut short ends the simulation."""
     return f"""
-      dram_{channel}.forget;
+      if (fresh) dram_{channel}.forget;
       $sformat(path, "job%0d_{channel}.bin", job);
       file = $fopen(path, "rb");
       bytes = {SEGMENT_BYTES};
@@ -206,6 +227,12 @@ _BUS_TASKS = """
   endtask
   task wait_irq;
     if (!irq) @(posedge irq);
+  endtask
+  task run_cycles(input integer count);
+    begin
+      while (count > 0 && !irq) begin @(posedge clk); count = count - 1; end
+      answer = irq;
+    end
   endtask
   task csr_write(input [31:0] address, input [31:0] data);
     begin
@@ -252,6 +279,9 @@ _CALL_TASKS = f"""
   endtask
   task wait_irq;
     while (!chip_run({STRIDE})) #1;
+  endtask
+  task run_cycles(input integer count);
+    begin answer = chip_run(count); #1; end
   endtask
   task csr_write(input [31:0] address, input [31:0] data);
     chip_write(address, data);
@@ -307,11 +337,40 @@ def _tasks(config: ChipConfig, load: str, dumps: Mapping[str, str], protocol: st
       wait_cycles(1);
     end
   endtask
+  reg fresh;
+  task load_images;
+    begin
+{load}
+    end
+  endtask
+  always @(order) begin
+    if (order != ordered) begin
+      case (act)
+        {int(Act.OPEN)}: begin
+          set_reset(1);
+          wait_cycles(4);
+          set_reset(0);
+          wait_cycles({clear_cycles(config) + _SPARE});
+          csr_read({r["CONFIG"]}); answer = value;
+        end
+        {int(Act.WRITE)}: csr_write(place, given);
+        {int(Act.READ)}: begin csr_read(place); answer = value; end
+        {int(Act.RUN)}: run_cycles(place);
+        {int(Act.LOAD)}: begin fresh = job == 0; load_images; end
+        {int(Act.DUMP)}: begin
+{dumps["data"]}
+        end
+      endcase
+      protocol = {protocol};
+      ordered = order;
+    end
+  end
   always @(request) begin
     if (request != finished) begin
       set_reset(1);  // first: a chip that has raised a fault may still be writing
       wait_cycles(4);
-{load}
+      fresh = 1;
+      load_images;
       loaded = request;
       set_reset(0);
       wait_cycles({clear_cycles(config) + _SPARE});

@@ -1,4 +1,6 @@
-"""Entry point of a simulator process: `python -m meshloom.tb.build.simulate SIMULATOR BUILD RUN [waves]`.
+"""Entry point of a simulator process: `python -m meshloom.tb.build.simulate SIMULATOR BUILD RUN [waves] [serve]`.
+
+It runs the jobs of `jobs.json` or, with `serve`, carries out orders as they come (`tb.build.serve`).
 
 A process of its own, so that what the simulator prints goes to `sim.log` of the run and a crash ends nothing else. It
 leads a session of its own and ends, with the simulator below it, when its standard input is closed.
@@ -39,7 +41,7 @@ def main(simulator: str, build: str, folder: str, *options: str) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         runner.test(
-            test_module="meshloom.tb.build.cosim",
+            test_module="meshloom.tb.build.serve" if "serve" in options else "meshloom.tb.build.cosim",
             hdl_toplevel="bench",
             hdl_toplevel_lang="verilog",
             build_dir=Path(build) / "model",

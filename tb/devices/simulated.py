@@ -33,6 +33,7 @@ from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
 from ..build.tools import compiler_version, simulator_version
 from . import readout
 from .folders import claim
+from .images import read_hex, write_image
 from .interface import FILL, BlockedStatus, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run
 from .observe import read_log
 
@@ -141,7 +142,7 @@ class SimulatedDevice:
         plan = readout.plan(job.program, chip, stats_words(chip), free)
         loads[first].append((plan.stream.address, plan.stream.code(chip)))
         for index, tile in enumerate(chip.drams):
-            _write_image(folder / f"job{number}_{index}.bin", loads[tile])
+            write_image(folder / f"job{number}_{index}.bin", loads[tile])
         return plan
 
     def _inputs(self, job: Job, plan: readout.Readout) -> dict[str, int]:
@@ -210,12 +211,12 @@ class SimulatedDevice:
                 if first <= last:
                     dumps[tile] = (
                         first,
-                        _read_hex(folder / f"job{number}_{index}_data.out", last - first + 1, chip.lanes),
+                        read_hex(folder / f"job{number}_{index}_data.out", last - first + 1, chip.lanes),
                     )
             for tile, at, words in job.outputs:
                 first, data = dumps[tile]
                 memory.append(data[at - first : at - first + words])
-            traced = _read_hex(folder / f"job{number}_0_records.out", plan.words, chip.lanes)
+            traced = read_hex(folder / f"job{number}_0_records.out", plan.words, chip.lanes)
             records, counters, damage = readout.parse(plan, traced, chip)
             shortage = readout.shortage(counters, chip) or damage
         states = folder / f"job{number}_states.out"
@@ -312,25 +313,6 @@ def _extent(outputs: Sequence[tuple[int, int, int]], tile: int) -> tuple[int, in
     """First and last word that the outputs cover in a tile; (1, 0) when there are none."""
     here = [(at, at + words - 1) for where, at, words in outputs if where == tile and words]
     return (min(first for first, _ in here), max(last for _, last in here)) if here else (1, 0)
-
-
-def _write_image(path: Path, loads: list[tuple[int, NDArray[np.uint8]]]) -> None:
-    """A memory image as the bench reads it (`bench`): later loads win where they overlap."""
-    with path.open("wb") as file:
-        for at, words in loads:
-            if len(words):
-                file.write(np.array([at, len(words)], ">u4").tobytes())
-                np.ascontiguousarray(words[:, ::-1]).tofile(file)
-
-
-def _read_hex(path: Path, words: int, lanes: int) -> NDArray[np.uint8]:
-    """What `$writememh` wrote, uint8 [words, lanes]; unknown digits (Icarus: never written) become the fill pattern."""
-    lines = [line for line in path.read_text().split("\n") if line and line[0] not in "/@"]
-    text = "".join(lines).replace(" ", "")
-    if "x" in text or "X" in text:
-        text = text.replace("xx", f"{FILL:02x}").replace("XX", f"{FILL:02x}")
-    data = np.frombuffer(bytes.fromhex(text), np.uint8).reshape(words, lanes)
-    return np.ascontiguousarray(data[:, ::-1])
 
 
 def core_count(chip: ChipConfig) -> int:

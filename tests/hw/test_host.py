@@ -224,6 +224,11 @@ REPORT = {
 }
 
 
+def _who(cause: Cause) -> int:
+    """FAULT_WHO after a watchdog of this host."""
+    return FAULT_WHO.pack({"cause": cause, "unit": Unit.NONE, "tile": HERE})
+
+
 def test_a_fault_ends_the_run_and_says_who() -> None:
     accesses = [
         Access(50, register)
@@ -233,7 +238,7 @@ def test_a_fault_ends_the_run_and_says_who() -> None:
     out = run([*program(), *accesses], faults={40: REPORT, 45: later})
     assert out.go[40:42] == [1, 0]
     assert out.irq[40:42] == [0, 1]
-    who = Cause.ADDRESS | Unit.MATRIX << 4 | 0x21 << 8 | 0xBEEF << 16
+    who = FAULT_WHO.pack({"cause": Cause.ADDRESS, "unit": Unit.MATRIX, "tile": 0x21, "tag": 0xBEEF})
     assert out.values == [FAULT, who, 0x2ABCDEF, 40 - START]  # the first one stays
     assert FAULT_WHO.unpack(who) == {name: REPORT.get(name, 0) for name in FAULT_WHO.offsets}
     assert not any(out.ask)
@@ -260,7 +265,7 @@ def test_the_watchdog_bites_in_its_cycle(limit: int) -> None:
     bite = START + 1 + limit  # `now` equals the limit
     assert out.now[bite] == limit
     assert out.go[bite : bite + 2] == [1, 0]
-    assert out.values == [FAULT, Cause.WATCHDOG | Unit.NONE << 4 | HERE << 8, limit]
+    assert out.values == [FAULT, _who(Cause.WATCHDOG), limit]
 
 
 def test_no_watchdog_and_an_end_in_time() -> None:
@@ -289,7 +294,7 @@ def test_a_run_in_which_nothing_moves_any_more_is_stopped(limit: int, last: int)
     assert out.go[bite : bite + 2] == [1, 0]
     assert out.ask[bite : bite + 2] == [0, 1]
     assert out.ask[-1] == 1
-    cause = Cause.STALLED | Unit.NONE << 4 | HERE << 8
+    cause = _who(Cause.STALLED)
     assert out.values == [FAULT, cause, limit, limit, bite - LATER]
 
 

@@ -28,6 +28,7 @@ CHIPS = {
     | {"floorplan": ["dram core", "host dtt"], "noc": {"arrivals": True, "route_hops": 4, "data_vcs": 2}},
     "ahead of time, one channel": BASE
     | {"floorplan": ["dram core", "host dtt"], "noc": {"arrivals": True, "route_hops": 4}},
+    "programs": BASE | {"programs": 2},
     "a gap": BASE | {"floorplan": ["dram core .", "host spm core"]},
 }
 #: Inputs that never change, and those within a DRAM tile's block.
@@ -35,7 +36,7 @@ FIXED = {"tile", "host"}
 INSIDE = {"axi__awready"}
 
 
-@pytest.fixture(scope="module", params=slow_but(CHIPS, "one channel", "ahead of time"))
+@pytest.fixture(scope="module", params=slow_but(CHIPS, "one channel", "ahead of time", "programs"))
 def assembly(request: pytest.FixtureRequest) -> Assembly:
     config = ChipConfig.model_validate(CHIPS[request.param])
     return Assembly(config, partition(config, observed=True, loops=True))

@@ -64,12 +64,14 @@ int chip_read(int address) {
   }
 }
 
-int chip_load(int channel, const char* path) {
+int chip_load(int channel, const char* path, svBit fresh) {
   FILE* file = std::fopen(path, "rb");
   if (!file) return 0;
-  const bool whole = with_channel(channel, [file](auto& memory, IData& reach) {
-    for (IData word = 0; word < reach; ++word) std::memset(&memory[word], 0, sizeof memory[word]);
-    reach = 0;
+  const bool whole = with_channel(channel, [file, fresh](auto& memory, IData& reach) {
+    if (fresh) {
+      for (IData word = 0; word < reach; ++word) std::memset(&memory[word], 0, sizeof memory[word]);
+      reach = 0;
+    }
     unsigned char head[8], bytes[lanes];
     for (;;) {
       const std::size_t got = std::fread(head, 1, sizeof head, file);

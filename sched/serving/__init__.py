@@ -1,0 +1,1 @@
+"""Serving: several programs on one chip at once, launched while it runs."""

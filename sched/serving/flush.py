@@ -1,0 +1,83 @@
+"""How the cores of a program that is given up become usable again.
+
+Ending its streams is not enough: MOVEs that it has requested are still carried out, data is on its way, units work, and
+whatever completes posts to semaphores. All of that comes to its end by itself, since every mover and unit always does.
+Nothing overtakes anything between two tiles, and units work in order. So a core has seen the last of the old program
+when it has pulled a word from, and pushed one to, every tile that the program could reach, and when each of its units
+has done one more instruction. That is a program like others, on the same cores, in the same window of pages; it uses
+semaphores that no other program does (`RESERVED`), because late posts may arrive until its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import PAGE_WORDS, Opcode, Region, Unit, VectorOp, address
+
+from ..program.program import Instruction, Stream, next_tag
+
+#: The highest semaphores of every tile, which only this program uses: the mover's, the matrix and the vector unit's.
+RESERVED = 3
+#: The most that an instruction can wait for at once.
+_MOST = 63
+_WORK = {
+    Opcode.GEMM: {"a_plane": 1, "in_w": 1, "k_blocks": 1, "kernel_h": 1, "kernel_w": 1, "n_blocks": 1},
+    Opcode.VEC: {"op": int(VectorOp.MAX), "x_plane": 1, "in_w": 1, "blocks": 1, "kernel_h": 1, "kernel_w": 1},
+}
+_ONE = {"stride_h": 1, "stride_w": 1, "dilation": 1, "out_w": 1, "pixels": 1, "scale": 1, "clamp": 127}
+
+
+def flush(chip: ChipConfig, cores: Sequence[int], slot: int, page: int) -> tuple[Stream, ...]:
+    """The streams that follow a program on `cores`: their code begins in `page` of the first dram tile (`code_words`),
+    and before it each core writes a word there and in the same page of the other dram tiles."""
+    place = page * PAGE_WORDS + 64
+    found: list[Stream] = []
+    for index, core in enumerate(cores):
+        for unit, code in _streams(chip, cores, index, slot, page * PAGE_WORDS).items():
+            found.append(Stream(core, unit, chip.drams[0], place, tuple(code)))
+            place += -(-len(code) * chip.instruction_words // 64) * 64
+    return tuple(found)
+
+
+def code_words(chip: ChipConfig, cores: int) -> int:
+    """Words of each dram tile that a flush of so many cores takes, at most, from the beginning of its page on."""
+    moves = 2 * (len(chip.drams) + cores - 1)
+    mover = moves + -(-moves // _MOST)
+    return 64 + cores * sum(-(-count * chip.instruction_words // 64) * 64 for count in (mover, 2, 2))
+
+
+def _streams(chip: ChipConfig, cores: Sequence[int], index: int, slot: int, word: int) -> dict[Unit, list[Instruction]]:
+    core = cores[index]
+    mover, matrix, vector = range(chip.semaphores - RESERVED, chip.semaphores)
+    end = {"tile": chip.host, "sem": slot, "n": 1}
+    here, main = address(Region.OUT, 0), address(Region.MAIN, 0)
+    ways: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    for dram in chip.drams:
+        ways += [((dram, word), (core, main)), ((core, here), (dram, word + index))]
+    for peer in cores:
+        if peer != core:
+            ways += [((peer, here), (core, main)), ((core, here), (peer, main))]
+    notify = {"notify": 1, "notify_tile": core, "notify_sem": mover}
+    code = [Instruction(Opcode.MOVE, _move(number, *way) | notify) for number, way in enumerate(ways)]
+    left = len(ways)
+    while left:
+        taken = min(left, _MOST)
+        left -= taken
+        fields = {"tag": next_tag(len(code)), "wait_sem": mover, "wait_n": taken} | ({} if left else end)
+        code.append(Instruction(Opcode.SYNC, fields))
+    found = {Unit.MOVER: code}
+    for unit, opcode, semaphore in ((Unit.MATRIX, Opcode.GEMM, matrix), (Unit.VECTOR, Opcode.VEC, vector)):
+        work = {"tag": 1, "post_sem": semaphore, "post_n": 1} | _WORK[opcode] | _ONE
+        found[unit] = [
+            Instruction(opcode, work),
+            Instruction(Opcode.SYNC, {"tag": 2, "wait_sem": semaphore, "wait_n": 1} | end),
+        ]
+    return found
+
+
+def _move(number: int, src: tuple[int, int], dst: tuple[int, int]) -> dict[str, int]:
+    return {
+        "tag": next_tag(number), "src_tile": src[0], "src": src[1], "src_run": 1,
+        "dst_tile": dst[0], "dst": dst[1], "dst_run": 1, "words": 1,
+    }  # fmt: skip

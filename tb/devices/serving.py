@@ -1,0 +1,205 @@
+"""A simulated chip on which programs come and go: its registers and DRAM, for whoever drives it (`tb.runtime`).
+
+One simulator process, which stands still except during `run` and while registers are read and written. Nothing in
+Python runs while it advances.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.registers import CONTROL, Register
+from meshloom.sched.store.kinds import RUNS
+
+from ..build.bench import KINDS, Act
+from ..build.builder import OUTPUT, Build, tool_variables
+from ..build.serve import ANSWERS, ORDERS
+from .folders import Claim, claim
+from .images import read_hex, write_image
+from .interface import DeviceError, NoDeviceError
+
+#: Seconds that a simulator may take to start.
+_PATIENCE = 120
+
+
+@dataclass
+class ServedChip:
+    """The chip of a `build`, as a context manager: reset and running (CONTROL.serve) inside of it.
+
+    `cpu_seconds`: what simulating has cost so far. Raises NoDeviceError if the simulator does not start or is another
+    chip, DeviceError when it dies; both name its log.
+    """
+
+    build: Build
+    keep: bool = False
+    cpu_seconds: float = field(default=0.0, init=False)
+    _claim: Claim | None = field(default=None, init=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _orders: IO[str] | None = field(default=None, init=False)
+    _answers: IO[str] | None = field(default=None, init=False)
+    _loads: int = field(default=0, init=False)
+
+    @property
+    def config(self) -> ChipConfig:
+        return self.build.config
+
+    @property
+    def folder(self) -> Path:
+        """Of the run; its log is `sim.log` there."""
+        assert self._claim is not None, "only inside of the context"
+        return self._claim.folder
+
+    def __enter__(self) -> Self:
+        chip = self.config
+        if not chip.programs:
+            raise NoDeviceError(
+                f"chip {chip.name} runs one program at a time: set programs = {len(chip.cores)} in its description"
+            )
+        self._claim = claim("serve", RUNS.folder(OUTPUT))
+        try:
+            self._start()
+            (digest,) = self._order([(Act.OPEN, 0, 0)])
+            if digest != int(chip.digest[-8:], 16):
+                raise NoDeviceError(f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild")
+            for register in (Register.WATCHDOG, Register.STALL_LIMIT):
+                self.write(register, 0)
+            self.write(Register.CONTROL, CONTROL.pack({"start": 1, "serve": 1}))
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pipe in (self._orders, self._answers):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        if self._process is not None:
+            if kind is not None:
+                self._process.kill()
+            try:
+                self._process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        if self._claim is not None:
+            self._claim.release(self.keep or (kind is not None and issubclass(kind, DeviceError)))
+
+    def _start(self) -> None:
+        folder = self.folder
+        for name in (ORDERS, ANSWERS):
+            os.mkfifo(folder / name)
+        build = self.build
+        command = [sys.executable, "-m", "meshloom.tb.build.simulate", build.simulator, str(build.folder), str(folder)]
+        options = ["serve", *(["waves"] if build.waves else [])]
+        self._process = subprocess.Popen(
+            [*command, *options], cwd=folder, stdin=subprocess.PIPE, start_new_session=True, env=tool_variables()
+        )
+        self._orders = os.fdopen(self._open_for_writing(folder / ORDERS), "w")
+        self._answers = (folder / ANSWERS).open()
+
+    def _open_for_writing(self, path: Path) -> int:
+        """Waits for the simulator to open the other end."""
+        assert self._process is not None
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                found = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+            else:
+                os.set_blocking(found, True)
+                return found
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise NoDeviceError(f"the simulator does not start; see {self.folder / 'sim.log'}")
+            time.sleep(0.01)
+
+    def _order(self, acts: Sequence[tuple[Act, int, int]], inputs: Mapping[str, int] | None = None) -> list[int]:
+        assert self._orders is not None
+        assert self._answers is not None
+        try:
+            self._orders.write(json.dumps([inputs or {}, acts]) + "\n")
+            self._orders.flush()
+            line = self._answers.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self.keep = True
+            raise DeviceError(
+                f"{self.build.simulator} ended while programs were running; see {self.folder / 'sim.log'}"
+            )
+        *said, spent, protocol = json.loads(line)
+        self.cpu_seconds += spent
+        if protocol:
+            self.keep = True
+            raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {self.folder / 'sim.log'}")
+        return [int(value) for value in said]
+
+    # -- registers ----------------------------------------------------------------------------------------------------
+
+    def write(self, register: Register, value: int) -> None:
+        """Writes a register of the host port."""
+        self.write_all([(register, value)])
+
+    def write_all(self, values: Sequence[tuple[Register, int]]) -> None:
+        """Writes registers one after another."""
+        self._order([(Act.WRITE, int(register), value) for register, value in values])
+
+    def read(self, *registers: Register) -> list[int]:
+        """Reads registers one after another."""
+        return self._order([(Act.READ, int(register), 0) for register in registers])
+
+    def run(self, cycles: int) -> bool:
+        """Advances by `cycles`, or until the interrupt is raised; returns whether it is."""
+        (irq,) = self._order([(Act.RUN, cycles, 0)])
+        return bool(irq)
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def load(self, segments: Sequence[tuple[int, int, NDArray[np.uint8]]]) -> None:
+        """Writes words to DRAM while the chip stands still: (dram tile, word address, uint8 [n, P])."""
+        self._loads += 1
+        by_tile: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {tile: [] for tile in self.config.drams}
+        for tile, at, words in segments:
+            by_tile[tile].append((at, words))
+        paths = [self.folder / f"job{self._loads}_{index}.bin" for index in range(len(by_tile))]
+        for path, found in zip(paths, by_tile.values(), strict=True):
+            write_image(path, found)
+        self._order([(Act.LOAD, 0, 0)], {"job": self._loads})
+        for path in paths:
+            path.unlink()
+
+    def dump(self, ranges: Sequence[tuple[int, int, int]]) -> list[NDArray[np.uint8]]:
+        """Reads words of DRAM while the chip stands still: (dram tile, word address, words) each, uint8 [n, P]."""
+        found: list[NDArray[np.uint8]] = []
+        for tile, at, words in ranges:
+            self._loads += 1
+            inputs = {f"{KINDS[0]}_first_{i}": 1 for i in range(len(self.config.drams))}
+            inputs |= {f"{KINDS[0]}_last_{i}": 0 for i in range(len(self.config.drams))}
+            index = self.config.drams.index(tile)
+            inputs |= {f"{KINDS[0]}_first_{index}": at, f"{KINDS[0]}_last_{index}": at + words - 1}
+            self._order([(Act.DUMP, 0, 0)], inputs | {"job": self._loads})
+            path = self.folder / f"job{self._loads}_{index}_{KINDS[0]}.out"
+            found.append(read_hex(path, words, self.config.lanes))
+            path.unlink()
+        return found
