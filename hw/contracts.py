@@ -95,6 +95,19 @@ def clear_cycles(config: ChipConfig) -> int:
     return 1 << (config.semaphores - 1).bit_length()
 
 
+#: From a FETCH with `clear` handed to its front end to the first cycle in which the semaphores of that tile accept
+#: nothing; they accept again `clear_cycles` later.
+CLEAR_CYCLES: Final = 1
+
+# -- launches (`host_link.host`) --------------------------------------------------------------------------------------
+
+#: From a launch written to the host's queue to the first cycle in which it can be taken from there; the front end of
+#: the host's mover is started with it in that cycle.
+LAUNCH_CYCLES: Final = 1
+#: From the last instruction of a boot stream taken by the mover to the first cycle in which the next launch can be
+#: taken from the queue.
+LAUNCH_INTERVAL: Final = 1
+
 # -- DRAM port (`memory.dram_port`) -----------------------------------------------------------------------------------
 
 #: Bursts of each direction that may be in flight at once.

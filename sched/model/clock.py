@@ -17,6 +17,8 @@ from typing import Final
 PHASES: Final = 4
 #: Turns in the ring: eight cycles.
 _NEAR: Final = 8 * PHASES
+#: A cycle that no run reaches.
+_NEVER: Final = 1 << 60
 
 
 class Event:
@@ -44,7 +46,7 @@ class Call(Event):
 class Clock:
     """Runs events in the order of their cycles, then of their phases, then in which they were scheduled."""
 
-    __slots__ = ("_count", "_end", "_far", "_later", "_near", "_stopped", "_turn", "now")
+    __slots__ = ("_count", "_end", "_far", "_last", "_later", "_near", "_stopped", "_turn", "now")
 
     def __init__(self) -> None:
         self.now = 0
@@ -55,6 +57,7 @@ class Clock:
         self._far: list[int] = []  # turns beyond the ring, a heap
         self._later: dict[int, list[Event]] = {}  # their events
         self._stopped = False
+        self._last = _NEVER  # cycle after which the run pauses
 
     def at(self, cycle: int, function: Callable[[int], None], phase: int = 0) -> None:
         """Calls `function(cycle)` in its turn."""
@@ -75,8 +78,12 @@ class Clock:
             self._later[turn] = [event]
             heappush(self._far, turn)
 
-    def run(self) -> None:
-        """Runs until no event is pending, or until stopped."""
+    def run(self, last: int = _NEVER) -> None:
+        """Runs until no event is pending, until stopped, or to the end of cycle `last`; then it can be run on.
+
+        `now` is then the cycle of the latest event, and events can be put into any later cycle.
+        """
+        self._last = last
         near = self._near
         while not self._stopped:
             turn = self._turn
@@ -89,6 +96,8 @@ class Clock:
                 break
             now = turn // PHASES
             if now != self.now:
+                if now > self._last:
+                    break
                 self._begin(now)
             self._turn = turn
             events = near[turn % _NEAR]
@@ -110,6 +119,10 @@ class Clock:
             events = self._later.pop(turn)
             self._near[turn % _NEAR] = events
             self._count += len(events)
+
+    def pause(self) -> None:
+        """Makes `run` return at the end of this cycle."""
+        self._last = self.now
 
     def stop(self) -> None:
         """Drops all pending events."""

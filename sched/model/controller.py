@@ -15,7 +15,6 @@ from meshloom.hw.routes import dimension_ordered, encode
 
 from ..program.program import Instruction, Program, Stream
 from .machine import Executes, Machine
-from .records import Executed
 
 _COMPUTES = {Opcode.GEMM: Unit.MATRIX, Opcode.VEC: Unit.VECTOR}
 
@@ -91,9 +90,8 @@ class Controller(Executes):
         machine.at(offered, lambda now: machine.senders[self.tile].offer(0, now, target, accepted, arrived, gate))
 
     def _done(self, opcode: Opcode, fields: dict[str, int], waited: int, begun: int, cycle: int) -> None:
-        self.machine.executed.append(
-            Executed(self.tile, Unit.MOVER, opcode, fields.get("tag", 0), waited, begun, cycle + 1)
-        )
+        tile = self.tile
+        self.machine.record(tile, tile, Unit.MOVER, opcode, fields.get("tag", 0), waited, begun, cycle + 1)
 
     def _path(self, fields: dict[str, int], order: dict[str, int]) -> tuple[int, ...]:
         points = [order["points"] >> 8 * at & 0xFF for at in range(order["count"])]

@@ -13,7 +13,6 @@ from ..program.routes import Route, default_route, route_of
 from .flow import OPEN, Door, Place
 from .machine import Machine, PacketMaker
 from .noc_flow import Leg, Packet
-from .records import Executed
 
 #: Called in the cycle after the last word of a packet has been taken.
 _Done = Callable[[int], None]
@@ -103,10 +102,11 @@ class Packets(PacketMaker):
         """Records the arrival of a packet."""
         if not self.arrivals or fields["tag"] == FETCH_TAG:
             return None
-        executed, tile, tag = self.machine.executed, fields["dst_tile"], fields["tag"]
+        machine, tile, tag = self.machine, fields["dst_tile"], fields["tag"]
+        owner = fields["src_tile"] if tile in machine.drams else tile
 
         def arrived(now: int) -> None:
-            executed.append(Executed(tile, Unit.NONE, Opcode.MOVE, tag, words, packet.injected_at, now))
+            machine.record(owner, tile, Unit.NONE, Opcode.MOVE, tag, words, packet.injected_at, now)
 
         return arrived
 

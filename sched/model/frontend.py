@@ -6,14 +6,16 @@ Mirrors `hw/control/frontend.py`, whose docstring gives the cycle counts.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from meshloom.hw.contracts import DECODE_CYCLES, LOAD_CYCLES, OFFER_CYCLES
 from meshloom.hw.isa import FETCH_TAG, TRACE, Opcode, Region
 
 from ..program.program import Stream
+from .flow import nothing
 from .machine import Fed, Machine
 from .posts import SYNC_POST
-from .records import Executed, ModelError
+from .records import ModelError
 
 #: The longest wait that a record can hold.
 _MOST_WAITED = TRACE.most("wait")
@@ -53,6 +55,7 @@ class FrontEnd(Fed):
         if pushed:
             self.requested, self.loading = self.count, 0
         self.whole = 0  # cycle from which all code delivered so far is in the ring
+        self.on_last: Callable[[int], None] = nothing  # called in the cycle in which its last instruction is taken
 
     def start(self, cycle: int) -> None:
         """The FETCH has been taken: from `cycle` on the stream requests its code."""
@@ -155,7 +158,7 @@ class FrontEnd(Fed):
                 self.done(now)
 
         def traced(now: int) -> None:
-            machine.executed.append(Executed(tile, unit, Opcode.SYNC, fields.get("tag", 0), waited, cycle, now + 1))
+            machine.record(tile, tile, unit, Opcode.SYNC, fields.get("tag", 0), waited, cycle, now + 1)
             served(now)
 
         if fields.get("n", 0):
@@ -170,6 +173,8 @@ class FrontEnd(Fed):
         if self.consumed < self.count:
             self.loading = cycle + LOAD_CYCLES
             self.machine.at(self.loading, self.next)
+        else:
+            self.on_last(cycle)
         self.machine.at(cycle + 1, self.fetch)
 
     def next(self, cycle: int) -> None:

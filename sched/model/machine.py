@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import clear_cycles
 from meshloom.hw.isa import Opcode, Unit
 
 from .clock import Clock
@@ -92,8 +93,11 @@ class Machine(Clock):
         self.requests = Plane(self, noc.request_depth)
         self.posts = Plane(self, noc.post_depth)
         self.executed: list[Executed] = []
+        #: By tile, where the instructions of its streams are recorded; None: nowhere.
+        self.logs: dict[int, list[Executed] | None] = dict.fromkeys(chip.tiles, self.executed)
         self.cycles: int | None = None
-        self.semaphores = {tile: Semaphores(self) for tile in chip.tiles}
+        clearing = clear_cycles(chip)
+        self.semaphores = {tile: Semaphores(self, clearing) for tile in chip.tiles}
         self.traces = {tile: Trace(self) for tile in chip.tiles}
         self.post_senders = {tile: PostSender(self, self.posts, tile) for tile in chip.tiles}
         self.doors = {tile: Door(True) for tile in chip.tiles}  # into the memories
@@ -107,6 +111,14 @@ class Machine(Clock):
         self.arrays: dict[tuple[int, Unit], Executes] = {}
         self.controllers: dict[int, Executes] = {}
         self.streams: dict[tuple[int, Unit], Fed] = {}
+
+    def record(
+        self, owner: int, tile: int, unit: Unit, opcode: Opcode, tag: int, wait: int, start: int, end: int
+    ) -> None:  # fmt: skip
+        """Records an instruction executed by `tile` (see `Executed`) for a stream of tile `owner`."""
+        log = self.logs[owner]
+        if log is not None:
+            log.append(Executed(tile, unit, opcode, tag, wait, start, end))
 
     # -- posts and deliveries ---------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from meshloom.hw.config import PACKET_WORDS, TileKind
 from meshloom.hw.contracts import (
+    CLEAR_CYCLES,
     DRAM_BURSTS,
     DRAM_DESCRIPTORS,
     LOCAL_DESCRIPTORS,
@@ -26,7 +27,7 @@ from .flow import OPEN, Link, Peek
 from .machine import Machine, Requested
 from .posts import MOVER_POST
 from .reading import Words
-from .records import Executed, ModelError
+from .records import ModelError
 
 #: MOVEs in flight between source generator and packetiser, by whether the tile has DRAM.
 _DESCRIPTORS = {False: LOCAL_DESCRIPTORS, True: DRAM_DESCRIPTORS}
@@ -109,10 +110,15 @@ class Mover(Requested):
 
         else:
             target, receiver = fields["tile"], None
-            front = machine.streams[target, Unit(fields["unit"])]
+            unit = Unit(fields["unit"])
+            front = machine.streams[target, unit] if unit is not Unit.NONE else None
+            clears = bool(fields.get("clear", 0))
 
             def arrived(now: int) -> None:
-                front.start(now + START_CYCLES)
+                if clears:
+                    machine.at(now + CLEAR_CYCLES, machine.semaphores[target].clear)
+                if front is not None:
+                    front.start(now + START_CYCLES)
 
         def accepted(now: int) -> None:
             self.dispatched(opcode, fields, waited, cycle, now)
@@ -123,9 +129,8 @@ class Mover(Requested):
     def dispatched(self, opcode: Opcode, fields: dict[str, int], waited: int, offered: int, cycle: int) -> None:
         """An instruction that is not executed here was finished in `cycle`."""
         self.machine.traces[self.tile].dispatched(cycle + 1)
-        self.machine.executed.append(
-            Executed(self.tile, Unit.MOVER, opcode, fields.get("tag", 0), waited, offered, cycle + 1)
-        )
+        tile = self.tile
+        self.machine.record(tile, tile, Unit.MOVER, opcode, fields.get("tag", 0), waited, offered, cycle + 1)
 
     def request(self, fields: dict[str, int], cycle: int) -> None:
         """The taker holds a MOVE of another tile in `cycle`; the queue offers it a cycle later, if it has room."""
@@ -240,9 +245,8 @@ class Mover(Requested):
             machine.semaphores[self.tile].post(cycle, MOVER_POST, fields["post_sem"], fields["post_n"])
         if fields["tag"] != FETCH_TAG:
             machine.traces[self.tile].sent(cycle)
-            machine.executed.append(
-                Executed(self.tile, Unit.MOVER, Opcode.MOVE, fields["tag"], move.waited, move.start, cycle)
-            )
+            owner = fields["dst_tile"] if self.is_dram else self.tile  # DRAM serves pulls of the tile that receives
+            machine.record(owner, self.tile, Unit.MOVER, Opcode.MOVE, fields["tag"], move.waited, move.start, cycle)
         self.idle_from = cycle
         if self.queue:
             self.take(cycle)

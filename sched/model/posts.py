@@ -21,10 +21,14 @@ _Then = Callable[[int], None]
 
 
 class Semaphores:
-    """Posts before takes, lower-numbered ports first. A post accepted in cycle t can be taken from t + 1 on."""
+    """Posts before takes, lower-numbered ports first. A post accepted in cycle t can be taken from t + 1 on.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    `clearing`: cycles that it takes to clear them.
+    """
+
+    def __init__(self, clock: Clock, clearing: int = 0) -> None:
+        self._clock, self._clearing = clock, clearing
+        self._opens = 0  # first cycle in which they accept posts and takes
         self._values: dict[int, int] = {}
         self._posts: dict[int, deque[tuple[int, int, _Then | None]]] = {}  # by port
         self._takes: dict[int, tuple[int, int, _Then]] = {}  # by port
@@ -40,6 +44,11 @@ class Semaphores:
         self._takes[port] = semaphore, count, granted
         self._decide(now)
 
+    def clear(self, now: int) -> None:
+        """They are cleared from cycle `now` on."""
+        self._values.clear()
+        self._opens = now + self._clearing
+
     def _decide(self, cycle: int) -> None:
         if self._due != cycle:
             self._due = cycle
@@ -49,6 +58,9 @@ class Semaphores:
         if now != self._due:
             return
         self._due = -1
+        if now < self._opens:
+            self._decide(self._opens)
+            return
         if self._posts:
             port = min(self._posts)
             waiting = self._posts[port]

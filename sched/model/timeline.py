@@ -56,6 +56,17 @@ def played(program: Program, chip: ChipConfig) -> Machine:
 
 def assemble(program: Program, chip: ChipConfig) -> Machine:
     """A chip with a program in memory, before its first cycle."""
+    machine = idle(chip)
+    for stream in (*program.streams, program.boot):
+        machine.streams[stream.tile, stream.unit] = FrontEnd(machine, stream)
+    if chip.dtt is not None:
+        for stream in pushed_streams(program, chip):
+            machine.streams[stream.tile, stream.unit] = FrontEnd(machine, stream, pushed=True)
+    return machine
+
+
+def idle(chip: ChipConfig) -> Machine:
+    """A chip without a program, before its first cycle."""
     machine = Machine(chip)
     for tile in chip.tiles:
         machine.movers[tile] = Mover(machine, tile)
@@ -65,11 +76,6 @@ def assemble(program: Program, chip: ChipConfig) -> Machine:
     machine.packets = Packets(machine)
     if chip.dtt is not None:
         machine.controllers[chip.dtt] = Controller(machine, chip.dtt)
-    for stream in (*program.streams, program.boot):
-        machine.streams[stream.tile, stream.unit] = FrontEnd(machine, stream)
-    if chip.dtt is not None:
-        for stream in pushed_streams(program, chip):
-            machine.streams[stream.tile, stream.unit] = FrontEnd(machine, stream, pushed=True)
     return machine
 
 
@@ -97,9 +103,7 @@ class _Array(Executes):
             self.machine.drains[self.tile].drains(self.machine.now, fields, start)
 
         def retire(now: int) -> None:
-            self.machine.executed.append(
-                Executed(self.tile, self.unit, opcode, fields.get("tag", 0), waited, start, end)
-            )
+            self.machine.record(self.tile, self.tile, self.unit, opcode, fields.get("tag", 0), waited, start, end)
             if fields.get("post_n", 0):
                 post = self.machine.semaphores[self.tile].post
                 post(now, UNIT_POST + self.unit, fields["post_sem"], fields["post_n"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +13,8 @@ import pytest
 
 from meshloom.sched.model import native
 
+from .processes import python
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -22,11 +22,6 @@ ROOT = Path(__file__).parents[2]
 def built() -> None:
     """The model is compiled: takes half a minute if nobody has done it before."""
     native.build()
-
-
-def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
 # -- the same timeline ------------------------------------------------------------------------------------------------

@@ -1,0 +1,109 @@
+"""Serves random programs in a session on the timeline model, and again as it was written down.
+
+Run as a script it prints what this process's model says, as JSON (see `test_session.py`): `compiled`: whether it is
+compiled; `served`: cycles and a digest of everything that was executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.model import native
+from meshloom.sched.model.records import Executed
+from meshloom.sched.serving.modelled import ModelSession
+from meshloom.sched.serving.session import Launch
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    from served import FOUR, SIX, Spot, pages, relocate, template  # pyright: ignore[reportMissingImports]
+else:
+    from .served import FOUR, SIX, Spot, pages, relocate, template
+
+LAYERS = ("gemm:8x16x8", "conv:6x6x8-8,k3,p1,relu", "gemm:24x24x24")
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A program that was served: where, launched in which cycle, completed in which, and a digest of its records."""
+
+    number: int
+    layer: str
+    spot: Spot
+    at: int
+    end: int = 0
+    digest: str = ""
+
+
+def launched(session: ModelSession, one: Scripted) -> list[Executed]:
+    log: list[Executed] = []
+    made = template(one.layer, session.chip, len(one.spot.cores))
+    session.launch(Launch(one.spot.slot, relocate(made, session.chip, one.spot)), one.at, log)
+    return log
+
+
+def ended(one: Scripted, cycle: int, log: Sequence[Executed]) -> Scripted:
+    text = "\n".join(map(repr, log))
+    return replace(one, end=cycle, digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def serve(chip: ChipConfig, count: int, seed: int) -> list[Scripted]:
+    """Serves `count` random programs, launched as soon as cores are free, up to hundreds of cycles ahead."""
+    random = Random(seed)
+    session = ModelSession(chip)
+    running: dict[int, tuple[Scripted, list[Executed]]] = {}
+    found: list[Scripted] = []
+    at = 0
+    while len(found) < count:
+        busy = {core for one, _ in running.values() for core in one.spot.cores}
+        free = [core for core in chip.cores if core not in busy]
+        while free and len(found) + len(running) < count and random.random() < 0.8:
+            cores = tuple(random.sample(free, random.randint(1, min(3, len(free)))))
+            free = [core for core in free if core not in cores]
+            layer = random.choice(LAYERS)
+            slot = random.choice([slot for slot in range(chip.programs) if slot not in running])
+            size = pages(template(layer, chip, len(cores)), chip)
+            at = max(at, session.now + random.choice((1, 2, random.randint(1, 400))))
+            one = Scripted(len(found) + len(running), layer, Spot(cores, 8 * slot, 8 * slot + size, slot), at)
+            running[slot] = one, launched(session, one)
+        if running:
+            for done in session.advance(None):
+                one, log = running.pop(done.slot)
+                found.append(ended(one, done.cycle, log))
+    return found
+
+
+def serve_again(chip: ChipConfig, script: Sequence[Scripted], step: int) -> list[Scripted]:
+    """The same launches, each made in the cycle before, in a run that pauses every `step` cycles."""
+    session = ModelSession(chip)
+    todo = sorted(script, key=lambda one: one.number)
+    running: dict[int, tuple[Scripted, list[Executed]]] = {}
+    found: list[Scripted] = []
+    while todo or running:
+        while todo and todo[0].at == session.now + 1:
+            one = todo.pop(0)
+            running[one.spot.slot] = one, launched(session, one)
+        until = session.now + step
+        if todo:
+            until = min(until, todo[0].at - 1)
+        for done in session.advance(until):
+            one, log = running.pop(done.slot)
+            found.append(ended(one, done.cycle, log))
+    return found
+
+
+def main() -> None:
+    served = {}
+    for chip in (FOUR, SIX):
+        served[chip.digest] = [[one.at, one.end, one.digest] for one in serve(chip, 25, seed=5)]
+    json.dump({"compiled": native.compiled(), "served": served}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
