@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from meshloom.sched.serving.memory import DramWindows, Fit, Window, WindowError, pages_of
+from meshloom.sched.serving.windows import DramWindows, Fit, Window, WindowError, pages_of
 
 from .served import chip_of
 
