@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import PAGE_WORDS, Opcode, Unit, address
+from meshloom.hw.isa import INSTRUCTIONS, PAGE_WORDS, Opcode, Unit, address
 from meshloom.hw.isa import Region as R
+from meshloom.sched.checker.accesses import Access, move_accesses
 from meshloom.sched.checker.check import CheckError
 from meshloom.sched.checker.concurrent import Grant, Placed, _span, check_concurrent
 from meshloom.sched.program.program import Instruction, Program, Stream
@@ -246,3 +247,78 @@ def test_every_word_of_a_walk_counts() -> None:
     for at, (start, run, stride, words) in enumerate(walks):
         touched = [start + i // run * stride + i % run for i in range(words)]
         assert (first[at], last[at]) == (min(touched), max(touched))
+
+
+# -- random mutants, against a plain account of every word ------------------------------------------------------------
+
+
+def may(one: Placed, chip: ChipConfig) -> bool:
+    """Whether all MOVEs and SYNCs of a program stay inside its grant."""
+    grant = one.grant
+    begin, end = grant.first_page * PAGE_WORDS, grant.end_page * PAGE_WORDS
+
+    def inside(access: Access) -> bool:
+        if access.tile in chip.drams:
+            return access.region == R.MAIN and begin <= int(access.begins.min()) and int(access.ends.max()) <= end
+        return access.tile in grant.cores
+
+    for stream in one.program.streams:
+        for position, instruction in enumerate(stream.instructions):
+            last, fields = position == len(stream.instructions) - 1, instruction.fields
+            if instruction.opcode is Opcode.SYNC:
+                home = (fields["tile"], fields["sem"], fields["n"]) == (chip.host, grant.slot, 1)
+                if last != home or (fields["n"] and not home and fields["tile"] not in grant.cores):
+                    return False
+            elif instruction.opcode is Opcode.MOVE:
+                if not fields["words"] * fields["src_run"] * fields["dst_run"]:
+                    return False
+                if not all(map(inside, move_accesses(fields))):
+                    return False
+                if fields["src_tile"] != stream.tile != fields["dst_tile"]:
+                    return False
+                if fields["post_n"] and fields["src_tile"] not in grant.cores:
+                    return False
+                if fields["notify"] and fields["notify_tile"] not in grant.cores:
+                    return False
+    return True
+
+
+def mutated(one: Placed, random: Random, chip: ChipConfig) -> Placed:
+    """With another value in one field of one MOVE or SYNC: a neighbour, another tile, or any."""
+    streams = list(one.program.streams)
+    number = random.randrange(len(streams))
+    code = list(streams[number].instructions)
+    position = random.choice([at for at, each in enumerate(code) if each.opcode in (Opcode.MOVE, Opcode.SYNC)])
+    instruction = code[position]
+    names = {
+        Opcode.MOVE: ("src", "dst", "src_run", "dst_run", "src_stride", "dst_stride", "words", "src_tile", "dst_tile",
+                      "notify_tile", "notify", "post_n"),
+        Opcode.SYNC: ("tile", "sem", "n"),
+    }  # fmt: skip
+    name = random.choice(names[instruction.opcode])
+    most, old = INSTRUCTIONS[instruction.opcode].most(name), instruction.fields[name]
+    if name.endswith("tile"):
+        new = random.choice((*chip.tiles, 0x77))
+    else:
+        new = random.choice((old + 1, old - 1, old + PAGE_WORDS, old - PAGE_WORDS, old * 2, random.randint(0, most)))
+    code[position] = replace(instruction, fields=instruction.fields | {name: min(max(new, 0), most)})
+    streams[number] = replace(streams[number], instructions=tuple(code))
+    return replace(one, program=replace(one.program, streams=tuple(streams)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_mutants_are_judged_as_by_a_plain_account(seed: int) -> None:
+    random = Random(seed)
+    one = valid() if seed == 0 else placed(FOUR, CONV, FOUR.cores[1:3], 3, 5)
+    chip = CHIP if seed == 0 else FOUR
+    said = {True: 0, False: 0}
+    for _ in range(400):
+        mutant = mutated(one, random, chip)
+        try:
+            check_concurrent([mutant], chip)
+            found = True
+        except CheckError:
+            found = False
+        assert found == may(mutant, chip), mutant.program
+        said[found] += 1
+    assert min(said.values()) > 40

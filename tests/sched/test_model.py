@@ -379,6 +379,40 @@ def test_semaphores_serve_posts_before_takes_and_low_ports_first() -> None:
     assert log == {"post 0": 10, "post 4": 11, "post 5": 12, "take 0": 13, "take 1": 14}
 
 
+def test_semaphores_that_are_cleared_accept_nothing_meanwhile() -> None:
+    clock, log = Clock(), dict[str, int]()
+    semaphores = Semaphores(clock, 8)
+    clock.at(5, lambda now: semaphores.post(now, 5, 3, 2, into(log, "before")))
+    clock.at(20, semaphores.clear)
+    for port, cycle in ((5, 20), (4, 24)):
+        clock.at(cycle, lambda now, port=port: semaphores.post(now, port, 3, 1, into(log, f"post {port}")))
+    clock.at(22, lambda now: semaphores.take(now, 0, 3, 2, into(log, "take")))
+    clock.run()
+    assert log == {"before": 5, "post 4": 28, "post 5": 29, "take": 30}
+
+
+def test_a_clock_goes_on_where_it_paused() -> None:
+    for last in (None, 3, 7, 8, 20):
+        clock, seen = Clock(), list[tuple[int, int]]()
+
+        def note(now: int, phase: int, clock: Clock = clock, seen: list[tuple[int, int]] = seen) -> None:
+            seen.append((now, phase))
+            if now == 7:
+                clock.at(7, lambda now: seen.append((now, 3)), 3)
+                clock.pause()
+
+        for cycle in (2, 7, 9, 300):
+            for phase in (1, 0):
+                clock.at(cycle, lambda now, phase=phase: note(now, phase), phase)
+        if last is not None:
+            clock.run(last)
+            assert [now for now, _ in seen] == [now for now in (2, 2, 7, 7, 7, 7, 9, 9) if now <= min(last, 7)]
+            clock.at(max(clock.now, last) + 1, lambda now: None)
+        while not clock.idle:
+            clock.run()
+        assert seen == [(2, 0), (2, 1), (7, 0), (7, 1), (7, 3), (7, 3), (9, 0), (9, 1), (300, 0), (300, 1)]
+
+
 def test_those_who_ask_in_a_cycle_are_served_in_order_when_it_is_ready() -> None:
     clock, log = Clock(), dict[str, int]()
     order = Ordered(clock, lambda now: now != 11)
