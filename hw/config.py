@@ -142,7 +142,7 @@ class ChipConfig(_Frozen):
     controller_instructions: Annotated[int, Field(ge=4, le=1024)] = 256
     mover_queue: Annotated[int, Field(ge=1, le=64)] = 8
     trace_records: Annotated[int, Field(ge=16, le=1 << 20)] = 4096
-    programs: Annotated[int, Field(ge=0, le=32)] = 0
+    programs: Annotated[int, Field(ge=0, le=31)] = 0
     product_register: bool = False
 
     @model_validator(mode="before")

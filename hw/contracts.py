@@ -99,15 +99,6 @@ def clear_cycles(config: ChipConfig) -> int:
 #: nothing; they accept again `clear_cycles` later.
 CLEAR_CYCLES: Final = 1
 
-# -- launches (`host_link.host`) --------------------------------------------------------------------------------------
-
-#: From a launch written to the host's queue to the first cycle in which it can be taken from there; the front end of
-#: the host's mover is started with it in that cycle.
-LAUNCH_CYCLES: Final = 1
-#: From the last instruction of a boot stream taken by the mover to the first cycle in which the next launch can be
-#: taken from the queue.
-LAUNCH_INTERVAL: Final = 1
-
 # -- DRAM port (`memory.dram_port`) -----------------------------------------------------------------------------------
 
 #: Bursts of each direction that may be in flight at once.
@@ -167,8 +158,13 @@ ORDER_CYCLES: Final = 2 * ISSUE_CYCLES + CONTROLLER_CYCLES - REQUEST_INTERVAL
 
 # -- programs that come and go (`host_link.launches`) ------------------------------------------------------------------
 
-#: Launches that wait in the host's queue.
-LAUNCHES: Final = 16
+#: From the cycle after which a launch may start, or that in which it is queued, to the first in which the idle front end
+#: of the host's mover requests the code of its boot stream.
+LAUNCH_CYCLES: Final = 2
+#: From the last instruction of a boot stream taken by the mover to the first request for code of the next.
+LAUNCH_INTERVAL: Final = 2
+#: Launches that wait in the host's queue: two for each slot.
+LAUNCHES: Final = 64
 #: Completions that wait to be read: more than one for each slot (32) and each tile that can report a fault.
 COMPLETIONS: Final = 128
 

@@ -28,7 +28,7 @@ Done = data.StructLayout({"what": COMPLETION.layout(), "who": 32, "value": 32, "
 
 
 class Launches(wiring.Component):
-    """Both queues, for a chip with `programs` slots.
+    """Both queues, for a chip with `programs` slots, and one more for whoever clears up after a program.
 
     `launch` queues one (`LAUNCHES` at most; `full`: another would be lost). `start` is a strobe that starts the host's
     front end; it comes when that is `idle`, in a cycle after that in which the launch was queued and after cycle `at`,
@@ -53,7 +53,7 @@ class Launches(wiring.Component):
     lost: Signal
 
     def __init__(self, config: ChipConfig) -> None:
-        self.slots = config.programs
+        self.slots = config.programs + 1
         super().__init__(
             {
                 "now": In(32),

@@ -53,8 +53,9 @@ def ended(one: Scripted, cycle: int, log: Sequence[Executed]) -> Scripted:
     return replace(one, end=cycle, digest=hashlib.sha256(text.encode()).hexdigest())
 
 
-def serve(chip: ChipConfig, count: int, seed: int) -> list[Scripted]:
-    """Serves `count` random programs, launched as soon as cores are free, up to hundreds of cycles ahead."""
+def serve(chip: ChipConfig, count: int, seed: int, lead: int = 0) -> list[Scripted]:
+    """Serves `count` random programs, launched as soon as cores are free, up to hundreds of cycles ahead. `lead`: each
+    at least so many cycles after the decision, as a chip behind registers needs them."""
     random = Random(seed)
     session = ModelSession(chip)
     running: dict[int, tuple[Scripted, list[Executed]]] = {}
@@ -69,7 +70,7 @@ def serve(chip: ChipConfig, count: int, seed: int) -> list[Scripted]:
             layer = random.choice(LAYERS)
             slot = random.choice([slot for slot in range(chip.programs) if slot not in running])
             size = pages(template(layer, chip, len(cores)), chip)
-            at = max(at, session.now + random.choice((1, 2, random.randint(1, 400))))
+            at = max(at, session.now + lead + random.choice((1, 2, random.randint(1, 400))))
             one = Scripted(len(found) + len(running), layer, Spot(cores, 8 * slot, 8 * slot + size, slot), at)
             running[slot] = one, launched(session, one)
         if running:

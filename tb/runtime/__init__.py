@@ -1,0 +1,1 @@
+"""Schedulers in the loop: they decide while the chip computes."""

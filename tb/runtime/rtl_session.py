@@ -1,0 +1,197 @@
+"""A session on the RTL: what `sched.serving.modelled` is on the timeline model.
+
+The chip has its own time. It advances until its interrupt, and a few cycles further with each register that is read or
+written; completions carry the cycle in which they happened and launches that in which they are to start. So whoever
+drives the session sees them in the order of their cycles, however far the chip has come, and two runs with the same
+launches are the same to the cycle.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Cause, Opcode, Unit
+from meshloom.hw.registers import COMPLETION, FAULT_WHO, LAUNCH, STATUS, Register
+from meshloom.sched.program.program import Instruction, Program, Stream, next_tag
+from meshloom.sched.serving.flush import flush
+from meshloom.sched.serving.session import Completion, Fault, Launch, SessionError
+
+from ..devices.serving import ServedChip
+
+#: Cycles that the chip advances at once while nothing limits it.
+_STRIDE = 1 << 20
+
+
+@dataclass
+class _Running:
+    """A program on the chip. `fault`: why it is being given up, once it is."""
+
+    program: Program
+    fault: Fault | None = None
+
+
+class RtlSession:
+    """Programs come and go on `served`, which is open. See `sched.serving.session.Session`.
+
+    A program that raises a fault is given up: its streams are ended, and its completion comes, with that fault, when
+    nothing of it is left on the chip (`sched.serving.flush`). The others never notice.
+    """
+
+    def __init__(self, served: ServedChip) -> None:
+        self.served = served
+        self.now = 0
+        self._time = 0  # the chip has reached this cycle
+        self._running: dict[int, _Running] = {}
+        self._ended: deque[Completion] = deque()
+        self._given_up: deque[int] = deque()  # slots whose cores are to be flushed; the first is being flushed
+        self._strays: list[Fault] = []
+
+    @property
+    def chip(self) -> ChipConfig:
+        return self.served.config
+
+    @property
+    def running(self) -> int:
+        """Programs that have been launched and have not completed."""
+        return len(self._running)
+
+    @property
+    def strays(self) -> Sequence[Fault]:
+        """Faults of tiles on which no program ran."""
+        return tuple(self._strays)
+
+    def load(self, memory: Sequence[tuple[int, int, NDArray[np.uint8]]]) -> None:
+        """Writes words to DRAM, in no time: (dram tile, word address, uint8 [n, P])."""
+        self.served.load(memory)
+
+    def dump(self, ranges: Sequence[tuple[int, int, int]]) -> list[NDArray[np.uint8]]:
+        """Reads words of DRAM, in no time: (dram tile, word address, words) each, uint8 [n, P]."""
+        return self.served.dump(ranges)
+
+    def launch(self, launch: Launch, at: int) -> None:
+        """See `Session.launch`. Its code is written to DRAM now. Raises SessionError if the slot is not free, and if
+        the chip has passed cycle `at`: writing the registers takes it some twenty cycles for each launch."""
+        if launch.slot in self._running:
+            raise SessionError(f"launch into slot {launch.slot} in cycle {at}: its program has not completed")
+        self._running[launch.slot] = _Running(launch.program)
+        self._queue(launch.program, launch.slot, len(launch.program.streams), at)
+        if self._time > at:
+            raise SessionError(
+                f"launch into slot {launch.slot} in cycle {at}: the chip was in cycle {self._time} by then; launch "
+                "later, since registers take time"
+            )
+
+    def cancel(self, slot: int, fault: Fault) -> None:
+        """Gives up a program: it completes with `fault` as soon as nothing of it is left."""
+        running = self._running[slot]
+        if running.fault is None:
+            running.fault = fault
+            self._given_up.append(slot)
+            if len(self._given_up) == 1:
+                self._flush()
+
+    def advance(self, until: int | None) -> tuple[Completion, ...]:
+        """See `Session.advance`."""
+        if until is None and not self._running:
+            raise SessionError(f"cycle {self.now}: no program is running, so none can complete; launch one")
+        while True:
+            if self._ended and (until is None or self._ended[0].cycle <= until):
+                first = self._ended.popleft()
+                done = [first]
+                while self._ended and self._ended[0].cycle == first.cycle:
+                    done.append(self._ended.popleft())
+                self.now = max(self.now, first.cycle)
+                return tuple(done)
+            if until is not None and self._time > until:
+                self.now = until
+                return ()
+            if self.served.run(_STRIDE if until is None else until - self._time + 1):
+                self._take()
+            (self._time,) = self.served.read(Register.CYCLES)
+
+    def _queue(self, program: Program, slot: int, streams: int, at: int) -> None:
+        """Writes the code of a program to DRAM and its launch to the queue."""
+        self.served.load(program.image(self.chip))
+        boot = program.boot
+        self.served.write_all(
+            [
+                (Register.PROGRAM_TILE, boot.dram_tile),
+                (Register.PROGRAM_ADDR, boot.address),
+                (Register.PROGRAM_COUNT, len(boot.instructions)),
+                (Register.LAUNCH_AT, at),
+                (Register.LAUNCH, LAUNCH.pack({"streams": streams, "slot": slot})),
+            ]
+        )
+        (self._time,) = self.served.read(Register.CYCLES)
+
+    def _take(self) -> None:
+        """Takes all completions from the chip."""
+        while True:
+            done, cycle, left = self.served.read(Register.DONE, Register.DONE_CYCLE, Register.DONE_COUNT)
+            if not left:
+                break
+            said = COMPLETION.unpack(done)
+            if said["fault"]:
+                who, value = self.served.read(Register.DONE_WHO, Register.DONE_VALUE)
+                self.served.write(Register.DONE, 1)
+                self._failed(who, value)
+                continue
+            self.served.write(Register.DONE, 1)
+            if said["slot"] == self.chip.programs:
+                self._flushed(cycle)
+            elif (running := self._running.get(said["slot"])) is not None and running.fault is None:
+                del self._running[said["slot"]]
+                self._ended.append(Completion(said["slot"], cycle))
+        (status,) = self.served.read(Register.STATUS)
+        if STATUS.unpack(status)["lost"]:
+            raise SessionError("the chip has lost completions: more faults than its queue holds")
+
+    def _failed(self, who: int, value: int) -> None:
+        said = FAULT_WHO.unpack(who)
+        fault = Fault(Cause(said["cause"]), said["tile"], Unit(said["unit"]), said["tag"], value)
+        for slot, running in self._running.items():
+            if any(stream.tile == fault.tile for stream in running.program.streams):
+                self.cancel(slot, fault)
+                return
+        self._strays.append(fault)
+
+    def _flush(self) -> None:
+        """Ends the streams of the first program that is given up, and has its cores flushed."""
+        program = self._running[self._given_up[0]].program
+        boot = program.boot
+        rights = boot.instructions[0].fields
+        cores = sorted({stream.tile for stream in program.streams})
+        ends = tuple(
+            Instruction(Opcode.FETCH, {"tag": next_tag(n), "tile": core, "unit": int(Unit.NONE), "clear": 1})
+            for n, core in enumerate(cores)
+        )
+        end = Stream(boot.tile, boot.unit, boot.dram_tile, boot.address, ends)
+        self._queue(Program(program.chip_digest, (), end, {}), 0, 0, 0)
+        streams = flush(self.chip, cores, self.chip.programs, rights["first_page"])
+        last = streams[-1]
+        after = last.address + -(-len(last.instructions) * self.chip.instruction_words // 64) * 64
+        fetches = tuple(
+            Instruction(
+                Opcode.FETCH,
+                {"tag": next_tag(n), "tile": one.tile, "unit": int(one.unit), "dram": one.dram_tile}
+                | {"addr": one.address, "count": len(one.instructions), "clear": int(one.unit is Unit.MOVER)}
+                | {name: rights[name] for name in ("cores", "first_page", "end_page")}
+                | {"slot": self.chip.programs},
+            )
+            for n, one in enumerate(streams)
+        )
+        again = Stream(boot.tile, boot.unit, last.dram_tile, after, fetches)
+        self._queue(Program(program.chip_digest, streams, again, {}), self.chip.programs, len(streams), 0)
+
+    def _flushed(self, cycle: int) -> None:
+        slot = self._given_up.popleft()
+        running = self._running.pop(slot)
+        self._ended.append(Completion(slot, cycle, running.fault))
+        if self._given_up:
+            self._flush()

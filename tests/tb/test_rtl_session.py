@@ -1,0 +1,43 @@
+"""The same launches on the RTL and in the timeline model: the same completions, to the cycle."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.serving.session import Launch
+from meshloom.tb.build.builder import build
+from meshloom.tb.devices.serving import ServedChip
+from meshloom.tb.runtime.rtl_session import RtlSession
+
+from ..sched.served import FOUR, SIX, relocate, template
+from ..sched.sessions import Scripted, serve
+from ..tiers import slow_but
+
+
+def serve_on_rtl(chip: ChipConfig, script: list[Scripted]) -> list[tuple[int, int]]:
+    """Number and end of each program, in the order of their ends; launches are made once the one before is due."""
+    todo = sorted(script, key=lambda one: one.number)
+    running: dict[int, Scripted] = {}
+    found: list[tuple[int, int]] = []
+    with ServedChip(build(chip, "verilator")) as served:
+        session = RtlSession(served)
+        while todo or running:
+            while todo and todo[0].spot.slot not in running:
+                one = todo.pop(0)
+                made = template(one.layer, chip, len(one.spot.cores))
+                session.launch(Launch(one.spot.slot, relocate(made, chip, one.spot)), one.at)
+                running[one.spot.slot] = one
+            for done in session.advance(None):
+                assert done.fault is None
+                found.append((running.pop(done.slot).number, done.cycle))
+        assert not session.strays
+    return found
+
+
+@pytest.mark.parametrize("chip", slow_but({"four": FOUR, "six": SIX}, "four"))
+def test_the_model_serves_as_the_rtl_does(chip: str) -> None:
+    """Random programs on random cores, launched up to hundreds of cycles ahead, most while others run."""
+    config = {"four": FOUR, "six": SIX}[chip]
+    script = serve(config, 30, seed=11, lead=600)
+    assert serve_on_rtl(config, script) == [(one.number, one.end) for one in script]
