@@ -75,9 +75,10 @@ def scheduler_of(name: str) -> Scheduler:
     return REGISTRY.get(options_of(name)[0])
 
 
-def options_of(name: str) -> tuple[str, dict[str, str]]:
-    """A scheduler's name and its options: `loop_order:effort=0.5`. Raises SchedulerError when one has no value."""
-    base, text = REGISTRY.split(name)
+def options_of(name: str, registry: Registry[Any] | None = None) -> tuple[str, dict[str, str]]:
+    """A scheduler's name and its options: `loop_order:effort=0.5`. `registry`: of other things than these schedulers.
+    Raises SchedulerError when an option has no value."""
+    base, text = (registry or REGISTRY).split(name)
     options: dict[str, str] = {}
     for option in filter(None, text.split(",")):
         key, equals, value = option.partition("=")
@@ -141,10 +142,10 @@ def _prepared(name: str, kind: str) -> tuple[Scheduler, Maker, BaseModel]:
                 f"{others}"
             )
         raise SchedulerError(f"scheduler {base} does not schedule {kind}; {others}")
-    return scheduler, maker, _typed(base, kind, maker.options, options)
+    return scheduler, maker, typed_options(base, kind, maker.options, options)
 
 
-def _typed(base: str, kind: str, model: type[BaseModel], options: dict[str, str]) -> BaseModel:
+def typed_options(base: str, kind: str, model: type[BaseModel], options: dict[str, str]) -> BaseModel:
     """Options as the scheduler's model has them. Raises SchedulerError that names the option and what it may be."""
     for key in options:
         if key not in model.model_fields:

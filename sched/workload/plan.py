@@ -137,6 +137,10 @@ class Plan:
         """The convolutions (a fully connected layer is one), without the depthwise ones, `<network>/<layer>` each."""
         return tuple(step.shape for step in self._steps if step.kind == "conv" and step.shape)
 
+    def products(self) -> tuple[tuple[Kind, ConvShape], ...]:
+        """The same with the depthwise ones, in order, each with its kind: "conv" or "depthwise"."""
+        return tuple((step.kind, step.shape) for step in self._steps if step.shape)
+
     def graph(self) -> Graph:
         """The network with the weights of `random_data` for each layer's name, the same on every machine.
 

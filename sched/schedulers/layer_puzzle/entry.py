@@ -1,0 +1,107 @@
+"""The online schedulers to the registry: their options, and the functions behind them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ...serving.congestion import Congestion, FairShare, NoCongestion
+from ...serving.scheduler import OnlineScheduler, Platform
+from ..interface import Options
+from ..online import OnlineMaker
+
+Estimator = Literal["forest", "fair", "none"]
+_ESTIMATOR = "congestion: the trained forest, an even division of what is asked for, or none at all"
+
+
+class PremaOptions(Options):
+    """Options of `prema`."""
+
+    period: int = Field(default=175_000, ge=1, description="cycles between choices; 175000 are 0.25 ms at 700 MHz")
+
+
+class VeltairOptions(Options):
+    """Options of `veltair`."""
+
+    estimator: Estimator = Field(default="forest", description=_ESTIMATOR)
+
+
+class LayerPuzzleOptions(Options):
+    """Options of `layer_puzzle`."""
+
+    estimator: Estimator = Field(default="forest", description=_ESTIMATOR)
+    order: Literal["ahead", "behind"] = Field(
+        default="ahead", description="who comes first: whose work is ahead of the time, or behind"
+    )
+    starvation: int = Field(default=3, ge=1, description="skips in a row after which all others have to wait")
+    literal: bool = Field(default=False, description="Algorithm 2 as it is printed")
+
+
+class LookaheadOptions(Options):
+    """Options of `lookahead`. All but the first two switch a part of it off."""
+
+    estimator: Estimator = Field(default="forest", description=_ESTIMATOR)
+    penalty: float = Field(default=2.0, ge=0, le=1000, description="cost of a missed deadline, in turnaround times")
+    weights: bool = Field(default=True, description="order networks by what their delay costs, not by arrival")
+    deadlines: bool = Field(default=True, description="search for an order that meets deadlines")
+    marginal: bool = Field(default=True, description="give cores by what they are worth to networks behind")
+    bandwidth: bool = Field(default=True, description="count DRAM bandwidth among what a layer occupies")
+    reserve: bool = Field(default=True, description="wait for layers that end soon, and keep their cores")
+
+
+def congestion_of(name: Estimator, platform: Platform) -> Congestion:
+    """The estimator of that name; the forest is trained if it has not been (seconds)."""
+    if name == "forest":
+        from .estimator import trained
+
+        return trained(platform)
+    return FairShare() if name == "fair" else NoCongestion()
+
+
+def prema(platform: Platform, options: PremaOptions) -> OnlineScheduler:
+    """See `prema.py`."""
+    from .prema import Prema
+
+    return Prema(options.period)
+
+
+def planaria(platform: Platform, options: Options) -> OnlineScheduler:
+    """See `planaria.py`."""
+    from .planaria import Planaria
+
+    return Planaria()
+
+
+def veltair(platform: Platform, options: VeltairOptions) -> OnlineScheduler:
+    """See `veltair.py`."""
+    from .veltair import Veltair
+
+    return Veltair(congestion_of(options.estimator, platform))
+
+
+def layer_puzzle(platform: Platform, options: LayerPuzzleOptions) -> OnlineScheduler:
+    """See `layer_puzzle.py`."""
+    from .layer_puzzle import LayerPuzzle
+
+    congestion = congestion_of(options.estimator, platform)
+    return LayerPuzzle(congestion, options.order, options.starvation, options.literal)
+
+
+def lookahead(platform: Platform, options: LookaheadOptions) -> OnlineScheduler:
+    """See `lookahead.py`."""
+    from .lookahead import Lookahead, Parts
+
+    parts = Parts(**options.model_dump(exclude={"estimator", "penalty"}))
+    return Lookahead(congestion_of(options.estimator, platform), options.penalty, parts)
+
+
+PREMA = OnlineMaker("prema", "one network at a time, by tokens, preempted at layer ends", prema, PremaOptions)
+PLANARIA = OnlineMaker("planaria", "cores divided among networks at each arrival and end", planaria)
+VELTAIR = OnlineMaker("veltair", "blocks of layers, cores by deadline and load", veltair, VeltairOptions)
+LAYER_PUZZLE = OnlineMaker(
+    "layer_puzzle", "layer by layer, the fastest version that fits, by progress", layer_puzzle, LayerPuzzleOptions
+)
+LOOKAHEAD = OnlineMaker(
+    "lookahead", "order by cost of delay, cores by their worth to others, reservations", lookahead, LookaheadOptions
+)

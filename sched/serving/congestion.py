@@ -1,0 +1,45 @@
+"""How much slower a layer runs beside others: the interface of congestion estimators, and two that need no training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Protocol
+
+from .fluid import shares
+from .scheduler import Platform, Version
+
+
+class Congestion(Protocol):
+    """Estimates mem_factor (Layer-Puzzle, section III-B.1): ideal over real access time, as cycles alone over cycles
+    beside others, above 0 and at most 1."""
+
+    def factor(self, platform: Platform, version: Version, running: Sequence[Version]) -> float:
+        """That of a version beside those that run."""
+        ...
+
+
+class NoCongestion:
+    """Everybody has the chip to himself."""
+
+    def factor(self, platform: Platform, version: Version, running: Sequence[Version]) -> float:
+        """Always 1."""
+        return 1.0
+
+
+class FairShare:
+    """What is asked for on average, divided max-min fairly: the fluid model without its phases."""
+
+    def factor(self, platform: Platform, version: Version, running: Sequence[Version]) -> float:
+        """See `Congestion`."""
+        asked = [version.intensity, *(other.intensity for other in running)]
+        if sum(asked) <= platform.bandwidth or not asked[0]:
+            return 1.0
+        return max(0.01, shares(asked, platform.bandwidth)[0] / asked[0])
+
+
+def cycles_beside(
+    congestion: Congestion, platform: Platform, version: Version, running: Sequence[Version]
+) -> int:  # fmt: skip
+    """Predicted cycles of a version beside those that run."""
+    return ceil(version.cycles / congestion.factor(platform, version, running))

@@ -1,0 +1,144 @@
+"""Scenarios: which networks are asked for, when, and until when. One TOML file each:
+
+    name = "mixed"
+    deadline_factor = 0.4                # of all networks that say nothing else
+
+    [[network]]
+    name = "googlenet"                   # a built-in network or an .onnx file
+    batch = 4
+    arrival = [0, 250000]                # see `arrivals`; 0 if left out
+    deadline = 900000                    # cycles after each arrival, instead of a factor
+
+The deadline of a request is its arrival plus `deadline`, or plus `deadline_factor` times what the network takes alone
+on one core (Layer-Puzzle, section IV-A). 0 means none.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from meshloom.hw.config import near_or_all
+from meshloom.hw.support.mistakes import mistakes
+
+from .arrivals import ScenarioError, cycles_of
+
+M = TypeVar("M", bound=BaseModel)
+Factor = Annotated[float, Field(ge=0, le=1000)]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One network that is asked for. `arrival`: cycle. `deadline`: cycles after it. `factor`: of the isolated time on
+    one core. At most one of the two is not None."""
+
+    network: str
+    batch: int = 1
+    arrival: int = 0
+    deadline: int | None = None
+    factor: float | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`requests` in order of arrival; of equal ones, as they are written."""
+
+    name: str
+    requests: tuple[Request, ...]
+
+    @property
+    def networks(self) -> tuple[tuple[str, int], ...]:
+        """Each network and batch size once, in order of first arrival."""
+        return tuple(dict.fromkeys((request.network, request.batch) for request in self.requests))
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Entry(_Model):
+    """A [[network]] of the file. `arrival` is read by `cycles_of`."""
+
+    name: Annotated[str, Field(min_length=1)]
+    batch: Annotated[int, Field(ge=1, le=256)] = 1
+    arrival: Any = 0
+    deadline: Annotated[int, Field(ge=1)] | None = None
+    deadline_factor: Factor | None = None
+
+
+class _File(_Model):
+    """What stands in front of the networks."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
+    deadline_factor: Factor = 0.0
+    network: Any = None
+
+
+def load(path: Path, known: Collection[str] | None = None) -> Scenario:
+    """Reads a scenario. `known`: names of networks that there are; None: any name will do.
+
+    Raises ScenarioError with the file, the network and the field that is wrong, and what would be right.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: is not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{path}: malformed TOML: {error}") from error
+    try:
+        return _scenario(values, path.parent, known)
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from None
+
+
+def _scenario(values: dict[str, Any], folder: Path, known: Collection[str] | None) -> Scenario:
+    head = _valid(_File, values, "")
+    if not isinstance(head.network, list) or not head.network:
+        raise ScenarioError("there is no [[network]]; a scenario asks for at least one")
+    requests: list[Request] = []
+    for number, given in enumerate(head.network, start=1):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  (TOML)
+        if not isinstance(given, Mapping):
+            raise ScenarioError(f"network {number} must be a table: [[network]]")
+        entry: dict[str, Any] = dict(given)  # pyright: ignore[reportUnknownArgumentType]  (TOML: text keys)
+        requests += _requests(entry, f"network {number} ({entry.get('name', 'without a name')})", head, folder, known)
+    if not requests:
+        raise ScenarioError("no network ever arrives; the trace files name none of them")
+    return Scenario(head.name, tuple(sorted(requests, key=lambda request: request.arrival)))
+
+
+def _requests(
+    values: dict[str, Any], where: str, head: _File, folder: Path, known: Collection[str] | None
+) -> list[Request]:
+    """A request for each arrival of a [[network]]; `where` begins what is said of it."""
+    entry = _valid(_Entry, values, where + ": ")
+    if entry.deadline is not None and entry.deadline_factor is not None:
+        raise ScenarioError(f"{where}: deadline and deadline_factor are given; leave one out")
+    name = entry.name
+    if name.endswith(".onnx"):
+        name = str(folder / name)
+        if not Path(name).is_file():
+            raise ScenarioError(f"{where}: name: there is no file {name}")
+    elif known is not None and name not in known:
+        raise ScenarioError(f"{where}: name: unknown network {name!r}; {near_or_all(name, known)}")
+    try:
+        cycles = cycles_of(entry.arrival, entry.name, folder)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    factor = head.deadline_factor if entry.deadline_factor is None else entry.deadline_factor
+    if entry.deadline is not None or not factor:
+        return [Request(name, entry.batch, cycle, entry.deadline) for cycle in cycles]
+    return [Request(name, entry.batch, cycle, None, factor) for cycle in cycles]
+
+
+def _valid(model: type[M], values: dict[str, Any], where: str) -> M:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ScenarioError(where + mistakes(error, values, model)) from None
