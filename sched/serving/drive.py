@@ -237,7 +237,9 @@ class Drive:
             self.executor.release(life.instance)
         if self.on_event:
             done = "lost: " + str(life.lost) if life.lost else "done" if life.over else ""
-            self.on_event(ended.cycle, life.instance, done or f"layer {instance.next} of {len(instance.network.layers)}")
+            self.on_event(
+                ended.cycle, life.instance, done or f"layer {instance.next} of {len(instance.network.layers)}"
+            )
 
     def _stuck(self, waiting: list[Instance], now: int) -> None:
         """Raises ServingError if nothing runs and nothing will."""

@@ -100,6 +100,8 @@ def read_trace(path: Path) -> list[tuple[int, str]]:
             continue
         cells = [cell.strip() for cell in row]
         if len(cells) != len(COLUMNS) or not cells[0].isdecimal() or not cells[1]:
-            raise ScenarioError(f"{path}, line {number}: {','.join(row)!r} is not a cycle and a network: 125000,resnet50")
+            raise ScenarioError(
+                f"{path}, line {number}: {','.join(row)!r} is not a cycle and a network: 125000,resnet50"
+            )
         found.append((int(cells[0]), cells[1]))
     return sorted(found)

@@ -45,9 +45,9 @@ class LookaheadOptions(Options):
     penalty: float = Field(default=2.0, ge=0, le=1000, description="cost of a missed deadline, in turnaround times")
     weights: bool = Field(default=True, description="order networks by what their delay costs, not by arrival")
     deadlines: bool = Field(default=True, description="search for an order that meets deadlines")
-    marginal: bool = Field(default=True, description="give cores by what they are worth to networks behind")
-    bandwidth: bool = Field(default=True, description="count DRAM bandwidth among what a layer occupies")
+    bandwidth: bool = Field(default=True, description="count what networks ahead lose of the DRAM's bandwidth")
     reserve: bool = Field(default=True, description="wait for layers that end soon, and keep their cores")
+    overhang: bool = Field(default=True, description="count what networks ahead lose to a launch that outlasts them")
 
 
 def congestion_of(name: Estimator, platform: Platform) -> Congestion:

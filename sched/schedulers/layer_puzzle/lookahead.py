@@ -6,20 +6,21 @@ missed. With networks one after the other on the whole chip, the sum alone is le
 isolated time (Smith's rule with weights 1 / isolated time). From there the order is improved by moving single networks,
 until no move lowers the cost, so that deadlines that can still be met are.
 
-**Cores.** A layer on n of N cores takes T(n) cycles, and takes from all networks behind it the part of the chip that it
-occupies for so long: n / N of the cores, or its part of the DRAM's bandwidth if that is more. Of the versions that fit, it gets
-the one with the least
+**Cores.** The first network in the order takes the version that ends first. The others fill what it leaves. A layer on n
+of N cores that takes T cycles saves the time S that it would take on the whole chip in its turn, for its network and all
+behind it (weights W together); it costs those ahead (weights V) the cores that they want when the next of their layers
+ends, as long as it outlasts that by L cycles, and the part s by which the DRAM's bandwidth that it takes slows the first of
+them down. It gets the version with the largest
 
-    T(n) * (w + W * max(n / N, words a cycle / bandwidth))       w: its weight, W: those of the networks behind it
+    (W * (S - by how much it outlasts the beginning of its turn) - V * n / N * L - V * s * T) / T
 
-which is the fastest when nobody waits or cores still double the speed, and a smaller one when more cores would be idle
-half of the time. T is what the congestion estimator expects beside the layers that run.
+and is not launched at all if that is negative. T and s are what the congestion estimator expects.
 
-**Look-ahead.** When the ends of running layers (known but for congestion) would allow a version that ends earlier than
-the best one now, the network waits for them, and its cores are reserved: those behind it may only launch what ends
-before, or what leaves enough cores.
+**Look-ahead.** When the ends of running layers (known but for congestion) would allow the first network a version that
+ends earlier than the best one now, it waits for them, and its cores are reserved: those behind may only launch what
+ends before, or what leaves enough cores.
 
-Each of the three can be switched off, and so can single parts of them, to see what they are worth.
+Each part can be switched off, to see what it is worth.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...serving.congestion import Congestion, cycles_beside
-from ...serving.scheduler import Decision, Instance, Version, View
+from ...serving.scheduler import Decision, Instance, Placement, Version, View
 from .launching import Launching
 
 #: Networks whose order is searched; those behind keep the order that they begin with.
@@ -38,22 +39,53 @@ SEARCHED = 12
 @dataclass(frozen=True)
 class Parts:
     """What is switched on. `weights`: order by cost (off: by arrival). `deadlines`: search for an order that meets them.
-    `marginal`: cores by their worth to others (off: the fastest version that fits). `bandwidth`: DRAM counts as part of
-    the chip. `reserve`: look-ahead."""
+    `overhang`: what those ahead lose when a launch outlasts their layers. `bandwidth`: what they lose of it. `reserve`:
+    look-ahead."""
 
     weights: bool = True
     deadlines: bool = True
-    marginal: bool = True
     bandwidth: bool = True
     reserve: bool = True
+    overhang: bool = True
 
 
 @dataclass(frozen=True)
-class _Reservation:
-    """`cores` that must be free in cycle `at`; `spare`: how many will be free beyond these."""
+class _Claim:
+    """A network ahead, of that worth, wants cores from cycle `at` on. `spare`: those that it leaves; None: it has not
+    reserved any."""
 
+    worth: float
     at: int
-    spare: int
+    spare: int | None
+
+    def allows(self, end: int, cores: int) -> bool:
+        """Whether so many cores may be taken until `end`."""
+        return self.spare is None or end <= self.at or cores <= self.spare
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """What a launch must not take lightly: the claim of a network ahead, and the first of those that run with its worth."""
+
+    claim: _Claim | None
+    lead: tuple[float, Version] | None
+
+
+@dataclass(frozen=True)
+class _Rival:
+    """A network that waits: `worth` of a cycle of the whole chip to it and all behind it, and the cycle of its `turn`, when
+    all ahead of it have ended."""
+
+    instance: Instance
+    worth: float
+    turn: int
+
+
+def _first(one: _Claim | None, other: _Claim) -> _Claim:
+    """The claim that matters: a reservation, or else the earlier one."""
+    if one is None or (one.spare is None and (other.spare is not None or other.at < one.at)):
+        return other
+    return one
 
 
 @dataclass
@@ -66,33 +98,47 @@ class Lookahead:
     name: str = "lookahead"
     _ends: dict[int, int] = field(default_factory=dict[int, int])
 
+    def _end_of(self, view: View, one: Placement) -> int:
+        """The cycle in which a running layer is expected to end."""
+        return max(self._ends.get(one.instance, one.start + one.version.cycles), view.now + 1)
+
     def decide(self, view: View) -> list[Decision]:
         """What to launch now, network by network in the order of cost."""
         launching = Launching(view)
         order = self.order(view)
-        weights = {one.number: 1 / max(1, one.network.isolated(len(view.platform.cores))) for one in order}
-        behind = sum(weights.values())
-        reserved: _Reservation | None = None
-        ends = self._expected(view)
+        cores = len(view.platform.cores)
+        weights = [1 / max(1, one.network.isolated(cores)) for one in order]
+        worth = [sum(weights[place:]) for place in range(len(order))]
+        turn = [view.now] * len(order)  # when all of those ahead would have ended, one after the other
+        for place, one in enumerate(order[:-1]):
+            turn[place + 1] = turn[place] + one.network.remaining(one.next, cores)
+        running = {one.instance: one for one in view.running}
+        lead: tuple[float, Version] | None = None  # worth and version of the first that runs
+        ends = [(self._end_of(view, one), one.version.cores) for one in view.running]
+        claim: _Claim | None = None  # of the first network ahead that will want cores
         for place, instance in enumerate(order):
-            behind -= weights[instance.number]
-            if instance.running or not launching.room:
+            if instance.number in running:
+                lead = lead or (worth[place], running[instance.number].version)
+                if instance.next + 1 < len(instance.network.layers):
+                    claim = _first(claim, _Claim(worth[place], self._end_of(view, running[instance.number]), None))
                 continue
-            weight = weights[instance.number]
-            best = self._best(view, launching, instance, weight, max(0.0, behind), reserved)
-            later = None
-            if self.parts.reserve and reserved is None and instance.layer.versions[-1].cores > launching.room:
-                later = self._later(view, launching, instance, (weight, max(0.0, behind)), ends, best)
+            if not launching.room:
+                break
+            rival = _Rival(instance, worth[place], turn[place])
+            choice, later = self._choose(view, launching, rival, _Ahead(claim, lead), ends)
             if later is not None:
-                reserved = later
+                claim = _first(claim, later)
                 continue
-            if best is None:
+            if choice is None:
                 continue
-            version, cycles = best
+            version, cycles = choice
+            lead = lead or (worth[place], version)
             ends.append((view.now + cycles, version.cores))
-            self._ends[instance.number] = view.now + cycles
-            if reserved is not None and view.now + cycles > reserved.at:
-                reserved = _Reservation(reserved.at, reserved.spare - version.cores)
+            end = self._ends[instance.number] = view.now + cycles
+            if claim is not None and claim.spare is not None and end > claim.at:
+                claim = _Claim(claim.worth, claim.at, claim.spare - version.cores)
+            if instance.next + 1 < len(instance.network.layers):
+                claim = _first(claim, _Claim(worth[place], end, None))
             launching.launch(instance, version, f"{place + 1}. of {len(order)}, {cycles} cycles expected")
         return launching.decisions
 
@@ -107,71 +153,78 @@ class Lookahead:
         if not self.parts.deadlines:
             return found
         head, tail = found[:SEARCHED], found[SEARCHED:]
-        jobs = [
-            _Job(left[one.number], alone[one.number], one.deadline, one.arrival) for one in head
-        ]
+        jobs = [_Job(left[one.number], alone[one.number], one.deadline, one.arrival) for one in head]
         return [head[index] for index in improved(jobs, view.now, self.penalty)] + tail
 
-    def _expected(self, view: View) -> list[tuple[int, int]]:
-        """Cycle in which each running layer ends, as far as is known, and its cores."""
-        found: list[tuple[int, int]] = []
-        for one in view.running:
-            end = self._ends.get(one.instance, one.start + one.version.cycles)
-            found.append((max(end, view.now + 1), one.version.cores))
-        return found
+    def _end_of(self, view: View, one: Placement) -> int:
+        return max(self._ends.get(one.instance, one.start + one.version.cycles), view.now + 1)
 
-    def _best(
+    def _choose(
         self,
         view: View,
         launching: Launching,
-        instance: Instance,
-        weight: float,
-        behind: float,
-        reserved: _Reservation | None,
-    ) -> tuple[Version, int] | None:
-        """The version to launch now and its expected cycles; None if none fits."""
-        found: tuple[float, Version, int] | None = None
+        rival: _Rival,
+        ahead: _Ahead,
+        ends: Sequence[tuple[int, int]],
+    ) -> tuple[tuple[Version, int] | None, _Claim | None]:
+        """What to launch with its expected cycles, or what to wait for; neither if nothing is worth it."""
+        instance, claim = rival.instance, ahead.claim
+        best: tuple[float, Version, int] | None = None
         for version in instance.layer.versions:
             if version.cores > launching.room:
                 break
             cycles = cycles_beside(self.congestion, view.platform, version, launching.running)
-            if reserved is not None and view.now + cycles > reserved.at and version.cores > reserved.spare:
+            if claim is not None and not claim.allows(view.now + cycles, version.cores):
                 continue
-            cost = self._cost(view, version, cycles, weight, behind)
-            if found is None or cost < found[0]:
-                found = cost, version, cycles
-        return found and found[1:]
+            gain = self._gain(view, launching, rival, version, cycles, ahead)
+            if gain > 0 and (best is None or gain > best[0]):
+                best = gain, version, cycles
+        later = None
+        if self.parts.reserve and claim is None:
+            later = self._later(view, launching, instance, rival.worth, ends, best and best[2])
+        return (best and best[1:]), later
 
-    def _cost(self, view: View, version: Version, cycles: int, weight: float, behind: float) -> float:
-        if not self.parts.marginal:
-            return float(cycles)
-        occupied = version.cores / len(view.platform.cores)
-        if self.parts.bandwidth:
-            occupied = max(occupied, (version.read + version.written) / cycles / view.platform.bandwidth)
-        return cycles * (weight + behind * occupied)
+    def _gain(
+        self, view: View, launching: Launching, rival: _Rival, version: Version, cycles: int, ahead: _Ahead
+    ) -> float:
+        """By how much a launch lowers the cost of the schedule, for each of its cycles: the time of the whole chip that
+        the layer would take in its turn, less the time by which it outlasts the beginning of its turn, less what those
+        ahead lose: cores while the launch outlasts a claim, and bandwidth."""
+        cores, end = len(view.platform.cores), view.now + cycles
+        whole = rival.instance.layer.fastest(cores)
+        saved = whole.cycles if whole else cycles
+        claim = ahead.claim
+        if claim is not None:
+            saved -= max(0, end - rival.turn)
+        gain = rival.worth * saved
+        if self.parts.overhang and claim is not None:
+            gain -= claim.worth * version.cores / cores * max(0, end - claim.at)
+        if self.parts.bandwidth and ahead.lead is not None:
+            worth, first = ahead.lead
+            others = [one for one in launching.running if one is not first]
+            before = self.congestion.factor(view.platform, first, others)
+            gain -= worth * cycles * (1 - self.congestion.factor(view.platform, first, [*others, version]) / before)
+        return gain / cycles
 
     def _later(
         self,
         view: View,
         launching: Launching,
         instance: Instance,
-        weights: tuple[float, float],
+        worth: float,
         ends: Sequence[tuple[int, int]],
-        now: tuple[Version, int] | None,
-    ) -> _Reservation | None:
-        """A reservation, if waiting for running layers costs less than the best launch now."""
-        weight, behind = weights
-        least = self._cost(view, now[0], now[1], weight, behind) if now else float("inf")
+        least: int | None,
+    ) -> _Claim | None:
+        """A claim, if the layer would end earlier when it waits for running ones. `least`: its cycles now."""
         free, found = launching.room, None
         for end, cores in sorted(ends):
             free += cores
-            for version in instance.layer.versions:
-                if not launching.room < version.cores <= free:
-                    continue
-                wait = end - view.now
-                cost = wait * weight + self._cost(view, version, version.cycles, weight, behind)
-                if cost < least:
-                    least, found = cost, _Reservation(end, free - version.cores)
+            version = instance.layer.fastest(free)
+            if version is None or version.cores <= launching.room:
+                continue
+            wait = end - view.now + version.cycles
+            if least is None or wait < least:
+                least, found = wait, _Claim(worth, end, free - version.cores)
         return found
 
 
