@@ -24,7 +24,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from .support.mistakes import mistakes
+from .support.mistakes import mistakes as mistakes
 from .support.near import near as near  # of hw/, software imports this module and few others
 from .support.near import near_or_all as near_or_all
 

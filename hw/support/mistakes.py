@@ -59,6 +59,8 @@ def _must(kind: str, context: Mapping[str, Any]) -> str:
         return f"must be at most {context['le']}"
     if kind.startswith("int"):
         return "must be a whole number"
+    if kind.startswith("float"):
+        return "must be a number"
     if kind.startswith("bool"):
         return "must be true or false"
     if kind == "string_pattern_mismatch":  # of names, which become those of files and modules

@@ -29,11 +29,10 @@ class OnlineMaker:
     options: type[BaseModel] = Options
 
     def __call__(self, platform: Platform, options: BaseModel) -> OnlineScheduler:
-        make = self.make
+        make: Any = self.make
         if isinstance(make, str):
             module, _, name = make.partition(":")
             make = getattr(import_module(module), name)
-        assert callable(make)
         return make(platform, options)
 
 

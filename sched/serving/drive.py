@@ -246,8 +246,8 @@ class Drive:
         left = [life.instance.label for _, life in sorted(self._lives.items()) if not life.over]
         if left:
             raise ServingError(
-                f"scheduler {self.scheduler.name} starves {', '.join(left)}: all cores are free in cycle {now}, nothing "
-                "more arrives, and it launches nothing"
+                f"scheduler {self.scheduler.name} starves {', '.join(left)}: all cores are free in cycle {now}, "
+                "nothing more arrives, and it launches nothing"
             )
         if waiting:
             raise ServingError(

@@ -74,8 +74,8 @@ class _Flow:
 
 @dataclass
 class Fluid:
-    """An executor (see `drive.Executor`) that plays layers on the fluid model. Cycles of ends are rounded up. `bytes` of
-    memory are not counted: everything fits. `faults`: (instance, index of a layer): that launch ends with a fault."""
+    """An executor (see `drive.Executor`) that plays layers on the fluid model. Cycles of ends are rounded up. Memory
+    is not counted: everything fits. `faults`: (instance, index of a layer): that launch ends with a fault."""
 
     platform: Platform
     now: int = 0
@@ -97,7 +97,9 @@ class Fluid:
 
     def start(self, slot: int, placement: Placement) -> None:
         """The same without an instance, for samples of single layers."""
-        assert placement.start > self.now and slot not in self._flows and slot not in self._coming
+        assert placement.start > self.now, "a layer starts after the cycle that has been reached"
+        assert slot not in self._flows, f"slot {slot} is taken"
+        assert slot not in self._coming, f"slot {slot} is taken"
         self._coming[slot] = _Flow(placement, list(self._phases(placement.version)))
 
     def advance(self, until: int | None) -> tuple[Ended, ...]:

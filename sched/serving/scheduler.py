@@ -148,8 +148,8 @@ class Network:
 
 @dataclass(frozen=True)
 class Instance:
-    """A network that somebody asked for, as it stands. `deadline`: absolute cycle. `next`: index of the layer to launch.
-    `running`: whether a layer of it runs."""
+    """A network that somebody asked for, as it stands. `deadline`: absolute cycle. `next`: index of the layer to
+    launch. `running`: whether a layer of it runs."""
 
     number: int
     network: Network

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from meshloom.hw.support.mistakes import mistakes
+from meshloom.hw.config import mistakes
 
 from .layers import WorkloadError
 
@@ -33,7 +33,7 @@ class _Model(BaseModel):
 class Poisson(_Model):
     """`number` arrivals, `poisson` of them in a million cycles on average, drawn with `seed`, from cycle `start` on."""
 
-    poisson: Annotated[float, Field(gt=0, le=MILLION)]
+    poisson: Annotated[float, Field(ge=0.001, le=MILLION)]
     number: Annotated[int, Field(ge=1, le=100_000)]
     seed: Annotated[int, Field(ge=0)]
     start: Annotated[int, Field(ge=0)] = 0

@@ -23,8 +23,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from meshloom.hw.config import near_or_all
-from meshloom.hw.support.mistakes import mistakes
+from meshloom.hw.config import mistakes, near_or_all
 
 from .arrivals import ScenarioError, cycles_of
 
@@ -100,10 +99,11 @@ def load(path: Path, known: Collection[str] | None = None) -> Scenario:
 
 def _scenario(values: dict[str, Any], folder: Path, known: Collection[str] | None) -> Scenario:
     head = _valid(_File, values, "")
-    if not isinstance(head.network, list) or not head.network:
+    networks: Any = head.network
+    if not isinstance(networks, list) or not networks:
         raise ScenarioError("there is no [[network]]; a scenario asks for at least one")
     requests: list[Request] = []
-    for number, given in enumerate(head.network, start=1):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  (TOML)
+    for number, given in enumerate(networks, start=1):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  (TOML)
         if not isinstance(given, Mapping):
             raise ScenarioError(f"network {number} must be a table: [[network]]")
         entry: dict[str, Any] = dict(given)  # pyright: ignore[reportUnknownArgumentType]  (TOML: text keys)

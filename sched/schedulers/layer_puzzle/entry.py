@@ -41,7 +41,7 @@ class LayerPuzzleOptions(Options):
 class LookaheadOptions(Options):
     """Options of `lookahead`. All but the first two switch a part of it off."""
 
-    estimator: Estimator = Field(default="forest", description=_ESTIMATOR)
+    estimator: Estimator = Field(default="fair", description=_ESTIMATOR)
     penalty: float = Field(default=2.0, ge=0, le=1000, description="cost of a missed deadline, in turnaround times")
     weights: bool = Field(default=True, description="order networks by what their delay costs, not by arrival")
     deadlines: bool = Field(default=True, description="search for an order that meets deadlines")

@@ -2,12 +2,12 @@
 
     priority = expected progress - elapsed time / deadline        elapsed and deadline counted from the arrival
 
-In order of priority each waiting network takes, of its next layer's versions that fit the free cores, the fastest at the
-estimated congestion. Whoever was skipped `starvation` times in a row stops all others until cores suffice for it.
+In order of priority each waiting network takes, of its next layer's versions that fit the free cores, the fastest at
+the estimated congestion. Whoever was skipped `starvation` times in a row stops all others until cores suffice for it.
 
 The algorithm as printed has no way out of its inner loop: it appends a version for each number of cores that fits, and
-takes all of their cores away. `literal` plays that: the last version that fits runs, and the cores of the others that were
-appended stay idle until the next decision. The paper sorts by priority and does not say which way; its text
+takes all of their cores away. `literal` plays that: the last version that fits runs, and the cores of the others that
+were appended stay idle until the next decision. The paper sorts by priority and does not say which way; its text
 ("higher priority when the current progress is behind the expected progress") with Eq. 1 puts the largest value first,
 networks whose work is ahead of their time. `order="behind"` puts those first that are late.
 """

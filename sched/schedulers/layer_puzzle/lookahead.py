@@ -6,11 +6,11 @@ missed. With networks one after the other on the whole chip, the sum alone is le
 isolated time (Smith's rule with weights 1 / isolated time). From there the order is improved by moving single networks,
 until no move lowers the cost, so that deadlines that can still be met are.
 
-**Cores.** The first network in the order takes the version that ends first. The others fill what it leaves. A layer on n
-of N cores that takes T cycles saves the time S that it would take on the whole chip in its turn, for its network and all
-behind it (weights W together); it costs those ahead (weights V) the cores that they want when the next of their layers
-ends, as long as it outlasts that by L cycles, and the part s by which the DRAM's bandwidth that it takes slows the first of
-them down. It gets the version with the largest
+**Cores.** The first network in the order takes the version that ends first. The others fill what it leaves. A layer on
+n of N cores that takes T cycles saves the time S that it would take on the whole chip in its turn, for its network and
+all behind it (weights W together); it costs those ahead (weights V) the cores that they want when the next of their
+layers ends, as long as it outlasts that by L cycles, and the part s by which the DRAM's bandwidth that it takes slows
+the first of them down. It gets the version with the largest
 
     (W * (S - by how much it outlasts the beginning of its turn) - V * n / N * L - V * s * T) / T
 
@@ -38,9 +38,9 @@ SEARCHED = 12
 
 @dataclass(frozen=True)
 class Parts:
-    """What is switched on. `weights`: order by cost (off: by arrival). `deadlines`: search for an order that meets them.
-    `overhang`: what those ahead lose when a launch outlasts their layers. `bandwidth`: what they lose of it. `reserve`:
-    look-ahead."""
+    """What is switched on. `weights`: order by cost (off: by arrival). `deadlines`: search for an order that meets
+    them. `overhang`: what those ahead lose when a launch outlasts their layers. `bandwidth`: what they lose of it.
+    `reserve`: look-ahead."""
 
     weights: bool = True
     deadlines: bool = True
@@ -65,7 +65,7 @@ class _Claim:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """What a launch must not take lightly: the claim of a network ahead, and the first of those that run with its worth."""
+    """Whom a launch costs something: the claim of a network ahead, and the first of those that run with its worth."""
 
     claim: _Claim | None
     lead: tuple[float, Version] | None
@@ -73,8 +73,8 @@ class _Ahead:
 
 @dataclass(frozen=True)
 class _Rival:
-    """A network that waits: `worth` of a cycle of the whole chip to it and all behind it, and the cycle of its `turn`, when
-    all ahead of it have ended."""
+    """A network that waits: `worth` of a cycle of the whole chip to it and all behind it, and the cycle of its `turn`,
+    when all ahead of it have ended."""
 
     instance: Instance
     worth: float
@@ -155,9 +155,6 @@ class Lookahead:
         head, tail = found[:SEARCHED], found[SEARCHED:]
         jobs = [_Job(left[one.number], alone[one.number], one.deadline, one.arrival) for one in head]
         return [head[index] for index in improved(jobs, view.now, self.penalty)] + tail
-
-    def _end_of(self, view: View, one: Placement) -> int:
-        return max(self._ends.get(one.instance, one.start + one.version.cycles), view.now + 1)
 
     def _choose(
         self,

@@ -3,11 +3,11 @@ and Scheduling", ASPLOS 2022), its scheduler with Layer-Puzzle's versions and co
 compiler and interference proxy (as in section IV-A of that paper).
 
 Each layer needs the fewest cores on which it takes no more than its part of the time to the deadline. Layers that need
-more than a threshold (the cores over the networks that are there, so it falls as more arrive) are pivots: a block runs from
-the layer to launch to before the next pivot, and a pivot begins a block. A block has the fewest cores on which all of it
-meets its part of the time, at least the threshold, and keeps them to its end. Blocks start in order of arrival, those
-that arrived together in order of deadline; where too few cores are free a block starts with those, and takes the others
-when they come free.
+more than a threshold (the cores over the networks that are there, so it falls as more arrive) are pivots: a block runs
+from the layer to launch to before the next pivot, and a pivot begins a block. A block has the fewest cores on which all
+of it meets its part of the time, at least the threshold, and keeps them to its end. Blocks start in order of arrival,
+those that arrived together in order of deadline; where too few cores are free a block starts with those, and takes the
+others when they come free.
 """
 
 from __future__ import annotations

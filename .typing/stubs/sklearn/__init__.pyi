@@ -1,0 +1,1 @@
+# What Meshloom uses of scikit-learn, which has no annotations.

@@ -1,0 +1,197 @@
+"""Online schedulers: the rules of each on small cases, and all of them on the fluid model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshloom.sched.schedulers.layer_puzzle.launching import Launching
+from meshloom.sched.schedulers.layer_puzzle.layer_puzzle import LayerPuzzle, priority
+from meshloom.sched.schedulers.layer_puzzle.lookahead import Lookahead
+from meshloom.sched.schedulers.layer_puzzle.planaria import divide, needed
+from meshloom.sched.schedulers.layer_puzzle.prema import Prema
+from meshloom.sched.schedulers.layer_puzzle.table_versions import compiled, pareto, splits, version_of
+from meshloom.sched.schedulers.layer_puzzle.veltair import block
+from meshloom.sched.schedulers.online import ONLINE, online_scheduler
+from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.serving.congestion import FairShare, NoCongestion
+from meshloom.sched.serving.drive import Drive
+from meshloom.sched.serving.fluid import Fluid
+from meshloom.sched.serving.instances import instances_of
+from meshloom.sched.serving.metrics import measure
+from meshloom.sched.serving.scheduler import Instance, OnlineScheduler, Placement, Platform, View
+from meshloom.sched.workload.layer_tables import table
+from meshloom.sched.workload.workload_sets import workload_sets
+
+from .serving_world import PLATFORM, instances, layer, network, serve, version
+
+NINE = Platform("nine", tuple(16 * y + x for y in (1, 2, 3) for x in (1, 2, 3)), 7.75)
+#: Each scheduler, with an estimator that needs no training.
+NAMES = (
+    "prema",
+    "planaria",
+    "veltair:estimator=fair",
+    "layer_puzzle:estimator=fair",
+    "layer_puzzle:estimator=fair,order=behind",
+    "layer_puzzle:estimator=fair,literal=yes",
+    "lookahead:estimator=fair",
+    "lookahead:estimator=none,reserve=no,overhang=no,bandwidth=no,deadlines=no,weights=no",
+)
+
+
+def view(*asked: Instance, free: tuple[int, ...] = PLATFORM.cores, now: int = 0) -> View:
+    return View(now, PLATFORM, free, 4, asked, ())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scheduler_serves_a_workload_twice_in_the_same_way(name: str) -> None:
+    scenario = workload_sets(9, rate=5.0)[3]
+    asked = instances_of(scenario, {one: compiled(*one, NINE) for one in scenario.networks})
+    runs = [Drive(Fluid(NINE), online_scheduler(name, NINE)).run(asked) for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert isinstance(online_scheduler(name, NINE), OnlineScheduler)
+    found = measure(runs[0])
+    assert all(one.end is not None for one in found.turnarounds)
+    assert len(runs[0].ran) == sum(len(one.network.layers) for one in asked)
+    assert found.antt >= 1
+    assert all(one.reason for one in runs[0].log)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scheduler_copes_with_deadlines_that_cannot_be_met_and_one_core(name: str) -> None:
+    one = replace(PLATFORM, cores=PLATFORM.cores[:1])
+    asked = [
+        replace(each, deadline=1) for each in instances(network("a", 100, 900), network("b", 300), network("c", 50))
+    ]
+    run = Drive(Fluid(one), online_scheduler(name, one)).run(asked)
+    assert measure(run).sla == 1
+    assert all(served.end is not None for served in run.served)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_scheduler_launches_more_programs_than_there_are_slots(name: str) -> None:
+    two = replace(PLATFORM, programs=2)
+    asked = instances(*(network(letter, 100, 200, words=300) for letter in "abcde"))
+    run = Drive(Fluid(two), online_scheduler(name, two)).run(asked)
+    assert all(served.end is not None for served in run.served)
+
+
+def test_names_and_options_that_are_wrong_are_explained() -> None:
+    assert set(ONLINE.names()) == {"prema", "planaria", "veltair", "layer_puzzle", "lookahead"}
+    with pytest.raises(SchedulerError, match="unknown online scheduler 'pream'.*did you mean prema"):
+        online_scheduler("pream", PLATFORM)
+    with pytest.raises(SchedulerError, match="starvation = '0' must be at least 1"):
+        online_scheduler("layer_puzzle:starvation=0", PLATFORM)
+    with pytest.raises(SchedulerError, match="no option 'orde'.*did you mean order"):
+        online_scheduler("layer_puzzle:orde=behind", PLATFORM)
+
+
+def test_prema_gives_the_whole_chip_to_the_shortest_and_lets_nobody_wait_for_ever() -> None:
+    long, short = network("long", *[4000] * 20), network("short", 4000)
+    run = serve(Prema(), instances(long, short))
+    assert run.log[0].instance == 1
+    assert all(len(one.cores) == 4 for one in run.log)
+    assert all(a.end < b.placement.start for a, b in zip(run.ran, run.ran[1:], strict=False))
+    # short ones keep coming; by and by the long one has tokens of a higher level
+    stream = [Instance(0, long, 0, None), *(Instance(1 + i, short, 1400 * i, None) for i in range(60))]
+    run = serve(Prema(period=1000), stream)
+    first = next(position for position, one in enumerate(run.log) if one.instance == 0)
+    assert first < 60
+
+
+def test_planaria_divides_by_need_and_score() -> None:
+    easy, hard = instances(network("a", 4000), network("b", 4000))
+    easy, hard = replace(easy, deadline=100_000), replace(hard, deadline=2500)
+    assert needed(easy, 0, 4) == 1
+    assert needed(hard, 0, 4) == 2
+    assert divide(view(easy, hard)) == {0: 1, 1: 3}
+    tight = [replace(hard, number=number) for number in range(3)]
+    assert divide(view(*tight)) == {0: 2, 1: 2, 2: 0}
+
+
+def test_veltair_ends_blocks_before_layers_that_need_more_than_the_threshold() -> None:
+    wide = layer("wide", 8000)
+    # the layer in the middle gains nothing from cores, so it would need all of them
+    stiff = replace(layer("stiff", 4000), versions=(version(1, 4000), version(2, 3999)))
+    chain = replace(network("n", 1), layers=(wide, wide, stiff, wide))
+    one = Instance(0, chain, 0, deadline=chain.isolated(1) * 3 // 4)
+    found = block(one, view(one), 2)
+    assert found.end == 2
+    assert found.cores == 2
+
+
+def test_layer_puzzle_puts_first_whose_work_is_ahead_of_the_time() -> None:
+    a, b = instances(network("a", 1000, 1000), network("b", 1000, 1000), deadline=10_000)
+    a = replace(a, next=1)
+    now = view(a, b, now=2000)
+    assert priority(a, now) == pytest.approx(0.5 - 0.2)
+    assert priority(b, now) == pytest.approx(0 - 0.2)
+    assert [one.instance for one in LayerPuzzle(NoCongestion()).decide(now)] == [0]
+    assert [one.instance for one in LayerPuzzle(NoCongestion(), "behind").decide(now)] == [1]
+
+
+def test_literal_layer_puzzle_wastes_the_cores_of_versions_that_it_appended() -> None:
+    a, b = instances(network("a", 4000), network("b", 4000))
+    (one,) = LayerPuzzle(NoCongestion()).decide(view(a, b))
+    assert one.version.cores == 4
+    first, second = LayerPuzzle(NoCongestion(), literal=True).decide(view(a, b))
+    assert (first.version.cores, second.version.cores) == (2, 1)  # 1 and 2 fit and are taken away; 4 does not
+
+
+def test_layer_puzzle_lets_a_starving_network_wait_for_its_cores() -> None:
+    wide = replace(network("wide", 1), layers=(layer("wide", 4000, cores=(4,)),))
+    narrow = replace(network("narrow", 1), layers=(layer("narrow", 500, cores=(1,)),) * 12)
+    asked = instances(wide, narrow, narrow, deadline=20_000)
+    scheduler = LayerPuzzle(NoCongestion(), starvation=3)
+    for _ in range(3):
+        assert {one.instance for one in scheduler.decide(view(*asked, free=PLATFORM.cores[:2]))} <= {1, 2}
+    assert scheduler.decide(view(*asked, free=PLATFORM.cores[:2])) == []
+    assert [one.instance for one in scheduler.decide(view(*asked))] == [0]
+
+
+def test_lookahead_runs_the_cheapest_to_delay_last_and_meets_deadlines_that_it_can() -> None:
+    long, short = network("long", 40_000), network("short", 4000)
+    run = serve(Lookahead(FairShare()), instances(long, short))
+    assert run.log[0].instance == 1
+    asked = instances(long, short)
+    asked[0] = replace(asked[0], deadline=long.isolated(4) + 10)
+    run = serve(Lookahead(FairShare(), penalty=100.0), asked)
+    assert measure(run).sla == 0
+
+
+def test_lookahead_waits_for_a_layer_that_ends_soon() -> None:
+    big, small = instances(network("big", 40_000), network("small", 100, 100))
+    running = Placement(1, 0, small.layer.versions[0], (17,), 0)
+    now = View(400, PLATFORM, PLATFORM.cores[1:], 3, (big, replace(small, running=True)), (running,))
+    scheduler = Lookahead(FairShare())
+    assert scheduler.decide(now) == []  # two cores now take 20,000 cycles, four in 100 cycles take 10,000
+
+
+def test_launching_counts_cores_and_slots() -> None:
+    a, b = instances(network("a", 100), network("b", 100))
+    launching = Launching(replace(view(a, b), slots=1))
+    launching.launch(a, a.layer.versions[1], "first")
+    assert len(launching.free) == 2
+    assert launching.room == 0
+
+
+def test_splits_and_their_versions() -> None:
+    assert [split.scheme for split in splits(1)] == ["whole"]
+    assert {split.scheme for split in splits(4)} >= {"pixels4", "outputs4", "inputs4", "batch4", "pixels2.outputs2"}
+    entry = next(one for one in table("resnet50") if one.shape.name.endswith("conv3_2_2"))
+    found = {split.scheme: version_of(entry, split, NINE) for split in splits(4)}
+    assert found["batch4"] is None  # one picture
+    pixels, outputs = found["pixels4"], found["outputs4"]
+    assert pixels is not None
+    assert outputs is not None
+    shape = entry.shape
+    weights = shape.out_channels * 9 * shape.in_channels // 32
+    assert pixels.read > 4 * weights  # each core reads all weights
+    assert outputs.read == weights + 4 * shape.in_h * shape.in_w * shape.in_channels // 32
+    assert 0 < outputs.utilisation <= 1
+
+
+def test_the_pareto_front_keeps_what_more_cores_make_faster() -> None:
+    one, two, three = version(1, 4000), version(2, 4000), version(3, 2000)
+    assert pareto([(4400, one), (4400, two), (2400, three)]) == [one, three]
