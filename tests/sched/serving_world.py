@@ -38,8 +38,10 @@ def instances(*networks: Network, deadline: int | None = None) -> list[Instance]
     return [Instance(number, one, 0, deadline) for number, one in enumerate(networks)]
 
 
-def serve(scheduler: OnlineScheduler, asked: Sequence[Instance], **options: int) -> Run:
-    return Drive(Fluid(PLATFORM), scheduler, **options).run(asked)
+def serve(
+    scheduler: OnlineScheduler, asked: Sequence[Instance], decision_cycles: int = 0, patience: int = 10_000
+) -> Run:
+    return Drive(Fluid(PLATFORM), scheduler, decision_cycles, patience).run(asked)
 
 
 class InTurn:

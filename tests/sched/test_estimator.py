@@ -64,7 +64,7 @@ def test_tables_are_reproducible_and_kept_without_pickle(samples) -> None:
 
 
 def test_a_prediction_takes_the_nearest_point() -> None:
-    factors = np.arange(1, 1 + 2 * 2 * 3 * 2, dtype=np.float32).reshape(2, 2, 3, 2) / 100
+    factors = np.linspace(0.01, 0.24, 24).astype(np.float32).reshape(2, 2, 3, 2)
     table = Table((0.0, 1.0), (0.0, 1.0), factors)
     assert table.at(1, -5.0, 0, 0.4) == pytest.approx(factors[0, 0, 0, 0])
     assert table.at(9, 0.6, 9, 7.0) == pytest.approx(factors[1, 1, 2, 1])

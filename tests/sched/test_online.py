@@ -79,11 +79,11 @@ def test_no_scheduler_launches_more_programs_than_there_are_slots(name: str) -> 
 
 def test_names_and_options_that_are_wrong_are_explained() -> None:
     assert set(ONLINE.names()) == {"prema", "planaria", "veltair", "layer_puzzle", "lookahead"}
-    with pytest.raises(SchedulerError, match="unknown online scheduler 'pream'.*did you mean prema"):
+    with pytest.raises(SchedulerError, match=r"unknown online scheduler 'pream'.*did you mean prema"):
         online_scheduler("pream", PLATFORM)
     with pytest.raises(SchedulerError, match="starvation = '0' must be at least 1"):
         online_scheduler("layer_puzzle:starvation=0", PLATFORM)
-    with pytest.raises(SchedulerError, match="no option 'orde'.*did you mean order"):
+    with pytest.raises(SchedulerError, match=r"no option 'orde'.*did you mean order"):
         online_scheduler("layer_puzzle:orde=behind", PLATFORM)
 
 
