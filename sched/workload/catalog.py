@@ -50,6 +50,8 @@ def _networks() -> dict[str, dict[str, Workload]]:
         networks.googlenet,
         networks.yolov2,
         networks.mobilenet_v1,
+        networks.ncf,
+        networks.transformer,
     ):
         found[table.__name__] = [Workload(shape) for shape in table()]
     return {network: {layer.name: layer for layer in layers} for network, layers in found.items()}

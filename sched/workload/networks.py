@@ -53,19 +53,44 @@ def yolov2() -> tuple[ConvShape, ...]:
     return _yolov2().table()
 
 
+def ncf() -> tuple[ConvShape, ...]:
+    """Neural collaborative filtering as MLPerf trains it, 4 matrix products (He et al. 2017, NeuMF; layers 256, 256,
+    128, 64 and 64 factors) for one pair of user and item.
+
+    Its other two layers look embeddings up in tables of 138,493 users and 26,744 items, which is no product: the host
+    does it, and the product of the two factors too.
+    """
+    return _ncf().table()
+
+
+def transformer() -> tuple[ConvShape, ...]:
+    """Transformer, base model (Vaswani et al. 2017, table 3), over `TOKENS` tokens on both sides, 97 matrix products.
+
+    Vocabulary of 33,708 (MLPerf). The products of weights and activations alone: see `graph` for what is left out.
+    """
+    return _transformer().table()
+
+
 def graph(name: str) -> Graph:
     """The whole network `name` (one of GRAPHS) with random weights: one picture in, its scores (yolov2: its map) out.
 
     What differs from the originals: googlenet has neither local response normalisation nor the auxiliary heads of
     training; yolov2 has ReLU instead of leaky ReLU; batch normalisation is part of weights and biases; dropout and the
-    final softmax are left out.
+    final softmax are left out. transformer has neither embedding nor layer normalisation, and of attention only the
+    four projections: what weighs the values by queries and keys (two products of activations and a softmax) is left
+    out, so that the output projection reads the values, and queries and keys are outputs.
     """
     return GRAPHS[name]().graph()
 
 
 def size(name: str) -> int:
-    """Rows (and columns) of the picture that network `name` takes."""
+    """Rows (and columns) of the picture that network `name` takes; 0 if it takes none."""
     return GRAPHS[name]().size
+
+
+def inputs(name: str) -> dict[str, tuple[int, int, int]]:
+    """The inputs of network `name`: channels, rows, columns of each."""
+    return GRAPHS[name]().inputs
 
 
 def _resnet50() -> Plan:
@@ -190,6 +215,51 @@ def _yolov2() -> Plan:
     return plan
 
 
+def _ncf() -> Plan:
+    plan = Plan("ncf", inputs={"embeddings": (256, 1, 1), "factors": (64, 1, 1)})
+    for index, width in enumerate((256, 128, 64), start=1):
+        plan.conv(f"mlp{index}", width)
+    plan.concat("concat", plan.last, "factors")
+    plan.conv("predict", 1, relu=False)
+    return plan
+
+
+#: Tokens of a sentence that the transformer translates, on either side.
+TOKENS = 32
+#: Width of its layers and of what is between the two products of a feed-forward layer; words that it knows.
+_MODEL, _INNER, _VOCABULARY = 512, 2048, 33708
+
+
+def _transformer() -> Plan:
+    plan = Plan("transformer", inputs={"source": (_MODEL, 1, TOKENS), "target": (_MODEL, 1, TOKENS)})
+    encoded = "source"
+    for index in range(1, 7):
+        encoded = _attention(plan, f"encoder{index}_self", encoded, encoded)
+        encoded = _feed_forward(plan, f"encoder{index}", encoded)
+    decoded = "target"
+    for index in range(1, 7):
+        decoded = _attention(plan, f"decoder{index}_self", decoded, decoded)
+        decoded = _attention(plan, f"decoder{index}_cross", decoded, encoded)
+        decoded = _feed_forward(plan, f"decoder{index}", decoded)
+    plan.conv("vocabulary", _VOCABULARY, source=decoded, relu=False)
+    return plan
+
+
+def _attention(plan: Plan, name: str, queries: str, values: str) -> str:
+    """The projections of one attention, and its residual sum."""
+    for part, source in (("q", queries), ("k", values), ("v", values)):
+        plan.conv(f"{name}_{part}", _MODEL, source=source, relu=False)
+    branch = plan.conv(f"{name}_out", _MODEL, relu=False, spread=BRANCH_SPREAD)
+    return plan.add(f"{name}_add", queries, branch, relu=False)
+
+
+def _feed_forward(plan: Plan, name: str, source: str) -> str:
+    """Two products with ReLU between them, and their residual sum."""
+    plan.conv(f"{name}_ff1", _INNER, source=source)
+    branch = plan.conv(f"{name}_ff2", _MODEL, relu=False, spread=BRANCH_SPREAD)
+    return plan.add(f"{name}_ff_add", source, branch, relu=False)
+
+
 #: Every network here by name, and what draws it up.
 GRAPHS: dict[str, Callable[[], Plan]] = {
     "resnet18": _resnet18,
@@ -198,4 +268,6 @@ GRAPHS: dict[str, Callable[[], Plan]] = {
     "googlenet": _googlenet,
     "yolov2": _yolov2,
     "mobilenet_v1": _mobilenet_v1,
+    "ncf": _ncf,
+    "transformer": _transformer,
 }

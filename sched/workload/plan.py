@@ -6,6 +6,7 @@ the weights.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
 import numpy as np
@@ -41,18 +42,19 @@ class _Step:
 
 
 class Plan:
-    """Draws up a network over one square RGB picture of `size` rows, whose tensor is called "picture".
+    """Draws up a network over one square RGB picture of `size` rows, whose tensor is called "picture", or over `inputs`
+    by name (channels, rows, columns) of any int8 values; `size` is 0 then.
 
     Each method adds a layer after `source` (default: the layer added last), called `name`, and returns that name.
     `pad` is on all four sides; default: half the kernel.
     """
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name: str, size: int = 0, inputs: Mapping[str, tuple[int, int, int]] | None = None) -> None:
         self.name, self.size = name, size
-        self.last = "picture"
-        self._input = Value("picture", 3, size, size, 1.0)
+        self.inputs = dict(inputs or {"picture": (3, size, size)})
+        self.last = next(iter(self.inputs))
         self._steps: list[_Step] = []
-        self._shapes = {"picture": (3, size, size)}
+        self._shapes = dict(self.inputs)
 
     def conv(  # as whoever writes a network down has them
         self,
@@ -111,9 +113,9 @@ class Plan:
         source = source or self.last
         return self._add(_Step(kind, name, (source,), window, False, SPREAD, None), self._shapes[source][0])
 
-    def add(self, name: str, one: str, other: str) -> str:
+    def add(self, name: str, one: str, other: str, *, relu: bool = True) -> str:
         """A residual sum and ReLU."""
-        return self._add(_Step("add", name, (one, other), Window(), True, SPREAD, None), self._shapes[one][0])
+        return self._add(_Step("add", name, (one, other), Window(), relu, SPREAD, None), self._shapes[one][0])
 
     def concat(self, name: str, *parts: str) -> str:
         """Tensors side by side in their channels."""
@@ -145,15 +147,19 @@ class Plan:
         """The network with the weights of `random_data` for each layer's name, the same on every machine.
 
         Biases and scales are chosen by the mean squares that inputs should have, so that values spread over int8 in
-        every layer and neither die out nor all saturate. A picture's byte b becomes b - 128.
+        every layer and neither die out nor all saturate. A picture's byte b becomes b - 128. What no layer reads is an
+        output.
         """
-        power = {"picture": _PICTURE}
+        power = dict.fromkeys(self.inputs, _PICTURE if self.size else _UNIFORM)
         layers: list[Layer] = []
         for step in self._steps:
             made, power[step.output] = _numbers(step, [power[name] for name in step.inputs])
             layers.append(made)
-        picture = Picture("RGB", (128.0,) * 3, (1.0,) * 3)
-        return Graph(self.name, (self._input,), tuple(layers), (self.last,), picture=picture)
+        picture = Picture("RGB", (128.0,) * 3, (1.0,) * 3) if self.size else None
+        read = {name for layer in layers for name in layer.inputs}
+        outputs = tuple(layer.output for layer in layers if layer.output not in read)
+        inputs = tuple(Value(name, *shape, 1.0) for name, shape in self.inputs.items())
+        return Graph(self.name, inputs, tuple(layers), outputs, picture=picture)
 
 
 def _numbers(step: _Step, powers: list[float]) -> tuple[Layer, float]:

@@ -62,7 +62,7 @@ def pictures(name: str) -> list[tuple[Path, int | None]]:
     """Pictures of exactly the network's size, each with its label (index of its class), in the order of their names.
 
     Random networks of 224x224 get the ImageNet pictures without labels. Empty if nothing stored fits (minilm_block,
-    yolov2): see `arrays`. The pictures of ds_cnn are spectrograms. Raises WorkloadError as `load` does.
+    yolov2, ncf, transformer): see `arrays`. The pictures of ds_cnn are spectrograms. Raises WorkloadError as `load` does.
     """
     _known(name)
     if name in TRAINED:
@@ -85,9 +85,10 @@ def arrays(name: str) -> dict[str, NDArray[np.int8]]:
         return {}
     if name in TRAINED:
         return {path.stem: _array(path) for path in sorted((DATA / TRAINED[name]).glob("*.npy"))}
-    size = networks.size(name)
-    x = random_data(ConvShape(f"{name}/picture", 1, 3, size, size, 1)).x
-    return {"picture": x}
+    return {
+        source: random_data(ConvShape(f"{name}/{source}", 1, *shape, 1)).x
+        for source, shape in networks.inputs(name).items()
+    }
 
 
 def float_top1(name: str) -> tuple[int, ...]:

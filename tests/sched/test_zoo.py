@@ -32,7 +32,16 @@ FACTS = {
     "googlenet": (1_582_671_872, {"conv": 58, "concat": 9, "max_pool": 13, "average_pool": 1}, (1, 1000, 1, 1)),
     "yolov2": (14_732_084_224, {"conv": 23, "max_pool": 5, "slice": 4, "concat": 1}, (1, 425, 13, 13)),
     "mobilenet_v1": (568_740_352, {"conv": 15, "depthwise": 13, "average_pool": 1}, (1, 1000, 1, 1)),
+    "ncf": (256 * 256 + 256 * 128 + 128 * 64 + 128, {"conv": 4, "concat": 1}, (1, 1, 1, 1)),
+    # encoder, decoder (self and cross attention), vocabulary, for each of 32 tokens
+    "transformer": (
+        32 * (6 * (4 * 512 * 512 + 2 * 512 * 2048) + 6 * (8 * 512 * 512 + 2 * 512 * 2048) + 512 * 33708),
+        {"conv": 97, "add": 30},
+        (1, 33708, 1, 32),
+    ),
 }
+#: Networks that no stored picture fits.
+NO_PICTURES = ("minilm_block", "yolov2", "ncf", "transformer")
 #: How many of the stored pictures the float networks get right.
 RIGHT = {"resnet8": 18, "ds_cnn": 19, "vww": 10, "squeezenet": 15, "efficientnet_lite0": 18}
 
@@ -139,7 +148,7 @@ def test_random_weights_are_the_same_everywhere():
     assert digest.hexdigest() == "eb21862e8caa9abf4f45543d490d0954bf20a0213d5e8fa87f74c6cebf20826d"
 
 
-@pytest.mark.parametrize("name", [name for name in zoo.names() if name not in ("minilm_block", "yolov2")])
+@pytest.mark.parametrize("name", [name for name in zoo.names() if name not in NO_PICTURES])
 def test_pictures_fit_their_networks(name: str):
     graph, found = zoo.load(name), zoo.pictures(name)
     assert len(found) >= 10
@@ -151,7 +160,7 @@ def test_pictures_fit_their_networks(name: str):
     assert all((label is None) == (name not in zoo.TRAINED) for _, label in found)
 
 
-@pytest.mark.parametrize("name", ["minilm_block", "yolov2"])
+@pytest.mark.parametrize("name", NO_PICTURES)
 def test_arrays_fit_their_networks(name: str):
     graph, found = zoo.load(name), zoo.arrays(name)
     assert zoo.pictures(name) == []
