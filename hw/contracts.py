@@ -158,8 +158,8 @@ ORDER_CYCLES: Final = 2 * ISSUE_CYCLES + CONTROLLER_CYCLES - REQUEST_INTERVAL
 
 # -- programs that come and go (`host_link.launches`) ------------------------------------------------------------------
 
-#: From the cycle after which a launch may start, or that in which it is queued, to the first in which the idle front end
-#: of the host's mover requests the code of its boot stream.
+#: From the cycle after which a launch may start, or that in which it is queued, to the first in which the idle front
+#: end of the host's mover requests the code of its boot stream.
 LAUNCH_CYCLES: Final = 2
 #: From the last instruction of a boot stream taken by the mover to the first request for code of the next.
 LAUNCH_INTERVAL: Final = 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from math import ceil
 
@@ -10,7 +9,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import VectorOp
 
 from .problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit, Problem
-from .slots import Residency, assign
+from .slots import Residency, assign, fewest
 from .tiling import Candidate, Item, MTile, Part, Pooling, Range, k_tiles, m_tiles, n_tiles, pooled_tiles, visits
 
 #: Result tiles that OUT is divided into at most; more than a few only delay nothing.
@@ -19,8 +18,6 @@ OUT_SLOTS = 4
 TIGHT_SLOTS = 2
 #: Tiles of the other operand of an addition that A has room for.
 RESIDUAL_SLOTS = 2
-#: Tiles of an operand that a frugal plan leaves room for at least.
-LEAST_SLOTS = 3
 #: The first pieces of a ramp take at least this many cycles each.
 PIECE_CYCLES = 64
 
@@ -135,18 +132,6 @@ def _short(chip: ChipConfig, memory: str, need: int, have: int, what: str) -> Do
     return DoesNotFit(f"{memory} of a {chip.name} core is too small: {what} needs {need} words, it has {have}")
 
 
-def _fewest(uses: list[tuple[int, Hashable]], slots: int) -> list[Residency]:
-    """Stays in as few of `slots` slots as do not fetch anything more often (but in three, to fetch ahead)."""
-    most = assign(uses, slots)
-    count = LEAST_SLOTS
-    while count < slots:
-        stays = assign(uses, count)
-        if len(stays) == len(most):
-            return stays
-        count += max(1, count // 3)
-    return most
-
-
 def plan(
     problem: Problem,
     chip: ChipConfig,
@@ -200,7 +185,7 @@ def plan(
     items = list(visits(ms, ns, ks, candidate.order, sums))
     steps = _steps(problem, items, pieces, sums if len(ks) > 1 else 1)
     whole = bias_slots == blocks
-    place = _fewest if frugal else assign
+    place = fewest if frugal else assign
     uses_r = [(t, (s.item.m, s.item.n)) for t, s in enumerate(steps) if s.last] if residual else []
     uses_bias = [(t, (part.n0, part.n1) if whole else s.item.n) for t, s in enumerate(steps) if s.first]
     try:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _NEVER = 1 << 60
+#: Slots that `fewest` leaves an operand at least: one in use, two on their way.
+LEAST_SLOTS = 3
 
 
 @dataclass
@@ -57,3 +59,15 @@ def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Residency]:
         where[key] = (stay, following[index])
         stays.append(stay)
     return stays
+
+
+def fewest(uses: Sequence[tuple[int, Hashable]], slots: int, least: int = LEAST_SLOTS) -> list[Residency]:
+    """Stays in as few of `slots` slots as do not fetch anything more often, but in `least`, to fetch ahead."""
+    most = assign(uses, slots)
+    count = least
+    while count < slots:
+        stays = assign(uses, count)
+        if len(stays) == len(most):
+            return stays
+        count += max(1, count // 3)
+    return most

@@ -14,11 +14,11 @@ from meshloom.hw.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
 from meshloom.hw.isa import Opcode, Unit
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
 from meshloom.sched.lowering.programs import program_of
+from meshloom.sched.mapping.stages import words
 from meshloom.sched.model.timeline import Executed, Timeline, play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.network.limits import limits
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of
-from meshloom.sched.schedulers.network.stages import words
 from meshloom.sched.schedulers.registry import find_network
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.graph import Graph

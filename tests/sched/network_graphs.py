@@ -12,8 +12,8 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import OFFSET_BITS, Region
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Operation, Tensor, Vec, writes
+from meshloom.sched.mapping.stages import words
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
-from meshloom.sched.schedulers.network.stages import words
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.tb.devices.observe import REGIONS, Mismatch, Observed, Words, Written, compare_values, values
 

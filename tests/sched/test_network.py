@@ -18,9 +18,9 @@ from meshloom.sched.ir.schedule import Gemm, Move, Vec
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers.network.limits import RESOURCES, busy, limits
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule
-from meshloom.sched.schedulers.network.stages import cut
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 

@@ -14,9 +14,9 @@ from meshloom.sched.ir.dependences import Depends
 from meshloom.sched.ir.schedule import Access, Gemm, Move, Operation, Span, reads, writes
 from meshloom.sched.mapping.interleave import Interleaver
 from meshloom.sched.mapping.placement import Dram
+from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers.network import scheduler
 from meshloom.sched.schedulers.network.scheduler import HORIZONS, NetworkSchedule, schedule
-from meshloom.sched.schedulers.network.stages import cut
 from meshloom.sched.schedulers.network.storage import homes, kind_of, lives, place, staging_words
 
 from .network_graphs import every_kind, places, random_network

@@ -16,12 +16,12 @@ from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer.network import HOPELESS, Planner
 from meshloom.sched.schedulers.flexer.policy import FASTEST, OURS, PAPER
 from meshloom.sched.schedulers.network.scheduler import LAYERWISE, NetworkSchedule, SharingOptions, layer_of, schedule
-from meshloom.sched.schedulers.network.stages import cut
 from meshloom.sched.schedulers.network.storage import Between
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.graph import Graph, Value

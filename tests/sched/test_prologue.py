@@ -10,6 +10,7 @@ from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import OFFSET_BITS, Region
 from meshloom.sched.ir.schedule import Move, Vec
 from meshloom.sched.lowering.predict import predict
+from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.network import refine
 from meshloom.sched.schedulers.network.refine import refined
@@ -21,7 +22,6 @@ from meshloom.sched.schedulers.network.scheduler import (
     schedule,
     search_cache,
 )
-from meshloom.sched.schedulers.network.stages import cut
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.workload.graph import Graph, Value, Window
 

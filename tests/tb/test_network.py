@@ -14,8 +14,8 @@ import pytest
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
 from meshloom.hw.isa import Opcode, Region, Unit
 from meshloom.sched.ir.schedule import Move, Schedule
+from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers.network.scheduler import schedule
-from meshloom.sched.schedulers.network.stages import cut
 from meshloom.sched.workload.graph import Graph
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare import attribution

@@ -43,8 +43,8 @@ class Samples:
     factor: NDArray[np.float64]
 
 
-#: Columns of `Samples.features`, the paper's three first. An intensity is the DRAM words that a core asks for in a cycle
-#: when its layer runs alone: the inverse of operational intensity, but for a constant where arrays are busy.
+#: Columns of `Samples.features`, the paper's three first. An intensity is the DRAM words that a core asks for in a
+#: cycle when its layer runs alone: the inverse of operational intensity, but for a constant where arrays are busy.
 FEATURES = ("allocated cores", "mean intensity of the others", "active cores", "own intensity")
 
 

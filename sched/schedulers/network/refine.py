@@ -17,10 +17,10 @@ from meshloom.hw.config import ChipConfig
 
 from ...lowering.predict import predict
 from ...mapping.problem import DoesNotFit
+from ...mapping.stages import cut
 from ...store.findings import SearchCache
 from ...workload.graph import Graph
 from .scheduler import HORIZONS, NetworkSchedule, Progress, SharingOptions, schedule
-from .stages import cut
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused.
 USUAL = 24

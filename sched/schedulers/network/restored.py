@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from meshloom.hw.config import ChipConfig
 
 from ...ir.schedule import Schedule, ScheduleError, Tensor
+from ...mapping.stages import constant, cut
 from ...workload.graph import Graph
 from ...workload.layout import ActivationLayout, WeightLayout
 from .scheduler import NetworkSchedule
-from .stages import constant, cut
 
 
 def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSchedule:

@@ -20,13 +20,14 @@ from ...mapping.nodes import Node
 from ...mapping.placement import Dram, Stored
 from ...mapping.problem import DoesNotFit, pose
 from ...mapping.prologue import Prologue
+from ...mapping.stages import Lanes, Stage, Stages, constant, cut, spread
 from ...mapping.tiling import Candidate, Pooling
+from ...mapping.windows import check_window
 from ...store.findings import SearchCache
 from ...workload.graph import Graph, Layer, Value
 from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
 from . import conv, vector
 from .shift import Shifter
-from .stages import Lanes, Stage, Stages, constant, cut, spread
 from .storage import Between, homes, place
 
 NAME = "network"
@@ -256,7 +257,7 @@ class _Builder:
         layer = stage.before
         if layer is None:
             return None
-        vector.check_window(layer)
+        check_window(layer)
         fixed = {"scale": layer.scale, "relu": int(layer.relu), "clamp": layer.clamp}
         return Prologue(layer.output, layer.window, fixed, self._whole(stage.x))
 
@@ -306,7 +307,7 @@ class _Builder:
             return None
         pooling = None
         if layer.kind == "max_pool":
-            vector.check_window(layer)
+            check_window(layer)
             w, y = layer.window, self.cut.values[layer.output]
             pooling = Pooling(
                 (w.kernel_h, w.kernel_w), (w.stride_h, w.stride_w), (w.pad_top, w.pad_left), y.height, y.width

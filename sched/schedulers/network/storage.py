@@ -14,8 +14,8 @@ from enum import StrEnum
 from meshloom.hw.config import ChipConfig, TileKind
 
 from ...mapping.placement import Dram, Stored
+from ...mapping.stages import Stages
 from ...mapping.tiling import even
-from .stages import Stages
 
 #: Part of each bank that is kept for weights on their way to several cores.
 STAGING_SHARE = 4

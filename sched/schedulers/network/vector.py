@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
+from meshloom.hw.isa import Region, VectorOp, address
 from meshloom.hw.timing import VecShape, vec_occupancy
 
 from ...ir.schedule import Box, Piece
@@ -19,6 +19,7 @@ from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Stored
 from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
 from ...mapping.tiling import Range, even
+from ...mapping.windows import check_window
 from ...workload.graph import Layer, Window
 from ...workload.layers import NO_CLAMP
 
@@ -68,26 +69,6 @@ class VectorNodes:
 
     nodes: list[Node]
     constants: dict[str, tuple[Piece, ...]]
-
-
-def check_window(layer: Layer) -> None:
-    """Raises DoesNotFit, naming the layer, when a VEC instruction cannot hold its window."""
-    w = layer.window
-    for name in ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "pad_top", "pad_left"):
-        limit = (1 << INSTRUCTIONS[Opcode.VEC].offsets[name][1]) - 1
-        if getattr(w, name) > limit and not (layer.kind == "slice" and name.startswith("pad")):
-            raise DoesNotFit(
-                f"layer {layer.output}: {name} = {getattr(w, name)} exceeds what a VEC instruction holds ({limit})"
-            )
-    if layer.kind == "slice":
-        return
-    down, right = (w.kernel_h - 1) * w.dilation, (w.kernel_w - 1) * w.dilation
-    for name, reach in (("pad_top", down), ("pad_bottom", down), ("pad_left", right), ("pad_right", right)):
-        if getattr(w, name) > reach:
-            raise DoesNotFit(
-                f"layer {layer.output}: {name} = {getattr(w, name)} makes windows of padding only; a window of "
-                f"{reach + 1} allows {reach} at most"
-            )
 
 
 class _Emitter:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 
-from ...workload.graph import Graph, Layer, Value, Window
-from ...workload.layers import WorkloadError
+from ..workload.graph import Graph, Layer, Value, Window
+from ..workload.layers import WorkloadError
 
 #: Channel of each lane of a tensor's words, -1 for none; int [planes * P].
 Lanes = NDArray[np.int64]

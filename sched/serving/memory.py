@@ -1,0 +1,194 @@
+"""Where an instance of a network lies in DRAM: one window of pages, the same in all DRAM tiles, and every tensor in it
+striped over all tiles, so that any set of cores reads from all channels at once.
+
+Activations of several images are *stacked*: a channel block is one plane whose rows are those of all images. So a layer
+without neighbourhood sees one tall map, whose pixels fill the array where those of one image would not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from math import ceil
+from typing import TypeVar
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import PAGE_WORDS
+
+from ..ir.schedule import Piece
+from ..mapping.nodes import Run
+from ..mapping.placement import MAX_STRIDE, MAX_WORDS, Transfer
+from ..mapping.problem import DoesNotFit
+from ..mapping.tiling import even
+
+T = TypeVar("T")
+
+#: Tensors begin at multiples of so many words, where packets are cut anyway.
+ALIGNED = 64
+#: Planes are not cut into segments of fewer words.
+LEAST_SEGMENT = 64
+
+
+class Window:
+    """Hands out words of all DRAM tiles at once, from 0 upwards."""
+
+    def __init__(self, chip: ChipConfig) -> None:
+        self.chip = chip
+        self.words = 0
+        self._turn = 0
+
+    def take(self, words: int, pieces: int) -> tuple[int, int]:
+        """Address of `words` fresh words of every tile, and the tile (its index) that the first of `pieces` pieces
+        goes to. Raises DoesNotFit when the tiles are full."""
+        at, turn = self.words, self._turn
+        if at + words > self.chip.dram.words:
+            raise DoesNotFit(
+                f"each DRAM tile of {self.chip.name} is too small: the network needs at least {at + words} words of "
+                f"it, it has {self.chip.dram.words}; raise dram.words or serve a smaller batch"
+            )
+        self.words = ceil((at + words) / ALIGNED) * ALIGNED
+        self._turn = (turn + pieces) % len(self.chip.drams)
+        return at, turn
+
+    @property
+    def pages(self) -> int:
+        """Pages that hold what has been handed out."""
+        return ceil(self.words / PAGE_WORDS)
+
+
+class Striped:
+    """An array of `planes` x `rows` x `width` words, plane after plane in turn over the DRAM tiles.
+
+    Where there are fewer planes than tiles, each is cut into segments of whole rows. The pieces of one tile lie one
+    after the other, equally far apart. `across`: every plane is cut into as many segments as there are tiles, if they
+    are not too short, so that the same rows of all planes lie in one tile.
+    """
+
+    def __init__(self, window: Window, planes: int, rows: int, width: int, *, across: bool = False) -> None:
+        self.planes, self.rows, self.width = planes, rows, width
+        self.drams = window.chip.drams
+        count = len(self.drams)
+        most = min(rows, max(1, rows * width // LEAST_SEGMENT))
+        segments = count if across and most >= count else min(ceil(count / planes), most)
+        self.cuts = [0] + [high for _, high in even(0, rows, segments)]
+        self._segment = max(b - a for a, b in zip(self.cuts[:-1], self.cuts[1:], strict=True)) * width
+        pieces = planes * (len(self.cuts) - 1)
+        self._at, self._turn = window.take(ceil(pieces / count) * self._segment, pieces)
+        self._first = 0
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """All that decides where its words lie."""
+        return self.planes, self.rows, self.width, tuple(self.cuts), self._at, self._turn, self._first, self._segment
+
+    def part(self, first: int, planes: int) -> Striped:
+        """The same words, `planes` planes from `first` on alone."""
+        view = copy(self)
+        view.planes, view._first = planes, self._first + first
+        return view
+
+    def flattened(self) -> Striped:
+        """The same words seen as rows of one word each."""
+        view = copy(self)
+        view.rows, view.width = self.rows * self.width, 1
+        view.cuts = [cut * self.width for cut in self.cuts]
+        return view
+
+    def _home(self, plane: int, segment: int) -> tuple[int, int]:
+        """(tile, address) of a segment of a plane."""
+        turn = (self._first + plane) * (len(self.cuts) - 1) + segment + self._turn
+        return self.drams[turn % len(self.drams)], self._at + (turn - self._turn) // len(self.drams) * self._segment
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Where each part of the packed word array lies, in order."""
+        found: list[Piece] = []
+        for plane in range(self.planes):
+            for segment, (low, high) in enumerate(zip(self.cuts[:-1], self.cuts[1:], strict=True)):
+                tile, at = self._home(plane, segment)
+                first = (plane * self.rows + low) * self.width
+                found.append(Piece(tile=tile, address=at, first=first, words=(high - low) * self.width))
+        return tuple(found)
+
+    def transfers(
+        self, planes: tuple[int, int], rows: tuple[int, int, int], tile: int, address: int, plane_words: int = 0
+    ) -> Iterator[Transfer]:
+        """Transfers between planes x rows (first, end, step) and [plane][row][column] at `address` of `tile`.
+
+        `plane_words`: words from one plane to the next there (0: as many as the box has).
+        """
+        first, end, step = rows
+        count = ceil((end - first) / step)
+        plane_words = plane_words or count * self.width
+        if len(self.cuts) == 2 and step == 1:
+            yield from self._whole(planes, first, end, tile, address, plane_words)
+            return
+        if len(self.cuts) - 1 == len(self.drams) and step == 1 and planes[1] - planes[0] > 1:
+            yield from self._across(planes, first, end, tile, address, plane_words)
+            return
+        for plane in range(*planes):
+            for segment, (low, high) in enumerate(zip(self.cuts[:-1], self.cuts[1:], strict=True)):
+                skip = max(0, ceil((low - first) / step))
+                here = max(0, ceil((min(end, high) - first) / step)) - skip
+                if here <= 0:
+                    continue
+                home, at = self._home(plane, segment)
+                at += (first + skip * step - low) * self.width
+                local = address + (plane - planes[0]) * plane_words + skip * self.width
+                if step == 1 or here == 1:
+                    yield from _run(home, at, tile, local, here * self.width)
+                else:
+                    words = here * self.width
+                    yield Transfer(Run(home, at, self.width, step * self.width), Run(tile, local, words, words), words)
+
+    def _across(
+        self, planes: tuple[int, int], first: int, end: int, tile: int, address: int, plane_words: int
+    ) -> Iterator[Transfer]:
+        """The rows of all planes that one DRAM tile holds at once."""
+        for segment, (low, high) in enumerate(zip(self.cuts[:-1], self.cuts[1:], strict=True)):
+            begin, size = max(first, low), (min(end, high) - max(first, low)) * self.width
+            if size <= 0:
+                continue
+            fits = max(self._segment, plane_words) <= MAX_STRIDE
+            together = max(1, MAX_WORDS // size) if fits else 1
+            for start in range(planes[0], planes[1], together):
+                here = min(together, planes[1] - start)
+                home, at = self._home(start, segment)
+                at += (begin - low) * self.width
+                local = address + (start - planes[0]) * plane_words + (begin - first) * self.width
+                if here == 1:
+                    yield from _run(home, at, tile, local, size)
+                else:
+                    yield Transfer(Run(home, at, size, self._segment), Run(tile, local, size, plane_words), here * size)
+
+    def _whole(
+        self, planes: tuple[int, int], first: int, end: int, tile: int, address: int, plane_words: int
+    ) -> Iterator[Transfer]:
+        """All planes that one DRAM tile holds at once."""
+        count, size = len(self.drams), (end - first) * self.width
+        for start in range(planes[0], min(planes[0] + count, planes[1])):
+            home, at = self._home(start, 0)
+            at += first * self.width
+            local, many = address + (start - planes[0]) * plane_words, ceil((planes[1] - start) / count)
+            together = max(1, MAX_WORDS // size) if max(self._segment, count * plane_words) <= MAX_STRIDE else 1
+            for index in range(0, many, together):
+                here = min(together, many - index)
+                there, mine = at + index * self._segment, local + index * count * plane_words
+                if here == 1:
+                    yield from _run(home, there, tile, mine, size)
+                else:
+                    yield Transfer(
+                        Run(home, there, size, self._segment), Run(tile, mine, size, count * plane_words), here * size
+                    )
+
+
+def _run(home: int, at: int, tile: int, local: int, words: int) -> Iterator[Transfer]:
+    """Words in one run on both sides."""
+    for first in range(0, words, MAX_WORDS):
+        size = min(MAX_WORDS, words - first)
+        yield Transfer(Run(home, at + first, size, size), Run(tile, local + first, size, size), size)
+
+
+def turned(values: Sequence[T], turn: int) -> list[T]:
+    """The values beginning with another one: cores that need the same tiles ask different channels first."""
+    at = turn % len(values) if values else 0
+    return [*values[at:], *values[:at]]

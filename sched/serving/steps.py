@@ -1,0 +1,147 @@
+"""The operations of one core in order: tiles that come into rings of slots ahead of the steps that use them, the steps,
+and what leaves behind them.
+
+Nothing here says what waits for what: that follows from addresses and from the order of the list.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+from meshloom.hw.isa import Region, address
+
+from ..ir.schedule import Gemm, Move, Operation, Vec
+from ..mapping.nodes import Run
+from ..mapping.placement import Transfer
+from ..mapping.slots import fewest
+
+#: A tile is asked for so many cycles before its first use, plus so many times its words, if its slot is free by then.
+LEAD = (400, 4)
+#: Slots of tiles that are used once: the fewer of them are on their way, the fewer wait in a channel behind each other.
+AHEAD = 3
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Slots of a core's memory for the tiles of one operand, in words of P bytes from word `base` on.
+
+    `load(key, address)`: the transfers that bring tile `key` to a local address.
+    """
+
+    region: Region
+    base: int
+    slot: int
+    slots: int
+    load: Callable[[Hashable, int], list[Transfer]]
+
+    def at(self, slot: int) -> int:
+        """Word of the region where a slot begins."""
+        return self.base + slot * self.slot
+
+
+@dataclass(frozen=True)
+class Step:
+    """One visit of a core at `position` of the whole layer; positions of a core rise.
+
+    `uses`: the tile of each ring that it reads. `make(at)`: its operations, and the moves of what it has made, when its
+    tiles lie at these words.
+    """
+
+    position: int
+    uses: dict[str, Hashable]
+    cycles: int
+    make: Callable[[dict[str, int]], tuple[list[Operation], list[Operation]]]
+
+
+@dataclass
+class Listing:
+    """Operations of all cores by position: those that bring and take away, then those that compute."""
+
+    moves: dict[int, list[Operation]] = field(default_factory=dict[int, list[Operation]])
+    work: dict[int, list[Operation]] = field(default_factory=dict[int, list[Operation]])
+
+    def operations(self) -> list[Operation]:
+        """All of them in order."""
+        found: list[Operation] = []
+        for position in sorted({*self.moves, *self.work}):
+            found += self.moves.get(position, [])
+            found += self.work.get(position, [])
+        return found
+
+
+def pull(core: int, transfer: Transfer, label: str) -> Move:
+    """A move that a core asks a DRAM tile for."""
+    return _move(core, transfer.dram, transfer.local, transfer.words, label)
+
+
+def push(core: int, transfer: Transfer, label: str) -> Move:
+    """A move of a core's own words to a DRAM tile."""
+    return _move(core, transfer.local, transfer.dram, transfer.words, label)
+
+
+def _move(core: int, source: Run, target: Run, words: int, label: str) -> Move:
+    return Move(issuer=core, src=source.span(), dst=target.span(), words=words, label=label)
+
+
+def gemm(core: int, fields: dict[str, int], label: str) -> Gemm:
+    """A GEMM of a core."""
+    return Gemm(core=core, fields=fields, label=label)
+
+
+def vec(core: int, fields: dict[str, int], label: str) -> Vec:
+    """A VEC of a core."""
+    return Vec(core=core, fields=fields, label=label)
+
+
+def lay_out(
+    core: int, steps: list[Step], rings: dict[str, Ring], listing: Listing, drams: Sequence[int], turn: int
+) -> None:
+    """Adds the operations of one core to the listing. What comes for the same step is asked of one DRAM tile after the
+    other, beginning with number `turn`, so that cores that begin together go round without meeting.
+
+    Raises ValueError when a ring has too few slots for a step.
+    """
+    order = {dram: (number - turn) % len(drams) for number, dram in enumerate(drams)}
+    starts = [0]
+    for step in steps:
+        starts.append(starts[-1] + step.cycles)
+    where: dict[tuple[str, Hashable, int], int] = {}  # ring, tile, step -> slot
+    wanted: dict[int, tuple[int, list[Move]]] = {}  # step that needs them first -> position, moves
+    for name, ring in rings.items():
+        uses = [(index, step.uses[name]) for index, step in enumerate(steps) if name in step.uses]
+        for stay in fewest(uses, ring.slots, AHEAD):
+            for index in range(stay.first, stay.last + 1):
+                where[name, stay.key, index] = stay.slot
+            moves = [
+                pull(core, transfer, f"{name} {_label(stay.key)}")
+                for transfer in ring.load(stay.key, address(ring.region, ring.at(stay.slot)))
+            ]
+            words = sum(move.words for move in moves)
+            need = starts[stay.first] - LEAD[0] - LEAD[1] * words
+            early = max(0, min(bisect_right(starts, need) - 1, stay.first))
+            position, others = wanted.get(stay.first, (0, []))
+            wanted[stay.first] = max(position, early, stay.free_after + 1), others + moves
+    before: list[list[Operation]] = [[] for _ in steps]
+    latest = 0
+    for _, (early, moves) in sorted(wanted.items()):
+        latest = max(latest, early)  # in the order of first use: what is needed first is never behind what is not
+        before[latest] += sorted(moves, key=lambda move: order[move.src.tile])
+    behind: list[Operation] = []
+    at = 0
+    for index, step in enumerate(steps):
+        at = step.position
+        listing.moves.setdefault(at, []).extend(before[index])  # short to ask for, so before what is taken away
+        if behind:
+            listing.moves.setdefault(steps[index - 1].position + 1, []).extend(behind)
+        words = {
+            name: ring.at(where[name, step.uses[name], index]) for name, ring in rings.items() if name in step.uses
+        }
+        work, behind = step.make(words)
+        listing.work.setdefault(at, []).extend(work)
+    listing.moves.setdefault(at + 1, []).extend(behind)
+
+
+def _label(key: Hashable) -> str:
+    return str(key)

@@ -1,0 +1,215 @@
+"""A layer of the vector unit on a group of cores: depthwise convolutions, pools, additions, copies.
+
+Its tiles are some planes x some rows, with a few under way at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import cast
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
+from meshloom.hw.timing import VecShape, vec_occupancy
+
+from ..ir.schedule import Operation
+from ..mapping.placement import Transfer
+from ..mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit
+from ..mapping.tiling import Range, even
+from .memory import Striped, turned
+from .plans import Tile, row_tiles, rows_read
+from .schemes import LayerShape, Scheme, SubTile, split
+from .steps import Listing, Ring, Step, lay_out, push, vec
+
+#: Tiles that are under way at a time.
+SLOTS = 4
+#: Each core cuts its work into about so many tiles, if they are not smaller than `LEAST_WORDS` words.
+TILES, LEAST_WORDS = 8, 64
+
+_LAYOUT = INSTRUCTIONS[Opcode.VEC]
+_MOST_BLOCKS, _MOST_PIXELS = _LAYOUT.most("blocks"), _LAYOUT.most("pixels")
+
+
+@dataclass(frozen=True)
+class VectorTask:
+    """A layer with the places of its tensors. `w`, `bias`: of a depthwise convolution; `r`: the second operand of an
+    addition; `fixed`: `relu`, `clamp` and, where sums are requantised, `scale`."""
+
+    shape: LayerShape
+    op: VectorOp
+    x: Striped
+    y: Striped
+    r: Striped | None
+    w: Striped | None
+    bias: Striped | None
+    fixed: dict[str, int]
+
+
+def _cut(task: VectorTask, chip: ChipConfig, part: SubTile) -> tuple[int, int, int, int]:
+    """Rows and planes of a tile, and words of its slots for input and result. Raises DoesNotFit."""
+    problem, core = task.shape.problem, chip.core
+    planes, rows = part.n[1] - part.n[0], max(r1 - r0 for _, r0, r1 in part.segments)
+    best: tuple[tuple[bool, int], tuple[int, int, int, int]] | None = None
+    total = planes * part.pixels(problem)
+    wanted = max(LEAST_WORDS, ceil(total / TILES))
+    for high in sorted({ceil(rows / cut) for cut in range(1, rows + 1)}):
+        tiles = row_tiles(task.shape, part, high)
+        x = max(r1 - r0 for (r0, r1), _ in (rows_read(task.shape, tile) for tile in tiles)) * problem.in_w
+        y = max(r1 - r0 for _, r0, r1 in tiles) * problem.out_w
+        room = min(core.a_words // (SLOTS * x), min(core.vec_words, core.out_words) // (SLOTS * y), _MOST_BLOCKS)
+        if not room or y > _MOST_PIXELS:
+            continue
+        wide = min(planes, room, max(1, wanted // y))
+        halo = sum(r1 - r0 for (r0, r1), _ in (rows_read(task.shape, tile) for tile in tiles)) * problem.in_w
+        cost = halo * planes + 40 * len(tiles) * ceil(planes / wide) + 2 * wide * (x + y)
+        if best is None or (False, cost) < best[0]:
+            best = (False, cost), (high, wide, wide * x, wide * y)
+    if best is None or (not problem.flat and max(problem.in_w, problem.out_w) > MAX_IN_WIDTH):
+        raise DoesNotFit(
+            f"no tile of a {problem.kernel_h}x{problem.kernel_w} window over rows of {problem.in_w} words fits A or "
+            f"VEC of a {chip.name} core"
+        )
+    return best[1]
+
+
+def estimate(task: VectorTask, chip: ChipConfig, scheme: Scheme) -> float:
+    """About how many cycles the layer takes. Raises DoesNotFit."""
+    problem = task.shape.problem
+    parts = split(task.shape, scheme)
+    part = max(parts, key=lambda part: part.pixels(problem) * (part.n[1] - part.n[0]))
+    high, wide, x_slot, y_slot = _cut(task, chip, part)
+    tiles, planes = row_tiles(task.shape, part, high), part.n[1] - part.n[0]
+    work = sum(_cycles(task, chip, tile, planes) for tile in tiles)
+    come = sum(r1 - r0 for (r0, r1), _ in (rows_read(task.shape, tile) for tile in tiles)) * problem.in_w * planes
+    go = part.pixels(problem) * planes
+    come += go if task.r is not None else 0
+    channels = len(chip.drams) * chip.dram.bytes_per_cycle / chip.lanes
+    share = max(1.0, len(parts) / channels)
+    moves = 2 * len(tiles) * ceil(planes / wide) * min(len(chip.drams), wide)
+    return max(work, come, go, (come + go) * len(parts) / channels, 7 * moves) + (x_slot + y_slot) * share + 300
+
+
+def _cycles(task: VectorTask, chip: ChipConfig, tile: Tile, planes: int) -> int:
+    return vec_occupancy(chip, VecShape.of(_fields(task, tile) | {"blocks": planes}))
+
+
+def _fields(task: VectorTask, tile: Tile) -> dict[str, int]:
+    """Fields of a tile's VEC but its blocks and addresses."""
+    problem = task.shape.problem
+    (i0, i1), top = rows_read(task.shape, tile)
+    pixels = (tile[2] - tile[1]) * problem.out_w
+    in_w, out_w = problem.in_w, problem.out_w
+    if problem.flat:
+        in_w = out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
+    return {
+        "op": int(task.op),
+        "x_plane": (i1 - i0) * problem.in_w,
+        "in_w": in_w,
+        "kernel_h": problem.kernel_h,
+        "kernel_w": problem.kernel_w,
+        "stride_h": problem.stride_h,
+        "stride_w": problem.stride_w,
+        "dilation": problem.dilation,
+        "pad_top": top,
+        "pad_left": max(0, problem.pad_left),
+        "out_w": out_w,
+        "pixels": pixels,
+        **task.fixed,
+    }
+
+
+def emit(task: VectorTask, chip: ChipConfig, scheme: Scheme, cores: Sequence[int]) -> list[Operation]:
+    """All operations of a layer on these cores, in order. Raises DoesNotFit."""
+    listing = Listing()
+    for index, part in enumerate(split(task.shape, scheme)):
+        core = _Core(task, chip, part, cores[index], index)
+        lay_out(cores[index], core.steps(), core.rings(), listing, chip.drams, index)
+    return listing.operations()
+
+
+class _Core:
+    def __init__(self, task: VectorTask, chip: ChipConfig, part: SubTile, core: int, index: int) -> None:
+        self.task, self.chip, self.part, self.core, self.index = task, chip, part, core, index
+        self.problem = task.shape.problem
+        self.high, self.wide, self.x_slot, self.y_slot = _cut(task, chip, part)
+        self.taps = self.problem.taps
+        groups = ceil((part.n[1] - part.n[0]) / self.wide)
+        self.planes = turned(even(*part.n, groups), index)
+        held = max(n1 - n0 for n0, n1 in self.planes) * self.taps
+        self.w_slots = min(groups, chip.core.b_words // held) if task.w is not None else 0
+        if task.w is not None and (not self.w_slots or part.n[1] - part.n[0] > chip.core.acc_words):
+            raise DoesNotFit(f"weights or biases of {part.n[1] - part.n[0]} planes do not fit a {chip.name} core")
+        self.w_slot = held
+
+    def rings(self) -> dict[str, Ring]:
+        """The operands of the VECs."""
+        found: dict[str, Ring] = {}
+        if self.task.w is not None:
+            found["bias"] = Ring(Region.ACC, 0, 4 * (self.part.n[1] - self.part.n[0]), 1, self._bias)
+            found["w"] = Ring(Region.B, 0, self.w_slot, self.w_slots, self._weights)
+        found["x"] = Ring(Region.MAIN, 0, self.x_slot, SLOTS, self._inputs)
+        if self.task.r is not None:
+            found["r"] = Ring(Region.OUT, 0, self.y_slot, SLOTS, self._other)
+        return found
+
+    def _bias(self, _: Hashable, at: int) -> list[Transfer]:
+        assert self.task.bias is not None
+        return list(self.task.bias.transfers((0, 1), (*self.part.n, 1), self.core, at))
+
+    def _weights(self, key: Hashable, at: int) -> list[Transfer]:
+        assert self.task.w is not None
+        planes = cast("Range", key)
+        return list(self.task.w.transfers((0, 1), (*planes, 1), self.core, at))
+
+    def _rows(self, tile: Tile, rows: Range, per_image: int) -> tuple[int, int, int]:
+        return rows[0] + tile[0] * per_image, rows[1] + tile[0] * per_image, 1
+
+    def _inputs(self, key: Hashable, at: int) -> list[Transfer]:
+        tile, planes = cast("tuple[Tile, Range]", key)
+        rows = self._rows(tile, rows_read(self.task.shape, tile)[0], self.problem.stored_rows)
+        return list(self.task.x.transfers(planes, rows, self.core, at))
+
+    def _other(self, key: Hashable, at: int) -> list[Transfer]:
+        tile, planes = cast("tuple[Tile, Range]", key)
+        assert self.task.r is not None
+        rows = self._rows(tile, (tile[1], tile[2]), self.problem.out_rows)
+        return list(self.task.r.transfers(planes, rows, self.core, at))
+
+    def steps(self) -> list[Step]:
+        """Its VECs, planes outermost."""
+        found: list[Step] = []
+        for planes in self.planes:
+            for tile in row_tiles(self.task.shape, self.part, self.high):
+                uses: dict[str, Hashable] = {"x": (tile, planes)}
+                if self.task.w is not None:
+                    uses |= {"w": planes, "bias": self.part.n}
+                if self.task.r is not None:
+                    uses["r"] = tile, planes
+                cycles = _cycles(self.task, self.chip, tile, planes[1] - planes[0])
+                found.append(Step(len(found), uses, cycles, self._make(tile, planes, len(found))))
+        return found
+
+    def _make(
+        self, tile: Tile, planes: Range, number: int
+    ) -> Callable[[dict[str, int]], tuple[list[Operation], list[Operation]]]:
+        def make(at: dict[str, int]) -> tuple[list[Operation], list[Operation]]:
+            base = number % SLOTS * self.y_slot
+            fields = _fields(self.task, tile) | {
+                "x_base": at["x"] + max(0, -self.problem.pad_left),  # slices begin inside of a row
+                "blocks": planes[1] - planes[0],
+                "dest_base": base,
+            }
+            if self.task.r is not None:
+                fields["y_base"] = at["r"]
+            if self.task.w is not None:
+                fields |= {"y_base": at["w"], "addend": 1, "addend_base": planes[0] - self.part.n[0]}
+            label = f"i{tile[0]} y{tile[1]} b{planes[0]}"
+            rows = self._rows(tile, (tile[1], tile[2]), self.problem.out_rows)
+            stores = list(self.task.y.transfers(planes, rows, self.core, address(Region.VEC, base)))
+            return [vec(self.core, fields, label)], [
+                push(self.core, t, f"y {label}") for t in turned(stores, self.index)
+            ]
+
+        return make

@@ -1,0 +1,62 @@
+"""Templates on the RTL: stages of a network, each placed on other cores and in another window than it was compiled for,
+leave the same bytes in DRAM as their schedules in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import PAGE_WORDS
+from meshloom.sched.ir import functional
+from meshloom.sched.model.timeline import play
+from meshloom.sched.serving.network import ServedNetwork
+from meshloom.sched.serving.relocate import place_program
+from meshloom.sched.serving.schemes import schemes
+from meshloom.sched.serving.template import Place, compile_stage
+from meshloom.sched.workload.graph import Graph, Value
+from meshloom.tb.build.builder import build
+from meshloom.tb.devices.interface import Job
+from meshloom.tb.devices.simulated import SimulatedDevice
+
+from ..sched.network_graphs import every_kind
+from ..sched.test_serving_templates import inputs_of, served_chip
+
+#: Where windows begin: not where they were compiled for.
+PAGE = 9
+
+
+def windows(net: ServedNetwork, memories: functional.Memories, chip: ChipConfig) -> list[np.ndarray]:
+    """What lies in the window of each DRAM tile."""
+    return [memories.region(dram, 0)[: net.window.words].copy() for dram in chip.drams]
+
+
+def test_bytes_and_cycles_of_templates():
+    chip = served_chip()
+    graph: Graph = every_kind(size=10)
+    assert all(isinstance(value, Value) for value in graph.inputs)
+    net = ServedNetwork(graph, chip, 2)
+    memories = functional.Memories(chip)
+    for name, array in net.arrays(inputs_of(graph, 2)).items():
+        memories.write_tensor(net.tensors[name], array)
+    jobs, expected, cycles = [], [], []
+    base = PAGE * PAGE_WORDS
+    for index, shape in enumerate(net.shapes):
+        every = [scheme for cores in range(1, 7) for scheme in schemes(shape, cores)]
+        scheme = every[(5 * index + 3) % len(every)]
+        template = compile_stage(net, index, scheme)
+        place = Place(chip.cores[::-1][: scheme.cores], PAGE, PAGE + net.code_page, PAGE + net.code_page + 2)
+        program = place_program(template, chip, place, alone=True)
+        before = windows(net, memories, chip)
+        functional.execute(net.schedule(index, scheme, chip.cores[: scheme.cores]).operations, memories)
+        memory = [(dram, base, words) for dram, words in zip(chip.drams, before, strict=True)]
+        outputs = [(dram, base, net.window.words) for dram in chip.drams]
+        jobs.append(Job(program, [*memory, *program.image(chip)], outputs))
+        expected.append(windows(net, memories, chip))
+        cycles.append(play(program, chip).cycles)
+    runs = SimulatedDevice(build(chip, "verilator")).run(jobs, "templates")
+    for index, (run, right, model) in enumerate(zip(runs, expected, cycles, strict=True)):
+        name = net.stages[index].y
+        assert run.fault is None, name
+        for found, wanted in zip(run.memory, right, strict=True):
+            np.testing.assert_array_equal(found, wanted, name)
+        assert abs(run.cycles - model) <= 0.02 * run.cycles + 8, name
