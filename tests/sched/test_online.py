@@ -192,6 +192,12 @@ def test_splits_and_their_versions() -> None:
     assert 0 < outputs.utilisation <= 1
 
 
+def test_a_fixed_scheme_leaves_small_feature_maps_on_few_cores() -> None:
+    best, fixed = compiled("ncf", 1, NINE), compiled("ncf", 1, NINE, fixed=True)
+    assert [len(layer.versions) for layer in fixed.layers] == [1] * 6  # one pixel
+    assert fixed.isolated(9) > 4 * best.isolated(9)
+
+
 def test_the_pareto_front_keeps_what_more_cores_make_faster() -> None:
     one, two, three = version(1, 4000), version(2, 4000), version(3, 2000)
     assert pareto([(4400, one), (4400, two), (2400, three)]) == [one, three]

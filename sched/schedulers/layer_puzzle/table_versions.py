@@ -10,7 +10,7 @@ fluid model, where loads overlap with products.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
@@ -55,13 +55,18 @@ def splits(cores: int) -> tuple[Split, ...]:
 
 
 @cache
-def compiled(name: str, batch: int, platform: Platform) -> Network:
-    """One of `layer_tables.NAMES`, compiled by the closed form. Raises WorkloadError for other names."""
-    made: dict[TableLayer, Layer] = {}
-    layers: list[Layer] = []
-    for entry in table(name, batch):
-        layers.append(made.setdefault(entry, Layer(entry.shape.name, entry.macs, versions_of(entry, platform))))
+def compiled(name: str, batch: int, platform: Platform, fixed: bool = False) -> Network:
+    """One of `layer_tables.NAMES`, compiled by the closed form. `fixed`: cores share the feature map only, as in works
+    before Layer-Puzzle (section III-A.2). Raises WorkloadError for other names."""
+    versions = feature_map_versions if fixed else versions_of
+    layers = (Layer(entry.shape.name, entry.macs, versions(entry, platform)) for entry in table(name, batch))
     return Network(name, batch, tuple(layers))
+
+
+def feature_map_versions(entry: TableLayer, platform: Platform) -> tuple[Version, ...]:
+    """A version for each number of cores that share the pixels."""
+    found = (version_of(entry, Split(pixels=cores), platform) for cores in range(1, len(platform.cores) + 1))
+    return tuple(version for version in found if version)
 
 
 def versions_of(entry: TableLayer, platform: Platform) -> tuple[Version, ...]:
@@ -151,9 +156,3 @@ def _band(words: int, entry: TableLayer, parts: int) -> int:
         return ceil(words / parts)
     rows = (ceil(shape.out_h / parts) - 1) * shape.stride_h + (shape.kernel_h - 1) * shape.dilation + 1
     return min(shape.in_h, rows) * shape.in_w
-
-
-def all_splits(platform: Platform) -> Iterator[Split]:
-    """Every split of every number of cores."""
-    for cores in range(1, len(platform.cores) + 1):
-        yield from splits(cores)
