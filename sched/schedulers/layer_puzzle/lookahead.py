@@ -33,7 +33,7 @@ from ...serving.scheduler import Decision, Instance, Placement, Version, View
 from .launching import Launching
 
 #: Networks whose order is searched; those behind keep the order that they begin with.
-SEARCHED = 12
+SEARCHED = 8
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Lookahead:
     parts: Parts = Parts()
     name: str = "lookahead"
     _ends: dict[int, int] = field(default_factory=dict[int, int])
+    _before: float | None = None  # how fast the first that runs is without the launch that is being chosen
 
     def _end_of(self, view: View, one: Placement) -> int:
         """The cycle in which a running layer is expected to end."""
@@ -166,6 +167,7 @@ class Lookahead:
     ) -> tuple[tuple[Version, int] | None, _Claim | None]:
         """What to launch with its expected cycles, or what to wait for; neither if nothing is worth it."""
         instance, claim = rival.instance, ahead.claim
+        self._before = None
         best: tuple[float, Version, int] | None = None
         for version in instance.layer.versions:
             if version.cores > launching.room:
@@ -199,7 +201,9 @@ class Lookahead:
         if self.parts.bandwidth and ahead.lead is not None:
             worth, first = ahead.lead
             others = [one for one in launching.running if one is not first]
-            before = self.congestion.factor(view.platform, first, others)
+            if self._before is None:
+                self._before = self.congestion.factor(view.platform, first, others)
+            before = self._before
             gain -= worth * cycles * (1 - self.congestion.factor(view.platform, first, [*others, version]) / before)
         return gain / cycles
 
