@@ -267,6 +267,13 @@ class ServedNetwork:
             name=stage.y, role="output", layout=self._activation(stage.y), pieces=self._whole(stage.y).pieces()
         )
 
+    def results(self) -> Iterator[Tensor]:
+        """What the stages leave in the window, in their order: every tensor, for none is overwritten."""
+        for stage in self.stages:
+            yield Tensor(
+                name=stage.y, role="output", layout=self._activation(stage.y), pieces=self._whole(stage.y).pieces()
+            )
+
     # -- numbers --------------------------------------------------------------------------------------------------
 
     def arrays(self, inputs: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[Any]]:
@@ -276,6 +283,12 @@ class ServedNetwork:
             array = np.concatenate(list(inputs[source]), axis=1)[None]
             found[name] = array if packed else spread(array, self.cut.lanes[source])
         return found
+
+    def stacked(self, name: str, images: Sequence[NDArray[np.int8]]) -> NDArray[np.int8]:
+        """A tensor as it is stored, from int8 [1, C, H, W] of each image: rows of all images, lanes without a channel
+        zero."""
+        array = np.concatenate([image[0] for image in images], axis=1)[None]
+        return spread(array, self.cut.lanes[name])
 
     def output(self, name: str, array: NDArray[np.int8]) -> NDArray[np.int8]:
         """A result int8 [batch, C, H, W] from what its tensor holds: a channel for each lane, images stacked."""

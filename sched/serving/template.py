@@ -26,6 +26,7 @@ from ..lowering.semaphores.lower import lower
 from ..model.timeline import play
 from ..program.program import Instruction, Program, ProgramError, Stream, next_tag
 from ..store.findings import SearchCache
+from .flush import RESERVED
 from .memory import ALIGNED
 from .network import ServedNetwork
 from .schemes import Scheme
@@ -113,7 +114,7 @@ def compile_stage(net: ServedNetwork, index: int, scheme: Scheme, memory: Search
     if memory is not None and (found := memory.get(asked, _TEMPLATE)) is not None:
         return found
     schedule = net.schedule(index, scheme, cores)
-    template = _template(net, index, scheme, schedule, lower(schedule, net.chip))
+    template = _template(net, index, scheme, schedule, lower(schedule, net.chip, reserved=RESERVED))
     if memory is not None:
         memory.put(asked, _TEMPLATE, template)
     return template

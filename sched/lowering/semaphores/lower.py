@@ -26,9 +26,9 @@ _PASSES = 12
 _OFFSET = (1 << OFFSET_BITS) - 1
 
 
-def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Program:
+def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserved: int = 0) -> Program:
     """The program of a triggered schedule. `limit`: most posts that a semaphore may hold, 2 to
-    `contracts.SEMAPHORE_MAX`.
+    `contracts.SEMAPHORE_MAX`. `reserved`: the highest semaphores of each tile, which it leaves alone.
 
     Raises ScheduleError if the schedule does not fit the chip or is timed (for those see `sched.lowering.programs`),
     ProgramError if its code does not fit after the tensors or a tile needs more semaphores than the chip has.
@@ -42,6 +42,7 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Prog
     if not 2 <= limit <= SEMAPHORE_MAX:
         raise ProgramError(f"limit = {limit} posts for a semaphore of {SEMAPHORE_BITS} bits; give 2..{SEMAPHORE_MAX}")
     operations = schedule.operations
+    semaphores = chip.semaphores - reserved
     numbers = Numbers(operations, chip)
     needs = dependences(operations, chip)
     learnt = Learnt(Pass(operations, needs, chip, numbers, limit, Learnt()).consumers)
@@ -49,7 +50,7 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Prog
     while True:  # one pass usually suffices: credits and handovers only add knowledge, so no post is added
         done = Pass(operations, needs, chip, numbers, limit, learnt)
         crowded = _crowded(done, limit, learnt.before)
-        short = {tile: count for tile, count in done.wanted.items() if count > chip.semaphores}
+        short = {tile: count for tile, count in done.wanted.items() if count > semaphores}
         if not crowded and not short:
             return _assemble(schedule, chip, numbers, done)
         passes += 1
@@ -57,14 +58,14 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT) -> Prog
             break
         learnt.before |= crowded
         for tile in short:
-            learnt.shares |= _share(tile, done, chip.semaphores, learnt.shares)
+            learnt.shares |= _share(tile, done, semaphores, learnt.shares)
         if learnt.shares:
             for (op, event), channel in done.slots.items():
                 number = numbers.late[op] if event is Event.DELIVERED else numbers.early[op]
                 learnt.posting.setdefault(op, set()).add((number, channel.consumer))
     tile, count = max(done.wanted.items(), key=lambda item: item[1])
     raise ProgramError(
-        f"tile {tile:#04x} needs {count} semaphores, chip {chip.name} has {chip.semaphores}; raise semaphores "
+        f"tile {tile:#04x} needs {count} semaphores, chip {chip.name} has {semaphores}; raise semaphores "
         "(up to 64) or let fewer tiles exchange data with it"
     )
 

@@ -1,0 +1,209 @@
+"""What runs the layers of a scenario: templates placed in the windows of their instances, on a session.
+
+The session is the RTL or the timeline model. On the RTL, instances have data: inputs and constants are written when one
+is admitted, and every tensor that its layers have left is compared when it is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig
+from meshloom.sched.checker.concurrent import Grant, Placed, check_concurrent
+from meshloom.sched.serving.drive import Ended
+from meshloom.sched.serving.relocate import place_program
+from meshloom.sched.serving.scheduler import Instance, Placement, Platform
+from meshloom.sched.serving.session import Launch, Session
+from meshloom.sched.serving.template import Place
+from meshloom.sched.serving.windows import DramWindows, Window
+
+from .networks import Compiled
+from .rtl_session import RtlSession
+
+_OFFSET = (1 << OFFSET_BITS) - 1
+
+
+@dataclass
+class Outcome:
+    """What an instance has left: bytes that were compared, those that differ, and where the first of them is."""
+
+    checked: int = 0
+    wrong: int = 0
+    first: str = ""
+
+
+@dataclass
+class Program:
+    """A layer that was launched. `code`: bytes that were written for it; `end`: None while it runs."""
+
+    instance: int
+    network: str
+    layer: str
+    scheme: str
+    cores: tuple[int, ...]
+    slot: int
+    start: int
+    code: int
+    instructions: int
+    end: int | None = None
+    fault: str | None = None
+
+
+@dataclass
+class SessionExecutor:
+    """See `sched.serving.drive.Executor`. `networks`: by name and batch size. `memory`: the session, if it has data.
+
+    Every launch is checked together with all programs that run (`check_concurrent`).
+    """
+
+    session: Session
+    networks: Mapping[tuple[str, int], Compiled]
+    memory: RtlSession | None = None
+    on_compare: Callable[[int], None] = lambda instance: None
+    outcomes: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
+    programs: list[Program] = field(default_factory=list[Program])
+    _windows: dict[int, Window] = field(default_factory=dict[int, Window])
+    _running: dict[int, tuple[Program, Placed]] = field(default_factory=dict[int, tuple[Program, Placed]])
+
+    def __post_init__(self) -> None:
+        self._dram = DramWindows(self.session.chip)
+        self._by_network = {(one.network.name, one.network.batch): one for one in self.networks.values()}
+        self._inputs: dict[int, list[dict[str, NDArray[np.int8]]]] = {}
+
+    @property
+    def chip(self) -> ChipConfig:
+        return self.session.chip
+
+    @property
+    def platform(self) -> Platform:
+        return Platform.of(self.chip)
+
+    @property
+    def now(self) -> int:
+        return self.session.now
+
+    def admit(self, instance: Instance) -> bool:
+        """See `Executor.admit`. Raises WindowError for an instance that never fits."""
+        made = self._compiled(instance)
+        window = self._dram.allot(made.pages, instance.label)
+        if window is None:
+            return False
+        self._windows[instance.number] = window
+        if self.memory is not None:
+            images = made.inputs(instance.number)
+            self._inputs[instance.number] = images
+            stacked = {name: np.concatenate([image[name] for image in images]) for name in images[0]}
+            self.memory.load(_segments(made, stacked, window.base, self.chip))
+        return True
+
+    def release(self, instance: Instance) -> None:
+        """See `Executor.release`: compares what the instance has left, if it came to its end."""
+        window = self._windows.pop(instance.number)
+        if self.memory is not None:
+            images = self._inputs.pop(instance.number)
+            if instance.next == len(instance.network.layers):
+                self.on_compare(instance.number)
+                made = self._compiled(instance)
+                self.outcomes[instance.number] = _compare(made, images, window.base, self.memory)
+        self._dram.give_back(window)
+
+    def launch(self, slot: int, instance: Instance, placement: Placement) -> None:
+        """See `Executor.launch`. Raises CheckError for a program that would not leave the others alone."""
+        made, window = self._compiled(instance), self._windows[instance.number]
+        template = made.templates[placement.layer][placement.version]
+        place = Place(placement.cores, window.first_page, window.first_page + made.code_page, window.end_page, slot)
+        program = place_program(template, self.chip, place)
+        placed = Placed(
+            f"{instance.label}/{instance.layer.name}",
+            program,
+            Grant(slot, placement.cores, window.first_page, window.end_page),
+        )
+        check_concurrent([placed, *(other for _, other in self._running.values())], self.chip)
+        launched = Program(
+            instance.number,
+            instance.network.label,
+            instance.layer.name,
+            placement.version.scheme,
+            placement.cores,
+            slot,
+            placement.start,
+            template.size + 32 * len(program.boot.instructions),
+            program.instructions,
+        )
+        self.programs.append(launched)
+        self._running[slot] = launched, placed
+        self.session.launch(Launch(slot, program), placement.start)
+
+    def advance(self, until: int | None) -> Sequence[Ended]:
+        """See `Executor.advance`."""
+        found: list[Ended] = []
+        for done in self.session.advance(until):
+            launched, _ = self._running.pop(done.slot)
+            launched.end = done.cycle
+            if done.fault is not None:
+                fault = done.fault
+                x, y = fault.tile % 16, fault.tile // 16
+                launched.fault = (
+                    f"{fault.cause.name} in core@({x},{y}) {fault.unit.name.lower()}, tag {fault.tag}, value "
+                    f"{fault.value:#x}"
+                )
+            found.append(Ended(done.slot, done.cycle, launched.fault))
+        return found
+
+    def _compiled(self, instance: Instance) -> Compiled:
+        return self._by_network[instance.network.name, instance.network.batch]
+
+
+def _segments(
+    made: Compiled, inputs: Mapping[str, NDArray[np.int8]], base: int, chip: ChipConfig
+) -> list[tuple[int, int, NDArray[np.uint8]]]:
+    """What is written to DRAM for an instance whose window begins with word `base`."""
+    served, found = made.served, list[tuple[int, int, NDArray[np.uint8]]]()
+    for name, array in served.arrays(inputs).items():
+        tensor = served.tensors[name]
+        packed = tensor.layout.pack(array, chip.lanes)
+        for piece in tensor.pieces:
+            words = packed[piece.first : piece.first + piece.words]
+            found.append((piece.tile, base + (piece.address & _OFFSET), words))
+    return found
+
+
+def _compare(
+    made: Compiled, images: Sequence[Mapping[str, NDArray[np.int8]]], base: int, memory: RtlSession
+) -> Outcome:
+    """Compares every tensor of an instance, whole words, with ONNX Runtime's."""
+    from ..golden.graph import golden_values
+
+    served, chip = made.served, memory.chip
+    golden = [golden_values(served.graph, image) for image in images]
+    tensors = list(served.results())
+    pieces = [(piece.tile, piece.address & _OFFSET, piece.words) for each in tensors for piece in each.pieces]
+    bounds = {tile: (min(at for t, at, _ in pieces if t == tile), max(at + n for t, at, n in pieces if t == tile))
+              for tile in {tile for tile, _, _ in pieces}}  # fmt: skip
+    order = sorted(bounds)
+    dumped = memory.dump([(tile, base + bounds[tile][0], bounds[tile][1] - bounds[tile][0]) for tile in order])
+    left = dict(zip(order, dumped, strict=True))
+    outcome = Outcome()
+    for tensor in tensors:
+        right = tensor.layout.pack(served.stacked(tensor.name, [one[tensor.name] for one in golden]), chip.lanes)
+        found = np.concatenate(
+            [
+                left[piece.tile][at : at + piece.words]
+                for piece in tensor.pieces
+                for at in [(piece.address & _OFFSET) - bounds[piece.tile][0]]
+            ]
+        )
+        differ = np.argwhere(found != right)
+        outcome.checked += right.size
+        outcome.wrong += len(differ)
+        if len(differ) and not outcome.first:
+            word, lane = (int(each) for each in differ[0])
+            outcome.first = (
+                f"tensor {tensor.name}, word {word}, lane {lane}: {int(found[word, lane].astype(np.int8))} instead of "
+                f"{int(right[word, lane].astype(np.int8))}; {len(differ)} bytes of it differ"
+            )
+    return outcome

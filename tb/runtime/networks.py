@@ -1,0 +1,88 @@
+"""The networks of a scenario, compiled: templates for the chip, versions for schedulers, and what they are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import PAGE_WORDS
+from meshloom.sched.schedulers.layer_puzzle.versions import compiled
+from meshloom.sched.serving.flush import code_words
+from meshloom.sched.serving.network import ServedNetwork
+from meshloom.sched.serving.scheduler import Layer, Network, Version
+from meshloom.sched.serving.template import Template, template_cache
+from meshloom.sched.store.kinds import SCHEDULES
+from meshloom.sched.workload.scenario import Scenario
+
+from ..inputs.sources import NetworkSource, feeds, load, pictures
+
+OnProgress = Callable[[str], None]
+Arrays = dict[str, NDArray[np.int8]]
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A network for one batch size. `network`: as schedulers see it; `templates`: of each layer by version; `pages`: of
+    an instance's window, `code_page` of them before its code."""
+
+    source: NetworkSource
+    served: ServedNetwork
+    network: Network
+    templates: tuple[Mapping[Version, Template], ...]
+    pages: int
+
+    @property
+    def code_page(self) -> int:
+        return self.served.code_page
+
+    def inputs(self, instance: int) -> list[Arrays]:
+        """What instance number `instance` works on, for each image of its batch: stored pictures in turn, or stored
+        arrays, each time rotated by another channel."""
+        graph, batch = self.served.graph, self.network.batch
+        first = instance * batch
+        stored = pictures(self.source.name) if not self.source.name.endswith(".onnx") else ()
+        if stored:
+            paths = [stored[(first + image) % len(stored)] for image in range(batch)]
+            source = NetworkSource(self.source.name, tuple(paths))
+            return [feed.arrays for feed in feeds(source, graph)]
+        (feed,) = feeds(self.source, graph)
+        return [
+            {name: np.roll(array, first + image, axis=1) for name, array in feed.arrays.items()}
+            for image in range(batch)
+        ]
+
+
+def compile_networks(scenario: Scenario, chip: ChipConfig, on_progress: OnProgress) -> dict[tuple[str, int], Compiled]:
+    """Every network and batch size of a scenario, from the store if it has been compiled before.
+
+    Raises WorkloadError and its kin for a network that is unknown, or cannot be computed or held by the chip.
+    """
+    memory = template_cache(SCHEDULES.folder(), chip)
+    found: dict[tuple[str, int], Compiled] = {}
+    for name, batch in scenario.networks:
+        source = NetworkSource(name)
+        net = ServedNetwork(load(source), chip, batch)
+        layers: list[Layer] = []
+        templates: list[dict[Version, Template]] = []
+        words = code_words(chip, len(chip.cores))
+        for index, stage in enumerate(net.stages):
+            on_progress(f"{source.title} x{batch}: compiling {stage.y} ({index + 1} of {len(net.stages)})")
+            made = compiled(net, index, memory)
+            words = max(words, *(template.code_words for template in made))
+            templates.append({_version(template): template for template in made})
+            versions = tuple(sorted(templates[-1], key=lambda version: (version.cores, version.scheme)))
+            layers.append(Layer(stage.y, made[0].measures.macs, versions))
+        network = Network(source.title, batch, tuple(layers))
+        pages = net.code_page + -(-words // PAGE_WORDS)
+        found[name, batch] = Compiled(source, net, network, tuple(templates), pages)
+    return found
+
+
+def _version(template: Template) -> Version:
+    found = template.measures
+    scheme, cores = str(template.scheme), len(template.cores)
+    return Version(cores, scheme, found.cycles, found.compute, found.read, found.written, found.utilisation)
