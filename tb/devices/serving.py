@@ -32,6 +32,7 @@ from ..build.serve import ANSWERS, ORDERS
 from .folders import Claim, claim
 from .images import read_hex, write_image
 from .interface import DeviceError, NoDeviceError
+from .processes import stop
 
 #: Seconds that a simulator may take to start.
 _PATIENCE = 120
@@ -92,15 +93,7 @@ class ServedChip:
                 with contextlib.suppress(OSError):
                     pipe.close()
         if self._process is not None:
-            if kind is not None:
-                self._process.kill()
-            try:
-                self._process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            assert self._process.stdin is not None
-            self._process.stdin.close()
+            stop(self._process, patience=10 if kind is None else 0)
         if self._claim is not None:
             self._claim.release(self.keep or (kind is not None and issubclass(kind, DeviceError)))
 

@@ -6,7 +6,6 @@ has run, so a batch can be followed, interrupted, and loses nothing that was fin
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from .folders import claim
 from .images import read_hex, write_image
 from .interface import FILL, BlockedStatus, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run
 from .observe import read_log
+from .processes import stop
 
 
 class _DoesNotStart(DeviceError):
@@ -127,7 +127,7 @@ class SimulatedDevice:
                 finished = number == len(jobs) - 1
                 yield self._collect(number, job, plan, result, folder)
         finally:
-            _stop(process, patience=10 if finished else 0)
+            stop(process, patience=10 if finished else 0)
 
     def _prepare(self, number: int, job: Job, folder: Path) -> readout.Readout:
         """Writes the memory images of a job."""
@@ -294,19 +294,6 @@ def parse_states(text: str) -> tuple[BlockedStatus, ...]:
             )
         )
     return tuple(found)
-
-
-def _stop(process: subprocess.Popen[bytes], patience: float) -> None:
-    """Waits for a simulator process that should be ending by itself; then ends it and all that it has started."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=patience)
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _extent(outputs: Sequence[tuple[int, int, int]], tile: int) -> tuple[int, int]:

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
+from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.layer_puzzle.versions import compiled
 from meshloom.sched.serving.flush import code_words
 from meshloom.sched.serving.network import ServedNetwork
 from meshloom.sched.serving.scheduler import Layer, Network, Version
 from meshloom.sched.serving.template import Template, template_cache
 from meshloom.sched.store.kinds import SCHEDULES
+from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.scenario import Scenario
 
 from ..inputs.sources import NetworkSource, feeds, load, pictures
@@ -65,7 +67,11 @@ def compile_networks(scenario: Scenario, chip: ChipConfig, on_progress: OnProgre
     found: dict[tuple[str, int], Compiled] = {}
     for name, batch in scenario.networks:
         source = NetworkSource(name)
-        net = ServedNetwork(load(source), chip, batch)
+        graph = load(source)
+        try:
+            net = ServedNetwork(graph, chip, batch)
+        except (WorkloadError, DoesNotFit) as error:
+            raise type(error)(f"network {source.title}, batch {batch}: {error}") from error
         layers: list[Layer] = []
         templates: list[dict[Version, Template]] = []
         words = code_words(chip, len(chip.cores))

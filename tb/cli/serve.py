@@ -1,0 +1,175 @@
+"""`meshloom serve`: many networks at once, scheduled while the chip runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..results.exits import Exit
+from .errors import say_error
+from .options import STDOUT, Chip, examples
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from meshloom.sched.serving.scheduler import Instance
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "meshloom serve examples/scenarios/mixed.toml",
+        "meshloom serve examples/scenarios/mixed.toml --scheduler lookahead:deadlines=no --model",
+        "meshloom serve my_scenario.toml --chip lp25 --scheduler my_scheduler.py:MAKER --json out.json",
+    )
+)
+def serve(
+    scenario: Annotated[
+        Path, typer.Argument(metavar="SCENARIO.toml", help="Networks, batches, arrivals and deadlines.")
+    ],
+    chip: Chip = "lp9",
+    scheduler: Annotated[
+        str,
+        typer.Option(
+            "--scheduler",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="Online scheduler: prema, planaria, veltair, layer_puzzle, lookahead, PACKAGE.MODULE:MAKER or "
+            "FILE.py:MAKER.",
+        ),
+    ] = "lookahead",
+    model: Annotated[bool, typer.Option("--model", help="Serve it in the timeline model alone.")] = False,
+    decision_cycles: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Cycles that a decision takes, besides reading and writing registers."),
+    ] = 0,
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="PATH", help="Also write the results here; - is stdout."),
+    ] = None,
+    gantt: Annotated[
+        Path | None,
+        typer.Option(
+            "--gantt",
+            metavar="PATH",
+            help="The picture of cores over time (.svg, .png, .pdf); default: beside the JSON.",
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAME", help="Simulator of the RTL: verilator or icarus.")
+    ] = "verilator",
+) -> None:
+    """Serve a scenario of several networks: an online scheduler places layers on free cores while the chip runs.
+
+    It runs in the timeline model and on the RTL, by the same scheduler, which an interrupt wakes whenever a layer has
+    ended; the chip stands still only for what `--decision-cycles` does not count. Every tensor of every network is
+    compared with ONNX Runtime, and each layer's end with the model. Results go to sim_build/results/ as JSON and as a
+    picture. The exit status is 1 if a byte differs, a network is lost, or the model is off.
+    """
+    from meshloom.hw.config import load as load_chip
+    from meshloom.sched.workload import zoo
+    from meshloom.sched.workload.scenario import load
+
+    from ..build.builder import SIMULATORS
+    from ..report.console import console
+    from ..report.gantt import SUFFIXES
+    from ..results.schema import unwritable
+
+    config = load_chip(chip)
+    asked = load(scenario, zoo.names())
+    if not model and device not in SIMULATORS:
+        raise typer.BadParameter(f"{device!r} is none of {', '.join(SIMULATORS)}", param_hint="--device")
+    if gantt is not None and gantt.suffix not in SUFFIXES:
+        raise typer.BadParameter(f"{gantt} ends with none of {', '.join(SUFFIXES)}", param_hint="--gantt")
+    for place in (json, gantt):
+        if place is not None and place != STDOUT and (problem := unwritable(place)):
+            say_error(f"results could not be written: {problem}")
+            raise typer.Exit(Exit.NOT_WRITTEN)
+    from meshloom.sched.schedulers.online import online_scheduler
+    from meshloom.sched.serving.scheduler import Platform
+
+    from ..report.gantt import gantt as draw
+    from ..report.scenario import print_scenario
+    from ..results.scenario import results_path
+    from ..runtime import serve as runtime
+
+    if scheduler.partition(":")[0] not in ("veltair", "layer_puzzle"):  # these train an estimator first
+        online_scheduler(scheduler, Platform.of(config))  # a wrong name or option is reported at once
+    screen = console(stderr=json == STDOUT)
+    with _Progress(json == STDOUT) as progress:
+        served = runtime.serve(
+            asked,
+            config,
+            scheduler,
+            device=None if model else device,
+            decision_cycles=decision_cycles,
+            on_progress=progress.stage,
+            on_event=progress.event,
+        )
+    results = served.results
+    print_scenario(results, screen)
+    path = results_path(results.started, f"{config.name}-{asked.name}-serve")
+    trouble = ""
+    for place in (path, json):
+        if place == STDOUT:
+            typer.echo(results.model_dump_json(indent=1))
+        elif place is not None:
+            try:
+                results.save(place)
+            except OSError as error:
+                trouble = trouble or f"{error.filename or place}: {error.strerror or error}"
+    picture = gantt or path.with_suffix(".svg")
+    try:
+        draw(results, picture)
+    except OSError as error:
+        trouble = trouble or f"{picture}: {error.strerror or error}"
+    if trouble:
+        say_error(f"results could not be written: {trouble}")
+    else:
+        screen.print(f"results: {path}, picture: {picture}", markup=False, soft_wrap=True)
+    if not results.ok:
+        raise typer.Exit(Exit.WRONG)
+    if trouble:
+        raise typer.Exit(Exit.NOT_WRITTEN)
+
+
+class _Progress:
+    """A line for each network while it is served, and one for what is being done; nothing where nobody watches."""
+
+    def __init__(self, stderr: bool) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        from ..report.console import console
+
+        screen = console(stderr=stderr)
+        self._live = screen.is_terminal
+        self._screen = screen
+        self._bars = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), console=screen,
+            transient=True, disable=not self._live,
+        )  # fmt: skip
+        self._tasks: dict[tuple[str, int], TaskID] = {}
+        self._what: TaskID | None = None
+
+    def __enter__(self) -> _Progress:
+        self._bars.start()
+        self._what = self._bars.add_task("", total=None, what="")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bars.stop()
+
+    def stage(self, what: str) -> None:
+        """What is being done."""
+        if self._what is not None:
+            self._bars.update(self._what, description=what)
+
+    def event(self, where: str, cycle: int, instance: Instance, what: str) -> None:
+        """A launch or an end."""
+        key = where, instance.number
+        layers = len(instance.network.layers)
+        if key not in self._tasks:
+            self._tasks[key] = self._bars.add_task(f"{where} {instance.label}", total=layers, what="")
+        self._bars.update(self._tasks[key], completed=instance.next, what=f"cycle {cycle:,}: {what}")

@@ -1,0 +1,173 @@
+"""The results of a scenario, as data: figures, its instances, and a row for each program that was launched."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+from .schema import RESULTS_FOLDER, write_atomically
+
+#: A program may end so many percent of its length from where the model says, and each metric be so many percent off.
+END_PERCENT, METRIC_PERCENT = 2.0, 1.0
+
+Count = Annotated[int, Field(ge=0)]
+Part = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProgramRow(_Record):
+    """A layer that was launched. `cores`: tiles; `launched`: cycle; `*_end`: cycle in which the host knew of its end,
+    null if it did not run there or did not end; `code_bytes`: written to DRAM for it, with its boot stream."""
+
+    instance: Count
+    network: str
+    layer: str
+    scheme: str
+    cores: tuple[Count, ...]
+    slot: Count
+    launched: Count
+    rtl_end: Count | None = None
+    model_end: Count | None = None
+    instructions: Count
+    code_bytes: Count
+    fault: str | None = None
+
+    @computed_field
+    @property
+    def error_percent(self) -> float | None:
+        """100 * (model - RTL) / cycles on the RTL; null when there are not both."""
+        if self.rtl_end is None or self.model_end is None:
+            return None
+        return 100.0 * (self.model_end - self.rtl_end) / max(1, self.rtl_end - self.launched)
+
+
+class InstanceRow(_Record):
+    """A network that was asked for. `end`: cycle, null if a fault ended it (`lost`); `isolated`: cycles alone on the
+    whole chip; `met`: its deadline, null without one. Bytes: of every tensor that its layers left."""
+
+    number: Count
+    network: str
+    batch: Count
+    arrival: Count
+    deadline: Count | None = None
+    end: Count | None = None
+    isolated: Count
+    met: bool | None = None
+    lost: str | None = None
+    bytes_checked: Count = 0
+    mismatches: Count = 0
+    first_mismatch: str = ""
+
+    @computed_field
+    @property
+    def turnaround(self) -> int | None:
+        """Cycles from arrival to end."""
+        return None if self.end is None else self.end - self.arrival
+
+    @computed_field
+    @property
+    def slowdown(self) -> float | None:
+        """Normalised turnaround time."""
+        return None if self.turnaround is None else self.turnaround / max(1, self.isolated)
+
+
+class Metrics(_Record):
+    """Of all instances: average normalised turnaround time, system throughput, part of the deadlines missed, PE
+    utilisation, part of all core cycles with a program."""
+
+    antt: float
+    stp: float
+    sla_violations: Part
+    utilisation: Part
+    busy: Part
+
+
+class ScenarioFigures(Metrics):
+    """A scenario as it ran on the RTL or, without an RTL run, in the timeline model. `model`: its metrics there.
+    `decision_cycles`: from an event to the launch of what was decided on it. `decisions_differ`: launches of the RTL
+    run that the model's does not share, from the first that differs on. `decision_seconds`: mean and worst of the
+    scheduler's calls here."""
+
+    name: str
+    chip: str
+    chip_digest: str
+    scheduler: str
+    simulator: str = ""
+    decision_cycles: Count
+    rtl_cycles: Count | None = None
+    model_cycles: Count
+    model: Metrics
+    mismatches: Count = 0
+    bytes_checked: Count = 0
+    faults: Count = 0
+    decisions: Count
+    decisions_differ: Count = 0
+    first_difference: str = ""
+    decision_seconds: tuple[float, float]
+    cpu_seconds: float = 0.0
+
+
+class ScenarioResults(_Record):
+    """What `meshloom serve` writes. `ok`: every byte is right, nothing was lost, the model is close enough."""
+
+    schema_version: Literal[1] = 1
+    started: datetime
+    environment: dict[str, str]
+    scenario: ScenarioFigures
+    instances: tuple[InstanceRow, ...]
+    programs: tuple[ProgramRow, ...]
+
+    @computed_field
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is not `ok`, in words."""
+        found = [f"{row.number}:{row.network} was lost: {row.lost}" for row in self.instances if row.lost]
+        figures = self.scenario
+        for row in self.instances:
+            if row.mismatches:
+                found.append(
+                    f"{row.number}:{row.network}: {row.mismatches} of {row.bytes_checked} bytes differ from the golden "
+                    f"model, first in {row.first_mismatch}"
+                )
+            if figures.rtl_cycles is not None and row.end is not None and not row.bytes_checked:
+                found.append(f"{row.number}:{row.network}: no byte was compared")
+        if figures.decisions_differ:
+            found.append(f"RTL and model do not decide alike. {figures.first_difference}")
+        elif figures.rtl_cycles is not None:
+            for row in self.programs:
+                if row.error_percent is not None and abs(row.error_percent) > END_PERCENT:
+                    found.append(
+                        f"{row.instance}:{row.network}/{row.layer}: model error {row.error_percent:+.2f} % exceeds "
+                        f"{END_PERCENT:g} %"
+                    )
+            for name, model in figures.model.model_dump().items():
+                rtl = getattr(figures, name)
+                if not _close(rtl, model):
+                    found.append(f"{name}: {rtl:.4f} on the RTL, {model:.4f} in the model")
+        return tuple(found)
+
+    @computed_field
+    @property
+    def ok(self) -> bool:
+        """Whether there are no `reasons`."""
+        return not self.reasons
+
+    def save(self, path: Path) -> None:
+        """Writes the JSON file. Raises OSError."""
+        write_atomically(path, self.model_dump_json(indent=1) + "\n")
+
+
+def _close(rtl: float, model: float) -> bool:
+    """Whether a metric of the model is within `METRIC_PERCENT` of the RTL's."""
+    return abs(rtl - model) <= METRIC_PERCENT / 100 * max(abs(rtl), 1e-9)
+
+
+def results_path(started: datetime, name: str, folder: Path = RESULTS_FOLDER) -> Path:
+    """Where a run's results go."""
+    return folder / f"{started.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}-{name}.json"

@@ -1,0 +1,193 @@
+"""A scenario served: in the timeline model, then by the same scheduler on the RTL, and both compared.
+
+scenario --> instances --> Drive (sched.serving.drive) --> SessionExecutor --> ModelSession
+                           decides, logs                   places, checks      RtlSession
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.schedulers.online import online_scheduler
+from meshloom.sched.serving.decisions import first_difference
+from meshloom.sched.serving.drive import Drive, Run
+from meshloom.sched.serving.instances import instances_of
+from meshloom.sched.serving.metrics import measure
+from meshloom.sched.serving.modelled import ModelSession
+from meshloom.sched.serving.scheduler import Decision, Instance, OnlineScheduler, ServingError, View
+from meshloom.sched.workload.scenario import Scenario
+
+from ..build.builder import build
+from ..devices.serving import ServedChip
+from ..results.scenario import InstanceRow, Metrics, ProgramRow, ScenarioFigures, ScenarioResults
+from ..results.schema import environment
+from .executor import SessionExecutor
+from .networks import Compiled, compile_networks
+from .rtl_session import RtlSession
+
+OnProgress = Callable[[str], None]
+#: (where: "model" or "RTL", cycle, instance, what) of each launch and each end.
+OnEvent = Callable[[str, int, Instance, str], None]
+
+
+def least_decision_cycles(chip: ChipConfig) -> int:
+    """Cycles from an event to the launch of what is decided on it, if deciding takes none: what the host needs to read
+    completions and to write launches, a register every three cycles or so, should all cores end at the same time."""
+    return 128 + 48 * len(chip.cores)
+
+
+@dataclass
+class _Timed:
+    """A scheduler, and what its decisions cost here."""
+
+    scheduler: OnlineScheduler
+    seconds: list[float] = field(default_factory=list[float])
+
+    @property
+    def name(self) -> str:
+        return self.scheduler.name
+
+    def decide(self, view: View) -> Sequence[Decision]:
+        before = time.thread_time()
+        found = self.scheduler.decide(view)
+        self.seconds.append(time.thread_time() - before)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A scenario that has been served. `rtl` is None if it only ran in the model."""
+
+    results: ScenarioResults
+    model: Run
+    rtl: Run | None
+
+
+def serve(
+    scenario: Scenario,
+    chip: ChipConfig,
+    scheduler: str,
+    *,
+    device: str | None = "verilator",
+    decision_cycles: int = 0,
+    on_progress: OnProgress = lambda what: None,
+    on_event: OnEvent = lambda where, cycle, instance, what: None,
+) -> Served:
+    """Serves a scenario. `device`: simulator of the RTL; None: the timeline model alone. `decision_cycles`: what a
+    decision takes, besides `least_decision_cycles`.
+
+    Raises SchedulerError, WorkloadError, WindowError and the like for what cannot be served, ServingError for a
+    scheduler that decides what cannot be, BuildError and DeviceError for tools that fail.
+    """
+    started = datetime.now().astimezone()
+    if not chip.programs:
+        raise ServingError(
+            f"chip {chip.name} runs one program at a time; set programs = {min(31, len(chip.cores))} in its "
+            "description, or take lp9"
+        )
+    made = compile_networks(scenario, chip, on_progress)
+    instances = instances_of(scenario, {key: one.network for key, one in made.items()})
+    wait = decision_cycles + least_decision_cycles(chip)
+    on_progress(f"making {scheduler}")
+    judge = _Timed(online_scheduler(scheduler, SessionExecutor(ModelSession(chip), made).platform))
+    on_progress("serving in the model")
+    in_model = SessionExecutor(ModelSession(chip), made)
+    model = Drive(in_model, judge, wait, on_event=partial(on_event, "model")).run(instances)
+    if device is None:
+        return Served(_results(started, scenario, chip, scheduler, wait, in_model, model, judge, made), model, None)
+    on_progress(f"building the simulator ({device}), unless it is cached")
+    built = build(chip, device, False, on_progress)
+    again = _Timed(online_scheduler(scheduler, in_model.platform))
+    on_progress("serving on the RTL")
+    with ServedChip(built) as served:
+        session = RtlSession(served)
+        on_rtl = SessionExecutor(
+            session, made, session, lambda number: on_progress(f"comparing what instance {number} has left")
+        )
+        rtl = Drive(on_rtl, again, wait, on_event=partial(on_event, "RTL")).run(instances)
+        spent = served.cpu_seconds
+        strays = session.strays
+    if strays:
+        raise ServingError(f"tiles without a program have raised faults: {', '.join(map(str, strays))}")
+    found = _results(
+        started, scenario, chip, scheduler, wait, in_model, model, again, made, (on_rtl, rtl, device, spent)
+    )
+    return Served(found, model, rtl)
+
+
+def _metrics(run: Run) -> Metrics:
+    found = measure(run)
+    return Metrics(
+        antt=found.antt, stp=found.stp, sla_violations=found.sla, utilisation=found.utilisation, busy=found.busy
+    )
+
+
+def _results(
+    started: datetime,
+    scenario: Scenario,
+    chip: ChipConfig,
+    scheduler: str,
+    wait: int,
+    in_model: SessionExecutor,
+    model: Run,
+    judge: _Timed,
+    made: dict[tuple[str, int], Compiled],
+    rtl: tuple[SessionExecutor, Run, str, float] | None = None,
+) -> ScenarioResults:
+    on_chip, run, device, spent = rtl if rtl is not None else (in_model, model, "", 0.0)
+    expected = {(one.instance, one.layer, one.start): one.end for one in in_model.programs}
+    programs = tuple(
+        ProgramRow(
+            instance=one.instance, network=one.network, layer=one.layer, scheme=one.scheme, cores=one.cores,
+            slot=one.slot, launched=one.start, rtl_end=one.end if rtl is not None else None,
+            model_end=expected.get((one.instance, one.layer, one.start)),
+            instructions=one.instructions, code_bytes=one.code, fault=one.fault,
+        )
+        for one in on_chip.programs
+    )  # fmt: skip
+    found = measure(run)
+    instances: list[InstanceRow] = []
+    for served, times in zip(run.served, found.turnarounds, strict=True):
+        left = on_chip.outcomes.get(times.number)
+        instances.append(
+            InstanceRow(
+                number=times.number, network=served.instance.network.name, batch=served.instance.network.batch,
+                arrival=times.arrival, deadline=times.deadline, end=times.end, isolated=times.isolated,
+                met=times.met, lost=served.lost, bytes_checked=left.checked if left else 0,
+                mismatches=left.wrong if left else 0, first_mismatch=left.first if left else "",
+            )
+        )  # fmt: skip
+    differ = first_difference(run.log, model.log)
+    seconds = judge.seconds or [0.0]
+    figures = ScenarioFigures(
+        name=scenario.name,
+        chip=chip.name,
+        chip_digest=chip.digest,
+        scheduler=scheduler,
+        simulator=device,
+        decision_cycles=wait,
+        rtl_cycles=run.end if rtl is not None else None,
+        model_cycles=model.end,
+        model=_metrics(model),
+        **_metrics(run).model_dump(),
+        mismatches=sum(row.mismatches for row in instances),
+        bytes_checked=sum(row.bytes_checked for row in instances),
+        faults=sum(row.fault is not None for row in programs),
+        decisions=len(run.log),
+        decisions_differ=max(len(run.log), len(model.log)) - differ.position if differ else 0,
+        first_difference=differ.text("RTL", "model") if differ else "",
+        decision_seconds=(sum(seconds) / len(seconds), max(seconds)),
+        cpu_seconds=spent,
+    )
+    return ScenarioResults(
+        started=started,
+        environment=environment({}),
+        scenario=figures,
+        instances=tuple(instances),
+        programs=programs,
+    )

@@ -1,0 +1,144 @@
+"""`meshloom serve`: scenarios by several schedulers, on the RTL and in the model; what goes wrong is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import load as load_chip
+from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.serving.scheduler import Instance
+from meshloom.sched.workload.scenario import Request, Scenario
+from meshloom.tb.cli.main import app
+from meshloom.tb.devices.interface import DeviceError
+from meshloom.tb.devices.serving import ServedChip
+from meshloom.tb.results.exits import Exit
+from meshloom.tb.results.scenario import ScenarioResults
+from meshloom.tb.runtime import executor
+from meshloom.tb.runtime.serve import Served, serve
+
+#: As lp9, with fewer and smaller cores: built in seconds.
+CHIP = ChipConfig.model_validate(
+    load_chip("lp9").model_dump()
+    | {
+        "name": "lp4",
+        "lanes": 8,
+        "rows": 8,
+        "cols": 8,
+        "floorplan": ["dram core core dram", "host core core ."],
+        "programs": 4,
+        "dram": {"words": 1 << 18, "bytes_per_cycle": 7, "latency": 20},
+    }
+)
+TWO = Scenario("two", (Request("resnet8", 1, 0, None, 1.0), Request("ds_cnn", 2, 3000), Request("resnet8", 1, 90_000)))
+
+
+@pytest.fixture(scope="module")
+def served() -> Served:
+    return serve(TWO, CHIP, "layer_puzzle:estimator=fair")
+
+
+def test_every_byte_is_right_and_the_model_is_exact(served: Served) -> None:
+    results = served.results
+    assert results.ok, results.reasons
+    figures = results.scenario
+    assert figures.rtl_cycles == figures.model_cycles
+    assert figures.decisions == len(results.programs) == 11 + 11 + 11
+    assert (figures.decisions_differ, figures.mismatches, figures.faults) == (0, 0, 0)
+    assert all(row.bytes_checked > 10_000 for row in results.instances)
+    assert all(row.error_percent == 0 for row in results.programs)
+
+
+def test_results_are_written_and_read_again(served: Served, tmp_path: Path) -> None:
+    served.results.save(tmp_path / "out.json")
+    read = json.loads((tmp_path / "out.json").read_text())
+    assert read["scenario"]["antt"] == served.results.scenario.antt
+    assert {"error_percent", "rtl_end", "model_end", "launched", "cores"} <= read["programs"][0].keys()
+    computed = ("reasons", "ok", "error_percent", "turnaround", "slowdown")
+    stripped = {name: value for name, value in read.items() if name not in computed}
+    for part in ("programs", "instances"):
+        stripped[part] = [{k: v for k, v in row.items() if k not in computed} for row in read[part]]
+    assert ScenarioResults.model_validate(stripped) == served.results
+
+
+def test_two_programs_run_at_the_same_time(served: Served) -> None:
+    """Or nothing is shown by all this."""
+    rows = served.results.programs
+    overlaps = [
+        (one, other)
+        for one in rows
+        for other in rows
+        if one.instance < other.instance and one.launched < (other.rtl_end or 0) and other.launched < (one.rtl_end or 0)
+    ]
+    assert len(overlaps) > 5
+    assert all(not set(one.cores) & set(other.cores) for one, other in overlaps)
+
+
+def test_a_wrong_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that somebody else's write would leave."""
+    release, once = executor.SessionExecutor.release, []
+
+    def spoilt(self: executor.SessionExecutor, instance: Instance) -> None:
+        if self.memory is not None and not once:
+            once.append(True)
+            window = self._windows[instance.number]
+            made = self._compiled(instance)
+            piece = list(made.served.results())[-1].pieces[0]
+            at = window.base + (piece.address & 0xFFFFFF)
+            (words,) = self.memory.dump([(piece.tile, at, 1)])
+            self.memory.load([(piece.tile, at, words ^ np.uint8(1))])
+        release(self, instance)
+
+    monkeypatch.setattr(executor.SessionExecutor, "release", spoilt)
+    results = serve(Scenario("one", (Request("resnet8"),)), CHIP, "prema").results
+    assert not results.ok
+    assert "resnet8: 8 of " in results.reasons[0]
+    assert "first in tensor" in results.reasons[0]
+
+
+def test_a_simulator_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ServedChip.run
+
+    def dies(self: ServedChip, cycles: int) -> bool:
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        return run(self, cycles)
+
+    monkeypatch.setattr(ServedChip, "run", dies)
+    with pytest.raises(DeviceError, match=r"verilator ended while programs were running; see .*sim\.log"):
+        serve(Scenario("one", (Request("resnet8"),)), CHIP, "prema")
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "said"),
+    [
+        ("name = 'x'\n[[network]]\nname = 'resnet9'", [], "unknown network 'resnet9'"),
+        ("name = 'x'\n[[network]]\nname = 'resnet8'", ["--scheduler", "nobody"], "unknown online scheduler"),
+        ("name = 'x'\n[[network]]\nname = 'resnet8'", ["--chip", "quad16"], "one program at a time"),
+        ("name = 'x'\n[[network]]\nname = 'resnet8'", ["--gantt", "x.txt"], "ends with none of"),
+    ],
+)
+def test_what_cannot_be_served_is_one_error(tmp_path: Path, lines: str, arguments: list[str], said: str) -> None:
+    path = tmp_path / "scenario.toml"
+    path.write_text(lines)
+    done = CliRunner().invoke(app, ["serve", str(path), *arguments])
+    assert done.exit_code == Exit.BAD_INPUT, done.output
+    assert said in done.output
+
+
+def test_larger_than_memory() -> None:
+    """One clear error, before anything runs."""
+    small = ChipConfig.model_validate(
+        CHIP.model_dump() | {"name": "poor", "dram": CHIP.dram.model_dump() | {"words": 1 << 11}}
+    )
+    with pytest.raises(
+        DoesNotFit, match=r"network resnet8, batch 1: each DRAM tile of poor is too small: .* it has 2048"
+    ):
+        serve(Scenario("one", (Request("resnet8"),)), small, "prema", device=None)
