@@ -55,6 +55,10 @@ FLEXER_POLICIES = module(
     "its search: time, priorities and memory policies, what ours adds, what de-duplication costs", "flexer_policies"
 )
 FLEXER_RTL = module("the same on the RTL: layers of all four networks, and three of these whole", "flexer_rtl")
+LAYER_PUZZLE = module(
+    "many networks at once by five online schedulers, on the RTL and in the model; closed forms; versions",
+    "layer_puzzle",
+)
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 
@@ -80,6 +84,7 @@ SHIPPED = {
     "flexer": f"{__name__}:FLEXER",
     "flexer_policies": f"{__name__}:FLEXER_POLICIES",
     "flexer_rtl": f"{__name__}:FLEXER_RTL",
+    "layer_puzzle": f"{__name__}:LAYER_PUZZLE",
     "scalesim": f"{__name__}:SCALESIM",
 }
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)
