@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,11 @@ from typer.testing import CliRunner
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.config import load as load_chip
+from meshloom.hw.isa import Opcode, Unit
 from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.program.program import Instruction, Stream
 from meshloom.sched.serving.scheduler import Instance
+from meshloom.sched.serving.session import Launch
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.tb.cli.main import app
 from meshloom.tb.devices.interface import DeviceError
@@ -22,6 +26,7 @@ from meshloom.tb.devices.serving import ServedChip
 from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.scenario import ScenarioResults
 from meshloom.tb.runtime import executor
+from meshloom.tb.runtime.rtl_session import RtlSession
 from meshloom.tb.runtime.serve import Served, serve
 
 #: As lp9, with fewer and smaller cores: built in seconds.
@@ -142,3 +147,37 @@ def test_larger_than_memory() -> None:
         DoesNotFit, match=r"network resnet8, batch 1: each DRAM tile of poor is too small: .* it has 2048"
     ):
         serve(Scenario("one", (Request("resnet8"),)), small, "prema", device=None)
+
+
+def test_a_fault_in_one_network_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its fourth layer has a GEMM of no pixels, on the RTL only; what follows on the same cores is right."""
+    launch, launches = RtlSession.launch, []
+
+    def spoilt(self: RtlSession, each: Launch, at: int) -> None:
+        launches.append(at)
+        program = each.program
+        matrix = [stream for stream in program.streams if stream.unit is Unit.MATRIX]
+        if len(launches) == 7 and matrix:
+            first = matrix[0]
+            number = next(n for n, one in enumerate(first.instructions) if one.opcode is Opcode.GEMM)
+            code = list(first.instructions)
+            code[number] = Instruction(Opcode.GEMM, code[number].fields | {"pixels": 0})
+            bad = Stream(first.tile, first.unit, first.dram_tile, first.address, tuple(code))
+            streams = tuple(bad if stream is first else stream for stream in program.streams)
+            each = replace(each, program=replace(program, streams=streams))
+        launch(self, each, at)
+
+    monkeypatch.setattr(RtlSession, "launch", spoilt)
+    three = Scenario("three", (Request("resnet8"), Request("resnet8"), Request("ds_cnn"), Request("ds_cnn", 1, 60_000)))
+    results = serve(three, CHIP, "planaria").results
+    (lost,) = [row for row in results.instances if row.lost]
+    assert lost.lost is not None
+    assert "SHAPE in core" in lost.lost
+    assert (lost.end, lost.bytes_checked) == (None, 0)
+    assert results.scenario.faults == 1
+    for row in results.instances:
+        if row is not lost:
+            assert row.end is not None
+            assert row.bytes_checked > 10_000
+            assert row.mismatches == 0
+    assert any(f"{lost.number}:{lost.network} was lost" in reason for reason in results.reasons)
