@@ -28,6 +28,11 @@ def limited(rights: Any) -> Value:
     return rights.cores.any()
 
 
+def pages_of(rights: Any) -> Value:
+    """The pages that a request carries: the program's; all, if it is not limited."""
+    return Mux(limited(rights), rights.pages.as_value(), 0)
+
+
 def may_send_to(config: ChipConfig, rights: Any, tile: Value) -> Value:
     """Whether a tile is one of the program's cores."""
     found: Value = Signal(name="no_core")

@@ -41,7 +41,7 @@ from ..isa import (
     Region,
     Unit,
 )
-from ..rights import Rights, limited, may_send_to
+from ..rights import Rights, limited, may_send_to, pages_of
 from ..signatures import (
     WAITED_BITS,
     BlockedStatus,
@@ -278,7 +278,7 @@ class FrontEnd(wiring.Component):
             move.dst.eq((RING_REGION[self.unit] << 24) + slot * words),
             move.dst_run.eq(chunk * words),
             move.words.eq(chunk * words),
-            *([move.fire_at.eq(self.rights.pages)] if config.programs else []),
+            *([move.fire_at.eq(pages_of(self.rights))] if config.programs else []),
             self.fetch.payload.dst_tile.eq(dram),
             self.fetch.payload.code.eq(move),
             asking.eq((remaining != 0) & (held <= half) & ~filled),
@@ -295,10 +295,11 @@ class FrontEnd(wiring.Component):
         self._ended: Value = self.clear if self.config.programs else Const(0)
         m.d.comb += [loaded.code.eq(read.data.as_value()), read.addr.eq(consumed)]
         m.d.sync += loaded.clock.eq(self.now + 1)
+        active = loaded.moving | loaded.timing | self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid
+        if self.config.programs:
+            active |= self.clear
         m.d.comb += [
-            self.active.eq(
-                loaded.moving | loaded.timing | self.fetch.valid | self.start.valid | self.ring.valid | self.push.valid
-            ),
+            self.active.eq(active),
             self.progress.eq(loaded.going | (self.fetch.valid & self.fetch.ready) | self.start.valid | self.ring.valid),
         ]
         blocked_status = self.blocked_status

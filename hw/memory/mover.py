@@ -52,7 +52,7 @@ from ..isa import (
     data_flit_bits,
 )
 from ..noc.link import Link
-from ..rights import Pages, Rights, first_word, is_dram, limited, may_send_to, outside
+from ..rights import Pages, Rights, first_word, is_dram, limited, may_send_to, outside, pages_of
 from ..routes import TURN_BITS
 from ..signatures import (
     WAITED_BITS,
@@ -260,6 +260,9 @@ class Mover(wiring.Component):
         ]
         with m.If(self.record.valid | self.post.valid):
             m.d.comb += self.active.eq(1)
+        if self.config.programs:
+            with m.If(self.clear):
+                m.d.comb += self.active.eq(1)
         return m
 
     def _dispatch(self, m: Module, engine: _Engine, done: _Record) -> None:
@@ -303,7 +306,7 @@ class Mover(wiring.Component):
         asked: Any = Signal(Pages)
         if self.config.programs:
             m.d.comb += [
-                mine.eq(Mux(limited(self.rights), self.rights.pages.as_value(), 0)),
+                mine.eq(pages_of(self.rights)),
                 asked.eq(self.remote.payload.code[slice(*_FIRE_AT)]),
                 forwarded.fire_at.eq(mine),
                 foreign.eq(self._foreign(own) & is_move),

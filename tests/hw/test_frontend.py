@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ GO = 60
 VALUE = 3
 
 
-def chip(lanes: int = 16, ring: int = 8, vcs: int = 1, semaphores: int = 32) -> ChipConfig:
+def chip(lanes: int = 16, ring: int = 8, vcs: int = 1, semaphores: int = 32, programs: int = 0) -> ChipConfig:
     return ChipConfig.model_validate(
         {
             "name": "t",
@@ -49,6 +49,7 @@ def chip(lanes: int = 16, ring: int = 8, vcs: int = 1, semaphores: int = 32) -> 
             "controller_instructions": ring,
             "semaphores": semaphores,
             "noc": {"data_vcs": vcs},
+            "programs": programs,
         }
     )
 
@@ -99,11 +100,14 @@ def run(
     ahead: bool = False,
     brought: Sequence[tuple[int, int, int]] = (),
     pushes: Sequence[tuple[int, bytes]] = (),
+    clears: Collection[int] = (),
+    rights: int = 0,
 ) -> Outcome:
     """Runs a stream whose code lies in DRAM from PROGRAM on. `go`: cycle from which the chip runs. `starts`: FETCHes as
     (cycle, first instruction, count); by default all of `code` at once. With `go` > 0 the chip also
-    runs in cycles 0 to 3, which brings the first half ring, so that cycles are counted from `go`. `brought`: code that
-    comes without being asked for, as (cycle, first instruction, count). `pushes`: (cycle, instruction)."""
+    runs in cycles 0 to 3, which brings the first half ring, so that cycles are counted from `go`. `brought`: code
+    that comes without being asked for, as (cycle, first instruction, count). `pushes`: (cycle, instruction).
+    `clears`: cycles in which the stream is ended; `rights`: the stream's, a `Rights` (both: chips with programs)."""
     config = config or chip()
     stalls = stalls or Stalls()
     front = FrontEnd(config, unit, ahead)
@@ -117,9 +121,10 @@ def run(
     out = Outcome()
     starts = [(2, 0, len(code))] if starts is None else starts
     arriving: deque[tuple[int, int]] = deque()  # (ring offset, word): served in order by DRAM and network
-    fetch = Sink(front.fetch, stalls.fetch)
-    issue = Sink(front.issue, stalls.issue)
-    send, post = Sink(front.send, stalls.send), Sink(front.post, stalls.post)
+    ended = bool(clears)  # an offer of a stream that is ended is withdrawn
+    fetch = Sink(front.fetch, stalls.fetch, ended)
+    issue = Sink(front.issue, stalls.issue, ended)
+    send, post = Sink(front.send, stalls.send, ended), Sink(front.post, stalls.post, ended)
     record = Sink(front.record, stalls.record, fickle=True)  # the end of a record moves with the clock
     faults: Strobe = faults_of(front.fault)
     seen = 0
@@ -127,6 +132,10 @@ def run(
     def before(cycle: int, context: Any) -> None:
         nonlocal seen
         context.set(front.go, cycle >= go or cycle < 4 < go)
+        if config.programs:
+            context.set(front.clear, cycle in clears)
+            context.set(front.rights.as_value(), rights)
+            context.set(front.host, config.host)
         starting = [(at, first, count) for at, first, count in starts if at == cycle]
         context.set(front.start.valid, bool(starting))
         for _, first, count in starting:
