@@ -22,7 +22,8 @@ of n refused cycles in a row it loses n less the words beyond two that had been 
 a word is sent every cycle, and up to four after a head or while the NoC stalls the packetiser.
 
 In chips with `programs` no fault holds the mover up, and MOVEs stay inside the rights of their stream (`hw.rights`). A
-MOVE of the stream to or from another tile is dropped, and so is an instruction with any other fault. What would be read
+MOVE of the stream to or from another tile is dropped, and so is an instruction with any other fault; a pull without any
+words is one here, because the tile that it is for could not say whose it was. What would be read
 or written outside of the program's pages, or past a memory, is read or written at their beginning instead: the MOVE
 completes, its program does harm to none but itself, and the fault says that it cannot be relied on.
 """
@@ -113,6 +114,7 @@ class _Engine:
         self.waited = Signal(WAITED_BITS, name="engine_waited")
         self.pages: Any = Signal(Pages, name="engine_pages")
         self.foreign = Signal(name="engine_foreign")  # its tiles are not the program's
+        self.requester = Signal(8, name="engine_requester")  # the tile whose program it is, in chips with `programs`
         self.valid = Signal(name="engine_valid")
         self.ready = Signal(name="engine_ready")
 
@@ -166,6 +168,7 @@ class _Sent:
         self.packet = Signal(7)  # words of the packet that begins at `address`
         self.counter = Signal(7)  # words of the current packet that remain to be sent
         self.head: Any = Signal(DATA_HEAD.layout())
+        self.heading = Signal()  # `address` is that of a packet: after the last one there is none
         #: `now` as a register, right in every cycle that follows an active one, as those are in which a head is first
         #: offered: so what is put out does not follow an input in the same cycle.
         self.clock = Signal(32)
@@ -300,7 +303,8 @@ class Mover(wiring.Component):
         ]
         bad = Signal()
         foreign = Signal()
-        m.d.comb += bad.eq(to_net & (~self._exists(target) | foreign))
+        shapeless = Signal()  # a pull of nothing: nobody would learn from the other tile whose it was
+        m.d.comb += bad.eq(to_net & (~self._exists(target) | foreign | shapeless))
         m.d.comb += self.forward.valid.eq(to_net & ~done.pending & ~bad)
         mine: Any = Signal(Pages)
         asked: Any = Signal(Pages)
@@ -310,6 +314,7 @@ class Mover(wiring.Component):
                 asked.eq(self.remote.payload.code[slice(*_FIRE_AT)]),
                 forwarded.fire_at.eq(mine),
                 foreign.eq(self._foreign(own) & is_move),
+                shapeless.eq(is_move & self._shapeless(own)),
             ]
         with m.If(self.own.valid & ~started):
             m.d.sync += [begun.eq(self.now), started.eq(1)]
@@ -323,6 +328,8 @@ class Mover(wiring.Component):
             m.d.comb += [self.fault.tag.eq(own.tag), self.fault.value.eq(target)]
             if self.config.programs:
                 m.d.comb += self.own.ready.eq(1)
+                with m.If(~foreign & self._exists(target)):
+                    m.d.comb += [self.fault.cause.eq(Cause.SHAPE), self.fault.value.eq(own.words)]
         with m.If(self.own.valid & (own.opcode == Opcode.END)):
             m.d.comb += [self.own.ready.eq(1), self.ended.eq(1)]
 
@@ -336,6 +343,7 @@ class Mover(wiring.Component):
             engine.waited.eq(Mux(pick_own, self.own.payload.waited, 0)),
             engine.pages.eq(Mux(pick_own, mine, asked)),
             engine.foreign.eq(pick_own & foreign),
+            engine.requester.eq(Mux(pick_own, self.tile, engine.move.dst_tile)),
         ]
         with m.If(engine.valid & engine.ready):
             m.d.sync += last_own.eq(pick_own)
@@ -349,12 +357,12 @@ class Mover(wiring.Component):
 
     def _foreign(self, move: Any) -> Value:
         """Whether a MOVE of the own stream reaches tiles that are not its program's. A pull comes here and nowhere
-        else; data may go to the program's cores and to dram tiles; only its cores are notified."""
+        else; data may go to the program's cores and to dram tiles; only its cores are notified and posted to."""
         config, rights = self.config, self.rights
         here = move.src_tile == self.tile
         other = Mux(here, move.dst_tile, move.src_tile)
         reaches = is_dram(config, other) | may_send_to(config, rights, other)
-        strange = ~reaches | (~here & (move.dst_tile != self.tile))
+        strange = ~reaches | (~here & ((move.dst_tile != self.tile) | (is_dram(config, other) & (move.post_n != 0))))
         return limited(rights) & (strange | (move.notify & ~may_send_to(config, rights, move.notify_tile)))
 
     def _own_route(self, m: Module, is_move: Signal, done: _Record, start: Signal) -> Any:
@@ -398,6 +406,11 @@ class Mover(wiring.Component):
             record.start.eq(start),
             record.end.eq(self.now + 1),
         ]
+
+    @staticmethod
+    def _shapeless(move: Any) -> Value:
+        """Whether a MOVE has no words, or runs without any."""
+        return (move.words == 0) | (move.src_run == 0) | (move.dst_run == 0)
 
     def _exists(self, tile: Value) -> Value:
         """Whether a tile address is on the floorplan."""
@@ -492,7 +505,7 @@ class Mover(wiring.Component):
         bad_shape = Signal()
         m.d.comb += [
             bad_tile.eq(~self._exists(move.dst_tile) | (move.notify & ~self._exists(move.notify_tile))),
-            bad_shape.eq((move.words == 0) | (move.src_run == 0) | (move.dst_run == 0)),
+            bad_shape.eq(self._shapeless(move)),
             engine.ready.eq(~run.active & descriptors.w_rdy),
             load.eq(engine.valid & engine.ready),
         ]
@@ -519,7 +532,7 @@ class Mover(wiring.Component):
                     run.stride.eq(move.src_stride),
                     run.tag.eq(move.tag),
                     run.pages.eq(engine.pages),
-                    run.requester.eq(move.dst_tile),
+                    run.requester.eq(engine.requester),
                     run.told.eq(0),
                 ]
 
@@ -619,6 +632,7 @@ class Mover(wiring.Component):
                     m.next = "HEAD"
             with m.State("HEAD"):
                 m.d.comb += [
+                    sent.heading.eq(1),
                     self.busy.eq(1),
                     self.blocked_status.waits.eq(Mux(free, waits, BlockedOn.POSTS)),
                     flit.data.eq(self._head(m, sent)),
@@ -660,7 +674,7 @@ class Mover(wiring.Component):
             abroad = current.to_dram & outside(current.pages, sent.address[24:28], sent.address[:24])
             with m.If(abroad):
                 m.d.comb += sent.target.eq(Cat(sent.address[:6], first_word(current.pages)[6:]))
-            with m.If(self.data.valid & abroad):
+            with m.If(sent.heading & self.data.valid & abroad):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.RIGHTS)]
                 m.d.comb += [self.fault.tag.eq(current.tag), self.fault.value.eq(sent.address)]
         shorter = Signal(16)

@@ -79,6 +79,7 @@ class Outcome:
     post: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     record: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     faults: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    offenders: list[int | None] = field(default_factory=list)  #: of each fault: the tile that is named, if any
     ended: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)  #: addresses read, words and bursts alike
     counts: dict[str, int] = field(default_factory=dict)  #: cycles of busy, net_stall, mem_stall
@@ -113,13 +114,18 @@ def run(
     latency: Callable[[], int] = lambda: 10,
     config: ChipConfig | None = None,
     now: int = 0,
+    regions: dict[Region, int] | None = None,
+    rights: int = 0,
+    clears: Sequence[int] = (),
+    heard: Mood = always,
 ) -> Outcome:
     """Runs instructions (as integers) of the own stream and requests of other tiles. `starts`: earliest cycle of each
     own instruction. `read`, `burst`: when the memory takes a word address, and DRAM a burst. `latency`: cycles from a
     burst to its first word; further words follow one a cycle. `data`: virtual channels with room, bit by bit (None:
-    all). `now`: the time in cycle 0."""
+    all). `now`: the time in cycle 0. `regions`: words of each memory. In chips with `programs`: the stream's `rights`,
+    cycles in which it is ended (`clears`), and when a fault is `heard`."""
     config = config or chip()
-    unit = Mover(config, kind, REGIONS[kind])
+    unit = Mover(config, kind, regions or REGIONS[kind])
     starts = starts or [0] * len(own)
     source = Source(
         unit.own, [(at, bits(Issue, code=code, waited=waited)) for at, code in zip(starts, own, strict=True)], offer
@@ -127,12 +133,14 @@ def run(
     requests = Source(unit.remote, [(0, code) for code in remote], offer)
     sinks = {
         "data": LinkSink(unit.data, data or (lambda cycle: (1 << config.noc.data_vcs) - 1)),
-        "forward": Sink(unit.forward, forward),
+        "forward": Sink(unit.forward, forward, bool(clears)),
         "post": Sink(unit.post, post),
         "record": Sink(unit.record, record, fickle=True),  # the engine's records overtake the dispatcher's
         "read": Sink(unit.read, read, fickle=True),  # an address is offered only while there is room for its word
     }
     faults = faults_of(unit.fault)
+    if config.programs:
+        faults.what = {**faults.what, "named": unit.offender.valid, "offender": unit.offender.tile}
     out = Outcome(counts=dict.fromkeys(("busy", "net_stall", "mem_stall"), 0))
     answered = 0
     bursts: Sink | None = None
@@ -145,6 +153,10 @@ def run(
     def before(cycle: int, context: Any) -> None:
         nonlocal answered, ready_at
         context.set(unit.now, now + cycle)
+        if config.programs:
+            context.set(unit.rights.as_value(), rights)
+            context.set(unit.clear, cycle in clears)
+            context.set(unit.heard, heard(cycle))
         found = sinks["read"].got
         if found and found[-1][0] == cycle - 1:
             region, offset = found[-1][1] & 0xF, found[-1][1] >> 4
@@ -179,7 +191,11 @@ def run(
         and len(sinks["post"].got) >= until_posts,
         gated,
     )  # fmt: skip
-    out.own, out.remote, out.faults = source.taken, requests.taken, faults.seen
+    out.own, out.remote = source.taken, requests.taken
+    for cycle, values in faults.seen:
+        named, offender = values.pop("named", 0), values.pop("offender", 0)
+        out.offenders.append(offender if named else None)
+        out.faults.append((cycle, values))
     out.forward = [(cycle, fields(Request, payload)) for cycle, payload in sinks["forward"].got]
     out.post = [(cycle, fields(SemPost, payload)) for cycle, payload in sinks["post"].got]
     out.record = [(cycle, fields(TRACE, payload)) for cycle, payload in sinks["record"].got]
