@@ -88,7 +88,7 @@ class Semaphores(wiring.Component):
                 m.d.comb += [write.addr.eq(take.sem), write.data.eq(value.data - take.n), write.en.eq(1)]
             taken = taken | enough
 
-        m.d.comb += self.active.eq(write.en | ~self.ready | posting)
+        m.d.comb += self.active.eq(write.en | ~self.ready | posting | self.clear)
         with m.If(~self.ready):
             m.d.comb += [write.addr.eq(clearing), write.data.eq(0), write.en.eq(1)]
             m.d.sync += clearing.eq(clearing + 1)

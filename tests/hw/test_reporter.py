@@ -15,7 +15,7 @@ from meshloom.hw.signatures import BlockedStatus, FaultReport
 
 from .unit_bench import Mood, Sink, always, bits, never, simulate, sometimes
 
-HERE, HOST = 0x21, 0x10
+HERE, HOST, OFFENDER = 0x21, 0x10, 0x35
 SOURCES = (Unit.MOVER, Unit.NONE, Unit.MATRIX)
 PARTS = parts_of(TileKind.CORE)
 
@@ -23,6 +23,7 @@ PARTS = parts_of(TileKind.CORE)
 @dataclass
 class Outcome:
     sent: list[tuple[int, int]] = field(default_factory=list)  #: cycle, flit
+    free: list[int] = field(default_factory=list)  #: of every cycle: a fault raised now is reported
 
     @property
     def faults(self) -> list[tuple[int, dict[str, int]]]:
@@ -42,15 +43,22 @@ def run(
     send: Mood = always,
     cycles: int = 60,
     gated: bool = False,
+    clear: Mood = never,
+    offender: Mood = never,
 ) -> Outcome:
     """`faults`: cycle to port to what is raised there; `blocked_status`: part to what it waits for; `ask`, `stop`:
-    cycles from which the host asks, and in which `go` falls."""
+    cycles from which the host asks, and in which `go` falls. `clear`: when another fault is accepted; `offender`: when
+    port 0 names the tile OFFENDER."""
     unit = Reporter(SOURCES, PARTS)
     sink = Sink(unit.send, send)
+    free: list[int] = []
 
     def before(cycle: int, context: Any) -> None:
         context.set(unit.go, cycle < stop)
         context.set(unit.ask, cycle >= ask)
+        context.set(unit.clear, clear(cycle))
+        context.set(unit.offender.valid, offender(cycle))
+        context.set(unit.offender.tile, OFFENDER)
         raised = (faults or {}).get(cycle, {})
         for port in range(len(SOURCES)):
             values = {"valid": int(port in raised), **raised.get(port, {})}
@@ -59,8 +67,9 @@ def run(
             context.set(unit.blocked_status(i).as_value(), bits(BlockedStatus, **(blocked_status or {}).get(i, {})))
 
     constant = {"tile": HERE, "host": HOST}
-    simulate(unit, cycles, [], [sink], before=before, constant=constant, gated=gated)
-    return Outcome(sink.got)
+    note = lambda cycle, context: free.append(context.get(unit.free))  # noqa: E731
+    simulate(unit, cycles, [], [sink], before=before, after=note, constant=constant, gated=gated)
+    return Outcome(sink.got, free)
 
 
 def fault(cause: Cause, number: int) -> dict[str, int]:
@@ -78,6 +87,42 @@ def test_the_first_fault_is_sent_in_the_next_cycle_and_no_other() -> None:
 
 def test_a_fault_outside_of_a_run_is_not_heard() -> None:
     assert run({7: {0: fault(Cause.SHAPE, 1)}}, stop=7).sent == []
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_after_clear_another_fault_is_sent(gated: bool) -> None:
+    """Not the one in between, and none by itself."""
+    raised = {at: {1: fault(Cause.SHAPE, at)} for at in (7, 10, 21, 22, 40)}
+    out = run(raised, clear=lambda cycle: cycle in (20, 30), gated=gated)
+    assert [(cycle, sent["tag"]) for cycle, sent in out.faults] == [(8, 0x107), (22, 0x115), (41, 0x128)]
+    assert out.free == [int(cycle <= 7 or 21 <= cycle <= 21 or 31 <= cycle <= 40) for cycle in range(60)]
+
+
+def test_a_tile_that_clears_itself_reports_every_fault_that_is_held_until_it_is_heard() -> None:
+    """As dram tiles do: the next one can be raised in the second cycle after the first was taken."""
+    raised = {at: {0: fault(Cause.RIGHTS, at)} for at in range(7, 11)}
+    taken = lambda cycle: cycle >= 9  # noqa: E731
+    out = run(raised, send=taken, clear=lambda cycle: cycle == 9)
+    assert [(cycle, sent["tag"]) for cycle, sent in out.faults] == [(9, 0x107), (11, 0x10A)]
+
+
+def test_nothing_is_heard_outside_of_a_run_and_that_is_said() -> None:
+    out = run({30: {0: fault(Cause.SHAPE, 1)}}, stop=20)
+    assert out.free == [int(cycle < 20) for cycle in range(60)]
+
+
+@pytest.mark.parametrize(("port", "named", "tile"), [(0, True, OFFENDER), (0, False, HERE), (1, True, HERE)])
+def test_whose_fault_it_was(port: int, named: bool, tile: int) -> None:
+    """Only the mover's faults, on the first port, can be another tile's."""
+    out = run({7: {port: fault(Cause.RIGHTS, 3)}}, offender=lambda cycle: named)
+    ((_, sent),) = out.faults
+    assert (sent["tile"], sent["cause"], sent["dst_tile"]) == (tile, Cause.RIGHTS, HOST)
+
+
+def test_a_lower_port_hides_a_higher_one_and_keeps_its_name() -> None:
+    both = {0: fault(Cause.RIGHTS, 3), 2: fault(Cause.SHAPE, 4)}
+    ((_, sent),) = run({7: both}, offender=always).faults
+    assert (sent["tile"], sent["tag"], sent["unit"]) == (OFFENDER, 0x103, Unit.MOVER)
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 
 from meshloom.hw.config import load
-from meshloom.hw.contracts import POST_CYCLES, SEMAPHORE_MAX, clear_cycles
+from meshloom.hw.contracts import CLEAR_CYCLES, POST_CYCLES, SEMAPHORE_MAX, clear_cycles
 from meshloom.hw.control.semaphores import Semaphores
 from meshloom.hw.isa import Cause
 from meshloom.hw.signatures import SemPost
@@ -268,3 +268,33 @@ def test_a_taker_is_told_the_value_before_its_wait() -> None:
     taker = Taker([(3, 5), (3, 1)], start=18)
     run(unit, 40, {0: posts}, {0: taker})
     assert taker.told == [0] * 3 + [2] * 4 + [4] * 4 + [6, 1]
+
+
+@pytest.mark.parametrize("count", [8, 33])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("again", [None, 1, 5])
+def test_clear_clears_all_and_takes_as_long_as_reset(count: int, gated: bool, again: int | None) -> None:
+    """What is offered with it is accepted and forgotten; then nothing is until all are clear, from the beginning if it
+    is said once more (`again` cycles later)."""
+    unit = Semaphores(count, posts=1, takers=1)
+    begin, takes = 90, clear_cycles(load("tiny").model_copy(update={"semaphores": count}))
+    clears = {begin} | ({begin + again} if again is not None else set())
+    filled = [(70, post(0, 9)), (70, post(count - 1, 9)), (begin, post(1, 9)), (begin + 1, post(2, 3))]
+    source = Source(unit.post(0), filled)
+    granted: list[tuple[int, int]] = []
+
+    def before(cycle: int, context: Any) -> None:
+        context.set(unit.clear, cycle in clears)
+        context.set(unit.take(0).valid, cycle >= begin)
+        context.set(unit.take(0).sem, (0, 1, count - 1, 2)[cycle % 4])
+        context.set(unit.take(0).n, 1)
+
+    def after(cycle: int, context: Any) -> None:
+        if context.get(unit.take(0).grant):
+            granted.append((cycle, cycle % 4))
+
+    simulate(unit, 200, [source], [], [], before, after, gated=gated)
+    accepts = max(clears) + CLEAR_CYCLES + takes
+    assert source.taken == [70, 71, begin, accepts]
+    assert [number for cycle, number in granted if cycle > begin] == [3, 3, 3]
+    assert all(cycle > accepts for cycle, _ in granted if cycle > begin)
