@@ -6,7 +6,7 @@ the clock with which every unit stamps its trace records, is 0 in the first cycl
 
 Chips with `programs` have another kind of run (CONTROL.serve), in which programs come and go: PROGRAM_* and then LAUNCH
 queue one, `irq` says that there are completions, which the registers DONE_* show, oldest first, and CONTROL.stop ends
-the run. Faults then stop nothing but are completions, too (`host_link.launches`).
+the run. Faults then stop nothing but are completions, too (`host_link.launches`). Both queues are empty when it begins.
 
 There are two watchdogs: WATCHDOG bounds the cycles of a run, STALL_LIMIT the cycles without progress in any tile.
 After either fires, every tile reports what its parts wait for (`isa.STATE`). All reports have arrived
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -137,6 +137,7 @@ class HostPort(wiring.Component):
         } | program
         if launches is not None:
             self._serve_programs(m, launches, program, readable)
+            m.submodules.launches = ResetInserter(start)(launches)  # each run begins with empty queues
             status |= {"full": launches.full, "lost": launches.lost}
             readable[Register.STATUS] = _register(STATUS, status)
         self._serve_reads(m, readable, next_one)
@@ -228,7 +229,7 @@ class HostPort(wiring.Component):
                         m.d.comb += [serve.eq(control.serve), self._stop.eq(control.stop)]
                 if launches is not None:
                     with m.Case(int(Register.LAUNCH)):
-                        m.d.comb += launches.launch.valid.eq(running)
+                        m.d.comb += launches.launch.valid.eq(running & self.serving)
                     with m.Case(int(Register.DONE)):
                         m.d.comb += launches.next_one.eq(1)
         return start, serve
@@ -237,7 +238,6 @@ class HostPort(wiring.Component):
         self, m: Module, launches: Launches, program: Mapping[Register, Signal], readable: dict[Register, Any]
     ) -> None:
         """Connects the queues of programs that come and go, and adds what can be read of them."""
-        m.submodules.launches = launches
         said = data.View(LAUNCH.layout(), self.bus.wdata)
         entry, done = launches.launch.payload, launches.done
         m.d.comb += [

@@ -22,6 +22,8 @@ from meshloom.hw.contracts import (
     CONTROLLER_CYCLES,
     DECODE_CYCLES,
     ISSUE_CYCLES,
+    LAUNCH_CYCLES,
+    LAUNCH_INTERVAL,
     OFFER_CYCLES,
     ORDER_CYCLES,
     PUSH_CYCLES,
@@ -32,6 +34,7 @@ from meshloom.hw.contracts import (
 )
 from meshloom.hw.control.frontend import FrontEnd
 from meshloom.hw.dtt.controller import Controller
+from meshloom.hw.host_link.launches import Launches
 from meshloom.hw.isa import INSTRUCTION_BITS, INSTRUCTIONS, Cause, Opcode, Unit
 from meshloom.hw.noc.interface import RequestSender, RequestTaker
 from meshloom.hw.signatures import Issue, Request, requested_move
@@ -47,6 +50,9 @@ CHIP = ChipConfig.model_validate(
         "dram": {"bytes_per_cycle": 8},
         "noc": {"route_hops": 4},
     }
+)
+SEVERAL = ChipConfig.model_validate(
+    {"name": "s", "lanes": 8, "floorplan": ["dram core host"], "dram": {"bytes_per_cycle": 8}, "programs": 2}
 )
 CORE, DTT, SPM = 0x01, 0x02, 0x10
 #: From a flit offered to the network to its offer to its own tile; the blocks below stand side by side without it.
@@ -192,6 +198,84 @@ def test_way_points_cost_their_route() -> None:
     sent = packets([one for tag in range(3) for one in (order, move(tag))])
     built = len(path) - 1 + 1 + ROUTE_BUILD_CYCLES
     assert {late - early for early, late in zip(sent, sent[1:], strict=False)} == {2 * ISSUE_CYCLES + built}
+
+
+class Launching(wiring.Component):
+    """The host's launch queue and the front end that executes its boot streams."""
+
+    now: Signal
+    ring: Any
+    fetch: stream.Interface
+    issue: stream.Interface
+
+    def __init__(self) -> None:
+        self.launches, self.front = Launches(SEVERAL), FrontEnd(SEVERAL, Unit.MOVER)
+        super().__init__(
+            {"now": In(32)} | {name: self.front.signature.members[name] for name in ("ring", "fetch", "issue")}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.launches, m.submodules.front = launches, front = self.launches, self.front
+        connect(m, front.fetch, flipped(self.fetch))
+        connect(m, front.issue, flipped(self.issue))
+        m.d.comb += [
+            launches.now.eq(self.now),
+            launches.enable.eq(1),
+            launches.idle.eq(front.idle),
+            front.start.eq(launches.start),
+            front.ring.eq(self.ring),
+            front.now.eq(self.now),
+            front.go.eq(1),
+        ]
+        return m
+
+
+def launched(at: Sequence[int], mover: Sequence[int] = ()) -> tuple[list[int], list[int]]:
+    """Boot streams of two instructions are queued from BEGIN on, one a cycle, each not to start before the end of cycle
+    `at`. Cycles in which their code is requested, and instructions taken; a cycle for each of those is in `mover`, or
+    they are taken at once."""
+    unit = Launching()
+    requests = Sink(unit.fetch)
+    taken = Sink(unit.issue, (lambda cycle: cycle in mover) if mover else (lambda cycle: True))
+    words = SEVERAL.instruction_words
+    move = INSTRUCTIONS[Opcode.MOVE].pack({"opcode": Opcode.MOVE})
+    coming: list[int] = []
+    told = 0
+
+    def before(cycle: int, context: Any) -> None:
+        nonlocal told
+        index = cycle - BEGIN
+        context.set(unit.launches.launch.valid, 0 <= index < len(at))
+        if 0 <= index < len(at):
+            entry = bits(unit.launches.launch.payload.shape(), count=2, at=at[index])
+            context.set(unit.launches.launch.payload.as_value(), entry)
+        while told < len(requests.got):
+            coming.extend(range(2 * words))
+            told += 1
+        context.set(unit.ring.valid, bool(coming))
+        if coming:
+            offset = coming.pop(0)
+            context.set(unit.ring.offset, offset)
+            context.set(unit.ring.data, move >> (8 * SEVERAL.lanes * (offset % words)) & (1 << 8 * SEVERAL.lanes) - 1)
+
+    simulate(unit, 200, [], [requests, taken], before=before)
+    return requests.cycles, taken.cycles
+
+
+def test_a_launch_asks_for_its_code_so_soon() -> None:
+    """After the cycle in which it was queued, or after which it may start."""
+    assert launched([0])[0] == [BEGIN + LAUNCH_CYCLES]
+    assert launched([BEGIN - 1])[0] == [BEGIN + LAUNCH_CYCLES]
+    assert launched([BEGIN + 30])[0] == [BEGIN + 30 + LAUNCH_CYCLES]
+
+
+@pytest.mark.parametrize("mover", [(), (60, 90, 120, 150)])
+def test_the_next_launch_asks_for_its_code_so_soon(mover: Sequence[int]) -> None:
+    """After the last instruction of the one before was taken."""
+    requests, taken = launched([0, 0], mover)
+    assert len(taken) == 4
+    assert requests == [BEGIN + LAUNCH_CYCLES, taken[1] + LAUNCH_INTERVAL]
 
 
 def test_the_simulated_channel_keeps_its_contract() -> None:

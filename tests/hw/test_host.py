@@ -55,9 +55,10 @@ def run(
     ready_from: int = 0,
     willing: Mood = always,
     config: ChipConfig | None = None,
+    idle: Mood = always,
 ) -> Outcome:
     """Performs accesses one after another. `ended`: cycles in which END is executed; `faults`: posts that arrive;
-    `moved`: when some tile shows progress."""
+    `moved`: when some tile shows progress; `idle`: when the host's stream is."""
     unit = HostPort(config or load("tiny"))
     bus = unit.bus
     out = Outcome()
@@ -73,6 +74,10 @@ def run(
         context.set(unit.fault.valid, report is not None)
         if report is not None:
             context.set(unit.fault.payload.as_value(), POST.pack(report))
+        if unit.config.programs:  # sees the same
+            context.set(unit.post.valid, report is not None)
+            context.set(unit.post.payload.as_value(), POST.pack(report or {}))
+            context.set(unit.idle, idle(cycle))
         number = len(out.answered)
         access = accesses[number] if number < len(accesses) else None
         if access is not None and phase == "idle" and cycle >= access.at:
