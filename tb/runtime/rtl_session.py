@@ -133,10 +133,11 @@ class RtlSession:
     def _take(self) -> None:
         """Takes all completions from the chip."""
         while True:
-            done, cycle, left = self.served.read(Register.DONE, Register.DONE_CYCLE, Register.DONE_COUNT)
-            if not left:
-                break
+            # one may arrive between two reads: only what DONE itself has shown may be taken
+            done, cycle = self.served.read(Register.DONE, Register.DONE_CYCLE)
             said = COMPLETION.unpack(done)
+            if not said["valid"]:
+                break
             if said["fault"]:
                 who, value = self.served.read(Register.DONE_WHO, Register.DONE_VALUE)
                 self.served.write(Register.DONE, 1)
@@ -172,7 +173,8 @@ class RtlSession:
             for n, core in enumerate(cores)
         )
         end = Stream(boot.tile, boot.unit, boot.dram_tile, boot.address, ends)
-        self._queue(Program(program.chip_digest, (), end, {}), 0, 0, 0)
+        # not in a slot of programs: a launch sets the count of its slot's streams
+        self._queue(Program(program.chip_digest, (), end, {}), self.chip.programs, 0, 0)
         streams = flush(self.chip, cores, self.chip.programs, rights["first_page"])
         last = streams[-1]
         after = last.address + -(-len(last.instructions) * self.chip.instruction_words // 64) * 64
