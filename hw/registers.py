@@ -16,33 +16,62 @@ ID_VALUE = 0x4D534C01
 
 
 class Register(IntEnum):
-    """Byte addresses of the registers."""
+    """Byte addresses of the registers; `MEANINGS` says what each is."""
 
-    ID = 0x00  #: read: 0x4D534C01
-    CONFIG = 0x04  #: read: low 32 bits of the chip's digest
-    CONTROL = 0x08  #: write: `CONTROL`
-    STATUS = 0x0C  #: read: `STATUS`
+    ID = 0x00
+    CONFIG = 0x04
+    CONTROL = 0x08
+    STATUS = 0x0C
     PROGRAM_TILE = 0x10
     PROGRAM_ADDR = 0x14
     PROGRAM_COUNT = 0x18
-    WATCHDOG = 0x1C  #: cycles after which a run is a fault; 0 = never
-    CYCLES = 0x20  #: read: cycles of the run, frozen at its end
-    FAULT_WHO = 0x24  #: read: `FAULT_WHO`
-    FAULT_VALUE = 0x28  #: read: field `value` of the report (`isa.POST`)
-    STALL_LIMIT = 0x2C  #: cycles without progress after which a run is a fault; 0 = never; above any DRAM latency
-    QUIET = 0x30  #: read: cycles of the run since anything went on, frozen at its end
-    REPORTS = 0x34  #: read: states of tiles that have not been read yet
-    REPORT_LOW = 0x38  #: read: low bits of `REPORT`
-    REPORT_HIGH = 0x3C  #: read: its high bits; then the next one
-    LAUNCH = (
-        0x40  #: write: `LAUNCH`: queues the boot stream in PROGRAM_*; this and the following: chips with `programs`
-    )
-    DONE = 0x44  #: read: `COMPLETION`, the oldest that has not been taken; write: takes it
-    DONE_WHO = 0x48  #: read: of a fault: as FAULT_WHO
-    DONE_VALUE = 0x4C  #: read: of a fault: as FAULT_VALUE
-    DONE_CYCLE = 0x50  #: read: cycle of the run in which it happened
-    DONE_COUNT = 0x54  #: read: completions that have not been taken
-    LAUNCH_AT = 0x58  #: cycle of the run after which the next launch may start
+    WATCHDOG = 0x1C
+    CYCLES = 0x20
+    FAULT_WHO = 0x24
+    FAULT_VALUE = 0x28
+    STALL_LIMIT = 0x2C
+    QUIET = 0x30
+    REPORTS = 0x34
+    REPORT_LOW = 0x38
+    REPORT_HIGH = 0x3C
+    LAUNCH = 0x40  #: this and the following: chips with `programs` only, others read 0
+    DONE = 0x44
+    DONE_WHO = 0x48
+    DONE_VALUE = 0x4C
+    DONE_CYCLE = 0x50
+    DONE_COUNT = 0x54
+    LAUNCH_AT = 0x58
+
+
+#: Of each register: what it is, after how it is used (r, w, or both; one that is only w reads 0).
+MEANINGS = {
+    Register.ID: ("r", f"{ID_VALUE:#010x}"),
+    Register.CONFIG: ("r", "low 32 bits of the chip's digest"),
+    Register.CONTROL: ("w", "`CONTROL`"),
+    Register.STATUS: ("r", "`STATUS`"),
+    Register.PROGRAM_TILE: ("rw", "dram tile of the boot stream of a run, or of the next launch"),
+    Register.PROGRAM_ADDR: ("rw", "word address there of its first instruction"),
+    Register.PROGRAM_COUNT: ("rw", "its instructions"),
+    Register.WATCHDOG: ("rw", "cycles after which a run is a fault; 0 = never"),
+    Register.CYCLES: ("r", "cycles of the run, frozen at its end"),
+    Register.FAULT_WHO: ("r", "`FAULT_WHO` of the fault that has ended the run"),
+    Register.FAULT_VALUE: ("r", "field `value` of its report (`POST`)"),
+    Register.STALL_LIMIT: (
+        "rw",
+        "cycles without progress after which a run is a fault; 0 = never; must be above any latency of DRAM",
+    ),
+    Register.QUIET: ("r", "cycles of the run since anything went on, frozen at its end"),
+    Register.REPORTS: ("r", "states of tiles that have not been read yet"),
+    Register.REPORT_LOW: ("r", "low bits of `REPORT`, the first of them"),
+    Register.REPORT_HIGH: ("r", "its high bits; then the next one"),
+    Register.LAUNCH: ("w", "`LAUNCH`: queues the boot stream that PROGRAM_* name, to start after LAUNCH_AT"),
+    Register.DONE: ("rw", "`COMPLETION`, the oldest that has not been taken; writing takes it"),
+    Register.DONE_WHO: ("r", "of a fault: `FAULT_WHO`"),
+    Register.DONE_VALUE: ("r", "of a fault: field `value` of its report (`POST`)"),
+    Register.DONE_CYCLE: ("r", "cycle of the run in which it happened"),
+    Register.DONE_COUNT: ("r", "completions that have not been taken"),
+    Register.LAUNCH_AT: ("rw", "cycle of the run after which the next launch may start"),
+}
 
 
 def _of(layout: Format, name: str) -> Field:
@@ -103,3 +132,5 @@ REPORT = Format(
     tuple(_of(STATE, name) for name in ("sem", "need", "has", "peer", "part", "waits", "unit", "tile", "tag")),
     2 * WIDTH,
 )
+#: The formats above, in the order of their registers.
+FORMATS = (CONTROL, STATUS, FAULT_WHO, REPORT, LAUNCH, COMPLETION)

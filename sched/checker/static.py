@@ -9,7 +9,19 @@ import numpy as np
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
 from meshloom.hw.contracts import ISSUE_CYCLES
-from meshloom.hw.isa import ACCEPTS, FETCH_TAG, Addend, IsaError, Opcode, Region, Unit, VectorOp, decode, encode
+from meshloom.hw.isa import (
+    ACCEPTS,
+    FETCH_TAG,
+    PAGE_WORDS,
+    Addend,
+    IsaError,
+    Opcode,
+    Region,
+    Unit,
+    VectorOp,
+    decode,
+    encode,
+)
 from meshloom.hw.routes import RouteError
 
 from ..program.names import Names, opcode_name, region_name, unit_name
@@ -30,6 +42,8 @@ COUNTS = {
     Opcode.MOVE: ("words", "src_run", "dst_run"),
     Opcode.FETCH: ("count",),
 }  # fmt: skip
+#: Fields of a FETCH that say what the stream may do.
+_RIGHTS = ("slot", "cores", "first_page", "end_page")
 
 
 @dataclass(frozen=True)
@@ -208,7 +222,9 @@ class StaticCheck:
             return None
         accesses: tuple[Access, ...] = ()
         route = None
-        if opcode is Opcode.ROUTE:
+        if opcode is Opcode.FETCH:
+            self._rights(fields, problem)
+        elif opcode is Opcode.ROUTE:
             self._take_route(number, position, step, problem)
         elif opcode is Opcode.MOVE:
             accesses = move_accesses(fields)
@@ -227,6 +243,24 @@ class StaticCheck:
         for access in accesses:
             self._inside(access, opcode is Opcode.MOVE, problem)
         return Step(opcode, fields, accesses, route)
+
+    def _rights(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
+        """A FETCH gives rights on chips that run several programs at once, and only such as there are."""
+        chip = self.chip
+        if not chip.programs:
+            for name in ("clear", *_RIGHTS):
+                if fields[name]:
+                    problem(f"{name} = {fields[name]:#x}", f"it must be 0: {chip.name} runs one program at a time")
+            return
+        if fields["slot"] > chip.programs:
+            problem(f"slot = {fields['slot']}", f"{chip.name} has slots 0..{chip.programs - 1}, and one to clear up")
+        if fields["cores"] >> len(chip.cores):
+            problem(f"cores = {fields['cores']:#x}", f"{chip.name} has {len(chip.cores)} cores, a bit for each")
+        first, end, pages = fields["first_page"], fields["end_page"], chip.dram.words // PAGE_WORDS
+        if (fields["cores"] or first or end) and not first < end <= pages:
+            problem(f"first_page = {first}, end_page = {end}", f"a channel has pages 0..{pages - 1}: name some of them")
+        if (first or end) and not fields["cores"]:
+            problem("cores = 0 with pages", "rights without cores limit nothing: name its cores, or no pages")
 
     def _time(self, fire: int, problem: Callable[[str, str], None]) -> None:
         """A fire time must not be earlier than the first cycle in which the stream can reach the instruction."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from meshloom.hw import isa
+from meshloom.hw import isa, registers
 from meshloom.hw.config import MOST_HOPS, MOST_POINTS, ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Addend, Format, Opcode, VectorOp
 from meshloom.hw.routes import DIRECTIONS, TURN_BITS, Turn
@@ -162,7 +162,8 @@ def listing(program: Program, chip: ChipConfig, labels: Sequence[str] = ()) -> I
 
 
 def format_tables() -> str:
-    """Reference tables (Markdown) of every instruction, packet and record format, generated from `hw.isa`."""
+    """Reference tables (Markdown) of every instruction, packet, record and register format, generated from `hw.isa` and
+    `hw.registers`."""
     parts = ["## Instruction header", _table(isa.HEADER_FORMAT, 0)]
     header = len(isa.HEADER)
     for opcode, layout in INSTRUCTIONS.items():
@@ -178,6 +179,14 @@ def format_tables() -> str:
     for enum in (isa.Unit, isa.Region, isa.Addend, isa.VectorOp, isa.Cause, isa.Part, isa.BlockedOn):
         rows = "\n".join(f"| {int(member)} | {member.name} |" for member in enum)
         parts += [f"## {enum.__name__}", f"| value | name |\n|---|---|\n{rows}"]
+    rows = "\n".join(
+        f"| {int(one):#04x} | {one.name} | {use} | {meaning} |" for one, (use, meaning) in registers.MEANINGS.items()
+    )
+    parts.append("## Registers of the host port")
+    parts.append(f"AXI4-Lite, {registers.WIDTH} bits each; addresses in bytes. From LAUNCH on: chips with `programs`.")
+    parts.append(f"| address | register | use | meaning |\n|---|---|---|---|\n{rows}")
+    for layout in registers.FORMATS:
+        parts += [f"## Register {layout.name}", _table(layout, 0)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -82,6 +82,8 @@ def test_tile_addresses() -> None:
             assert tile_position(tile_address(x, y)) == (x, y)
 
 
+#: Three rows with 33 cores.
+ROWS = ", ".join([f'"dram{" core" * 11}"'] * 3)
 MALFORMED = [
     ("lanes = \n", "malformed TOML: Invalid value (at line 1"),
     ("lanes = 8\nlanes = 8\n", "malformed TOML: Cannot overwrite a value (at line 2"),
@@ -130,6 +132,12 @@ MALFORMED = [
     (GOOD.replace('"good"', f'"{"a" * 41}"'), "must have at most 40 characters"),
     (GOOD + '[noc]\ndata_routing = "zigzag"', 'noc.data_routing = "zigzag" must be "xy" or "yx"'),
     (GOOD + "mover_queue = 0", "mover_queue = 0 must be at least 1"),
+    (GOOD + "programs = -1", "programs = -1 must be at least 0"),
+    (GOOD + "programs = 32", "programs = 32 must be at most 31"),
+    (GOOD.replace("host spm", "host dtt") + "programs = 2",
+     'programs = 2 on a floorplan with a "dtt" tile: a controller'),
+    (GOOD.replace('"dram core"', ROWS).replace("host spm", "host" + " spm" * 11) + "programs = 2",
+     "programs = 2 on a floorplan with 33 cores: rights name at most 32; set programs = 0 or draw fewer cores"),
 ]  # fmt: skip
 
 
@@ -185,3 +193,12 @@ def test_from_python() -> None:
     values = {"name": "x", "lanes": 4, "floorplan": [["dram", "core"], ["host", "core"]]}
     chip = ChipConfig.model_validate(values | {"dram": {"bytes_per_cycle": 4}})
     assert len(chip.cores) == 2
+
+
+def test_several_programs_at_once() -> None:
+    """As many as fit, on as many cores as rights can name; the chip of one program is another chip."""
+    rows = [*["dram core core core core core core core core"] * 4, "host dram dram dram dram dram dram dram dram"]
+    values = {"name": "x", "lanes": 4, "floorplan": rows, "dram": {"bytes_per_cycle": 4}}
+    one, many = ChipConfig.model_validate(values), ChipConfig.model_validate(values | {"programs": 31})
+    assert (one.programs, many.programs, len(many.cores)) == (0, 31, 32)
+    assert one.digest != many.digest

@@ -28,7 +28,7 @@ CHIP = ChipConfig.model_validate(
 END = 40
 #: First and last tag of the stream that follows it.
 NEXT = (100, 105)
-FOLLOWING = [move(tag) for tag in range(NEXT[0], NEXT[1] + 1)]
+FOLLOWING = [move(NEXT[0], wait_sem=9, wait_n=1), *(move(tag) for tag in range(NEXT[0] + 1, NEXT[1] + 1))]
 NOTHING = encode(Opcode.GEMM, tag=1)
 
 
@@ -69,6 +69,7 @@ def test_a_stream_can_be_ended_in_every_state(name: str, later: int, gated: bool
     assert tags(out)[-len(started) :] == list(range(NEXT[0], NEXT[1] + 1))
     assert [cycle for cycle, _ in out.faults if cycle >= END] == []
     assert [cycle for cycle, _ in (*out.send, *out.post) if cycle >= END] == []
+    assert [semaphore for cycle, semaphore, _ in out.taken if cycle > END] == [9]
     asked = next(cycle for cycle, _ in out.fetch if cycle >= END)
     if state is BlockedOn.CODE:  # swallows three instructions first, a word a cycle
         assert asked == max(END + later + START_CYCLES, END + 3 * CHIP.instruction_words)

@@ -279,13 +279,14 @@ def test_clear_clears_all_and_takes_as_long_as_reset(count: int, gated: bool, ag
     unit = Semaphores(count, posts=1, takers=1)
     begin, takes = 90, clear_cycles(load("tiny").model_copy(update={"semaphores": count}))
     clears = {begin} | ({begin + again} if again is not None else set())
-    filled = [(70, post(0, 9)), (70, post(count - 1, 9)), (begin, post(1, 9)), (begin + 1, post(2, 3))]
+    with_it = [(begin, post(1, 9))] if again is None else []
+    filled = [(70, post(0, 9)), (70, post(count - 1, 9)), *with_it, (begin + 1, post(2, 3))]
     source = Source(unit.post(0), filled)
     granted: list[tuple[int, int]] = []
 
     def before(cycle: int, context: Any) -> None:
         context.set(unit.clear, cycle in clears)
-        context.set(unit.take(0).valid, cycle >= begin)
+        context.set(unit.take(0).valid, cycle > begin)
         context.set(unit.take(0).sem, (0, 1, count - 1, 2)[cycle % 4])
         context.set(unit.take(0).n, 1)
 
@@ -295,6 +296,6 @@ def test_clear_clears_all_and_takes_as_long_as_reset(count: int, gated: bool, ag
 
     simulate(unit, 200, [source], [], [], before, after, gated=gated)
     accepts = max(clears) + CLEAR_CYCLES + takes
-    assert source.taken == [70, 71, begin, accepts]
+    assert source.taken == [70, 71, *([begin] if with_it else []), accepts]
     assert [number for cycle, number in granted if cycle > begin] == [3, 3, 3]
     assert all(cycle > accepts for cycle, _ in granted if cycle > begin)

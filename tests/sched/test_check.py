@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.isa import FETCH_TAG, Opcode, Region, Unit
+from meshloom.hw.isa import FETCH_TAG, PAGE_WORDS, Opcode, Region, Unit
 from meshloom.sched.checker.check import CheckError, check
 from meshloom.sched.program.program import Instruction, Program
 from meshloom.tb.verify.random_programs import random_program
@@ -379,6 +379,50 @@ def test_boot() -> None:
     nobody = Instruction(Opcode.FETCH, {"tile": SPM, "unit": 0, "dram": DRAM, "count": 1})
     stray = replace(good, boot=replace(boot, instructions=(nobody, *boot.instructions)))
     assert "spm@(1,1) mover, which has no stream" in problems(stray)
+
+
+SEVERAL = ChipConfig.model_validate(TINY.model_dump() | {"programs": 2})
+PAGES = SEVERAL.dram.words // PAGE_WORDS
+RIGHTS = {"slot": 1, "cores": 1, "first_page": 0, "end_page": PAGES}
+
+
+def rights(chip: ChipConfig, **changed: int) -> str:
+    """What is said of a program whose first FETCH is changed so; nothing if it is accepted."""
+    good = replace(program(fed()), chip_digest=chip.digest)
+    fetch, *rest = good.boot.instructions
+    first = Instruction(Opcode.FETCH, fetch.fields | changed)
+    try:
+        check(replace(good, boot=replace(good.boot, instructions=(first, *rest))), chip, initial=[LOADED])
+    except CheckError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", ["clear", "slot", "cores", "first_page", "end_page"])
+def test_a_chip_of_one_program_gives_no_rights(name: str) -> None:
+    assert f"boot stream [0] FETCH tag 1: {name} = 0x1; it must be 0: tiny runs one program at a time" in rights(
+        TINY, **{name: 1}
+    )
+
+
+def test_rights_that_a_chip_can_give() -> None:
+    for changed in ({}, RIGHTS, RIGHTS | {"clear": 1}, {"clear": 1}, {"slot": 2}):
+        assert rights(SEVERAL, **changed) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"slot": 3}, "slot = 3; tiny has slots 0..1, and one to clear up"),
+        ({"cores": 2}, "cores = 0x2; tiny has 1 cores, a bit for each"),
+        ({"end_page": PAGES + 1}, f"first_page = 0, end_page = {PAGES + 1}; a channel has pages 0..{PAGES - 1}"),
+        ({"first_page": 3, "end_page": 3}, "first_page = 3, end_page = 3; a channel has pages"),
+        ({"end_page": 0}, "first_page = 0, end_page = 0; a channel has pages"),
+        ({"cores": 0}, "cores = 0 with pages; rights without cores limit nothing"),
+    ],
+)
+def test_rights_that_no_chip_can_give(changed: dict[str, int], said: str) -> None:
+    assert f"boot stream [0] FETCH tag 1: {said}" in rights(SEVERAL, **(RIGHTS | changed))
 
 
 def test_a_unit_has_one_stream_and_no_stream_is_empty() -> None:

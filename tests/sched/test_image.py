@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from meshloom.hw import isa
 from meshloom.hw.config import load as load_chip
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, decode, encode
+from meshloom.hw.registers import COMPLETION, CONTROL, FAULT_WHO, LAUNCH, REPORT, STATUS, Register
 from meshloom.sched.program import image
 from meshloom.sched.program.disasm import format_tables, instruction_text, listing
 from meshloom.sched.program.image import ImageError, from_bytes, load, save, to_bytes
@@ -191,5 +192,13 @@ def test_tables_show_every_field_once() -> None:
         for field, row in zip(body, rows, strict=True):
             low, width = layout.offsets[field.name]
             assert row.split("|")[1].strip() == (f"{low + width - 1}:{low}" if width > 1 else f"{low}")
+    for register in Register:
+        (row,) = [
+            line for line in sections["Registers of the host port"].splitlines() if f"| {register.name} |" in line
+        ]
+        assert row.startswith(f"| {int(register):#04x} |")
+    for layout in (CONTROL, STATUS, FAULT_WHO, REPORT, LAUNCH, COMPLETION):
+        rows = [line.split("`")[1] for line in sections[f"Register {layout.name}"].splitlines() if "`" in line]
+        assert rows[: len(layout.fields)] == [field.name for field in layout.fields]
     assert "| 76:0 |" not in text
     assert isinstance(PROGRAM, Program)

@@ -24,6 +24,7 @@ ARROWS = {
         "meshloom.hw.config",
         "meshloom.hw.contracts",
         "meshloom.hw.isa",
+        "meshloom.hw.registers",
         "meshloom.hw.timing",
         "meshloom.hw.routes",
     ),  # contracts: latencies, depths, limits, timing: closed forms, routes: ways through a mesh; no gateware
