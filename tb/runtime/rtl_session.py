@@ -26,13 +26,16 @@ from ..devices.serving import ServedChip
 
 #: Cycles that the chip advances at once while nothing limits it.
 _STRIDE = 1 << 20
+#: Cycles that a program may take.
+PATIENCE = 20_000_000
 
 
 @dataclass
 class _Running:
-    """A program on the chip. `fault`: why it is being given up, once it is."""
+    """A program on the chip, launched in cycle `since`. `fault`: why it is being given up, once it is."""
 
     program: Program
+    since: int
     fault: Fault | None = None
 
 
@@ -40,11 +43,12 @@ class RtlSession:
     """Programs come and go on `served`, which is open. See `sched.serving.session.Session`.
 
     A program that raises a fault is given up: its streams are ended, and its completion comes, with that fault, when
-    nothing of it is left on the chip (`sched.serving.flush`). The others never notice.
+    nothing of it is left on the chip (`sched.serving.flush`). The others never notice. So is one that has not ended
+    `patience` cycles after its launch, with a fault STALLED.
     """
 
-    def __init__(self, served: ServedChip) -> None:
-        self.served = served
+    def __init__(self, served: ServedChip, patience: int = PATIENCE) -> None:
+        self.served, self.patience = served, patience
         self.now = 0
         self._time = 0  # the chip has reached this cycle
         self._running: dict[int, _Running] = {}
@@ -79,7 +83,7 @@ class RtlSession:
         the chip has passed cycle `at`: writing the registers takes it some twenty cycles for each launch."""
         if launch.slot in self._running:
             raise SessionError(f"launch into slot {launch.slot} in cycle {at}: its program has not completed")
-        self._running[launch.slot] = _Running(launch.program)
+        self._running[launch.slot] = _Running(launch.program, at)
         self._queue(launch.program, launch.slot, len(launch.program.streams), at)
         if self._time > at:
             raise SessionError(
@@ -111,9 +115,20 @@ class RtlSession:
             if until is not None and self._time > until:
                 self.now = until
                 return ()
-            if self.served.run(_STRIDE if until is None else until - self._time + 1):
+            latest = min((one.since for one in self._running.values()), default=self._time) + self.patience
+            cycles = min(_STRIDE, max(1, latest - self._time) + 1)
+            if self.served.run(cycles if until is None else min(cycles, until - self._time + 1)):
                 self._take()
             (self._time,) = self.served.read(Register.CYCLES)
+            self._overdue()
+
+    def _overdue(self) -> None:
+        """Gives up programs that have taken too long."""
+        for slot, running in list(self._running.items()):
+            if running.fault is None and self._time - running.since > self.patience:
+                tile = running.program.streams[0].tile
+                self.cancel(slot, Fault(Cause.STALLED, tile, Unit.NONE, 0, self.patience))
+                running.since = self._time  # as long again for what is left of it
 
     def _queue(self, program: Program, slot: int, streams: int, at: int) -> None:
         """Writes the code of a program to DRAM and its launch to the queue."""

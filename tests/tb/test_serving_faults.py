@@ -228,3 +228,21 @@ def serve_three(simulator: str) -> list[tuple[int, int, bool]]:
 @pytest.mark.slow
 def test_icarus_serves_as_verilator_does() -> None:
     assert serve_three("icarus") == serve_three("verilator")
+
+
+def test_a_program_that_never_ends_is_given_up(server: Server) -> None:
+    """It waits for a post that nobody makes; the one beside it ends as if nothing were."""
+    server.session.patience = 5_000
+    at = server.later()
+    server.launch([stream(WAIT)], SLOT, PAGE, at)
+    server.copy(OTHER, 0, 5, at)
+    done = server.wait(2)
+    assert done[0].fault is None
+    fault = done[SLOT].fault
+    assert fault is not None
+    assert (fault.cause, fault.tile, fault.value) == (Cause.STALLED, CORE, 5_000)
+    assert 5_000 < done[SLOT].cycle - at < 7_000
+    server.copied(5)
+    server.copy(CORE, SLOT, AGAIN, server.later())
+    assert server.wait(1)[SLOT].fault is None
+    server.copied(AGAIN)
