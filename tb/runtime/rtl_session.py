@@ -96,6 +96,7 @@ class RtlSession:
         running = self._running[slot]
         if running.fault is None:
             running.fault = fault
+            self._end(slot)  # at once, whoever is being flushed: it may be raising faults all the time
             self._given_up.append(slot)
             if len(self._given_up) == 1:
                 self._flush()
@@ -177,19 +178,24 @@ class RtlSession:
                 return
         self._strays.append(fault)
 
+    def _end(self, slot: int) -> None:
+        """Ends the streams of the program in `slot`."""
+        program = self._running[slot].program
+        boot = program.boot
+        ends = tuple(
+            Instruction(Opcode.FETCH, {"tag": next_tag(n), "tile": core, "unit": int(Unit.NONE), "clear": 1})
+            for n, core in enumerate(_cores(program))
+        )
+        end = Stream(boot.tile, boot.unit, boot.dram_tile, boot.address, ends)
+        # in its own slot: a launch sets the count of its slot's streams
+        self._queue(Program(program.chip_digest, (), end, {}), slot, 0, 0)
+
     def _flush(self) -> None:
-        """Ends the streams of the first program that is given up, and has its cores flushed."""
+        """Has the cores of the first program that is given up flushed."""
         program = self._running[self._given_up[0]].program
         boot = program.boot
         rights = boot.instructions[0].fields
-        cores = sorted({stream.tile for stream in program.streams})
-        ends = tuple(
-            Instruction(Opcode.FETCH, {"tag": next_tag(n), "tile": core, "unit": int(Unit.NONE), "clear": 1})
-            for n, core in enumerate(cores)
-        )
-        end = Stream(boot.tile, boot.unit, boot.dram_tile, boot.address, ends)
-        # not in a slot of programs: a launch sets the count of its slot's streams
-        self._queue(Program(program.chip_digest, (), end, {}), self.chip.programs, 0, 0)
+        cores = _cores(program)
         streams = flush(self.chip, cores, self.chip.programs, rights["first_page"])
         last = streams[-1]
         after = last.address + -(-len(last.instructions) * self.chip.instruction_words // 64) * 64
@@ -212,3 +218,7 @@ class RtlSession:
         self._ended.append(Completion(slot, cycle, running.fault))
         if self._given_up:
             self._flush()
+
+
+def _cores(program: Program) -> list[int]:
+    return sorted({stream.tile for stream in program.streams})

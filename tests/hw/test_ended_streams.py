@@ -13,7 +13,7 @@ from meshloom.hw.isa import INSTRUCTIONS, BlockedOn, Cause, Opcode, Unit, encode
 from meshloom.hw.rights import Pages, Rights
 
 from .test_frontend import GO, Outcome, Stalls, chip, move, run, sync
-from .unit_bench import always, bits, never, sometimes
+from .unit_bench import bits, never, sometimes
 
 CHIP = ChipConfig.model_validate(
     {
@@ -171,7 +171,7 @@ def test_streams_that_are_ended_at_random(lanes: int, unit: Unit, seed: int) -> 
             else:
                 code.append(encode(opcode, tag=len(code), **wait))
         at += rng.randrange(1, 150)
-    moods = Stalls(*(sometimes(rng, 0.5) for _ in range(6)), always)
+    moods = Stalls(*(sometimes(rng, 0.6) for _ in range(7)))
     # the last one has all the time that it needs and no fault
     clears.append(at)
     starts.append((at, len(code), 20))
