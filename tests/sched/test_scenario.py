@@ -31,7 +31,7 @@ def test_the_example_has_four_networks_that_there_are() -> None:
     found = load(EXAMPLE, zoo.names())
     assert len(found.networks) == 4
     assert [request.arrival for request in found.requests] == sorted(request.arrival for request in found.requests)
-    assert all(request.factor == 0.4 for request in found.requests)
+    assert all(request.factor == 1.2 for request in found.requests)
 
 
 def test_every_form_of_arrival(tmp_path: Path) -> None:

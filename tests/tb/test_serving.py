@@ -15,6 +15,7 @@ from meshloom.sched.serving.flush import flush
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.serving import ServedChip
 
+from ..tiers import slow_but
 from .hand_made import Words, move, notify, sync
 
 CHIP = ChipConfig.model_validate(
@@ -171,7 +172,7 @@ FORBIDDEN = {
 }
 
 
-@pytest.mark.parametrize("name", FORBIDDEN)
+@pytest.mark.parametrize("name", slow_but(FORBIDDEN, "reads outside", "pulls for another core"))
 def test_what_a_program_may_not_do_is_its_own_fault(bench: Bench, name: str) -> None:
     """The offender is named, the other program ends right, and no memory but its own has changed."""
     changed, value = FORBIDDEN[name]
@@ -226,7 +227,7 @@ def test_cores_of_a_program_that_hangs_are_used_again(bench: Bench) -> None:
         np.testing.assert_array_equal(copied(bench, 5 + number), words)
 
 
-@pytest.mark.parametrize("cycles", range(40, 700, 60))
+@pytest.mark.parametrize("cycles", slow_but(range(40, 700, 60), 100, 340))
 def test_a_program_may_be_given_up_at_any_time(bench: Bench, cycles: int) -> None:
     """Whatever it does just then; the next program on its cores and the one beside it end right."""
     one, other = CHIP.cores[0], CHIP.cores[4]
