@@ -60,6 +60,12 @@ ONLINE: Registry[OnlineMaker] = Registry(
 
 def online_scheduler(name: str, platform: Platform) -> OnlineScheduler:
     """A new scheduler for one run. Raises SchedulerError that lists what there is, or says which option is wrong."""
+    maker, options = chosen(name)
+    return maker(platform, options)
+
+
+def chosen(name: str) -> tuple[OnlineMaker, BaseModel]:
+    """The maker and the options that a name asks for, without making anything. Raises SchedulerError as above."""
     base, options = options_of(name, ONLINE)
     maker = ONLINE.get(base)
-    return maker(platform, typed_options(base, "serving", maker.options, options))
+    return maker, typed_options(base, "serving", maker.options, options)

@@ -87,16 +87,14 @@ def serve(
         if place is not None and place != STDOUT and (problem := unwritable(place)):
             say_error(f"results could not be written: {problem}")
             raise typer.Exit(Exit.NOT_WRITTEN)
-    from meshloom.sched.schedulers.online import online_scheduler
-    from meshloom.sched.serving.scheduler import Platform
+    from meshloom.sched.schedulers.online import chosen
 
     from ..report.gantt import gantt as draw
     from ..report.scenario import print_scenario
     from ..results.scenario import results_path
     from ..runtime import serve as runtime
 
-    if scheduler.partition(":")[0] not in ("veltair", "layer_puzzle"):  # these train an estimator first
-        online_scheduler(scheduler, Platform.of(config))  # a wrong name or option is reported at once
+    chosen(scheduler)  # a wrong name or option is reported at once
     screen = console(stderr=json == STDOUT)
     with _Progress(json == STDOUT) as progress:
         served = runtime.serve(

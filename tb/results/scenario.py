@@ -114,7 +114,8 @@ class ScenarioFigures(Metrics):
 
 
 class ScenarioResults(_Record):
-    """What `meshloom serve` writes. `ok`: every byte is right, nothing was lost, the model is close enough."""
+    """What `meshloom serve` writes. `strays`: faults of tiles on which no program ran. `ok`: every byte is right, nothing
+    was lost, the model is close enough."""
 
     schema_version: Literal[1] = 1
     started: datetime
@@ -122,12 +123,14 @@ class ScenarioResults(_Record):
     scenario: ScenarioFigures
     instances: tuple[InstanceRow, ...]
     programs: tuple[ProgramRow, ...]
+    strays: tuple[str, ...] = ()
 
     @computed_field
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why it is not `ok`, in words."""
         found = [f"{row.number}:{row.network} was lost: {row.lost}" for row in self.instances if row.lost]
+        found += [f"a fault where no program ran: {stray}" for stray in self.strays]
         figures = self.scenario
         for row in self.instances:
             if row.mismatches:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.config import OFFSET_BITS, ChipConfig, tile_position
 from meshloom.sched.checker.concurrent import Grant, Placed, check_concurrent
 from meshloom.sched.serving.drive import Ended
 from meshloom.sched.serving.relocate import place_program
 from meshloom.sched.serving.scheduler import Instance, Placement, Platform
-from meshloom.sched.serving.session import Launch, Session
+from meshloom.sched.serving.session import Fault, Launch, Session
 from meshloom.sched.serving.template import Place
 from meshloom.sched.serving.windows import DramWindows, Window
 
@@ -71,7 +71,7 @@ class SessionExecutor:
 
     def __post_init__(self) -> None:
         self._dram = DramWindows(self.session.chip)
-        self._by_network = {(one.network.name, one.network.batch): one for one in self.networks.values()}
+        self._by_network = {id(one.network): one for one in self.networks.values()}  # two files may have one name
         self._inputs: dict[int, list[dict[str, NDArray[np.int8]]]] = {}
 
     @property
@@ -146,16 +146,18 @@ class SessionExecutor:
             launched.end = done.cycle
             if done.fault is not None:
                 fault = done.fault
-                x, y = fault.tile % 16, fault.tile // 16
-                launched.fault = (
-                    f"{fault.cause.name} in core@({x},{y}) {fault.unit.name.lower()}, tag {fault.tag}, value "
-                    f"{fault.value:#x}"
-                )
+                launched.fault = described(fault)
             found.append(Ended(done.slot, done.cycle, launched.fault))
         return found
 
     def _compiled(self, instance: Instance) -> Compiled:
-        return self._by_network[instance.network.name, instance.network.batch]
+        return self._by_network[id(instance.network)]
+
+
+def described(fault: Fault) -> str:
+    """One readable line."""
+    x, y = tile_position(fault.tile)
+    return f"{fault.cause.name} in core@({x},{y}) {fault.unit.name.lower()}, tag {fault.tag}, value {fault.value:#x}"
 
 
 def _segments(

@@ -19,14 +19,14 @@ from meshloom.sched.serving.drive import Drive, Run
 from meshloom.sched.serving.instances import instances_of
 from meshloom.sched.serving.metrics import measure
 from meshloom.sched.serving.modelled import ModelSession
-from meshloom.sched.serving.scheduler import Decision, Instance, OnlineScheduler, ServingError, View
+from meshloom.sched.serving.scheduler import Decision, Instance, OnlineScheduler, Platform, ServingError, View
 from meshloom.sched.workload.scenario import Scenario
 
 from ..build.builder import build
 from ..devices.serving import ServedChip
 from ..results.scenario import InstanceRow, Metrics, ProgramRow, ScenarioFigures, ScenarioResults
 from ..results.schema import environment
-from .executor import SessionExecutor
+from .executor import SessionExecutor, described
 from .networks import Compiled, compile_networks
 from .rtl_session import RtlSession
 
@@ -94,7 +94,7 @@ def serve(
     instances = instances_of(scenario, {key: one.network for key, one in made.items()})
     wait = decision_cycles + least_decision_cycles(chip)
     on_progress(f"making {scheduler}")
-    judge = _Timed(online_scheduler(scheduler, SessionExecutor(ModelSession(chip), made).platform))
+    judge = _Timed(online_scheduler(scheduler, Platform.of(chip)))
     on_progress("serving in the model")
     in_model = SessionExecutor(ModelSession(chip), made)
     model = Drive(in_model, judge, wait, on_event=partial(on_event, "model")).run(instances)
@@ -102,7 +102,7 @@ def serve(
         return Served(_results(started, scenario, chip, scheduler, wait, in_model, model, judge, made), model, None)
     on_progress(f"building the simulator ({device}), unless it is cached")
     built = build(chip, device, False, on_progress)
-    again = _Timed(online_scheduler(scheduler, in_model.platform))
+    again = _Timed(online_scheduler(scheduler, Platform.of(chip)))
     on_progress("serving on the RTL")
     with ServedChip(built) as served:
         session = RtlSession(served)
@@ -111,13 +111,11 @@ def serve(
         )
         rtl = Drive(on_rtl, again, wait, on_event=partial(on_event, "RTL")).run(instances)
         spent = served.cpu_seconds
-        strays = session.strays
-    if strays:
-        raise ServingError(f"tiles without a program have raised faults: {', '.join(map(str, strays))}")
     found = _results(
         started, scenario, chip, scheduler, wait, in_model, model, again, made, (on_rtl, rtl, device, spent)
     )
-    return Served(found, model, rtl)
+    strays = tuple(described(fault) for fault in session.strays)
+    return Served(found.model_copy(update={"strays": strays}), model, rtl)
 
 
 def _metrics(run: Run) -> Metrics:

@@ -67,7 +67,10 @@ def run(
             context.set(unit.blocked_status(i).as_value(), bits(BlockedStatus, **(blocked_status or {}).get(i, {})))
 
     constant = {"tile": HERE, "host": HOST}
-    note = lambda cycle, context: free.append(context.get(unit.free))  # noqa: E731
+
+    def note(_cycle: int, context: Any) -> None:
+        free.append(context.get(unit.free))
+
     simulate(unit, cycles, [], [sink], before=before, after=note, constant=constant, gated=gated)
     return Outcome(sink.got, free)
 
@@ -101,8 +104,7 @@ def test_after_clear_another_fault_is_sent(gated: bool) -> None:
 def test_a_tile_that_clears_itself_reports_every_fault_that_is_held_until_it_is_heard() -> None:
     """As dram tiles do: the next one can be raised in the second cycle after the first was taken."""
     raised = {at: {0: fault(Cause.RIGHTS, at)} for at in range(7, 11)}
-    taken = lambda cycle: cycle >= 9  # noqa: E731
-    out = run(raised, send=taken, clear=lambda cycle: cycle == 9)
+    out = run(raised, send=lambda cycle: cycle >= 9, clear=lambda cycle: cycle == 9)
     assert [(cycle, sent["tag"]) for cycle, sent in out.faults] == [(9, 0x107), (11, 0x10A)]
 
 
