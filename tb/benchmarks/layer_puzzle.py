@@ -95,7 +95,7 @@ def run(on_progress: OnEvent) -> Result:
         samples = [sample for future in off for sample in pool.result(future, on_progress)]
         for (index, name), future in futures.items():
             on_progress(Stage(workload=scenarios[index].name, what=f"served by {name}"))
-            results[index, name] = read(pool.result(future, on_progress))
+            results[index, name] = ScenarioResults.model_validate_json(pool.result(future, on_progress))
     failures: list[str] = []
     sheets = (
         _rtl(scenarios, {key: results[key] for key in on_rtl}, failures),
@@ -122,17 +122,6 @@ def compiled(chip: str, name: str) -> None:
 
     config = load(chip)
     compile_networks(Scenario(name, tuple(Request(name, batch) for batch in BATCHES)), config, lambda what: None)
-
-
-def read(text: str) -> ScenarioResults:
-    """Results from their JSON, computed fields left out."""
-    import json
-
-    found = json.loads(text)
-    for part in (found, *found["instances"], *found["programs"]):
-        for name in ("reasons", "ok", "error_percent", "turnaround", "slowdown"):
-            part.pop(name, None)
-    return ScenarioResults.model_validate(found)
 
 
 def _rtl(scenarios: Sequence[Scenario], results: dict[tuple[int, str], ScenarioResults], failures: list[str]) -> Sheet:

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import Field, computed_field
 
-from .schema import RESULTS_FOLDER, write_atomically
+from .schema import RESULTS_FOLDER, Record, write_atomically
 
 #: A program may end so many percent of its length from where the model says, and each metric be so many percent off.
 END_PERCENT, METRIC_PERCENT = 2.0, 1.0
@@ -17,11 +17,7 @@ Count = Annotated[int, Field(ge=0)]
 Part = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ProgramRow(_Record):
+class ProgramRow(Record):
     """A layer that was launched. `cores`: tiles; `launched`: cycle; `*_end`: cycle in which the host knew of its end,
     null if it did not run there or did not end; `code_bytes`: written to DRAM for it, with its boot stream."""
 
@@ -47,7 +43,7 @@ class ProgramRow(_Record):
         return 100.0 * (self.model_end - self.rtl_end) / max(1, self.rtl_end - self.launched)
 
 
-class InstanceRow(_Record):
+class InstanceRow(Record):
     """A network that was asked for. `end`: cycle, null if a fault ended it (`lost`); `isolated`: cycles alone on the
     whole chip; `met`: its deadline, null without one. Bytes: of every tensor that its layers left."""
 
@@ -77,7 +73,7 @@ class InstanceRow(_Record):
         return None if self.turnaround is None else self.turnaround / max(1, self.isolated)
 
 
-class Metrics(_Record):
+class Metrics(Record):
     """Of all instances: average normalised turnaround time, system throughput, part of the deadlines missed, PE
     utilisation, part of all core cycles with a program."""
 
@@ -113,9 +109,9 @@ class ScenarioFigures(Metrics):
     cpu_seconds: float = 0.0
 
 
-class ScenarioResults(_Record):
-    """What `meshloom serve` writes. `strays`: faults of tiles on which no program ran. `ok`: every byte is right, nothing
-    was lost, the model is close enough."""
+class ScenarioResults(Record):
+    """What `meshloom serve` writes. `strays`: faults of tiles on which no program ran. `ok`: every byte is right,
+    nothing was lost, the model is close enough."""
 
     schema_version: Literal[1] = 1
     started: datetime

@@ -65,7 +65,7 @@ def _close(stated: Any, right: Any) -> bool:
     return numbers and isclose(stated, right, rel_tol=1e-6, abs_tol=1e-9)
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
     """Frozen; refuses unknown fields; computed fields in the input must agree with the rest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -82,12 +82,13 @@ class _Record(BaseModel):
             right: Any = getattr(record, name)
             if isinstance(stated, dict) and isinstance(right, BaseModel):
                 right = right.model_dump(mode="json")
+            right = list(cast(tuple[Any, ...], right)) if isinstance(right, tuple) else right
             if name in given and stated != right and not _close(stated, right):
                 raise ValueError(f"{name} = {stated!r} contradicts the other fields, which give {right!r}")
         return record
 
 
-class Divergence(_Record):
+class Divergence(Record):
     """The first instruction, by measured time, whose cycles differ from the model's. Cycles of the run."""
 
     tile: Count
@@ -101,7 +102,7 @@ class Divergence(_Record):
     measured_end: Count
 
 
-class Maker(_Record):
+class Maker(Record):
     """An instruction through which a wrong byte passed: a MOVE, or the GEMM or VEC that computed it.
 
     `index`: its position in the stream of `unit` of `tile`; `executed_by`: the tile whose unit executed it. Cycles of
@@ -119,7 +120,7 @@ class Maker(_Record):
     end: Count | None
 
 
-class WrongByte(_Record):
+class WrongByte(Record):
     """The first wrong byte of an output tensor in DRAM, in the order of its words, and where it comes from.
 
     `channel` is null in a lane without a channel (which must be 0). `expected` and `found` as int8. `count`: wrong
@@ -142,7 +143,7 @@ class WrongByte(_Record):
     makers: tuple[Maker, ...]
 
 
-class FaultReport(_Record):
+class FaultReport(Record):
     """One fault as latched by the host tile."""
 
     cause: str
@@ -154,7 +155,7 @@ class FaultReport(_Record):
     explanation: str = ""  #: after a watchdog: what waited for what, and the cycle of waits
 
 
-class LayerFigures(_Record):
+class LayerFigures(Record):
     """One layer of a network. Cycles: from the start of its first GEMM or VEC to the end of its last, on RTL and in the
     model; layers overlap, so their cycles do not add up.
 
@@ -180,7 +181,7 @@ class LayerFigures(_Record):
         return 100.0 * (self.model_cycles - self.rtl_cycles) / self.rtl_cycles if self.rtl_cycles else None
 
 
-class ClassScore(_Record):
+class ClassScore(Record):
     """A class by its index, its name if known, and its score in the network's own unit."""
 
     index: Count
@@ -188,7 +189,7 @@ class ClassScore(_Record):
     score: float
 
 
-class OutputFigures(_Record):
+class OutputFigures(Record):
     """One output as the chip computed it, [1, channels, rows, columns].
 
     `top`: for a vector, the classes with the highest scores. `file`: where any other output was saved. `snr_db`: signal
@@ -203,7 +204,7 @@ class OutputFigures(_Record):
     snr_db: float | None = None
 
 
-class NetworkFigures(_Record):
+class NetworkFigures(Record):
     """Figures of whole networks only. `answer`, `expected`, `float_answer`: names of classes (that of the RTL, the
     label supplied with the picture, that of the float network), if known. `notes`: on a file of the user's."""
 
@@ -228,7 +229,7 @@ class NetworkFigures(_Record):
         return sum(errors) / len(errors) if errors else None
 
 
-class LinkFigures(_Record):
+class LinkFigures(Record):
     """An output of a router of the data plane: to the neighbour in direction `port`, or into its own tile ("local").
 
     Cycles of the run in which a flit left by it (`busy`), and in which one was waiting to leave but none did
@@ -261,7 +262,7 @@ class LinkFigures(_Record):
         return self.blocked / wanted if wanted else 0.0
 
 
-class _Times(_Record):
+class _Times(Record):
     """Ideal and real cycles of MOVEs; see `links`."""
 
     ideal_cycles: Count
@@ -281,7 +282,7 @@ class SourceFigures(_Times):
     moves: Count
 
 
-class PacketFigures(_Record):
+class PacketFigures(Record):
     """Latencies of data packets, in cycles from the first offer of the head to the cycle after the tail was taken.
     `idle_mean`: the mean if each were alone. `worst_late`: the greatest excess over the latency when alone."""
 
@@ -299,7 +300,7 @@ class Congestion(_Times):
     packets: PacketFigures | None = None
 
 
-class RowError(_Record):
+class RowError(Record):
     """Why a workload did not run to its end. `stage`: the step that failed: reading, scheduling, lowering, checking,
     timing, proving, predicting, simulating or comparing. `traceback`: file with the traceback of an unexpected error,
     relative to the folder in which the run was started."""
@@ -317,7 +318,7 @@ class RowError(_Record):
         return f"{self.stage}: {self.kind}: {self.message}; its traceback is in {self.traceback}"
 
 
-class Settings(_Record):
+class Settings(Record):
     """Everything that determines a row besides the chip: two rows with equal settings and `chip_digest` are the same.
 
     `code`: version, commit and digest of the sources. `scheduler`: as requested, with all its options. `input`: what it
@@ -339,7 +340,7 @@ class Settings(_Record):
     std: tuple[float, ...] = ()
 
 
-class Row(_Record):
+class Row(Record):
     """One workload on one chip under one scheduler, run once on one simulator.
 
     `utilisation` is useful multiply-accumulates / (processing elements x RTL cycles), 0..1. `cpu_seconds` is the
@@ -473,7 +474,7 @@ class Row(_Record):
         )
 
 
-class Summary(_Record):
+class Summary(Record):
     """Totals over the rows, and the problems of the run as a whole (`reasons`; empty = none)."""
 
     rows: Count
@@ -505,7 +506,7 @@ def summarise(rows: Sequence[Row], complete: bool = True) -> Summary:
     )
 
 
-class Results(_Record):
+class Results(Record):
     """One run: its rows, the request, and the versions with which it was made."""
 
     schema_version: Literal[1] = SCHEMA_VERSION

@@ -43,7 +43,7 @@ class Compiled:
 
     def inputs(self, instance: int) -> list[Arrays]:
         """What instance number `instance` works on, for each image of its batch: stored pictures in turn, or stored
-        arrays, each time rotated by another channel."""
+        arrays, each time rotated by another channel; a file of the user's works on random bytes."""
         graph, batch = self.served.graph, self.network.batch
         first = instance * batch
         stored = pictures(self.source.name) if not self.source.name.endswith(".onnx") else ()
@@ -51,6 +51,12 @@ class Compiled:
             paths = [stored[(first + image) % len(stored)] for image in range(batch)]
             source = NetworkSource(self.source.name, tuple(paths))
             return [feed.arrays for feed in feeds(source, graph)]
+        if self.source.name.endswith(".onnx"):
+            random = np.random.default_rng(first)
+            return [
+                {each.name: random.integers(-128, 128, each.shape, np.int8) for each in graph.inputs}
+                for _ in range(batch)
+            ]
         (feed,) = feeds(self.source, graph)
         return [
             {name: np.roll(array, first + image, axis=1) for name, array in feed.arrays.items()}
