@@ -16,18 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.isa import REQUEST_FLITS, Unit
 
-from .estimate import (
-    FLIGHT_CYCLES,
-    REQUEST_CYCLES,
-    START_CYCLES,
-    VECTOR_CYCLES,
-    WRITE_CYCLES,
-)
+from .estimate import REQUEST_CYCLES, START_CYCLES, VECTOR_CYCLES
 from .nodes import Node
 from .player import Player, Waits
+from .traffic import Traffic
 
 #: Requests that a mover may have before it at a time: one that it serves, one on its way.
 UNDER_WAY = 2
@@ -94,7 +89,7 @@ class _Play(Player):
         self.own = dict.fromkeys(tiles, 0)
         self.mover_free = dict.fromkeys(tiles, 0.0)
         self.issuer_free = dict.fromkeys(tiles, float(START_CYCLES))
-        self.sink = dict.fromkeys(tiles, 0.0)
+        self.traffic = Traffic(self.chip)
         self.busy: dict[tuple[int, Unit], bool] = {}
         self.progress: dict[tuple[int, Unit], int] = {}
         self.touched: set[tuple[int, Unit]] = set()
@@ -197,24 +192,10 @@ class _Play(Player):
 
     def _serve(self, index: int, node: Node) -> None:
         tile = node.source.tile
-        time = max(self.now, self.mover_free[tile])
-        busy, flight = node.words * (1 + 1 / PACKET_WORDS) + 1, float(FLIGHT_CYCLES)
-        if self.is_dram[tile]:
-            time = max(time, self.channel[tile])
-            self.channel[tile] = time + node.words * self.rate
-            busy = max(busy, node.words * self.rate)
-            flight += self.chip.dram.latency
+        time, busy, flight = self.traffic.send(node, max(self.now, self.mover_free[tile]), pause=1)
         self.mover_free[tile] = time + busy
         self.at(time + busy, _READ, index)
         self.at(time + flight, _LAND, index)
 
     def _land(self, index: int, node: Node) -> None:
-        target = node.target.tile
-        landing = max(self.now, self.sink[target])
-        self.sink[target] = end = landing + node.words * (1 + 1 / PACKET_WORDS)
-        if self.is_dram[node.source.tile]:
-            end = max(end, self.now + node.words * self.rate)
-        if self.is_dram[target]:
-            self.channel[target] = max(self.channel[target], self.now) + node.words * self.rate
-            end = max(end, self.channel[target]) + WRITE_CYCLES
-        self.at(end, _END, index)
+        self.at(self.traffic.land(node, self.now), _END, index)

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig
 
 from ..ir.dependences import Depends
-from .estimate import START_CYCLES, dram_word_cycles, pipeline_cycles
+from .estimate import START_CYCLES, pipeline_cycles
 from .nodes import Node
 
 
@@ -47,9 +47,7 @@ class Player(ABC):
     def __init__(self, waits: Waits) -> None:
         self.waits, self.nodes, self.chip = waits, waits.nodes, waits.chip
         self.missing = list(waits.missing)
-        self.rate, self.drain = dram_word_cycles(self.chip), pipeline_cycles(self.chip)
-        self.is_dram = {tile: kind is TileKind.DRAM for tile, kind in self.chip.tiles.items()}
-        self.channel = dict.fromkeys(self.chip.tiles, 0.0)  # cycle until which a DRAM channel is busy
+        self.drain = pipeline_cycles(self.chip)
         self.order: list[int] = []
         self.now, self.end = float(START_CYCLES), 0.0
         self._events: list[tuple[float, int, int, int]] = []

@@ -15,9 +15,9 @@ from meshloom.sched.ir.schedule import Gemm, Move, Prediction, Schedule
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.emit import build, emit
-from meshloom.sched.mapping.estimate import replay
 from meshloom.sched.mapping.plan import plan
 from meshloom.sched.mapping.problem import DoesNotFit, pose
+from meshloom.sched.mapping.replay import replay
 from meshloom.sched.mapping.slots import assign
 from meshloom.sched.mapping.tiling import ORDERS, Candidate, Pooling, even, parts, pooled_tiles
 from meshloom.sched.schedulers import registry

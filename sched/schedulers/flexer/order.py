@@ -19,14 +19,10 @@ from heapq import heappop, heappush
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
 from meshloom.hw.isa import REQUEST_FLITS, Unit
 
-from ...mapping.estimate import (
-    END_CYCLES,
-    FLIGHT_CYCLES,
-    REQUEST_CYCLES,
-    WRITE_CYCLES,
-)
+from ...mapping.estimate import END_CYCLES, REQUEST_CYCLES
 from ...mapping.nodes import Node
 from ...mapping.player import Player, Waits
+from ...mapping.traffic import FLIGHT_CYCLES, WRITE_CYCLES, dram_word_cycles
 
 #: Cycles from an event to the issue of what has waited for it: post, semaphore, front end.
 _WAKE = 8
@@ -65,6 +61,8 @@ class _Play(Player):
         super().__init__(work.waits)
         self.steps, self.ahead, self.fixed = work.steps, ahead, fixed
         chip = self.chip
+        self.rate, self.drams = dram_word_cycles(chip), set(chip.drams)
+        self.channel = dict.fromkeys(chip.drams, 0.0)  # cycle until which it is busy
         self.offered: dict[tuple[int, Unit], list[int]] = {}
         self.busy: dict[tuple[int, Unit], bool] = {}
         self.turns: dict[tuple[int, Unit], deque[int]] = {}  # what each stream has still to do, in the log's order
@@ -164,10 +162,10 @@ class _Play(Player):
                 self._request(other, self.nodes[other])
         target, flits = node.target.tile, node.words * (1 + 1 / PACKET_WORDS) + 2
         dram, floor = node.words * self.rate, 0.0
-        if self.is_dram[tile]:
+        if tile in self.drams:
             flits = max(flits, dram)  # DRAM makes gaps, which hold up what shares the link
             self.channel[tile] = floor = max(self.now, self.channel[tile]) + dram
-        if self.is_dram[target]:
+        if target in self.drams:
             self.channel[target] = floor = max(self.now, self.channel[target], floor) + dram
         self.sending[tile], self.floor[index] = True, floor
         packets = -(-node.words // PACKET_WORDS)
@@ -191,9 +189,9 @@ class _Play(Player):
             return
         sent = max(self.now, self.floor[index])
         delivered = sent + FLIGHT_CYCLES
-        if self.is_dram[node.source.tile]:
+        if node.source.tile in self.drams:
             delivered += self.chip.dram.latency
-        if self.is_dram[target]:
+        if target in self.drams:
             delivered = max(delivered, self.floor[index] + WRITE_CYCLES)
         self.at(sent, _SENT, index)
         self.at(sent + _WAKE, _READ, index)

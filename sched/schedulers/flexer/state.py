@@ -14,14 +14,8 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import PACKET_WORDS, ChipConfig
 
-from ...mapping.estimate import (
-    END_CYCLES,
-    FLIGHT_CYCLES,
-    REQUEST_CYCLES,
-    START_CYCLES,
-    dram_word_cycles,
-    pipeline_cycles,
-)
+from ...mapping.estimate import END_CYCLES, REQUEST_CYCLES, START_CYCLES, pipeline_cycles
+from ...mapping.traffic import FLIGHT_CYCLES, dram_word_cycles
 from ...support.records import Table, layout
 from .tiles import Tiles
 

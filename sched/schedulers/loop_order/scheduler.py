@@ -17,8 +17,8 @@ from meshloom.hw.config import ChipConfig
 
 from ...ir.schedule import Prediction, Schedule
 from ...mapping.emit import emit, to_schedule
-from ...mapping.estimate import replay
 from ...mapping.problem import DoesNotFit, pose
+from ...mapping.replay import replay
 from ...mapping.space import best
 from ...mapping.tiling import Candidate
 from ...workload.layers import ConvShape

@@ -10,12 +10,12 @@ from meshloom.hw.config import ChipConfig
 from ...ir.schedule import Piece
 from ...mapping.core import Core, Epilogue
 from ...mapping.emit import merge
-from ...mapping.estimate import replay
 from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Dram, Stored
 from ...mapping.plan import plan
 from ...mapping.problem import DoesNotFit, Problem, pose
 from ...mapping.prologue import Feeder, Layout, Prologue, after, lay_out, remaining, tallest
+from ...mapping.replay import replay
 from ...mapping.space import best
 from ...mapping.staging import Staging
 from ...mapping.tensors import Tensors, ramp_edges

@@ -8,7 +8,7 @@ from meshloom.hw.config import PACKET_WORDS, ChipConfig
 from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Gemm, Move, Vec
-from ...mapping.estimate import dram_word_cycles
+from ...mapping.traffic import dram_word_cycles
 from .scheduler import NetworkSchedule, layer_of
 
 #: Resources, the first of equals counts: arrays, vector units, DRAM channels, ports of tiles into and out of the mesh.
