@@ -1,0 +1,1 @@
+"""Micro-op orchestration on a dataflow chip (C. Bai et al., "Klotski", ICCAD 2023)."""
