@@ -1,6 +1,6 @@
 """The model's memories that a mover reads word by word: all except DRAM.
 
-Mirrors the source generator of `hw/memory/mover.py`, and the read ports of `hw/core/matrix.py`.
+Mirrors the source generator of `hw/memory/source.py`, and the read ports of `hw/core/matrix.py`.
 """
 
 from __future__ import annotations

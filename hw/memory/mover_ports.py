@@ -1,0 +1,166 @@
+"""What the parts of the mover share: its ports, and what they hand to each other."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from amaranth.hdl import Signal, Value
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..config import ChipConfig, TileKind
+from ..isa import Region, data_flit_bits
+from ..noc.link import Link
+from ..rights import Pages, Rights
+from ..routes import TURN_BITS
+from ..signatures import (
+    WAITED_BITS,
+    BlockedStatus,
+    FaultSignature,
+    Issue,
+    MoveLayout,
+    Request,
+    Route,
+    SemPost,
+    TraceRecord,
+    requested_move,
+    word_read,
+)
+
+
+def descriptor(config: ChipConfig) -> data.StructLayout:
+    """What the packetiser must know about a MOVE; `turns`: a source route as stored in heads."""
+    return data.StructLayout(
+        {
+            "dst_tile": 8,
+            "dst": 28,
+            "dst_run": 16,
+            "dst_stride": 20,
+            "words": 16,
+            "notify_tile": 8,
+            "notify_sem": 6,
+            "notify": 1,
+            "tag": 16,
+            "post_sem": 6,
+            "post_n": 4,
+            "start": 32,
+            "waited": WAITED_BITS,
+            "from_dram": 1,
+            "vc": ceil_log2(config.noc.data_vcs),
+            "routed": 1 if config.noc.route_hops else 0,
+            "turns": _turn_bits(config),
+            "to_dram": int(config.programs > 0),
+            "pages": Pages if config.programs else 0,
+        }
+    )
+
+
+def _turn_bits(config: ChipConfig) -> int:
+    return TURN_BITS * (config.noc.route_hops + 1) if config.noc.route_hops else 0
+
+
+class Engine:
+    """A MOVE handed from `Dispatch` to `SourceGenerator`, which takes it when `valid` and `ready`."""
+
+    def __init__(self) -> None:
+        self.move: Any = Signal(MoveLayout, name="engine_move")
+        self.route: Any = Signal(Route, name="engine_route")
+        self.waited = Signal(WAITED_BITS, name="engine_waited")
+        self.pages: Any = Signal(Pages, name="engine_pages")
+        self.foreign = Signal(name="engine_foreign")  # its tiles are not the program's
+        self.requester = Signal(8, name="engine_requester")  # the tile whose program it is, in chips with `programs`
+        self.valid = Signal(name="engine_valid")
+        self.ready = Signal(name="engine_ready")
+
+
+class PendingRecord:
+    """A trace record of half `name`, `pending` until the strobe `traced` signals that it has been taken."""
+
+    def __init__(self, name: str) -> None:
+        self.record: Any = Signal(TraceRecord, name=f"{name}_record")
+        self.pending = Signal(name=f"{name}_pending")
+        self.traced = Signal(name=f"{name}_traced")
+
+
+class Queues(NamedTuple):
+    """Between the two halves: MOVEs, and words of local memory."""
+
+    descriptors: fifo.SyncFIFO
+    words: fifo.SyncFIFO
+
+
+class MoverPorts(wiring.Component):
+    """Mover of one tile of kind `kind`; `depths` are the words of each region it can read.
+
+    `blocked_status`: what the MOVE being sent waits for, for the host when it asks. `rights`: of the tile's stream,
+    which `clear` ends. `heard`: a fault that is raised now is reported; `offender`: for whom it is, if a request caused
+    it.
+    """
+
+    tile: Signal
+    now: Signal
+    own: stream.Interface
+    remote: stream.Interface
+    forward: stream.Interface
+    read: stream.Interface
+    read_data: Signal
+    data: Any  # Link
+    post: stream.Interface
+    record: stream.Interface
+    fault: Any  # FaultSignature
+    ended: Signal
+    busy: Signal
+    net_stall: Signal
+    mem_stall: Signal
+    blocked_status: Any  # Standing
+    active: Signal
+    clear: Signal  # this and the next three: chips with `programs` only
+    rights: Any  # Rights
+    heard: Signal
+    offender: Any
+    run: stream.Interface  # DRAM tiles only, like `run_data`
+    run_data: stream.Interface
+
+    def __init__(self, config: ChipConfig, kind: TileKind, depths: dict[Region, int]) -> None:
+        self.config, self.kind, self.depths = config, kind, depths
+        self.has_dram = kind is TileKind.DRAM
+        word = config.word_bits
+        members = {
+            "tile": In(8),
+            "now": In(32),
+            "own": In(stream.Signature(Issue)),
+            "remote": In(stream.Signature(requested_move(config))),
+            "forward": Out(stream.Signature(Request)),
+            "read": Out(word_read()),
+            "read_data": In(word),
+            "data": Out(Link(data_flit_bits(config), config.noc.data_vcs)),
+            "post": Out(stream.Signature(SemPost)),
+            "record": Out(stream.Signature(TraceRecord)),
+            "fault": Out(FaultSignature()),
+            "ended": Out(1),
+            "active": Out(1),
+            "busy": Out(1),
+            "net_stall": Out(1),
+            "mem_stall": Out(1),
+            "blocked_status": Out(BlockedStatus),
+        }
+        if self.has_dram:
+            members["run"] = Out(stream.Signature(data.StructLayout({"offset": 24, "words": 7})))
+            members["run_data"] = In(stream.Signature(word))
+        if config.programs:
+            members |= {"clear": In(1), "rights": In(Rights), "heard": In(1)}
+            members["offender"] = Out(data.StructLayout({"valid": 1, "tile": 8}))
+        super().__init__(members)
+
+    @staticmethod
+    def _shapeless(move: Any) -> Value:
+        """Whether a MOVE has no words, or runs without any."""
+        return (move.words == 0) | (move.src_run == 0) | (move.dst_run == 0)
+
+    def _exists(self, tile: Value) -> Value:
+        """Whether a tile address is on the floorplan."""
+        inside = (tile[:4] < self.config.width) & (tile[4:8] < self.config.height)
+        for gap in self.config.gaps:
+            inside &= tile != gap
+        return inside

@@ -1,0 +1,208 @@
+"""The second half of the mover: words become packets of the data plane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data
+
+from ..config import PACKET_WORDS, ChipConfig
+from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Unit
+from ..rights import first_word, outside
+from .mover_ports import MoverPorts, PendingRecord, Queues, descriptor
+
+
+class _Sent:
+    """Registers of the MOVE being sent, like those of `_SourceRun` for its source, and its next head."""
+
+    def __init__(self, config: ChipConfig) -> None:
+        self.current: Any = Signal(descriptor(config))
+        self.address = Signal(28)
+        self.target = Signal(28)  # where the next packet goes: `address`, unless that is not the program's
+        self.base = Signal(28)
+        self.run_left = Signal(16)
+        self.left = Signal(16)
+        self.stall = Signal(21)  # cycles
+        self.packet = Signal(7)  # words of the packet that begins at `address`
+        self.counter = Signal(7)  # words of the current packet that remain to be sent
+        self.head: Any = Signal(DATA_HEAD.layout())
+        self.heading = Signal()  # `address` is that of a packet: after the last one there is none
+        #: `now` as a register, right in every cycle that follows an active one, as those are in which a head is first
+        #: offered: so what is put out does not follow an input in the same cycle.
+        self.clock = Signal(32)
+
+
+class Packetiser(MoverPorts):
+    """The part of `mover.Mover` that sends: it cuts what has been read into packets, and ends each MOVE with its post
+    and its record."""
+
+    def _packetise(self, m: Module, queues: Queues, done: PendingRecord) -> Signal:
+        """Cuts the words into packets; posts and records a MOVE when its last word has been handed over. Returns
+        whether a MOVE is being sent.
+
+        A head is offered only once the first word is available and the previous MOVE's post and record have been taken.
+        """
+        sent, descriptors, words = _Sent(self.config), queues.descriptors, queues.words
+        current = sent.current
+        incoming = data.View(descriptor(self.config), descriptors.r_data)
+        have = Signal()
+        word = Signal(self.config.word_bits)
+        take = Signal()
+        m.d.comb += [have.eq(words.r_rdy), word.eq(words.r_data), words.r_en.eq(take)]
+        if self.has_dram:
+            with m.If(current.from_dram):
+                m.d.comb += [have.eq(self.run_data.valid), word.eq(self.run_data.payload)]
+                m.d.comb += [words.r_en.eq(0), self.run_data.ready.eq(take)]
+
+        self._next_head(m, sent)
+        post_owed = Signal()
+        free = self._retire_slot(m, post_owed, done)
+
+        waits = Signal(6)
+        m.d.comb += [
+            waits.eq(Mux(have, BlockedOn.DATA_PLANE, Mux(current.from_dram, BlockedOn.DRAM, BlockedOn.MEMORY))),
+            self.blocked_status.tag.eq(current.tag),
+            self.blocked_status.peer.eq(current.dst_tile),
+        ]
+        flit = self.data.payload
+        ready = Signal(name="data_ready")  # the NoC takes a flit of this packet
+        m.d.comb += ready.eq(self.data.ready.bit_select(current.vc, 1) if len(current.vc) else self.data.ready)
+        m.d.comb += flit.vc.eq(current.vc)
+        m.d.sync += sent.clock.eq(self.now + 1)
+        sending = Signal(init=1)  # in every state except IDLE
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += sending.eq(0)
+                with m.If(descriptors.r_rdy):
+                    m.d.comb += descriptors.r_en.eq(1)
+                    m.d.sync += [
+                        current.eq(incoming),
+                        sent.address.eq(incoming.dst),
+                        sent.base.eq(incoming.dst),
+                        sent.run_left.eq(incoming.dst_run),
+                        sent.left.eq(incoming.words),
+                        sent.stall.eq(0),
+                    ]
+                    m.next = "HEAD"
+            with m.State("HEAD"):
+                m.d.comb += [
+                    sent.heading.eq(1),
+                    self.busy.eq(1),
+                    self.blocked_status.waits.eq(Mux(free, waits, BlockedOn.POSTS)),
+                    flit.data.eq(self._head(m, sent)),
+                    self.data.valid.eq(have & free),
+                    self.net_stall.eq(have & ~ready),
+                    self.mem_stall.eq(~have),
+                ]
+                with m.If(self.data.valid & ready):
+                    self._begin_packet(m, sent)
+                    m.next = "BODY"
+            with m.State("BODY"):
+                m.d.comb += [
+                    self.busy.eq(1),
+                    self.blocked_status.waits.eq(waits),
+                    flit.data.eq(word),
+                    flit.last.eq(sent.counter == 1),
+                    self.data.valid.eq(have),
+                    take.eq(have & ready),
+                    self.net_stall.eq(have & ~ready),
+                    self.mem_stall.eq(~have),
+                ]
+                with m.If(take):
+                    m.d.sync += sent.counter.eq(sent.counter - 1)
+                    with m.If(sent.counter == 1):
+                        with m.If(sent.left == 0):
+                            self._retire(m, sent, post_owed, done)
+                            m.next = "IDLE"
+                        with m.Else():
+                            m.next = "HEAD"
+        with m.If((self.net_stall | self.mem_stall) & ~sent.stall.all()):
+            m.d.sync += sent.stall.eq(sent.stall + 1)
+        return sending
+
+    def _next_head(self, m: Module, sent: _Sent) -> None:
+        """The packet at `address`: to the end of the run, of the MOVE, or the next multiple of `PACKET_WORDS`."""
+        current, head = sent.current, sent.head
+        m.d.comb += sent.target.eq(sent.address)
+        if self.config.programs:  # a packet does not cross a multiple of PACKET_WORDS, and so no page
+            abroad = current.to_dram & outside(current.pages, sent.address[24:28], sent.address[:24])
+            with m.If(abroad):
+                m.d.comb += sent.target.eq(Cat(sent.address[:6], first_word(current.pages)[6:]))
+            with m.If(sent.heading & self.data.valid & abroad):
+                m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.RIGHTS)]
+                m.d.comb += [self.fault.tag.eq(current.tag), self.fault.value.eq(sent.address)]
+        shorter = Signal(16)
+        to_boundary = Signal(7)
+        m.d.comb += [
+            shorter.eq(Mux(sent.run_left < sent.left, sent.run_left, sent.left)),
+            to_boundary.eq(PACKET_WORDS - sent.address[:6]),
+            sent.packet.eq(Mux(shorter < to_boundary, shorter, to_boundary)),
+            head.dst_tile.eq(current.dst_tile),
+            head.addr.eq(sent.target),
+            head.words.eq(sent.packet),
+            head.notify_tile.eq(current.notify_tile),
+            head.notify_sem.eq(current.notify_sem),
+            head.notify.eq(current.notify & (sent.left == sent.packet)),
+            head.parity.eq(Cat(head[name] for name in DATA_HEAD.offsets if name != "parity").xor()),
+        ]
+
+    @staticmethod
+    def _begin_packet(m: Module, sent: _Sent) -> None:
+        """The head has been taken: advances to the next packet's address."""
+        packet = sent.packet
+        m.d.sync += [
+            sent.counter.eq(packet),
+            sent.address.eq(sent.address + packet),
+            sent.run_left.eq(sent.run_left - packet),
+            sent.left.eq(sent.left - packet),
+        ]
+        with m.If(sent.run_left == packet):
+            stride = sent.current.dst_stride
+            m.d.sync += [sent.address.eq(sent.base + stride), sent.base.eq(sent.base + stride)]
+            m.d.sync += sent.run_left.eq(sent.current.dst_run)
+
+    def _retire_slot(self, m: Module, post_owed: Signal, done: PendingRecord) -> Signal:
+        """Drives the pending post of a finished MOVE; returns whether no post or record is pending."""
+        m.d.comb += self.post.valid.eq(post_owed)
+        with m.If(self.post.ready):
+            m.d.sync += post_owed.eq(0)
+        with m.If(done.traced):
+            m.d.sync += done.pending.eq(0)
+        free = Signal()
+        m.d.comb += free.eq(~post_owed & ~done.pending)
+        return free
+
+    def _retire(self, m: Module, sent: _Sent, post_owed: Signal, done: PendingRecord) -> None:
+        """Fills the retire slot with the post and the record of the MOVE that completes in this cycle."""
+        current, record = sent.current, done.record
+        m.d.sync += [
+            post_owed.eq(current.post_n != 0),
+            self.post.payload.sem.eq(current.post_sem),
+            self.post.payload.n.eq(current.post_n),
+            done.pending.eq(current.tag != FETCH_TAG),
+            record.tag.eq(current.tag),
+            record.unit.eq(int(Unit.MOVER)),
+            record.opcode.eq(int(Opcode.MOVE)),
+            record.wait.eq(current.waited),
+            record.stall.eq(sent.stall),
+            record.start.eq(current.start),
+            record.end.eq(self.now + 1),
+        ]
+
+    def _head(self, m: Module, sent: _Sent) -> Value:
+        """A head flit: the fields that every chip has, its injection time, and its route."""
+        current = sent.current
+        parts: list[Value] = [sent.head.as_value()[: DATA_HEAD.used]]
+        if self.config.noc.arrivals:
+            arrival = Signal(ARRIVAL.layout())
+            offered = Signal()
+            injected_at = Signal.like(arrival.injected_at)  # the cycle since which the head has been offered
+            m.d.comb += [
+                arrival.tag.eq(current.tag),
+                arrival.injected_at.eq(Mux(offered, injected_at, sent.clock)),
+                arrival.parity.eq(Cat(arrival.tag, arrival.injected_at).xor()),
+            ]
+            m.d.sync += [offered.eq(self.data.valid & self.net_stall), injected_at.eq(arrival.injected_at)]
+            parts.append(arrival.as_value())
+        return Cat(*parts, current.routed, current.turns)
