@@ -30,7 +30,7 @@ def adapted(name: str, thing: object) -> Scheduler:
         return replace(thing, name=name) if ":" in name else thing
     if not callable(thing):
         raise TypeError(f"is of type {type(thing).__name__}; it must be a Scheduler, or a function of a LayerTask")
-    options, takes = _options(thing)
+    options, takes = options_taken(thing, "a LayerTask")
     summary = (inspect.getdoc(thing) or "").partition("\n")[0]
     source = inspect.getsourcefile(inspect.unwrap(thing)) or ""
 
@@ -49,12 +49,13 @@ def adapted(name: str, thing: object) -> Scheduler:
     return Scheduler(name, summary, Maker(layer, options), Maker(network, options), source)
 
 
-def _options(function: Callable[..., Any]) -> tuple[type[BaseModel], bool]:
-    """The options of a function, and whether it wants them."""
-    must = "must take a LayerTask, and may take options (a model derived from Options)"
+def options_taken(thing: Callable[..., Any], first: str) -> tuple[type[BaseModel], bool]:
+    """The options of a function, or of a class, whose first argument is `first`, and whether it wants them. Raises
+    TypeError with what it must take."""
+    must = f"must take {first}, and may take options (a model derived from Options)"
     try:
-        parameters = list(inspect.signature(function).parameters.values())
-        hints = get_type_hints(function)
+        parameters = list(inspect.signature(thing).parameters.values())
+        hints = get_type_hints(thing.__init__ if isinstance(thing, type) else thing)
     except (TypeError, ValueError, NameError) as error:
         raise TypeError(f"{must}: {error}") from None
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

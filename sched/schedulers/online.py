@@ -1,32 +1,38 @@
 """Online schedulers by name: those that ship, those of installed packages (entry points
 `meshloom.online_schedulers`), and any `package.module:THING` or `FILE.py:THING`. Options follow a colon:
 `layer_puzzle:starvation=5`.
+
+THING is a function of a `View`, a class of schedulers, which is made with a `Platform`, or an `OnlineMaker`. Both
+functions and classes may take options: a second parameter annotated with a model derived from `Options`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, cast, get_type_hints
 
 from pydantic import BaseModel
 
-from ..serving.scheduler import OnlineScheduler, Platform
+from ..serving.scheduler import Decision, OnlineScheduler, Platform, View
 from ..support.plugins import Registry
+from .authored import options_taken
 from .interface import Options
-from .registry import SchedulerError, options_of, typed_options
+from .registry import SchedulerError, failure, options_of, typed_options
 
 
 @dataclass(frozen=True)
 class OnlineMaker:
     """How an online scheduler is made. `make(platform, options)`, or `module:function`, which is imported on the first
-    call, makes one for one run. `summary`: one line for lists."""
+    call, makes one for one run. `summary`: one line for lists. `source`: the file to which errors are traced."""
 
     name: str
     summary: str
     make: Callable[[Platform, Any], OnlineScheduler] | str
     options: type[BaseModel] = Options
+    source: str = field(default="", compare=False)
 
     def __call__(self, platform: Platform, options: BaseModel) -> OnlineScheduler:
         make: Any = self.make
@@ -36,10 +42,83 @@ class OnlineMaker:
         return make(platform, options)
 
 
+@dataclass(frozen=True)
+class _Function:
+    """A function of a view as a scheduler that remembers nothing."""
+
+    name: str
+    function: Callable[[View], Sequence[Decision]]
+
+    def decide(self, view: View) -> Sequence[Decision]:
+        return self.function(view)
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A scheduler whose failures are told in its name: SchedulerError says in which cycle, and on which line of
+    `source`; likewise if it answers with anything but decisions."""
+
+    name: str
+    scheduler: OnlineScheduler
+    source: str
+
+    def decide(self, view: View) -> list[Decision]:
+        try:
+            found: object = self.scheduler.decide(view)
+        except Exception as error:
+            raise failure(self.name, self.source, f"in cycle {view.now}", error) from error
+        decisions = _decisions(found)
+        if decisions is None:
+            raise SchedulerError(
+                f"scheduler {self.name} answered in cycle {view.now} with {found!r:.80}; it must be a list of "
+                "Decisions, empty to launch nothing"
+            )
+        return decisions
+
+
+def _decisions(found: object) -> list[Decision] | None:
+    """What a scheduler has answered, if it is decisions."""
+    if not isinstance(found, list | tuple):
+        return None
+    decisions = [each for each in cast("Sequence[object]", found) if isinstance(each, Decision)]
+    return decisions if len(decisions) == len(cast("Sequence[object]", found)) else None
+
+
 def _accept(name: str, thing: object) -> OnlineMaker:
-    if not isinstance(thing, OnlineMaker):
-        raise TypeError(f"must be an OnlineMaker, and is a {type(thing).__name__}")
-    return thing
+    """See above. Raises TypeError with what it must be."""
+    if isinstance(thing, OnlineMaker):
+        return replace(thing, name=name) if ":" in name else thing
+    summary = (inspect.getdoc(thing) or "").partition("\n")[0]
+    if isinstance(thing, type) and hasattr(thing, "decide"):
+        source = inspect.getsourcefile(thing) or ""
+        options, takes = options_taken(thing, "a Platform")
+        make: Any = thing
+        return OnlineMaker(
+            name, summary, lambda platform, given: make(platform, *([given] if takes else [])), options, source
+        )
+    if not inspect.isfunction(thing) or not _takes_view(thing):
+        raise TypeError(
+            f"is a {type(thing).__name__}; it must be a function with a parameter annotated View, a class with a "
+            "method decide, or an OnlineMaker"
+        )
+    options, takes = options_taken(thing, "a View")
+    source = inspect.getsourcefile(inspect.unwrap(thing)) or ""
+    function: Callable[..., Sequence[Decision]] = thing
+
+    def decides(platform: Platform, given: BaseModel) -> OnlineScheduler:
+        return _Function(name, lambda view: function(view, *([given] if takes else [])))
+
+    return OnlineMaker(name, summary, decides, options, source)
+
+
+def _takes_view(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated so: a function of a `LayerTask` schedules something else."""
+    try:
+        hints = get_type_hints(function)
+    except (TypeError, NameError):
+        return False
+    first = next(iter(inspect.signature(function).parameters), None)
+    return first is not None and hints.get(first) is View
 
 
 _FOLDER = "meshloom.sched.schedulers.layer_puzzle"
@@ -59,9 +138,16 @@ ONLINE: Registry[OnlineMaker] = Registry(
 
 
 def online_scheduler(name: str, platform: Platform) -> OnlineScheduler:
-    """A new scheduler for one run. Raises SchedulerError that lists what there is, or says which option is wrong."""
+    """A new scheduler for one run. Raises SchedulerError that lists what there is, says which option is wrong, or on
+    which line it failed; and so does the scheduler (`Guarded`)."""
     maker, options = chosen(name)
-    return maker(platform, options)
+    try:
+        made = maker(platform, options)
+    except Exception as error:
+        raise failure(maker.name, maker.source, f"for {platform.name}", error) from error
+    if not callable(getattr(made, "decide", None)):
+        raise SchedulerError(f"scheduler {maker.name} is a {type(made).__name__}; it must have a method decide(view)")
+    return Guarded(maker.name, made, maker.source or inspect.getsourcefile(type(made)) or "")
 
 
 def chosen(name: str) -> tuple[OnlineMaker, BaseModel]:

@@ -191,15 +191,22 @@ def called(scheduler: Scheduler, workload: str, kind: type[T], make: Callable[..
     try:
         made = make(*given, **more)
     except Exception as error:
-        if type(error).__module__.partition(".")[0] == "meshloom" or isinstance(error, MemoryError):
-            raise
-        # a plain ValueError is how a scheduler says that something does not fit
-        what = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-        frames = extract_tb(error.__traceback__)
-        own = [frame for frame in frames if frame.filename == scheduler.source]
-        place = next((f for f in reversed(own or frames) if "site-packages" not in f.filename or own), frames[-1])
-        where = f"line {place.lineno} of {Path(place.filename).name}"
-        raise SchedulerError(f"scheduler {name} failed on {workload}: {what} ({where})") from error
+        raise failure(name, scheduler.source, f"on {workload}", error) from error
     if not isinstance(made, kind):
         raise SchedulerError(f"scheduler {name} made a {type(made).__name__} of {workload}, not a {kind.__name__}")
     return made
+
+
+def failure(name: str, source: str, where: str, error: Exception) -> Exception:
+    """What is raised instead of `error`, which scheduler `name` has raised: one of Meshloom's own as it is, of others a
+    SchedulerError with the last line of file `source` that it came through. `where`: on what it failed."""
+    if type(error).__module__.partition(".")[0] == "meshloom" or isinstance(error, MemoryError):
+        return error
+    # a plain ValueError is how a scheduler says that something does not fit
+    what = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+    frames = extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == source]
+    place = next((f for f in reversed(own or frames) if "site-packages" not in f.filename or own), frames[-1])
+    return SchedulerError(
+        f"scheduler {name} failed {where}: {what} (line {place.lineno} of {Path(place.filename).name})"
+    )

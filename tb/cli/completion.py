@@ -23,6 +23,13 @@ def complete_schedulers(incomplete: str) -> list[str]:
     return _starting(names(), incomplete)
 
 
+def complete_online_schedulers(incomplete: str) -> list[str]:
+    """Registered online schedulers."""
+    from meshloom.sched.schedulers.online import ONLINE
+
+    return _starting(ONLINE.names(), incomplete)
+
+
 def complete_workloads(incomplete: str) -> list[str]:
     """Built-in networks and the prefixes of shapes; after a slash, also layer names, of networks that tables list."""
     from meshloom.sched.workload import catalog, zoo

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from .completion import complete_chips, complete_devices, complete_reports, complete_schedulers
+from .completion import (
+    complete_chips,
+    complete_devices,
+    complete_online_schedulers,
+    complete_reports,
+    complete_schedulers,
+)
 
 #: Stands for stdout.
 STDOUT = Path("-")
@@ -29,6 +35,15 @@ Scheduler = Annotated[
         metavar="NAME[:OPTION=VALUE,...]",
         autocompletion=complete_schedulers,
         help="Scheduler to use: one of `meshloom schedulers`, PACKAGE.MODULE:FUNCTION, or FILE.py:FUNCTION.",
+    ),
+]
+OnlineScheduler = Annotated[
+    str,
+    typer.Option(
+        "--scheduler",
+        metavar="NAME[:OPTION=VALUE,...]",
+        autocompletion=complete_online_schedulers,
+        help="Online scheduler to use: one of `meshloom schedulers`, PACKAGE.MODULE:THING, or FILE.py:THING.",
     ),
 ]
 Device = Annotated[

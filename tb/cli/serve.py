@@ -9,7 +9,7 @@ import typer
 
 from ..results.exits import Exit
 from .errors import say_error
-from .options import STDOUT, Chip, examples
+from .options import STDOUT, Chip, OnlineScheduler, examples
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -23,7 +23,7 @@ app = typer.Typer()
     epilog=examples(
         "meshloom serve examples/scenarios/mixed.toml",
         "meshloom serve examples/scenarios/mixed.toml --scheduler lookahead:deadlines=no --model",
-        "meshloom serve my_scenario.toml --chip lp25 --scheduler my_scheduler.py:MAKER --json out.json",
+        "meshloom serve my_scenario.toml --chip lp25 --scheduler my_scheduler.py:decide --json out.json",
     )
 )
 def serve(
@@ -31,15 +31,7 @@ def serve(
         Path, typer.Argument(metavar="SCENARIO.toml", help="Networks, batches, arrivals and deadlines.")
     ],
     chip: Chip = "lp9",
-    scheduler: Annotated[
-        str,
-        typer.Option(
-            "--scheduler",
-            metavar="NAME[:OPTION=VALUE,...]",
-            help="Online scheduler: prema, planaria, veltair, layer_puzzle, lookahead, PACKAGE.MODULE:MAKER or "
-            "FILE.py:MAKER.",
-        ),
-    ] = "lookahead",
+    scheduler: OnlineScheduler = "lookahead",
     model: Annotated[bool, typer.Option("--model", help="Serve it in the timeline model alone.")] = False,
     decision_cycles: Annotated[
         int,

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.interface import Scheduler
+from meshloom.sched.schedulers.online import OnlineMaker
 
 #: How values of a type are written on the command line.
 _WRITTEN = {bool: "yes, no", int: "a whole number", float: "a number", str: "text", Budget: "STEPS or SECONDS"}
@@ -29,6 +30,14 @@ def schedulers_table(found: Iterable[Scheduler]) -> Table:
     made = _table("scheduler", "schedules", "what it is")
     for one in found:
         made.add_row(one.name, ", ".join(one.kinds), escape(one.summary))
+    return made
+
+
+def online_table(found: Iterable[OnlineMaker]) -> Table:
+    """Online schedulers, and what they are."""
+    made = _table("online scheduler", "what it is")
+    for one in found:
+        made.add_row(one.name, escape(one.summary))
     return made
 
 

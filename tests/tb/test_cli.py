@@ -29,6 +29,8 @@ from meshloom.hw.isa import IsaError, VectorOp
 from meshloom.sched.ir.schedule import Gemm, Move, Piece, Prediction, Schedule, ScheduleError, Span, Tensor, Vec
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.program import image
+from meshloom.sched.schedulers.online import ONLINE
+from meshloom.sched.schedulers.registry import REGISTRY
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.catalog import find as find_workloads
 from meshloom.sched.workload.layers import WorkloadError
@@ -62,7 +64,8 @@ from meshloom.tb.runs.options import RunOptions
 from ..sched.float_models import FloatModel
 
 COMMANDS = (
-    "run", "schedule", "schedulers", "verilog", "chips", "workloads", "check", "disasm", "bench", "cache", "schemas",
+    "run", "serve", "schedule", "schedulers", "verilog", "chips", "workloads", "check", "disasm", "bench", "cache",
+    "schemas",
 )  # fmt: skip
 
 
@@ -165,6 +168,21 @@ def test_examples_are_not_stale(command: str) -> None:
         assert all(
             each.endswith((".onnx", *SUFFIXES)) or is_network(each) or find_workloads(each) for each in workloads
         )
+
+
+def test_schedulers_of_both_kinds_are_listed_with_their_options() -> None:
+    shown = invoke("schedulers").output
+    assert all(name in shown for name in (*REGISTRY.names(), *ONLINE.names()))
+    assert "starvation" in invoke("schedulers", "layer_puzzle").output
+    assert "prema: one network at a time" in invoke("schedulers", "prema:period=3").output
+    wrong = invoke("schedulers", "pream")
+    assert (wrong.exit_code, "did you mean prema?" in wrong.output) == (2, True)
+
+
+def test_no_help_names_online_schedulers_by_hand() -> None:
+    """But for the default: new ones would be missing."""
+    shown = invoke("serve", "--help").output.partition("Examples:")[0]
+    assert not [name for name in ONLINE.names() if name != "lookahead" and re.search(rf"\b{name}\b", shown)]
 
 
 def test_help_imports_nothing_heavy() -> None:
