@@ -54,10 +54,11 @@ class Placed:
     grant: Grant
 
 
-def check_concurrent(placed: Sequence[Placed], chip: ChipConfig) -> None:
-    """Proves that programs may run at the same time. Raises CheckError with everything that it finds."""
+def check_concurrent(placed: Sequence[Placed], chip: ChipConfig, running: Sequence[Placed] = ()) -> None:
+    """Proves that programs may run at the same time, and beside those in `running`, of which each has been `placed` in
+    a call before: what it does itself need not be proved again. Raises CheckError with everything that it finds."""
     problems = Problems()
-    _disjoint(placed, chip, problems)
+    _disjoint((*running, *placed), chip, problems)
     for one in placed:
         if not problems.full:
             _Check(one, chip, problems).run()

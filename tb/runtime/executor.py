@@ -122,7 +122,7 @@ class SessionExecutor:
             program,
             Grant(slot, placement.cores, window.first_page, window.end_page),
         )
-        check_concurrent([placed, *(other for _, other in self._running.values())], self.chip)
+        check_concurrent([placed], self.chip, [other for _, other in self._running.values()])
         launched = Program(
             instance.number,
             instance.network.label,

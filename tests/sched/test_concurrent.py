@@ -48,6 +48,19 @@ def found(placed: list[Placed], chip: ChipConfig) -> str:
     return str(error.value)
 
 
+def test_beside_running_programs_only_what_is_shared_is_proved() -> None:
+    """Each of them was proved by itself when it was placed."""
+    chip = FOUR
+    one = placed(chip, CONV, chip.cores[:2], 3, 5)
+    running = placed(chip, CONV, chip.cores[2:], 4, one.grant.end_page)
+    bare = replace(running, program=replace(running.program, boot=replace(running.program.boot, instructions=())))
+    check_concurrent([one], chip, [bare])
+    with pytest.raises(CheckError, match="is never started"):
+        check_concurrent([bare], chip, [one])
+    with pytest.raises(CheckError, match=f"{one.name}: has slot 4, as {running.name} has"):
+        check_concurrent([replace(one, grant=replace(one.grant, slot=4))], chip, [bare])
+
+
 def test_what_is_granted_twice_is_named() -> None:
     chip = FOUR
     one = placed(chip, CONV, chip.cores[:2], 3, 5)
