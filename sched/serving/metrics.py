@@ -57,14 +57,14 @@ class Metrics:
     turnarounds: tuple[Turnaround, ...]
 
 
-def measure(run: Run, isolated: Mapping[tuple[str, int], int] | None = None) -> Metrics:
-    """The metrics of a run. `isolated`: measured cycles of a network alone on the whole chip, by name and batch size;
-    the predicted ones for those that are not in it."""
+def measure(run: Run, isolated: Mapping[int, int] | None = None) -> Metrics:
+    """The metrics of a run. `isolated`: cycles of an instance's network alone on the whole chip, by its number; for
+    those that are not in it, what the versions say that the scheduler was shown."""
     cores = len(run.platform.cores)
     found: list[Turnaround] = []
     for served in run.served:
-        network = served.instance.network
-        alone = (isolated or {}).get((network.name, network.batch)) or network.isolated(cores)
+        instance = served.instance
+        alone = (isolated or {}).get(instance.number) or instance.network.isolated(cores)
         found.append(_turnaround(served, alone))
     ended = [one for one in found if one.slowdown is not None]
     dated = [one for one in found if one.met is not None]

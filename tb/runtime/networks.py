@@ -64,8 +64,11 @@ class Compiled:
         ]
 
 
-def compile_networks(scenario: Scenario, chip: ChipConfig, on_progress: OnProgress) -> dict[tuple[str, int], Compiled]:
-    """Every network and batch size of a scenario, from the store if it has been compiled before.
+def compile_networks(
+    scenario: Scenario, chip: ChipConfig, on_progress: OnProgress, schemes: str = "all"
+) -> dict[tuple[str, int], Compiled]:
+    """Every network and batch size of a scenario, from the store if it has been compiled before. `schemes`: see
+    `versions.compiled`.
 
     Raises WorkloadError and its kin for a network that is unknown, or cannot be computed or held by the chip.
     """
@@ -83,7 +86,7 @@ def compile_networks(scenario: Scenario, chip: ChipConfig, on_progress: OnProgre
         words = code_words(chip, len(chip.cores))
         for index, stage in enumerate(net.stages):
             on_progress(f"{source.title} x{batch}: compiling {stage.y} ({index + 1} of {len(net.stages)})")
-            made = compiled(net, index, memory)
+            made = compiled(net, index, memory, kind=schemes)
             words = max(words, *(template.code_words for template in made))
             templates.append({_version(template): template for template in made})
             versions = tuple(sorted(templates[-1], key=lambda version: (version.cores, version.scheme)))

@@ -7,13 +7,13 @@ scenario --> instances --> Drive (sched.serving.drive) --> SessionExecutor --> M
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
 from meshloom.hw.config import ChipConfig
-from meshloom.sched.schedulers.online import online_scheduler
+from meshloom.sched.schedulers.online import chosen, online_scheduler
 from meshloom.sched.serving.decisions import first_difference
 from meshloom.sched.serving.drive import Drive, Run
 from meshloom.sched.serving.instances import instances_of
@@ -75,11 +75,12 @@ def serve(
     *,
     device: str | None = "verilator",
     decision_cycles: int = 0,
+    wait: int | None = None,
     on_progress: OnProgress = lambda what: None,
     on_event: OnEvent = lambda where, cycle, instance, what: None,
 ) -> Served:
     """Serves a scenario. `device`: simulator of the RTL; None: the timeline model alone. `decision_cycles`: what a
-    decision takes, besides `least_decision_cycles`.
+    decision takes, besides `least_decision_cycles`; `wait`: both together, if the model alone is to do with less.
 
     Raises SchedulerError, WorkloadError, WindowError and the like for what cannot be served, ServingError for a
     scheduler that decides what cannot be, BuildError and DeviceError for tools that fail.
@@ -90,16 +91,22 @@ def serve(
             f"chip {chip.name} runs one program at a time; set programs = {min(31, len(chip.cores))} in its "
             "description, or take lp9"
         )
-    made = compile_networks(scenario, chip, on_progress)
-    instances = instances_of(scenario, {key: one.network for key, one in made.items()})
-    wait = decision_cycles + least_decision_cycles(chip)
+    made, instances, isolated = _compiled(scenario, chip, scheduler, on_progress)
+    if wait is None:
+        wait = decision_cycles + least_decision_cycles(chip)
+    elif device is not None and wait < least_decision_cycles(chip):
+        raise ServingError(
+            f"wait = {wait} cycles: reading and writing registers takes {least_decision_cycles(chip)} on {chip.name}; "
+            "only the model can do with less"
+        )
     on_progress(f"making {scheduler}")
     judge = _Timed(online_scheduler(scheduler, Platform.of(chip)))
     on_progress("serving in the model")
     in_model = SessionExecutor(ModelSession(chip), made)
     model = Drive(in_model, judge, wait, on_event=partial(on_event, "model")).run(instances)
     if device is None:
-        return Served(_results(started, scenario, chip, scheduler, wait, in_model, model, judge, made), model, None)
+        found = _results(started, scenario, chip, scheduler, wait, in_model, model, judge, isolated)
+        return Served(found, model, None)
     on_progress(f"building the simulator ({device}), unless it is cached")
     built = build(chip, device, False, on_progress)
     again = _Timed(online_scheduler(scheduler, Platform.of(chip)))
@@ -112,14 +119,33 @@ def serve(
         rtl = Drive(on_rtl, again, wait, on_event=partial(on_event, "RTL")).run(instances)
         spent = served.cpu_seconds
     found = _results(
-        started, scenario, chip, scheduler, wait, in_model, model, again, made, (on_rtl, rtl, device, spent)
+        started, scenario, chip, scheduler, wait, in_model, model, again, isolated, (on_rtl, rtl, device, spent)
     )
     strays = tuple(described(fault) for fault in session.strays)
     return Served(found.model_copy(update={"strays": strays}), model, rtl)
 
 
-def _metrics(run: Run) -> Metrics:
-    found = measure(run)
+def _compiled(
+    scenario: Scenario, chip: ChipConfig, scheduler: str, on_progress: OnProgress
+) -> tuple[dict[tuple[str, int], Compiled], tuple[Instance, ...], dict[int, int]]:
+    """The networks, the instances, and the isolated time of each.
+
+    A scheduler whose option `schemes` is not "all" is shown versions of that parallelisation only; deadlines and
+    isolated times stay those of all versions, so that its metrics compare with others.
+    """
+    made = compile_networks(scenario, chip, on_progress)
+    instances = instances_of(scenario, {key: one.network for key, one in made.items()})
+    isolated = {one.number: one.network.isolated(len(chip.cores)) for one in instances}
+    if (schemes := getattr(chosen(scheduler)[1], "schemes", "all")) != "all":
+        held = compile_networks(scenario, chip, on_progress, schemes)
+        by_network = {id(made[key].network): held[key].network for key in made}
+        made = held
+        instances = tuple(replace(one, network=by_network[id(one.network)]) for one in instances)
+    return made, instances, isolated
+
+
+def _metrics(run: Run, isolated: Mapping[int, int]) -> Metrics:
+    found = measure(run, isolated)
     return Metrics(
         antt=found.antt, stp=found.stp, sla_violations=found.sla, utilisation=found.utilisation, busy=found.busy
     )
@@ -134,7 +160,7 @@ def _results(
     in_model: SessionExecutor,
     model: Run,
     judge: _Timed,
-    made: dict[tuple[str, int], Compiled],
+    isolated: Mapping[int, int],
     rtl: tuple[SessionExecutor, Run, str, float] | None = None,
 ) -> ScenarioResults:
     on_chip, run, device, spent = rtl if rtl is not None else (in_model, model, "", 0.0)
@@ -148,7 +174,7 @@ def _results(
         )
         for one in on_chip.programs
     )  # fmt: skip
-    found = measure(run)
+    found = measure(run, isolated)
     instances: list[InstanceRow] = []
     for served, times in zip(run.served, found.turnarounds, strict=True):
         left = on_chip.outcomes.get(times.number)
@@ -171,8 +197,8 @@ def _results(
         decision_cycles=wait,
         rtl_cycles=run.end if rtl is not None else None,
         model_cycles=model.end,
-        model=_metrics(model),
-        **_metrics(run).model_dump(),
+        model=_metrics(model, isolated),
+        **_metrics(run, isolated).model_dump(),
         mismatches=sum(row.mismatches for row in instances),
         bytes_checked=sum(row.bytes_checked for row in instances),
         faults=sum(row.fault is not None for row in programs),

@@ -7,7 +7,17 @@ import pytest
 from meshloom.hw.config import load
 from meshloom.sched.mapping.problem import pose
 from meshloom.sched.schedulers.layer_puzzle.latency import Latency, corrected, literal
-from meshloom.sched.schedulers.layer_puzzle.versions import LEVELS, Choice, choices, compiled, kept, pareto, saving
+from meshloom.sched.schedulers.layer_puzzle.versions import (
+    FIXED,
+    LEVELS,
+    Choice,
+    choices,
+    compiled,
+    fixed,
+    kept,
+    pareto,
+    saving,
+)
 from meshloom.sched.serving.network import ServedNetwork
 from meshloom.sched.serving.schemes import LayerShape, Scheme
 from meshloom.sched.workload.layers import ConvShape
@@ -99,3 +109,18 @@ def test_predictions_follow_the_model(index: int):
         scheme = schemes(net.shapes[index], cores)[0]
         measured = compile_stage(net, index, scheme).measures.cycles
         assert corrected(net.shapes[index], scheme, CHIP).cycles == pytest.approx(measured, rel=0.35)
+
+
+def test_a_network_held_to_one_parallelisation_takes_what_its_layers_have():
+    """Plain schemes of it alone, on every number of cores up to the layer's parts; one core always."""
+    whole = layer(ConvShape("c", 1, 64, 8, 8, 96, 3, 3, 1, 1, 1, 1, 1, 1))
+    assert fixed(whole, "fmap", 9) == tuple(Scheme(feature=parts) for parts in range(1, 9))  # 8 rows
+    assert fixed(whole, "output", 9) == tuple(Scheme(output=parts) for parts in (1, 2, 3))  # 96 channels
+    net = ServedNetwork(every_kind(), served_chip(), 1)
+    for index, shape in enumerate(net.shapes):
+        for kind, factor in FIXED.items():
+            wanted = fixed(shape, kind, len(net.chip.cores))
+            found = [template.scheme for template in compiled(net, index, kind=kind)]
+            assert found[0] == Scheme()
+            assert set(found) <= set(wanted)
+            assert all(getattr(scheme, factor) == scheme.cores for scheme in found)

@@ -171,7 +171,7 @@ def test_networks_wait_for_memory() -> None:
 def test_metrics_by_hand() -> None:
     asked = instances(network("a", 4000), network("b", 4000))
     asked = [replace(asked[0], deadline=4401), replace(asked[1], deadline=4400)]
-    found = measure(serve(InTurn(), asked), {("a", 1): 2200, ("b", 1): 1100})
+    found = measure(serve(InTurn(), asked), {0: 2200, 1: 1100})
     assert [one.cycles for one in found.turnarounds] == [4401, 4401]  # launched in cycle 1
     assert found.antt == pytest.approx((4401 / 2200 + 4401 / 1100) / 2)
     assert found.stp == pytest.approx((2200 + 1100) / 4401)

@@ -17,7 +17,7 @@ from meshloom.hw.config import load as load_chip
 from meshloom.hw.isa import Opcode, Unit
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.program.program import Instruction, Stream
-from meshloom.sched.serving.scheduler import Instance
+from meshloom.sched.serving.scheduler import Instance, ServingError
 from meshloom.sched.serving.session import Launch
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.tb.cli.main import app
@@ -70,6 +70,23 @@ def test_results_are_written_and_read_again(served: Served, tmp_path: Path) -> N
     read["programs"][0]["error_percent"] = 3.0
     with pytest.raises(ValueError, match=r"error_percent = 3\.0 contradicts"):
         ScenarioResults.model_validate(read)
+
+
+def test_networks_held_to_one_parallelisation_have_the_same_deadlines_and_isolated_times(served: Served) -> None:
+    held = serve(TWO, CHIP, "layer_puzzle:estimator=fair,schemes=output", device=None).results
+    for one, other in zip(held.instances, served.results.instances, strict=True):
+        assert (one.deadline, one.isolated) == (other.deadline, other.isolated)
+    assert {row.scheme.rstrip("234") for row in held.programs} <= {"single", "o"}
+    assert {row.scheme for row in served.results.programs} - {row.scheme for row in held.programs}
+
+
+def test_only_the_model_decides_in_no_time() -> None:
+    one = Scenario("one", (Request("ds_cnn"),))
+    quick, slow = (serve(one, CHIP, "prema", device=None, wait=wait).results.scenario for wait in (0, 5000))
+    assert (quick.decision_cycles, slow.decision_cycles) == (0, 5000)
+    assert slow.model_cycles - quick.model_cycles == quick.decisions * 4999  # launches are a cycle later at least
+    with pytest.raises(ServingError, match=r"wait = 0 cycles: reading and writing registers takes 320 on lp4"):
+        serve(one, CHIP, "prema", wait=0)
 
 
 def test_two_programs_run_at_the_same_time(served: Served) -> None:

@@ -12,22 +12,36 @@ from ..interface import Options
 from ..online import OnlineMaker
 
 Estimator = Literal["forest", "fair", "none"]
+Schemes = Literal["all", "fmap", "output"]
 _ESTIMATOR = "congestion: the trained forest, an even division of what is asked for, or none at all"
 
 
-class PremaOptions(Options):
+class SchemeOptions(Options):
+    """Options of schedulers whose networks may be held to one parallelisation, as the paper's baselines are."""
+
+    schemes: Schemes = Field(
+        default="all",
+        description="how layers are cut: each version as is best, all by the feature map, or all by output channels",
+    )
+
+
+class PremaOptions(SchemeOptions):
     """Options of `prema`."""
 
     period: int = Field(default=175_000, ge=1, description="cycles between choices; 175000 are 0.25 ms at 700 MHz")
 
 
-class VeltairOptions(Options):
+class PlanariaOptions(SchemeOptions):
+    """Options of `planaria`."""
+
+
+class VeltairOptions(SchemeOptions):
     """Options of `veltair`."""
 
     estimator: Estimator = Field(default="forest", description=_ESTIMATOR)
 
 
-class LayerPuzzleOptions(Options):
+class LayerPuzzleOptions(SchemeOptions):
     """Options of `layer_puzzle`."""
 
     estimator: Estimator = Field(default="forest", description=_ESTIMATOR)
@@ -66,7 +80,7 @@ def prema(platform: Platform, options: PremaOptions) -> OnlineScheduler:
     return Prema(options.period)
 
 
-def planaria(platform: Platform, options: Options) -> OnlineScheduler:
+def planaria(platform: Platform, options: PlanariaOptions) -> OnlineScheduler:
     """See `planaria.py`."""
     from .planaria import Planaria
 
@@ -97,7 +111,7 @@ def lookahead(platform: Platform, options: LookaheadOptions) -> OnlineScheduler:
 
 
 PREMA = OnlineMaker("prema", "one network at a time, by tokens, preempted at layer ends", prema, PremaOptions)
-PLANARIA = OnlineMaker("planaria", "cores divided among networks at each arrival and end", planaria)
+PLANARIA = OnlineMaker("planaria", "cores divided among networks at each arrival and end", planaria, PlanariaOptions)
 VELTAIR = OnlineMaker("veltair", "blocks of layers, cores by deadline and load", veltair, VeltairOptions)
 LAYER_PUZZLE = OnlineMaker(
     "layer_puzzle", "layer by layer, the fastest version that fits, by progress", layer_puzzle, LayerPuzzleOptions

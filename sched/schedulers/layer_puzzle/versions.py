@@ -18,6 +18,8 @@ from ...serving.template import Template, compile_stage
 from ...store.findings import SearchCache
 from .latency import Predictor, queued
 
+#: One parallelisation for all layers, by name: the factor of a scheme that varies.
+FIXED = {"fmap": "feature", "output": "output"}
 #: mem_factor of low, medium and high congestion.
 LEVELS = (0.8, 0.5, 0.2)
 
@@ -131,16 +133,30 @@ def saving(shapes: Iterable[LayerShape], chip: ChipConfig, predict: Predictor = 
     )
 
 
+def fixed(shape: LayerShape, kind: str, cores: int) -> tuple[Scheme, ...]:
+    """The schemes of a layer that is held to one parallelisation (of `FIXED`), on 1 to `cores` cores: one that has
+    fewer parts than there are cores takes as many cores as it has parts."""
+    found = (Scheme(**{FIXED[kind]: parts}) for parts in range(1, cores + 1))
+    return tuple(scheme for scheme in found if scheme in schemes(shape, scheme.cores))
+
+
 def compiled(
-    net: ServedNetwork, index: int, memory: SearchCache | None = None, predict: Predictor = queued
+    net: ServedNetwork,
+    index: int,
+    memory: SearchCache | None = None,
+    predict: Predictor = queued,
+    kind: str = "all",
 ) -> tuple[Template, ...]:
     """The templates that are kept of stage `index`, fewest cores first; schemes whose tiles fit no core are left out.
 
-    Raises DoesNotFit when nothing is left.
+    `kind`: "all", or the parallelisation of `FIXED` that all layers are held to; nothing is left out then for being
+    slow. Raises DoesNotFit when nothing is left.
     """
     found: list[Template] = []
     error: DoesNotFit | None = None
-    for scheme in kept(net.shapes[index], net.chip, predict=predict).schemes:
+    shape, chip = net.shapes[index], net.chip
+    wanted = kept(shape, chip, predict=predict).schemes if kind == "all" else fixed(shape, kind, len(chip.cores))
+    for scheme in wanted:
         try:
             found.append(compile_stage(net, index, scheme, memory))
         except DoesNotFit as short:
