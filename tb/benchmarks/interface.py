@@ -19,19 +19,21 @@ class BenchmarkError(RuntimeError):
 @dataclass(frozen=True)
 class Benchmark:
     """Something that is measured. `run(on_progress)` measures it and says through `on_progress` how far it is; it
-    raises BenchmarkError where that cannot be done."""
+    raises BenchmarkError where that cannot be done. `parts`: whether it can be held to parts of it, by their names, as
+    a second argument: what it has not measured it then shows as far as it knows."""
 
     summary: str
-    run: Callable[[OnEvent], Result]
+    run: Callable[..., Result]
+    parts: bool = False
 
 
-def module(summary: str, name: str) -> Benchmark:
+def module(summary: str, name: str, *, parts: bool = False) -> Benchmark:
     """A benchmark whose `run` is in a module of this package; that is not imported before it runs."""
 
-    def run(on_progress: OnEvent) -> Result:
-        return import_module(f"{__package__}.{name}").run(on_progress)
+    def run(on_progress: OnEvent, *asked: Sequence[str]) -> Result:
+        return import_module(f"{__package__}.{name}").run(on_progress, *asked)
 
-    return Benchmark(summary, run)
+    return Benchmark(summary, run, parts)
 
 
 def all_ran(rows: Sequence[Row]) -> Sequence[Row]:

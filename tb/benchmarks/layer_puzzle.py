@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from meshloom.hw.config import ChipConfig, load
@@ -15,41 +14,59 @@ from meshloom.sched.serving.schemes import Scheme, schemes
 from meshloom.sched.serving.template import compile_stage, template_cache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import zoo
-from meshloom.sched.workload.scenario import Scenario
-from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS, workload_sets
+from meshloom.sched.workload.workload_sets import BATCHES, EACH, NETWORKS, SIZES
 
-from ..build.builder import build
-from ..results.scenario import ScenarioResults
 from ..results.schema import OnEvent, Plan, Stage
 from ..runs.workers import workers
-from ..runtime.networks import compile_networks
-from ..runtime.serve import serve
+from . import layer_puzzle_sheets as sheets
+from .interface import BenchmarkError
+from .layer_puzzle_sheets import CHIPS, SCHEDULERS, Found
 from .results import Result, Sheet
+from .served import Asked, cpus, known, measure, result
 
-CHIP = "lp9"
-#: Ours is the last.
-SCHEDULERS = ("prema", "planaria", "veltair", "layer_puzzle", "lookahead")
-#: Workloads of the small size that every scheduler serves on the RTL, and those that ours alone does.
-ALL, OURS = (3, 7), (0, 1, 2, 4, 5, 9)
+CHIP = CHIPS[0]
+#: On the RTL, by chip: workloads that every scheduler serves, and those that one does. `large3` takes more than ten
+#: million cycles.
+ALL = {"lp9": ("small3", "small7"), "lp25": ("small3",)}
+ONE = {
+    "lp9": (("large3", "layer_puzzle"), *((f"small{index}", "lookahead") for index in (0, 1, 2, 4, 5, 9))),
+    "lp25": (("small7", "layer_puzzle"), ("small7", "lookahead")),
+}
+#: Schedulers that are also held to one parallelisation, and which ones.
+HELD, KINDS = SCHEDULERS[:4], ("fmap", "output")
+#: Cycles from an event to the launch of what is decided on it: none, the least that registers take on lp9, some more,
+#: 10 us at 700 MHz, and ten and a hundred times that.
+WAITS = (0, None, 2_000, 7_000, 70_000, 700_000)
+#: Workloads for which these are tried.
+WAITED = ("small3", "small7")
 #: Layers, with random schemes and numbers of cores, for which closed forms are compared with the model.
 SAMPLES = 600
 SEED = 15
-#: How many times as good Layer-Puzzle is as each of the others, by the paper: ANTT, STP, PE utilisation.
-PAPER = {"prema": (1.61, 1.53, 1.95), "planaria": (1.33, 1.32, 1.28), "veltair": (1.22, 1.16, 1.13)}
 #: Share of versions that Pareto fronts save, and mean and worst error of Algorithm 1, by the paper.
 PAPER_SAVED, PAPER_ERROR = 0.44, (4.0, 9.0)
 FORMS = {"as printed": latency.literal, "mended": latency.corrected, "with queues": latency.queued}
 
 
-def small(chip: ChipConfig) -> tuple[Scenario, ...]:
-    """The ten smallest of the thirty workloads, all networks at once."""
-    return tuple(each for each in workload_sets(len(chip.cores)) if each.name.startswith("small"))
+def plan() -> dict[str, tuple[Asked, ...]]:
+    """What is served, by the name of the part."""
+    found: dict[str, tuple[Asked, ...]] = {}
+    for chip in CHIPS:
+        for size in SIZES:
+            names = [f"{size}{index}" for index in range(EACH)]
+            found[f"{chip}-{size}"] = tuple(Asked(chip, name, each) for name in names for each in SCHEDULERS)
+        every = [(name, each) for name in ALL[chip] for each in SCHEDULERS]
+        found[f"{chip}-rtl"] = tuple(Asked(chip, *each, rtl=True) for each in (*every, *ONE[chip]))
+    names = [f"small{index}" for index in range(EACH)]
+    for kind in KINDS:
+        found[kind] = tuple(Asked(CHIP, name, f"{each}:schemes={kind}") for name in names for each in HELD)
+    found["decisions"] = tuple(
+        Asked(CHIP, name, each, wait=wait) for name in WAITED for each in SCHEDULERS for wait in WAITS
+    )
+    return found
 
 
-def served(chip: str, index: int, scheduler: str, rtl: bool) -> str:
-    """The results of a workload, as JSON: in a worker process."""
-    config = load(chip)
-    return serve(small(config)[index], config, scheduler, device="verilator" if rtl else None).results.model_dump_json()
+#: What `run` can be held to; "kept" measures nothing.
+PARTS = (*plan(), "forms", "kept")
 
 
 def errors(chip: str, part: int, parts: int) -> list[tuple[float, ...]]:
@@ -75,107 +92,69 @@ def errors(chip: str, part: int, parts: int) -> list[tuple[float, ...]]:
     return found
 
 
-def run(on_progress: OnEvent) -> Result:
-    """Serves the small workloads, compares closed forms with the model, counts versions."""
-    chip = load(CHIP)
-    scenarios = small(chip)
-    cpus = len(os.sched_getaffinity(0))
-    on_rtl = [(index, name) for index in ALL for name in SCHEDULERS] + [(index, SCHEDULERS[-1]) for index in OURS]
-    in_model = [(index, name) for index in range(len(scenarios)) for name in SCHEDULERS]
-    on_progress(Plan(rows=len(on_rtl) + len(in_model)))
-    build(chip, "verilator", False, lambda what: on_progress(Stage(workload=CHIP, what=what, passing=True)))
-    results: dict[tuple[int, str], ScenarioResults] = {}
-    with workers(cpus) as pool:
-        each = [pool.submit(compiled, CHIP, name) for name in NETWORKS]  # once, not in each worker
-        for future, name in zip(each, NETWORKS, strict=True):
-            on_progress(Stage(workload=name, what="compiling"))
-            pool.result(future, on_progress)
-        off = [pool.submit(errors, CHIP, part, cpus) for part in range(cpus)]
-        futures = {key: pool.submit(served, CHIP, *key, key in on_rtl) for key in dict.fromkeys([*on_rtl, *in_model])}
-        samples = [sample for future in off for sample in pool.result(future, on_progress)]
-        for (index, name), future in futures.items():
-            on_progress(Stage(workload=scenarios[index].name, what=f"served by {name}"))
-            results[index, name] = ScenarioResults.model_validate_json(pool.result(future, on_progress))
+def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
+    """Serves `parts` of the plan (none named: all of it), but for what is kept; shows everything that there is then.
+
+    Part "forms" compares closed forms with the model, part "kept" measures nothing. Raises BenchmarkError for others.
+    """
+    if unknown := [part for part in parts if part not in PARTS]:
+        raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    planned = plan()
+    chosen = [one for part in (parts or planned) for one in planned.get(part, ())]
+    on_progress(Plan(rows=len(chosen)))
+    if chosen:
+        measure(chosen, on_progress)
+    everything = dict.fromkeys(one for part in planned.values() for one in part)
+    compiled = known(everything)
+    kept = ((one, result(one, compiled)) for one in everything)
+    found: Found = {one: each for one, each in kept if each is not None}
     failures: list[str] = []
-    sheets = (
-        _rtl(scenarios, {key: results[key] for key in on_rtl}, failures),
-        _means(results, len(scenarios), failures),
-        _closed(samples),
-        _saved(chip),
-    )
+    made = [
+        sheets.on_rtl([one for chip in CHIPS for one in planned[f"{chip}-rtl"]], found, failures),
+        sheets.means(found, failures),
+        sheets.by_size(found),
+        sheets.held(found, HELD, KINDS),
+        *sheets.decisions(found, WAITED, WAITS),
+        sheets.programs(compiled),
+    ]
+    if not parts or "forms" in parts:
+        made += [_closed(_samples(on_progress)), _saved(load(CHIP))]
     return Result(
         "layer_puzzle",
         "Many networks at once",
-        f"{len(scenarios)} workloads of three networks each, drawn from those of the paper's Table III with batches of "
-        f"1 and 4 (`sched/workload/workload_sets.py`), all asked for in cycle 0 on {CHIP}, deadlines of 0.4 times the "
-        "time on one core. Isolated times: of the timeline model, the fastest version of each layer on all cores. "
-        "`lookahead` is ours. On the RTL every tensor of every network is compared with ONNX Runtime. Still missing: "
-        "the paper's medium and large workloads, and its 25 cores.",
-        sheets,
+        "Workloads of three, six and ten networks, drawn from those of the paper's Table III with batches of 1 and 4 "
+        "(`sched/workload/workload_sets.py`), all asked for in cycle 0; deadlines of 0.4 (lp9) and 0.2 (lp25) times "
+        "the time on one core. Isolated times: of the timeline model, the fastest version of each layer on all cores. "
+        "Versions are compiled for every number of cores, as in the paper. `lookahead` is ours. On the RTL every "
+        "tensor of every network is compared with ONNX Runtime. *a / b*: what was found, and what the paper says. "
+        "Schedulers held to one parallelisation cut every layer by the feature map (`fmap`) or by output channels "
+        "(`output`) alone; a layer with fewer parts than cores takes as many cores as it has parts.",
+        tuple(sheet for sheet in made if sheet.rows),
+        remarks=_missing(planned, found),
         failures=tuple(failures),
     )
 
 
-def compiled(chip: str, name: str) -> None:
-    """Compiles a network for both batch sizes into the store."""
-    from meshloom.sched.workload.scenario import Request
-
-    config = load(chip)
-    compile_networks(Scenario(name, tuple(Request(name, batch) for batch in BATCHES)), config, lambda what: None)
-
-
-def _rtl(scenarios: Sequence[Scenario], results: dict[tuple[int, str], ScenarioResults], failures: list[str]) -> Sheet:
-    rows: list[tuple[str, ...]] = []
-    bad: set[int] = set()
-    for (index, name), found in results.items():
-        figures = found.scenario
-        if not found.ok:
-            bad.add(len(rows))
-            failures += [f"{scenarios[index].name} by {name}: {reason}" for reason in found.reasons]
-        worst = max((abs(row.error_percent) for row in found.programs if row.error_percent is not None), default=0.0)
-        asked = ", ".join(f"{row.network} x{row.batch}" for row in found.instances)
-        rows.append(
-            (
-                scenarios[index].name, asked, name, f"{figures.rtl_cycles:,}", f"{figures.model_cycles:,}",
-                f"{figures.antt:.3f}", f"{figures.model.antt:.3f}", f"{figures.stp:.3f}",
-                f"{100 * figures.sla_violations:.0f}", f"{100 * figures.utilisation:.1f}", f"{figures.decisions}",
-                f"{figures.decisions_differ}", f"{worst:.2f}", f"{figures.bytes_checked:,}", f"{figures.mismatches}",
+def _missing(planned: Mapping[str, Sequence[Asked]], found: Found) -> tuple[str, ...]:
+    """What has not been measured, and what does it."""
+    remarks: list[str] = []
+    for part, asked in planned.items():
+        left = [one.scheduler for one in asked if one not in found]
+        if left:
+            by = ", ".join(f"{left.count(name)} by {name}" for name in dict.fromkeys(left))
+            remarks.append(
+                f"Not measured since what decides it changed, {len(left)} of {len(asked)} of part {part}: {by}; "
+                f"`meshloom bench layer_puzzle --part {part}` does."
             )
-        )  # fmt: skip
-    columns = (
-        "workload", "networks", "scheduler", "RTL cycles>", "model>", "ANTT>", "model>", "STP>", "SLA missed, %>",
-        "PE use, %>", "launches>", "decided otherwise>", "worst end, %>", "bytes>", "wrong>",
-    )  # fmt: skip
-    return Sheet("On the RTL", columns, rows, frozenset(bad))
+    return tuple(remarks)
 
 
-def _means(results: dict[tuple[int, str], ScenarioResults], count: int, failures: list[str]) -> Sheet:
-    means: dict[str, tuple[float, ...]] = {}
-    for name in SCHEDULERS:
-        each = [results[index, name].scenario.model for index in range(count)]
-        means[name] = tuple(
-            sum(getattr(one, metric) for one in each) / count
-            for metric in ("antt", "stp", "sla_violations", "utilisation")
-        )
-    rows: list[tuple[str, ...]] = []
-    theirs = means["layer_puzzle"]
-    for name, (antt, stp, sla, use) in means.items():
-        paper = PAPER.get(name)
-        ratios = (antt / theirs[0], theirs[1] / stp, theirs[3] / use)
-        beside = [f"{ratio:.2f} / {said:.2f}" for ratio, said in zip(ratios, paper, strict=True)] if paper else [""] * 3
-        rows.append((name, f"{antt:.3f}", f"{stp:.3f}", f"{100 * sla:.1f}", f"{100 * use:.1f}", *beside))
-    antt, sla = min(means[name][0] for name in SCHEDULERS[:-1]), min(means[name][2] for name in SCHEDULERS[:-1])
-    ours = means[SCHEDULERS[-1]]
-    if ours[0] >= antt or ours[2] > sla:
-        failures.append(
-            f"{SCHEDULERS[-1]}: ANTT {ours[0]:.3f} and {100 * ours[2]:.1f} % SLA violations; the best of the four have "
-            f"{antt:.3f} and {100 * sla:.1f} %"
-        )
-    columns = (
-        "scheduler", "ANTT>", "STP>", "SLA missed, %>", "PE use, %>", "ANTT: layer_puzzle better by / paper>",
-        "STP / paper>", "PE use / paper>",
-    )  # fmt: skip
-    return Sheet("Means of the ten workloads in the timeline model (Figures 6 and 7)", columns, rows)
+def _samples(on_progress: OnEvent) -> list[tuple[float, ...]]:
+    """What `errors` finds, in worker processes."""
+    with workers(cpus()) as pool:
+        futures = [pool.submit(errors, CHIP, part, cpus()) for part in range(cpus())]
+        on_progress(Stage(workload="closed forms", what=f"{SAMPLES} layers"))
+        return [sample for future in futures for sample in pool.result(future, on_progress)]
 
 
 def _closed(samples: Sequence[tuple[float, ...]]) -> Sheet:

@@ -58,6 +58,7 @@ FLEXER_RTL = module("the same on the RTL: layers of all four networks, and three
 LAYER_PUZZLE = module(
     "many networks at once by five online schedulers, on the RTL and in the model; closed forms; versions",
     "layer_puzzle",
+    parts=True,
 )
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
@@ -90,10 +91,11 @@ SHIPPED = {
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)
 
 
-def run(names: Sequence[str]) -> bool:
+def run(names: Sequence[str], parts: Sequence[str] = ()) -> bool:
     """Runs benchmarks (none named = all that ship), prints and writes their results; whether all reached their bars.
 
-    Raises UnknownBenchmarkError before anything runs. A benchmark that cannot run counts as one that failed.
+    `parts`: what those are held to that have parts. Raises UnknownBenchmarkError before anything runs, BenchmarkError
+    if parts are named and a benchmark has none. A benchmark that cannot run counts as one that failed.
     """
     from ..build.builder import BuildError
     from ..devices.interface import DeviceError
@@ -101,13 +103,15 @@ def run(names: Sequence[str]) -> bool:
     from .results import print_result, save_result
 
     chosen = {name: REGISTRY.get(name) for name in names or SHIPPED}
+    if parts and (whole := [name for name, benchmark in chosen.items() if not benchmark.parts]):
+        raise BenchmarkError(f"{', '.join(whole)}: no parts to choose from; name a benchmark that has parts")
     screen = console()
     good = True
     for name, benchmark in chosen.items():
         screen.print(f"{name}: {benchmark.summary}", style="bold", markup=False, soft_wrap=True)
         try:
             with Reporter(screen) as on_progress:
-                result = benchmark.run(on_progress)
+                result = benchmark.run(on_progress, parts) if parts else benchmark.run(on_progress)
         except (BenchmarkError, BuildError, DeviceError) as error:
             screen.print(f"{name}: did not run: {error}", style="red", markup=False, soft_wrap=True)
             good = False

@@ -13,7 +13,9 @@ from .options import examples
 app = typer.Typer()
 
 
-@app.command(epilog=examples("meshloom bench", "meshloom bench gemm speed"))
+@app.command(
+    epilog=examples("meshloom bench", "meshloom bench gemm speed", "meshloom bench layer_puzzle --part lp9-small")
+)
 def bench(
     names: Annotated[
         list[str] | None,
@@ -24,9 +26,22 @@ def bench(
             show_default="all",
         ),
     ] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--part",
+            metavar="PART",
+            help="Measure this part only, of a benchmark that has parts and keeps its results; may be given again.",
+        ),
+    ] = None,
 ) -> None:
     """Measure speed and accuracy, side by side with other simulators where these can be installed."""
+    from ..benchmarks.interface import BenchmarkError
     from ..benchmarks.registry import run
 
-    if not run(names or []):
+    try:
+        good = run(names or [], part or [])
+    except BenchmarkError as error:
+        raise typer.BadParameter(str(error), param_hint="--part") from None
+    if not good:
         raise typer.Exit(Exit.WRONG)

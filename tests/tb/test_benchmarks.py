@@ -93,8 +93,8 @@ def engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     calls: list[str] = []
     for name, place in MODULES.items():
 
-        def run(on_progress: OnEvent, name: str = name) -> Result:
-            calls.append(name)
+        def run(on_progress: OnEvent, parts: Sequence[str] = (), name: str = name) -> Result:
+            calls.append(" ".join((name, *parts)))
             if name == "speed":
                 raise BenchmarkError("no such tool")
             return Result(name, name, "", (), failures=("too slow",) if name == "regression" else ())
@@ -116,6 +116,13 @@ def test_named_ones_run_once_each_and_are_written(engines: list[str], tmp_path: 
     assert registry.run(["scalesim", "gemm", "gemm"])
     assert engines == ["scalesim", "gemm"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gemm.md", "scalesim.md"]
+
+
+def test_parts_are_for_those_that_have_some(engines: list[str]) -> None:
+    assert registry.run(["layer_puzzle"], ["lp9-small", "kept"])
+    with pytest.raises(BenchmarkError, match=r"^gemm: no parts to choose from"):
+        registry.run(["layer_puzzle", "gemm"], ["kept"])
+    assert engines == ["layer_puzzle lp9-small kept"]
 
 
 def test_all_run_even_if_one_cannot_and_the_verdict_says_so(

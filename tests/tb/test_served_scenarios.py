@@ -1,0 +1,189 @@
+"""Scenarios that benchmarks serve: what their results are kept under, what is shown of them. No RTL runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.workload.scenario import Request, Scenario
+from meshloom.tb.benchmarks import layer_puzzle, layer_puzzle_sheets, served
+from meshloom.tb.benchmarks.interface import BenchmarkError
+from meshloom.tb.benchmarks.served import Asked, Network
+from meshloom.tb.results.scenario import ScenarioResults
+from meshloom.tb.results.schema import Event, Stage
+from meshloom.tb.runs.workers import Workers
+from meshloom.tb.runtime.serve import serve
+
+from .test_serve import CHIP
+
+T = TypeVar("T")
+ONE = {"small0": Scenario("small0", (Request("ds_cnn"), Request("ds_cnn", 1, 2000)))}
+PREMA = Asked("lp4", "small0", "prema")
+
+
+def _chip(name: str) -> ChipConfig:
+    assert name == "lp4"
+    return CHIP
+
+
+def _scenarios(cores: int) -> dict[str, Scenario]:
+    assert cores == 4
+    return ONE
+
+
+class _Here(Workers):
+    """Calls at once, in this process."""
+
+    def __init__(self) -> None: ...
+
+    def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
+        future: Future[T] = Future()
+        future.set_result(function(*arguments))
+        return future
+
+    def result(self, future: Future[Any], on_event: Callable[[Stage], None]) -> Any:
+        return future.result()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small chip, one workload, and a store of results that begins empty."""
+    monkeypatch.setattr(served, "SCHEDULES", SimpleNamespace(folder=lambda: tmp_path))
+    monkeypatch.setattr(served, "_chip", _chip)
+    monkeypatch.setattr(served, "_scenarios", _scenarios)
+    return tmp_path
+
+
+def measure(*asked: Asked) -> list[str]:
+    """What was said while these were served."""
+    said: list[Event] = []
+    served.serve_all(asked, served.compile_all(asked, _Here(), said.append), _Here(), said.append)
+    return [event.what for event in said if isinstance(event, Stage)]
+
+
+def kept(asked: Asked) -> ScenarioResults | None:
+    return served.result(asked, served.known([asked]))
+
+
+def test_what_has_been_served_is_not_served_again(world: Path) -> None:
+    assert kept(PREMA) is None
+    other = Asked("lp4", "small0", "planaria")
+    assert len(measure(PREMA)) == 2  # compiled, served
+    assert measure(PREMA, other) == ["by planaria; 0 of 1 served, 100 % of the work left"]
+    assert measure(PREMA, other) == []
+    found, alone = kept(PREMA), serve(ONE["small0"], CHIP, "prema", device=None).results
+    assert found is not None
+    assert found.programs == alone.programs
+    assert found.scenario.model == alone.scenario.model
+
+
+def test_results_are_kept_under_all_that_decides_them(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure(PREMA)
+    compiled = served.known([PREMA])
+    assert served.result(PREMA, compiled) is not None
+    for one in (
+        Asked("lp4", "small0", "prema:period=1000"),
+        Asked("lp4", "small0", "prema", wait=0),
+        Asked("lp4", "small0", "prema", rtl=True),
+        Asked("lp4", "small0", "veltair:estimator=none"),
+    ):
+        assert served.result(one, compiled) is None, one
+    (network,) = compiled
+    others = {network: replace(compiled[network], digest="another")}
+    assert served.result(PREMA, others) is None
+    monkeypatch.setattr(served, "_sources", lambda files: "changed")
+    assert served.result(PREMA, compiled) is None
+
+
+def test_options_at_their_defaults_are_the_same_question(world: Path) -> None:
+    measure(PREMA)
+    assert kept(Asked("lp4", "small0", "prema:schemes=all")) == kept(PREMA)
+
+
+def test_what_ran_on_the_rtl_answers_for_the_model(world: Path) -> None:
+    compiled = served.compile_all([PREMA], _Here(), lambda event: None)
+    on_rtl = Asked("lp4", "small0", "prema", rtl=True)
+    results = serve(ONE["small0"], CHIP, "prema", device=None).results
+    served._memory(on_rtl).put(served._key(on_rtl, compiled), served._RESULTS, results)  # as a worker does
+    assert kept(PREMA) == results
+
+
+def test_fixed_parallelisations_are_compiled_with_all_versions() -> None:
+    """These give deadlines and isolated times."""
+    found = Asked("lp9", "small3", "prema:schemes=fmap").networks
+    assert Network("lp9", "googlenet", 1) in found
+    assert Network("lp9", "googlenet", 1, "fmap") in found
+    assert all(network.schemes == "all" for network in Asked("lp9", "small3", "prema").networks)
+
+
+def test_the_plan_has_what_the_page_promises() -> None:
+    plan = layer_puzzle.plan()
+    for chip, on_rtl in (("lp9", 8), ("lp25", 2)):
+        for size in ("small", "medium", "large"):
+            asked = plan[f"{chip}-{size}"]
+            assert len(asked) == len(set(asked)) == 50
+        rtl = plan[f"{chip}-rtl"]
+        assert len({one.workload for one in rtl}) >= on_rtl
+        assert all(one.rtl for one in rtl)
+    every = [name for name in ("small3", "small7") if sum(one.workload == name for one in plan["lp9-rtl"]) == 5]
+    assert every == ["small3", "small7"]
+    assert set(layer_puzzle.PARTS) == {*plan, "forms", "kept"}
+
+
+def test_unknown_parts_measure_nothing() -> None:
+    with pytest.raises(BenchmarkError, match="no part tiny; there are lp9-small"):
+        layer_puzzle.run(lambda event: None, ["kept", "tiny"])
+
+
+def test_means_are_of_workloads_that_all_have_served(world: Path) -> None:
+    """One that a scheduler lacks counts for nobody; what is missing is said."""
+    base = serve(ONE["small0"], CHIP, "prema", device=None).results
+
+    def results(antt: float, sla: float) -> ScenarioResults:
+        model = base.scenario.model.model_copy(update={"antt": antt, "sla_violations": sla})
+        return base.model_copy(update={"scenario": base.scenario.model_copy(update={"model": model})})
+
+    names = layer_puzzle_sheets.SCHEDULERS
+    found = {Asked("lp9", "small0", name): results(2.0 + index, 0.5) for index, name in enumerate(names)}
+    found[Asked("lp9", "small1", "prema")] = results(100.0, 1.0)
+    failures: list[str] = []
+    sheet = layer_puzzle_sheets.means(found, failures)
+    assert [(row[1], row[2], row[3]) for row in sheet.rows] == [
+        ("1", "prema", "2.000"), ("1", "planaria", "3.000"), ("1", "veltair", "4.000"), ("1", "layer_puzzle", "5.000"),
+        ("1", "lookahead", "6.000"),
+    ]  # fmt: skip
+    assert sheet.rows[0][7] == "0.40 / 1.61"
+    assert failures == [
+        "lookahead on lp9: ANTT 6.000 and 50.0 % SLA violations; the best of the four have 2.000 and 50.0 %"
+    ]
+    (row,) = layer_puzzle_sheets.by_size(found).rows
+    assert row == ("lp9", "small", "1", "2.000", "3.000", "4.000", "5.000", "6.000")
+    found[Asked("lp9", "small0", "lookahead")] = results(1.9, 0.5)
+    failures.clear()
+    layer_puzzle_sheets.means(found, failures)
+    assert failures == []
+    del found[Asked("lp9", "small0", "lookahead")]
+    assert len(layer_puzzle_sheets.means(found, failures).rows) == 4
+    assert layer_puzzle_sheets.by_size(found).rows[0][-1] == "-"
+
+
+def test_tables_of_decisions_and_parallelisations(world: Path) -> None:
+    base = serve(ONE["small0"], CHIP, "prema", device=None).results
+    names = layer_puzzle_sheets.SCHEDULERS[:4]
+    found = {Asked("lp9", "small0", name): base for name in names}
+    found |= {Asked("lp9", "small0", f"{name}:schemes=fmap"): base for name in names}
+    rows = layer_puzzle_sheets.held(found, names, ("fmap", "output")).rows
+    assert [row[1] for row in rows] == ["all"] * 4 + ["fmap"] * 4
+    found[Asked("lp9", "small3", "prema", wait=7000)] = base
+    cost, took = layer_puzzle_sheets.decisions(found, ("small3",), (None, 7000))
+    assert cost.columns == ("workload", "scheduler", "320 cycles>", "7,000 cycles>")
+    assert [row[:3] for row in cost.rows] == [("small3", "prema", "-")]
+    mean = base.scenario.decision_seconds[0]
+    assert [row[1] for row in took.rows] == [f"{1e6 * mean:.0f}"]
