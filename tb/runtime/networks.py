@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -17,12 +18,15 @@ from meshloom.sched.serving.network import ServedNetwork
 from meshloom.sched.serving.scheduler import Layer, Network, Version
 from meshloom.sched.serving.template import Template, template_cache
 from meshloom.sched.store.kinds import SCHEDULES
+from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.scenario import Scenario
 
 from ..inputs.sources import NetworkSource, feeds, load, pictures
 
 OnProgress = Callable[[str], None]
+#: How many compiled networks a process keeps; of large ones, with what was decoded of them, each takes some 100 MB.
+_MOST = 6
 Arrays = dict[str, NDArray[np.int8]]
 
 
@@ -64,6 +68,10 @@ class Compiled:
         ]
 
 
+#: Those that were asked for last: who serves one scenario after the other reads and decodes each network once.
+_latest: OrderedDict[tuple[str, int, str, str], Compiled] = OrderedDict()
+
+
 def compile_networks(
     scenario: Scenario, chip: ChipConfig, on_progress: OnProgress, schemes: str = "all"
 ) -> dict[tuple[str, int], Compiled]:
@@ -72,29 +80,41 @@ def compile_networks(
 
     Raises WorkloadError and its kin for a network that is unknown, or cannot be computed or held by the chip.
     """
-    memory = template_cache(SCHEDULES.folder(), chip)
     found: dict[tuple[str, int], Compiled] = {}
     for name, batch in scenario.networks:
         source = NetworkSource(name)
-        graph = load(source)
-        try:
-            net = ServedNetwork(graph, chip, batch)
-        except (WorkloadError, DoesNotFit) as error:
-            raise type(error)(f"network {source.title}, batch {batch}: {error}") from error
-        layers: list[Layer] = []
-        templates: list[dict[Version, Template]] = []
-        words = code_words(chip, len(chip.cores))
-        for index, stage in enumerate(net.stages):
-            on_progress(f"{source.title} x{batch}: compiling {stage.y} ({index + 1} of {len(net.stages)})")
-            made = compiled(net, index, memory, kind=schemes)
-            words = max(words, *(template.code_words for template in made))
-            templates.append({_version(template): template for template in made})
-            versions = tuple(sorted(templates[-1], key=lambda version: (version.cores, version.scheme)))
-            layers.append(Layer(stage.y, made[0].measures.macs, versions))
-        network = Network(source.title, batch, tuple(layers))
-        pages = net.code_page + -(-words // PAGE_WORDS)
-        found[name, batch] = Compiled(source, net, network, tuple(templates), pages)
+        graph, key = load(source), (name, batch, chip.digest, schemes)
+        made = _latest.pop(key, None)
+        if made is None or made.served.graph is not graph:  # a file may have changed
+            made = _compile(source, graph, batch, chip, schemes, on_progress)
+        found[name, batch] = _latest[key] = made
+        while len(_latest) > _MOST:
+            _latest.popitem(last=False)
     return found
+
+
+def _compile(
+    source: NetworkSource, graph: Graph, batch: int, chip: ChipConfig, schemes: str, on_progress: OnProgress
+) -> Compiled:
+    """One of them, from the store or anew. Raises as `compile_networks` does."""
+    memory = template_cache(SCHEDULES.folder(), chip)
+    try:
+        net = ServedNetwork(graph, chip, batch)
+    except (WorkloadError, DoesNotFit) as error:
+        raise type(error)(f"network {source.title}, batch {batch}: {error}") from error
+    layers: list[Layer] = []
+    templates: list[dict[Version, Template]] = []
+    words = code_words(chip, len(chip.cores))
+    for index, stage in enumerate(net.stages):
+        on_progress(f"{source.title} x{batch}: compiling {stage.y} ({index + 1} of {len(net.stages)})")
+        made = compiled(net, index, memory, kind=schemes)
+        words = max(words, *(template.code_words for template in made))
+        templates.append({_version(template): template for template in made})
+        versions = tuple(sorted(templates[-1], key=lambda version: (version.cores, version.scheme)))
+        layers.append(Layer(stage.y, made[0].measures.macs, versions))
+    network = Network(source.title, batch, tuple(layers))
+    pages = net.code_page + -(-words // PAGE_WORDS)
+    return Compiled(source, net, network, tuple(templates), pages)
 
 
 def _version(template: Template) -> Version:
