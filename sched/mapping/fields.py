@@ -1,10 +1,22 @@
-"""Fields of a GEMM that reads whole tiles."""
+"""Fields of a GEMM or VEC that reads whole tiles."""
 
 from __future__ import annotations
 
+from meshloom.hw.isa import VectorOp
+
+from ..workload.graph import Layer, Window
 from .plan import box
 from .problem import FLAT_WIDTH, MAX_IN_WIDTH, Problem
-from .tiling import MTile
+from .tiling import MTile, Range
+
+#: What the vector unit does for each kind of layer.
+VECTOR_OPS = {
+    "depthwise": VectorOp.MAC,
+    "average_pool": VectorOp.SUM,
+    "max_pool": VectorOp.MAX,
+    "slice": VectorOp.MAX,
+    "add": VectorOp.ADD,
+}
 
 
 def window_fields(problem: Problem, tile: MTile, a: int, b: int, n_blocks: int, k_blocks: int) -> dict[str, int]:
@@ -20,4 +32,26 @@ def window_fields(problem: Problem, tile: MTile, a: int, b: int, n_blocks: int, 
         "kernel_w": problem.kernel_w, "stride_h": problem.stride_h, "stride_w": problem.stride_w,
         "dilation": problem.dilation, "pad_top": top, "pad_left": left, "out_w": out_w, "pixels": pixels, "b_base": b,
         "n_blocks": n_blocks,
+    }  # fmt: skip
+
+
+def vector_window(layer: Layer) -> Window:
+    """The window of a layer of the vector unit; a slice, which begins inside of the map, has negative padding."""
+    w = layer.window
+    if layer.kind == "slice":
+        return Window(1, 1, w.stride_h, w.stride_w, -w.pad_top, -w.pad_left)
+    return w if layer.kind != "add" else Window()
+
+
+def vector_fields(window: Window, result: tuple[Range, Range], x: tuple[Range, Range], blocks: int) -> dict[str, int]:
+    """Body fields of a VEC that say which words are read for which: `blocks` blocks of rows and columns `result` from
+    the rows and columns `x`."""
+    (rows, columns), (in_rows, in_columns) = result, x
+    in_w, out_w = in_columns[1] - in_columns[0], columns[1] - columns[0]
+    return {
+        "x_plane": (in_rows[1] - in_rows[0]) * in_w, "in_w": in_w, "blocks": blocks, "kernel_h": window.kernel_h,
+        "kernel_w": window.kernel_w, "stride_h": window.stride_h, "stride_w": window.stride_w,
+        "dilation": window.dilation, "pad_top": max(0, window.pad_top - rows[0] * window.stride_h),
+        "pad_left": max(0, window.pad_left - columns[0] * window.stride_w), "out_w": out_w,
+        "pixels": (rows[1] - rows[0]) * out_w,
     }  # fmt: skip

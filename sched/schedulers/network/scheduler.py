@@ -13,22 +13,22 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig
 
-from ...ir.schedule import Piece, Schedule, Tensor
+from ...ir.schedule import Schedule
 from ...mapping.core import Epilogue
 from ...mapping.interleave import Interleaver
 from ...mapping.nodes import Node
 from ...mapping.placement import Dram, Stored
-from ...mapping.problem import DoesNotFit, pose
+from ...mapping.problem import DoesNotFit
 from ...mapping.prologue import Prologue
-from ...mapping.stages import Lanes, Stage, Stages, constant, cut, spread
+from ...mapping.stages import Lanes, Stage, Stages, cut, spread
 from ...mapping.tiling import Candidate, Pooling
 from ...mapping.windows import check_window
 from ...store.findings import SearchCache
-from ...workload.graph import Graph, Layer, Value
-from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
+from ...workload.graph import Graph
 from . import conv, vector
 from .shift import Shifter
-from .storage import Between, homes, place
+from .storage import Between, place
+from .tensors import NetworkTensors
 
 NAME = "network"
 _CANDIDATES = TypeAdapter(list[Candidate])
@@ -113,10 +113,7 @@ class _Builder:
         self.sharing, self.planner = sharing, sharing.planner
         self.cut: Stages = cut(graph, chip, apart, sharing.tight, sharing.apart)
         self.dram = Dram(chip)
-        self.tensors: list[Tensor] = []
-        self.constants: dict[str, NDArray[Any]] = {}
-        self.copies: dict[str, tuple[str, bool]] = {}
-        self.inputs: dict[str, Stored] = {}
+        self.tensors = NetworkTensors(self.cut, chip, self.dram)
         self.choices: dict[tuple[object, ...], list[Candidate]] = {}
         self.by_rows: set[str] = set()  # tensors that cores make row by row, each its share of rows
 
@@ -134,7 +131,7 @@ class _Builder:
             shifter.shift(made)
             nodes += made
         for name in dict.fromkeys(self.graph.outputs):
-            self._output(name)
+            self.tensors.output(name, self._whole(name))
         if self.progress:
             self.progress("overlapping layers", len(self.cut.stages), len(self.cut.stages))
         interleaver = Interleaver(nodes, self.chip)
@@ -146,11 +143,12 @@ class _Builder:
             workload=self.graph.name,
             scheduler=NAME,
             operations=tuple(nodes[index].operation() for index in best.order),
-            tensors=tuple(self.tensors),
+            tensors=tuple(self.tensors.tensors),
         )
         return NetworkSchedule(
-            self.graph, schedule, self.constants, self.cut.lanes, self.copies, tuple(sorted(spilled)), best.cycles
-        )
+            self.graph, schedule, self.tensors.constants, self.cut.lanes, self.tensors.copies, tuple(sorted(spilled)),
+            best.cycles,
+        )  # fmt: skip
 
     def _check_size(self) -> None:
         chip = self.chip
@@ -167,51 +165,12 @@ class _Builder:
 
     def _whole(self, name: str) -> Stored:
         """Where a tensor lies, be it part of another."""
-        if name in self.inputs:
-            return self.inputs[name]
         root, first = self.cut.roots[name]
         if root not in self.stored:
-            return self._plain_input(self.cut.values[name])
+            return self.tensors.plain_input(self.cut.values[name])
         planes = sum(self.cut.members[name])
         stored = self.stored[root]
         return stored if planes == stored.planes else stored.part(first, planes)
-
-    def _plain_input(self, value: Value) -> Stored:
-        planes = len(self.cut.lanes[value.name]) // self.chip.lanes
-        cuts, home = homes([planes], value.height, self.chip.drams)
-        stored = self.inputs[value.name] = Stored(self.dram, planes, value.height, value.width, cuts, home)
-        layout = self._activation(value)
-        self.tensors.append(Tensor(name=value.name, role="input", layout=layout, pieces=stored.pieces()))
-        self.copies[value.name] = value.name, False
-        return stored
-
-    def _activation(self, value: Value) -> ActivationLayout:
-        """Layout of a tensor that has a channel for each lane."""
-        lanes = self.chip.lanes
-        channels = len(self.cut.lanes[value.name])
-        return ActivationLayout(batch=1, channels=channels, height=value.height, width=value.width, block=lanes)
-
-    def _packed_input(self, stage: Stage, value: Value) -> Stored:
-        window = stage.layer.window
-        layout = ActivationLayout(
-            batch=1, channels=value.channels, height=value.height, width=value.width, block=self.chip.lanes,
-            packed_kw=PackedWindow(window.kernel_w, window.stride_w, window.pad_left, window.pad_right),
-        )  # fmt: skip
-        cuts, home = homes([layout.blocks], value.height, self.chip.drams)
-        stored = Stored(self.dram, layout.blocks, value.height, layout.columns, cuts, home)
-        name = f"{value.name}@{stage.layer.output}"
-        self.tensors.append(Tensor(name=name, role="input", layout=layout, pieces=stored.pieces()))
-        self.copies[name] = value.name, True
-        return stored
-
-    def _constant(self, name: str, layout: Layout, pieces: tuple[Piece, ...], array: NDArray[Any]) -> None:
-        self.tensors.append(Tensor(name=name, role="constant", layout=layout, pieces=pieces))
-        self.constants[name] = array
-
-    def _output(self, name: str) -> None:
-        pieces = self._whole(name).pieces()
-        layout = self._activation(self.cut.values[name])
-        self.tensors.append(Tensor(name=name, role="output", layout=layout, pieces=pieces))
 
     # -- stages -----------------------------------------------------------------------------------------------------
 
@@ -219,17 +178,12 @@ class _Builder:
         return self._conv(stage, index) if stage.layer.kind == "conv" else self._vector(stage)
 
     def _conv(self, stage: Stage, index: int) -> list[Node]:
-        layer, chip = stage.layer, self.chip
-        value = self.cut.values[stage.x]
-        shape = self.graph.conv_shape(layer)
-        lanes = self.cut.lanes[layer.inputs[0]]
-        packed = layer.inputs[0] in {v.name for v in self.graph.inputs} and pose(shape, chip).packed
-        if not packed:
-            shape = replace(shape, in_channels=len(lanes))
+        layer = stage.layer
+        shape, packed = self.tensors.conv_shape(layer)
         before = self._before(stage)
         task = conv.ConvTask(
             shape=shape,
-            x=self._packed_input(stage, value) if packed else self._whole(stage.x),
+            x=self.tensors.packed_input(layer) if packed else self._whole(stage.x),
             y=self._whole(stage.y),
             r=self._whole(stage.r) if stage.r else None,
             packed=packed,
@@ -239,17 +193,10 @@ class _Builder:
             before=before,
         )
         made = self._nests(task, stage, index) if self.planner is None else self.planner.emit(task, self.dram)
-        layout = WeightLayout(
-            out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
-            kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
-        )  # fmt: skip
-        w = constant(layer, "w", lanes, packed)
-        self._constant(f"{layer.output}/w", layout, made.constants["w"], w)
-        layout = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
-        self._constant(f"{layer.output}/bias", layout, made.constants["bias"], constant(layer, "bias", lanes))
+        self.tensors.conv_constants(layer, made.constants)
         if stage.before:
             constants = {name: made.constants[f"before {name}"] for name in ("w", "bias")}
-            self._depthwise_constants(stage.before, constants)
+            self.tensors.depthwise_constants(stage.before, constants)
         return made.nodes
 
     def _before(self, stage: Stage) -> Prologue | None:
@@ -260,16 +207,6 @@ class _Builder:
         check_window(layer)
         fixed = {"scale": layer.scale, "relu": int(layer.relu), "clamp": layer.clamp}
         return Prologue(layer.output, layer.window, fixed, self._whole(stage.x))
-
-    def _depthwise_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]]) -> None:
-        """Weights and biases of a depthwise convolution."""
-        lanes, window = self.cut.lanes[layer.inputs[0]], layer.window
-        layout = DepthwiseLayout(
-            channels=len(lanes), kernel_h=window.kernel_h, kernel_w=window.kernel_w, block=self.chip.lanes
-        )
-        self._constant(f"{layer.output}/w", layout, pieces["w"], constant(layer, "w", lanes))
-        bias = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes)
-        self._constant(f"{layer.output}/bias", bias, pieces["bias"], constant(layer, "bias", lanes))
 
     def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
         """The loop nests of a convolution."""
@@ -333,7 +270,7 @@ class _Builder:
             self.by_rows.add(stage.y)
         made = vector.emit(task, self.chip, self.dram)
         if layer.kind == "depthwise":
-            self._depthwise_constants(layer, made.constants)
+            self.tensors.depthwise_constants(layer, made.constants)
         return made.nodes
 
 

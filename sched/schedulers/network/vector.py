@@ -15,12 +15,13 @@ from meshloom.hw.isa import Region, VectorOp, address
 from meshloom.hw.timing import VecShape, vec_occupancy
 
 from ...ir.schedule import Box, Piece
+from ...mapping.fields import VECTOR_OPS, vector_fields, vector_window
 from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Stored
 from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
 from ...mapping.tiling import Range, even
 from ...mapping.windows import check_window
-from ...workload.graph import Layer, Window
+from ...workload.graph import Layer
 from ...workload.layers import NO_CLAMP
 
 #: Tiles that are under way at a time on each core.
@@ -30,14 +31,6 @@ LEAST_TILES, LEAST_WORDS = 6, 48
 
 #: How much longer the busiest core may take for the sake of sharing out rows.
 UNFAIR = 1.15
-
-_OPS = {
-    "depthwise": VectorOp.MAC,
-    "average_pool": VectorOp.SUM,
-    "max_pool": VectorOp.MAX,
-    "slice": VectorOp.MAX,
-    "add": VectorOp.ADD,
-}
 
 
 @dataclass(frozen=True)
@@ -76,11 +69,7 @@ class _Emitter:
         self.task, self.chip = task, chip
         layer = task.layer
         check_window(layer)
-        self.op = _OPS[layer.kind]
-        self.window = layer.window if layer.kind != "add" else Window()
-        if layer.kind == "slice":
-            w = layer.window
-            self.window = Window(1, 1, w.stride_h, w.stride_w, -w.pad_top, -w.pad_left)
+        self.op, self.window = VECTOR_OPS[layer.kind], vector_window(layer)
         self.taps = self.window.kernel_h * self.window.kernel_w
         self.planes, self.rows, self.width = task.y.planes, task.y.rows, task.y.width
         self.constants: dict[str, Stored] = {}
@@ -244,26 +233,12 @@ class _Emitter:
         return [Node(core, [], f"w b{blocks[0]}", t.dram, t.local, t.words) for t in moves]
 
     def _vec(self, core: int, tile: _Tile, x_at: int, y_at: int, mine: Range, after: list[Node]) -> Node:
-        w, layer = self.window, self.task.layer
-        rows, columns = self.input_rows(tile.rows), self.input_columns(tile.columns)
-        in_w = columns[1] - columns[0]
+        layer, read = self.task.layer, (self.input_rows(tile.rows), self.input_columns(tile.columns))
         out_h, out_w = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
         blocks, first = tile.blocks[1] - tile.blocks[0], tile.blocks[0] - mine[0]
-        fields = {
+        fields = vector_fields(self.window, (tile.rows, tile.columns), read, blocks) | {
             "op": int(self.op),
             "x_base": x_at,
-            "x_plane": (rows[1] - rows[0]) * in_w,
-            "in_w": in_w,
-            "blocks": blocks,
-            "kernel_h": w.kernel_h,
-            "kernel_w": w.kernel_w,
-            "stride_h": w.stride_h,
-            "stride_w": w.stride_w,
-            "dilation": w.dilation,
-            "pad_top": max(0, w.pad_top - tile.rows[0] * w.stride_h),
-            "pad_left": max(0, w.pad_left - tile.columns[0] * w.stride_w),
-            "out_w": out_w,
-            "pixels": out_h * out_w,
             "dest_base": y_at,
             "relu": int(layer.relu),
             "clamp": layer.clamp if layer.kind != "slice" else NO_CLAMP,

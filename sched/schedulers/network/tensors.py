@@ -1,0 +1,99 @@
+"""The arrays of a network that the host writes and reads: inputs, constants and outputs of its schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+
+from ...ir.schedule import Piece, Tensor
+from ...mapping.placement import Allocator, Stored
+from ...mapping.problem import pose
+from ...mapping.stages import Stages, constant
+from ...workload.graph import Layer, Value
+from ...workload.layers import ConvShape
+from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
+from .storage import homes
+
+
+class NetworkTensors:
+    """Collects the tensors of a schedule, the arrays of its constants, and the copies of network inputs (see
+    `NetworkSchedule`). What it places itself it places in `dram`."""
+
+    def __init__(self, cut: Stages, chip: ChipConfig, dram: Allocator) -> None:
+        self.cut, self.chip, self.dram = cut, chip, dram
+        self.tensors: list[Tensor] = []
+        self.constants: dict[str, NDArray[Any]] = {}
+        self.copies: dict[str, tuple[str, bool]] = {}
+        self._inputs: dict[str, Stored] = {}
+
+    def activation(self, value: Value) -> ActivationLayout:
+        """Layout of a tensor that has a channel for each lane."""
+        lanes = self.chip.lanes
+        channels = len(self.cut.lanes[value.name])
+        return ActivationLayout(batch=1, channels=channels, height=value.height, width=value.width, block=lanes)
+
+    def plain_input(self, value: Value) -> Stored:
+        """A network input as it is."""
+        if value.name not in self._inputs:
+            planes = len(self.cut.lanes[value.name]) // self.chip.lanes
+            cuts, home = homes([planes], value.height, self.chip.drams)
+            stored = self._inputs[value.name] = Stored(self.dram, planes, value.height, value.width, cuts, home)
+            layout = self.activation(value)
+            self.tensors.append(Tensor(name=value.name, role="input", layout=layout, pieces=stored.pieces()))
+            self.copies[value.name] = value.name, False
+        return self._inputs[value.name]
+
+    def conv_shape(self, layer: Layer) -> tuple[ConvShape, bool]:
+        """A convolution with the channels that lie in words, and whether the host packs its input."""
+        shape = self.cut.graph.conv_shape(layer)
+        packed = layer.inputs[0] in {v.name for v in self.cut.graph.inputs} and pose(shape, self.chip).packed
+        return (shape if packed else replace(shape, in_channels=len(self.cut.lanes[layer.inputs[0]]))), packed
+
+    def packed_input(self, layer: Layer) -> Stored:
+        """A network input with the windows of a layer of few channels side by side."""
+        value, window = self.cut.values[layer.inputs[0]], layer.window
+        layout = ActivationLayout(
+            batch=1, channels=value.channels, height=value.height, width=value.width, block=self.chip.lanes,
+            packed_kw=PackedWindow(window.kernel_w, window.stride_w, window.pad_left, window.pad_right),
+        )  # fmt: skip
+        cuts, home = homes([layout.blocks], value.height, self.chip.drams)
+        stored = Stored(self.dram, layout.blocks, value.height, layout.columns, cuts, home)
+        name = f"{value.name}@{layer.output}"
+        self.tensors.append(Tensor(name=name, role="input", layout=layout, pieces=stored.pieces()))
+        self.copies[name] = value.name, True
+        return stored
+
+    def conv_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]]) -> None:
+        """Weights ("w") and biases ("bias") of a convolution, which lie in these pieces."""
+        chip, lanes = self.chip, self.cut.lanes[layer.inputs[0]]
+        shape, packed = self.conv_shape(layer)
+        layout = WeightLayout(
+            out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
+            kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
+        )  # fmt: skip
+        self._constant(f"{layer.output}/w", layout, pieces["w"], constant(layer, "w", lanes, packed))
+        bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
+        self._constant(f"{layer.output}/bias", bias, pieces["bias"], constant(layer, "bias", lanes))
+
+    def depthwise_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]]) -> None:
+        """Weights and biases of a depthwise convolution."""
+        lanes, window = self.cut.lanes[layer.inputs[0]], layer.window
+        layout = DepthwiseLayout(
+            channels=len(lanes), kernel_h=window.kernel_h, kernel_w=window.kernel_w, block=self.chip.lanes
+        )
+        self._constant(f"{layer.output}/w", layout, pieces["w"], constant(layer, "w", lanes))
+        bias = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes)
+        self._constant(f"{layer.output}/bias", bias, pieces["bias"], constant(layer, "bias", lanes))
+
+    def _constant(self, name: str, layout: Layout, pieces: tuple[Piece, ...], array: NDArray[Any]) -> None:
+        self.tensors.append(Tensor(name=name, role="constant", layout=layout, pieces=pieces))
+        self.constants[name] = array
+
+    def output(self, name: str, stored: Stored) -> None:
+        """A tensor that the host reads."""
+        layout = self.activation(self.cut.values[name])
+        self.tensors.append(Tensor(name=name, role="output", layout=layout, pieces=stored.pieces()))
