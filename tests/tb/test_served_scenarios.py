@@ -187,3 +187,10 @@ def test_tables_of_decisions_and_parallelisations(world: Path) -> None:
     assert [row[:3] for row in cost.rows] == [("small3", "prema", "-")]
     mean = base.scenario.decision_seconds[0]
     assert [row[1] for row in took.rows] == [f"{1e6 * mean:.0f}"]
+
+
+def test_what_is_missing_is_named(world: Path) -> None:
+    base = serve(ONE["small0"], CHIP, "prema", device=None).results
+    planned = {"a": (PREMA, Asked("lp4", "small0", "prema:schemes=fmap")), "b": (PREMA,)}
+    assert layer_puzzle.missing(planned, {PREMA: base}).rows == [("a", "1", "2", "1 by prema")]
+    assert len(layer_puzzle.missing(planned, {}).rows) == 2
