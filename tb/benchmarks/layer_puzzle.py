@@ -105,13 +105,11 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     planned = plan()
     chosen = [one for part in (parts or planned) for one in planned.get(part, ())]
     on_progress(Plan(rows=len(chosen)))
-    if chosen:
-        measure(chosen, on_progress)
+    failures = measure(chosen, on_progress) if chosen else []
     everything = dict.fromkeys(one for part in planned.values() for one in part)
     compiled = known(everything)
     kept = ((one, result(one, compiled)) for one in everything)
     found: Found = {one: each for one, each in kept if each is not None}
-    failures: list[str] = []
     made = [
         sheets.on_rtl([one for chip in CHIPS for one in planned[f"{chip}-rtl"]], found, failures),
         sheets.means(found, failures),

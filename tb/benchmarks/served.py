@@ -12,13 +12,17 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.checker.problems import CheckError
 from meshloom.sched.schedulers.online import chosen
+from meshloom.sched.serving.scheduler import ServingError
+from meshloom.sched.serving.windows import WindowError
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.sched.workload.workload_sets import workload_sets
 
 from ..build.builder import ROOT, build, ingredients
+from ..devices.interface import DeviceError
 from ..results.scenario import ScenarioResults
 from ..results.schema import OnEvent, Stage
 from ..runs.workers import Workers, report_progress, workers
@@ -197,8 +201,12 @@ def _served(asked: Asked, key: str) -> None:
     _memory(asked).put(key, _RESULTS, found.results)
 
 
-def serve_all(asked: Sequence[Asked], compiled: dict[Network, Programs], pool: Workers, on_progress: OnEvent) -> None:
-    """Serves what has not been served, in worker processes, the longest first; results are kept as they come."""
+def serve_all(
+    asked: Sequence[Asked], compiled: dict[Network, Programs], pool: Workers, on_progress: OnEvent
+) -> list[str]:
+    """Serves what has not been served, in worker processes, the longest first; results are kept as they come. Returns
+    why some could not be served, in words: they hold nobody else up."""
+    failures: list[str] = []
     left = [one for one in dict.fromkeys(asked) if result(one, compiled) is None]
     for chip in dict.fromkeys(one.chip for one in left if one.rtl):
         build(
@@ -209,8 +217,9 @@ def serve_all(asked: Sequence[Asked], compiled: dict[Network, Programs], pool: W
         )
 
     def work(one: Asked) -> int:
-        """Multiply-accumulates, as often as they are simulated: a measure of time."""
-        return sum(compiled[Network(one.chip, r.network, r.batch)].macs for r in one.scenario.requests) * (1 + one.rtl)
+        """Multiply-accumulates: a measure of time. The RTL takes some three times as long as the model."""
+        macs = sum(compiled[Network(one.chip, each.network, each.batch)].macs for each in one.scenario.requests)
+        return macs * (4 if one.rtl else 1)
 
     left.sort(key=work, reverse=True)
     whole, done = sum(map(work, left)), 0
@@ -219,8 +228,13 @@ def serve_all(asked: Sequence[Asked], compiled: dict[Network, Programs], pool: W
         what = f"by {one.scheduler}" + " on the RTL" * one.rtl
         far = f"{number} of {len(left)} served, {100 * (whole - done) / whole:.0f} % of the work left"
         on_progress(Stage(workload=f"{one.workload} on {one.chip}", what=f"{what}; {far}"))
-        pool.result(future, on_progress)
+        try:
+            pool.result(future, on_progress)
+        except (ServingError, WindowError, CheckError, DeviceError) as error:
+            failures.append(f"{one.workload} on {one.chip} by {one.scheduler}: {error}")
+            on_progress(Stage(workload=f"{one.workload} on {one.chip}", what=f"{what}: failed: {error}"))
         done += work(one)
+    return failures
 
 
 def cpus() -> int:
@@ -228,7 +242,7 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def measure(asked: Sequence[Asked], on_progress: OnEvent) -> None:
-    """Compiles and serves what is asked for, but for what is kept."""
+def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:
+    """Compiles and serves what is asked for, but for what is kept. Returns why some could not be served."""
     with workers(cpus()) as pool:
-        serve_all(asked, compile_all(asked, pool, on_progress), pool, on_progress)
+        return serve_all(asked, compile_all(asked, pool, on_progress), pool, on_progress)

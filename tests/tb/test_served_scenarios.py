@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched.serving.scheduler import ServingError
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.tb.benchmarks import layer_puzzle, layer_puzzle_sheets, served
 from meshloom.tb.benchmarks.interface import BenchmarkError
@@ -19,7 +20,7 @@ from meshloom.tb.benchmarks.served import Asked, Network
 from meshloom.tb.results.scenario import ScenarioResults
 from meshloom.tb.results.schema import Event, Stage
 from meshloom.tb.runs.workers import Workers
-from meshloom.tb.runtime.serve import serve
+from meshloom.tb.runtime.serve import Served, serve
 
 from .test_serve import CHIP
 
@@ -45,7 +46,10 @@ class _Here(Workers):
 
     def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
         future: Future[T] = Future()
-        future.set_result(function(*arguments))
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:
+            future.set_exception(error)
         return future
 
     def result(self, future: Future[Any], on_event: Callable[[Stage], None]) -> Any:
@@ -187,6 +191,20 @@ def test_tables_of_decisions_and_parallelisations(world: Path) -> None:
     assert [row[:3] for row in cost.rows] == [("small3", "prema", "-")]
     mean = base.scenario.decision_seconds[0]
     assert [row[1] for row in took.rows] == [f"{1e6 * mean:.0f}"]
+
+
+def test_one_that_cannot_be_served_holds_nobody_up(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def starving(scenario: Scenario, chip: ChipConfig, scheduler: str, **options: Any) -> Served:
+        if scheduler == "prema":
+            raise ServingError("starves 0:ds_cnn")
+        return serve(scenario, chip, scheduler, **options)
+
+    monkeypatch.setattr(served, "serve", starving)
+    asked = (PREMA, Asked("lp4", "small0", "planaria"))
+    compiled = served.compile_all(asked, _Here(), lambda event: None)
+    failures = served.serve_all(asked, compiled, _Here(), lambda event: None)
+    assert failures == ["small0 on lp4 by prema: starves 0:ds_cnn"]
+    assert [kept(one) is None for one in asked] == [True, False]
 
 
 def test_what_is_missing_is_named(world: Path) -> None:
