@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from meshloom.hw.config import mistakes
+from meshloom.hw.config import mistakes, near
+from meshloom.hw.registers import WIDTH
 
 from .layers import WorkloadError
 
@@ -20,6 +21,8 @@ COLUMNS = ("cycle", "network")
 _SYNTAX = "a cycle, a list of cycles, { poisson = RATE, number = N, seed = S } or { trace = FILE.csv }"
 #: Cycles that the rate of a Poisson process counts in.
 MILLION = 1_000_000
+#: The last cycle in which a network may arrive: the chip counts its cycles in a register.
+LAST = (1 << WIDTH) - 1
 
 
 class ScenarioError(WorkloadError):
@@ -36,7 +39,7 @@ class Poisson(_Model):
     poisson: Annotated[float, Field(ge=0.001, le=MILLION)]
     number: Annotated[int, Field(ge=1, le=100_000)]
     seed: Annotated[int, Field(ge=0)]
-    start: Annotated[int, Field(ge=0)] = 0
+    start: Annotated[int, Field(ge=0, le=LAST)] = 0
 
     def cycles(self) -> tuple[int, ...]:
         """The same on every machine: differences are -ln(1 - u) / rate of raw 53-bit draws u of PCG64."""
@@ -67,7 +70,14 @@ def cycles_of(value: Any, network: str, folder: Path) -> tuple[int, ...]:
     found: list[Any] = list(value) if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownArgumentType]  (TOML)
     if not found or not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in found):
         raise ScenarioError(f"arrival = {value!r} must be {_SYNTAX}; cycles are whole numbers from 0")
-    return tuple(sorted(found))
+    return _counted(sorted(found))
+
+
+def _counted(cycles: Sequence[int]) -> tuple[int, ...]:
+    """Cycles, in order. Raises ScenarioError if the chip cannot count to the last one."""
+    if cycles[-1] > LAST:
+        raise ScenarioError(f"arrival: cycle {cycles[-1]} is beyond {LAST}, the last one that the chip counts")
+    return tuple(cycles)
 
 
 def _table(value: dict[str, Any], network: str, folder: Path) -> tuple[int, ...]:
@@ -79,8 +89,14 @@ def _table(value: dict[str, Any], network: str, folder: Path) -> tuple[int, ...]
     except ValidationError as error:
         raise ScenarioError(f"arrival: {mistakes(error, value, model)}") from None
     if isinstance(made, Poisson):
-        return made.cycles()
-    return tuple(cycle for cycle, name in read_trace(folder / made.trace) if name == network)
+        return _counted(made.cycles())
+    rows = read_trace(folder / made.trace)
+    found = [cycle for cycle, name in rows if name == network]
+    if not found:
+        names = sorted({name for _, name in rows})
+        hint = near(network, names) or f"it names {', '.join(names) or 'nothing'}"
+        raise ScenarioError(f"arrival: {folder / made.trace} never names {network}; {hint}")
+    return _counted(found)
 
 
 def read_trace(path: Path) -> list[tuple[int, str]]:

@@ -10,7 +10,7 @@
     deadline = 900000                    # cycles after each arrival, instead of a factor
 
 The deadline of a request is its arrival plus `deadline`, or plus `deadline_factor` times what the network takes alone
-on one core (Layer-Puzzle, section IV-A). 0 means none.
+on one core (Layer-Puzzle, section IV-A). A factor of 0 means none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from meshloom.hw.config import mistakes, near_or_all
 
-from .arrivals import ScenarioError, cycles_of
+from .arrivals import LAST, ScenarioError, cycles_of
 
 M = TypeVar("M", bound=BaseModel)
 Factor = Annotated[float, Field(ge=0, le=1000)]
@@ -66,7 +66,7 @@ class _Entry(_Model):
     name: Annotated[str, Field(min_length=1)]
     batch: Annotated[int, Field(ge=1, le=256)] = 1
     arrival: Any = 0
-    deadline: Annotated[int, Field(ge=1)] | None = None
+    deadline: Annotated[int, Field(ge=1, le=LAST)] | None = None
     deadline_factor: Factor | None = None
 
 
@@ -108,8 +108,6 @@ def _scenario(values: dict[str, Any], folder: Path, known: Collection[str] | Non
             raise ScenarioError(f"network {number} must be a table: [[network]]")
         entry: dict[str, Any] = dict(given)  # pyright: ignore[reportUnknownArgumentType]  (TOML: text keys)
         requests += _requests(entry, f"network {number} ({entry.get('name', 'without a name')})", head, folder, known)
-    if not requests:
-        raise ScenarioError("no network ever arrives; the trace files name none of them")
     return Scenario(head.name, tuple(sorted(requests, key=lambda request: request.arrival)))
 
 

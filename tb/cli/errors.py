@@ -26,10 +26,10 @@ class Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             # gateware that was being elaborated when the interrupt arrived is, rightly, never used
             warnings.filterwarnings("ignore", message=".* created but never used")
-            say_error("interrupted")
+            say_error(f"interrupted {stop}".rstrip())
             raise typer.Exit(Exit.INTERRUPTED) from None
         except (typer.Exit, typer.Abort, TyperException, BrokenPipeError):  # who reads a pipe may have had enough
             raise

@@ -59,7 +59,13 @@ def serve(
     ended; the chip stands still only for what `--decision-cycles` does not count. Every tensor of every network is
     compared with ONNX Runtime, and each layer's end with the model. Results go to sim_build/results/ as JSON and as a
     picture. The exit status is 1 if a byte differs, a network is lost, or the model is off.
+
+    Compiled networks, the model's part and the simulator are kept, also when you interrupt (Ctrl-C): the same command
+    goes on with the part that it was in. A simulation cannot be kept half way, so the RTL's part begins anew. Results
+    are written when everything has ended.
     """
+    from datetime import datetime
+
     from meshloom.hw.config import load as load_chip
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.scenario import load
@@ -67,6 +73,7 @@ def serve(
     from ..build.builder import SIMULATORS
     from ..report.console import console
     from ..report.gantt import SUFFIXES
+    from ..results.scenario import results_path
     from ..results.schema import unwritable
 
     config = load_chip(chip)
@@ -75,7 +82,8 @@ def serve(
         raise typer.BadParameter(f"{device!r} is none of {', '.join(SIMULATORS)}", param_hint="--device")
     if gantt is not None and gantt.suffix not in SUFFIXES:
         raise typer.BadParameter(f"{gantt} ends with none of {', '.join(SUFFIXES)}", param_hint="--gantt")
-    for place in (json, gantt):
+    path = results_path(datetime.now().astimezone(), f"{config.name}-{asked.name}-serve")
+    for place in (path, json, gantt):  # before the long run, not after it
         if place is not None and place != STDOUT and (problem := unwritable(place)):
             say_error(f"results could not be written: {problem}")
             raise typer.Exit(Exit.NOT_WRITTEN)
@@ -83,7 +91,6 @@ def serve(
 
     from ..report.gantt import gantt as draw
     from ..report.scenario import print_scenario
-    from ..results.scenario import results_path
     from ..runtime import serve as runtime
 
     chosen(scheduler)  # a wrong name or option is reported at once
@@ -100,7 +107,6 @@ def serve(
         )
     results = served.results
     print_scenario(results, screen)
-    path = results_path(results.started, f"{config.name}-{asked.name}-serve")
     trouble = ""
     for place in (path, json):
         if place == STDOUT:
@@ -126,22 +132,24 @@ def serve(
 
 
 class _Progress:
-    """A line for each network while it is served, and one for what is being done; nothing where nobody watches."""
+    """A bar for each network while it is served, and a line for what is being done; where nobody watches, a line for
+    each stage."""
 
     def __init__(self, stderr: bool) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
 
         from ..report.console import console
 
-        screen = console(stderr=stderr)
-        self._live = screen.is_terminal
-        self._screen = screen
+        self._screen = console(stderr=stderr)
+        self._live = self._screen.is_terminal
         self._bars = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), console=screen,
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), console=self._screen,
             transient=True, disable=not self._live,
         )  # fmt: skip
         self._tasks: dict[tuple[str, int], TaskID] = {}
+        self._ended: dict[str, int] = {}
         self._what: TaskID | None = None
+        self._stage = ""
 
     def __enter__(self) -> _Progress:
         self._bars.start()
@@ -152,14 +160,23 @@ class _Progress:
         self._bars.stop()
 
     def stage(self, what: str) -> None:
-        """What is being done."""
+        """What is being done. `what`: of a stage with steps its name, a colon and the step."""
         if self._what is not None:
             self._bars.update(self._what, description=what)
+        stage = what.partition(": ")[0]
+        if not self._live and stage != self._stage:
+            self._screen.print(stage, markup=False, soft_wrap=True)
+        self._stage = stage
 
     def event(self, where: str, cycle: int, instance: Instance, what: str) -> None:
-        """A launch or an end."""
+        """A launch or an end. Those that have ended are only counted: there may be many."""
         key = where, instance.number
         layers = len(instance.network.layers)
         if key not in self._tasks:
             self._tasks[key] = self._bars.add_task(f"{where} {instance.label}", total=layers, what="")
-        self._bars.update(self._tasks[key], completed=instance.next, what=f"cycle {cycle:,}: {what}")
+        over = not instance.running and (instance.next == layers or what.startswith("lost"))
+        self._bars.update(self._tasks[key], completed=instance.next, what=f"cycle {cycle:,}: {what}", visible=not over)
+        if over:
+            self._ended[where] = self._ended.get(where, 0) + 1
+            if self._what is not None:
+                self._bars.update(self._what, what=f"{self._ended[where]} ended in the {where}, cycle {cycle:,}")

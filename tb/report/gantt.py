@@ -13,6 +13,8 @@ from ..results.scenario import InstanceRow, ScenarioResults
 SUFFIXES = (".svg", ".png", ".pdf")
 #: Colours before they repeat.
 _COLOURS = 20
+#: Instances that the legend names at most.
+_NAMED = 40
 
 
 def gantt(results: ScenarioResults, path: Path) -> None:
@@ -28,7 +30,7 @@ def gantt(results: ScenarioResults, path: Path) -> None:
     rank = {core: number for number, core in enumerate(cores)}
     settings: Any = {"svg.hashsalt": "meshloom", "svg.fonttype": "none", "font.size": 8}
     with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
-        figure, drawn = plt.subplots(figsize=(11, 1.4 + 0.3 * max(4, len(cores), len(results.instances))))
+        figure, drawn = plt.subplots(figsize=(11, 1.4 + 0.3 * max(4, len(cores), min(_NAMED, len(results.instances)))))
         axes: Any = drawn  # its methods take any keyword
         for row in results.programs:
             end = row.model_end if figures.rtl_cycles is None else row.rtl_end
@@ -53,7 +55,10 @@ def gantt(results: ScenarioResults, path: Path) -> None:
         axes.set(
             xlabel="cycle", ylabel="core", title=f"{figures.name} on {figures.chip} by {figures.scheduler} ({where})"
         )
-        handles = [Patch(color=palette(one.number % _COLOURS), label=_label(one)) for one in results.instances]
+        named = results.instances[:_NAMED]
+        handles = [Patch(color=palette(one.number % _COLOURS), label=_label(one)) for one in named]
+        if more := len(results.instances) - len(named):
+            handles.append(Patch(color="none", label=f"and {more} more, same colours"))
         axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
         figure.tight_layout()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..results.scenario import ScenarioResults
+from .narrow import show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +35,7 @@ def print_scenario(results: ScenarioResults, console: Console) -> None:
             f"{row.bytes_checked:,}" if compared else "-",
             f"{row.mismatches:,}" if compared else "-",
         )
-    console.print(table)
+    show(table, console)
     model = figures.model
     rows = [("timeline model", figures.model_cycles, model)]
     if figures.rtl_cycles is not None:
@@ -47,13 +48,13 @@ def print_scenario(results: ScenarioResults, console: Console) -> None:
             name, f"{cycles:,}", f"{metrics.antt:.3f}", f"{metrics.stp:.3f}", f"{100 * metrics.sla_violations:.1f} %",
             f"{100 * metrics.utilisation:.1f} %", f"{100 * metrics.busy:.1f} %",
         )  # fmt: skip
-    console.print(summary)
+    show(summary, console)
     mean, worst = figures.decision_seconds
     said = f"{figures.decisions} decisions, {1e6 * mean:.0f} us each here (worst {1e6 * worst:.0f} us)"
     said += f", launched {figures.decision_cycles} cycles after what they follow from"
     if figures.rtl_cycles is not None:
         off = [abs(row.error_percent) for row in results.programs if row.error_percent is not None]
         said += f"; model error of a program's end: worst {max(off, default=0.0):.2f} %"
-    console.print(said, markup=False)
+    console.print(said, markup=False, soft_wrap=True)
     for reason in results.reasons:
-        console.print(f"not well: {reason}", style="red", markup=False)
+        console.print(f"not well: {reason}", style="red", markup=False, soft_wrap=True)

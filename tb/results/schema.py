@@ -559,12 +559,20 @@ def load(path: Path) -> Results:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a file so that readers see the old or the complete new one. Creates the folder if need be."""
+    """Writes a file so that readers see the old or the complete new one. Creates the folder if need be. What is there
+    and no file (a device, a pipe) is written to, and stays what it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    if path.exists() and not path.is_file():
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error  # writing does not name it
+        return
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(data)
         Path(name).chmod(0o644)
         os.replace(name, path)
     except BaseException:

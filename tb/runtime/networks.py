@@ -106,7 +106,7 @@ def _compile(
     templates: list[dict[Version, Template]] = []
     words = code_words(chip, len(chip.cores))
     for index, stage in enumerate(net.stages):
-        on_progress(f"{source.title} x{batch}: compiling {stage.y} ({index + 1} of {len(net.stages)})")
+        on_progress(f"compiling {source.title} x{batch}: {stage.y} ({index + 1} of {len(net.stages)})")
         made = compiled(net, index, memory, kind=schemes)
         words = max(words, *(template.code_words for template in made))
         templates.append({_version(template): template for template in made})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -20,6 +21,8 @@ from meshloom.sched.serving.instances import instances_of
 from meshloom.sched.serving.metrics import measure
 from meshloom.sched.serving.modelled import ModelSession
 from meshloom.sched.serving.scheduler import Decision, Instance, OnlineScheduler, Platform, ServingError, View
+from meshloom.sched.serving.session import Session
+from meshloom.sched.workload.arrivals import LAST
 from meshloom.sched.workload.scenario import Scenario
 
 from ..build.builder import build
@@ -28,6 +31,7 @@ from ..results.scenario import InstanceRow, Metrics, ProgramRow, ScenarioFigures
 from ..results.schema import environment
 from .executor import SessionExecutor, described
 from .networks import Compiled, compile_networks
+from .recorded import DiffersError, FollowingSession, RecordingSession, Records
 from .rtl_session import RtlSession
 
 OnProgress = Callable[[str], None]
@@ -68,6 +72,19 @@ class Served:
     rtl: Run | None
 
 
+class Interrupted(KeyboardInterrupt):
+    """An interrupt while a scenario was being served; the message says in which part, and what is kept."""
+
+
+#: The parts of serving a scenario, and what is kept of them and of those before when one is interrupted.
+PARTS = {
+    "compiling networks": "the layers that have been compiled",
+    "serving in the model": "compiled networks",
+    "building the simulator": "compiled networks, the model's part, blocks of the simulator that have been built",
+    "serving on the RTL": "compiled networks, the model's part and the simulator; the RTL's part begins anew",
+}
+
+
 def serve(
     scenario: Scenario,
     chip: ChipConfig,
@@ -82,16 +99,17 @@ def serve(
     """Serves a scenario. `device`: simulator of the RTL; None: the timeline model alone. `decision_cycles`: what a
     decision takes, besides `least_decision_cycles`; `wait`: both together, if the model alone is to do with less.
 
+    What is deterministic is kept in the store: compiled networks, what the model has said (`recorded`), the simulator.
+    A simulation cannot be kept half way: the RTL's part always begins with cycle 0.
+
     Raises SchedulerError, WorkloadError, WindowError and the like for what cannot be served, ServingError for a
-    scheduler that decides what cannot be, BuildError and DeviceError for tools that fail.
+    scheduler that decides what cannot be, BuildError and DeviceError for tools that fail, and Interrupted.
     """
-    started = datetime.now().astimezone()
     if not chip.programs:
         raise ServingError(
             f"chip {chip.name} runs one program at a time; set programs = {min(31, len(chip.cores))} in its "
             "description, or take lp9"
         )
-    made, instances, isolated = _compiled(scenario, chip, scheduler, on_progress)
     if wait is None:
         wait = decision_cycles + least_decision_cycles(chip)
     elif device is not None and wait < least_decision_cycles(chip):
@@ -99,30 +117,81 @@ def serve(
             f"wait = {wait} cycles: reading and writing registers takes {least_decision_cycles(chip)} on {chip.name}; "
             "only the model can do with less"
         )
-    on_progress(f"making {scheduler}")
-    judge = _Timed(online_scheduler(scheduler, Platform.of(chip)))
-    on_progress("serving in the model")
-    in_model = SessionExecutor(ModelSession(chip), made)
-    model = Drive(in_model, judge, wait, on_event=partial(on_event, "model")).run(instances)
-    if device is None:
-        found = _results(started, scenario, chip, scheduler, wait, in_model, model, judge, isolated)
-        return Served(found, model, None)
-    on_progress(f"building the simulator ({device}), unless it is cached")
-    built = build(chip, device, False, on_progress)
-    again = _Timed(online_scheduler(scheduler, Platform.of(chip)))
-    on_progress("serving on the RTL")
-    with ServedChip(built) as served:
-        session = RtlSession(served)
-        on_rtl = SessionExecutor(
-            session, made, session, lambda number: on_progress(f"comparing what instance {number} has left")
-        )
-        rtl = Drive(on_rtl, again, wait, on_event=partial(on_event, "RTL")).run(instances)
-        spent = served.cpu_seconds
-    found = _results(
-        started, scenario, chip, scheduler, wait, in_model, model, again, isolated, (on_rtl, rtl, device, spent)
-    )
-    strays = tuple(described(fault) for fault in session.strays)
-    return Served(found.model_copy(update={"strays": strays}), model, rtl)
+    run = _Serving(scenario, chip, scheduler, device, wait, on_progress)
+    try:
+        return run.served(on_event)
+    except KeyboardInterrupt:
+        raise Interrupted(f"while {run.part}; kept: {PARTS[run.part]}. Run it again to go on") from None
+
+
+@dataclass
+class _Serving:
+    """A scenario that is being served. `wait`: cycles from an event to the launch of what is decided on it; `part`: of
+    `PARTS`, what is being done."""
+
+    scenario: Scenario
+    chip: ChipConfig
+    scheduler: str
+    device: str | None
+    wait: int
+    on_progress: OnProgress
+    part: str = "compiling networks"
+
+    def served(self, on_event: OnEvent) -> Served:
+        started = datetime.now().astimezone()
+        scenario, chip, scheduler, device = self.scenario, self.chip, self.scheduler, self.device
+        made, instances, isolated = _compiled(scenario, chip, scheduler, self.on_progress)
+        self.part = "serving in the model"
+        in_model, model, judge = self._model(made, instances, partial(on_event, "model"))
+        if device is None:
+            found = _results(started, scenario, chip, scheduler, self.wait, in_model, model, judge, isolated)
+            return Served(found, model, None)
+        if model.end > LAST:
+            raise ServingError(
+                f"scenario {scenario.name} ends in cycle {model.end} of the model, and {chip.name} counts to {LAST}; "
+                "serve it in the model alone, or let its networks arrive earlier"
+            )
+        self.part = "building the simulator"
+        self.on_progress(f"building the simulator ({device}), unless it is cached")
+        built = build(chip, device, False, self.on_progress)
+        self.part = "serving on the RTL"
+        again = _Timed(online_scheduler(scheduler, Platform.of(chip)))
+        self.on_progress("serving on the RTL")
+        with ServedChip(built) as served:
+            session = RtlSession(served)
+            on_rtl = SessionExecutor(
+                session, made, session, lambda number: self.on_progress(f"comparing what instance {number} has left")
+            )
+            rtl = Drive(on_rtl, again, self.wait, on_event=partial(on_event, "RTL")).run(instances)
+            spent = served.cpu_seconds
+        both = on_rtl, rtl, device, spent
+        found = _results(started, scenario, chip, scheduler, self.wait, in_model, model, again, isolated, both)
+        strays = tuple(described(fault) for fault in session.strays)
+        return Served(found.model_copy(update={"strays": strays}), model, rtl)
+
+    def _model(
+        self,
+        made: Mapping[tuple[str, int], Compiled],
+        instances: Sequence[Instance],
+        on_event: Callable[[int, Instance, str], None],
+    ) -> tuple[SessionExecutor, Run, _Timed]:
+        """The model's part: as it was recorded, or else from the model, and recorded."""
+        records = Records(self.scenario, self.chip, self.scheduler, self.wait)
+
+        def run(session: Session) -> tuple[SessionExecutor, Run, _Timed]:
+            self.on_progress(f"making {self.scheduler}")
+            judge = _Timed(online_scheduler(self.scheduler, Platform.of(self.chip)))
+            self.on_progress("serving in the model")
+            executor = SessionExecutor(session, made)
+            return executor, Drive(executor, judge, self.wait, on_event=on_event).run(instances), judge
+
+        if (steps := records.get()) is not None:
+            with suppress(DiffersError):
+                return run(FollowingSession(self.chip, steps))
+        recording = RecordingSession(ModelSession(self.chip))
+        found = run(recording)
+        records.put(recording.steps)
+        return found
 
 
 def _compiled(

@@ -82,6 +82,12 @@ HEAD = 'name = "s"\n[[network]]\nname = "vww"\n'
         (HEAD + 'arrival = { poisson = "x", number = 1, seed = 1 }\n', "must be a number"),
         (HEAD + "arrival = { poisson = 1, number = 1 }\n", "arrival: seed: is missing"),
         (HEAD + 'arrival = { trace = "none.csv" }\n', "none.csv: cannot be read"),
+        (
+            HEAD + "arrival = [1, 4294967296]\n",
+            "cycle 4294967296 is beyond 4294967295, the last",
+        ),
+        (HEAD + "arrival = { poisson = 0.001, number = 9, seed = 1, start = 4294967295 }\n", "is beyond 4294967295"),
+        (HEAD + "deadline = 4294967296\n", "must be at most 4294967295"),
         (HEAD + "deadline = 3\ndeadline_factor = 0.4\n", "deadline and deadline_factor are given"),
     ],
 )
@@ -100,6 +106,13 @@ def test_one_error_names_the_place_and_the_mend(tmp_path: Path, text: str, messa
 def test_a_wrong_line_of_a_trace_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ScenarioError, match=message):
+        load(write(tmp_path, HEAD + 'arrival = { trace = "t.csv" }\n'))
+
+
+def test_a_network_that_its_trace_never_names_is_an_error(tmp_path: Path) -> None:
+    """It would not arrive, and nobody would notice: a misspelt row, most likely."""
+    (tmp_path / "t.csv").write_text("cycle,network\n5,resnet8\n7,vww2\n")
+    with pytest.raises(ScenarioError, match=r"arrival: .*t\.csv never names vww; did you mean vww2"):
         load(write(tmp_path, HEAD + 'arrival = { trace = "t.csv" }\n'))
 
 

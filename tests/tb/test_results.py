@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -478,3 +479,20 @@ def test_reporter_prints_rows_as_they_finish(capsys: pytest.CaptureFixture[str])
     assert lines[0] == "x: simulating"
     assert lines[1].startswith("[1/2] resnet8/conv1: passed, 10,000 cycles, model +1.00 %")
     assert lines[2] == "[2/2] x: mismatch: 1 of 16384 bytes differ from the golden model"
+
+
+def test_a_device_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    """And is not replaced by a file, as a file is by the next."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    handle = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_atomically(pipe, "there\n")
+        assert os.read(handle, 99) == b"there\n"
+    finally:
+        os.close(handle)
+    assert pipe.is_fifo()
+    with pytest.raises(OSError, match="No space left") as full:
+        write_atomically(Path("/dev/full"), "nothing\n")
+    assert full.value.filename == "/dev/full"
+    assert Path("/dev/full").is_char_device()

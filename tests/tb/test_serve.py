@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.config import load as load_chip
 from meshloom.hw.isa import Opcode, Unit
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.program.program import Instruction, Stream
@@ -29,19 +28,8 @@ from meshloom.tb.runtime import executor
 from meshloom.tb.runtime.rtl_session import RtlSession
 from meshloom.tb.runtime.serve import Served, serve
 
-#: As lp9, with fewer and smaller cores: built in seconds.
-CHIP = ChipConfig.model_validate(
-    load_chip("lp9").model_dump()
-    | {
-        "name": "lp4",
-        "lanes": 8,
-        "rows": 8,
-        "cols": 8,
-        "floorplan": ["dram core core dram", "host core core ."],
-        "programs": 4,
-        "dram": {"words": 1 << 18, "bytes_per_cycle": 7, "latency": 20},
-    }
-)
+from .served_chip import CHIP
+
 TWO = Scenario("two", (Request("resnet8", 1, 0, None, 1.0), Request("ds_cnn", 2, 3000), Request("resnet8", 1, 90_000)))
 
 
