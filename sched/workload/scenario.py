@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from meshloom.hw.config import mistakes, near_or_all
 
-from .arrivals import LAST, ScenarioError, cycles_of
+from .arrivals import LAST, Poisson, ScenarioError, Trace, cycles_of
 
 M = TypeVar("M", bound=BaseModel)
+Cycle = Annotated[int, Field(ge=0, le=LAST)]
 Factor = Annotated[float, Field(ge=0, le=1000)]
 
 
@@ -61,21 +62,38 @@ class _Model(BaseModel):
 
 
 class _Entry(_Model):
-    """A [[network]] of the file. `arrival` is read by `cycles_of`."""
+    """A network that is asked for, once or several times. Its deadline is `deadline` cycles after each arrival, or
+    `deadline_factor` times what it takes alone on one core; not both."""
 
-    name: Annotated[str, Field(min_length=1)]
-    batch: Annotated[int, Field(ge=1, le=256)] = 1
+    name: Annotated[str, Field(min_length=1, description="a built-in network, or an .onnx file beside the scenario")]
+    batch: Annotated[int, Field(ge=1, le=256, description="images of one request")] = 1
     arrival: Any = 0
-    deadline: Annotated[int, Field(ge=1, le=LAST)] | None = None
+    deadline: Annotated[int, Field(ge=1, le=LAST, description="cycles after each arrival")] | None = None
     deadline_factor: Factor | None = None
 
 
 class _File(_Model):
-    """What stands in front of the networks."""
+    """A scenario: which networks are asked for, when, and until when. What stands in front of the networks holds for
+    all that say nothing else; a factor of 0 means no deadline."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
     deadline_factor: Factor = 0.0
     network: Any = None
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario's file, with what `cycles_of` and `load` read themselves."""
+    arrival = TypeAdapter(Cycle | Annotated[list[Cycle], Field(min_length=1)] | Poisson | Trace).json_schema()
+    made, network = _File.model_json_schema(), _Entry.model_json_schema()
+    network["properties"]["arrival"] = {"$ref": "#/$defs/Arrival", "default": 0}
+    for name in ("deadline", "deadline_factor"):  # TOML has no null: they are left out
+        given = network["properties"][name]
+        network["properties"][name] = given["anyOf"][0] | {"title": given["title"]}
+    made["properties"]["network"] = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Network"}}
+    made["required"].append("network")
+    made["title"], network["title"] = "Scenario", "Network"
+    made["$defs"] = arrival.pop("$defs") | {"Arrival": arrival, "Network": network}
+    return made
 
 
 def load(path: Path, known: Collection[str] | None = None) -> Scenario:

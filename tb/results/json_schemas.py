@@ -1,4 +1,4 @@
-"""JSON Schemas (draft 2020-12) of what people and other programs write or read: chips, schedules, results.
+"""JSON Schemas (draft 2020-12) of what people and other programs write or read: chips, schedules, scenarios, results.
 
 They follow from the models that read these files, and are what editors complete and check with. What spans several
 fields (a floorplan with one host, addresses inside their memory) no schema says: reading the file does.
@@ -53,7 +53,27 @@ def results() -> dict[str, Any]:
     return Results.model_json_schema(mode="serialization")
 
 
-SCHEMAS = {"chip": chip, "schedule": schedule, "results": results}
+def scenario() -> dict[str, Any]:
+    """Of a scenario's TOML file."""
+    from meshloom.sched.workload.scenario import json_schema
+
+    return json_schema()
+
+
+def scenario_results() -> dict[str, Any]:
+    """Of the JSON file that serving a scenario writes, with the computed fields."""
+    from .scenario import ScenarioResults
+
+    return ScenarioResults.model_json_schema(mode="serialization")
+
+
+SCHEMAS = {
+    "chip": chip,
+    "schedule": schedule,
+    "results": results,
+    "scenario": scenario,
+    "scenario_results": scenario_results,
+}
 
 
 def text(name: str) -> str:

@@ -14,13 +14,19 @@ from typer.testing import CliRunner
 from meshloom.hw.config import CHIP_FOLDER
 from meshloom.hw.config import load as load_chip
 from meshloom.sched.schedulers.registry import find
+from meshloom.sched.workload.scenario import Request, Scenario, ScenarioError
+from meshloom.sched.workload.scenario import load as load_scenario
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.cli.main import app
 from meshloom.tb.results import json_schemas
+from meshloom.tb.runtime.serve import serve
 
+from ..tiers import slow_but
+from .served_chip import CHIP
 from .test_results import ERROR, LINKS, SETTINGS, recorded, row
 
 ROOT = Path(__file__).parents[2]
+SCENARIOS = sorted((ROOT / "examples" / "scenarios").glob("*.toml"))
 CHIPS = sorted(CHIP_FOLDER.glob("*.toml"))
 
 
@@ -85,6 +91,76 @@ def test_results_fit(tmp_path: Path, schemas: dict[str, Draft202012Validator]) -
     assert fits(schemas["results"], text)
     text["rows"][0]["status"] = "splendid"
     assert not fits(schemas["results"], text)
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_scenarios_of_the_examples_fit(path: Path, schemas: dict[str, Draft202012Validator]) -> None:
+    assert fits(schemas["scenario"], tomllib.loads(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("change", "right"),
+    [
+        ({"batch": 4, "deadline": 9}, True),
+        ({"deadline_factor": 0}, True),
+        ({"arrival": [3, 1]}, True),
+        ({"arrival": {"poisson": 2.5, "number": 9, "seed": 1}}, True),
+        ({"arrival": {"trace": "requests.csv"}}, True),
+        ({"arrival": -1}, False),
+        ({"arrival": []}, False),
+        ({"arrival": 1 << 32}, False),
+        ({"arrival": "soon"}, False),
+        ({"arrival": {"poisson": 2.5, "number": 9}}, False),
+        ({"arrival": {"trace": "requests.csv", "seed": 1}}, False),
+        ({"batch": 0}, False),
+        ({"batch": 257}, False),
+        ({"deadline": 0}, False),
+        ({"deadline_factor": -1}, False),
+        ({"bach": 1}, False),
+        ({"name": ""}, False),
+    ],
+)
+def test_schema_and_reader_agree_on_scenarios(
+    tmp_path: Path, change: dict[str, Any], right: bool, schemas: dict[str, Draft202012Validator]
+) -> None:
+    (tmp_path / "requests.csv").write_text("cycle,network\n5,vww\n")
+    entry = {"name": "vww"} | change
+    assert fits(schemas["scenario"], {"name": "s", "network": [entry]}) == right
+    lines = "".join(f"{key} = {_toml(value)}\n" for key, value in entry.items())
+    path = tmp_path / "s.toml"
+    path.write_text(f'name = "s"\n[[network]]\n{lines}')
+    try:
+        load_scenario(path)
+    except ScenarioError:
+        assert not right
+    else:
+        assert right
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + " }"
+    return json.dumps(value)
+
+
+@pytest.mark.parametrize("change", [{"name": "no name"}, {"network": []}, {"network": None}, {"networks": []}])
+def test_wrong_scenarios_do_not_fit(change: dict[str, Any], schemas: dict[str, Draft202012Validator]) -> None:
+    right = {"name": "s", "deadline_factor": 0.5, "network": [{"name": "vww"}]}
+    assert fits(schemas["scenario"], right)
+    assert not fits(schemas["scenario"], right | change)
+
+
+@pytest.mark.parametrize("device", slow_but(["none", "verilator"], "none"))
+def test_results_of_serving_fit(tmp_path: Path, device: str, schemas: dict[str, Draft202012Validator]) -> None:
+    """Those of a real scenario, with deadlines, and computed fields."""
+    asked = Scenario("two", (Request("resnet8", 1, 0, 30_000), Request("resnet8", 2, 500)))
+    served = serve(asked, CHIP, "prema", device=None if device == "none" else device)
+    served.results.save(tmp_path / "out.json")
+    text = json.loads((tmp_path / "out.json").read_text())
+    assert fits(schemas["scenario_results"], text)
+    assert not fits(schemas["scenario_results"], text | {"ok": "yes"})
+    text["programs"][0]["launched"] = -1
+    assert not fits(schemas["scenario_results"], text)
 
 
 def test_the_command_writes_them_all(tmp_path: Path) -> None:
