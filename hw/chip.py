@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Signal
+from amaranth.hdl import ClockSignal, Const, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .axi import AXI4Lite
 from .config import ChipConfig, TileKind
+from .contracts import COUNT_WIRES
 from .core_tile import ProbePort
+from .host_link.counters import Ask
 from .isa import POST, REQUEST_FLIT_BITS, data_flit_bits, route_field
 from .noc.link import Plane
 from .noc.mesh import Gates, VcMesh
@@ -69,6 +71,9 @@ class Chip(wiring.Component):
             m.submodules[f"{plane}_plane"] = mesh
         clock = {"now": Signal(32), "go": Signal(), "trace": Signal(), "ask": Signal()}
         moved = Signal(len(config.tiles))  # one bit per tile
+        ask = Signal(Ask.size, name="counter_ask")
+        # from the last tile to the first, whose counts reach the host first; nothing comes into the last
+        chain = [*(Signal(COUNT_WIRES, name=f"counter_{tile}") for tile in config.counter_chain), Const(0, COUNT_WIRES)]
         drams = {tile: index for index, tile in enumerate(config.drams)}
         cores = {tile: index for index, tile in enumerate(config.cores)}
         for number, (tile, kind) in enumerate(config.tiles.items()):
@@ -93,6 +98,10 @@ class Chip(wiring.Component):
             for plane, mesh in meshes.items():
                 strobe, destination = mesh.fault(tile)
                 ports |= {f"i_{plane}_dropped": strobe, f"i_{plane}_dropped_tile": destination}
+            if config.counters:
+                ports |= {"i_counting": meshes["data"].count, "i_counter_ask": ask}
+                ports |= {"i_counter_in": chain[1 + config.counter_chain.index(tile)]}
+                ports |= {"o_counter_out": chain[config.counter_chain.index(tile)]}
             ports["i_links"] = meshes["data"].counts(tile).as_value()
             if kind is TileKind.DRAM:
                 ports |= _members("axi", dram_bus(config), getattr(self, f"axi_{drams[tile]}"))
@@ -102,6 +111,8 @@ class Chip(wiring.Component):
                 ports |= _members("bus", AXI4Lite(address_bits=8).flip(), self.bus)
                 ports |= {"o_irq": self.irq, "i_any_moved": moved, "o_count": meshes["data"].count}
                 ports |= {f"o_{name}_out": signal for name, signal in clock.items()}
+                if config.counters:
+                    ports |= {"o_counter_ask_out": ask, "i_counter_data": chain[0]}
             m.submodules[f"tile_{tile}"] = Instance(tile_module(kind), **ports)
         return m
 

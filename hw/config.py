@@ -124,8 +124,9 @@ class ChipConfig(_Frozen):
 
     `lanes` (P) sets every width: bytes of a memory word, payload bytes of a data flit, cycles of one array window, the
     upper bound of `rows` and `cols`. `programs`: how many may run at the same time, each on cores of its own, launched
-    and reported by the host's queues; 0 = one at a time, which has the whole chip. Raises pydantic's ValidationError
-    (wrapped into `ConfigError` by `load`).
+    and reported by the host's queues; 0 = one at a time, which has the whole chip. `counters`: the host's registers
+    show busy cycles of cores, DRAM channels and links at any time. Raises pydantic's ValidationError (wrapped into
+    `ConfigError` by `load`).
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
@@ -143,6 +144,7 @@ class ChipConfig(_Frozen):
     mover_queue: Annotated[int, Field(ge=1, le=64)] = 8
     trace_records: Annotated[int, Field(ge=16, le=1 << 20)] = 4096
     programs: Annotated[int, Field(ge=0, le=31)] = 0
+    counters: bool = False
     product_register: bool = False
 
     @model_validator(mode="before")
@@ -258,6 +260,15 @@ class ChipConfig(_Frozen):
     @property
     def host(self) -> int:
         return self.of_kind(TileKind.HOST)[0]
+
+    @property
+    def counter_chain(self) -> tuple[int, ...]:
+        """Tiles in the order in which the host reads their counters: row by row from the one it is nearer to, up or
+        down, every other row backwards, so that in a full floorplan each is a neighbour of the one before."""
+        rows = range(self.height) if tile_position(self.host)[1] < self.height / 2 else range(self.height)[::-1]
+        columns = range(self.width)
+        places = (tile_address(x, y) for turn, y in enumerate(rows) for x in (columns[::-1] if turn % 2 else columns))
+        return tuple(tile for tile in places if tile in self.tiles)
 
     # -- derived sizes ----------------------------------------------------------------------------------------
 

@@ -165,8 +165,21 @@ LAUNCH_CYCLES: Final = 2
 LAUNCH_INTERVAL: Final = 2
 #: Launches that wait in the host's queue: two for each slot.
 LAUNCHES: Final = 64
-#: Completions that wait to be read: more than one for each slot (32) and each tile that can report a fault.
+#: Completions that wait to be read: enough for one of each slot and one fault of each tile (`host_link.reported`).
 COMPLETIONS: Final = 128
+
+# -- counters that the host reads (`host_link.counters`) --------------------------------------------------------------
+
+#: Bits of a count, and of the wires that carry counts from tile to tile towards the host.
+COUNT_BITS: Final = 32
+COUNT_WIRES: Final = 8
+
+
+def count_cycles(config: ChipConfig) -> int:
+    """Cycles from the write that takes a snapshot until all of its counts are there: the write, the snapshot, and then
+    each tile's count in turn."""
+    return 2 + COUNT_BITS // COUNT_WIRES * len(config.tiles)
+
 
 # -- trace (`control.trace`) ------------------------------------------------------------------------------------------
 

@@ -41,6 +41,25 @@ class Register(IntEnum):
     DONE_CYCLE = 0x50
     DONE_COUNT = 0x54
     LAUNCH_AT = 0x58
+    COUNT = 0x5C  #: this and the following: chips with `counters` only, others read 0
+    COUNT_CYCLE = 0x60
+    COUNT_VALUE = 0x64
+
+
+class Counted(IntEnum):
+    """What is counted in every tile, in cycles, while a run counts (`CONTROL`); 0 in tiles without such a part. Counts
+    go from reset on, modulo 2^32."""
+
+    MOVER = 0  #: the mover has begun to send a MOVE, or the code of a stream, and has not ended (stalls included)
+    MATRIX = 1  #: operands are fed to the array
+    VECTOR = 2  #: the vector unit walks over its operands
+    DRAM_READ = 3  #: the channel hands over a word that was read
+    DRAM_WRITE = 4  #: it takes a word that is to be written
+    NORTH = 5  #: a flit of the data plane leaves the tile's router northwards
+    EAST = 6
+    SOUTH = 7
+    WEST = 8
+    LOCAL = 9  #: ... into the tile
 
 
 #: Of each register: what it is, after how it is used (r, w, or both; one that is only w reads 0).
@@ -71,6 +90,9 @@ MEANINGS = {
     Register.DONE_CYCLE: ("r", "cycle of the run in which it happened"),
     Register.DONE_COUNT: ("r", "completions that have not been taken"),
     Register.LAUNCH_AT: ("rw", "cycle of the run after which the next launch may start"),
+    Register.COUNT: ("rw", "`COUNT`; writing `which` takes a snapshot of that counter in all tiles, if `ready`"),
+    Register.COUNT_CYCLE: ("r", "cycle of the run of the snapshot: it holds the counts of the cycles before"),
+    Register.COUNT_VALUE: ("r", "count of the next tile, in the order of `ChipConfig.counter_chain`; 0 after the last"),
 }
 
 
@@ -86,6 +108,7 @@ CONTROL = Format(
         Field("trace", 1, "with it: record traces"),
         Field("serve", 1, "with it: no program yet; programs are launched, and `stop` ends the run"),
         Field("stop", 1, "1 = end such a run"),
+        Field("count", 1, "with `start`: busy cycles are counted (`Counted`); with `trace` they are in any case"),
     ),
     WIDTH,
 )
@@ -120,6 +143,16 @@ COMPLETION = Format(
     ),
     WIDTH,
 )
+COUNT = Format(
+    "COUNT",
+    (
+        Field("which", 4, "`Counted`"),
+        Field("ready", 1, "read: all counts of the last snapshot are there, and another can be taken"),
+        Field("zero", 3, "0"),
+        Field("left", 9, "read: counts that have not been read"),
+    ),
+    WIDTH,
+)
 #: Who raised the fault that has stopped the run: fields of its report.
 FAULT_WHO = Format(
     "FAULT_WHO",
@@ -133,4 +166,4 @@ REPORT = Format(
     2 * WIDTH,
 )
 #: The formats above, in the order of their registers.
-FORMATS = (CONTROL, STATUS, FAULT_WHO, REPORT, LAUNCH, COMPLETION)
+FORMATS = (CONTROL, STATUS, FAULT_WHO, REPORT, LAUNCH, COMPLETION, COUNT)

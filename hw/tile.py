@@ -15,7 +15,7 @@ The tile's address is the input `tile`, so that all tiles of one kind are one mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
@@ -25,15 +25,17 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from .axi import AXI4, AXI4Lite
 from .clocking import gated_domain, in_domain
 from .config import ChipConfig, TileKind
+from .contracts import COUNT_BITS, COUNT_WIRES
 from .control.frontend import FrontEnd
 from .control.semaphores import Semaphores
 from .control.trace import LINK_BLOCKED, LINK_BUSY, STROBED, Counter, Trace
 from .core_tile import CoreUnits, ProbePort
 from .dtt.controller import Controller
+from .host_link.counters import Ask, CounterLink
 from .host_link.host import HostPort
 from .host_link.reporter import Reporter, parts_of, units_of
-from .isa import POST, REQUEST_FLIT_BITS, BlockedOn, Cause, Part, Region, Unit, data_flit_bits
-from .link_counters import link_counts
+from .isa import INSTRUCTIONS, POST, REQUEST_FLIT_BITS, BlockedOn, Cause, Opcode, Part, Region, Unit, data_flit_bits
+from .link_counters import OUTPUTS, link_counts
 from .memory.bank import Bank
 from .memory.dram_port import ADDRESS_BITS, DramPort
 from .memory.mover import Mover
@@ -41,6 +43,7 @@ from .noc.data_receiver import Delivery
 from .noc.interface import RequestSender, RequestTaker
 from .noc.link import Flit, Link
 from .regions import RING_REGION, readable_regions, writable_regions
+from .registers import Counted
 from .rights import Rights
 from .signatures import FaultReport, PostFlit
 
@@ -76,7 +79,9 @@ class Tile(wiring.Component):
     worked, or a stream waited for its fire time.
     dram: `axi` (AXI4 master). host: `bus` (AXI4-Lite slave), `irq`, `any_moved` (`moved` of all tiles), `count`
     (routers count), and `now_out`, `go_out`, `trace_out`, `ask_out`, which all tiles (including this one) receive as
-    `now`, `go`, `trace`, `ask`. core, if `observed`: `seen` (`ProbePort`).
+    `now`, `go`, `trace`, `ask`. core, if `observed`: `seen` (`ProbePort`). In chips with `counters`: `counting` (it is
+    `count` of the host), and the tile's link to the host's reader (`host_link.counters`), whose `counter_ask_out` is
+    `counter_ask` of all tiles; `counter_in` is `counter_out` of the tile behind, that of the first `counter_data`.
 
     Outputs are functions of registers, with few exceptions, so that tiles and meshes can be timed, and simulated, apart
     from each other. With one channel `data_in.ready` follows `post_out.ready` (a notify has to leave first), and the
@@ -109,6 +114,12 @@ class Tile(wiring.Component):
     go_out: Signal
     trace_out: Signal
     ask_out: Signal
+    counting: Signal  # this and the following: chips with `counters` only
+    counter_ask: Any  # Ask
+    counter_in: Signal
+    counter_out: Signal
+    counter_ask_out: Any  # Ask; this and the next: host tiles only
+    counter_data: Signal
 
     def __init__(
         self,
@@ -140,6 +151,11 @@ class Tile(wiring.Component):
         if kind is TileKind.HOST:
             members |= {"bus": In(AXI4Lite(address_bits=8)), "irq": Out(1), "any_moved": In(len(config.tiles))}
             members |= {"count": Out(1), "now_out": Out(32), "go_out": Out(1), "trace_out": Out(1), "ask_out": Out(1)}
+        if config.counters:
+            members |= {"counting": In(1), "counter_ask": In(Ask)}
+            members |= {"counter_in": In(COUNT_WIRES), "counter_out": Out(COUNT_WIRES)}
+            if kind is TileKind.HOST:
+                members |= {"counter_ask_out": Out(Ask), "counter_data": In(COUNT_WIRES)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -269,13 +285,14 @@ class Tile(wiring.Component):
         """Connects the cycle counters to the trace, and the compute units of a core, which some counters observe."""
         mover, fronts, semaphores, tracer, core = parts.mover, parts.fronts, parts.semaphores, parts.tracer, parts.core
         units = units_of(self.kind)
-        m.d.comb += tracer.enable.eq(self.trace)
+        counting = Signal(name="counts")
+        m.d.comb += [tracer.enable.eq(self.trace), counting.eq(self._counting)]
         strobes = {
             Counter.MOVER_BUSY: mover.busy,
             Counter.NET_STALL: mover.net_stall,
             Counter.MEM_STALL: mover.mem_stall,
         }
-        m.d.comb += [tracer.count[i].eq(strobes[counter] & self.go) for i, counter in enumerate(STROBED)]
+        m.d.comb += [tracer.count[i].eq(strobes[counter] & counting) for i, counter in enumerate(STROBED)]
         totals: dict[Counter, Value] = {
             Counter.MOVER_WAIT: fronts[0].waited_total,
             Counter.MOVER_BLOCKED: fronts[0].blocked_total,
@@ -289,10 +306,37 @@ class Tile(wiring.Component):
                 totals |= {
                     Counter[f"{unit.name}_WAIT"]: fronts[1 + i].waited_total,
                     Counter[f"{unit.name}_BLOCKED"]: fronts[1 + i].blocked_total,
-                    Counter[f"{unit.name}_READING"]: core.reading(m, unit, self.trace & self.go),
+                    Counter[f"{unit.name}_READING"]: core.reading(m, unit, counting),
                 }
             self._wake += core.wake
         m.d.comb += [tracer.total(counter).eq(total) for counter, total in totals.items()]
+        if self.config.counters:
+            self._link_counters(m, totals | {Counter.MOVER_BUSY: tracer.counts[STROBED.index(Counter.MOVER_BUSY)]})
+
+    @property
+    def _counting(self) -> Value:
+        """Whether busy cycles are counted: in a run that records traces, or as the host says."""
+        return self.counting if self.config.counters else self.trace & self.go
+
+    def _link_counters(self, m: Module, totals: Mapping[Counter, Value]) -> None:
+        """The tile's link to the host's reader of counters."""
+        counts = {Counted.MOVER: totals[Counter.MOVER_BUSY]}
+        counts |= {Counted[port.upper()]: totals[busy] for port, busy in zip(OUTPUTS, LINK_BUSY, strict=True)}
+        if self.kind is TileKind.CORE:
+            counts[Counted.MATRIX] = totals[Counter.MATRIX_READING]
+            counts[Counted.VECTOR] = totals[Counter.VECTOR_READING]
+        if self.kind is TileKind.DRAM:
+            beats = {Counted.DRAM_READ: (self.axi.rvalid, self.axi.rready)}
+            beats[Counted.DRAM_WRITE] = (self.axi.wvalid, self.axi.wready)
+            for counted, (valid, ready) in beats.items():
+                counts[counted] = number = Signal(COUNT_BITS, name=f"{counted.name.lower()}_cycles")
+                with m.If(valid & ready & self._counting):
+                    m.d[self._control] += number.eq(number + 1)  # the port keeps the tile awake for its beats
+        link = CounterLink(tuple(counts))
+        domain = gated_domain(m, "counter", link.active, self.gated)
+        m.submodules.counter_link = in_domain(link, domain)
+        m.d.comb += [link.count(counted).eq(count) for counted, count in counts.items()]
+        m.d.comb += [link.ask.eq(self.counter_ask), link.into.eq(self.counter_in), self.counter_out.eq(link.out)]
 
     def _dram(self, m: Module, mover: Mover, delivery: Delivery) -> stream.Interface:
         """Connects the DRAM port to the mover and the delivered packets; returns its stream of write notices."""
@@ -520,18 +564,25 @@ class Tile(wiring.Component):
             host.fault.valid.eq(self.post_in.valid & self.post_in.ready & ~self._refused.valid),
             host.fault.payload.eq(self.post_in.payload.data),
             self.irq.eq(host.irq),
-            self.count.eq(host.trace & host.go),
+            self.count.eq(host.counting),
             self.now_out.eq(host.now),
             self.go_out.eq(host.go),
             self.trace_out.eq(host.trace),
             self.ask_out.eq(host.ask),
         ]
         if self.config.programs:
+            fetch = data.View(INSTRUCTIONS[Opcode.FETCH].layout(), mover.forward.payload.code)
             m.d.comb += [
                 host.post.valid.eq(host.fault.valid),
                 host.post.payload.eq(host.fault.payload),
                 host.idle.eq(front.idle),
                 self._serving.eq(host.serving),
+                host.cleared.valid.eq(
+                    mover.forward.valid & mover.forward.ready & mover.forward.payload.fetch & fetch.clear
+                ),
+                host.cleared.tile.eq(mover.forward.payload.dst_tile),
             ]
+        if self.config.counters:
+            m.d.comb += [self.counter_ask_out.eq(host.counter_ask), host.counter_data.eq(self.counter_data)]
         with m.If(host.start.valid):
             m.d.comb += front.start.eq(host.start)

@@ -56,15 +56,16 @@ LINK_BLOCKED = tuple(Counter[f"BLOCKED_{port.upper()}"] for port in OUTPUTS)
 
 
 class Trace(wiring.Component):
-    """Records enter through `record_0`...; `read` answers one cycle later.
+    """Records enter through `record_0`..., while `enable` is set; `read` answers one cycle later.
 
-    `count` has a strobe for each of `STROBED`; `total_<name>` takes the value of each of `TOTALS`. In cycles without
-    `active` no register changes.
+    `count` has a strobe for each of `STROBED`, whose numbers are `counts`; `total_<name>` takes the value of each of
+    `TOTALS`. In cycles without `active` no register changes.
     """
 
     enable: Signal
     count: Signal
     active: Signal
+    counts: data.View
     read: data.View
     read_data: Signal
 
@@ -76,6 +77,7 @@ class Trace(wiring.Component):
                 "enable": In(1),
                 "count": In(len(STROBED)),
                 "active": Out(1),
+                "counts": Out(data.ArrayLayout(32, len(STROBED))),
                 "read": In(data.StructLayout({"valid": 1, "region": 4, "offset": 24})),
                 "read_data": Out(config.word_bits),
             }
@@ -104,7 +106,8 @@ class Trace(wiring.Component):
             for counter in Counter
         ]
         for i, counter in enumerate(STROBED):
-            with m.If(self.enable & self.count[i]):
+            m.d.comb += self.counts[i].eq(counters[counter])
+            with m.If(self.count[i]):
                 m.d.sync += counters[counter].eq(counters[counter] + 1)
         offered = [self.record(i).valid for i in range(self.ports)]
         m.d.comb += self.active.eq(Cat(offered, self.count, self.read.valid).any())

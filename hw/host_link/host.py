@@ -6,7 +6,12 @@ the clock with which every unit stamps its trace records, is 0 in the first cycl
 
 Chips with `programs` have another kind of run (CONTROL.serve), in which programs come and go: PROGRAM_* and then LAUNCH
 queue one, `irq` says that there are completions, which the registers DONE_* show, oldest first, and CONTROL.stop ends
-the run. Faults then stop nothing but are completions, too (`host_link.launches`). Both queues are empty when it begins.
+the run. Faults then stop nothing but are completions, too (`host_link.launches`), of each tile one until its program
+is cleared away (`host_link.reported`). Both queues are empty when it begins.
+
+Chips with `counters` count while a run goes on that was started with CONTROL.count, or that records traces. Writing
+COUNT takes a snapshot of a counter in all tiles (`host_link.counters`), in a run or after it; once COUNT says `ready`,
+COUNT_CYCLE holds the cycle of the snapshot, and each read of COUNT_VALUE the count of the next tile.
 
 There are two watchdogs: WATCHDOG bounds the cycles of a run, STALL_LIMIT the cycles without progress in any tile.
 After either fires, every tile reports what its parts wait for (`isa.STATE`). All reports have arrived
@@ -25,10 +30,13 @@ from amaranth.lib.wiring import In, Out
 
 from ..axi import AXI4Lite
 from ..config import ChipConfig
+from ..contracts import COUNT_WIRES
 from ..isa import POST, Cause, Format, Opcode, Unit
-from ..registers import COMPLETION, CONTROL, FAULT_WHO, ID_VALUE, LAUNCH, REPORT, STATUS, Register
+from ..registers import COMPLETION, CONTROL, COUNT, FAULT_WHO, ID_VALUE, LAUNCH, REPORT, STATUS, Register
 from ..signatures import FetchLayout, PostFlit, StateFlit
+from .counters import Ask, CounterReader
 from .launches import Launches
+from .reported import Reported, TileStrobe, most_completions
 from .reporter import most_reports
 
 
@@ -50,10 +58,14 @@ def _reported(report: Any) -> dict[str, Value | int]:
 class HostPort(wiring.Component):
     """AXI4-Lite slave. `start` starts the boot stream; `fault` takes reports from the post plane, one a cycle.
 
+    Raises ConfigError for a chip with more tiles and programs than its queue has room for.
+
     `moved`: some tile has made progress; STALL_LIMIT counts cycles of a run without it. `ask`: a watchdog has stopped
     the run, so tiles are to report; it stays set until reset. `go`, `trace`, `ask` and `irq` are in `command_domain`,
     which needs its clock while `commanding`: they reach every tile and change a few times in a run. `post`: semaphore
-    posts that arrive while `serving` such a run; `idle`: the host's stream can be started.
+    posts that arrive while `serving` such a run; `idle`: the host's stream can be started; `cleared`: the host's mover
+    sends a FETCH with `clear` to that tile. `counting`: tiles count; `counter_ask`, `counter_data`: to all links, and
+    from the first of them.
     """
 
     bus: Any  # AXI4Lite
@@ -72,9 +84,15 @@ class HostPort(wiring.Component):
     post: Any  # this and the following: chips with `programs` only
     idle: Signal
     serving: Signal
+    cleared: Any
+    counting: Signal
+    counter_ask: Any  # this and the next: chips with `counters` only
+    counter_data: Signal
 
     def __init__(self, config: ChipConfig, command_domain: str = "sync") -> None:
         self.config, self._command = config, command_domain
+        if config.programs:
+            most_completions(config)
         super().__init__(
             {
                 "bus": In(AXI4Lite(address_bits=8)),
@@ -90,8 +108,14 @@ class HostPort(wiring.Component):
                 "ask": Out(1),
                 "irq": Out(1),
                 "commanding": Out(1),
+                "counting": Out(1),
             }
-            | ({"post": In(stream.Signature(PostFlit)), "idle": In(1), "serving": Out(1)} if config.programs else {})
+            | (
+                {"post": In(stream.Signature(PostFlit)), "idle": In(1), "serving": Out(1), "cleared": In(TileStrobe)}
+                if config.programs
+                else {}
+            )
+            | ({"counter_ask": Out(Ask), "counter_data": In(COUNT_WIRES)} if config.counters else {})
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -100,6 +124,7 @@ class HostPort(wiring.Component):
         done = Signal()
         faulted = Signal()
         trace = Signal()
+        counted = Signal()
         program = {
             name: Signal(32, name=name.name.lower())
             for name in (
@@ -119,7 +144,13 @@ class HostPort(wiring.Component):
         launches = Launches(self.config) if self.config.programs else None
         serving = self.serving if launches is not None else Const(0)
 
+        counters = CounterReader(self.config) if self.config.counters else None
+        m.d.comb += self.counting.eq(running & (trace | counted))
+
         start, serve = self._serve_writes(m, program, trace, running, faulted, launches)
+        if counters is not None:
+            with m.If(start):
+                m.d[self._command] += counted.eq(data.View(CONTROL.layout(), self.bus.wdata).count)
         waiting, oldest, next_one = self._reports(m)
         ready = self.ready & ~running & ~faulted
         status = {"running": running, "done": done, "fault": faulted, "ready": ready}
@@ -137,9 +168,12 @@ class HostPort(wiring.Component):
         } | program
         if launches is not None:
             self._serve_programs(m, launches, program, readable)
+            self._first_faults(m, launches, start)
             m.submodules.launches = ResetInserter(start)(launches)  # each run begins with empty queues
             status |= {"full": launches.full, "lost": launches.lost}
             readable[Register.STATUS] = _register(STATUS, status)
+        if counters is not None:
+            self._serve_counters(m, counters, readable)
         self._serve_reads(m, readable, next_one)
 
         fetch = self.start.fetch
@@ -250,7 +284,6 @@ class HostPort(wiring.Component):
             entry.addr.eq(program[Register.PROGRAM_ADDR]),
             entry.count.eq(program[Register.PROGRAM_COUNT]),
             entry.at.eq(program[Register.LAUNCH_AT]),
-            launches.post.valid.eq(self.post.valid),
             launches.post.payload.eq(self.post.payload),
             self.post.ready.eq(1),
             launches.who.eq(_register(FAULT_WHO, _reported(self.post.payload))),
@@ -264,6 +297,43 @@ class HostPort(wiring.Component):
             Register.DONE_VALUE: done.value,
             Register.DONE_CYCLE: done.cycle,
             Register.DONE_COUNT: launches.waiting,
+        }
+
+    def _first_faults(self, m: Module, launches: Launches, start: Signal) -> None:
+        """Lets posts through to the queue of completions, but for faults of tiles that have one there."""
+        m.submodules.reported = reported = Reported(self.config)
+        post, done = self.post.payload, launches.done
+        failed = Signal()
+        m.d.comb += [
+            failed.eq(self.post.valid & launches.enable & post.fault & (post.cause != Cause.NONE)),
+            reported.clear_all.eq(start),
+            reported.fault.valid.eq(failed),
+            reported.fault.tile.eq(post.tile),
+            reported.taken.valid.eq(launches.next_one & done.what.valid & done.what.fault),
+            reported.taken.tile.eq(data.View(FAULT_WHO.layout(), done.who).tile),
+            reported.cleared.eq(self.cleared),
+            launches.post.valid.eq(self.post.valid & (~failed | reported.fresh)),
+        ]
+
+    def _serve_counters(self, m: Module, counters: CounterReader, readable: dict[Register, Any]) -> None:
+        """Connects the reader of counters, and adds what can be read of it."""
+        bus = self.bus
+        m.submodules.counters = counters
+        taking = bus.awvalid & bus.awready & (bus.awaddr == int(Register.COUNT))
+        reading = bus.arvalid & bus.arready & (bus.araddr == int(Register.COUNT_VALUE))
+        m.d.comb += [
+            counters.now.eq(self.now),
+            counters.take.eq(taking),
+            counters.which.eq(data.View(COUNT.layout(), bus.wdata).which),
+            counters.next_one.eq(reading),
+            counters.arriving.eq(self.counter_data),
+            self.counter_ask.eq(counters.ask),
+        ]
+        said = {"which": counters.ask.which, "ready": counters.ready, "left": counters.left}
+        readable |= {
+            Register.COUNT: _register(COUNT, said),
+            Register.COUNT_CYCLE: counters.cycle,
+            Register.COUNT_VALUE: counters.value,
         }
 
     def _serve_reads(self, m: Module, readable: Mapping[Register, Any], next_one: Signal) -> None:

@@ -46,6 +46,7 @@ class Dram(User):
         self._slow = self._gain < self._cost
         self._at, self._next = 0, -1
         self._read_rate = self._write_rate = 0
+        self._words_read = self._words_written = 0  # before cycle `_at`
         # at the start of cycle `_at`, and of the next: a read beat waits for room, it is a write's turn, bytes of
         # credit
         self._state = self._then = (False, False, CREDIT_WORDS * self._cost)
@@ -83,6 +84,7 @@ class Dram(User):
         held, turn, bucket = self._then
         self._state = self._then = held, turn, min(CREDIT_WORDS * self._cost, bucket + (cycles - 1) * self._gain)
         if self._read_rate:
+            self._words_read += cycles
             burst = self._reads[0]
             burst[1] -= cycles
             if burst[1] == 0:
@@ -90,6 +92,7 @@ class Dram(User):
                 self.outstanding -= 1
                 self.on_done(now)
         if self._write_rate:
+            self._words_written += cycles
             left, notice = self._writes[0]
             left[0] -= cycles
             if left[0] == 0:
@@ -146,6 +149,12 @@ class Dram(User):
         stands = not read and not write and self._then == self._state
         changing = takes_turns or loosens or (self._slow and (wanted or offered))
         self._look_ahead(now, wanted, changing and not stands)
+
+    def busy(self, cycle: int) -> tuple[int, int]:
+        """Cycles before `cycle` in which a word was read, and in which one was written, once everything before has
+        happened."""
+        since = cycle - self._at
+        return self._words_read + self._read_rate * since, self._words_written + self._write_rate * since
 
     def _look_ahead(self, now: int, wanted: bool, changing: bool) -> None:
         """Schedules the next decision: in the next cycle if things are `changing`."""

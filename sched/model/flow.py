@@ -204,7 +204,7 @@ def nothing(now: int) -> None:
 class Link(User):
     """Carries a number of flits from one place to another, then calls back."""
 
-    __slots__ = ("at", "clock", "down", "ended", "left", "next", "rate", "up")
+    __slots__ = ("at", "carried", "clock", "down", "ended", "left", "next", "rate", "up")
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -215,6 +215,7 @@ class Link(User):
         self.left: int = 0
         self.rate: int = 0
         self.at: int = 0
+        self.carried: int = 0  # flits before cycle `at`
         self.next = -1  # cycle of the event that is valid
         self.ended: Callable[[int], None] = nothing
 
@@ -230,6 +231,7 @@ class Link(User):
             return
         if self.rate:
             self.left -= now - self.at
+            self.carried += now - self.at
             self.at = now
             if self.left == 0:
                 self.rate = 0
@@ -267,6 +269,10 @@ class Link(User):
         if now == self.next:
             self.next = -1
             self.evaluate(now)
+
+    def busy(self, cycle: int) -> int:
+        """Cycles before `cycle` in which a flit moved, once everything before has happened."""
+        return self.carried + self.rate * (cycle - self.at)
 
 
 OPEN: Final = Place()

@@ -32,6 +32,10 @@ class Executes:
         """An instruction of the tile's own stream, offered in `cycle`; `taken` is called when it is accepted."""
         raise NotImplementedError
 
+    def busy(self, cycle: int) -> int:
+        """Cycles before `cycle` in which it worked (`hw.registers.Counted`), once everything before has happened."""
+        raise NotImplementedError
+
 
 class Requested(Executes):
     """A mover, of which other tiles can request MOVEs.

@@ -77,6 +77,8 @@ class Mover(Requested):
         self.queue: deque[_Loaded] = deque()
         self.sending = False
         self.idle_from = 0
+        self.sent = 0  # cycles in which MOVEs were sent that have ended
+        self.begun = -1  # first cycle of the one being sent; -1: none is
         self.taken_out = 0  # cycle in which a full descriptor queue got room again
 
     def own(
@@ -236,6 +238,7 @@ class Mover(Requested):
         self.taken_out = cycle + 1 if self.loads >= _DESCRIPTORS[self.is_dram] else 0
         self.loads -= 1
         self.machine.at(cycle + 1, self.serve, 1)
+        self.begun = cycle + TURN_CYCLES
         self.machine.at(cycle + TURN_CYCLES, sending.packet)
 
     def finished(self, move: _Loaded, cycle: int) -> None:
@@ -248,10 +251,15 @@ class Mover(Requested):
             owner = fields["dst_tile"] if self.is_dram else self.tile  # DRAM serves pulls of the tile that receives
             machine.record(owner, self.tile, Unit.MOVER, Opcode.MOVE, fields["tag"], move.waited, move.start, cycle)
         self.idle_from = cycle
+        self.sent += cycle - self.begun
+        self.begun = -1
         if self.queue:
             self.take(cycle)
         else:
             self.sending = False
+
+    def busy(self, cycle: int) -> int:
+        return self.sent + (max(0, cycle - self.begun) if self.begun >= 0 else 0)
 
 
 class _Sending:

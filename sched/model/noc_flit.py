@@ -112,10 +112,11 @@ class _Lane:
 class _Output:
     """A router's output: one flit a cycle, from its lanes in round robin."""
 
-    __slots__ = ("lanes", "turn")
+    __slots__ = ("flits", "lanes", "turn")
 
     def __init__(self) -> None:
         self.lanes: list[_Lane] = []  # those that are owned or requested
+        self.flits = 0  # that have left
         self.turn = -1  # channel of the previous flit
 
 
@@ -181,6 +182,10 @@ class FlitPlane:
         """Sends a packet whose flits are available from cycle `now` on; `injected` is called after its last."""
         place = self.enter(source, target, packet)
         self.source(source).start(now, OPEN, place, packet.flits, injected or nothing)
+
+    def busy(self, cycle: int) -> dict[tuple[int, int], int]:
+        """As `noc_flow.Plane.busy`; nothing after `cycle` - 1 may have happened."""
+        return {key: output.flits for key, output in self._outputs.items()}
 
     # -- the mesh -----------------------------------------------------------------------------------------------------
 
@@ -283,6 +288,7 @@ class FlitPlane:
         source, sink = lane.source, lane.sink
         assert source is not None
         self.hops += 1
+        lane.output.flits += 1
         source.count -= 1
         sink.count += 1
         if isinstance(source, _Entry):

@@ -213,6 +213,11 @@ class Plane:
         self._paths[key] = found = ports, numbers, inputs
         return found
 
+    def busy(self, cycle: int) -> dict[tuple[int, int], int]:
+        """By tile and port (number in `PORTS`), the cycles before `cycle` in which a flit left the router there; no
+        entry if none ever did."""
+        return {(key // 8, key % 8): port.busy(cycle) for key, port in self._ports.items()}
+
     def _input(self, router: int, direction: int) -> _Input:
         key = router * 8 + direction
         if key not in self._inputs:

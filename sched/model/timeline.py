@@ -9,6 +9,7 @@ reads A or B).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from meshloom.hw.config import ChipConfig
@@ -86,6 +87,8 @@ class _Array(Executes):
         self.machine, self.tile, self.unit = machine, tile, unit
         self.free = 0  # first cycle in which the readers can start on another instruction
         self.staged = 0  # first cycle in which the stage before the readers can take another
+        self._read = 0  # cycles in which the readers worked, before those in `_reading`
+        self._reading: deque[tuple[int, int]] = deque()  # first cycle of the latest instructions, and the one after
 
     def own(
         self, opcode: Opcode, fields: dict[str, int], waited: int, cycle: int, taken: Callable[[int], None]
@@ -95,6 +98,7 @@ class _Array(Executes):
         lead, occupied, cycles = _lengths(opcode, fields, self.machine.chip)
         start = max(accepted + lead, self.free)
         self.free = start + occupied
+        self._note(start)
         self.staged = (
             start - STAGE_CYCLES
         )  # the stage hands over, and takes the next, in the cycle before the first operand address
@@ -110,6 +114,17 @@ class _Array(Executes):
 
         self.machine.at(end, retire)
         self.machine.at(accepted, taken)
+
+    def _note(self, start: int) -> None:
+        """The readers will work from `start` until they are free."""
+        reading = self._reading
+        while reading and reading[0][1] <= self.machine.now:
+            first, after = reading.popleft()
+            self._read += after - first
+        reading.append((start, self.free))
+
+    def busy(self, cycle: int) -> int:
+        return self._read + sum(max(0, min(cycle, after) - first) for first, after in self._reading)
 
 
 def _lengths(opcode: Opcode, fields: dict[str, int], chip: ChipConfig) -> tuple[int, int, int]:

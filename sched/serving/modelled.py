@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.isa import Unit
+from meshloom.hw.registers import Counted
 
+from ..model.busy import Snapshot, busy
 from ..model.host import Host
 from ..model.records import Executed
 from ..model.timeline import idle
@@ -74,6 +76,10 @@ class ModelSession:
                 "no instruction makes, or packets deadlock; the program checker says which"
             )
         return done
+
+    def busy(self, counted: Counted) -> Snapshot:
+        """What a snapshot of the chip's counters shows in the cycle after `now`."""
+        return Snapshot(self.now + 1, busy(self._machine, counted, self.now + 1))
 
     def _ended(self, slot: int, cycle: int) -> None:
         """The last stream of a program has ended."""

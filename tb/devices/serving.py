@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.registers import CONTROL, Register
+from meshloom.hw.registers import CONTROL, COUNT, Counted, Register
+from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.store.kinds import RUNS
 
 from ..build.bench import KINDS, Act
@@ -36,6 +37,8 @@ from .processes import stop
 
 #: Seconds that a simulator may take to start.
 _PATIENCE = 120
+#: Looks at a register at once, while it is waited for.
+_LOOKS = 4
 
 
 @dataclass
@@ -79,7 +82,7 @@ class ServedChip:
                 raise NoDeviceError(f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild")
             for register in (Register.WATCHDOG, Register.STALL_LIMIT):
                 self.write(register, 0)
-            self.write(Register.CONTROL, CONTROL.pack({"start": 1, "serve": 1}))
+            self.write(Register.CONTROL, CONTROL.pack({"start": 1, "serve": 1, "count": int(chip.counters)}))
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
@@ -166,6 +169,24 @@ class ServedChip:
         """Advances by `cycles`, or until the interrupt is raised; returns whether it is."""
         (irq,) = self._order([(Act.RUN, cycles, 0)])
         return bool(irq)
+
+    def count(self, counted: Counted) -> Snapshot:
+        """Takes a snapshot of a counter of all tiles. Programs run on meanwhile, as if it were not taken.
+
+        Raises NoDeviceError if the chip has no counters.
+        """
+        chip = self.config
+        if not chip.counters:
+            raise NoDeviceError(f"chip {chip.name} has no counters to read: set counters = true in its description")
+        self.write(Register.COUNT, COUNT.pack({"which": int(counted)}))
+        while not COUNT.unpack(self.read(*[Register.COUNT] * _LOOKS)[-1])["ready"]:
+            pass
+        cycle, *counts = self.read(Register.COUNT_CYCLE, *[Register.COUNT_VALUE] * len(chip.counter_chain))
+        return Snapshot(cycle, dict(zip(chip.counter_chain, counts, strict=True)))
+
+    def counters(self) -> dict[Counted, Snapshot]:
+        """Snapshots of all counters, one after another; each says of which cycle it is. Raises NoDeviceError."""
+        return {counted: self.count(counted) for counted in Counted}
 
     # -- memory -------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Cause, Opcode, Unit
-from meshloom.hw.registers import COMPLETION, FAULT_WHO, LAUNCH, STATUS, Register
+from meshloom.hw.registers import COMPLETION, FAULT_WHO, LAUNCH, STATUS, Counted, Register
+from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.program.program import Instruction, Program, Stream, next_tag
 from meshloom.sched.serving.flush import flush
 from meshloom.sched.serving.session import Completion, Fault, Launch, SessionError
@@ -90,6 +91,14 @@ class RtlSession:
                 f"launch into slot {launch.slot} in cycle {at}: the chip was in cycle {self._time} by then; launch "
                 "later, since registers take time"
             )
+
+    def counters(self) -> dict[Counted, Snapshot]:
+        """Busy cycles of cores, DRAM channels and links, from the chip's counters: each snapshot says of which cycle it
+        is. Programs run on meanwhile: some ten cycles for each tile and counter. Raises NoDeviceError if the chip has
+        none."""
+        found = self.served.counters()
+        (self._time,) = self.served.read(Register.CYCLES)
+        return found
 
     def cancel(self, slot: int, fault: Fault) -> None:
         """Gives up a program: it completes with `fault` as soon as nothing of it is left."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,7 @@ class Outcome:
     irq: list[int] = field(default_factory=list)
     trace: list[int] = field(default_factory=list)
     ask: list[int] = field(default_factory=list)
+    counting: list[int] = field(default_factory=list)
 
 
 def run(
@@ -56,16 +57,21 @@ def run(
     willing: Mood = always,
     config: ChipConfig | None = None,
     idle: Mood = always,
+    cleared: Mapping[int, int] | None = None,
+    counts: Callable[[int, int, int], int] | None = None,
 ) -> Outcome:
     """Performs accesses one after another. `ended`: cycles in which END is executed; `faults`: posts that arrive;
-    `moved`: when some tile shows progress; `idle`: when the host's stream is."""
+    `moved`: when some tile shows progress; `idle`: when the host's stream is; `cleared`: cycles in which it sends a
+    FETCH with `clear`, and to which tile. `counts(which, position, now)`: what the counters of the tiles show, by their
+    position in the chain and the cycle of the run."""
     unit = HostPort(config or load("tiny"))
     bus = unit.bus
     out = Outcome()
     phase = "idle"
+    chain = b""  # the bytes in the links of the tiles
 
     def before(cycle: int, context: Any) -> None:
-        nonlocal phase
+        nonlocal phase, chain
         context.set(unit.tile, HERE)
         context.set(unit.ready, cycle >= ready_from)
         context.set(unit.ended, cycle in ended)
@@ -78,6 +84,17 @@ def run(
             context.set(unit.post.valid, report is not None)
             context.set(unit.post.payload.as_value(), POST.pack(report or {}))
             context.set(unit.idle, idle(cycle))
+            context.set(unit.cleared.valid, cycle in (cleared or {}))
+            context.set(unit.cleared.tile, (cleared or {}).get(cycle, 0))
+        if unit.config.counters and counts is not None:
+            ask = unit.counter_ask
+            if context.get(ask.sample):
+                which, now = context.get(ask.which), context.get(unit.now)
+                sampled = (counts(which, position, now) for position in range(len(unit.config.tiles)))
+                chain = b"\0" + b"".join(count.to_bytes(4, "little") for count in sampled)
+            elif context.get(ask.shift):
+                chain = chain[1:]
+                context.set(unit.counter_data, chain[0])
         number = len(out.answered)
         access = accesses[number] if number < len(accesses) else None
         if access is not None and phase == "idle" and cycle >= access.at:
@@ -98,7 +115,7 @@ def run(
 
     def after(cycle: int, context: Any) -> None:
         nonlocal phase
-        for name in ("now", "go", "irq", "trace", "ask"):
+        for name in ("now", "go", "irq", "trace", "ask", "counting"):
             getattr(out, name).append(context.get(getattr(unit, name)))
         if context.get(unit.start.valid):
             fetch = INSTRUCTIONS[Opcode.FETCH].unpack(context.get(unit.start.fetch.as_value()))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import LAUNCHES
+from meshloom.hw.config import ChipConfig, ConfigError, load
+from meshloom.hw.contracts import COMPLETIONS, LAUNCHES
+from meshloom.hw.host_link.reported import most_completions
 from meshloom.hw.isa import Cause, Unit
 from meshloom.hw.registers import COMPLETION, CONTROL, FAULT_WHO, LAUNCH, STATUS, Register
 
@@ -91,13 +92,50 @@ def test_a_completion_is_shown_until_it_is_taken() -> None:
 def test_a_fault_is_a_completion_and_ends_nothing() -> None:
     """It leaves the registers of a run's fault alone."""
     accesses = [*serve(), *done_registers(50), Access(50, Register.STATUS), Access(50, Register.FAULT_WHO)]
-    out = run(accesses, faults={40: SHAPE, 43: SHAPE | {"tag": 78}}, config=CHIP)
+    out = run(accesses, faults={40: SHAPE, 43: SHAPE | {"tile": 0x00}}, config=CHIP)
     who = FAULT_WHO.pack({name: SHAPE[name] for name in ("cause", "unit", "tile", "tag")})
     shown = COMPLETION.pack({"valid": 1, "fault": 1})
     assert out.values[:5] == [shown, who, SHAPE["value"], in_run(out, 40), 2]
     assert status(out.values[5]) == {"running"}
     assert out.values[6] == 0
     assert all(out.go[10:])
+
+
+def test_a_flood_of_faults_leaves_one_completion_for_each_tile() -> None:
+    """Two tiles of the floorplan and one that it does not have report more faults than the queue holds, in every cycle
+    and before any is taken; programs end meanwhile, and nothing is lost."""
+    tiles, flood = (0x00, 0x01, 0x77), range(40, 40 + 2 * COMPLETIONS)
+    posts = {cycle: SHAPE | {"tile": tiles[cycle % 3], "value": cycle} for cycle in flood}
+    posts |= {100: {"sem": 0, "n": 1}, 200: {"sem": 2, "n": 1}}
+    last = flood[-1] + 20
+    accesses = [*serve(), *launch(1, slot=0), *launch(2, slot=2), Access(last, Register.DONE_COUNT)]
+    accesses += [Access(last, Register.STATUS)]
+    for _ in range(5):
+        accesses += [Access(0, Register[name]) for name in ("DONE", "DONE_WHO", "DONE_VALUE", "DONE_CYCLE")]
+        accesses.append(Access(0, Register.DONE, 1))
+    accesses.append(Access(0, Register.DONE))
+    out = run(accesses, faults=posts, config=CHIP, cycles=last + 150)
+    assert out.values[0] == 5
+    assert status(out.values[1]) == {"running"}
+    found = [out.values[at : at + 4] for at in range(2, 22, 4)]
+    faults = [(FAULT_WHO.unpack(who)["tile"], value) for done, who, value, _ in found if done & 2]
+    assert faults == [(tiles[cycle % 3], cycle) for cycle in (40, 41, 42)]
+    ends = [(COMPLETION.unpack(done)["slot"], cycle) for done, _, _, cycle in found if not done & 2]
+    assert ends == [(0, in_run(out, 100)), (2, in_run(out, 200))]
+    assert out.values[22] == 0
+
+
+@pytest.mark.parametrize(
+    ("taken", "cleared", "again"), [(False, False, 0), (True, False, 0), (False, True, 0), (True, True, 1)]
+)
+def test_a_tile_is_reported_again_once_taken_and_cleared(taken: bool, cleared: bool, again: int) -> None:
+    """Both, in either order; others are reported in between, and clearing another tile does nothing."""
+    posts = {40: SHAPE, 90: SHAPE | {"tile": 0x00}, 100: SHAPE, 105: SHAPE}
+    accesses = [*serve(), *([Access(50, Register.DONE, 1)] if taken else []), Access(120, Register.DONE_COUNT)]
+    out = run(
+        accesses, faults=posts, config=CHIP, cycles=140, cleared={30: 0x01, 70: 0x01 if cleared else 0x00, 75: 0x02}
+    )
+    assert out.values == [2 - taken + again]
 
 
 def test_stop_ends_the_run() -> None:
@@ -150,3 +188,12 @@ def test_chips_of_one_program_have_none_of_these_registers() -> None:
     out = run(accesses, faults={30: {"sem": 0, "n": 1}})
     assert (len(out.starts), out.values) == (1, [0] * 6)
     assert not any(out.irq)
+
+
+def test_a_chip_whose_completions_might_not_fit_is_refused() -> None:
+    rows = ["host" + 15 * " spm", *([16 * " spm"] * 7), "core dram" + 14 * " ."]
+    crowd = ChipConfig.model_validate(CHIP.model_dump() | {"name": "crowd", "floorplan": rows})
+    with pytest.raises(ConfigError, match=r"crowd: 130 tiles and 3 programs can have 135 completions .* keeps 128"):
+        most_completions(crowd)
+    assert most_completions(CHIP) == 3 + 1 + 3 + 1
+    assert most_completions(load("lp25")) < COMPLETIONS

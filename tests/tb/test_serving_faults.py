@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
+from meshloom.hw.contracts import COMPLETIONS
 from meshloom.hw.isa import PAGE_WORDS, Cause, Opcode, Region, Unit, address
 from meshloom.hw.registers import Register
 from meshloom.sched.program.program import Instruction, Program, Stream
@@ -210,6 +211,33 @@ def test_a_flood_of_faults_drowns_nothing(server: Server) -> None:
     done = server.wait(3)
     assert {slot: one.fault is not None for slot, one in done.items()} == {0: False, 1: True, 2: True}
     server.copied(9)
+
+
+def test_a_flood_that_nobody_reads_loses_nothing(server: Server) -> None:
+    """Four programs, with more forbidden pulls than the queue holds completions, end before any is taken: there are
+    one fault and one end of each. The cores are used again, and told of again."""
+    at = server.later()
+    pulls = COMPLETIONS // 4 + 20
+    for slot, core in enumerate(CHIP.cores[:4]):
+        page = 1 + 2 * slot
+        floods = [pull(src=0, words=1, src_run=1, dst_run=1, dst_tile=core, notify_tile=core) for _ in range(pulls)]
+        finish = sync(60, tile=CHIP.host, sem=slot, n=1)
+        code = (*floods, sync(59, wait_sem=1, wait_n=pulls), finish)
+        server.launch([Stream(core, Unit.MOVER, CHIP.drams[0], page * PAGE_WORDS, code)], slot, page, at)
+    count = 0
+    while server.later(0) < at + 20_000:
+        (count,) = server.served.read(*[Register.CYCLES] * 300, Register.DONE_COUNT)[-1:]
+    assert count == 8
+    done = server.wait(4)
+    assert {slot: one.fault and one.fault.cause for slot, one in done.items()} == dict.fromkeys(range(4), Cause.RIGHTS)
+    at = server.later()
+    server.copy(CHIP.cores[0], 0, 9, at)
+    core = CHIP.cores[1]
+    again = (pull(src=0, dst_tile=core, notify_tile=core), WAIT, sync(60, tile=CHIP.host, sem=1, n=1))
+    server.launch([Stream(core, Unit.MOVER, CHIP.drams[0], 11 * PAGE_WORDS, again)], 1, 11, at)
+    assert {slot: one.fault and one.fault.cause for slot, one in server.wait(2).items()} == {0: None, 1: Cause.RIGHTS}
+    server.copied(9)
+    assert not server.session.strays
 
 
 def serve_three(simulator: str) -> list[tuple[int, int, bool]]:

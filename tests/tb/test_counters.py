@@ -1,0 +1,127 @@
+"""Counters that the host reads while programs run: what the timeline model says of the same cycle, tile by tile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+from random import Random
+
+import pytest
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.registers import Counted
+from meshloom.sched.model.busy import Snapshot
+from meshloom.sched.serving.modelled import ModelSession
+from meshloom.sched.serving.network import ServedNetwork
+from meshloom.sched.serving.relocate import place_program
+from meshloom.sched.serving.schemes import schemes
+from meshloom.sched.serving.session import Completion, Launch
+from meshloom.sched.serving.template import Place, compile_stage
+from meshloom.tb.build.builder import build
+from meshloom.tb.devices.interface import NoDeviceError
+from meshloom.tb.devices.serving import ServedChip
+from meshloom.tb.runtime.rtl_session import RtlSession
+
+from ..sched.network_graphs import every_kind
+from ..sched.test_serving_templates import served_chip
+from ..tiers import slow_but
+
+#: Programs, one for each slot, and a cycle by which all launches have been written.
+PROGRAMS, FIRST = 8, 3_000
+#: Cycles after the last program in which nothing may count any more.
+AFTER = 300
+
+
+def chip_of(name: str) -> ChipConfig:
+    """Chips with counters: one virtual channel, four; memory of a word a cycle, and of less than half."""
+    vcs, bandwidth, latency = {"1 VC": (1, 8, 20), "4 VCs": (4, 7, 40), "slow DRAM": (4, 3, 150)}[name]
+    values = served_chip(name=f"counted{vcs}").model_dump()
+    values |= {"programs": PROGRAMS, "counters": True, "noc": {"data_vcs": vcs}}
+    values |= {"dram": {"bytes_per_cycle": bandwidth, "latency": latency, "words": 1 << 18}}
+    return ChipConfig.model_validate(values)
+
+
+def script(chip: ChipConfig, seed: int) -> dict[int, Launch]:
+    """Stages of a network on one to three cores each, of every kind, launched as soon as cores are free: by cycle of
+    the launch."""
+    random, session = Random(seed), ModelSession(chip)
+    net = ServedNetwork(every_kind(size=10), chip, 8)
+    stages = random.sample(range(len(net.shapes)), PROGRAMS)
+    pages = net.code_page + 2
+    found: dict[int, Launch] = {}
+    running: dict[int, tuple[int, ...]] = {}
+    at = FIRST
+    while len(found) < PROGRAMS or running:
+        busy = {core for cores in running.values() for core in cores}
+        free = [core for core in chip.cores if core not in busy]
+        while free and len(found) < PROGRAMS:
+            slot = len(found)
+            shape = net.shapes[stages[slot]]
+            scheme = random.choice([one for n in range(1, min(3, len(free)) + 1) for one in schemes(shape, n)])
+            cores = tuple(random.sample(free, scheme.cores))
+            free = [core for core in free if core not in cores]
+            place = Place(cores, pages * slot, pages * slot + net.code_page, pages * (slot + 1), slot)
+            at = max(at, session.now) + random.randint(1, 200)
+            found[at] = Launch(slot, place_program(compile_stage(net, stages[slot], scheme), chip, place))
+            running[slot] = cores
+            session.launch(found[at], at)
+        for done in session.advance(None):
+            del running[done.slot]
+    return found
+
+
+def modelled(
+    chip: ChipConfig, launches: Mapping[int, Launch], moments: Mapping[int, Counted]
+) -> tuple[dict[int, Snapshot], dict[int, int]]:
+    """Snapshots of these counters in these cycles, by cycle, and in which each slot's program ends."""
+    session = ModelSession(chip)
+    found: dict[int, Snapshot] = {}
+    ends: dict[int, int] = {}
+    for at in sorted({*launches, *moments}):
+        while session.now < at - 1:
+            ends |= {done.slot: done.cycle for done in session.advance(at - 1)}
+        if at in moments:
+            found[at] = session.busy(moments[at])
+        if at in launches:
+            session.launch(launches[at], at)
+    return found, ends
+
+
+@pytest.mark.parametrize("name", slow_but(("1 VC", "4 VCs", "slow DRAM"), "1 VC", "4 VCs"))
+def test_rtl_and_model_count_alike_at_any_moment(name: str) -> None:
+    """A counter of each tile in hundreds of cycles before, while and after eight programs run beside each other.
+    They end when the model says, though it knows nothing of who reads."""
+    chip = chip_of(name)
+    launches = script(chip, seed=3)
+    taken: dict[int, tuple[Counted, Snapshot]] = {}
+    done: dict[int, Completion] = {}
+    with ServedChip(build(chip, "verilator")) as served:
+        session = RtlSession(served)
+        for at, launch in launches.items():
+            session.launch(launch, at)
+        for counted in cycle(Counted):
+            snapshot = served.count(counted)
+            taken[snapshot.cycle] = counted, snapshot
+            if len(done) < PROGRAMS:
+                done |= {one.slot: one for one in session.advance(snapshot.cycle)}
+            elif snapshot.cycle > max(one.cycle for one in done.values()) + AFTER and counted is Counted.LOCAL:
+                break
+    right, ends = modelled(chip, launches, {at: counted for at, (counted, _) in taken.items()})
+    assert {slot: one.cycle for slot, one in done.items()} == ends
+    wrong = {
+        (at, counted.name, tile): (count, right[at].counts[tile])
+        for at, (counted, snapshot) in taken.items()
+        for tile, count in snapshot.counts.items()
+        if count != right[at].counts[tile]
+    }
+    assert not wrong
+    # every part was caught at work: counts of a tile rose while programs ran
+    for counted in Counted:
+        seen = [snapshot.counts for one, snapshot in taken.values() if one is counted]
+        assert any(len({counts[tile] for counts in seen}) > 4 for tile in chip.tiles), (counted.name, len(seen))
+
+
+def test_a_chip_without_counters_says_so() -> None:
+    chip = ChipConfig.model_validate(chip_of("1 VC").model_dump() | {"counters": False})
+    with pytest.raises(NoDeviceError, match=r"counted1 has no counters to read: set counters = true"):
+        ServedChip(build(chip, "verilator")).count(Counted.MOVER)
