@@ -18,14 +18,19 @@ from .test_host import START, Access, program, run
 from .unit_bench import simulate
 
 CHIP = ChipConfig.model_validate(
-    {"name": "t", "lanes": 4, "floorplan": ["dram core host"], "dram": {"bytes_per_cycle": 4}, "counters": True}
+    {"name": "t", "lanes": 4, "floorplan": ["dram core", "host spm"], "dram": {"bytes_per_cycle": 4}, "counters": True}
 )
 #: What each tile of the chain has.
-HAS = (tuple(Counted), (Counted.MOVER, Counted.LOCAL), (Counted.DRAM_READ, Counted.DRAM_WRITE, Counted.EAST))
+HAS = (
+    tuple(Counted),
+    (Counted.MOVER, Counted.LOCAL),
+    (Counted.DRAM_READ, Counted.DRAM_WRITE, Counted.EAST),
+    (Counted.VECTOR,),
+)
 
 
 class Chain(wiring.Component):
-    """A reader and the links of three tiles."""
+    """A reader and the links of four tiles: after the last one the memory would begin again."""
 
     def __init__(self) -> None:
         self.reader = CounterReader(CHIP)
@@ -111,12 +116,14 @@ def test_a_link_that_is_not_active_stands_still(gated: bool) -> None:
         assert context.get(unit.out) == held & 0xFF
         ask = rng.choice(("sample", "shift", "shift", "", ""))
         count, into = rng.randrange(1 << COUNT_BITS), rng.randrange(1 << COUNT_WIRES)
+        which = rng.choice((Counted.MOVER, Counted.MATRIX))
         context.set(unit.count(Counted.MOVER), count)
+        context.set(unit.ask.which, which)
         context.set(unit.into, into)
         context.set(unit.ask.sample, ask == "sample")
         context.set(unit.ask.shift, ask == "shift")
         if ask == "sample":
-            held = count
+            held = count if which is Counted.MOVER else 0
         elif ask:
             held = held >> COUNT_WIRES | into << COUNT_BITS - COUNT_WIRES
 
@@ -125,7 +132,7 @@ def test_a_link_that_is_not_active_stands_still(gated: bool) -> None:
 
 def snapshot(which: Counted, at: int) -> list[Access]:
     """Takes a snapshot, waits, and reads all of it and one more."""
-    values = [Access(0, Register.COUNT_VALUE) for _ in range(4)]
+    values = [Access(0, Register.COUNT_VALUE) for _ in range(5)]
     later = Access(at + 6 + count_cycles(CHIP), Register.COUNT)
     return [Access(at, Register.COUNT, COUNT.pack({"which": which})), later, Access(0, Register.COUNT_CYCLE), *values]
 
@@ -135,13 +142,13 @@ def test_registers_show_a_snapshot_in_a_run_and_after_it() -> None:
     start = CONTROL.pack({"start": 1, "count": 1})
     accesses = [*program(control=start), *snapshot(Counted.WEST, 20), *snapshot(Counted.MATRIX, 100)]
     out = run(accesses, config=CHIP, counts=counts, ended=[80], cycles=200)
-    for which, shown in ((Counted.WEST, out.values[:6]), (Counted.MATRIX, out.values[6:])):
-        assert COUNT.unpack(shown[0]) == {"which": which, "ready": 1, "zero": 0, "left": 3}
+    for which, shown in ((Counted.WEST, out.values[:7]), (Counted.MATRIX, out.values[7:])):
+        assert COUNT.unpack(shown[0]) == {"which": which, "ready": 1, "zero": 0, "left": 4}
         at = shown[1]
-        assert shown[2:] == [counts(which, position, at) for position in range(3)] + [0]
+        assert shown[2:] == [counts(which, position, at) for position in range(4)] + [0]
     write = out.accepted[5]
     assert out.values[1] == out.now[write + 1] > 0
-    assert out.values[7] == out.now[80] + 1  # the run's length
+    assert out.values[8] == out.now[80] + 1  # the run's length
 
 
 @pytest.mark.parametrize(
@@ -157,7 +164,7 @@ def test_without_counters_the_registers_read_nothing() -> None:
     config = ChipConfig.model_validate(CHIP.model_dump() | {"counters": False})
     start = CONTROL.pack({"start": 1, "count": 1})
     out = run([*program(control=start), *snapshot(Counted.WEST, 20)], config=config)
-    assert out.values == [0] * 6
+    assert out.values == [0] * 7
     assert not any(out.counting)
 
 

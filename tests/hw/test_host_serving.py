@@ -138,6 +138,20 @@ def test_a_tile_is_reported_again_once_taken_and_cleared(taken: bool, cleared: b
     assert out.values == [2 - taken + again]
 
 
+def test_taking_the_end_of_a_program_is_not_taking_a_fault() -> None:
+    """Whatever tile the registers would name: the fault of tile 0 is still queued, so there is no second one."""
+    posts = {30: {"sem": 0, "n": 1}, 40: SHAPE | {"tile": 0x00}, 90: SHAPE | {"tile": 0x00}}
+    accesses = [*serve(), *launch(1, slot=0), Access(60, Register.DONE, 1), Access(120, Register.DONE_COUNT)]
+    out = run(accesses, faults=posts, config=CHIP, cycles=140, cleared={80: 0x00})
+    assert out.values == [1]
+
+
+def test_another_run_knows_of_no_faults_of_the_one_before() -> None:
+    accesses = [*serve(), Access(60, Register.CONTROL, STOP), *serve(70), Access(120, Register.DONE_COUNT)]
+    out = run(accesses, faults={40: SHAPE, 90: SHAPE}, config=CHIP, cycles=140)
+    assert out.values == [1]
+
+
 def test_stop_ends_the_run() -> None:
     accesses = [*serve(), Access(30, Register.CONTROL, STOP), Access(40, Register.STATUS), Access(60, Register.CYCLES)]
     out = run(accesses, config=CHIP)
