@@ -46,8 +46,11 @@ def _networks() -> dict[str, dict[str, Workload]]:
     for table in (
         networks.resnet18,
         networks.resnet50,
+        networks.resnet152,
         networks.vgg16,
+        networks.vgg19,
         networks.googlenet,
+        networks.inception_v3,
         networks.yolov2,
         networks.mobilenet_v1,
         networks.ncf,

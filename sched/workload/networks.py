@@ -21,6 +21,11 @@ def resnet50() -> tuple[ConvShape, ...]:
     return _resnet50().table()
 
 
+def resnet152() -> tuple[ConvShape, ...]:
+    """ResNet-152, 224x224, 155 convolutions and fc (He et al. 2015, table 1, 152 layers), version 1.5 as `resnet50`."""
+    return _resnet152().table()
+
+
 def resnet18() -> tuple[ConvShape, ...]:
     """ResNet-18, 224x224, 20 convolutions and fc (He et al. 2015, table 1, 18 layers)."""
     return _resnet18().table()
@@ -31,8 +36,19 @@ def vgg16() -> tuple[ConvShape, ...]:
 
     fc6 stands here as the matrix product of a flattened map; in the graph it is a convolution as large as the map.
     """
-    flat = {"vgg16/fc6": gemm_shape("vgg16/fc6", 1, 4096, 25088, relu=True)}
-    return tuple(flat.get(shape.name, shape) for shape in _vgg16().table())
+    return _flattened(_vgg16())
+
+
+def vgg19() -> tuple[ConvShape, ...]:
+    """VGG-19, 224x224, 16 convolutions and 3 fully connected layers as those of `vgg16` (Simonyan 2014, column E)."""
+    return _flattened(_vgg19())
+
+
+def _flattened(plan: Plan) -> tuple[ConvShape, ...]:
+    """The layers of a VGG network, fc6 as the product that it is."""
+    fc6 = f"{plan.name}/fc6"
+    flat = {fc6: gemm_shape(fc6, 1, 4096, 25088, relu=True)}
+    return tuple(flat.get(shape.name, shape) for shape in plan.table())
 
 
 def mobilenet_v1() -> tuple[ConvShape, ...]:
@@ -46,6 +62,12 @@ def mobilenet_v1() -> tuple[ConvShape, ...]:
 def googlenet() -> tuple[ConvShape, ...]:
     """GoogLeNet (Inception v1), 224x224, 57 convolutions and fc (Szegedy et al. 2014, table 1)."""
     return _googlenet().table()
+
+
+def inception_v3() -> tuple[ConvShape, ...]:
+    """Inception-v3, 299x299, 94 convolutions and fc (Szegedy et al. 2015, "Rethinking the Inception Architecture for
+    Computer Vision", table 1 and figures 5 to 7, 10; the widths of its modules are those of the authors' program)."""
+    return _inception_v3().table()
 
 
 def yolov2() -> tuple[ConvShape, ...]:
@@ -75,10 +97,11 @@ def graph(name: str) -> Graph:
     """The whole network `name` (one of GRAPHS) with random weights: one picture in, its scores (yolov2: its map) out.
 
     What differs from the originals: googlenet has neither local response normalisation nor the auxiliary heads of
-    training; yolov2 has ReLU instead of leaky ReLU; batch normalisation is part of weights and biases; dropout and the
-    final softmax are left out. transformer has neither embedding nor layer normalisation, and of attention only the
-    four projections: what weighs the values by queries and keys (two products of activations and a softmax) is left
-    out, so that the output projection reads the values, and queries and keys are outputs.
+    training, nor has inception_v3 its one; yolov2 has ReLU instead of leaky ReLU; batch normalisation is part of
+    weights and biases; dropout and the final softmax are left out. transformer has neither embedding nor layer
+    normalisation, and of attention only the four projections: what weighs the values by queries and keys (two products
+    of activations and a softmax) is left out, so that the output projection reads the values, and queries and keys are
+    outputs. The largest, vgg19, takes 2 s and 140 MiB to draw.
     """
     return GRAPHS[name]().graph()
 
@@ -94,8 +117,17 @@ def inputs(name: str) -> dict[str, tuple[int, int, int]]:
 
 
 def _resnet50() -> Plan:
-    plan = _resnet_stem("resnet50")
-    for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512)), start=2):
+    return _bottlenecks("resnet50", (3, 4, 6, 3))
+
+
+def _resnet152() -> Plan:
+    return _bottlenecks("resnet152", (3, 8, 36, 3))
+
+
+def _bottlenecks(name: str, counts: tuple[int, ...]) -> Plan:
+    """A residual network with so many blocks of three convolutions in stages 2 to 5."""
+    plan = _resnet_stem(name)
+    for stage, (blocks, width) in enumerate(zip(counts, (64, 128, 256, 512), strict=True), start=2):
         for block in range(1, blocks + 1):
             source, name = plan.last, f"conv{stage}_{block}_"
             stride = 2 if block == 1 and stage > 2 else 1
@@ -136,8 +168,16 @@ def _classifier(plan: Plan) -> Plan:
 
 
 def _vgg16() -> Plan:
-    plan = Plan("vgg16", 224)
-    for stage, (count, width) in enumerate(((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)), start=1):
+    return _vgg("vgg16", (2, 2, 3, 3, 3))
+
+
+def _vgg19() -> Plan:
+    return _vgg("vgg19", (2, 2, 4, 4, 4))
+
+
+def _vgg(name: str, counts: tuple[int, ...]) -> Plan:
+    plan = Plan(name, 224)
+    for stage, (count, width) in enumerate(zip(counts, (64, 128, 256, 512, 512), strict=True), start=1):
         for index in range(1, count + 1):
             plan.conv(f"conv{stage}_{index}", width, 3)
         plan.max_pool(f"pool{stage}", 2, 2)
@@ -192,6 +232,94 @@ def _googlenet() -> Plan:
         if name in ("3_b", "4_e"):
             plan.max_pool(f"pool{name[0]}", 3, 2, (0, 1))
     return _classifier(plan)
+
+
+#: A convolution of a branch: channels, and (rows, columns) of its kernel.
+_Step = tuple[int, tuple[int, int]]
+_ONE, _THREE, _FIVE = (1, 1), (3, 3), (5, 5)
+#: Modules of Inception-v3 that keep the size of the map, by name: branches of convolutions one behind the other, and
+#: the channels of the projection behind the average pool.
+_MIXED: dict[str, tuple[tuple[tuple[_Step, ...], ...], int]] = {
+    **{
+        name: (
+            (((64, _ONE),), ((48, _ONE), (64, _FIVE)), ((64, _ONE), (96, _THREE), (96, _THREE))),
+            projection,
+        )
+        for name, projection in (("5_b", 32), ("5_c", 64), ("5_d", 64))
+    },
+    **{
+        name: (
+            (
+                ((192, _ONE),),
+                ((width, _ONE), (width, (1, 7)), (192, (7, 1))),
+                ((width, _ONE), (width, (7, 1)), (width, (1, 7)), (width, (7, 1)), (192, (1, 7))),
+            ),
+            192,
+        )
+        for name, width in (("6_b", 128), ("6_c", 160), ("6_d", 160), ("6_e", 192))
+    },
+}
+
+
+def _inception_v3() -> Plan:
+    plan = Plan("inception_v3", 299)
+    plan.conv("conv1_1", 32, 3, 2, pad=0)
+    plan.conv("conv1_2", 32, 3, pad=0)
+    plan.conv("conv1_3", 64, 3)
+    plan.max_pool("pool1", 3, 2)
+    plan.conv("conv2_1", 80)
+    plan.conv("conv2_2", 192, 3, pad=0)
+    plan.max_pool("pool2", 3, 2)
+    for name in ("5_b", "5_c", "5_d"):
+        _mixed(plan, name)
+    _reduction(plan, "6_a", ((384, _THREE),), ((64, _ONE), (96, _THREE), (96, _THREE)))
+    for name in ("6_b", "6_c", "6_d", "6_e"):
+        _mixed(plan, name)
+    wide = ((192, _ONE), (192, (1, 7)), (192, (7, 1)), (192, _THREE))
+    _reduction(plan, "7_a", ((192, _ONE), (320, _THREE)), wide)
+    for name in ("7_b", "7_c"):
+        _expanded(plan, name)
+    return _classifier(plan)
+
+
+def _branch(plan: Plan, name: str, steps: tuple[_Step, ...], source: str, stride: int = 1) -> str:
+    """Convolutions one behind the other; the last one has the stride, and no padding if that is not 1."""
+    for index, (width, kernel) in enumerate(steps, start=1):
+        last = index == len(steps) and stride > 1
+        source = plan.conv(
+            f"{name}_{index}", width, kernel, stride if last else 1, source=source, pad=0 if last else None
+        )
+    return source
+
+
+def _pooled(plan: Plan, name: str, width: int, source: str) -> str:
+    """An average pool and a projection."""
+    plan.average_pool(f"pool{name}", 3, source=source)
+    return plan.conv(f"conv{name}_projection", width)
+
+
+def _mixed(plan: Plan, name: str) -> None:
+    """A module with one concatenation (figures 5 and 6)."""
+    source, (branches, projection) = plan.last, _MIXED[name]
+    parts = [_branch(plan, f"conv{name}_{index}", steps, source) for index, steps in enumerate(branches, start=1)]
+    plan.concat(f"concat{name}", *parts, _pooled(plan, name, projection, source))
+
+
+def _reduction(plan: Plan, name: str, *branches: tuple[_Step, ...]) -> None:
+    """A module that halves the map (figure 10)."""
+    source = plan.last
+    parts = [_branch(plan, f"conv{name}_{index}", steps, source, 2) for index, steps in enumerate(branches, start=1)]
+    plan.concat(f"concat{name}", *parts, plan.max_pool(f"pool{name}", 3, 2, source=source))
+
+
+def _expanded(plan: Plan, name: str) -> None:
+    """A module whose branches end in a row and a column side by side (figure 7)."""
+    source, conv = plan.last, f"conv{name}"
+    parts = [plan.conv(f"{conv}_1_1", 320, source=source)]
+    for index, steps in ((2, ((384, _ONE),)), (3, ((448, _ONE), (384, _THREE)))):
+        middle = _branch(plan, f"{conv}_{index}", steps, source)
+        parts += [plan.conv(f"{conv}_{index}_{a}x{b}", 384, (a, b), source=middle) for a, b in ((1, 3), (3, 1))]
+    plan.concat(f"concat{name}", *parts, _pooled(plan, name, 192, source))
 
 
 def _yolov2() -> Plan:
@@ -264,8 +392,11 @@ def _feed_forward(plan: Plan, name: str, source: str) -> str:
 GRAPHS: dict[str, Callable[[], Plan]] = {
     "resnet18": _resnet18,
     "resnet50": _resnet50,
+    "resnet152": _resnet152,
     "vgg16": _vgg16,
+    "vgg19": _vgg19,
     "googlenet": _googlenet,
+    "inception_v3": _inception_v3,
     "yolov2": _yolov2,
     "mobilenet_v1": _mobilenet_v1,
     "ncf": _ncf,

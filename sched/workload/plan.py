@@ -60,7 +60,7 @@ class Plan:
         self,
         name: str,
         outputs: int,
-        kernel: int = 1,
+        kernel: int | tuple[int, int] = 1,
         stride: int = 1,
         *,
         source: str | None = None,
@@ -68,8 +68,10 @@ class Plan:
         relu: bool = True,
         spread: float = SPREAD,
     ) -> str:
-        """A convolution with a square kernel."""
-        window = _window(kernel, stride, kernel // 2 if pad is None else pad)
+        """A convolution; `kernel`: of a square, or its rows and columns."""
+        high, wide = (kernel, kernel) if isinstance(kernel, int) else kernel
+        rows, columns = (high // 2, wide // 2) if pad is None else (pad, pad)
+        window = Window(high, wide, stride, stride, rows, columns, rows, columns)
         return self._multiply("conv", name, source, outputs, window, relu, spread)
 
     def depthwise(self, name: str, kernel: int, stride: int = 1) -> str:
@@ -99,6 +101,10 @@ class Plan:
         before, after = pads
         window = Window(kernel, kernel, stride, stride, before, before, after, after)
         return self._slide("max_pool", name, window, source)
+
+    def average_pool(self, name: str, kernel: int, *, source: str | None = None) -> str:
+        """The average around each pixel; beyond the edges there are zeros, which count."""
+        return self._slide("average_pool", name, _window(kernel, 1, kernel // 2), source)
 
     def global_average(self, name: str) -> str:
         """The average of each channel."""

@@ -273,7 +273,10 @@ def test_networks_have_their_published_sizes():
     for table, layers, macs in (
         (networks.resnet50, 54, 4089.2),
         (networks.resnet18, 21, 1814.1),
+        (networks.resnet152, 156, 11513.6),
         (networks.vgg16, 16, 15470.3),
+        (networks.vgg19, 19, 19632.1),
+        (networks.inception_v3, 95, 5713.2),
         (networks.mobilenet_v1, 15, 551.4),
     ):
         found = catalog.find(table.__name__)
@@ -325,7 +328,7 @@ def test_layers_of_trained_networks(network):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet5", "did you mean resnet50, resnet8, resnet18\\?"),
+        ("resnet5", "did you mean resnet50, resnet152, resnet8\\?"),
         ("squeeznet", "did you mean squeezenet\\?"),
         ("squeezenet/fire2_squeze", "did you mean squeezenet/fire2_squeeze, "),
         ("minilm_block/keys", "did you mean minilm_block/key"),

@@ -18,7 +18,8 @@ from meshloom.tb.inputs.pictures import read_picture
 
 #: Multiply-accumulates, layers of each kind, shape of the result. The sums are those of the papers' or the makers'
 #: tables: ResNet-50 4.1 G, VGG-16 15.5 G, GoogLeNet 1.58 G (with 5x5, without auxiliary heads), MobileNet-v1 569 M,
-#: YOLOv2 29.46 billion operations, two for each product (darknet's own count), DS-CNN 2.66 M, MobileNet 0.25 7.49 M.
+#: YOLOv2 29.46 billion operations, two for each product (darknet's own count), DS-CNN 2.66 M, MobileNet 0.25 7.49 M; of
+#: VGG-19, ResNet-152 and Inception-v3 those of torchvision's (19.632, 11.514 and 5.713 G).
 FACTS = {
     "resnet8": (12_501_632, {"conv": 10, "add": 3, "average_pool": 1}, (1, 10, 1, 1)),
     "ds_cnn": (2_656_768, {"conv": 6, "depthwise": 4, "average_pool": 1}, (1, 12, 1, 1)),
@@ -28,7 +29,10 @@ FACTS = {
     "minilm_block": (32 * (4 * 384 * 384 + 2 * 384 * 1536), {"conv": 6}, (1, 384, 1, 32)),
     "resnet18": (1_814_073_344, {"conv": 21, "add": 8, "max_pool": 1, "average_pool": 1}, (1, 1000, 1, 1)),
     "resnet50": (4_089_184_256, {"conv": 54, "add": 16, "max_pool": 1, "average_pool": 1}, (1, 1000, 1, 1)),
+    "resnet152": (11_513_626_624, {"conv": 156, "add": 50, "max_pool": 1, "average_pool": 1}, (1, 1000, 1, 1)),
     "vgg16": (15_470_264_320, {"conv": 16, "max_pool": 5}, (1, 1000, 1, 1)),
+    "vgg19": (19_632_062_464, {"conv": 19, "max_pool": 5}, (1, 1000, 1, 1)),
+    "inception_v3": (5_713_216_096, {"conv": 95, "concat": 11, "average_pool": 10, "max_pool": 4}, (1, 1000, 1, 1)),
     "googlenet": (1_582_671_872, {"conv": 58, "concat": 9, "max_pool": 13, "average_pool": 1}, (1, 1000, 1, 1)),
     "yolov2": (14_732_084_224, {"conv": 23, "max_pool": 5, "slice": 4, "concat": 1}, (1, 425, 13, 13)),
     "mobilenet_v1": (568_740_352, {"conv": 15, "depthwise": 13, "average_pool": 1}, (1, 1000, 1, 1)),
@@ -41,7 +45,7 @@ FACTS = {
     ),
 }
 #: Networks that no stored picture fits.
-NO_PICTURES = ("minilm_block", "yolov2", "ncf", "transformer")
+NO_PICTURES = ("minilm_block", "inception_v3", "yolov2", "ncf", "transformer")
 #: How many of the stored pictures the float networks get right.
 RIGHT = {"resnet8": 18, "ds_cnn": 19, "vww": 10, "squeezenet": 15, "efficientnet_lite0": 18}
 
@@ -72,14 +76,32 @@ def test_tables_and_graphs_are_one(name: str):
     graph, table = zoo.load(name), getattr(networks, name)()
     convolutions = [layer for layer in graph.layers if layer.kind == "conv"]
     for layer, shape in zip(convolutions, table, strict=True):
-        if shape.name == "vgg16/fc6":  # a matrix product in the table
+        if shape.name in ("vgg16/fc6", "vgg19/fc6"):  # a matrix product in the table
             assert graph.conv_shape(layer).w_shape == (4096, 512, 7, 7)
             assert graph.conv_shape(layer).macs == shape.macs
         else:
             assert graph.conv_shape(layer) == shape
-        if name != "vgg16":
+        if not name.startswith("vgg"):
             assert layer.w is not None
             np.testing.assert_array_equal(layer.w, random_data(shape).w)
+
+
+#: Weights and biases of the published networks. Of torchvision's count (143,667,240; 25,557,032; 60,192,808) those of
+#: residual networks have another scale for each channel that a batch normalisation follows (26,560; 75,712), which
+#: folding takes into weights; Inception-v3 is Keras' count of trainable parameters, whose normalisations have none.
+PARAMETERS = {
+    "vgg19": 143_667_240,
+    "resnet50": 25_557_032 - 26_560,
+    "resnet152": 60_192_808 - 75_712,
+    "inception_v3": 23_817_352,
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_networks_have_the_published_parameters(name: str):
+    layers = zoo.load(name).layers
+    found = sum(layer.w.size + layer.bias.size for layer in layers if layer.w is not None and layer.bias is not None)
+    assert found == PARAMETERS[name]
 
 
 def test_residual_blocks():
@@ -103,6 +125,22 @@ def test_inception_modules():
     assert {made[part].inputs[0] for part in parts[1:]} == {"conv4_c_3x3_reduce", "conv4_c_5x5_reduce", "pool4_c"}
     assert graph.value("concat3_b").shape == (1, 480, 28, 28)
     assert graph.value("concat5_b").shape == (1, 1024, 7, 7)
+
+
+def test_the_modules_of_inception_v3():
+    graph = zoo.load("inception_v3")
+    made = {layer.output: layer for layer in graph.layers}
+    sizes = {"3": (64, 147), "5_b": (256, 35), "5_d": (288, 35), "6_a": (768, 17), "7_a": (1280, 8), "7_c": (2048, 8)}
+    for name, (channels, side) in sizes.items():
+        value = graph.value("conv1_3" if name == "3" else f"concat{name}")
+        assert value.shape == (1, channels, side, side)
+    row, column = made["conv7_b_3_1x3"], made["conv7_b_3_3x1"]
+    assert row.inputs == column.inputs == ("conv7_b_3_2",)
+    assert (row.window.kernel_h, row.window.kernel_w, row.window.pad_top, row.window.pad_left) == (1, 3, 0, 1)
+    assert made["conv6_c_3_3"].window.kernel_w == 7
+    assert made["pool5_c"].inputs == ("concat5_b",)
+    assert made["conv5_c_projection"].inputs == ("pool5_c",)
+    assert made["concat7_a"].inputs == ("conv7_a_1_2", "conv7_a_2_4", "pool7_a")
 
 
 def test_the_passthrough_of_yolov2_is_space_to_depth():
