@@ -43,7 +43,7 @@ class MatrixTask:
 
 
 @dataclass(frozen=True)
-class _Visit:
+class Visit:
     """One output tile of a core: (image, rows) x blocks. `position`: among all visits of the ring; `first`, `last`: of
     the sums' way from core to core."""
 
@@ -54,18 +54,18 @@ class _Visit:
     last: bool
 
 
-def _visits(tiles: Sequence[tuple[Tile, Range]], link: int, links: int, slots: int) -> Iterator[_Visit]:
+def visits_of(tiles: Sequence[tuple[Tile, Range]], link: int, links: int, slots: int) -> Iterator[Visit]:
     """The visits of a core; `slots`: output tiles whose sums it has room for."""
     if links == 1:
         for position, (tile, n) in enumerate(tiles):
-            yield _Visit(position, tile, n, True, True)
+            yield Visit(position, tile, n, True, True)
         return
     each = max(1, min(ceil(len(tiles) / links), slots - 2))
     for phase, start in enumerate(range(0, len(tiles), each * links)):
         shares = [tiles[start : start + each * links][share::links] for share in range(links)]
         for turn in range(links):
             for index, (tile, n) in enumerate(shares[(link - turn) % links]):
-                yield _Visit((phase * links + turn) * each + index, tile, n, turn == 0, turn == links - 1)
+                yield Visit((phase * links + turn) * each + index, tile, n, turn == 0, turn == links - 1)
 
 
 def emit(task: MatrixTask, chip: ChipConfig, scheme: Scheme, plan: Plan, cores: Sequence[int]) -> list[Operation]:
@@ -148,7 +148,7 @@ class _Core:
         ns = turned(even(*self.part.n, count), 0 if self.links > 1 else self.index // len(self.ks))
         nest = [(m, n) for m in tiles for n in ns] if self.plan.rows_outer else [(m, n) for n in ns for m in tiles]
         found: list[Step] = []
-        for visit in _visits(nest, self.part.link, self.links, self.sizes.sum_slots):
+        for visit in visits_of(nest, self.part.link, self.links, self.sizes.sum_slots):
             result = -1
             if visit.last:
                 result, self.results = self.results, self.results + 1
@@ -166,7 +166,7 @@ class _Core:
         return found
 
     def _make(
-        self, visit: _Visit, piece: int, k: Range, result: int
+        self, visit: Visit, piece: int, k: Range, result: int
     ) -> Callable[[dict[str, int]], tuple[list[Operation], list[Operation]]]:
         sizes, problem = self.sizes, self.problem
         pixels = (visit.tile[2] - visit.tile[1]) * problem.out_w
@@ -220,7 +220,7 @@ class _Core:
             "pixels": pixels,
         }
 
-    def _addition(self, visit: _Visit, r_at: int, base: int, pixels: int) -> dict[str, int]:
+    def _addition(self, visit: Visit, r_at: int, base: int, pixels: int) -> dict[str, int]:
         """Fields of the VEC that adds the other operand."""
         width = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
         ones = dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation"), 1)
@@ -237,7 +237,7 @@ class _Core:
             **self.task.behind,
         }
 
-    def _send(self, visit: _Visit, sums: int, pixels: int, label: str) -> Iterator[Move]:
+    def _send(self, visit: Visit, sums: int, pixels: int, label: str) -> Iterator[Move]:
         """Partial sums on their way to the next core, which visits the tile one round later."""
         if visit.last:
             return

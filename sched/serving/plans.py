@@ -132,9 +132,9 @@ class _Plans:
         rows: Sequence[int],
     ) -> _Plans:  # fmt: skip
         """The combinations of these numbers of pieces, blocks and rows."""
-        largest = _largest(shape, parts).segments
+        most_work = largest(shape, parts).segments
         shares = dict.fromkeys(part.segments for part in parts)
-        own = np.array([astuple(_rows(shape, largest, high)) for high in rows]).T
+        own = np.array([astuple(_rows(shape, most_work, high)) for high in rows]).T
         all_of = [[_rows(shape, segments, high) for segments in shares] for high in rows]
         most = np.array([[max(one.most for one in each), max(one.most_read for one in each)] for each in all_of]).T
         return cls(
@@ -143,7 +143,7 @@ class _Plans:
         )  # fmt: skip
 
 
-def _largest(shape: LayerShape, parts: Sequence[SubTile]) -> SubTile:
+def largest(shape: LayerShape, parts: Sequence[SubTile]) -> SubTile:
     """The part that computes most."""
     return max(parts, key=lambda part: part.pixels(shape.problem) * (part.n[1] - part.n[0]) * (part.k[1] - part.k[0]))
 
@@ -210,7 +210,7 @@ def _estimates(
     requests; before that the first tile, behind it the last results.
     """
     room, problem = _room(shape, chip, parts, plans, links), shape.problem
-    part = _largest(shape, parts)
+    part = largest(shape, parts)
     blocks, deep = part.n[1] - part.n[0], part.k[1] - part.k[0]
     n_tiles = -(-blocks // plans.blocks)
     visits = plans.tiles * n_tiles

@@ -47,22 +47,22 @@ class VectorTask:
     fixed: dict[str, int]
 
 
-def _cut(task: VectorTask, chip: ChipConfig, part: SubTile) -> tuple[int, int, int, int]:
+def cut(shape: LayerShape, chip: ChipConfig, part: SubTile) -> tuple[int, int, int, int]:
     """Rows and planes of a tile, and words of its slots for input and result. Raises DoesNotFit."""
-    problem, core = task.shape.problem, chip.core
+    problem, core = shape.problem, chip.core
     planes, rows = part.n[1] - part.n[0], max(r1 - r0 for _, r0, r1 in part.segments)
     best: tuple[tuple[bool, int], tuple[int, int, int, int]] | None = None
     total = planes * part.pixels(problem)
     wanted = max(LEAST_WORDS, ceil(total / TILES))
-    for high in sorted({ceil(rows / cut) for cut in range(1, rows + 1)}):
-        tiles = row_tiles(task.shape, part, high)
-        x = max(r1 - r0 for (r0, r1), _ in (rows_read(task.shape, tile) for tile in tiles)) * problem.in_w
+    for high in sorted({ceil(rows / parts) for parts in range(1, rows + 1)}):
+        tiles = row_tiles(shape, part, high)
+        x = max(r1 - r0 for (r0, r1), _ in (rows_read(shape, tile) for tile in tiles)) * problem.in_w
         y = max(r1 - r0 for _, r0, r1 in tiles) * problem.out_w
         room = min(core.a_words // (SLOTS * x), min(core.vec_words, core.out_words) // (SLOTS * y), _MOST_BLOCKS)
         if not room or y > _MOST_PIXELS:
             continue
         wide = min(planes, room, max(1, wanted // y))
-        halo = sum(r1 - r0 for (r0, r1), _ in (rows_read(task.shape, tile) for tile in tiles)) * problem.in_w
+        halo = sum(r1 - r0 for (r0, r1), _ in (rows_read(shape, tile) for tile in tiles)) * problem.in_w
         cost = halo * planes + 40 * len(tiles) * ceil(planes / wide) + 2 * wide * (x + y)
         if best is None or (False, cost) < best[0]:
             best = (False, cost), (high, wide, wide * x, wide * y)
@@ -74,12 +74,25 @@ def _cut(task: VectorTask, chip: ChipConfig, part: SubTile) -> tuple[int, int, i
     return best[1]
 
 
+def occupancy(shape: LayerShape, chip: ChipConfig, tile: Tile, planes: int) -> int:
+    """Cycles for which a tile keeps the vector unit, by its shape alone: windows of all operations slide alike."""
+    problem = shape.problem
+    pixels = (tile[2] - tile[1]) * problem.out_w
+    return vec_occupancy(
+        chip,
+        VecShape(
+            VectorOp.MAX, pixels, planes, problem.kernel_h, problem.kernel_w, problem.stride_w, problem.dilation,
+            problem.in_w, problem.out_w, max(0, problem.pad_left),
+        ),
+    )  # fmt: skip
+
+
 def estimate(task: VectorTask, chip: ChipConfig, scheme: Scheme) -> float:
     """About how many cycles the layer takes. Raises DoesNotFit."""
     problem = task.shape.problem
     parts = split(task.shape, scheme)
     part = max(parts, key=lambda part: part.pixels(problem) * (part.n[1] - part.n[0]))
-    high, wide, x_slot, y_slot = _cut(task, chip, part)
+    high, wide, x_slot, y_slot = cut(task.shape, chip, part)
     tiles, planes = row_tiles(task.shape, part, high), part.n[1] - part.n[0]
     work = sum(_cycles(task, chip, tile, planes) for tile in tiles)
     come = sum(r1 - r0 for (r0, r1), _ in (rows_read(task.shape, tile) for tile in tiles)) * problem.in_w * planes
@@ -133,7 +146,7 @@ class _Core:
     def __init__(self, task: VectorTask, chip: ChipConfig, part: SubTile, core: int, index: int) -> None:
         self.task, self.chip, self.part, self.core, self.index = task, chip, part, core, index
         self.problem = task.shape.problem
-        self.high, self.wide, self.x_slot, self.y_slot = _cut(task, chip, part)
+        self.high, self.wide, self.x_slot, self.y_slot = cut(task.shape, chip, part)
         self.taps = self.problem.taps
         groups = ceil((part.n[1] - part.n[0]) / self.wide)
         self.planes = turned(even(*part.n, groups), index)

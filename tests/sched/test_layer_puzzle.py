@@ -7,6 +7,7 @@ import pytest
 from meshloom.hw.config import load
 from meshloom.sched.mapping.problem import pose
 from meshloom.sched.schedulers.layer_puzzle.latency import Latency, corrected, literal
+from meshloom.sched.schedulers.layer_puzzle.stepwise import stepwise
 from meshloom.sched.schedulers.layer_puzzle.versions import (
     FIXED,
     LEVELS,
@@ -124,3 +125,26 @@ def test_a_network_held_to_one_parallelisation_takes_what_its_layers_have():
             assert found[0] == Scheme()
             assert set(found) <= set(wanted)
             assert all(getattr(scheme, factor) == scheme.cores for scheme in found)
+
+
+@pytest.mark.parametrize(("name", "index", "scheme", "bound"), [
+    ("mobilenet_v1", 2, "single", 0.1), ("mobilenet_v1", 16, "single", 0.03), ("transformer", 18, "single", 0.05),
+    ("mobilenet_v1", 7, "single", 0.1), ("resnet50", 14, "f3", 0.15), ("transformer", 19, "i2", 0.15),
+])  # fmt: skip
+def test_steps_follow_the_model(name: str, index: int, scheme: str, bound: float):
+    from meshloom.sched.serving.template import compile_stage
+    from meshloom.sched.workload import zoo
+
+    net = ServedNetwork(zoo.load(name), CHIP, 1)
+    measured = compile_stage(net, index, Scheme.parse(scheme)).measures.cycles
+    found = stepwise(net.shapes[index], Scheme.parse(scheme), CHIP)
+    assert found.cycles == pytest.approx(measured, rel=bound)
+    assert found.cycles < stepwise(net.shapes[index], Scheme.parse(scheme), CHIP, 0.5).cycles
+
+
+def test_steps_count_what_crosses_a_ring_and_what_lies_in_one_channel():
+    shape = layer(ConvShape("ring", 1, 512, 14, 14, 64, 1, 1))
+    shared, alone = stepwise(shape, Scheme(input=4), CHIP), stepwise(shape, Scheme(), CHIP)
+    assert shared.store > 4 * 3 / 4 * alone.store / 4  # partial sums of four words each, in three rounds of four
+    thin = layer(ConvShape("thin", 1, 32, 112, 112, 32, 1, 1))  # one plane: each tile in one channel
+    assert stepwise(thin, Scheme(), CHIP).load >= 112 * 112 * 32 / 31

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from math import ceil
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import VectorOp
-from meshloom.hw.timing import VecShape, vec_occupancy
 
+from ...serving.plans import largest
 from ...serving.schemes import LayerShape, Scheme, SubTile, split
+from ...serving.vector import occupancy
 
 #: Cycles from a launch to the first word of a tile, and from the last operand to the last word in DRAM, about: FETCHes,
 #: requests, DRAM latency and hops, of the order of 100 each on a mesh of five columns.
@@ -45,14 +45,6 @@ class Latency:
 Predictor = Callable[[LayerShape, Scheme, ChipConfig, float], Latency]
 
 
-def _largest(shape: LayerShape, scheme: Scheme) -> SubTile:
-    problem = shape.problem
-    return max(
-        split(shape, scheme),
-        key=lambda part: part.pixels(problem) * (part.n[1] - part.n[0]) * (part.k[1] - part.k[0]),
-    )
-
-
 def _input_pixels(shape: LayerShape, part: SubTile) -> int:
     """Words of one channel block that a part reads, halos included."""
     problem = shape.problem
@@ -70,14 +62,15 @@ def _bandwidth(chip: ChipConfig) -> float:
     return len(chip.drams) * chip.dram.bytes_per_cycle
 
 
-def _utilisation(shape: LayerShape, scheme: Scheme, chip: ChipConfig, cycles: float) -> float:
+def utilisation(shape: LayerShape, scheme: Scheme, chip: ChipConfig, cycles: float) -> float:
+    """Useful multiply-accumulates per PE of its cores and cycle."""
     peak = chip.rows * chip.cols if shape.matrix else chip.lanes
     return shape.macs / (scheme.cores * peak * cycles)
 
 
 def literal(shape: LayerShape, scheme: Scheme, chip: ChipConfig, mem_factor: float = 1.0) -> Latency:
     """Algorithm 1 as printed, with the chip's bandwidth for BW; brackets around the folds read as parentheses."""
-    problem, part = shape.problem, _largest(shape, scheme)
+    problem, part = shape.problem, largest(shape, split(shape, scheme))
     pixels = part.pixels(problem)
     inputs, outputs = shape.channels
     channels = min((part.n[1] - part.n[0]) * chip.cols, outputs)
@@ -92,17 +85,23 @@ def literal(shape: LayerShape, scheme: Scheme, chip: ChipConfig, mem_factor: flo
     load = _input_pixels(shape, part) * (deep if shape.matrix else channels) / rate
     store = pixels * channels / rate
     cycles = load + compute + store
-    return Latency(cycles, compute, load, store, _utilisation(shape, scheme, chip, cycles))
+    return Latency(cycles, compute, load, store, utilisation(shape, scheme, chip, cycles))
+
+
+def carried(shape: LayerShape, scheme: Scheme, chip: ChipConfig) -> tuple[int, int, float]:
+    """DRAM words of the core with the largest part: its inputs, weights, and results."""
+    part = largest(shape, split(shape, scheme))
+    blocks, deep = part.n[1] - part.n[0], part.k[1] - part.k[0]
+    weights = blocks * shape.problem.taps * (deep * chip.cols if shape.matrix else 1)
+    return _input_pixels(shape, part) * deep, weights, part.pixels(shape.problem) * blocks / scheme.input
 
 
 def corrected(shape: LayerShape, scheme: Scheme, chip: ChipConfig, mem_factor: float = 1.0) -> Latency:
     """Algorithm 1 mended (see above). `mem_factor`: share of the bandwidth that is left to the layer."""
-    problem, part = shape.problem, _largest(shape, scheme)
+    problem, part = shape.problem, largest(shape, split(shape, scheme))
     blocks, deep = part.n[1] - part.n[0], part.k[1] - part.k[0]
     pixels = part.pixels(problem)
-    x = _input_pixels(shape, part) * deep
-    y = pixels * blocks / scheme.input
-    weights = blocks * problem.taps * (deep * chip.cols if shape.matrix else 1)
+    x, weights, y = carried(shape, scheme, chip)
     if shape.matrix:
         compute = blocks * ceil(pixels / chip.rows) * deep * problem.taps * chip.lanes + chip.rows + chip.cols
     else:
@@ -114,7 +113,7 @@ def corrected(shape: LayerShape, scheme: Scheme, chip: ChipConfig, mem_factor: f
     both = (x + weights + y * (1 + shape.residual)) * scheme.cores / (_bandwidth(chip) / chip.lanes * mem_factor)
     first = min(load, FIRST_WORDS / rate)
     cycles = BEGIN + first + max(compute, load, store, both) + FINISH + min(store, FIRST_WORDS / 4 / rate)
-    return Latency(cycles, compute, load, store, _utilisation(shape, scheme, chip, cycles))
+    return Latency(cycles, compute, load, store, utilisation(shape, scheme, chip, cycles))
 
 
 def queued(shape: LayerShape, scheme: Scheme, chip: ChipConfig, mem_factor: float = 1.0) -> Latency:
@@ -129,19 +128,9 @@ def queued(shape: LayerShape, scheme: Scheme, chip: ChipConfig, mem_factor: floa
     load, store = found.load * (1 + QUEUE * crowd), found.store * (1 + QUEUE * crowd)
     cycles = BEGIN + min(load, FIRST_WORDS) + max(found.compute, load, store) + FINISH
     cycles += OVERLAP * crowd * min(found.compute, load) + STORES * min(found.store, found.compute)
-    return Latency(cycles, found.compute, load, store, _utilisation(shape, scheme, chip, cycles))
+    return Latency(cycles, found.compute, load, store, utilisation(shape, scheme, chip, cycles))
 
 
-def _vector_cycles(shape: LayerShape, chip: ChipConfig, part: SubTile) -> float:
-    """Cycles of the vector unit: those of one instruction for each segment (windows of all operations slide alike)."""
-    problem = shape.problem
-    cycles = 0
-    for _, r0, r1 in part.segments:
-        cycles += vec_occupancy(
-            chip,
-            VecShape(
-                VectorOp.MAX, (r1 - r0) * problem.out_w, part.n[1] - part.n[0], problem.kernel_h, problem.kernel_w,
-                problem.stride_w, problem.dilation, problem.in_w, problem.out_w, max(0, problem.pad_left),
-            ),
-        )  # fmt: skip
-    return cycles
+def _vector_cycles(shape: LayerShape, chip: ChipConfig, part: SubTile) -> int:
+    """Cycles of the vector unit: those of one instruction for each segment."""
+    return sum(occupancy(shape, chip, segment, part.n[1] - part.n[0]) for segment in part.segments)
