@@ -8,6 +8,7 @@ the list. The order in which that happens is the new list: a topological order o
 meaning.
 
 Fetching ahead is bounded: a MOVE is held back while more than `horizon` cycles of computing lie before its first use.
+Units can be told to keep the order of the list (`in_order`); then only MOVEs change their places.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Interleaved:
 class Interleaver:
     """Prepares a list once; `run` plays it with some horizon."""
 
-    def __init__(self, nodes: Sequence[Node], chip: ChipConfig) -> None:
-        self.waits, self.nodes = Waits(nodes, chip), nodes
+    def __init__(self, nodes: Sequence[Node], chip: ChipConfig, in_order: bool = False) -> None:
+        self.waits, self.nodes, self.in_order = Waits(nodes, chip), nodes, in_order
         count = len(nodes)
         users: list[list[int]] = [[] for _ in range(count)]  # who reads what it writes
         for index in range(count):
@@ -53,8 +54,10 @@ class Interleaver:
         # Cycles of computing that lie before each operation in its stream, and the first use of what a move brings.
         self.before = [0] * count
         so_far: dict[tuple[int, Unit], int] = {}
+        self.turns: dict[tuple[int, Unit], list[int]] = {}  # compute operations, by stream
         for index, node in enumerate(nodes):
             if node.fields is not None:
+                self.turns.setdefault(node.stream, []).append(index)
                 self.before[index] = so_far.get(node.stream, 0)
                 so_far[node.stream] = self.before[index] + node.cycles
         self.use: list[tuple[tuple[int, Unit], int] | None] = [None] * count
@@ -92,6 +95,7 @@ class _Play(Player):
         self.traffic = Traffic(self.chip)
         self.busy: dict[tuple[int, Unit], bool] = {}
         self.progress: dict[tuple[int, Unit], int] = {}
+        self.done = dict.fromkeys(work.turns, 0)  # operations issued, by stream
         self.touched: set[tuple[int, Unit]] = set()
         self.sources: set[int] = set()
 
@@ -159,7 +163,10 @@ class _Play(Player):
         heap = self.offered.get(stream)
         if not heap or self.busy.get(stream):
             return
+        if self.work.in_order and heap[0] != self.work.turns[stream][self.done[stream]]:
+            return
         index = heappop(heap)
+        self.done[stream] += 1
         node = self.nodes[index]
         self.order.append(index)
         self.busy[stream] = True

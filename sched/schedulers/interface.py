@@ -25,6 +25,16 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
+    def named(self, base: str) -> str:
+        """A scheduler's name with the options that are not as usual, as they are written on the command line."""
+        changed = self.model_dump(exclude_defaults=True)
+        said = ",".join(f"{key}={_word(value)}" for key, value in changed.items())
+        return f"{base}:{said}" if said else base
+
+
+def _word(value: object) -> object:
+    return ("no", "yes")[value] if isinstance(value, bool) else value
+
 
 def _budget(value: object) -> object:
     return Budget.parse(value) if isinstance(value, str) else value

@@ -49,6 +49,8 @@ REGISTRY: Registry[Scheduler] = Registry(
         "flexer": f"{_FOLDERS}.flexer.entry:FLEXER",
         "paper_static": f"{_FOLDERS}.flexer.entry:PAPER_STATIC",
         "hybrid": f"{_FOLDERS}.flexer.entry:HYBRID",
+        "klotski": f"{_FOLDERS}.klotski.entry:KLOTSKI",
+        "zigzag": f"{_FOLDERS}.klotski.entry:ZIGZAG",
     },
     adapted,
     SchedulerError,

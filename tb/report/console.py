@@ -124,6 +124,28 @@ def network_table(rows: Sequence[Row]) -> Table:
     return made
 
 
+def micro_op_table(rows: Sequence[Row]) -> Table:
+    """What schedulers of micro-ops say of their schedules."""
+    made = Table(header_style="bold", pad_edge=False)
+    for name in ("network", "scheduler"):
+        made.add_column(name, overflow="fold")
+    for name in ("micro-ops", "planned cycles", "bound cycles", "gap", "hops x bytes", "spilled words"):
+        made.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        if row.network is None or (found := row.network.micro_ops) is None:
+            continue
+        numbers = found.count, found.planned_cycles, found.bound_cycles
+        made.add_row(
+            escape(row.workload),
+            escape(row.scheduler),
+            *(f"{number:,}" for number in numbers),
+            percent(None if found.gap is None else 100 * found.gap),
+            f"{found.hops_bytes:,}",
+            f"{found.spilled_words:,}",
+        )
+    return made
+
+
 def _dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     """A table of many narrow columns; if it is too wide all the same, names in the first one are folded."""
     made = Table(
@@ -233,6 +255,8 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
     networks = [row for row in results.rows if row.network and row.network.layers]
     if networks:
         show(network_table(networks), to)
+        if any(row.network and row.network.micro_ops for row in networks):
+            show(micro_op_table(networks), to)
         show(share_table(networks), to)
         for line in (line for row in networks for line in lines(row)):
             to.print(line, markup=False, soft_wrap=True)

@@ -204,6 +204,24 @@ class OutputFigures(Record):
     snr_db: float | None = None
 
 
+class MicroOpFigures(Record):
+    """Of schedulers of micro-ops. `count` of them; `planned_cycles`: of the plan, without what it leaves out;
+    `bound_cycles`: no schedule of these micro-ops on so many cores can be shorter, by proof; `hops_bytes`: bytes that
+    cores send to each other times the links they pass; `spilled_words`: words that went to DRAM for want of room."""
+
+    count: Count
+    planned_cycles: Count
+    bound_cycles: Count
+    hops_bytes: Count
+    spilled_words: Count
+
+    @computed_field
+    @property
+    def gap(self) -> float | None:
+        """How far the plan can be above the best one for its micro-ops, as a share of the bound."""
+        return self.planned_cycles / self.bound_cycles - 1 if self.bound_cycles else None
+
+
 class NetworkFigures(Record):
     """Figures of whole networks only. `answer`, `expected`, `float_answer`: names of classes (that of the RTL, the
     label supplied with the picture, that of the float network), if known. `notes`: on a file of the user's."""
@@ -220,6 +238,7 @@ class NetworkFigures(Record):
     spilled: tuple[str, ...] = ()
     layers: tuple[LayerFigures, ...]
     shares: dict[str, float]
+    micro_ops: MicroOpFigures | None = None
 
     @computed_field
     @property

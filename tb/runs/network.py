@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from ..devices.interface import Job, Run
 from ..devices.readout import Record
 from ..inputs.sources import Feed, label_of
 from ..report import answers
-from ..results.schema import LayerFigures, NetworkFigures, Row, WrongByte
+from ..results.schema import LayerFigures, MicroOpFigures, NetworkFigures, Row, WrongByte
 
 Inputs = Mapping[str, NDArray[np.int8]]
 
@@ -292,6 +292,7 @@ def row(
             spilled=prepared.made.spilled,
             layers=layers,
             shares=shares,
+            micro_ops=MicroOpFigures(**asdict(micro_ops)) if (micro_ops := prepared.made.micro_ops) else None,
         ),
         failure=failure,
     )

@@ -58,15 +58,10 @@ def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Co
 
     sharing = SharingOptions(Between(options.between), options.fused, options.tight)
     made = refined(graph, chip, context.on_layer, search_cache(context.folder, chip), sharing, options.refine)
-    changed = options.model_dump(exclude_defaults=True)
-    if not changed:
+    name = options.named("loop_order")
+    if name == "loop_order":
         return made  # under the name that it gives itself
-    said = ",".join(f"{key}={_word(value)}" for key, value in changed.items())
-    return replace(made, schedule=made.schedule.model_copy(update={"scheduler": f"loop_order:{said}"}))
-
-
-def _word(value: object) -> object:
-    return ("no", "yes")[value] if isinstance(value, bool) else value
+    return replace(made, schedule=made.schedule.model_copy(update={"scheduler": name}))
 
 
 LOOP_ORDER = Scheduler(

@@ -38,13 +38,27 @@ HORIZONS = (1500, 4000, 12000)
 Progress = Callable[[str, int, int], None]
 
 
+@dataclass(frozen=True)
+class MicroOps:
+    """What a scheduler of micro-ops says of its schedule. `count` of them; `planned_cycles`: of its plan, without what
+    it leaves out; `bound_cycles`: no schedule of these micro-ops can be shorter, by proof; `hops_bytes`: bytes that
+    cores send to each other, times the links they pass; `spilled_words`: words of P bytes that went to DRAM for want of
+    room."""
+
+    count: int
+    planned_cycles: int
+    bound_cycles: int
+    hops_bytes: int
+    spilled_words: int
+
+
 @dataclass(frozen=True, eq=False)
 class NetworkSchedule:
     """A schedule of a network, the arrays of its constants, and what is needed to feed it and to read its results.
 
     `lanes`: channel of each lane of every tensor (see `stages`). `copies`: tensors of the schedule that hold a network
     input, by name, with the name of the input; `packed` ones have the true channels, others a channel for each lane.
-    `estimate`: cycles that list scheduling foresees.
+    `estimate`: cycles that list scheduling foresees. `micro_ops`: of schedulers that work with them.
     """
 
     graph: Graph
@@ -54,6 +68,7 @@ class NetworkSchedule:
     copies: dict[str, tuple[str, bool]]
     spilled: tuple[str, ...]
     estimate: int = 0
+    micro_ops: MicroOps | None = None
 
     def arrays(self, inputs: Mapping[str, NDArray[np.int8]]) -> dict[str, NDArray[Any]]:
         """All arrays that the host writes, by schedule tensor, for network inputs int8 [1, C, H, W]."""

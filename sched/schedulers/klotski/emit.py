@@ -1,0 +1,503 @@
+"""From micro-ops with a core and a start each to the program of a network.
+
+A micro-op waits for nothing but its operands: results are pushed from the core that makes them into the memories of
+those that read them, as soon as they are there. Where a memory is full the push waits until the last reader of those
+words is done (a write after a read), and what can't wait goes to DRAM and is pulled when it is needed (*spilled*).
+Weights are pulled ahead of their use, and stay for as long as nothing needs their place sooner.
+
+All places are settled along one order of the micro-ops, in which everything waits for earlier things only; so nothing
+can deadlock. The order in which units and movers then take their work up is that of a list schedule of all operations
+(`mapping.interleave`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from meshloom.hw.config import OFFSET_BITS, ChipConfig
+from meshloom.hw.isa import INSTRUCTIONS, Addend, Opcode, Unit, VectorOp, address
+from meshloom.hw.isa import Region as Place
+from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+
+from ...ir.schedule import Box
+from ...mapping.fields import vector_fields, vector_window
+from ...mapping.nodes import Node, Run
+from ...mapping.placement import Stored
+from ...mapping.problem import MAX_N_BLOCKS, DoesNotFit
+from ...workload.layers import NO_CLAMP
+from .homes import Homes
+from .muops import MuGraph, MuOp, Orchestration, Region
+from .residency import NEVER, Memory, Stay
+from .rounds import Barriers
+from .views import View, copies
+
+#: A micro-op is done in pieces of at least so many cycles, so that results leave and weights come meanwhile.
+PIECE_CYCLES = 600
+_OFFSET = (1 << OFFSET_BITS) - 1
+_MOST_VEC_BLOCKS = INSTRUCTIONS[Opcode.VEC].most("blocks")
+
+
+@dataclass(eq=False)
+class Tile:
+    """An operand in the memory of a core, for all micro-ops there that read the same of it.
+
+    `name`: the tensor whose planes `part` counts; `fed`: the micro-ops that make it and what of it each makes, none if
+    it comes from DRAM anyway; `uses`: positions of its readers; `direct`: it lies where that micro-op leaves its
+    result; `pushes`: what has been sent to it so far.
+    """
+
+    core: int
+    place: Place
+    name: str
+    part: Region
+    step: int = 1
+    unit: int = 1
+    fed: dict[int, Region] = field(default_factory=dict[int, Region])
+    uses: list[int] = field(default_factory=list[int])
+    direct: int = -1
+    stay: Stay | None = None
+    spilled: bool = False
+    pushes: list[Node] = field(default_factory=list[Node])
+
+    @property
+    def words(self) -> int:
+        """Words of P bytes that it takes."""
+        return View(self.core, 0, self.part, self.step, self.unit).words
+
+    @property
+    def resident(self) -> bool:
+        """Whether it has its place now."""
+        return self.stay is not None and not self.stay.gone
+
+    @property
+    def view(self) -> View:
+        """Where it lies."""
+        assert self.stay is not None
+        return View(self.core, address(self.place, self.unit * self.stay.at), self.part, self.step, self.unit)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a micro-op has made, and by which operations: (first and end of planes, operation)."""
+
+    view: View
+    pieces: list[tuple[int, int, Node]]
+
+
+class Emitter:
+    """Settles the places of everything along the order of starts, and makes the operations of each micro-op."""
+
+    def __init__(
+        self, graph: MuGraph, plan: Orchestration, chip: ChipConfig, homes: Homes, rounds: Sequence[int] | None = None
+    ) -> None:
+        self.graph, self.chip, self.homes = graph, chip, homes
+        self.works = homes.works
+        self.order = order_of(graph, plan, rounds)
+        self.position = {number: position for position, number in enumerate(self.order)}
+        self.core = [chip.cores[core] for core in plan.cores]
+        self.barriers = Barriers(graph.ops, rounds, self.order, self.core, chip) if rounds else None
+        sizes, kept = chip.core, self.barriers.room if self.barriers else {}
+        self.memories = {
+            (core, place): Memory(words - kept.get(place, 0))
+            for core in chip.cores
+            for place, words in (
+                (Place.MAIN, sizes.a_words), (Place.B, sizes.b_words), (Place.ACC, sizes.acc_words),
+                (Place.OUT, sizes.out_words), (Place.VEC, sizes.vec_words),
+            )
+        }  # fmt: skip
+        self.groups: list[list[Node]] = [[] for _ in self.order]
+        self.dropped: set[int] = set()
+        self.made: dict[int, _Made] = {}
+        self.stored: set[int] = set()
+        self.constants: dict[tuple[object, ...], Stay] = {}
+        self.constant_uses: dict[tuple[object, ...], list[int]] = {}
+        self.owners: dict[int, Tile] = {}  # by identity of their stays
+        self.spilled_words = 0
+        self.tiles: list[list[Tile]] = []  # operands of each micro-op
+        self.sums: dict[int, Tile] = {}  # the sums that a micro-op goes on with
+        self.readers: dict[int, list[Tile]] = {}  # the tiles that each one feeds
+        self._find_tiles()
+
+    def emit(self) -> list[Node]:
+        """All operations, in an order in which each waits for earlier ones only. Raises DoesNotFit."""
+        for position, number in enumerate(self.order):
+            op = self.graph.ops[number]
+            self._begin(op, position)
+            if op.unit is Unit.MATRIX:
+                self._matrix(op, position)
+            else:
+                self._vector(op, position)
+            if op.last and self.homes.is_output(op):
+                self._store(number)
+            for tile in sorted(self.readers.get(number, ()), key=lambda tile: tile.uses[0]):
+                self._push(tile, number, position)
+            self._end(op, position)
+        return [node for group in self.groups for node in group if id(node) not in self.dropped]
+
+    def _begin(self, op: MuOp, position: int) -> None:
+        """What a barrier puts before a micro-op."""
+        if self.barriers is not None:
+            matrix = next((stage for stage, work in enumerate(self.works) if work.op is None), None)
+            weights = None if matrix is None else self.homes.constants(matrix)[0]
+            self.groups[position] += self.barriers.gate(op.number, weights, self._label(op, "round"))
+
+    def _end(self, op: MuOp, position: int) -> None:
+        """What a barrier puts behind a micro-op."""
+        if self.barriers is not None:
+            made, label = self.made[op.number], self._label(op, "round")
+            self.groups[position] += self.barriers.arrive(op.number, _last(made), made.pieces[-1][2], label)
+            self.groups[position] += self.barriers.open(position, label)
+
+    # -- operands -------------------------------------------------------------------------------------------------
+
+    def _find_tiles(self) -> None:
+        """The operands of all micro-ops; those of one core that are the same are one."""
+        self.tiles = [[] for _ in self.graph.ops]
+        known: dict[tuple[object, ...], Tile] = {}
+        for position, number in enumerate(self.order):
+            op, work = self.graph.ops[number], self.works[self.graph.ops[number].stage]
+            for operand, (name, part) in enumerate(op.reads):
+                root, first = self.homes.root(name)
+                part = Region((part.planes[0] + first, part.planes[1] + first), part.rows, part.columns)
+                step = work.problem.row_step if not operand else 1
+                place = Place.OUT if operand and work.op is VectorOp.ADD else Place.MAIN
+                key = self.core[number], place, root, part, step
+                tile = known.setdefault(key, Tile(self.core[number], place, root, part, step))
+                tile.uses.append(position)
+                self.tiles[number].append(tile)
+                self._feed(tile, number)
+            for constant in self._constants(op):
+                self.constant_uses.setdefault((self.core[number], *constant), []).append(position)
+            if op.sums is not None:
+                tile = Tile(self.core[number], Place.ACC, f"sums {number}", op.result, unit=4)
+                tile.fed, tile.uses = {op.sums: op.result}, [position]
+                self.sums[number] = tile
+                self.readers.setdefault(op.sums, []).append(tile)
+        self._share_results()
+
+    def _feed(self, tile: Tile, number: int) -> None:
+        """Who makes what a micro-op reads of a tile."""
+        for edge in self.graph.before[number]:
+            root, first = self.homes.root(edge.tensor)
+            if edge.sums or root != tile.name or edge.producer in tile.fed:
+                continue
+            low, high = edge.region.planes
+            made = Region((low + first, high + first), edge.region.rows, edge.region.columns)
+            if (part := made.meet(tile.part)) is not None:
+                tile.fed[edge.producer] = part
+                self.readers.setdefault(edge.producer, []).append(tile)
+
+    def _share_results(self) -> None:
+        """Operands in OUT that are just the result of one GEMM of the same core stay where it leaves them."""
+        for tiles in self.readers.values():
+            for tile in tiles:
+                if tile.place is not Place.OUT or len(tile.fed) != 1:
+                    continue
+                ((producer, part),) = tile.fed.items()
+                op = self.graph.ops[producer]
+                first = self.homes.root(self.homes.result(op))[1]
+                whole = Region((op.result.planes[0] + first, op.result.planes[1] + first), *_extent(op.result))
+                if op.unit is Unit.MATRIX and self.core[producer] == tile.core and whole == part == tile.part:
+                    tile.direct = producer
+
+    def _take(
+        self, core: int, place: Place, words: int, uses: Sequence[int], position: int, least: int = NEVER
+    ) -> Stay | None:
+        """Room in a memory; whoever loses theirs has to come again."""
+        found = self.memories[core, place].take(words, uses, position, least)
+        if found is None:
+            return None
+        stay, victims = found
+        for victim in victims:
+            tile = self.owners.pop(id(victim), None)
+            if tile is not None:
+                tile.spilled = True
+                if tile.uses[0] > position:  # nobody has read it: it need not have been sent
+                    self.dropped.update(id(node) for node in tile.pushes)
+                tile.pushes = []
+        return stay
+
+    def _must_take(self, core: int, place: Place, words: int, uses: Sequence[int], position: int, what: str) -> Stay:
+        stay = self._take(core, place, words, uses, position)
+        if stay is None:
+            op = self.graph.ops[self.order[position]]
+            raise DoesNotFit(
+                f"layer {self.homes.result(op)}: {place.name} of a {self.chip.name} core has no room for {what} of "
+                f"{words} words beside what else the micro-op needs; cut the layer smaller"
+            )
+        return stay
+
+    def _need(self, tile: Tile, position: int) -> View:
+        """An operand in its place: it is pulled from DRAM if it has none."""
+        if not tile.resident:
+            unit = tile.words // tile.unit
+            tile.stay = self._must_take(tile.core, tile.place, unit, tile.uses, position, "an operand")
+            self.owners[id(tile.stay)] = tile
+            for producer in tile.fed:
+                self._store(producer)
+            stored = self.homes.stored(tile.name) if tile.unit == 1 else self.homes.sums(tile.name, tile.words)
+            self._pull(stored, tile, position)
+        return tile.view
+
+    def _pull(self, stored: Stored, tile: Tile, position: int) -> None:
+        part, view = tile.part, tile.view
+        if tile.unit > 1:
+            found = stored.transfers((0, 1), (0, 1, 1), (0, view.words), tile.core, view.address)
+        else:
+            rows = (*part.rows, tile.step)
+            found = stored.transfers(part.planes, rows, part.columns, tile.core, view.address)
+        label = self._label(self.graph.ops[self.order[position]], f"pull {tile.name} {_named(part)}")
+        for t in found:
+            self.groups[position].append(Node(tile.core, [], label, t.dram, t.local, t.words))
+
+    def _push(self, tile: Tile, number: int, position: int) -> None:
+        """What a micro-op has just made goes to a tile that needs it, if there is room or something less urgent."""
+        if tile.direct == number or tile.spilled:
+            return
+        made = self.made[number]
+        if not tile.resident:
+            if tile.stay is not None:
+                return
+            words = tile.words // tile.unit
+            tile.stay = self._take(tile.core, tile.place, words, tile.uses, position, tile.uses[0])
+            if tile.stay is None:
+                tile.spilled = True
+                return
+            self.owners[id(tile.stay)] = tile
+        elif tile.view.address == made.view.address and tile.core == made.view.tile:
+            return  # sums that stay where they are
+        common, target = tile.fed[number], tile.view
+        for low, high, node in made.pieces:
+            part = common.meet(Region((low, high), common.rows, common.columns))
+            for source, sink, words in copies(made.view, target, part) if part else ():
+                tile.pushes.append(self._move(position, node, source, sink, words))
+
+    def _move(self, position: int, after: Node, source: Run, sink: Run, words: int) -> Node:
+        node = Node(source.tile, [after], f"{after.label} to {sink.tile:#04x}", source, sink, words)
+        self.groups[position].append(node)
+        return node
+
+    def _store(self, number: int) -> None:
+        """The result of a micro-op goes to DRAM, too."""
+        if number in self.stored:
+            return
+        self.stored.add(number)
+        made, op, position = self.made[number], self.graph.ops[number], self.position[number]
+        view = made.view
+        if not self.homes.is_output(op):
+            self.spilled_words += view.words
+        if not op.last:
+            stored = self.homes.sums(f"sums {self._following(number)}", view.words)
+            for t in stored.transfers((0, 1), (0, 1, 1), (0, view.words), view.tile, view.address):
+                self._move(position, made.pieces[-1][2], t.local, t.dram, t.words)
+            return
+        stored = self.homes.stored(self.homes.root(self.homes.result(op))[0])
+        for low, high, node in made.pieces:
+            at = view.at(low, view.part.rows[0], view.part.columns[0])
+            for t in stored.transfers((low, high), (*view.part.rows, 1), view.part.columns, view.tile, at):
+                self._move(position, node, t.local, t.dram, t.words)
+
+    def _following(self, number: int) -> int:
+        """The micro-op that goes on with the sums of one."""
+        return next(edge.consumer for edge in self.graph.after[number] if edge.sums)
+
+    # -- constants ------------------------------------------------------------------------------------------------
+
+    def _constants(self, op: MuOp) -> list[tuple[object, ...]]:
+        """The weights and the biases that a micro-op reads: (kind, stage, planes, of weights what is multiplied)."""
+        if not self.works[op.stage].weighted:
+            return []
+        found: list[tuple[object, ...]] = [("w", op.stage, op.result.planes, op.channels)]
+        return found if op.sums is not None else [*found, ("bias", op.stage, op.result.planes)]
+
+    def _bring(self, op: MuOp, position: int) -> dict[str, int]:
+        """The first words of the weights and of the biases of a micro-op, which are pulled unless they are there."""
+        core, work, found = self.core[op.number], self.works[op.stage], dict[str, int]()
+        for constant in self._constants(op):
+            key = (core, *constant)
+            kind, planes = str(constant[0]), op.result.planes
+            stay = self.constants.get(key)
+            if stay is None or stay.gone:
+                count = planes[1] - planes[0]
+                deep = op.channels[1] - op.channels[0]
+                each = work.problem.taps * (deep * work.problem.cols if work.op is None else 1)
+                place, words = (Place.B, count * each) if kind == "w" else (Place.ACC, count)
+                uses = self.constant_uses[key]
+                stay = self.constants[key] = self._must_take(core, place, words, uses, position, "constants")
+                w, bias = self.homes.constants(op.stage)
+                taps = work.problem.taps
+                at = address(place, stay.at if kind == "w" else 4 * stay.at)
+                if kind == "bias":
+                    transfers = bias.transfers((0, 1), (*planes, 1), (0, 4), core, at)
+                elif work.op is None:
+                    rows = (op.channels[0] * taps, op.channels[1] * taps, 1)
+                    transfers = w.transfers(planes, rows, (0, work.problem.cols), core, at)
+                else:
+                    transfers = w.transfers(planes, (0, 1, 1), (0, taps), core, at)
+                for t in transfers:
+                    label = self._label(op, f"{kind} n{planes[0]}")
+                    self.groups[position].append(Node(core, [], label, t.dram, t.local, t.words))
+            found[kind] = stay.at
+        return found
+
+    # -- micro-ops ------------------------------------------------------------------------------------------------
+
+    def _label(self, op: MuOp, what: str) -> str:
+        return f"{self.works[op.stage].stage.layer.output}: {what}"
+
+    def _result(self, op: MuOp, position: int) -> View:
+        """Room for what a micro-op makes."""
+        core = self.core[op.number]
+        if not op.last:
+            return self._sums_room(op, position)
+        place = Place.OUT if op.unit is Unit.MATRIX else Place.VEC
+        stays = [tile for tile in self.readers.get(op.number, ()) if tile.direct == op.number]
+        uses = sorted({position, *(use for tile in stays for use in tile.uses)})
+        stay = self._must_take(core, place, op.result.words, uses, position, "its result")
+        for tile in stays:
+            tile.stay = stay
+            self.owners[id(stay)] = tile
+        first = self.homes.root(self.homes.result(op))[1]
+        planes = op.result.planes[0] + first, op.result.planes[1] + first
+        return View(core, address(place, stay.at), Region(planes, op.result.rows, op.result.columns))
+
+    def _sums_room(self, op: MuOp, position: int) -> View:
+        """Room for partial sums: where those lie that it goes on with, or where the micro-op of the same core needs
+        them that goes on with its own."""
+        core, before = self.core[op.number], self.sums.get(op.number)
+        following = self.sums[self._following(op.number)]
+        uses = [position]
+        if following.core == core:
+            uses = [position, *following.uses]
+        if before is not None:
+            assert before.stay is not None
+            stay = before.stay
+            stay.uses = sorted({*stay.uses, *uses})
+            self.owners.pop(id(stay), None)
+        else:
+            stay = self._must_take(core, Place.ACC, op.result.words, uses, position, "its sums")
+        if following.core == core:
+            following.stay = stay
+            self.owners[id(stay)] = following
+        return View(core, address(Place.ACC, 4 * stay.at), op.result, unit=4)
+
+    def _cut(self, op: MuOp, cycles: int, most: int) -> Iterator[tuple[int, int]]:
+        """First and end of the planes, from 0 on, of each piece of a micro-op."""
+        planes = op.result.planes[1] - op.result.planes[0]
+        deep = min(most, max(1, -(-PIECE_CYCLES * planes // max(1, cycles))))
+        for low in range(0, planes, deep):
+            yield low, min(planes, low + deep)
+
+    def _matrix(self, op: MuOp, position: int) -> None:
+        """The GEMMs of a micro-op."""
+        work, chip, core = self.works[op.stage], self.chip, self.core[op.number]
+        problem, layer = work.problem, work.stage.layer
+        (tile,) = self.tiles[op.number]
+        x = self._need(tile, position)
+        before = self._need(self.sums[op.number], position) if op.sums is not None else None
+        constants = self._bring(op, position)
+        view = self._result(op, position)
+        base, result = view.address & _OFFSET, op.result
+        top, left = problem.input_rows(*result.rows)[2], problem.input_columns(*result.columns)[2]
+        pixels = (result.rows[1] - result.rows[0]) * (result.columns[1] - result.columns[0])
+        deep = op.channels[1] - op.channels[0]
+        taps = deep * problem.taps
+        fields = {
+            "a_base": x.address & _OFFSET, "a_plane": x.plane, "in_w": x.row, "k_blocks": deep,
+            "kernel_h": problem.kernel_h, "kernel_w": problem.kernel_w, "stride_h": problem.stride_h,
+            "stride_w": problem.stride_w, "dilation": problem.dilation, "pad_top": top, "pad_left": left,
+            "out_w": result.columns[1] - result.columns[0], "pixels": pixels, "to_acc": int(not op.last),
+            "scale": layer.scale, "relu": int(layer.relu), "clamp": layer.clamp,
+        }  # fmt: skip
+        pieces: list[tuple[int, int, Node]] = []
+        for low, high in self._cut(op, op.cycles, MAX_N_BLOCKS):
+            addend = constants["bias"] + low if before is None else (before.address & _OFFSET) // 4 + low * pixels
+            mine = fields | {
+                "b_base": constants["w"] + low * taps * problem.cols, "n_blocks": high - low,
+                "addend": int(Addend.BIAS if before is None else Addend.PARTIAL), "addend_base": addend,
+                "dest_base": (base if op.last else base // 4) + low * pixels,
+            }  # fmt: skip
+            shape = GemmShape(pixels, high - low, deep, problem.kernel_h, problem.kernel_w)
+            node = Node(
+                core, [], self._label(op, f"{_named(result)} k{op.channels[0]} n{low}"), fields=mine,
+                cycles=gemm_occupancy(chip, shape), result=self._box(op, low, high) if op.last else None,
+            )  # fmt: skip
+            self.groups[position].append(node)
+            first = view.part.planes[0]
+            pieces.append((first + low, first + high, node))
+        self.made[op.number] = _Made(view, pieces)
+
+    def _vector(self, op: MuOp, position: int) -> None:
+        """The VECs of a micro-op."""
+        work, chip, core = self.works[op.stage], self.chip, self.core[op.number]
+        layer, result = work.stage.layer, op.result
+        views = [self._need(tile, position) for tile in self.tiles[op.number]]
+        constants = self._bring(op, position)
+        view = self._result(op, position)
+        kind, x = cast(VectorOp, work.op), views[0]
+        fields = vector_fields(vector_window(layer), _extent(result), _extent(x.part), 1) | {
+            "op": int(kind), "relu": int(layer.relu), "clamp": layer.clamp if layer.kind != "slice" else NO_CLAMP,
+        }  # fmt: skip
+        if kind in (VectorOp.MAC, VectorOp.SUM):
+            fields["scale"] = layer.scale
+        pixels, taps = fields["pixels"], work.problem.taps
+        pieces: list[tuple[int, int, Node]] = []
+        for low, high in self._cut(op, op.cycles, _MOST_VEC_BLOCKS):
+            mine = fields | {
+                "blocks": high - low, "x_base": (x.address & _OFFSET) + low * x.plane,
+                "dest_base": (view.address & _OFFSET) + low * pixels,
+            }  # fmt: skip
+            if kind is VectorOp.ADD:
+                mine["y_base"] = (views[1].address & _OFFSET) + low * pixels
+            if kind is VectorOp.MAC:
+                mine |= {
+                    "y_base": constants["w"] + low * taps, "addend": 1, "addend_base": constants["bias"] + low,
+                }  # fmt: skip
+            node = Node(
+                core, [], self._label(op, f"{layer.kind} {_named(result)} n{low}"), fields=mine,
+                cycles=vec_occupancy(chip, VecShape.of(mine)), vec=True, result=self._box(op, low, high),
+            )  # fmt: skip
+            self.groups[position].append(node)
+            first = view.part.planes[0]
+            pieces.append((first + low, first + high, node))
+        self.made[op.number] = _Made(view, pieces)
+
+    def _box(self, op: MuOp, low: int, high: int) -> Box | None:
+        """What a piece makes, if the network has a name for it (copies are not compared)."""
+        name, (rows, columns) = self.homes.result(op), _extent(op.result)
+        if name not in self.graph.stages.graph.values:
+            return None
+        return Box(
+            tensor=name, plane=op.result.planes[0] + low, planes=high - low, row=rows[0], rows=rows[1] - rows[0],
+            column=columns[0], columns=columns[1] - columns[0],
+        )  # fmt: skip
+
+
+def _last(made: _Made) -> int:
+    """Address of a word that its last operation writes."""
+    return made.view.address + made.view.words - 1
+
+
+def order_of(graph: MuGraph, plan: Orchestration, rounds: Sequence[int] | None = None) -> list[int]:
+    """The micro-ops round after round, by their starts, those of one start by number. Raises ValueError when one would
+    start before what it reads is made."""
+    turn = rounds or [0] * len(graph.ops)
+    order = sorted(range(len(graph.ops)), key=lambda number: (turn[number], plan.starts[number], number))
+    position = {number: index for index, number in enumerate(order)}
+    for edge in graph.edges:
+        if position[edge.producer] > position[edge.consumer]:
+            raise ValueError(
+                f"micro-op {edge.consumer} is to start in cycle {plan.starts[edge.consumer]}, but {edge.producer}, "
+                f"whose result it reads, only in {plan.starts[edge.producer]}"
+            )
+    return order
+
+
+def _extent(part: Region) -> tuple[tuple[int, int], tuple[int, int]]:
+    return part.rows, part.columns
+
+
+def _named(part: Region) -> str:
+    return f"c{part.planes[0]} y{part.rows[0]} x{part.columns[0]}"

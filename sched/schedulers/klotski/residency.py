@@ -1,0 +1,138 @@
+"""What lies where in one memory of a core, along the order of micro-ops (*positions*): operands, results, sums.
+
+Room is given to what comes. When the uses of everything are known, the best to give up is what is used again last
+(Belady, "A study of replacement algorithms for a virtual-storage computer", 1966); among words that nobody needs any
+more, the best to take are those free for longest: whoever writes them next has to wait for their last reader.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+NEVER = 1 << 60
+#: Nobody has used these words yet.
+_FRESH = -1
+
+
+@dataclass(eq=False)
+class Stay:
+    """`words` words from word `at` on, until their last use. `uses`: positions that read or write them, rising."""
+
+    at: int
+    words: int
+    uses: Sequence[int]
+    gone: bool = field(default=False)
+
+    def next_use(self, position: int) -> int:
+        """The first use behind a position; NEVER if there is none."""
+        index = bisect_right(self.uses, position)
+        return self.uses[index] if index < len(self.uses) else NEVER
+
+
+@dataclass
+class _Segment:
+    """Words [start, end) that one stay has, or none; `freed`: position of the last use of what was there before."""
+
+    start: int
+    end: int
+    stay: Stay | None
+    freed: int
+
+
+class Memory:
+    """The words of one memory of a core."""
+
+    def __init__(self, words: int) -> None:
+        self.words = words
+        self._segments = [_Segment(0, words, None, _FRESH)]
+
+    def take(
+        self, words: int, uses: Sequence[int], position: int, least: int = NEVER
+    ) -> tuple[Stay, list[Stay]] | None:
+        """A stay of so many words from `position` on, and those that are given up for it.
+
+        Nothing is given up that is used at `position`, or again before position `least` or at it: NEVER if the stay is
+        needed at any price. None if there is no room.
+        """
+        self._release(position)
+        best: tuple[tuple[int, int, int], int, int] | None = None
+        for first in range(len(self._segments)):
+            found = self._window(first, words, position)
+            if found is not None and (best is None or found[0] > best[0]):
+                best = found
+        if best is None:
+            return None
+        (soonest, _, _), at, _ = best
+        if soonest < NEVER and least < NEVER and soonest <= least:
+            return None
+        stay = Stay(at, words, uses)
+        return stay, list(self._put(stay, position))
+
+    def drop(self, stay: Stay, position: int) -> None:
+        """Ends a stay; its words are in use up to `position`."""
+        for segment in self._segments:
+            if segment.stay is stay:
+                segment.stay, segment.freed = None, position
+        stay.gone = True
+
+    def _release(self, position: int) -> None:
+        """Frees what has had its last use."""
+        for segment in self._segments:
+            stay = segment.stay
+            if stay is not None and (not stay.uses or stay.uses[-1] < position):
+                segment.stay, segment.freed = None, stay.uses[-1] if stay.uses else position
+                stay.gone = True
+
+    def _window(self, first: int, words: int, position: int) -> tuple[tuple[int, int, int], int, int] | None:
+        """What it costs to take words from the beginning of a segment on: the next use of what is given up (NEVER:
+        nothing), how long ago the last use of the others was, and how well they fit."""
+        at = self._segments[first].start
+        end = at + words
+        if end > self.words:
+            return None
+        soonest, latest, index = NEVER, _FRESH, first
+        while index < len(self._segments) and self._segments[index].start < end:
+            segment = self._segments[index]
+            if segment.stay is None:
+                latest = max(latest, segment.freed)
+            else:
+                following = segment.stay.next_use(position - 1)
+                if following <= position:
+                    return None
+                soonest = min(soonest, segment.stay.next_use(position))
+            index += 1
+        return (soonest, -latest, -(self._segments[index - 1].end - end)), at, end
+
+    def _put(self, stay: Stay, position: int) -> Iterator[Stay]:
+        """Puts a stay in its place; what had some of it ends."""
+        at, end = stay.at, stay.at + stay.words
+        victims = {id(s.stay): s.stay for s in self._segments if s.stay and s.start < end and s.end > at}
+        for victim in victims.values():
+            self.drop(victim, position)
+            yield victim
+        found: list[_Segment] = []
+        for segment in self._segments:
+            if segment.end <= at or segment.start >= end:
+                found.append(segment)
+                continue
+            if segment.start < at:
+                found.append(_Segment(segment.start, at, None, segment.freed))
+            if segment.start <= at:
+                found.append(_Segment(at, end, stay, _FRESH))
+            if segment.end > end:
+                found.append(_Segment(end, segment.end, None, segment.freed))
+        self._segments = found
+        self._merge()
+
+    def _merge(self) -> None:
+        """Neighbours that have been free for as long are one."""
+        found: list[_Segment] = []
+        for segment in self._segments:
+            last = found[-1] if found else None
+            if last and last.stay is None and segment.stay is None and last.freed == segment.freed:
+                last.end = segment.end
+            else:
+                found.append(segment)
+        self._segments = found

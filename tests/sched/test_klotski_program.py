@@ -1,0 +1,146 @@
+"""Programs of micro-ops: whatever the cores and the order, they compute the network, byte for byte, and can run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.checker.check import check
+from meshloom.sched.ir.schedule import Box, Move
+from meshloom.sched.ir.validation import validate
+from meshloom.sched.lowering.predict import predict
+from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.schedulers.klotski.muops import MuGraph, Orchestration
+from meshloom.sched.schedulers.klotski.partition import Partition, micro_ops
+from meshloom.sched.schedulers.klotski.program import program
+from meshloom.sched.schedulers.klotski.rounds import by_turns
+from meshloom.sched.schedulers.klotski.work import stages_of
+from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
+from meshloom.sched.schedulers.registry import find, find_network
+from meshloom.sched.workload import shapes
+from meshloom.sched.workload.graph import Graph
+
+from .network_graphs import every_kind, inputs_of, mismatches, perform, random_network
+from .random_graphs import defined_values
+
+
+def anyhow(graph: MuGraph, cores: int, seed: int) -> Orchestration:
+    """Any cores, and any order in which all is made before it is read."""
+    random = Random(seed)
+    missing = [len(edges) for edges in graph.before]
+    ready = [number for number, count in enumerate(missing) if not count]
+    starts = [0] * len(graph.ops)
+    for position in range(len(graph.ops)):
+        number = ready.pop(random.randrange(len(ready)))
+        starts[number] = position
+        for edge in graph.after[number]:
+            missing[edge.consumer] -= 1
+            if not missing[edge.consumer]:
+                ready.append(edge.consumer)
+    return Orchestration(tuple(random.randrange(cores) for _ in graph.ops), tuple(starts), len(starts), 1)
+
+
+def computes(
+    graph: Graph, chip: ChipConfig, partition: Partition, seed: int = 0, turns: bool = False
+) -> NetworkSchedule:
+    """Makes a program and proves that it computes every tensor, whole, and that it can run. `turns`: in rounds."""
+    cut = micro_ops(stages_of(graph, chip), chip, partition)
+    plan = anyhow(cut, len(chip.cores), seed)
+    made = program(cut, plan, chip, "klotski", by_turns(cut, plan) if turns else None)
+    proves(made, graph, chip, seed)
+    return made
+
+
+def proves(made: NetworkSchedule, graph: Graph, chip: ChipConfig, seed: int = 0) -> None:
+    """Proves that a schedule computes every tensor, whole, and that its program can run."""
+    validate(made.schedule, chip)
+    inputs = inputs_of(graph, seed)
+    golden = defined_values(graph, inputs)
+    outputs, observed = perform(made, chip, inputs)
+    assert set(outputs) == set(graph.outputs)
+    for name, values in outputs.items():
+        np.testing.assert_array_equal(values, golden[name], name)
+    assert [str(wrong) for wrong in mismatches(made, chip, observed, golden)] == []
+    check(lower(made.schedule, chip), chip, made.schedule)
+
+
+@pytest.mark.parametrize("name", ["klotski9", "tiny", "quad8"])
+@pytest.mark.parametrize("seed", range(6))
+def test_random_networks(seed: int, name: str) -> None:
+    chip = load(name)
+    random = Random(seed)
+    oc, ic = chip.cols * random.randint(1, 3), chip.lanes * random.randint(1, 3)
+    computes(random_network(seed), chip, Partition(random.randint(1, 9), random.randint(2, 20), ic, oc), seed)
+
+
+@pytest.mark.parametrize("name", ["klotski9", "tiny"])
+def test_every_kind_of_layer(name: str) -> None:
+    chip = load(name)
+    computes(every_kind(), chip, Partition(5, 9, chip.lanes, chip.cols))
+
+
+@pytest.mark.parametrize("name", ["klotski9", "tiny"])
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_with_a_barrier(seed: int, name: str) -> None:
+    """No unit begins with a round before all have ended the one before."""
+    chip, graph = load(name), random_network(seed)
+    partition = Partition(3, 9, chip.lanes, chip.cols)
+    schedule = computes(graph, chip, partition, seed, turns=True).schedule
+    cut = micro_ops(stages_of(graph, chip), chip, partition)
+    rounds = by_turns(cut, anyhow(cut, len(chip.cores), seed))
+    begins, ends = dict[int, int](), dict[int, int]()
+    times = predict(schedule, chip)
+    for op, start, end in zip(schedule.operations, times.start, times.end, strict=True):
+        if isinstance(op, Move) or op.result is None:
+            continue
+        turn = rounds[_maker(cut, op.result)]
+        begins[turn], ends[turn] = min(start, begins.get(turn, start)), max(end, ends.get(turn, end))
+    assert len(begins) > 3
+    for before, behind in pairwise(sorted(begins)):
+        assert ends[before] <= begins[behind]
+
+
+def _maker(graph: MuGraph, box: Box) -> int:
+    """The micro-op that makes the results in a box."""
+    (found,) = (
+        op.number
+        for op in graph.ops
+        if op.last
+        and graph.stages.stages[op.stage].y == box.tensor
+        and op.result.planes[0] <= box.plane < op.result.planes[1]
+        and op.result.rows[0] == box.row
+        and op.result.columns[0] == box.column
+    )
+    return found
+
+
+@pytest.mark.parametrize("name", ["zigzag", "zigzag:whole=yes", "zigzag:barrier=no", "klotski", "klotski:rounds=yes"])
+def test_schedulers_of_networks(name: str) -> None:
+    """Each says its name and options, and how far its plan is above its bound."""
+    chip, graph = load("klotski9"), random_network(4)
+    made = find_network(name)(graph, chip, None)
+    proves(made, graph, chip)
+    assert made.schedule.scheduler == name
+    figures = made.micro_ops
+    assert figures is not None
+    assert figures.planned_cycles >= figures.bound_cycles > 0
+
+
+@pytest.mark.parametrize("name", ["zigzag", "klotski:turns=2"])
+def test_schedulers_of_layers(name: str) -> None:
+    """A layer is a network of one, with the tensors that layers have."""
+    chip, make = load("klotski9"), find(name)
+    shape = shapes.parse("conv:9x8x20-30,k3,s2,p1,relu")
+    made = make(shape, chip, 300)
+    assert [(tensor.name, tensor.role) for tensor in made.tensors] == [
+        ("x", "input"), ("w", "constant"), ("bias", "constant"), ("y", "output"),
+    ]  # fmt: skip
+    check(lower(made, chip), chip, made)
+    with pytest.raises(DoesNotFit, match="micro-ops are those of one image, not of 2; give it batch 1"):
+        make(replace(shape, batch=2), chip, 300)
