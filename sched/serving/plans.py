@@ -250,7 +250,6 @@ def _moves(chip: ChipConfig, planes: Ints) -> Ints:
     return np.where(planes >= len(chip.drams), len(chip.drams), np.maximum(planes, 2))
 
 
-@lru_cache(maxsize=4096)
 def best_plan(shape: LayerShape, chip: ChipConfig, scheme: Scheme) -> Plan:
     """The plan with the shortest estimate. Raises DoesNotFit when none fits the cores."""
     parts = split(shape, scheme)
