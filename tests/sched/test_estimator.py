@@ -1,74 +1,141 @@
-"""The congestion estimator: its samples, its table, and what it is worth against closed forms."""
+"""The congestion estimator: random layers beside others, the forest that learns from them, and what the package has."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
-from meshloom.sched.schedulers.layer_puzzle.estimator import Table, forest, tabulated
-from meshloom.sched.schedulers.layer_puzzle.samples import Experiment, experiments, features, measure
-from meshloom.sched.serving.congestion import FairShare
+from meshloom.hw.config import load
+from meshloom.sched.schedulers.layer_puzzle import estimator
+from meshloom.sched.schedulers.layer_puzzle.estimator import FEATURES, Samples, error, features, fitted, shipped
+from meshloom.sched.schedulers.layer_puzzle.samples import (
+    CHUNKS,
+    LONGEST,
+    MIXES,
+    PAUSE,
+    Runs,
+    compiled,
+    draws,
+    measured,
+    mixes,
+    sample_cache,
+)
+from meshloom.sched.serving.modelled import ModelSession
 from meshloom.sched.serving.scheduler import Platform, Version
 
-#: Twelve cores with the bandwidth of four.
-NARROW = Platform("narrow", tuple(16 * y + x for y in (1, 2, 3) for x in (1, 2, 3, 4)), 4.0)
-
-
-def play(experiment: Experiment) -> int:
-    """An even share of the bandwidth: no simulation at all."""
-    return round(experiment.version.cycles / FairShare().factor(NARROW, experiment.version, experiment.beside))
-
-
-def test_experiments_are_drawn_by_the_seed_and_fit_the_chip() -> None:
-    found = list(experiments(NARROW, 60, 3))
-    assert found == list(experiments(NARROW, 60, 3))
-    assert found != list(experiments(NARROW, 60, 4))
-    assert all(one.version.cores + sum(other.cores for other in one.beside) <= 12 for one in found)
-    assert {one.version.cores for one in found} == set(range(1, 13))
-    assert all(len(one.layers) == 1 + len(one.beside) for one in found)
-
-
-def test_the_fluid_model_measures_congestion() -> None:
-    found = measure(NARROW, 25, 7)
-    assert found.features.shape == (25, 4)
-    assert np.all((found.factor > 0) & (found.factor <= 1))
-    alone = found.features[:, 2] == 0
-    assert np.all(found.factor[alone] == 1)
-    assert found.factor.min() < 0.9
+CHIP = load("lp9")
 
 
 @pytest.fixture(scope="module")
-def samples():
-    return measure(NARROW, 1200, 1, play)
+def small():
+    """A few layers that are small enough to be compiled and played at once."""
+    few = [draw for draw in islice(draws(CHIP), 60) if draw.network == "ncf" and draw.scheme.cores < 5]
+    return compiled(few[:4], CHIP)
 
 
-def test_the_own_intensity_makes_the_forest_better_and_the_table_says_what_the_forest_says(samples) -> None:
-    held = measure(NARROW, 300, 2, play)
-    errors = [
-        float(np.abs(forest(samples, columns).predict(held.features[:, :columns]) - held.factor).mean())
-        for columns in (3, 4)
-    ]
-    assert errors[1] < errors[0]
-    assert errors[1] < 0.06
-    table = tabulated(forest(samples), samples, 12)
-    rows = [table.at(int(row[0]), float(row[1]), int(row[2]), float(row[3])) for row in held.features]
-    assert float(np.abs(np.array(rows) - held.factor).mean()) < errors[1] + 0.02
+def test_draws_do_not_repeat_and_follow_the_seed() -> None:
+    found = list(islice(draws(CHIP), 300))
+    assert len(set(found)) == 300
+    assert found == list(islice(draws(CHIP), 300))
+    assert found != list(islice(draws(CHIP, 4), 300))
+    assert {draw.scheme.cores for draw in found} == set(range(1, 10))
+    assert {draw.batch for draw in found} == {1, 4}
 
 
-def test_tables_are_reproducible_and_kept_without_pickle(samples) -> None:
-    one, other = (tabulated(forest(samples), samples, 12) for _ in range(2))
-    assert np.array_equal(one.factors, other.factors)
-    back = Table.unpacked(one.packed())
-    assert (back.others, back.own) == (one.others, one.own)
-    assert np.array_equal(back.factors, one.factors)
+def test_layers_run_beside_others_that_begin_anew(small) -> None:
+    runs = Runs(ModelSession(CHIP), small)
+    alone = [runs.alone(layer) for layer in range(len(small))]
+    assert alone == pytest.approx([template.measures.cycles for _, template in small], rel=0.2)
+    longest, shortest = alone.index(max(alone)), alone.index(min(alone))
+    before = len(runs.completions)
+    cycles = runs.beside(longest, [shortest], seed=3)
+    runs.drain()
+    again = [one.cycle for one in runs.completions[before:] if one.slot == 1]
+    assert len(again) > max(alone) // (2 * (min(alone) + PAUSE))
+    assert cycles > 0.8 * alone[longest]
+    assert Runs(ModelSession(CHIP), small).beside(longest, [shortest], seed=3) == cycles
 
 
-def test_a_prediction_takes_the_nearest_point() -> None:
-    factors = np.linspace(0.01, 0.24, 24).astype(np.float32).reshape(2, 2, 3, 2)
-    table = Table((0.0, 1.0), (0.0, 1.0), factors)
-    assert table.at(1, -5.0, 0, 0.4) == pytest.approx(factors[0, 0, 0, 0])
-    assert table.at(9, 0.6, 9, 7.0) == pytest.approx(factors[1, 1, 2, 1])
-    own = Version(2, "v", 100, 50, 100, 0, 0.5)
-    assert features(own, [own]) == (2.0, 0.5, 2.0, 0.5)
-    assert table.factor(NARROW, own, []) == 1.0
-    assert table.factor(NARROW, own, [own]) == pytest.approx(table.at(2, 0.5, 2, 0.5))
+def test_mixes_fit_the_chip(small) -> None:
+    found = list(mixes(small, CHIP, Random(1)))
+    assert 0 < len(found) <= MIXES
+    for layer, others in found:
+        assert others
+        assert sum(len(small[one][1].cores) for one in (layer, *others)) <= len(CHIP.cores)
+        assert small[layer][1].measures.cycles <= LONGEST
+
+
+def test_chunks_are_kept(small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MESHLOOM_CACHE", str(tmp_path))
+    drawn = [draw for draw, _ in small]
+    memory = sample_cache(CHIP)
+    found = measured(CHIP, 5, drawn, memory)
+    assert [one.draw for one in found.alone] == drawn
+    monkeypatch.setattr("meshloom.sched.schedulers.layer_puzzle.samples.compiled", None)  # nothing is played again
+    assert measured(CHIP, 5, drawn, memory) == found
+    rows = estimator.samples_of([found], CHIP)
+    assert rows.features.shape == (len(found.beside), len(FEATURES))
+    assert np.all((rows.factor > 0) & (rows.factor <= 1))
+
+
+def _made(count: int, seed: int) -> Samples:
+    """Samples of a rule: slower with active cores, and the more the layer itself asks for."""
+    random = np.random.default_rng(seed)
+    found = random.random((count, len(FEATURES))).astype(np.float32)
+    return Samples(found, (1 - 0.5 * found[:, 2] * found[:, 3]).astype(np.float32))
+
+
+def test_arrays_say_what_the_forest_says() -> None:
+    from sklearn.ensemble import RandomForestRegressor
+
+    train, test = _made(800, 1), _made(200, 2)
+    made: Any = RandomForestRegressor(
+        n_estimators=estimator.TREES, max_depth=estimator.DEPTH, min_samples_leaf=estimator.LEAF,
+        max_features=estimator.TRIED, random_state=estimator.SEED, n_jobs=1,
+    )  # fmt: skip
+    made.fit(train.features, train.factor)
+    ours = fitted(train)
+    found = [ours.at(row) for row in test.features.tolist()]
+    assert found == pytest.approx(made.predict(test.features).tolist())
+    assert error(ours, test) < error(fitted(train, 3), test)  # the own intensity matters
+    assert fitted(train) == ours
+
+
+def test_what_is_shipped_is_what_the_samples_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples, forest = shipped()
+    assert len(samples.factor) == CHUNKS * MIXES
+    estimator.save(samples, tmp_path / "c.npz")
+    monkeypatch.setattr(estimator, "DATA", tmp_path / "c.npz")
+    shipped.cache_clear()
+    assert shipped()[1] == forest
+    shipped.cache_clear()
+    train, test = samples.part(test=False), samples.part(test=True)
+    assert len(train.factor) + len(test.factor) == len(samples.factor)
+    assert error(forest, test) < 0.75 * float(np.abs(test.factor - train.factor.mean()).mean())
+
+
+def _version(cores: int, cycles: int, words: int) -> Version:
+    return Version(cores, f"of{cores}", cycles, cycles * cores // 2, words, 0, 0.5)
+
+
+def test_features_are_of_the_layer_and_of_those_beside_it() -> None:
+    own, one, other = _version(2, 1024, 512), _version(1, 256, 128), _version(3, 512, 1536)
+    found = features(own, [one, other], 8)
+    assert found == pytest.approx((0.25, (0.5 + 3) / 4, 0.5, 0.25, 10, np.log2((256 + 1536) / 4), 0.5))
+
+
+@pytest.mark.parametrize("beside", [0, 1, 5])
+def test_a_layer_alone_is_not_slowed(beside: int) -> None:
+    platform: Platform = Platform.of(CHIP)
+    others: Sequence[Version] = [_version(1, 4096, 4000)] * beside
+    found = estimator.trained().factor(platform, _version(2, 2048, 3000), others)
+    assert found == 1.0 if not beside else 0 < found < 1
+    crowded = replace(platform, cores=platform.cores * 3)
+    assert 0 < estimator.trained().factor(crowded, _version(2, 2048, 3000), others) <= 1

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
+from meshloom.hw.config import load
 from meshloom.sched.schedulers.layer_puzzle.launching import Launching
 from meshloom.sched.schedulers.layer_puzzle.layer_puzzle import LayerPuzzle, priority
 from meshloom.sched.schedulers.layer_puzzle.lookahead import Lookahead
 from meshloom.sched.schedulers.layer_puzzle.planaria import divide, needed
 from meshloom.sched.schedulers.layer_puzzle.prema import Prema
-from meshloom.sched.schedulers.layer_puzzle.table_versions import compiled, pareto, splits, version_of
 from meshloom.sched.schedulers.layer_puzzle.veltair import block
+from meshloom.sched.schedulers.layer_puzzle.versions import predicted
 from meshloom.sched.schedulers.online import ONLINE, online_scheduler
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.serving.congestion import FairShare, NoCongestion
@@ -20,13 +22,15 @@ from meshloom.sched.serving.drive import Drive
 from meshloom.sched.serving.fluid import Fluid
 from meshloom.sched.serving.instances import instances_of
 from meshloom.sched.serving.metrics import measure
-from meshloom.sched.serving.scheduler import Instance, OnlineScheduler, Placement, Platform, View
-from meshloom.sched.workload.layer_tables import table
+from meshloom.sched.serving.network import ServedNetwork
+from meshloom.sched.serving.scheduler import Instance, Network, OnlineScheduler, Placement, Platform, View
+from meshloom.sched.workload import zoo
 from meshloom.sched.workload.workload_sets import workload_sets
 
 from .serving_world import PLATFORM, instances, layer, network, serve, version
 
-NINE = Platform("nine", tuple(16 * y + x for y in (1, 2, 3) for x in (1, 2, 3)), 7.75)
+CHIP = load("lp9")
+NINE = Platform.of(CHIP)
 #: Each scheduler, with an estimator that needs no training.
 NAMES = (
     "prema",
@@ -40,6 +44,12 @@ NAMES = (
 )
 
 
+@cache
+def compiled(name: str, batch: int) -> Network:
+    """A network with versions that are predicted, on lp9."""
+    return predicted(ServedNetwork(zoo.load(name), CHIP, batch))
+
+
 def view(*asked: Instance, free: tuple[int, ...] = PLATFORM.cores, now: int = 0) -> View:
     return View(now, PLATFORM, free, 4, asked, ())
 
@@ -47,7 +57,7 @@ def view(*asked: Instance, free: tuple[int, ...] = PLATFORM.cores, now: int = 0)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scheduler_serves_a_workload_twice_in_the_same_way(name: str) -> None:
     scenario = workload_sets(9, rate=5.0)[3]
-    asked = instances_of(scenario, {one: compiled(*one, NINE) for one in scenario.networks})
+    asked = instances_of(scenario, {one: compiled(*one) for one in scenario.networks})
     runs = [Drive(Fluid(NINE), online_scheduler(name, NINE)).run(asked) for _ in range(2)]
     assert runs[0] == runs[1]
     assert isinstance(online_scheduler(name, NINE), OnlineScheduler)
@@ -176,28 +186,11 @@ def test_launching_counts_cores_and_slots() -> None:
     assert launching.room == 0
 
 
-def test_splits_and_their_versions() -> None:
-    assert [split.scheme for split in splits(1)] == ["whole"]
-    assert {split.scheme for split in splits(4)} >= {"pixels4", "outputs4", "inputs4", "batch4", "pixels2.outputs2"}
-    entry = next(one for one in table("resnet50") if one.shape.name.endswith("conv3_2_2"))
-    found = {split.scheme: version_of(entry, split, NINE) for split in splits(4)}
-    assert found["batch4"] is None  # one picture
-    pixels, outputs = found["pixels4"], found["outputs4"]
-    assert pixels is not None
-    assert outputs is not None
-    shape = entry.shape
-    weights = shape.out_channels * 9 * shape.in_channels // 32
-    assert pixels.read > 4 * weights  # each core reads all weights
-    assert outputs.read == weights + 4 * shape.in_h * shape.in_w * shape.in_channels // 32
-    assert 0 < outputs.utilisation <= 1
-
-
-def test_a_fixed_scheme_leaves_small_feature_maps_on_few_cores() -> None:
-    best, fixed = compiled("ncf", 1, NINE), compiled("ncf", 1, NINE, fixed=True)
-    assert [len(layer.versions) for layer in fixed.layers] == [1] * 6  # one pixel
-    assert fixed.isolated(9) > 4 * best.isolated(9)
-
-
-def test_the_pareto_front_keeps_what_more_cores_make_faster() -> None:
-    one, two, three = version(1, 4000), version(2, 4000), version(3, 2000)
-    assert pareto([(4400, one), (4400, two), (2400, three)]) == [one, three]
+def test_predicted_versions_carry_what_their_scheme_makes_them_carry() -> None:
+    layer = compiled("resnet50", 1).layers[10]
+    assert [one.cores for one in layer.versions] == sorted(one.cores for one in layer.versions)
+    single, most = layer.versions[0], layer.versions[-1]
+    assert single.cores == 1
+    assert most.cycles < single.cycles
+    assert most.read > single.read  # cores share words of input or weights, and each reads them
+    assert all(0 < one.utilisation <= 1 for one in layer.versions)

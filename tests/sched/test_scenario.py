@@ -10,8 +10,6 @@ import pytest
 from meshloom.sched.serving.instances import instances_of
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.arrivals import Poisson
-from meshloom.sched.workload.layer_tables import NAMES, table
-from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.scenario import Request, Scenario, ScenarioError, load
 from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS, workload_sets
 
@@ -135,17 +133,3 @@ def test_workload_sets_are_those_of_the_paper() -> None:
     again = workload_sets(25, rate=2.0)
     assert [[r.network for r in one.requests] for one in again] == [[r.network for r in one.requests] for one in found]
     assert again[-1].requests[-1].arrival > 0
-
-
-def test_tables_have_the_layers_of_the_paper() -> None:
-    assert {name: len(table(name)) for name in NAMES} == {
-        "googlenet": 58,
-        "mobilenet_v1": 28,  # with fc, which the paper leaves out
-        "resnet50": 54,
-        "ncf": 6,
-        "transformer": 6 * 8 + 6 * 14 + 1,
-    }
-    assert sum(layer.macs for layer in table("mobilenet_v1")) == pytest.approx(569e6, rel=0.01)
-    assert sum(layer.macs for layer in table("resnet50", 4)) == pytest.approx(4 * 4.09e9, rel=0.01)
-    with pytest.raises(WorkloadError, match="there are googlenet"):
-        table("vgg16")

@@ -65,11 +65,11 @@ class LookaheadOptions(Options):
 
 
 def congestion_of(name: Estimator, platform: Platform) -> Congestion:
-    """The estimator of that name; the forest is trained if it has not been (seconds)."""
+    """The estimator of that name."""
     if name == "forest":
         from .estimator import trained
 
-        return trained(platform)
+        return trained()
     return FairShare() if name == "fair" else NoCongestion()
 
 

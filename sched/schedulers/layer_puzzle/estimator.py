@@ -1,139 +1,182 @@
-"""Layer-Puzzle's congestion estimator (section III-B.1): a random forest, and its table.
+"""Layer-Puzzle's congestion estimator (section III-B.1): a random forest, as plain arrays.
 
-A forest of scikit-learn takes milliseconds for one prediction, far too long for a decision. So it is asked once for
-every point of a grid over its features, and the table of its answers is what serves: a prediction is a look-up of the
-nearest point. The table depends on nothing but the platform, the samples and the seed, and is kept in the store as
-plain arrays.
+A forest of scikit-learn takes milliseconds for one prediction, far too long for a decision. A few shallow trees are as
+accurate here as many deep ones, and walking down their arrays takes microseconds; no library and no pickle is needed
+for that. Samples are layers beside others on lp9 in the timeline model (`samples`); they and the forest are part of the
+package. Cores count as shares of the chip and intensities as words a cycle and core, so that the forest serves other
+chips too.
+
+    python -m meshloom.sched.schedulers.layer_puzzle.estimator        measures the samples and trains the forest anew
+
+takes about an hour, goes on where it was interrupted, and makes the same forest everywhere.
 """
 
 from __future__ import annotations
 
-import io
-from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
-from itertools import product
+from itertools import islice
+from math import log2
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meshloom.hw.config import ChipConfig, load
+
 from ...serving.scheduler import Platform, Version
-from ...store.kinds import SCHEDULES
-from ...store.store import key
-from .samples import FEATURES, Samples, features, measure
+from .samples import CHUNK, CHUNKS, Alone, Chunk, draws, measured, sample_cache
 
-#: Samples to train on and to test with (the paper's), trees, and the seed of all of it.
-TRAIN, TEST, TREES, SEED = 8000, 2000, 100, 1
-#: Points of the grid for each intensity, at quantiles of the samples.
-POINTS = 24
-#: What entries of the store are made with: counts up when tables would differ.
-_FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """Mean absolute errors of mem_factor on samples that were not trained on: of the forest with the paper's three
-    features, of the forest with the layer's own intensity too, and of the table made from the latter."""
-
-    three: float
-    four: float
-    table: float
+#: The chip that samples are measured on, and where they and the table lie.
+CHIP, DATA = "lp9", Path(__file__).with_name("congestion.npz")
+#: Trees, their depth, samples in a leaf at least, share of the features that a split may choose from, and the seed.
+TREES, DEPTH, LEAF, TRIED, SEED = 10, 8, 6, 0.5, 1
+#: Share of the samples that is for tests: the last ones, whose layers none of the others has.
+TESTS = 0.2
+#: Columns of `Samples.features`, the paper's three first. An intensity is the DRAM words that a core asks for in a
+#: cycle when its layer runs alone: the inverse of operational intensity, but for a constant where arrays are busy.
+FEATURES = (
+    "allocated cores, of all", "mean intensity of the others", "active cores of the others, of all", "own intensity",
+    "log2 of own cycles", "log2 of mean cycles of the others", "part of their time in which the others compute",
+)  # fmt: skip
+#: A layer is never expected to take longer than so many times.
+MOST = 50
 
 
 @dataclass(frozen=True)
-class Table:
-    """Predictions on a grid. `cores` and `active` are whole numbers from 1 and from 0; `others`, `own`: the intensities
-    of the points, rising; `factors` [cores, others, active, own]."""
+class Samples:
+    """`features` float32 [samples, FEATURES]; `factor` [samples]: cycles alone over cycles beside the others, in
+    (0, 1]."""
 
-    others: tuple[float, ...]
-    own: tuple[float, ...]
-    factors: NDArray[np.float32]
+    features: NDArray[np.float32]
+    factor: NDArray[np.float32]
+
+    def part(self, test: bool) -> Samples:
+        """Those for tests, or the others."""
+        at = round(len(self.factor) * (1 - TESTS))
+        chosen = slice(at, None) if test else slice(at)
+        return Samples(self.features[chosen], self.factor[chosen])
+
+
+def features(version: Version, beside: Sequence[Version], cores: int) -> tuple[float, ...]:
+    """One row of `Samples.features`, on a chip of so many cores. Means over the others are means over their cores."""
+    active = asked = length = compute = 0.0
+    for other in beside:
+        active += other.cores
+        asked += other.intensity
+        length += other.cores * other.cycles
+        compute += other.compute
+    if not beside:
+        active = length = 1.0
+    return (
+        version.cores / cores, asked / active, active / cores, version.intensity / version.cores, log2(version.cycles),
+        log2(length / active), compute / length,
+    )  # fmt: skip
+
+
+def version_of(one: Alone) -> Version:
+    """What schedulers see of a sample."""
+    found, scheme = one.measures, one.draw.scheme
+    return Version(
+        scheme.cores, str(scheme), found.cycles, found.compute, found.read, found.written, found.utilisation
+    )  # fmt: skip
+
+
+def samples_of(chunks: Iterable[Chunk], chip: ChipConfig) -> Samples:
+    """The layers of chunks that ran beside others."""
+    rows: list[tuple[float, ...]] = []
+    factors: list[float] = []
+    for chunk in chunks:
+        versions = [version_of(one) for one in chunk.alone]
+        for run in chunk.beside:
+            own = versions[run.layer]
+            rows.append(features(own, [versions[other] for other in run.others], len(chip.cores)))
+            factors.append(min(1.0, own.cycles / run.cycles))
+    return Samples(np.array(rows, np.float32).reshape(-1, len(FEATURES)), np.array(factors, np.float32))
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees as arrays of nodes: node i goes on with `left` or `right` (the number of another node) as feature `feature`
+    is at most `threshold` or not; `feature` -1: a leaf, which says `value`. `roots`: one for each tree."""
+
+    roots: tuple[int, ...]
+    feature: tuple[int, ...]
+    threshold: tuple[float, ...]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    value: tuple[float, ...]
 
     def factor(self, platform: Platform, version: Version, running: Sequence[Version]) -> float:
         """See `Congestion`. 1 when nothing else runs."""
         if not running:
             return 1.0
-        cores, others, active, own = features(version, running)
-        return self.at(int(cores), others, int(active), own)
+        return max(1 / MOST, self.at(features(version, running, len(platform.cores))))
 
-    def at(self, cores: int, others: float, active: int, own: float) -> float:
-        """The prediction at the nearest point."""
-        limits = self.factors.shape
-        place = min(cores, limits[0]) - 1, _nearest(self.others, others), min(active, limits[2] - 1)
-        return float(self.factors[(*place, _nearest(self.own, own))])
-
-    def packed(self) -> bytes:
-        """The arrays, for the store."""
-        file = io.BytesIO()
-        np.savez(file, others=np.array(self.others), own=np.array(self.own), factors=self.factors)
-        return file.getvalue()
-
-    @classmethod
-    def unpacked(cls, data: bytes) -> Table:
-        """What `packed` made."""
-        with np.load(io.BytesIO(data), allow_pickle=False) as found:
-            others, own = (tuple(map(float, found[name])) for name in ("others", "own"))
-            return cls(others, own, np.asarray(found["factors"], np.float32))
+    def at(self, row: Sequence[float]) -> float:
+        """The mean over the trees."""
+        feature, threshold, left, right, total = self.feature, self.threshold, self.left, self.right, 0.0
+        for node in self.roots:
+            while (column := feature[node]) >= 0:
+                node = left[node] if row[column] <= threshold[node] else right[node]
+            total += self.value[node]
+        return total / len(self.roots)
 
 
-def _nearest(points: tuple[float, ...], value: float) -> int:
-    place = bisect_right(points, value)
-    if place == 0:
-        return 0
-    if place == len(points):
-        return place - 1
-    return place if points[place] - value < value - points[place - 1] else place - 1
-
-
-def forest(samples: Samples, columns: int = len(FEATURES), seed: int = SEED) -> Any:
-    """A forest trained on the first columns of the features. The same samples and seed give the same forest."""
+def fitted(samples: Samples, columns: int = len(FEATURES)) -> Forest:
+    """A forest trained on the first columns of the features. The same samples give the same forest."""
     from sklearn.ensemble import RandomForestRegressor  # slow to import
 
-    made = RandomForestRegressor(n_estimators=TREES, min_samples_leaf=2, random_state=seed, n_jobs=1)
-    return made.fit(samples.features[:, :columns], samples.factor)
+    made: Any = RandomForestRegressor(
+        n_estimators=TREES, max_depth=DEPTH, min_samples_leaf=LEAF, max_features=TRIED, random_state=SEED, n_jobs=1
+    )
+    made.fit(samples.features[:, :columns], samples.factor)
+    trees: list[Any] = [each.tree_ for each in made.estimators_]
+    roots = [0, *np.cumsum([tree.node_count for tree in trees])[:-1].tolist()]
+
+    def joined(name: str, shift: bool = False) -> tuple[Any, ...]:
+        arrays = [getattr(tree, name).ravel() + (root if shift else 0) for tree, root in zip(trees, roots, strict=True)]
+        return tuple(np.concatenate(arrays).tolist())
+
+    feature = tuple(max(-1, each) for each in joined("feature"))
+    left, right = joined("children_left", shift=True), joined("children_right", shift=True)
+    return Forest(tuple(roots), feature, joined("threshold"), left, right, joined("value"))
 
 
-def tabulated(trained: Any, samples: Samples, cores: int) -> Table:
-    """The table of a forest with all features. `samples`: where points are needed; `cores`: of the chip."""
-    others = _points(samples.features[:, 1])
-    own = _points(samples.features[:, 3])
-    grid = np.array(list(product(range(1, cores + 1), others, range(cores + 1), own)))
-    shape = (cores, len(others), cores + 1, len(own))
-    factors = np.asarray(trained.predict(grid), np.float32).reshape(shape)
-    return Table(others, own, np.clip(factors, 0.01, 1.0))
+def error(forest: Forest, test: Samples) -> float:
+    """Mean absolute error of the memory factor."""
+    width = max(forest.feature) + 1
+    found = [forest.at(row) for row in test.features[:, :width].tolist()]
+    return float(np.abs(np.array(found) - test.factor).mean())
 
 
-def _points(values: NDArray[np.float64]) -> tuple[float, ...]:
-    """Quantiles of what occurs, without repetitions."""
-    return tuple(sorted(set(map(float, np.quantile(values, np.linspace(0, 1, POINTS))))))
+def chunks_of(chip: ChipConfig, count: int = CHUNKS) -> Iterable[Chunk]:
+    """So many chunks, one after another, measured if they have not been."""
+    memory, drawn = sample_cache(chip), draws(chip)
+    return (measured(chip, number, list(islice(drawn, CHUNK)), memory) for number in range(count))
 
 
-def accuracy(platform: Platform, train: int = TRAIN, test: int = TEST, seed: int = SEED) -> Accuracy:
-    """Mean absolute errors on test samples of the fluid model."""
-    samples, held = measure(platform, train, seed), measure(platform, test, seed + 1)
-    errors = [
-        float(np.abs(forest(samples, columns, seed).predict(held.features[:, :columns]) - held.factor).mean())
-        for columns in (3, 4)
-    ]
-    table = tabulated(forest(samples, 4, seed), samples, len(platform.cores))
-    found = [table.at(int(row[0]), float(row[1]), int(row[2]), float(row[3])) for row in held.features]
-    return Accuracy(errors[0], errors[1], float(np.abs(np.array(found) - held.factor).mean()))
+def save(samples: Samples, path: Path = DATA) -> None:
+    """Writes samples and the forest that is trained on those that are not for tests."""
+    arrays: dict[str, Any] = {name: np.array(value) for name, value in vars(fitted(samples.part(test=False))).items()}
+    np.savez_compressed(path, features=samples.features, factor=samples.factor, **arrays)
 
 
 @cache
-def trained(platform: Platform, train: int = TRAIN, seed: int = SEED) -> Table:
-    """The table for a platform, from samples of the fluid model; trained when the store has none (seconds)."""
-    name = key(
-        f"congestion_{platform.name}",
-        format=str(_FORMAT),
-        platform=repr((len(platform.cores), platform.bandwidth, platform.link, platform.lanes, platform.macs)),
-        samples=str((train, seed, TREES, POINTS)),
-    )
+def shipped() -> tuple[Samples, Forest]:
+    """The samples and the forest of the package."""
+    with np.load(DATA, allow_pickle=False) as found:
+        forest = {each.name: tuple(found[each.name].tolist()) for each in fields(Forest)}
+        return Samples(found["features"], found["factor"]), Forest(**forest)
 
-    def make() -> bytes:
-        samples = measure(platform, train, seed)
-        return tabulated(forest(samples, seed=seed), samples, len(platform.cores)).packed()
 
-    return Table.unpacked(SCHEDULES.store().made(name, make))
+def trained() -> Forest:
+    """The forest of the package."""
+    return shipped()[1]
+
+
+if __name__ == "__main__":
+    CHIP_CONFIG = load(CHIP)
+    save(samples_of(chunks_of(CHIP_CONFIG), CHIP_CONFIG))

@@ -1,142 +1,244 @@
-"""Samples for the congestion estimator: random layers beside random layers (Layer-Puzzle, section III-B.1).
+"""Random layers of the paper's networks, in the timeline model: alone, and beside others (Layer-Puzzle, section III).
 
-An `Experiment` is one layer on some cores, and others on cores of the rest, which go on as long as it runs. What plays
-it is a parameter: the fluid model here, the timeline model or the RTL elsewhere.
+A `Draw` is a layer, a batch size, a number of cores and a scheme for it. Draws are compiled in chunks. Each layer of a
+chunk is played alone; then layers of it run beside others of it on random cores, each of which begins anew when it has
+ended, until the one in question has. Nothing is drawn twice, and chunks that have been played are kept, so that an
+interrupted series goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
-from ...serving.fluid import Fluid
-from ...serving.scheduler import Placement, Platform, Version
-from ...workload.layer_tables import TableLayer
-from ...workload.layers import ConvShape
-from .table_versions import splits, version_of
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import PAGE_WORDS
 
-#: Draws for one layer before another number of cores is tried: most shapes can be split in some way.
-_TRIES = 50
+from ...mapping.problem import DoesNotFit
+from ...program.program import Program
+from ...serving.modelled import ModelSession
+from ...serving.network import ServedNetwork
+from ...serving.relocate import place_program
+from ...serving.schemes import LayerShape, Scheme, schemes
+from ...serving.session import Completion, Launch, Session
+from ...serving.template import Measures, Place, Template, compile_stage
+from ...store.findings import SearchCache
+from ...store.kinds import SCHEDULES
+from ...workload import zoo
+from ...workload.workload_sets import BATCHES, NETWORKS
 
-
-@dataclass(frozen=True)
-class Experiment:
-    """A version and those beside it, and the layers that they are of, in the same order, for whatever compiles them."""
-
-    version: Version
-    beside: tuple[Version, ...]
-    layers: tuple[TableLayer, ...] = field(compare=False, default=())
-
-
-#: Cycles of an experiment's first layer beside the others; without others, alone.
-Play = Callable[[Experiment], int]
-
-
-@dataclass(frozen=True)
-class Samples:
-    """`features` [samples, FEATURES], `factor` [samples]: cycles alone over cycles beside the others, in (0, 1]."""
-
-    features: NDArray[np.float64]
-    factor: NDArray[np.float64]
-
-
-#: Columns of `Samples.features`, the paper's three first. An intensity is the DRAM words that a core asks for in a
-#: cycle when its layer runs alone: the inverse of operational intensity, but for a constant where arrays are busy.
-FEATURES = ("allocated cores", "mean intensity of the others", "active cores", "own intensity")
-
-
-def features(version: Version, beside: Sequence[Version]) -> tuple[float, float, float, float]:
-    """One row of `Samples.features`. Active cores are those of the others; their intensity is the mean over cores."""
-    active = sum(other.cores for other in beside)
-    asked = sum(other.intensity for other in beside)
-    return float(version.cores), asked / active if active else 0.0, float(active), version.intensity / version.cores
-
-
-def experiments(platform: Platform, count: int, seed: int) -> Iterator[Experiment]:
-    """Random ones, the same for a seed everywhere."""
-    draw = _Draw(seed)
-    total = len(platform.cores)
-    for _ in range(count):
-        layers: list[TableLayer] = []
-        own, version = _random_version(platform, 1 + draw.below(total), draw)
-        layers.append(own)
-        beside: list[Version] = []
-        free = draw.below(total - version.cores + 1)  # cores of the others together
-        while free:
-            layer, other = _random_version(platform, 1 + draw.below(free), draw)
-            layers.append(layer)
-            beside.append(other)
-            free -= other.cores
-        yield Experiment(version, tuple(beside), tuple(layers))
-
-
-def measure(platform: Platform, count: int, seed: int, play: Play | None = None) -> Samples:
-    """Plays random experiments. `play`: on what; None: the fluid model."""
-    play = play or Fluids(platform)
-    rows: list[tuple[float, float, float, float]] = []
-    factors: list[float] = []
-    for one in experiments(platform, count, seed):
-        alone = play(Experiment(one.version, (), one.layers[:1]))
-        rows.append(features(one.version, one.beside))
-        factors.append(min(1.0, alone / play(one)) if one.beside else 1.0)
-    return Samples(np.array(rows, np.float64).reshape(-1, len(FEATURES)), np.array(factors, np.float64))
+#: Draws of a chunk, and how many times a layer of it is played beside others.
+CHUNK, MIXES = 50, 63
+#: Chunks of the project's figures.
+CHUNKS = 34
+#: Cycles that such a layer takes alone at most: longer ones cost more and teach the same.
+LONGEST = 8192
+SEED = 15
+#: Cycles from the end of a layer to its next launch, at least what the registers of a launch take.
+PAUSE = 600
+#: A layer is launched up to so many cycles (and `PAUSE`) after those beside it.
+STAGGER = 4096
 
 
 @dataclass(frozen=True)
-class Fluids:
-    """Plays experiments on the fluid model."""
+class Draw:
+    """Stage number `stage` of a network for a batch, by a scheme."""
 
-    platform: Platform
-
-    def __call__(self, experiment: Experiment) -> int:
-        """See `Play`. Layers beside it that end begin anew."""
-        fluid = Fluid(self.platform)
-        fluid.start(0, Placement(0, 0, experiment.version, (), 1))
-        for slot, version in enumerate(experiment.beside, start=1):
-            fluid.start(slot, Placement(slot, 0, version, (), 1))
-        while True:
-            for ended in fluid.advance(None):
-                if ended.slot == 0:
-                    return ended.cycle - 1
-                again = experiment.beside[ended.slot - 1]
-                fluid.start(ended.slot, Placement(ended.slot, 0, again, (), ended.cycle + 1))
+    network: str
+    batch: int
+    stage: int
+    scheme: Scheme
 
 
-class _Draw:
-    """Whole numbers from a raw stream, which no version of NumPy changes."""
+@dataclass(frozen=True)
+class Alone:
+    """A draw that fits, and its measures in the timeline model."""
 
-    def __init__(self, seed: int) -> None:
-        self._bits = np.random.PCG64(seed)
-
-    def below(self, limit: int) -> int:
-        """One of 0..limit-1."""
-        return (int(self._bits.random_raw()) >> 16) % limit
-
-    def of(self, *choices: int) -> int:
-        return choices[self.below(len(choices))]
+    draw: Draw
+    measures: Measures
 
 
-def _random_version(platform: Platform, cores: int, draw: _Draw) -> tuple[TableLayer, Version]:
-    """A random layer with a random split over so many cores, fewer if none of many fits."""
+@dataclass(frozen=True)
+class Beside:
+    """A layer (its number in the chunk) beside others (theirs), in `cycles` from launch to completion. Launches of a
+    run depend on nothing but `seed`."""
+
+    layer: int
+    others: tuple[int, ...]
+    seed: int
+    cycles: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What has been measured of a chunk: layers alone, and layers beside others."""
+
+    alone: tuple[Alone, ...]
+    beside: tuple[Beside, ...]
+
+
+_CHUNK = TypeAdapter(Chunk)
+
+
+_networks: dict[tuple[str, int, str], ServedNetwork] = {}
+
+
+def network(name: str, batch: int, chip: ChipConfig) -> ServedNetwork:
+    """A network of draws, made once."""
+    key = name, batch, chip.digest
+    if key not in _networks:
+        _networks[key] = ServedNetwork(zoo.load(name), chip, batch)
+    return _networks[key]
+
+
+def shape_of(draw: Draw, chip: ChipConfig) -> LayerShape:
+    """The shape of a draw's layer."""
+    return network(draw.network, draw.batch, chip).shapes[draw.stage]
+
+
+def draws(chip: ChipConfig, seed: int = SEED) -> Iterator[Draw]:
+    """Draws without end, the same for a seed everywhere, none twice: a network, a batch size, a layer, a number of
+    cores, a scheme, each evenly."""
+    random, seen = Random(seed), set[Draw]()
     while True:
-        for _ in range(_TRIES):
-            layer = TableLayer(_random_shape(draw))
-            ways = splits(cores)
-            version = version_of(layer, ways[draw.below(len(ways))], platform)
-            if version is not None:
-                return layer, version
-        cores = max(1, cores - 1)
+        name, batch = random.choice(NETWORKS), random.choice(BATCHES)
+        shapes = network(name, batch, chip).shapes
+        stage, cores = random.randrange(len(shapes)), random.randint(1, len(chip.cores))
+        if every := schemes(shapes[stage], cores):
+            draw = Draw(name, batch, stage, random.choice(every))
+            if draw not in seen:
+                seen.add(draw)
+                yield draw
 
 
-def _random_shape(draw: _Draw) -> ConvShape:
-    """A convolution or a matrix product of sizes that networks have."""
-    batch = draw.of(1, 1, 4)
-    inputs, outputs = draw.of(16, 32, 64, 128, 256, 512, 1024), draw.of(32, 64, 128, 256, 512, 1024)
-    if draw.below(4) == 0:
-        return ConvShape("random", batch, inputs * 4, 1, draw.of(1, 16, 64), outputs * 2)
-    size, kernel = draw.of(7, 14, 28, 56), draw.of(1, 1, 3, 5)
-    pad = kernel // 2
-    return ConvShape("random", batch, inputs, size, size, outputs, kernel, kernel, 1, 1, pad, pad, pad, pad)
+def compiled(chunk: Sequence[Draw], chip: ChipConfig) -> list[tuple[Draw, Template]]:
+    """The draws of a chunk that fit the cores, with their templates."""
+    found: list[tuple[Draw, Template]] = []
+    for draw in chunk:
+        try:
+            net = network(draw.network, draw.batch, chip)
+            found.append((draw, compile_stage(net, draw.stage, draw.scheme)))
+        except DoesNotFit:
+            continue
+    return found
+
+
+class Runs:
+    """Layers that run on a session of a chip, one for each slot: in the model or on the RTL.
+
+    All have the same words for their tensors, whose values nobody looks at, and each slot has pages for its code.
+    `completions`: all that have come, in order.
+    """
+
+    def __init__(self, session: Session, layers: Sequence[tuple[Draw, Template]]) -> None:
+        self.session, self.layers = session, layers
+        self.completions: list[Completion] = []
+        chip = session.chip
+        self._pages = chip.dram.words // PAGE_WORDS
+        self._data = max((network(each.network, each.batch, chip).code_page for each, _ in layers), default=0)
+        self._code = (self._pages - self._data) // chip.programs
+        self._latest = 0
+        self._running = set[int]()
+        self._placed: dict[tuple[int, int, tuple[int, ...]], Program] = {}
+
+    def launch(self, slot: int, layer: int, cores: Sequence[int], at: int) -> int:
+        """Launches a layer; returns the cycle, which is no earlier than that of the launch before."""
+        key = slot, layer, tuple(cores)
+        if key not in self._placed:  # else it begins anew
+            place = Place(tuple(cores), 0, self._data + slot * self._code, self._pages, slot)
+            self._placed[key] = place_program(self.layers[layer][1], self.session.chip, place)
+        at = self._latest = max(at, self._latest)
+        self.session.launch(Launch(slot, self._placed[key]), at)
+        self._running.add(slot)
+        return at
+
+    def advance(self, until: int | None) -> tuple[Completion, ...]:
+        """See `Session.advance`."""
+        done = self.session.advance(until)
+        self.completions += done
+        self._running -= {one.slot for one in done}
+        return done
+
+    def alone(self, layer: int) -> int:
+        """Cycles of a layer that has the chip to itself, from launch to completion."""
+        cores = self.session.chip.cores[: len(self.layers[layer][1].cores)]
+        at = self.launch(0, layer, cores, self.session.now + PAUSE)
+        return self.advance(None)[-1].cycle - at
+
+    def beside(self, layer: int, others: Sequence[int], seed: int) -> int:
+        """Cycles of a layer beside others, each on random cores, from launch to completion; what is left of the others
+        then runs to its end only when somebody advances the session."""
+        random, chip = Random(seed), self.session.chip
+        free = list(chip.cores)
+        random.shuffle(free)
+        spots: list[list[int]] = []
+        for one in (layer, *others):
+            count = len(self.layers[one][1].cores)
+            spots.append(free[:count])
+            free = free[count:]
+        at = self.session.now + PAUSE * (1 + len(others))
+        for slot, one in enumerate(others, start=1):
+            self.launch(slot, one, spots[slot], at)
+        start = at + PAUSE + random.randrange(STAGGER)
+        while done := self.advance(start - PAUSE):
+            self._again(done, others, spots)
+        start = self.launch(0, layer, spots[0], start)
+        while True:
+            done = self.advance(None)
+            if ended := [one.cycle for one in done if one.slot == 0]:
+                return ended[0] - start
+            self._again(done, others, spots)
+
+    def drain(self) -> None:
+        """Advances until nothing runs."""
+        while self._running:
+            self.advance(None)
+
+    def _again(self, done: Sequence[Completion], others: Sequence[int], spots: Sequence[Sequence[int]]) -> None:
+        for one in done:
+            self.launch(one.slot, others[one.slot - 1], spots[one.slot], one.cycle + PAUSE)
+
+
+def mixes(layers: Sequence[tuple[Draw, Template]], chip: ChipConfig, random: Random) -> Iterator[tuple[int, list[int]]]:
+    """`MIXES` times a random layer that leaves cores free, and others on a random number of those, as far as they fit.
+
+    None when no layer of the chunk is small and short enough."""
+    total = len(chip.cores)
+    sizes = [len(template.cores) for _, template in layers]
+    small = [layer for layer, size in enumerate(sizes) if size < total]
+    short = [layer for layer in small if layers[layer][1].measures.cycles <= LONGEST]
+    for _ in range(MIXES if short else 0):
+        layer = random.choice(short)
+        left, slots = random.randint(1, total - sizes[layer]), chip.programs - 1
+        others: list[int] = []
+        while slots and (fitting := [other for other in small if sizes[other] <= left]):
+            others.append(random.choice(fitting))
+            left -= sizes[others[-1]]
+            slots -= 1
+        if others:  # the smallest other may be larger than what is left
+            yield layer, others
+
+
+def measured(chip: ChipConfig, number: int, drawn: Sequence[Draw], memory: SearchCache | None = None) -> Chunk:
+    """Chunk `number` in the timeline model, from `memory` if it has been played before."""
+    asked = (number, tuple(drawn))
+    if memory is not None and (found := memory.get(asked, _CHUNK)) is not None:
+        return found
+    layers = compiled(drawn, chip)
+    beside: list[Beside] = []
+    for index, (layer, others) in enumerate(mixes(layers, chip, Random(number))):
+        seed = number * MIXES + index
+        cycles = Runs(ModelSession(chip), layers).beside(layer, others, seed)
+        beside.append(Beside(layer, tuple(others), seed, cycles))
+    made = Chunk(tuple(Alone(draw, template.measures) for draw, template in layers), tuple(beside))
+    if memory is not None:
+        memory.put(asked, _CHUNK, made)
+    return made
+
+
+def sample_cache(chip: ChipConfig) -> SearchCache:
+    """Where chunks are kept. Raises SettingError."""
+    return SearchCache(SCHEDULES.folder(), chip, "layer samples", __name__.partition(".")[2])

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from meshloom.hw.config import ChipConfig
 
 from ...mapping.problem import DoesNotFit
 from ...serving.network import ServedNetwork
+from ...serving.scheduler import Layer, Network, Version
 from ...serving.schemes import LayerShape, Scheme, schemes
 from ...serving.template import Template, compile_stage
 from ...store.findings import SearchCache
-from .latency import Predictor, queued
+from .latency import Predictor, carried, queued
 
 #: One parallelisation for all layers, by name: the factor of a scheme that varies.
 FIXED = {"fmap": "feature", "output": "output"}
@@ -164,3 +166,23 @@ def compiled(
     if not found:
         raise error or DoesNotFit(f"{net.graph.name}/{net.stages[index].y}: no scheme fits {net.chip.name}")
     return tuple(found)
+
+
+def predicted(net: ServedNetwork, predict: Predictor = queued) -> Network:
+    """A network whose versions are predicted and not compiled: what is kept of each layer."""
+    layers: list[Layer] = []
+    known: dict[LayerShape, tuple[Version, ...]] = {}  # many layers have one shape
+    for stage, shape in zip(net.stages, net.shapes, strict=True):
+        if shape not in known:
+            chosen = kept(shape, net.chip, predict=predict).schemes
+            known[shape] = tuple(_version(shape, scheme, net.chip, predict) for scheme in chosen)
+        layers.append(Layer(stage.y, shape.macs, known[shape]))
+    return Network(net.graph.name, net.batch, tuple(layers))
+
+
+def _version(shape: LayerShape, scheme: Scheme, chip: ChipConfig, predict: Predictor) -> Version:
+    found = predict(shape, scheme, chip, 1.0)
+    x, weights, y = carried(shape, scheme, chip)
+    read, written = (ceil(scheme.cores * words) for words in (x + weights + y * shape.residual, y))
+    compute = ceil(found.compute * scheme.cores)
+    return Version(scheme.cores, str(scheme), ceil(found.cycles), compute, read, written, found.utilisation)
