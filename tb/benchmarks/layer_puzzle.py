@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from random import Random
 
-from meshloom.hw.config import ChipConfig, load
-from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.schedulers.layer_puzzle import latency
-from meshloom.sched.schedulers.layer_puzzle.versions import saving
-from meshloom.sched.serving.network import ServedNetwork
-from meshloom.sched.serving.schemes import Scheme, schemes
-from meshloom.sched.serving.template import compile_stage, template_cache
-from meshloom.sched.store.kinds import SCHEDULES
-from meshloom.sched.workload import zoo
-from meshloom.sched.workload.workload_sets import BATCHES, EACH, NETWORKS, SIZES
+from meshloom.sched.workload.workload_sets import EACH, SIZES
 
-from ..results.schema import OnEvent, Plan, Stage
-from ..runs.workers import workers
+from ..results.schema import OnEvent, Plan
 from . import layer_puzzle_sheets as sheets
 from .interface import BenchmarkError
 from .layer_puzzle_sheets import CHIPS, SCHEDULERS, Found
 from .results import Result, Sheet
-from .served import Asked, cpus, known, measure, result
+from .served import Asked, known, measure, result
 
 CHIP = CHIPS[0]
 #: On the RTL, by chip: workloads that every scheduler serves, and those that one does. `large3` has most work of all.
@@ -42,12 +31,6 @@ HELD, KINDS = SCHEDULERS[:4], ("fmap", "output")
 WAITS = (0, None, 2_000, 7_000, 70_000, 700_000)
 #: Workloads for which these are tried.
 WAITED = ("small3", "small7")
-#: Layers, with random schemes and numbers of cores, for which closed forms are compared with the model.
-SAMPLES = 600
-SEED = 15
-#: Share of versions that Pareto fronts save, and mean and worst error of Algorithm 1, by the paper.
-PAPER_SAVED, PAPER_ERROR = 0.44, (4.0, 9.0)
-FORMS = {"as printed": latency.literal, "mended": latency.corrected, "with queues": latency.queued}
 
 
 def plan() -> dict[str, tuple[Asked, ...]]:
@@ -69,36 +52,13 @@ def plan() -> dict[str, tuple[Asked, ...]]:
 
 
 #: What `run` can be held to; "kept" measures nothing.
-PARTS = (*plan(), "forms", "kept")
-
-
-def errors(chip: str, part: int, parts: int) -> list[tuple[float, ...]]:
-    """Signed errors of `FORMS`, in percent of the model's cycles, for one of `parts` equal parts of the samples."""
-    config, found = load(chip), list[tuple[float, ...]]()
-    memory = template_cache(SCHEDULES.folder(), config)
-    nets = [ServedNetwork(zoo.load(name), config) for name in NETWORKS]
-    random = Random(SEED)
-    asked: list[tuple[int, int, Scheme]] = []
-    while len(asked) < SAMPLES:
-        net = random.randrange(len(nets))
-        index, cores = random.randrange(len(nets[net].stages)), random.randint(1, len(config.cores))
-        if every := schemes(nets[net].shapes[index], cores):
-            asked.append((net, index, random.choice(every)))
-    for number, index, scheme in asked[part::parts]:
-        net = nets[number]
-        try:
-            cycles = compile_stage(net, index, scheme, memory).measures.cycles
-        except DoesNotFit:
-            continue
-        shape = net.shapes[index]
-        found.append(tuple(100 * (form(shape, scheme, config, 1.0).cycles / cycles - 1) for form in FORMS.values()))
-    return found
+PARTS = (*plan(), "kept")
 
 
 def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     """Serves `parts` of the plan (none named: all of it), but for what is kept; shows everything that there is then.
 
-    Part "forms" compares closed forms with the model, part "kept" measures nothing. Raises BenchmarkError for others.
+    Part "kept" measures nothing. Raises BenchmarkError for others.
     """
     if unknown := [part for part in parts if part not in PARTS]:
         raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -118,8 +78,6 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         *sheets.decisions(found, WAITED, WAITS),
         sheets.programs(compiled),
     ]
-    if not parts or "forms" in parts:
-        made += [_closed(_samples(on_progress)), _saved(load(CHIP))]
     made.append(missing(planned, found))
     if made[-1].rows:
         failures.append(f"{len(everything) - len(found)} of {len(everything)} results are missing")
@@ -148,37 +106,3 @@ def missing(planned: Mapping[str, Sequence[Asked]], found: Found) -> Sheet:
             rows.append((part, f"{len(left)}", f"{len(asked)}", by))
     title = "Not measured since what decides it changed; `meshloom bench layer_puzzle --part NAME` measures a part"
     return Sheet(title, ("part", "missing>", "of>", "by scheduler"), rows)
-
-
-def _samples(on_progress: OnEvent) -> list[tuple[float, ...]]:
-    """What `errors` finds, in worker processes."""
-    with workers(cpus()) as pool:
-        futures = [pool.submit(errors, CHIP, part, cpus()) for part in range(cpus())]
-        on_progress(Stage(workload="closed forms", what=f"{SAMPLES} layers"))
-        return [sample for future in futures for sample in pool.result(future, on_progress)]
-
-
-def _closed(samples: Sequence[tuple[float, ...]]) -> Sheet:
-    rows: list[tuple[str, ...]] = []
-    for number, name in enumerate(FORMS):
-        off = [abs(sample[number]) for sample in samples]
-        rows.append((name, f"{len(off)}", f"{sum(off) / len(off):.1f}", f"{max(off):.1f}"))
-    rows.append(("the paper's, against its simulator", "8000", f"{PAPER_ERROR[0]:.1f}", f"{PAPER_ERROR[1]:.1f}"))
-    return Sheet(
-        "Algorithm 1 against the timeline model: random layers of the five networks, cores and schemes",
-        ("form", "samples>", "mean error, %>", "worst, %>"),
-        rows,
-    )
-
-
-def _saved(chip: ChipConfig) -> Sheet:
-    rows: list[tuple[str, ...]] = []
-    for name in NETWORKS:
-        for batch in BATCHES:
-            found = saving(ServedNetwork(zoo.load(name), chip, batch).shapes, chip)
-            rows.append((name, f"{batch}", f"{found.all}", f"{found.front}", f"{100 * found.share:.0f}"))
-    return Sheet(
-        f"Versions that Pareto fronts save (paper: {100 * PAPER_SAVED:.0f} %)",
-        ("network", "batch>", "versions>", "kept>", "saved, %>"),
-        rows,
-    )
