@@ -60,6 +60,10 @@ LAYER_PUZZLE = module(
     "layer_puzzle",
     parts=True,
 )
+LAYER_LATENCY = module(
+    "latencies of random layers, alone and beside others, predicted and measured in the model and on the RTL",
+    "layer_latency",
+)
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 
@@ -86,6 +90,7 @@ SHIPPED = {
     "flexer_policies": f"{__name__}:FLEXER_POLICIES",
     "flexer_rtl": f"{__name__}:FLEXER_RTL",
     "layer_puzzle": f"{__name__}:LAYER_PUZZLE",
+    "layer_latency": f"{__name__}:LAYER_LATENCY",
     "scalesim": f"{__name__}:SCALESIM",
 }
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)

@@ -30,6 +30,7 @@ from meshloom.tb.benchmarks import (
     flexer_policies,
     flexer_rtl,
     gemm,
+    layer_latency,
     layer_puzzle,
     layers,
     networks,
@@ -80,6 +81,7 @@ MODULES = {
     "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
     "builds": builds, "vector": vector, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim,
     "flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
+    "layer_latency": layer_latency,
     "layer_puzzle": layer_puzzle,
 }  # fmt: skip
 

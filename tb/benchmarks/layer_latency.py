@@ -1,0 +1,371 @@
+"""Algorithm 1 of Layer-Puzzle and its congestion estimator against the timeline model and the RTL: random layers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice
+from random import Random
+from statistics import fmean
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.schedulers.layer_puzzle import latency, samples
+from meshloom.sched.schedulers.layer_puzzle.estimator import (
+    CHIP,
+    FEATURES,
+    Samples,
+    error,
+    features,
+    fitted,
+    samples_of,
+    shipped,
+    version_of,
+)
+from meshloom.sched.schedulers.layer_puzzle.samples import CHUNK, CHUNKS, LONGEST, Alone, Chunk, Draw, Runs, shape_of
+from meshloom.sched.schedulers.layer_puzzle.stepwise import stepwise
+from meshloom.sched.schedulers.layer_puzzle.versions import predicted, saving
+from meshloom.sched.schedulers.online import online_scheduler
+from meshloom.sched.serving.modelled import ModelSession
+from meshloom.sched.serving.network import ServedNetwork
+from meshloom.sched.serving.scheduler import Instance, Network, Placement, Platform, View
+from meshloom.sched.workload import zoo
+from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS
+
+from ..build.builder import build
+from ..results.schema import OnEvent, Plan, Stage
+from ..runs.workers import workers
+from . import layer_rtl
+from .layer_rtl import Pair, RtlChunk
+from .results import Result, Sheet
+
+#: Chunks that run on the RTL too, and that are drawn for another chip, whose layers nothing was trained on.
+RTL_CHUNKS, OTHER_CHUNKS, OTHER = 14, 1, "lp25"
+FORMS: dict[str, latency.Predictor] = {
+    "as printed": latency.literal,
+    "mended": latency.corrected,
+    "mended, with queues (7 constants fitted)": latency.queued,
+    "by steps (none fitted)": stepwise,
+}
+#: Bars: mean and worst error of the best form in percent, how much faster than the model it is, a decision in
+#: microseconds, samples in the model, on the RTL, of congestion, and of congestion on the RTL.
+MEAN, WORST, FASTER, DECISION, ASKED = 2.0, 15.0, 50.0, 1000.0, (8000, 500, 10000, 100)
+#: By the paper: mean and worst error of Algorithm 1, mean absolute error of the estimator, in percent; share of
+#: versions that Pareto fronts save.
+PAPER = (4.0, 9.0, 5.1, 0.44)
+#: Upper ends of the classes of errors, in percent.
+CLASSES = (1, 2, 5, 10, 15, 25, 50, 100)
+#: Decisions that are timed.
+DECISIONS = 200
+
+
+@cache
+def _drawn(chip: str, count: int) -> list[list[Draw]]:
+    every = samples.draws(load(chip))
+    return [list(islice(every, CHUNK)) for _ in range(count)]
+
+
+def played(chip: str, number: int) -> Chunk:
+    """A chunk in the timeline model: in a worker process."""
+    config = load(chip)
+    return samples.measured(config, number, _drawn(chip, number + 1)[number], samples.sample_cache(config))
+
+
+def simulated(chip: str, number: int, alone: Sequence[Alone]) -> RtlChunk:
+    """The same on the RTL."""
+    config = load(chip)
+    return layer_rtl.measured(config, number, alone, layer_rtl.rtl_cache(config))
+
+
+@dataclass(frozen=True)
+class Error:
+    """Signed errors of `FORMS` for one layer, in percent of what was measured."""
+
+    draw: Draw
+    matrix: bool
+    errors: tuple[float, ...]
+
+
+def errors(found: Sequence[tuple[Draw, int]], chip: ChipConfig) -> list[Error]:
+    """Of layers that have been measured, with their cycles."""
+    made: list[Error] = []
+    for draw, cycles in found:
+        shape = shape_of(draw, chip)
+        off = tuple(100 * (form(shape, draw.scheme, chip, 1.0).cycles / cycles - 1) for form in FORMS.values())
+        made.append(Error(draw, shape.matrix, off))
+    return made
+
+
+def run(on_progress: OnEvent) -> Result:
+    """Measures what has not been measured, then compares."""
+    chip, cpus = load(CHIP), len(os.sched_getaffinity(0))
+    on_progress(Plan(rows=CHUNKS + RTL_CHUNKS + OTHER_CHUNKS))
+    build(chip, "verilator", False, lambda what: on_progress(Stage(workload=CHIP, what=what, passing=True)))
+    with workers(cpus) as pool:
+        futures = [pool.submit(played, CHIP, number) for number in range(CHUNKS)]
+        others = [pool.submit(played, OTHER, number) for number in range(OTHER_CHUNKS)]
+        chunks: list[Chunk] = []
+        for number, future in enumerate(futures):
+            on_progress(Stage(workload=CHIP, what=f"chunk {number + 1} of {CHUNKS} in the model"))
+            chunks.append(pool.result(future, on_progress))
+        on_rtl = [pool.submit(simulated, CHIP, number, chunks[number].alone) for number in range(RTL_CHUNKS)]
+        other = [pool.result(future, on_progress) for future in others]
+        rtl: list[RtlChunk] = []
+        for number, future in enumerate(on_rtl):
+            on_progress(Stage(workload=CHIP, what=f"chunk {number + 1} of {RTL_CHUNKS} on the RTL"))
+            rtl.append(pool.result(future, on_progress))
+    return _result(chip, chunks, other, rtl)
+
+
+def _result(chip: ChipConfig, chunks: Sequence[Chunk], other: Sequence[Chunk], rtl: Sequence[RtlChunk]) -> Result:
+    failures: list[str] = []
+    alone = [(one.draw, one.measures.cycles) for chunk in chunks for one in chunk.alone]
+    off = errors(alone, chip)
+    pairs = [pair for chunk in rtl for pair in chunk.alone]
+    sheets = (
+        _forms(off, pairs, chip, failures),
+        causes(off, pairs),
+        classes(off),
+        exact(rtl, failures),
+        _estimator(chunks, other, rtl, chip, failures),
+        _decisions(failures),
+        _saved(chip),
+    )
+    beside = sum(len(chunk.beside) for chunk in chunks)
+    counts = len(alone), len(pairs), beside, sum(len(chunk.beside) for chunk in rtl)
+    names = "layers in the model", "layers on the RTL", "layers beside others", "of these on the RTL"
+    for name, count, asked in zip(names, counts, ASKED, strict=True):
+        if count < asked:
+            failures.append(f"{count:,} {name}; {asked:,} were asked for")
+    return Result(
+        "layer_latency",
+        "Latencies of layers, predicted",
+        f"Random layers of {', '.join(NETWORKS)}, batch 1 or 4, on 1 to {len(chip.cores)} cores of {CHIP} by a random "
+        "scheme, none twice; the same for everybody. Measured: cycles of the program, alone on the chip, in the "
+        f"timeline model; those of at most {LONGEST:,} cycles of the first {RTL_CHUNKS} chunks of {CHUNK} on the RTL "
+        "too. Each chunk that has been measured is kept, so that an interrupted run goes on. Times are of CPU, of one "
+        "process.",
+        sheets,
+        remarks=_remarks(),
+        failures=tuple(failures),
+    )
+
+
+def _remarks() -> tuple[str, ...]:
+    return (
+        "A program's time is itself not sharp: launched on the same cores, but through the launch queue, so that cores "
+        "begin some cycles earlier or later than in the run it was compiled with, the same program takes another time "
+        "when several cores meet at the channels (last row of the second table). No form that does not play every "
+        "packet can know which.",
+        "What the form by steps leaves out, by cause: which channel the tiles of thin tensors lie in (a tensor of one "
+        "plane lies row by row, so that input, result and other operand of a core may meet in one channel); near "
+        "channels that run ahead of far ones after the first tile; partial sums that share a link with tiles, in "
+        "rings; rows of tiles that are small against the latency of DRAM.",
+    )
+
+
+def _microseconds(form: Callable[[Draw], object], drawn: Sequence[Draw]) -> float:
+    before = time.process_time()
+    for draw in drawn:
+        form(draw)
+    return (time.process_time() - before) / len(drawn) * 1e6
+
+
+def _forms(off: Sequence[Error], pairs: Sequence[Pair], chip: ChipConfig, failures: list[str]) -> Sheet:
+    on_rtl = errors([(pair.draw, pair.rtl) for pair in pairs], chip)
+    layers = samples.compiled(_drawn(CHIP, 1)[0], chip)
+    runs = Runs(ModelSession(chip), layers)
+    before = time.process_time()
+    for layer in range(len(layers)):
+        runs.alone(layer)
+    model = (time.process_time() - before) / len(layers) * 1e6
+    drawn = [draw for draw, _ in layers]
+    rows: list[tuple[str, ...]] = []
+    spent = 1.0
+    for number, (name, form) in enumerate(FORMS.items()):
+        spent = _microseconds(lambda draw, form=form: form(shape_of(draw, chip), draw.scheme, chip, 1.0), drawn)
+        both: list[str] = []
+        for each in (off, on_rtl):
+            sizes = [abs(one.errors[number]) for one in each]
+            both += [f"{len(sizes):,}", f"{fmean(sizes):.1f}", f"{max(sizes):.1f}"]
+        rows.append((name, *both, f"{spent:,.0f}", f"{model / spent:,.0f}"))
+    best = [abs(one.errors[-1]) for one in off]
+    if fmean(best) > MEAN or max(best) > WORST:
+        failures.append(f"by steps: {fmean(best):.1f} % mean, {max(best):.1f} % worst; {MEAN} and {WORST} % are asked")
+    if model / spent < FASTER:
+        failures.append(f"by steps: {model / spent:.0f} times as fast as the model; {FASTER:.0f} are asked")
+    exactly = [abs(100 * (pair.model / pair.rtl - 1)) for pair in pairs]
+    rows.append(
+        ("timeline model", f"{len(off):,}", "", "", f"{len(exactly):,}", f"{fmean(exactly):.1f}",
+         f"{max(exactly):.1f}", f"{model:,.0f}", "1")
+    )  # fmt: skip
+    rows.append(("the paper, against its simulator", "8,000", f"{PAPER[0]}", f"{PAPER[1]}", "", "", "", "", ""))
+    columns = (
+        "form", "in the model>", "mean error, %>", "worst, %>", "on the RTL>", "mean error, %>", "worst, %>",
+        "microseconds each>", "times the model's speed>",
+    )  # fmt: skip
+    return Sheet("Algorithm 1, and what follows from the chip", columns, rows)
+
+
+def causes(off: Sequence[Error], pairs: Sequence[Pair]) -> Sheet:
+    """Errors of the two best forms by kind of layer, and how far programs differ from themselves."""
+    cores = {
+        f"matrix, {name} cores, no ring": [one for one in off if one.matrix and one.draw.scheme.input == 1
+                                           and low <= one.draw.scheme.cores <= high]
+        for name, low, high in (("1", 1, 1), ("2-3", 2, 3), ("4-6", 4, 6), ("7-9", 7, 9))
+    }  # fmt: skip
+    kinds = cores | {
+        "matrix, ring of partial sums": [one for one in off if one.draw.scheme.input > 1],
+        "vector": [one for one in off if not one.matrix],
+    }
+    rows: list[tuple[str, ...]] = []
+    for name, each in kinds.items():
+        fit, found = ([one.errors[number] for one in each] for number in (-2, -1))
+        cells = [f"{value:.1f}" for one in (fit, found) for value in _summary(one)]
+        rows.append((name, f"{len(each):,}", *cells))
+    again = [100 * (pair.rtl / pair.expected - 1) for pair in pairs]
+    several = [value for value, pair in zip(again, pairs, strict=True) if pair.draw.scheme.cores > 1]
+    rows.append(
+        ("the same program, launched otherwise, several cores", f"{len(several):,}", "", "", "",
+         *(f"{value:.1f}" for value in _summary(several)))
+    )  # fmt: skip
+    columns = (
+        "layers", "samples>", "with queues: mean error, %>", "bias, %>", "worst, %>", "by steps: mean error, %>",
+        "bias, %>", "worst, %>",
+    )  # fmt: skip
+    return Sheet("Where the error lies", columns, rows)
+
+
+def _summary(found: Sequence[float]) -> tuple[float, float, float]:
+    return fmean(map(abs, found)), fmean(found), max(map(abs, found))
+
+
+def classes(off: Sequence[Error]) -> Sheet:
+    """How errors are distributed."""
+    rows: list[tuple[str, ...]] = []
+    for number, name in enumerate(FORMS):
+        sizes = [abs(one.errors[number]) for one in off]
+        rows.append((name, *(f"{100 * sum(size <= end for size in sizes) / len(sizes):.0f}" for end in CLASSES)))
+    return Sheet("Share of layers, in %, with an error of at most", ("form", *(f"{end} %>" for end in CLASSES)), rows)
+
+
+def exact(rtl: Sequence[RtlChunk], failures: list[str]) -> Sheet:
+    """Completions on both."""
+    differ, programs = sum(chunk.differ for chunk in rtl), sum(chunk.programs for chunk in rtl)
+    if differ:
+        failures.append(f"{differ} of {programs} programs ended on the RTL in another cycle than in the model")
+    alone, beside = (sum(len(each) for each in kind) for kind in zip(*((c.alone, c.beside) for c in rtl), strict=True))
+    columns = "layers alone>", "beside others>", "programs>", "cycles>", "other cycle than in the model>"
+    cycles = sum(chunk.cycles for chunk in rtl)
+    row = (f"{alone:,}", f"{beside:,}", f"{programs:,}", f"{cycles:,}", f"{differ}")
+    return Sheet("The model against the RTL", columns, [row], frozenset([0]) if differ else frozenset())
+
+
+def _on_rtl(chunks: Sequence[Chunk], rtl: Sequence[RtlChunk], cores: int) -> Samples:
+    """Layers beside others on the RTL, as samples."""
+    import numpy as np
+
+    known = {one.draw: version_of(one) for chunk in chunks for one in chunk.alone}
+    pairs = [pair for chunk in rtl for pair in chunk.beside]
+    rows = [features(known[pair.draw], [known[one] for one in pair.others], cores) for pair in pairs]
+    factors = [min(1.0, pair.expected / pair.rtl) for pair in pairs]
+    return Samples(np.array(rows, np.float32).reshape(-1, len(FEATURES)), np.array(factors, np.float32))
+
+
+def _estimator(
+    chunks: Sequence[Chunk], other: Sequence[Chunk], rtl: Sequence[RtlChunk], chip: ChipConfig, failures: list[str]
+) -> Sheet:
+    found = samples_of(chunks, chip)
+    kept, forest = shipped()
+    if kept.factor.tolist() != found.factor.tolist():
+        failures.append("the samples of the package are others; run sched/schedulers/layer_puzzle/estimator.py")
+    train, test = found.part(test=False), found.part(test=True)
+    simulated, far = _on_rtl(chunks, rtl, len(chip.cores)), load(OTHER)
+    unseen = samples_of(chunks[len(rtl) :], chip)  # what is judged on the RTL has not learnt from these layers
+    elsewhere = samples_of(other, far)
+    widths = {"the paper's three features": 3, "and the own intensity": 4, f"all {len(FEATURES)}": len(FEATURES)}
+    forests = {
+        name: (forest if width == len(FEATURES) else fitted(train, width), fitted(unseen, width))
+        for name, width in widths.items()
+    }
+    rows: list[tuple[str, ...]] = []
+    for name, (each, blind) in forests.items():
+        judged = (error(each, test), error(blind, simulated), error(each, elsewhere))
+        rows.append((name, *(f"{100 * found:.1f}" for found in judged)))
+    always = [f"{100 * float(abs(held.factor - train.factor.mean()).mean()):.1f}"
+              for held in (test, simulated, elsewhere)]  # fmt: skip
+    rows.append(("always the mean of the samples", *always))
+    rows.append(("the paper's", f"{PAPER[2]}", "", ""))
+    if 100 * error(forest, test) > PAPER[2]:
+        failures.append(f"estimator: a mean error of {100 * error(forest, test):.1f} %; the paper's is {PAPER[2]} %")
+    columns = (
+        "forest of", f"{len(test.factor):,} in the model>", f"{len(simulated.factor)} on the RTL>",
+        f"{len(elsewhere.factor)} on {OTHER}>",
+    )  # fmt: skip
+    title = f"Memory factor: mean absolute error in %, after {len(train.factor):,} samples of {CHIP} in the model"
+    title += f" (for the RTL after {len(unseen.factor):,} with other layers)"
+    return Sheet(title, columns, rows)
+
+
+def _networks(chip: ChipConfig) -> list[Network]:
+    return [predicted(ServedNetwork(zoo.load(name), chip, batch)) for name in NETWORKS for batch in BATCHES]
+
+
+def _views(nets: Sequence[Network], platform: Platform, random: Random) -> Iterator[View]:
+    """Ten networks somewhere in their course, some of which run, on a chip of which some cores are free."""
+    while True:
+        free = list(platform.cores)
+        random.shuffle(free)
+        free = free[: random.randint(1, len(free))]
+        busy = [core for core in platform.cores if core not in free]
+        instances: list[Instance] = []
+        running: list[Placement] = []
+        for number, net in enumerate(nets):
+            one = Instance(number, net, 0, random.randint(1_000_000, 9_000_000), random.randrange(len(net.layers)))
+            version = one.layer.fastest(len(busy))
+            if version is not None and random.random() < 0.5:
+                cores, busy = tuple(busy[: version.cores]), busy[version.cores :]
+                running.append(Placement(number, one.next, version, cores, 999_000))
+                one = replace(one, running=True)
+            instances.append(one)
+        slots = platform.programs - len(running)
+        yield View(1_000_000, platform, tuple(sorted([*free, *busy])), slots, tuple(instances), tuple(running))
+
+
+def _decisions(failures: list[str]) -> Sheet:
+    rows: list[tuple[str, ...]] = []
+    for name in (CHIP, OTHER):
+        chip = load(name)
+        platform, nets = Platform.of(chip), _networks(chip)
+        for net in nets:  # what a network knows of itself it finds out once
+            for cores in range(net.least_cores(), len(platform.cores) + 1):
+                net.isolated(cores)
+        for scheduler in ("layer_puzzle", "lookahead", "lookahead:estimator=forest"):
+            spent: list[float] = []
+            launches = 0
+            for view in islice(_views(nets, platform, Random(samples.SEED)), DECISIONS):
+                decide = online_scheduler(scheduler, platform).decide
+                before = time.process_time_ns()
+                launches += len(decide(view))
+                spent.append((time.process_time_ns() - before) / 1000)
+            mean = fmean(spent)
+            rows.append((name, scheduler, f"{launches / len(spent):.1f}", f"{mean:.0f}", f"{max(spent):.0f}"))
+            if mean > DECISION:
+                failures.append(f"{scheduler} on {name}: {mean:.0f} microseconds a decision; {DECISION:.0f} are asked")
+    columns = "chip", "scheduler", "launches>", "microseconds, mean>", "worst>"
+    return Sheet(f"Time of a decision with {len(NETWORKS) * len(BATCHES)} networks", columns, rows)
+
+
+def _saved(chip: ChipConfig) -> Sheet:
+    rows: list[tuple[str, ...]] = []
+    for name in NETWORKS:
+        for batch in BATCHES:
+            found = saving(ServedNetwork(zoo.load(name), chip, batch).shapes, chip)
+            rows.append((name, f"{batch}", f"{found.all}", f"{found.front}", f"{100 * found.share:.0f}"))
+    return Sheet(
+        f"Versions that Pareto fronts save (paper: {100 * PAPER[3]:.0f} %)",
+        ("network", "batch>", "versions>", "kept>", "saved, %>"),
+        rows,
+    )
