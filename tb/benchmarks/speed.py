@@ -12,7 +12,7 @@ from meshloom.hw.config import load
 from ..build.builder import TARGET
 from ..build.tools import compiler_version
 from ..results.schema import OnEvent, Plan, Row
-from . import plain_loop, timeline
+from . import plain_loop, relocation, timeline
 from .layers import run_layers
 from .results import Result, Sheet
 
@@ -76,13 +76,14 @@ def _measure(chip: str, target: str, on_progress: OnEvent) -> list[Measured]:
 
 
 def run(on_progress: OnEvent) -> Result:
-    """Runs the layers on each chip, one at a time; then the model, as Python and compiled."""
+    """Runs the layers on each chip, one at a time; then the model, as Python and compiled; then places templates."""
     on_progress(Plan(rows=len(CHIPS) * len(LAYERS)))
     compiler = compiler_version()
     clang = "clang" in compiler
     measured = [one for chip, target in CHIPS for one in _measure(chip, target, on_progress)]
     failed = missed(measured, clang)
     model, slow = timeline.measure(on_progress)
+    placing = relocation.measure(on_progress)
     cells = [
         (
             one.row.chip,
@@ -107,7 +108,8 @@ def run(on_progress: OnEvent) -> Result:
         "plain loop is a C++ program that does what the processing elements of all cores do and nothing else, compiled "
         f"for the same target; of each the best of {_REPEATS}. Bar: with clang, layers that use {100 * BUSY:.0f} % of "
         f"the PE cycles reach of that loop {bars}. The model: one process each, the best of three; bar: the same "
-        f"timeline, and {timeline.BAR:g} times as fast on chips with several cores and one channel.",
+        f"timeline, and {timeline.BAR:g} times as fast on chips with several cores and one channel. Placing a compiled "
+        "layer for `meshloom serve`: CPU time in Python, the best of five, no bar.",
         (
             Sheet(
                 f"Simulated cycles per CPU-second, built with {compiler or 'an unknown compiler'}",
@@ -127,6 +129,7 @@ def run(on_progress: OnEvent) -> Result:
                 bad,
             ),
             model,
+            placing,
         ),
         () if clang else (f"The bar holds for clang only, so {compiler or 'this compiler'} is not judged.",),
         (*failed, *slow),
