@@ -1,0 +1,127 @@
+"""Scenarios unlike the example's, on chips unlike lp9: each ends right, on the RTL where that is cheap.
+
+"Right" is what results say of themselves: every byte compared and equal, RTL and model of one mind to the cycle.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.schedulers.online import ONLINE
+from meshloom.sched.workload.scenario import Request, Scenario, load
+from meshloom.tb.results.scenario import ScenarioResults
+from meshloom.tb.runtime.serve import serve
+
+from ..tiers import slow_but
+from .served_chip import CHIP, chip_with
+
+DRAM = CHIP.dram.model_dump()
+#: One core; DRAM that is slow in both ways; two virtual channels; more programs than cores.
+CHIPS = {
+    chip.name: chip
+    for chip in (
+        chip_with("lp1", floorplan=["dram core dram", ". host ."]),
+        chip_with("lp4slow", dram=DRAM | {"bytes_per_cycle": 1, "latency": 200}),
+        chip_with("lp4vc2", noc=CHIP.noc.model_dump() | {"data_vcs": 2}),
+        chip_with("lp2", floorplan=["dram core .", "host core dram"], programs=4),
+    )
+}
+#: A second and a third request come while all cores are busy.
+BUSY = Scenario("busy", (Request("resnet8"), Request("ds_cnn", 1, 900), Request("resnet8", 1, 1000, 20_000)))
+
+
+def right(results: ScenarioResults) -> None:
+    assert results.ok, results.reasons
+    figures = results.scenario
+    assert all(row.end is not None for row in results.instances)
+    if figures.rtl_cycles is not None:
+        assert figures.rtl_cycles == figures.model_cycles
+        assert all(row.bytes_checked > 1000 for row in results.instances)
+        assert all(row.error_percent == 0 for row in results.programs)
+
+
+@pytest.mark.parametrize("chip", slow_but(CHIPS.values(), CHIPS["lp1"]), ids=lambda chip: chip.name)
+def test_odd_chips(chip: ChipConfig) -> None:
+    results = serve(BUSY, chip, "lookahead").results
+    right(results)
+    assert results.scenario.decisions == 3 * 11
+    first, *others = results.instances
+    assert all(row.arrival < (first.end or 0) for row in others)
+
+
+def test_a_network_that_comes_while_all_cores_are_busy_waits_for_the_next_end() -> None:
+    results = serve(BUSY, CHIPS["lp1"], "prema", device=None).results
+    right(results)
+    rows = sorted(results.programs, key=lambda row: row.launched)
+    late = next(row for row in rows if row.instance == 1)
+    ends = [row.model_end for row in rows if row.instance == 0 and row.launched < late.launched]
+    assert late.launched > 900 + results.scenario.decision_cycles
+    assert late.launched == max(end for end in ends if end is not None) + results.scenario.decision_cycles
+
+
+@pytest.mark.parametrize("scheduler", slow_but(ONLINE.names(), "lookahead", "prema"))
+def test_deadlines_that_nobody_can_meet(scheduler: str) -> None:
+    """All are missed, and the run is right."""
+    options = ":estimator=fair" if scheduler in ("veltair", "layer_puzzle") else ""
+    asked = Scenario("hopeless", tuple(Request("resnet8", 1, 10 * n, 1) for n in range(3)))
+    results = serve(asked, CHIP, scheduler + options, device=None).results
+    right(results)
+    assert results.scenario.sla_violations == 1
+    assert [row.met for row in results.instances] == [False] * 3
+
+
+def test_hopeless_deadlines_on_the_rtl() -> None:
+    asked = Scenario("hopeless", (Request("resnet8", 1, 0, 1), Request("ds_cnn", 1, 0, None, 0.0001)))
+    results = serve(asked, CHIP, "lookahead").results
+    right(results)
+    assert [row.met for row in results.instances] == [False, False]
+
+
+def test_one_arrives_after_all_else_has_ended() -> None:
+    """On an idle chip it takes as long as the first did."""
+    asked = Scenario("late", (Request("resnet8"), Request("resnet8", 1, 2_000_000, 40_000)))
+    results = serve(asked, CHIP, "lookahead").results
+    right(results)
+    first, last = results.instances
+    assert first.end is not None
+    assert first.end < 100_000
+    assert last.turnaround is not None
+    assert abs(last.turnaround - (first.turnaround or 0)) < 100
+
+
+def test_a_hundred_requests_for_one_network() -> None:
+    """More than fit into memory at once: some wait for room, all end, none for ever."""
+    small = chip_with("lp4full", dram=DRAM | {"words": 1 << 15})
+    asked = Scenario("many", tuple(Request("ds_cnn", 1, 100 * number) for number in range(100)))
+    results = serve(asked, small, "lookahead", device=None).results
+    right(results)
+    assert len(results.programs) == 100 * 11
+    assert results.scenario.busy > 0.8
+    pages = {row.instance for row in results.programs if row.launched < 5000}
+    assert len(pages) < 50
+
+
+def test_one_network_larger_than_memory_among_others() -> None:
+    """One error, before anything runs, that says which."""
+    small = chip_with("lp4poor", dram=DRAM | {"words": 1 << 14})
+    asked = Scenario("large", (Request("ds_cnn"), Request("vww", 8)))
+    with pytest.raises(DoesNotFit, match="network vww, batch 8: each DRAM tile of lp4poor is too small"):
+        serve(asked, small, "lookahead", device=None)
+
+
+@pytest.mark.parametrize("device", [None, "verilator"], ids=["model", "RTL"])
+def test_random_and_recorded_arrivals_and_no_deadlines(tmp_path: Path, device: str | None) -> None:
+    (tmp_path / "t.csv").write_text("cycle,network\n7000,ds_cnn\n100,ds_cnn\n300,somebody_elses\n")
+    (tmp_path / "s.toml").write_text(
+        'name = "arrivals"\ndeadline_factor = 0\n[[network]]\nname = "ds_cnn"\narrival = { trace = "t.csv" }\n'
+        '[[network]]\nname = "resnet8"\narrival = { poisson = 60.0, number = 2, seed = 4 }\n'
+    )
+    results = serve(load(tmp_path / "s.toml"), CHIP, "planaria", device=device).results
+    right(results)
+    assert sorted(row.arrival for row in results.instances if row.network == "ds_cnn") == [100, 7000]
+    assert {(row.deadline, row.met) for row in results.instances} == {(None, None)}
+    assert results.scenario.sla_violations == 0
