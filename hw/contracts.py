@@ -158,15 +158,20 @@ ORDER_CYCLES: Final = 2 * ISSUE_CYCLES + CONTROLLER_CYCLES - REQUEST_INTERVAL
 
 # -- programs that come and go (`host_link.launches`) ------------------------------------------------------------------
 
-#: From the cycle after which a launch may start, or that in which it is queued, to the first in which the idle front
-#: end of the host's mover requests the code of its boot stream.
+#: From the cycle after which a launch may start, or that in which it is queued, or, if it is a successor, that in which
+#: the host took the last end-SYNC of its slot's program, whichever is latest, to the first in which the idle front end
+#: of the host's mover requests the code of its boot stream.
 LAUNCH_CYCLES: Final = 2
 #: From the last instruction of a boot stream taken by the mover to the first request for code of the next.
 LAUNCH_INTERVAL: Final = 2
 #: Launches that wait in the host's queue: two for each slot.
 LAUNCHES: Final = 64
-#: Completions that wait to be read: enough for one of each slot and one fault of each tile (`host_link.reported`).
-COMPLETIONS: Final = 128
+#: Successors of a slot's program that wait: the one that begins next may still be waiting for the host's front end, or
+#: for its cycle, when the host knows that the program has ended and launches another.
+SUCCESSORS: Final = 2
+#: Completions that wait to be read: enough for the ends of each slot's program and its successors, and for one fault of
+#: each tile (`host_link.reported`).
+COMPLETIONS: Final = 256
 
 # -- counters that the host reads (`host_link.counters`) --------------------------------------------------------------
 

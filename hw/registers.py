@@ -128,8 +128,12 @@ LAUNCH = Format(
     "LAUNCH",
     (
         Field("streams", 7, "streams of the program, each of which adds 1 to the host's semaphore `slot` at its end"),
-        Field("zero", 1, "0"),
-        Field("slot", SLOT_BITS, "slot of the program, in which none is running"),
+        Field(
+            "follows",
+            1,
+            "1 = a successor, to begin when the slot's program has ended; without `streams`: withdraws them",
+        ),
+        Field("slot", SLOT_BITS, "slot of the program, in which no other one is running"),
     ),
     WIDTH,
 )

@@ -280,6 +280,7 @@ class HostPort(wiring.Component):
             launches.idle.eq(self.idle),
             entry.slot.eq(said.slot),
             entry.streams.eq(said.streams),
+            entry.follows.eq(said.follows),
             entry.dram.eq(program[Register.PROGRAM_TILE]),
             entry.addr.eq(program[Register.PROGRAM_ADDR]),
             entry.count.eq(program[Register.PROGRAM_COUNT]),

@@ -4,25 +4,32 @@ A launch names a boot stream (FETCHes only), a slot and the number of streams th
 one after the other by the host tile's mover. Each stream of a program ends with a SYNC that adds to the host's
 semaphore of the number `slot`: here that is a count of streams still running. When the last has ended, and for each
 fault that any tile reports, there is a completion.
+
+A slot's program may have a successor, which waits beside the queue and begins as soon as the program has ended, without
+the host. While the host has not taken a fault no successor begins, so that it can withdraw that of the program which is
+to blame. What clears up after a program has a queue of its own, so that it never waits for launches that are to start
+later.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from ..contracts import COMPLETIONS, LAUNCHES
+from ..contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
 from ..isa import SLOT_BITS
 from ..registers import COMPLETION, LAUNCH
 from ..signatures import FetchLayout, PostFlit
 
 #: Streams of one program, at most: three for each of 32 cores.
 STREAM_BITS = LAUNCH.offsets["streams"][1]
-_Launch = data.StructLayout({"slot": SLOT_BITS, "streams": STREAM_BITS, "dram": 8, "addr": 28, "count": 24, "at": 32})
+_Launch = data.StructLayout(
+    {"slot": SLOT_BITS, "streams": STREAM_BITS, "dram": 8, "addr": 28, "count": 24, "at": 32, "follows": 1}
+)
 #: A completion as the registers DONE_* show it.
 Done = data.StructLayout({"what": COMPLETION.layout(), "who": 32, "value": 32, "cycle": 32})
 
@@ -30,13 +37,21 @@ Done = data.StructLayout({"what": COMPLETION.layout(), "who": 32, "value": 32, "
 class Launches(wiring.Component):
     """Both queues, for a chip with `programs` slots, and one more for whoever clears up after a program.
 
-    `launch` queues one (`LAUNCHES` at most; `full`: another would be lost). `start` is a strobe that starts the host's
-    front end; it comes when that is `idle`, in a cycle after that in which the launch was queued and after cycle `at`,
-    so that runs with the same launches are the same to the cycle, whatever the registers' bus does. `post`: a post or
-    report that has arrived at the host tile, taken at once; `who` is what FAULT_WHO would hold. `done` is the oldest of
-    `waiting` completions, `next_one` takes it. A completion is queued in the cycle after the post that made it and
-    carries the number (`now`) of that post's cycle. `COMPLETIONS` are kept; of more, those that come last are lost and
-    `lost` is set, which cannot happen as long as there is no more than one for each slot and tile.
+    `launch` queues one (`LAUNCHES` at most; `full`: another would be lost). Those of the last slot, and those without
+    streams, which end a program, have a queue as long of their own. One that `follows` is a successor in its slot:
+    `SUCCESSORS` wait there in their order, further ones are lost, and one without streams withdraws those that wait.
+
+    `start` is a strobe that starts the host's front end. It comes when that is `idle`, in a cycle after that in which
+    the launch was queued and after cycle `at`, so that runs with the same launches are the same to the cycle, whatever
+    the registers' bus does. A successor also starts after the cycle of the last post of its slot's program, and while
+    no fault waits. Of all that can start, the queue for clearing up goes first, then successors, the lowest slot first,
+    then the queue.
+
+    `post`: a post or report that has arrived at the host tile, taken at once; `who` is what FAULT_WHO would hold.
+    `done` is the oldest of `waiting` completions, `next_one` takes it. A completion is queued in the cycle after the
+    post that made it and carries the number (`now`) of that post's cycle. `COMPLETIONS` are kept; of more, those that
+    come last are lost and `lost` is set, which cannot happen as long as there is no more than one for each slot and
+    tile.
     """
 
     now: Signal
@@ -73,30 +88,79 @@ class Launches(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        self._starting: Any = Signal(_Launch)  # what starts with `start`
+        self._follows = Signal()  # whether that is a successor
+        self._left = [Signal(STREAM_BITS, name=f"left_{slot}") for slot in range(self.slots)]
+        self._busy = Signal(self.slots)  # slots with a program that is queued or runs
+        self._faults = Signal(range(COMPLETIONS + 1))  # of the completions that wait
         self._start(m)
         self._complete(m)
         return m
 
     def _start(self, m: Module) -> None:
+        said = self.launch.payload
         m.submodules.queue = queue = fifo.SyncFIFO(width=_Launch.size, depth=LAUNCHES)
-        first = data.View(_Launch, queue.r_data)
-        fetch = self.start.fetch
-        left = [Signal(STREAM_BITS, name=f"left_{slot}") for slot in range(self.slots)]
-        self._left = left
-        due = Signal()
+        m.submodules.clearing = clearing = fifo.SyncFIFO(width=_Launch.size, depth=LAUNCHES)
+        clears = Signal()
         m.d.comb += [
-            queue.w_data.eq(self.launch.payload),
-            queue.w_en.eq(self.launch.valid),
-            self.full.eq(~queue.w_rdy),
-            due.eq(self.now > first.at),
-            self.start.valid.eq(queue.r_rdy & self.idle & self.enable & due),
-            queue.r_en.eq(self.start.valid),
-            *(fetch[name].eq(first[name]) for name in ("dram", "addr", "count")),
+            clears.eq((said.slot == self.slots - 1) | (said.streams == 0)),
+            queue.w_en.eq(self.launch.valid & ~said.follows & ~clears),
+            clearing.w_en.eq(self.launch.valid & ~said.follows & clears),
+            self.full.eq(~queue.w_rdy | ~clearing.w_rdy),
         ]
+        ready, after = self._successors(m)
+        fetch, starting = self.start.fetch, self._starting
+        free = Signal()
+        m.d.comb += [
+            free.eq(self.idle & self.enable),
+            *(fetch[name].eq(starting[name]) for name in ("dram", "addr", "count")),
+        ]
+        sources: list[tuple[Any, Any]] = []
+        for fed in (clearing, queue):
+            first = data.View(_Launch, fed.r_data)
+            due = Signal()
+            m.d.comb += [fed.w_data.eq(said), due.eq(fed.r_rdy & (self.now > first.at))]
+            sources.append((due, first))
+        (urgent, cleared), (due, queued) = sources
+        with m.If(urgent):
+            m.d.comb += [self.start.valid.eq(free), clearing.r_en.eq(free)]
+            m.d.comb += starting.eq(cleared)
+        with m.Elif(ready.any()):
+            m.d.comb += [self.start.valid.eq(free), self._follows.eq(free), starting.eq(after)]
+        with m.Elif(due):
+            m.d.comb += [self.start.valid.eq(free), queue.r_en.eq(free), starting.eq(queued)]
+        for slot in range(self.slots):
+            with m.If(self.start.valid & (starting.slot == slot)):
+                m.d.sync += self._busy[slot].eq(starting.streams != 0)
+            with m.If(queue.w_en & (said.slot == slot)):
+                m.d.sync += self._busy[slot].eq(1)
+
+    def _successors(self, m: Module) -> tuple[Signal, Any]:
+        """Keeps them. Returns the slots whose successor can start, and that of the lowest of them."""
+        said = self.launch.payload
+        ready, chosen = Signal(self.slots - 1), Signal(_Launch)
+        for slot in reversed(range(self.slots - 1)):
+            mine, withdrawn, starts = Signal(), Signal(), Signal()
+            kept = fifo.SyncFIFO(width=_Launch.size, depth=SUCCESSORS)
+            m.submodules[f"kept_{slot}"] = ResetInserter(withdrawn)(kept)
+            first = data.View(_Launch, kept.r_data)
+            m.d.comb += [
+                mine.eq(self.launch.valid & said.follows & (said.slot == slot)),
+                kept.w_data.eq(said),
+                kept.w_en.eq(mine & (said.streams != 0)),
+                withdrawn.eq(mine & (said.streams == 0)),
+                ready[slot].eq(kept.r_rdy & ~self._busy[slot] & (self.now > first.at) & (self._faults == 0)),
+                # the lowest slot that is ready, unless something is being cleared up
+                starts.eq(self.start.valid & self._follows & (self._starting.slot == slot)),
+                kept.r_en.eq(starts),
+            ]
+            with m.If(ready[slot]):
+                m.d.comb += chosen.eq(first)
+        return ready, chosen
 
     def _complete(self, m: Module) -> None:
         post = self.post.payload
-        starting = data.View(_Launch, m.submodules.queue.r_data)
+        starting = self._starting
         counted = Signal()
         last = Signal()
         m.d.comb += counted.eq(self.post.valid & self.enable & ~post.fault)
@@ -104,6 +168,8 @@ class Launches(wiring.Component):
             with m.If(counted & (post.sem == slot)):
                 m.d.comb += last.eq((left != 0) & (left <= post.n))
                 m.d.sync += left.eq(Mux(left <= post.n, 0, left - post.n))
+                with m.If(last):
+                    m.d.sync += self._busy[slot].eq(0)
             with m.If(self.start.valid & (starting.slot == slot)):
                 m.d.sync += left.eq(starting.streams)
         failed = Signal()
@@ -136,6 +202,9 @@ class Launches(wiring.Component):
         taken = Signal()
         m.d.comb += taken.eq(self.next_one & (self.waiting != 0))
         m.d.sync += self.waiting.eq(self.waiting + write.en - taken)
+        fault, untold = Signal(), Signal()
+        m.d.comb += [fault.eq(write.en & event.what.fault), untold.eq(taken & self.done.what.fault)]
+        m.d.sync += self._faults.eq(self._faults + fault - untold)
         with m.If(queued & ~fits):
             m.d.sync += self.lost.eq(1)
         with m.If(write.en):

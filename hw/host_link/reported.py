@@ -3,9 +3,9 @@
 A program can raise faults without end (each pull that a DRAM tile refuses is one), and the host's queue ends somewhere.
 What waits there are faults and ends of programs. Of faults there is at most one for each tile, and one for all tiles
 that are not on the floorplan (`Reported`), whatever anybody does. Of ends there is at most one for each launch of
-streams whose completion has not been taken; so a host that launches into a slot, or into the one for clearing up, only
-once it has taken the completion of the one before has at most `programs` + 1. Both together are `most_completions`, for
-which there is room. The rest of the queue is for hosts that launch further ahead.
+streams whose completion has not been taken; so a host that has no more of these in a slot than a program and its
+`SUCCESSORS`, and one in the slot for clearing up, has at most (1 + `SUCCESSORS`) * `programs` + 1. Both together are
+`most_completions`, for which there is room.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig, ConfigError
-from ..contracts import COMPLETIONS
+from ..contracts import COMPLETIONS, SUCCESSORS
 
 #: A tile, if `valid`.
 TileStrobe = data.StructLayout({"valid": 1, "tile": 8})
 
 
 def most_completions(config: ChipConfig) -> int:
-    """Completions that can wait at once, for a host with one launch in each slot. Raises ConfigError if there is no
-    room for them."""
-    most = len(config.tiles) + 1 + config.programs + 1
+    """Completions that can wait at once, for a host with a program and its successors in each slot. Raises ConfigError
+    if there is no room for them."""
+    most = len(config.tiles) + 1 + (1 + SUCCESSORS) * config.programs + 1
     if most > COMPLETIONS:
         raise ConfigError(
             f"chip {config.name}: {len(config.tiles)} tiles and {config.programs} programs can have {most} completions "

@@ -34,23 +34,28 @@ class ModelSession:
         self._machine = idle(chip)
         self._host = Host(self._machine, self._ended)
         self._cores: dict[int, frozenset[int]] = {}  # of the programs that run, by slot
-        self._slots: dict[int, int] = {}  # by core, the slot of the program that runs there
+        self._after: dict[int, frozenset[int]] = {}  # of their successors
+        self._slots: dict[int, int] = {}  # by core, the slot of the program that runs there, or will
         self._latest = 0  # cycle of the latest launch
         self._completed: list[Completion] = []
 
     @property
     def running(self) -> int:
         """Programs that have been launched and have not completed."""
-        return len(self._cores)
+        return len(self._cores) + len(self._after)
 
     def launch(self, launch: Launch, at: int, log: list[Executed] | None = None) -> None:
         """See `Session.launch`. `log` receives the executed instructions of the program and of its boot stream, in the
         order of their ends."""
         program, slot = launch.program, launch.slot
         cores = self._admit(launch, at)
+        self._slots |= dict.fromkeys(cores, slot)
+        if launch.follows and slot in self._cores:
+            self._after[slot] = cores
+            self._host.follow(program.boot, slot, program.streams, at, log)
+            return
         self._latest = at
         self._cores[slot] = cores
-        self._slots |= dict.fromkeys(cores, slot)
         self._host.launch(program.boot, slot, program.streams, at, log)
 
     def advance(self, until: int | None) -> tuple[Completion, ...]:
@@ -83,8 +88,11 @@ class ModelSession:
 
     def _ended(self, slot: int, cycle: int) -> None:
         """The last stream of a program has ended."""
-        for core in self._cores.pop(slot):
+        after = self._after.pop(slot, frozenset())
+        for core in self._cores.pop(slot) - after:
             del self._slots[core]
+        if after:
+            self._cores[slot] = after
         self._completed.append(Completion(slot, cycle))
         self._machine.pause()
 
@@ -92,14 +100,17 @@ class ModelSession:
         """The cores of a launch that the chip can accept in cycle `at`. Raises SessionError otherwise."""
         chip, program, slot = self.chip, launch.program, launch.slot
         where = f"launch into slot {slot} in cycle {at}"
-        if at <= self.now or at < self._latest:
+        follows = launch.follows and slot in self._cores
+        if at <= self.now or (at < self._latest and not follows):
             raise SessionError(
                 f"{where}: cycle {self.now} has been reached, and the latest launch is in {self._latest}; launch in "
                 f"cycle {max(self.now + 1, self._latest)} or later"
             )
         if not 0 <= slot < chip.programs:
             raise SessionError(f"{where}: {chip.name} has slots 0..{chip.programs - 1}")
-        if slot in self._cores:
+        if follows and slot in self._after:
+            raise SessionError(f"{where}: the slot's program has a successor; launch another when that has begun")
+        if slot in self._cores and not follows:
             raise SessionError(f"{where}: the slot's program has not completed; use a free slot")
         if (program.boot.tile, program.boot.unit) != (chip.host, Unit.MOVER):
             raise SessionError(f"{where}: its boot stream must run on the host's mover, tile {chip.host:#04x}")
@@ -109,7 +120,7 @@ class ModelSession:
         for core in sorted(cores):
             if chip.tiles.get(core) is not TileKind.CORE:
                 raise SessionError(f"{where}: it has a stream on tile {core:#04x}; such programs run on cores only")
-            if core in self._slots:
+            if core in self._slots and not (follows and self._slots[core] == slot):
                 raise SessionError(
                     f"{where}: core {core:#04x} runs the program in slot {self._slots[core]}; place it on free cores"
                 )

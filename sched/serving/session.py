@@ -22,10 +22,12 @@ class SessionError(ValueError):
 @dataclass(frozen=True)
 class Launch:
     """A program to start. `program`: placed on its cores, in its window of DRAM; `slot`: a free one, which the last
-    SYNC of each of its streams names."""
+    SYNC of each of its streams names. `follows`: it is the successor of the program in the slot, and begins when that
+    has ended."""
 
     slot: int
     program: Program
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Completion:
-    """The program in `slot` has ended: in `cycle` the host took the last of its streams' end-SYNCs. `fault`: it was
-    cancelled instead (RTL only)."""
+    """The program in `slot` has ended: in `cycle` the host took the last of its streams' end-SYNCs. If it has a
+    successor, that runs in the slot from then on. `fault`: it was cancelled instead, and its successor with it (RTL
+    only)."""
 
     slot: int
     cycle: int
@@ -65,7 +68,11 @@ class Session(Protocol):
     def launch(self, launch: Launch, at: int) -> None:
         """The launch queue takes a launch in cycle `at` > `now`; cycles do not descend from one launch to the next.
 
-        Raises SessionError if the slot or a core is not free.
+        One that `follows` waits beside the queue, for the end of the program in its slot and for cycle `at`, and goes
+        before the queue, the lowest slot first. Its cores are those of that program, or free, and are kept for it.
+        Where no program runs in the slot it is a launch like others.
+
+        Raises SessionError if the slot or a core is not free, and if the slot has a successor already.
         """
         ...
 

@@ -33,10 +33,12 @@ PATIENCE = 20_000_000
 
 @dataclass
 class _Running:
-    """A program on the chip, launched in cycle `since`. `fault`: why it is being given up, once it is."""
+    """A program on the chip, launched in cycle `since`. `cores`: its own, and those of the successor that it had when
+    it was given up. `fault`: why it is being given up, once it is."""
 
     program: Program
     since: int
+    cores: list[int]
     fault: Fault | None = None
 
 
@@ -44,8 +46,9 @@ class RtlSession:
     """Programs come and go on `served`, which is open. See `sched.serving.session.Session`.
 
     A program that raises a fault is given up: its streams are ended, and its completion comes, with that fault, when
-    nothing of it is left on the chip (`sched.serving.flush`). The others never notice. So is one that has not ended
-    `patience` cycles after its launch, with a fault STALLED.
+    nothing of it is left on the chip (`sched.serving.flush`). Its successor never begins. The others never notice, but
+    that no successor begins before the fault has been read. So is one that has not ended `patience` cycles after its
+    launch, with a fault STALLED.
     """
 
     def __init__(self, served: ServedChip, patience: int = PATIENCE) -> None:
@@ -53,6 +56,7 @@ class RtlSession:
         self.now = 0
         self._time = 0  # the chip has reached this cycle
         self._running: dict[int, _Running] = {}
+        self._after: dict[int, _Running] = {}  # successors that have not begun, by slot
         self._ended: deque[Completion] = deque()
         self._given_up: deque[int] = deque()  # slots whose cores are to be flushed; the first is being flushed
         self._strays: list[Fault] = []
@@ -64,7 +68,7 @@ class RtlSession:
     @property
     def running(self) -> int:
         """Programs that have been launched and have not completed."""
-        return len(self._running)
+        return len(self._running) + len(self._after)
 
     @property
     def strays(self) -> Sequence[Fault]:
@@ -82,10 +86,20 @@ class RtlSession:
     def launch(self, launch: Launch, at: int) -> None:
         """See `Session.launch`. Its code is written to DRAM now. Raises SessionError if the slot is not free, and if
         the chip has passed cycle `at`: writing the registers takes it some twenty cycles for each launch."""
-        if launch.slot in self._running:
-            raise SessionError(f"launch into slot {launch.slot} in cycle {at}: its program has not completed")
-        self._running[launch.slot] = _Running(launch.program, at)
-        self._queue(launch.program, launch.slot, len(launch.program.streams), at)
+        slot, launched = launch.slot, _Running(launch.program, at, _cores(launch.program))
+        before = self._running.get(slot)
+        follows = launch.follows and (before is not None or any(done.slot == slot for done in self._ended))
+        if slot in self._after:
+            raise SessionError(f"launch into slot {slot} in cycle {at}: its program has a successor")
+        if before is None:
+            self._running[slot] = launched
+        elif not follows:
+            raise SessionError(f"launch into slot {slot} in cycle {at}: its program has not completed")
+        elif before.fault is not None:
+            return  # nothing follows a program that is given up
+        else:
+            self._after[slot] = launched
+        self._queue(launch.program, slot, len(launch.program.streams), at, follows)
         if self._time > at:
             raise SessionError(
                 f"launch into slot {launch.slot} in cycle {at}: the chip was in cycle {self._time} by then; launch "
@@ -104,6 +118,7 @@ class RtlSession:
         """Gives up a program: it completes with `fault` as soon as nothing of it is left."""
         running = self._running[slot]
         if running.fault is None:
+            self._withdraw(slot)
             running.fault = fault
             self._end(slot)  # at once, whoever is being flushed: it may be raising faults all the time
             self._given_up.append(slot)
@@ -140,7 +155,16 @@ class RtlSession:
                 self.cancel(slot, Fault(Cause.STALLED, tile, Unit.NONE, 0, self.patience))
                 running.since = self._time  # as long again for what is left of it
 
-    def _queue(self, program: Program, slot: int, streams: int, at: int) -> None:
+    def _withdraw(self, slot: int) -> None:
+        """Keeps the successor of a program, if it has one, from beginning; its cores are given up with the program's,
+        in case that it has begun by now."""
+        after = self._after.pop(slot, None)
+        if after is not None:
+            self.served.write(Register.LAUNCH, LAUNCH.pack({"slot": slot, "follows": 1}))
+            running = self._running[slot]
+            running.cores = sorted({*running.cores, *after.cores})
+
+    def _queue(self, program: Program, slot: int, streams: int, at: int, follows: bool = False) -> None:
         """Writes the code of a program to DRAM and its launch to the queue."""
         self.served.load(program.image(self.chip))
         boot = program.boot
@@ -150,7 +174,7 @@ class RtlSession:
                 (Register.PROGRAM_ADDR, boot.address),
                 (Register.PROGRAM_COUNT, len(boot.instructions)),
                 (Register.LAUNCH_AT, at),
-                (Register.LAUNCH, LAUNCH.pack({"streams": streams, "slot": slot})),
+                (Register.LAUNCH, LAUNCH.pack({"streams": streams, "slot": slot, "follows": int(follows)})),
             ]
         )
         (self._time,) = self.served.read(Register.CYCLES)
@@ -164,36 +188,41 @@ class RtlSession:
             if not said["valid"]:
                 break
             if said["fault"]:
-                who, value = self.served.read(Register.DONE_WHO, Register.DONE_VALUE)
-                self.served.write(Register.DONE, 1)
-                self._failed(who, value)
+                self._failed(*self.served.read(Register.DONE_WHO, Register.DONE_VALUE))
                 continue
             self.served.write(Register.DONE, 1)
             if said["slot"] == self.chip.programs:
                 self._flushed(cycle)
             elif (running := self._running.get(said["slot"])) is not None and running.fault is None:
                 del self._running[said["slot"]]
+                if (after := self._after.pop(said["slot"], None)) is not None:
+                    after.since = max(after.since, cycle)
+                    self._running[said["slot"]] = after
                 self._ended.append(Completion(said["slot"], cycle))
         (status,) = self.served.read(Register.STATUS)
         if STATUS.unpack(status)["lost"]:
             raise SessionError("the chip has lost completions: more faults than its queue holds")
 
     def _failed(self, who: int, value: int) -> None:
+        """Takes a fault from the chip, and gives up the program to blame. Until it is taken no successor begins."""
         said = FAULT_WHO.unpack(who)
         fault = Fault(Cause(said["cause"]), said["tile"], Unit(said["unit"]), said["tag"], value)
-        for slot, running in self._running.items():
-            if any(stream.tile == fault.tile for stream in running.program.streams):
-                self.cancel(slot, fault)
-                return
-        self._strays.append(fault)
+        slot = next((slot for slot, running in self._running.items() if fault.tile in running.cores), None)
+        if slot is not None:
+            self._withdraw(slot)
+        self.served.write(Register.DONE, 1)
+        if slot is not None:
+            self.cancel(slot, fault)
+        else:
+            self._strays.append(fault)
 
     def _end(self, slot: int) -> None:
         """Ends the streams of the program in `slot`."""
-        program = self._running[slot].program
-        boot = program.boot
+        running = self._running[slot]
+        program, boot = running.program, running.program.boot
         ends = tuple(
             Instruction(Opcode.FETCH, {"tag": next_tag(n), "tile": core, "unit": int(Unit.NONE), "clear": 1})
-            for n, core in enumerate(_cores(program))
+            for n, core in enumerate(running.cores)
         )
         end = Stream(boot.tile, boot.unit, boot.dram_tile, boot.address, ends)
         # in its own slot: a launch sets the count of its slot's streams
@@ -201,10 +230,9 @@ class RtlSession:
 
     def _flush(self) -> None:
         """Has the cores of the first program that is given up flushed."""
-        program = self._running[self._given_up[0]].program
-        boot = program.boot
-        rights = boot.instructions[0].fields
-        cores = _cores(program)
+        running = self._running[self._given_up[0]]
+        program, boot, cores = running.program, running.program.boot, running.cores
+        rights = boot.instructions[0].fields | {"cores": sum(1 << self.chip.cores.index(core) for core in cores)}
         streams = flush(self.chip, cores, self.chip.programs, rights["first_page"])
         last = streams[-1]
         after = last.address + -(-len(last.instructions) * self.chip.instruction_words // 64) * 64

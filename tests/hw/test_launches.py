@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.contracts import COMPLETIONS, LAUNCHES
+from meshloom.hw.contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
 from meshloom.hw.host_link.launches import Done, Launches
 from meshloom.hw.isa import POST, Cause
 from meshloom.hw.registers import COMPLETION
@@ -39,6 +39,7 @@ class Entry:
     slot: int = 0
     streams: int = 1
     at: int = 0
+    follows: bool = False
 
 
 @dataclass
@@ -74,7 +75,7 @@ def run(
         entry = by_cycle.get(cycle)
         context.set(unit.launch.valid, entry is not None)
         if entry is not None:
-            values = {"slot": entry.slot, "streams": entry.streams, "at": entry.at}
+            values = {"slot": entry.slot, "streams": entry.streams, "at": entry.at, "follows": int(entry.follows)}
             place = {"dram": 0x20 + entry.number, "addr": 1000 + entry.number, "count": 5 + entry.number}
             context.set(unit.launch.payload.as_value(), bits(unit.launch.payload.shape(), **values, **place))
         context.set(unit.enable, enable(cycle))
@@ -158,6 +159,114 @@ def test_as_many_launches_wait_as_fit_and_further_ones_are_lost() -> None:
     out = run(entries, cycles=150 + LAUNCHES + 10)
     assert [fetch for _, fetch in out.starts] == [place(number) for number in range(LAUNCHES)]
     assert out.full == [int(1 + LAUNCHES <= cycle <= 151) for cycle in range(150 + LAUNCHES + 10)]
+
+
+# -- successors -------------------------------------------------------------------------------------------------------
+
+
+def test_a_successor_starts_in_the_cycle_after_the_last_post() -> None:
+    out = run(
+        [Entry(5, 1, 2, streams=2), Entry(10, 2, 2, streams=1, follows=True)], {20: end(2), 30: end(2), 40: end(2)}
+    )
+    assert out.starts == [(6, place(1)), (31, place(2))]
+    assert [done for _, done in out.taken] == [ended(2, 30), ended(2, 40)]
+
+
+@pytest.mark.parametrize(("queued", "at"), [(10, 33), (34, 0), (10, 60), (29, 29), (30, 0), (31, 30)])
+def test_a_successor_waits_for_its_cycle_and_may_come_late(queued: int, at: int) -> None:
+    out = run([Entry(5, 1, 2), Entry(queued, 2, 2, at=at, follows=True)], {30: end(2)})
+    assert out.starts == [(6, place(1)), (max(30, queued, at) + 1, place(2))]
+
+
+def test_a_successor_waits_for_a_program_that_is_still_queued() -> None:
+    out = run([Entry(5, 1, 2, at=30), Entry(10, 2, 2, follows=True)], {20: end(2), 50: end(2)})
+    assert out.starts == [(31, place(1)), (51, place(2))]
+
+
+def test_successors_hold_up_nobody_and_go_first() -> None:
+    """The lowest slot first, then the queue."""
+    entries = [Entry(1 + slot, slot, slot) for slot in range(4)]
+    entries += [Entry(10 + slot, 10 + slot, slot, follows=True) for slot in (3, 1, 2)]
+    entries += [Entry(20, 20, 0, at=21), Entry(21, 21, 0)]
+    posts = {15: end(0), 41: end(3), 42: end(2), 43: end(1)}
+    out = run(entries, posts, idle=lambda cycle: cycle < 10 or cycle > 45)
+    assert [fetch for _, fetch in out.starts[4:]] == [place(number) for number in (11, 12, 13, 20, 21)]
+    freely = run(entries, posts)
+    assert freely.starts[4:] == [
+        (22, place(20)), (23, place(21)), (42, place(13)), (43, place(12)), (44, place(11))
+    ]  # fmt: skip
+
+
+def test_successors_of_a_slot_begin_one_after_the_other() -> None:
+    """As many as fit; further ones are lost."""
+    entries = [Entry(5, 1, 2), *(Entry(10 + number, 10 + number, 2, follows=True) for number in range(SUCCESSORS + 1))]
+    out = run(entries, {30: end(2), 40: end(2), 50: end(2), 60: end(2)})
+    assert out.starts[1:] == [(31 + 10 * number, place(10 + number)) for number in range(SUCCESSORS)]
+    # the first one waits for its cycle, in a slot that is free
+    out = run([Entry(5, 1, 2), Entry(10, 2, 2, at=45, follows=True), Entry(35, 3, 2, follows=True)],
+              {30: end(2), 60: end(2)})  # fmt: skip
+    assert out.starts[1:] == [(46, place(2)), (61, place(3))]
+
+
+def test_successors_can_be_withdrawn() -> None:
+    first, other = Entry(5, 1, 2), Entry(10, 2, 2, follows=True)
+    both = [first, other, Entry(12, 3, 2, follows=True), Entry(20, 9, 2, streams=0, follows=True)]
+    assert run(both, {30: end(2), 40: end(2)}).starts[1:] == []
+    for late in range(12, 31):
+        assert run([first, other, Entry(late, 9, 2, streams=0, follows=True)], {30: end(2)}).starts[1:] == []
+    begun = run([first, other, Entry(31, 9, 2, streams=0, follows=True)], {30: end(2), 40: end(2)})
+    assert begun.starts[1:] == [(31, place(2))]
+    assert [done for _, done in begun.taken] == [ended(2, 30), ended(2, 40)]
+
+
+@pytest.mark.parametrize("failing", range(20, 33))
+def test_no_successor_starts_while_a_fault_waits(failing: int) -> None:
+    """A fault that comes with the last post is too late, if the one of the next cycle is."""
+    entries = [Entry(5, 1, 2), Entry(6, 2, 2, follows=True)]
+    out = run(entries, {failing: fault(1), 30: end(2)} if failing != 30 else {30: fault(1), 31: end(2)},
+              take=lambda cycle: cycle >= 50)  # fmt: skip
+    (start, _) = out.starts[1]
+    assert start == (51 if failing <= 30 else 31)
+
+
+def test_what_clears_up_passes_what_is_to_start_later() -> None:
+    last = CHIP.programs
+    entries = [Entry(5, 1, 0, at=60), Entry(6, 2, 1, at=60), Entry(10, 3, 2, streams=0), Entry(11, 4, last, streams=2)]
+    out = run(entries, {20: end(last), 25: end(last)}, cycles=90)
+    assert out.starts == [(11, place(3)), (12, place(4)), (61, place(1)), (62, place(2))]
+    assert [done for _, done in out.taken] == [ended(last, 25)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_random_successors_against_the_contract(seed: int) -> None:
+    """Every program of a slot starts once, after the one before has ended, and after its cycle."""
+    rng = random.Random(seed)
+    entries, posts, wanted = list[Entry](), dict[int, dict[str, int]](), list[tuple[int, int]]()
+    used: set[int] = set()
+
+    def cycle_from(first: int, taken: set[int] | dict[int, dict[str, int]]) -> int:
+        return next(cycle for cycle in range(first, 9999) if cycle not in taken)
+
+    for slot in range(CHIP.programs):
+        queued = cycle_from(rng.randrange(1, 20), used)
+        used.add(queued)
+        entries.append(Entry(queued, slot, slot))
+        begun = queued + 1
+        for number in range(slot + 4, slot + 24, 4):
+            ends = cycle_from(begun + rng.randrange(12, 40), posts)
+            posts[ends] = end(slot)
+            queued = cycle_from(begun + rng.randrange(3, 60), used)
+            used.add(queued)
+            at = queued + rng.choice((0, 0, 7, 40))
+            entries.append(Entry(queued, number, slot, at=at, follows=True))
+            begun = max(ends, queued, at) + 1
+            wanted.append((begun, number))
+            begun += 4  # others may go first
+    out = run(entries, posts, cycles=max(posts) + 100)
+    started = {fetch["dram"] - 0x20: start for start, fetch in out.starts}
+    assert len(out.starts) == len(started) == len(entries)
+    for due, number in wanted:
+        assert due <= started[number] <= due + 3
 
 
 # -- completions ------------------------------------------------------------------------------------------------------
@@ -262,9 +371,12 @@ def test_random_programs_against_the_contract(seed: int) -> None:
             posts[at] = fault(at)
             wanted.append((at, failed(at, at)))
     out = run(entries, posts, cycles=max(posts) + 20, idle=sometimes(rng, 0.5), busy=2, take=sometimes(rng, 0.5))
-    assert [fetch for _, fetch in out.starts] == [place(number) for number in range(30)]
-    for entry, (start, _) in zip(entries, out.starts, strict=True):
-        assert max(entry.queued, entry.at) < start < entry.queued + 40
+    started = {fetch["dram"] - 0x20: start for start, fetch in out.starts}
+    assert sorted(started) == list(range(30))
+    usual = [entry.number for entry in entries if entry.slot < CHIP.programs]
+    assert [number for number in started if number in usual] == usual
+    for entry in entries:
+        assert max(entry.queued, entry.at) < started[entry.number] < entry.queued + 40
     left = len(out.taken)
     assert [done for _, done in out.taken] == [done for _, done in sorted(wanted, key=lambda one: one[0])][:left]
     assert left > len(wanted) - 10

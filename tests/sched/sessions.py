@@ -31,7 +31,8 @@ LAYERS = ("gemm:8x16x8", "conv:6x6x8-8,k3,p1,relu", "gemm:24x24x24")
 
 @dataclass(frozen=True)
 class Scripted:
-    """A program that was served: where, launched in which cycle, completed in which, and a digest of its records."""
+    """A program that was served: where, launched in which cycle, as a successor or not, completed in which, and a
+    digest of its records. `made`: when it was launched first, if that matters."""
 
     number: int
     layer: str
@@ -39,12 +40,19 @@ class Scripted:
     at: int
     end: int = 0
     digest: str = ""
+    follows: bool = False
+    made: int | None = None
+
+    @property
+    def known(self) -> int:
+        """The cycle in which the launch is made again: the last moment, or that of the first time."""
+        return self.at - 1 if self.made is None else self.made
 
 
 def launched(session: ModelSession, one: Scripted) -> list[Executed]:
     log: list[Executed] = []
     made = template(one.layer, session.chip, len(one.spot.cores))
-    session.launch(Launch(one.spot.slot, relocate(made, session.chip, one.spot)), one.at, log)
+    session.launch(Launch(one.spot.slot, relocate(made, session.chip, one.spot), one.follows), one.at, log)
     return log
 
 
@@ -80,21 +88,51 @@ def serve(chip: ChipConfig, count: int, seed: int, lead: int = 0) -> list[Script
     return found
 
 
+def serve_chains(chip: ChipConfig, count: int, seed: int, lead: int = 0) -> list[Scripted]:
+    """The same, in chains: most programs that run are given a successor in their slot, on some of their cores and of
+    the free ones, in another window. Numbers are in the order of launches."""
+    random = Random(seed)
+    session = ModelSession(chip)
+    running: dict[int, list[tuple[Scripted, list[Executed]]]] = {}
+    found: list[Scripted] = []
+    at = made = 0
+    while len(found) < count:
+        slots = random.sample(range(chip.programs), chip.programs)
+        for slot in slots[: count - made]:
+            chain = running.setdefault(slot, [])
+            busy = {core for each in running.values() for one, _ in each for core in one.spot.cores}
+            free = [core for core in chip.cores if core not in busy or (chain and core in chain[0][0].spot.cores)]
+            if len(chain) > 1 or not free or random.random() < 0.2:
+                continue
+            cores = tuple(random.sample(free, random.randint(1, min(3, len(free)))))
+            layer = random.choice(LAYERS)
+            page = 16 * slot + (8 if chain and chain[0][0].spot.first_page % 16 == 0 else 0)
+            spot = Spot(cores, page, page + pages(template(layer, chip, len(cores)), chip), slot)
+            at = max(at, session.now + lead + random.choice((1, 2, random.randint(1, 2000))))
+            one = Scripted(made, layer, spot, at, follows=bool(chain), made=session.now)
+            chain.append((one, launched(session, one)))
+            made += 1
+        for done in session.advance(None):
+            one, log = running[done.slot].pop(0)
+            found.append(ended(one, done.cycle, log))
+    return found
+
+
 def serve_again(chip: ChipConfig, script: Sequence[Scripted], step: int) -> list[Scripted]:
-    """The same launches, each made in the cycle before, in a run that pauses every `step` cycles."""
+    """The same launches, each in the last moment (chains: in the same), in a run that pauses every `step` cycles."""
     session = ModelSession(chip)
     todo = sorted(script, key=lambda one: one.number)
-    running: dict[int, tuple[Scripted, list[Executed]]] = {}
+    running: dict[int, list[tuple[Scripted, list[Executed]]]] = {}
     found: list[Scripted] = []
-    while todo or running:
-        while todo and todo[0].at == session.now + 1:
+    while todo or any(running.values()):
+        while todo and todo[0].known == session.now:
             one = todo.pop(0)
-            running[one.spot.slot] = one, launched(session, one)
+            running.setdefault(one.spot.slot, []).append((one, launched(session, one)))
         until = session.now + step
         if todo:
-            until = min(until, todo[0].at - 1)
+            until = min(until, todo[0].known)
         for done in session.advance(until):
-            one, log = running.pop(done.slot)
+            one, log = running[done.slot].pop(0)
             found.append(ended(one, done.cycle, log))
     return found
 

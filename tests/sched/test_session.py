@@ -21,7 +21,7 @@ from meshloom.sched.serving.session import Completion, Launch, Session, SessionE
 
 from .processes import python
 from .served import FOUR, ROWS, SIX, Spot, pages, relocate, template, with_boot
-from .sessions import serve, serve_again
+from .sessions import serve, serve_again, serve_chains
 
 CONV = "conv:6x6x8-8,k3,p1,relu"
 GEMM = "gemm:32x32x32"
@@ -198,6 +198,57 @@ def test_no_program_is_lost_however_the_run_is_cut_into_pieces(chip: ChipConfig)
     assert len({one.end for one in script}) == 200
     assert serve_again(chip, script, step=1) == script
     assert serve_again(chip, script, step=97) == script
+
+
+@pytest.mark.parametrize("chip", [FOUR, SIX], ids=["flows", "flits"])
+def test_chains_of_programs_however_the_run_is_cut_into_pieces(chip: ChipConfig) -> None:
+    """A successor begins after the program before it, and in the cycle that was asked for, launched early or late."""
+    script = serve_chains(chip, 150, seed=chip.width)
+    assert sorted(one.number for one in script) == list(range(150))
+    assert sum(one.follows for one in script) > 60
+    assert serve_again(chip, script, step=1) == script
+    assert serve_again(chip, script, step=97) == script
+
+
+def test_a_successor_begins_when_its_slot_is_free() -> None:
+    chip = FOUR
+    first, second = placed(chip, GEMM, chip.cores[:2], 3), placed(chip, CONV, chip.cores[1:3], 3, 40)
+    alone = ModelSession(chip)
+    alone.launch(Launch(3, first), 5)
+    (end,) = alone.advance(None)
+    for at in (6, end.cycle, end.cycle + 300):
+        session, log, again, late = ModelSession(chip), [], ModelSession(chip), []
+        session.launch(Launch(3, first), 5)
+        session.launch(Launch(3, second, follows=True), at, log)
+        assert session.running == 2
+        assert session.advance(None) == (end,)
+        (done,) = session.advance(None)
+        again.launch(Launch(3, first), 5)
+        again.advance(None)
+        again.launch(Launch(3, second), max(at, end.cycle + 1), late)
+        (usual,) = again.advance(None)
+        # a launch needs a cycle in which it is written
+        early = int(at <= end.cycle)
+        assert (done.slot, done.cycle) == (3, usual.cycle - early)
+        assert log == shifted(late, early)
+        assert session.running == 0
+
+
+def test_successors_that_cannot_be_say_why() -> None:
+    chip = FOUR
+    session = ModelSession(chip)
+    session.launch(Launch(0, placed(chip, CONV, chip.cores[:1], 0)), 10)
+    session.launch(Launch(1, placed(chip, CONV, chip.cores[1:2], 1, 20)), 10)
+    other = placed(chip, CONV, chip.cores[1:2], 0, 40)
+    with pytest.raises(SessionError, match="core 0x02 runs the program in slot 1"):
+        session.launch(Launch(0, other, follows=True), 11)
+    session.launch(Launch(0, placed(chip, CONV, chip.cores[:1], 0, 40), follows=True), 3)  # beside the queue: no order
+    with pytest.raises(SessionError, match="has a successor"):
+        session.launch(Launch(0, placed(chip, CONV, chip.cores[:1], 0, 60), follows=True), 11)
+    with pytest.raises(SessionError, match="core 0x01 runs the program in slot 0"):
+        session.launch(Launch(2, placed(chip, CONV, chip.cores[:1], 2, 60)), 11)
+    assert [len(session.advance(None)) for _ in range(2)] == [1, 1]
+    assert session.running == 1
 
 
 def test_compiled_and_python_say_the_same() -> None:

@@ -11,26 +11,31 @@ from meshloom.tb.devices.serving import ServedChip
 from meshloom.tb.runtime.rtl_session import RtlSession
 
 from ..sched.served import FOUR, SIX, relocate, template
-from ..sched.sessions import Scripted, serve
+from ..sched.sessions import Scripted, serve, serve_chains
 from ..tiers import slow_but
 
 
 def serve_on_rtl(chip: ChipConfig, script: list[Scripted]) -> list[tuple[int, int]]:
     """Number and end of each program, in the order of their ends; launches are made once the one before is due."""
     todo = sorted(script, key=lambda one: one.number)
-    running: dict[int, Scripted] = {}
+    running: dict[int, list[Scripted]] = {}
     found: list[tuple[int, int]] = []
     with ServedChip(build(chip, "verilator")) as served:
         session = RtlSession(served)
-        while todo or running:
-            while todo and todo[0].spot.slot not in running:
+        while todo or any(running.values()):
+            while (
+                todo
+                and (todo[0].made or 0) <= session.now
+                and todo[0].follows == len(running.get(todo[0].spot.slot, []))
+            ):
                 one = todo.pop(0)
                 made = template(one.layer, chip, len(one.spot.cores))
-                session.launch(Launch(one.spot.slot, relocate(made, chip, one.spot)), one.at)
-                running[one.spot.slot] = one
-            for done in session.advance(None):
+                session.launch(Launch(one.spot.slot, relocate(made, chip, one.spot), one.follows), one.at)
+                running.setdefault(one.spot.slot, []).append(one)
+            known = todo[0].made if todo and (todo[0].made or 0) > session.now else None
+            for done in session.advance(known):
                 assert done.fault is None
-                found.append((running.pop(done.slot).number, done.cycle))
+                found.append((running[done.slot].pop(0).number, done.cycle))
         assert not session.strays
     return found
 
@@ -40,4 +45,13 @@ def test_the_model_serves_as_the_rtl_does(chip: str) -> None:
     """Random programs on random cores, launched up to hundreds of cycles ahead, most while others run."""
     config = {"four": FOUR, "six": SIX}[chip]
     script = serve(config, 30, seed=11, lead=600)
+    assert serve_on_rtl(config, script) == [(one.number, one.end) for one in script]
+
+
+@pytest.mark.parametrize("chip", slow_but({"four": FOUR, "six": SIX}, "four"))
+def test_successors_begin_in_the_same_cycles(chip: str) -> None:
+    """Chains in most slots, on changing cores; some are launched before the program before them ends, some late."""
+    config = {"four": FOUR, "six": SIX}[chip]
+    script = serve_chains(config, 30, seed=12, lead=1500)
+    assert sum(one.follows for one in script) > 10
     assert serve_on_rtl(config, script) == [(one.number, one.end) for one in script]

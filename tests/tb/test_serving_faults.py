@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,6 +58,10 @@ class Server:
     def copy(self, core: int, slot: int, page: int, at: int) -> None:
         self.session.load([(CHIP.drams[0], page * PAGE_WORDS, data(page))])
         self.launch([copier(core, page, slot)], slot, page, at)
+
+    def follow(self, streams: Sequence[Stream], slot: int, page: int, at: int) -> None:
+        """Launches a successor."""
+        self.session.launch(Launch(slot, program(streams, slot, page), follows=True), at)
 
     def copied(self, page: int) -> None:
         (words,) = self.session.dump([(CHIP.drams[0], page * PAGE_WORDS + 256, COPIED)])
@@ -274,3 +279,57 @@ def test_a_program_that_never_ends_is_given_up(server: Server) -> None:
     server.copy(CORE, SLOT, AGAIN, server.later())
     assert server.wait(1)[SLOT].fault is None
     server.copied(AGAIN)
+
+
+@pytest.mark.parametrize("name", slow_but(FAULTS, "SHAPE of a pull"))
+def test_nothing_follows_a_program_that_fails(server: Server, name: str) -> None:
+    """Its successor, on its core and one that is free, never begins; another program's does. All cores can be used."""
+    failing, cause = FAULTS[name]
+    at, third = server.later(), CHIP.cores[2]
+    server.session.load([(CHIP.drams[0], AGAIN * PAGE_WORDS, data(AGAIN))])
+    server.launch([failing], SLOT, PAGE, at)
+    beside = replace(copier(OTHER, AGAIN, SLOT), address=AGAIN * PAGE_WORDS + 700)
+    server.follow([copier(CORE, AGAIN, SLOT), beside], SLOT, AGAIN, at)
+    server.copy(third, 0, 5, at)
+    server.session.load([(CHIP.drams[0], 7 * PAGE_WORDS, data(7))])
+    server.follow([copier(third, 7, 0)], 0, 7, at)
+    found: list[Completion] = []
+    while server.session.running:
+        found += server.session.advance(server.later(40_000))
+    assert sorted((one.slot, one.fault and one.fault.cause) for one in found) == [(0, None), (0, None), (SLOT, cause)]
+    server.copied(5)
+    server.copied(7)
+    (words,) = server.session.dump([(CHIP.drams[0], AGAIN * PAGE_WORDS + 256, COPIED)])
+    assert not np.array_equal(words, data(AGAIN))
+    at = server.later()
+    server.copy(CORE, SLOT, 9, at)
+    server.copy(OTHER, 2, 11, at)
+    assert [one.fault for one in server.wait(2).values()] == [None, None]
+    server.copied(9)
+    server.copied(11)
+    assert not server.session.strays
+
+
+def test_a_successor_fails_after_a_program_that_ended_well(server: Server) -> None:
+    at = server.later()
+    server.copy(CORE, SLOT, AGAIN, at)
+    server.follow([FAULTS["SHAPE of a pull"][0]], SLOT, PAGE, at)
+    found: list[Completion] = []
+    while server.session.running:
+        found += server.session.advance(server.later(40_000))
+    assert [one.fault and one.fault.cause for one in found] == [None, Cause.SHAPE]
+    server.copied(AGAIN)
+    server.copy(CORE, SLOT, 11, server.later())
+    assert server.wait(1)[SLOT].fault is None
+    server.copied(11)
+
+
+def test_a_program_is_given_up_while_launches_wait_for_their_cycle(server: Server) -> None:
+    """Clearing up does not wait behind them."""
+    at = server.later()
+    server.launch([FAULTS["SHAPE of a pull"][0]], SLOT, PAGE, at)
+    server.copy(OTHER, 0, 5, at + 30_000)
+    done = server.wait(2)
+    assert done[SLOT].fault is not None
+    assert done[SLOT].cycle < at + 5_000 < at + 30_000 < done[0].cycle
+    server.copied(5)
