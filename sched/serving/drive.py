@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from .decisions import Logged
-from .scheduler import Decision, Instance, OnlineScheduler, Placement, Platform, ServingError, View
+from .scheduler import Decision, Instance, Layer, OnlineScheduler, Placement, Platform, ServingError, View
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class Executor(Protocol):
 
     def launch(self, slot: int, instance: Instance, placement: Placement) -> None:
         """Starts a layer in cycle `placement.start` > now in a free slot."""
+        ...
+
+    def follow(self, slot: int, instance: Instance, placement: Placement) -> None:
+        """Starts a layer in a slot when the one there, of the same instance, has ended, and no earlier than in cycle
+        `placement.start` > now; not at all if that one ends with a fault."""
         ...
 
     def advance(self, until: int | None) -> Sequence[Ended]:
@@ -117,6 +122,7 @@ class Drive:
     on_event: Callable[[int, Instance, str], None] | None = None
     _lives: dict[int, _Life] = field(default_factory=dict[int, _Life])
     _busy: dict[int, Placement] = field(default_factory=dict[int, Placement])
+    _after: dict[int, Placement] = field(default_factory=dict[int, Placement])
     _ran: list[Ran] = field(default_factory=list[Ran])
     _log: list[Logged] = field(default_factory=list[Logged])
     _calls: int = 0
@@ -157,7 +163,7 @@ class Drive:
     def view(self) -> View:
         """What the scheduler would see now."""
         platform = self.executor.platform
-        taken = {core for placement in self._busy.values() for core in placement.cores}
+        taken = {core for each in (self._busy, self._after) for placement in each.values() for core in placement.cores}
         return View(
             self.executor.now,
             platform,
@@ -165,11 +171,12 @@ class Drive:
             platform.programs - len(self._busy),
             tuple(life.instance for _, life in sorted(self._lives.items()) if not life.over),
             tuple(sorted(self._busy.values(), key=lambda placement: placement.instance)),
+            tuple(sorted(self._after.values(), key=lambda placement: placement.instance)),
         )
 
     def _decide(self, now: int) -> None:
         view = self.view()
-        if not view.pending:
+        if not view.pending and not (view.open and getattr(self.scheduler, "ahead", False)):
             return
         decisions = list(self.scheduler.decide(view))
         self._calls += 1
@@ -177,6 +184,8 @@ class Drive:
         free, slots = set(view.free), [slot for slot in range(view.platform.programs) if slot not in self._busy]
         pending = {instance.number: instance for instance in view.pending}
         for decision in decisions:
+            if decision.instance not in pending and self._followed(decision, free, now, start):
+                continue
             instance = self._checked(decision, pending, free, slots, now)
             free -= set(decision.cores)
             placement = Placement(instance.number, instance.next, decision.version, decision.cores, start)
@@ -187,7 +196,7 @@ class Drive:
             life.instance = replace(instance, running=True)
             slot = slots.pop(0)
             self._busy[slot] = placement
-            self._log.append(_logged(self._calls, now, start, instance, decision))
+            self._log.append(_logged(self._calls, now, start, instance, instance.layer, decision))
             self.executor.launch(slot, life.instance, placement)
             if self.on_event:
                 self.on_event(start, life.instance, f"{instance.layer.name} on {len(decision.cores)} cores")
@@ -201,6 +210,29 @@ class Drive:
                     f"{life.ready} left cores free and did not launch {instance.layer.name}"
                 )
 
+    def _followed(self, decision: Decision, free: set[int], now: int, start: int) -> bool:
+        """Carries out a decision about a successor, whose cores are no longer free then; False: it is about none."""
+        number = decision.instance
+        slot = next((slot for slot, placement in self._busy.items() if placement.instance == number), None)
+        if slot is None:
+            return False
+        instance, own = self._lives[number].instance, set(self._busy[slot].cores)
+        layer, problem = instance.following, ""
+        if layer is None:
+            problem = f"{instance.label} has no layer after {instance.layer.name}, which runs"
+        elif slot in self._after:
+            problem = f"{instance.layer.name} of {instance.label} has a successor already"
+        else:
+            problem = _misfit(instance, layer, decision, free | own)
+        if problem or layer is None:
+            raise ServingError(f"scheduler {self.scheduler.name}, decision in cycle {now}: {problem}")
+        free -= set(decision.cores)
+        placement = Placement(number, instance.next + 1, decision.version, decision.cores, start)
+        self._after[slot] = placement
+        self._log.append(_logged(self._calls, now, start, instance, layer, decision))
+        self.executor.follow(slot, replace(instance, next=instance.next + 1), placement)
+        return True
+
     def _checked(
         self, decision: Decision, pending: dict[int, Instance], free: set[int], slots: list[int], now: int
     ) -> Instance:
@@ -209,14 +241,10 @@ class Drive:
         problem = ""
         if instance is None:
             problem = f"instance {decision.instance} is not waiting"
-        elif decision.version not in instance.layer.versions:
-            problem = f"{instance.label} has no such version of {instance.layer.name}: {decision.version}"
-        elif len(decision.cores) != decision.version.cores or len(set(decision.cores)) != len(decision.cores):
-            problem = f"{instance.label} takes {decision.version.cores} cores, not {list(decision.cores)}"
-        elif not set(decision.cores) <= free:
-            problem = f"{instance.label} takes cores that are not free: {sorted(set(decision.cores) - free)}"
         elif not slots:
             problem = f"{instance.label}: {self.executor.platform.programs} programs run, and no more may"
+        else:
+            problem = _misfit(instance, instance.layer, decision, free)
         if problem or instance is None:
             raise ServingError(f"scheduler {self.scheduler.name}, decision in cycle {now}: {problem}")
         return pending.pop(decision.instance)
@@ -225,8 +253,13 @@ class Drive:
         placement = self._busy.pop(ended.slot)
         self._ran.append(Ran(placement, ended.cycle, ended.fault))
         life = self._lives[placement.instance]
+        after = self._after.pop(ended.slot, None)
         instance = replace(life.instance, next=placement.layer + 1, running=False)
         life.ready = ended.cycle
+        if after is not None and ended.fault is None:
+            after = self._busy[ended.slot] = replace(after, start=max(after.start, ended.cycle))
+            instance = replace(instance, running=True)
+            life.waited = max(life.waited, after.start - ended.cycle)
         if ended.fault is not None:
             life.lost, life.instance = ended.fault, replace(instance, next=placement.layer)
         else:
@@ -240,6 +273,9 @@ class Drive:
             self.on_event(
                 ended.cycle, life.instance, done or f"layer {instance.next} of {len(instance.network.layers)}"
             )
+            if after is not None and life.instance.running:
+                on = f"{life.instance.layer.name} on {len(after.cores)} cores"
+                self.on_event(after.start, life.instance, on)
 
     def _stuck(self, waiting: list[Instance], now: int) -> None:
         """Raises ServingError if nothing runs and nothing will."""
@@ -256,10 +292,20 @@ class Drive:
             )
 
 
-def _logged(order: int, seen: int, start: int, instance: Instance, decision: Decision) -> Logged:
-    network, layer = instance.network.label, instance.layer.name
-    scheme = decision.version.scheme
-    return Logged(order, seen, start, instance.number, network, layer, scheme, decision.cores, decision.reason)
+def _logged(order: int, seen: int, start: int, instance: Instance, layer: Layer, decision: Decision) -> Logged:
+    network, scheme = instance.network.label, decision.version.scheme
+    return Logged(order, seen, start, instance.number, network, layer.name, scheme, decision.cores, decision.reason)
+
+
+def _misfit(instance: Instance, layer: Layer, decision: Decision, free: set[int]) -> str:
+    """Why a version of a layer cannot run on those of the `free` cores; nothing if it can."""
+    if decision.version not in layer.versions:
+        return f"{instance.label} has no such version of {layer.name}: {decision.version}"
+    if len(decision.cores) != decision.version.cores or len(set(decision.cores)) != len(decision.cores):
+        return f"{instance.label} takes {decision.version.cores} cores, not {list(decision.cores)}"
+    if not set(decision.cores) <= free:
+        return f"{instance.label} takes cores that are not free: {sorted(set(decision.cores) - free)}"
+    return ""
 
 
 def _check(instances: Sequence[Instance], platform: Platform) -> None:

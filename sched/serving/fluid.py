@@ -15,7 +15,7 @@ that gets less is slower in proportion. Routers, banks and the order of packets 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from .drive import Ended
@@ -82,6 +82,7 @@ class Fluid:
     faults: frozenset[tuple[int, int]] = frozenset()
     _flows: dict[int, _Flow] = field(default_factory=dict[int, _Flow])
     _coming: dict[int, _Flow] = field(default_factory=dict[int, _Flow])
+    _after: dict[int, Placement] = field(default_factory=dict[int, Placement])
     _time: float = 0.0
 
     def admit(self, instance: Instance) -> bool:
@@ -94,6 +95,10 @@ class Fluid:
     def launch(self, slot: int, instance: Instance, placement: Placement) -> None:
         """Starts a layer in cycle `placement.start`."""
         self.start(slot, placement)
+
+    def follow(self, slot: int, instance: Instance, placement: Placement) -> None:
+        """See `drive.Executor`. The successor of a layer that a fault has stopped never begins."""
+        self._after[slot] = placement
 
     def start(self, slot: int, placement: Placement) -> None:
         """The same without an instance, for samples of single layers."""
@@ -152,4 +157,9 @@ class Fluid:
     def _ended(self, slot: int) -> Ended:
         placement = self._flows.pop(slot).placement
         fault = (placement.instance, placement.layer) in self.faults
+        after = self._after.pop(slot, None)
+        if after is not None and not fault:
+            self._coming[slot] = _Flow(
+                replace(after, start=max(self.now, after.start)), list(self._phases(after.version))
+            )
         return Ended(slot, self.now, "a fault that the scenario injects" if fault else None)

@@ -2,7 +2,9 @@
 
 A network is a chain of layers, each compiled in several versions. Whenever one arrives or a layer ends, the scheduler
 sees a `View` and launches layers on free cores. What has been launched runs until its end; a network is preempted only
-by not being continued. The same scheduler drives the RTL, the timeline model and the fluid model (`fluid.py`).
+by not being continued. A layer that runs may be given a successor, the next layer of its network, which begins when it
+ends without waiting for a decision. The same scheduler drives the RTL, the timeline model and the fluid model
+(`fluid.py`).
 """
 
 from __future__ import annotations
@@ -149,7 +151,7 @@ class Network:
 @dataclass(frozen=True)
 class Instance:
     """A network that somebody asked for, as it stands. `deadline`: absolute cycle. `next`: index of the layer to
-    launch. `running`: whether a layer of it runs."""
+    launch, or of the one that runs. `running`: whether a layer of it runs."""
 
     number: int
     network: Network
@@ -164,13 +166,20 @@ class Instance:
 
     @property
     def layer(self) -> Layer:
-        """The layer to launch."""
+        """The layer to launch, or that runs."""
         return self.network.layers[self.next]
+
+    @property
+    def following(self) -> Layer | None:
+        """The layer after that one; None if it is the last."""
+        after = self.next + 1
+        return self.network.layers[after] if after < len(self.network.layers) else None
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A layer that runs: index `layer` of instance `instance`, since cycle `start`."""
+    """A layer that runs: index `layer` of instance `instance`, since cycle `start`. Of a successor that has not begun:
+    not before `start`."""
 
     instance: int
     layer: int
@@ -181,8 +190,9 @@ class Placement:
 
 @dataclass(frozen=True)
 class View:
-    """What a scheduler sees. `free`: tiles of free cores, in floorplan order. `slots`: programs that may be launched.
-    `instances`: those that have arrived, fit into memory and have not ended, by number. `running`: by number."""
+    """What a scheduler sees. `free`: tiles of free cores that are kept for no successor, in floorplan order. `slots`:
+    programs that may be launched. `instances`: those that have arrived, fit into memory and have not ended, by number.
+    `running`: by number; `successors` of these: by number."""
 
     now: int
     platform: Platform
@@ -190,6 +200,13 @@ class View:
     slots: int
     instances: tuple[Instance, ...]
     running: tuple[Placement, ...]
+    successors: tuple[Placement, ...] = ()
+
+    @cached_property
+    def open(self) -> tuple[Instance, ...]:
+        """Instances of which a layer runs that may be given a successor: it has none, and is not the last."""
+        taken = {placement.instance for placement in self.successors}
+        return tuple(one for one in self.instances if one.running and one.following and one.number not in taken)
 
     @cached_property
     def pending(self) -> tuple[Instance, ...]:
@@ -199,7 +216,10 @@ class View:
 
 @dataclass(frozen=True)
 class Decision:
-    """Launch the next layer of an instance. `cores`: free tiles, as many as the version has. `reason`: one line."""
+    """Launch the next layer of an instance. `cores`: free tiles, as many as the version has. `reason`: one line.
+
+    For an instance of which a layer runs, or is launched by an earlier decision of the same call: the successor of that
+    layer. Its cores are among those of the layer and free ones; the latter are kept for it."""
 
     instance: int
     version: Version
@@ -212,7 +232,9 @@ class OnlineScheduler(Protocol):
     """Decides what runs. One object serves one run, and may remember what it likes.
 
     `decide` must be deterministic: the same views in the same order, the same decisions. It is called after each
-    arrival and each end. Decisions hold in the order of the list, at most one for each instance."""
+    arrival and each end with which an instance is pending. Decisions hold in the order of the list, at most one for
+    each instance and one for its successor. If it has an attribute `ahead` that is true, it is also called when nothing
+    is pending, but some layer that runs may be given a successor."""
 
     @property
     def name(self) -> str: ...

@@ -57,7 +57,8 @@ class Program:
 class SessionExecutor:
     """See `sched.serving.drive.Executor`. `networks`: by name and batch size. `memory`: the session, if it has data.
 
-    Every launch is checked together with all programs that run (`check_concurrent`).
+    Every launch is checked together with all programs that run, or will (`check_concurrent`); a successor together with
+    all but the program that it follows.
     """
 
     session: Session
@@ -68,6 +69,7 @@ class SessionExecutor:
     programs: list[Program] = field(default_factory=list[Program])
     _windows: dict[int, Window] = field(default_factory=dict[int, Window])
     _running: dict[int, tuple[Program, Placed]] = field(default_factory=dict[int, tuple[Program, Placed]])
+    _after: dict[int, tuple[Program, Placed]] = field(default_factory=dict[int, tuple[Program, Placed]])
 
     def __post_init__(self) -> None:
         self._dram = DramWindows(self.session.chip)
@@ -113,16 +115,30 @@ class SessionExecutor:
 
     def launch(self, slot: int, instance: Instance, placement: Placement) -> None:
         """See `Executor.launch`. Raises CheckError for a program that would not leave the others alone."""
+        launched, placed = self._placed(slot, instance, placement)
+        self.programs.append(launched)
+        self._running[slot] = launched, placed
+        self.session.launch(Launch(slot, placed.program), placement.start)
+
+    def follow(self, slot: int, instance: Instance, placement: Placement) -> None:
+        """See `Executor.follow`. Raises CheckError as `launch` does."""
+        _, placed = self._after[slot] = self._placed(slot, instance, placement)
+        self.session.launch(Launch(slot, placed.program, follows=True), placement.start)
+
+    def _placed(self, slot: int, instance: Instance, placement: Placement) -> tuple[Program, Placed]:
+        """The program of a layer, checked against all that may run at the same time."""
         made, window = self._compiled(instance), self._windows[instance.number]
         template = made.templates[placement.layer][placement.version]
-        place = Place(placement.cores, window.first_page, window.first_page + made.code_page, window.end_page, slot)
+        code = window.first_page + made.code_page_of(placement.layer)
+        place = Place(placement.cores, window.first_page, code, window.end_page, slot)
         program = place_program(template, self.chip, place)
         placed = Placed(
             f"{instance.label}/{instance.layer.name}",
             program,
             Grant(slot, placement.cores, window.first_page, window.end_page),
         )
-        check_concurrent([placed], self.chip, [other for _, other in self._running.values()])
+        others = [other for each in (self._running, self._after) for at, (_, other) in each.items() if at != slot]
+        check_concurrent([placed], self.chip, others)
         launched = Program(
             instance.number,
             instance.network.label,
@@ -134,9 +150,7 @@ class SessionExecutor:
             template.size + 32 * len(program.boot.instructions),
             program.instructions,
         )
-        self.programs.append(launched)
-        self._running[slot] = launched, placed
-        self.session.launch(Launch(slot, program), placement.start)
+        return launched, placed
 
     def advance(self, until: int | None) -> Sequence[Ended]:
         """See `Executor.advance`."""
@@ -147,6 +161,11 @@ class SessionExecutor:
             if done.fault is not None:
                 fault = done.fault
                 launched.fault = described(fault)
+            after = self._after.pop(done.slot, None)
+            if after is not None and done.fault is None:
+                self._running[done.slot] = after
+                after[0].start = max(after[0].start, done.cycle)
+                self.programs.append(after[0])
             found.append(Ended(done.slot, done.cycle, launched.fault))
         return found
 

@@ -113,7 +113,7 @@ def _compile(
         versions = tuple(sorted(templates[-1], key=lambda version: (version.cores, version.scheme)))
         layers.append(Layer(stage.y, made[0].measures.macs, versions))
     network = Network(source.title, batch, tuple(layers))
-    pages = net.code_page + -(-words // PAGE_WORDS)
+    pages = net.code_page + 2 * -(-words // PAGE_WORDS)
     return Compiled(source, net, network, tuple(templates), pages)
 
 

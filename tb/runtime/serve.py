@@ -56,6 +56,10 @@ class _Timed:
     def name(self) -> str:
         return self.scheduler.name
 
+    @property
+    def ahead(self) -> bool:
+        return getattr(self.scheduler, "ahead", False)
+
     def decide(self, view: View) -> Sequence[Decision]:
         before = time.thread_time()
         found = self.scheduler.decide(view)

@@ -9,10 +9,10 @@ import pytest
 from meshloom.hw.config import load
 from meshloom.sched.serving.choosing import together
 from meshloom.sched.serving.decisions import first_difference
-from meshloom.sched.serving.drive import Drive
+from meshloom.sched.serving.drive import Drive, Run
 from meshloom.sched.serving.fluid import EXPOSED, LATENCY, Fluid, alone, shares
 from meshloom.sched.serving.metrics import cores_over_time, measure
-from meshloom.sched.serving.scheduler import Decision, Instance, Platform, ServingError, View
+from meshloom.sched.serving.scheduler import Decision, Instance, OnlineScheduler, Platform, ServingError, View
 
 from .serving_world import PLATFORM, InTurn, instances, layer, network, serve
 
@@ -92,6 +92,95 @@ def test_a_fault_ends_one_network_only() -> None:
     found = measure(run)
     assert found.turnarounds[0].slowdown is None
     assert found.antt == found.turnarounds[1].slowdown
+
+
+class _Chain:
+    """Every network in turn on one core, each layer launched while the one before it runs, the next one on two."""
+
+    name, ahead = "chain", True
+
+    def __init__(self) -> None:
+        self.views: list[View] = []
+
+    def decide(self, view: View) -> list[Decision]:
+        self.views.append(view)
+        found: list[Decision] = []
+        for one in InTurn().decide(view):
+            found.append(one)
+            (after,) = (each.following for each in view.pending if each.number == one.instance)
+            if after is not None:
+                found.append(replace(one, version=after.versions[0]))
+        free = [core for core in view.free if core not in {core for one in found for core in one.cores}]
+        for instance in view.open:
+            (own,) = (one.cores for one in view.running if one.instance == instance.number)
+            after = instance.following
+            assert after is not None
+            if len(own) == 1 and free:
+                found.append(Decision(instance.number, after.versions[1], (own[0], free.pop(0)), "a free one too"))
+            else:
+                found.append(Decision(instance.number, after.versions[0], own[:1], "its own"))
+        return found
+
+
+def test_a_successor_begins_in_the_cycle_of_the_end() -> None:
+    scheduler = _Chain()
+    run = serve(scheduler, instances(network("a", *[4000] * 6), network("b", *[3000] * 5)), decision_cycles=200)
+    for number, layers in ((0, 6), (1, 5)):
+        own = [ran for ran in run.ran if ran.placement.instance == number]
+        assert [ran.placement.layer for ran in own] == list(range(layers))
+        gaps = [b.placement.start - a.end for a, b in zip(own, own[1:], strict=False)]
+        assert gaps == [0] * (layers - 1)
+    for view in scheduler.views:
+        kept = {core for one in (*view.running, *view.successors) for core in one.cores}
+        assert not kept & set(view.free)
+        assert {one.instance for one in view.successors} <= {one.instance for one in view.running}
+    assert any(view.successors for view in scheduler.views)
+    assert [one.cycle - one.seen for one in run.log] == [200] * 11
+
+
+def test_nothing_follows_a_layer_that_a_fault_stops() -> None:
+    asked = instances(network("a", *[4000] * 4), network("b", *[4000] * 4))
+    run = serve_with_faults(_Chain(), asked, {(0, 1)})
+    assert [ran.placement.layer for ran in run.ran if ran.placement.instance == 0] == [0, 1]
+    assert run.served[0].lost is not None
+    assert run.served[1].end is not None
+
+
+def serve_with_faults(scheduler: OnlineScheduler, asked: list[Instance], faults: set[tuple[int, int]]) -> Run:
+    return Drive(Fluid(PLATFORM, faults=frozenset(faults)), scheduler, 10).run(asked)
+
+
+@dataclass
+class _WrongAfter:
+    """Launches the first layer of a network, and something wrong after it."""
+
+    cores: tuple[int, ...]
+    twice: bool = False
+    name: str = "wrong"
+
+    def decide(self, view: View) -> list[Decision]:
+        (first,) = InTurn().decide(view)[:1]
+        after = Decision(0, view.pending[0].network.layers[-1].versions[0], self.cores, "why not")
+        return [first, after, after] if self.twice else [first, after]
+
+
+@pytest.mark.parametrize(
+    ("works", "scheduler", "message"),
+    [
+        ((100, 100), _WrongAfter((99,)), r"cores that are not free: \[99\]"),
+        ((100, 100), _WrongAfter((17, 18)), r"takes 1 cores, not \[17, 18\]"),
+        ((100, 100), _WrongAfter((17,), twice=True), "a0 of 0:a has a successor already"),
+        ((100,), _WrongAfter((17,)), "no layer after a0, which runs"),
+        ((100, 900), _WrongAfter((17,)), ""),
+    ],
+)
+def test_successors_that_cannot_be_are_refused(works: tuple[int, ...], scheduler: _WrongAfter, message: str) -> None:
+    asked = instances(network("a", *works))
+    if message:
+        with pytest.raises(ServingError, match=f"scheduler wrong, decision in cycle 0: .*{message}"):
+            serve(scheduler, asked)
+    else:
+        assert len(serve(scheduler, asked).ran) == 2
 
 
 @dataclass
