@@ -33,7 +33,7 @@ Arrays = dict[str, NDArray[np.int8]]
 @dataclass(frozen=True, eq=False)
 class Compiled:
     """A network for one batch size. `network`: as schedulers see it; `templates`: of each layer by version; `pages`: of
-    an instance's window, `code_page` of them before its code."""
+    an instance's window: `code_page` of them, then the code of the layer that runs, and of its successor."""
 
     source: NetworkSource
     served: ServedNetwork
@@ -44,6 +44,10 @@ class Compiled:
     @property
     def code_page(self) -> int:
         return self.served.code_page
+
+    def code_page_of(self, layer: int) -> int:
+        """Where the code of a layer begins: that of the next one is written while the layer runs."""
+        return self.code_page + layer % 2 * ((self.pages - self.code_page) // 2)
 
     def inputs(self, instance: int) -> list[Arrays]:
         """What instance number `instance` works on, for each image of its batch: stored pictures in turn, or stored

@@ -10,14 +10,14 @@ import pytest
 from meshloom.hw.config import load
 from meshloom.sched.schedulers.layer_puzzle.launching import Launching
 from meshloom.sched.schedulers.layer_puzzle.layer_puzzle import LayerPuzzle, priority
-from meshloom.sched.schedulers.layer_puzzle.lookahead import Lookahead
+from meshloom.sched.schedulers.layer_puzzle.lookahead import Lookahead, Parts
 from meshloom.sched.schedulers.layer_puzzle.planaria import divide, needed
 from meshloom.sched.schedulers.layer_puzzle.prema import Prema
 from meshloom.sched.schedulers.layer_puzzle.veltair import block
 from meshloom.sched.schedulers.layer_puzzle.versions import predicted
 from meshloom.sched.schedulers.online import ONLINE, online_scheduler
 from meshloom.sched.schedulers.registry import SchedulerError
-from meshloom.sched.serving.congestion import FairShare, NoCongestion
+from meshloom.sched.serving.congestion import NoCongestion
 from meshloom.sched.serving.drive import Drive
 from meshloom.sched.serving.fluid import Fluid
 from meshloom.sched.serving.instances import instances_of
@@ -39,8 +39,9 @@ NAMES = (
     "layer_puzzle:estimator=fair",
     "layer_puzzle:estimator=fair,order=behind",
     "layer_puzzle:estimator=fair,literal=yes",
-    "lookahead:estimator=fair",
-    "lookahead:estimator=none,reserve=no,overhang=no,bandwidth=no,deadlines=no,weights=no",
+    "lookahead",
+    "lookahead:ahead=no,beside=no",
+    "lookahead:reserve=no,queues=no,pace=no,deadlines=no,weights=no",
 )
 
 
@@ -162,20 +163,59 @@ def test_layer_puzzle_lets_a_starving_network_wait_for_its_cores() -> None:
 
 def test_lookahead_runs_the_cheapest_to_delay_last_and_meets_deadlines_that_it_can() -> None:
     long, short = network("long", 40_000), network("short", 4000)
-    run = serve(Lookahead(FairShare()), instances(long, short))
+    run = serve(Lookahead(), instances(long, short))
     assert run.log[0].instance == 1
     asked = instances(long, short)
     asked[0] = replace(asked[0], deadline=long.isolated(4) + 10)
-    run = serve(Lookahead(FairShare(), penalty=100.0), asked)
+    run = serve(Lookahead(penalty=100.0), asked)
     assert measure(run).sla == 0
 
 
 def test_lookahead_waits_for_a_layer_that_ends_soon() -> None:
-    big, small = instances(network("big", 40_000), network("small", 100, 100))
+    big, small = instances(network("big", 40_000), network("small", 100))
     running = Placement(1, 0, small.layer.versions[0], (17,), 0)
     now = View(400, PLATFORM, PLATFORM.cores[1:], 3, (big, replace(small, running=True)), (running,))
-    scheduler = Lookahead(FairShare())
-    assert scheduler.decide(now) == []  # two cores now take 20,000 cycles, four in 100 cycles take 10,000
+    assert Lookahead().decide(now) == []  # two cores now take 20,000 cycles, four in 100 cycles take 10,000
+    (at_once,) = Lookahead(parts=Parts(reserve=False)).decide(now)
+    assert at_once.version.cores == 2
+
+
+def test_lookahead_launches_the_layer_after_the_one_that_runs() -> None:
+    (one,) = instances(network("one", 4000, 8000, 100))
+    first, then = Lookahead().decide(view(one))
+    assert (first.version, then.version) == (one.layer.fastest(4), one.network.layers[1].fastest(4))
+    running = Placement(0, 0, first.version, first.cores, 1)
+    now = View(400, PLATFORM, (), 3, (replace(one, running=True),), (running,))
+    assert [each.version for each in Lookahead().decide(now)] == [then.version]
+    assert Lookahead(parts=Parts(ahead=False)).decide(now) == []
+    follower = Placement(0, 1, then.version, then.cores, 401)
+    assert Lookahead().decide(replace(now, successors=(follower,))) == []
+
+
+def test_successors_leave_no_time_between_layers() -> None:
+    asked = instances(network("a", 4000, 8000, 6000, 4000), network("b", 4000, 4000))
+    usual = serve(Lookahead(parts=Parts(ahead=False, beside=False)), asked, decision_cycles=300)
+    ahead = serve(Lookahead(parts=Parts(beside=False)), asked, decision_cycles=300)
+    assert usual.end - ahead.end == 300 * 4  # but for the first layer of each
+    for number in (0, 1):
+        ran = [one for one in ahead.ran if one.placement.instance == number]
+        assert [one.placement.layer for one in ran] == list(range(len(asked[number].network.layers)))
+        assert all(a.end == b.placement.start for a, b in zip(ran, ran[1:], strict=False))
+
+
+def test_lookahead_runs_others_beside_only_where_that_pays() -> None:
+    stiff = [replace(layer("stiff", 4000), versions=(version(1, 4000), version(2, 3990), version(4, 3980)))] * 3
+    a, b = instances(*(replace(network(name, 1), layers=tuple(stiff)) for name in "ab"))
+    assert {one.instance for one in Lookahead().decide(view(a, b))} == {0, 1}
+    assert {one.instance for one in Lookahead(parts=Parts(beside=False)).decide(view(a, b))} == {0}
+    # layers that gain as much from all cores as others would
+    wide = instances(network("a", 4000, 4000), network("b", 4000, 4000))
+    assert {one.instance for one in Lookahead().decide(view(*wide))} == {0}
+    # each with so many words that one would wait for the other
+    many = [replace(layer("many", 4000), versions=tuple(replace(one, read=7900) for one in stiff[0].versions))] * 3
+    a, b = (replace(one, network=replace(one.network, layers=tuple(many))) for one in (a, b))
+    assert len({one.instance for one in Lookahead().decide(view(a, b))}) == 1
+    assert len({one.instance for one in Lookahead(parts=Parts(queues=False)).decide(view(a, b))}) == 2
 
 
 def test_launching_counts_cores_and_slots() -> None:

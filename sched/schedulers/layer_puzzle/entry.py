@@ -53,15 +53,16 @@ class LayerPuzzleOptions(SchemeOptions):
 
 
 class LookaheadOptions(Options):
-    """Options of `lookahead`. All but the first two switch a part of it off."""
+    """Options of `lookahead`. All but the first switch a part of it off."""
 
-    estimator: Estimator = Field(default="fair", description=_ESTIMATOR)
     penalty: float = Field(default=2.0, ge=0, le=1000, description="cost of a missed deadline, in turnaround times")
     weights: bool = Field(default=True, description="order networks by what their delay costs, not by arrival")
     deadlines: bool = Field(default=True, description="search for an order that meets deadlines")
-    bandwidth: bool = Field(default=True, description="count what networks ahead lose of the DRAM's bandwidth")
-    reserve: bool = Field(default=True, description="wait for layers that end soon, and keep their cores")
-    overhang: bool = Field(default=True, description="count what networks ahead lose to a launch that outlasts them")
+    pace: bool = Field(default=True, description="correct predicted times by what earlier ones have taken")
+    ahead: bool = Field(default=True, description="launch the next layer of a network while one runs, as its successor")
+    beside: bool = Field(default=True, description="run layers of others beside those of the first network")
+    queues: bool = Field(default=True, description="count what layers wait for each other's words at the DRAM channels")
+    reserve: bool = Field(default=True, description="let the first network wait for cores of layers that end soon")
 
 
 def congestion_of(name: Estimator, platform: Platform) -> Congestion:
@@ -106,8 +107,7 @@ def lookahead(platform: Platform, options: LookaheadOptions) -> OnlineScheduler:
     """See `lookahead.py`."""
     from .lookahead import Lookahead, Parts
 
-    parts = Parts(**options.model_dump(exclude={"estimator", "penalty"}))
-    return Lookahead(congestion_of(options.estimator, platform), options.penalty, parts)
+    return Lookahead(options.penalty, Parts(**options.model_dump(exclude={"penalty"})))
 
 
 PREMA = OnlineMaker("prema", "one network at a time, by tokens, preempted at layer ends", prema, PremaOptions)
@@ -117,5 +117,8 @@ LAYER_PUZZLE = OnlineMaker(
     "layer_puzzle", "layer by layer, the fastest version that fits, by progress", layer_puzzle, LayerPuzzleOptions
 )
 LOOKAHEAD = OnlineMaker(
-    "lookahead", "order by cost of delay, cores by their worth to others, reservations", lookahead, LookaheadOptions
+    "lookahead",
+    "order by cost of delay, layers launched ahead, others beside them where it pays",
+    lookahead,
+    LookaheadOptions,
 )

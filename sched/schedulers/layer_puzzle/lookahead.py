@@ -1,24 +1,24 @@
-"""Our own scheduler: an order of networks by what their delay costs, cores by what they are worth to the others, and
-reservations instead of whatever happens to be free.
+"""Our own scheduler: an order of networks by what their delay costs, each on the whole chip in its turn, the next layer
+launched while one runs, and others beside it only where that pays.
 
 **Order.** The cost of a schedule is the sum of normalised turnaround times plus `penalty` for each deadline that is
 missed. With networks one after the other on the whole chip, the sum alone is least in order of remaining time times
 isolated time (Smith's rule with weights 1 / isolated time). From there the order is improved by moving single networks,
-until no move lowers the cost, so that deadlines that can still be met are.
+until no move lowers the cost, so that deadlines that can still be met are. Times are predicted ones times the pace: how
+many cycles each predicted one has taken so far.
 
-**Cores.** The first network in the order takes the version that ends first. The others fill what it leaves. A layer on
-n of N cores that takes T cycles saves the time S that it would take on the whole chip in its turn, for its network and
-all behind it (weights W together); it costs those ahead (weights V) the cores that they want when the next of their
-layers ends, as long as it outlasts that by L cycles, and the part s by which the DRAM's bandwidth that it takes slows
-the first of them down. It gets the version with the largest
+**Ahead.** The first network in the order takes the version of each layer that ends first. A layer that runs is given
+its successor at once, so no time passes between the two. Where other layers hold cores, the network waits for those if
+its layer then ends earlier, and they get no successors that are in its way.
 
-    (W * (S - by how much it outlasts the beginning of its turn) - V * n / N * L - V * s * T) / T
-
-and is not launched at all if that is negative. T and s are what the congestion estimator expects.
-
-**Look-ahead.** When the ends of running layers (known but for congestion) would allow the first network a version that
-ends earlier than the best one now, it waits for them, and its cores are reserved: those behind may only launch what
-ends before, or what leaves enough cores.
+**Beside.** Cores that the first network does without may run layers of others. That costs more than a fair share of the
+bandwidth: DRAM channels serve requests in the order in which they come, and cores with large memories ask for large
+tiles, so a layer waits behind whatever others have asked for. Two layers delay each other by up to the time that the
+channels need for all words of the other one; that much is counted. So a layer on n of N cores that takes T cycles costs
+the first network, and all behind it (weights V together), D cycles: those of its own words at the channels, and what
+the network's next layers lose on N - n cores, as long as T lasts. It saves its own network, and all behind that
+(weights W), the time S that it would take on the whole chip. It runs if W * S > V * D; of several versions, the one
+with the largest (W * S - V * D) / T.
 
 Each part can be switched off, to see what it is worth.
 """
@@ -28,205 +28,238 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...serving.congestion import Congestion, cycles_beside
-from ...serving.scheduler import Decision, Instance, Placement, Version, View
-from .launching import Launching
+from ...serving.choosing import together
+from ...serving.scheduler import Decision, Instance, Layer, Placement, Platform, Version, View
 
 #: Networks whose order is searched; those behind keep the order that they begin with.
 SEARCHED = 8
+#: Cycles of a pace of 1 that count before any have passed.
+PRIOR = 50_000
 
 
 @dataclass(frozen=True)
 class Parts:
     """What is switched on. `weights`: order by cost (off: by arrival). `deadlines`: search for an order that meets
-    them. `overhang`: what those ahead lose when a launch outlasts their layers. `bandwidth`: what they lose of it.
-    `reserve`: look-ahead."""
+    them. `pace`: predicted times are corrected. `ahead`: successors. `beside`: layers of others next to those of the
+    first network. `queues`: what they wait for each other at the channels is counted. `reserve`: the first network
+    waits for cores."""
 
     weights: bool = True
     deadlines: bool = True
-    bandwidth: bool = True
+    pace: bool = True
+    ahead: bool = True
+    beside: bool = True
+    queues: bool = True
     reserve: bool = True
-    overhang: bool = True
 
 
-@dataclass(frozen=True)
-class _Claim:
-    """A network ahead, of that worth, wants cores from cycle `at` on. `spare`: those that it leaves; None: it has not
-    reserved any."""
+@dataclass
+class _Cores:
+    """What is left of the cores of a view while decisions are made. `own`: by instance, cores of its layer that runs
+    and may have a successor."""
 
-    worth: float
-    at: int
-    spare: int | None
+    view: View
+    free: list[int] = field(init=False)
+    slots: int = field(init=False)
+    own: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    decisions: list[Decision] = field(default_factory=list[Decision])
 
-    def allows(self, end: int, cores: int) -> bool:
-        """Whether so many cores may be taken until `end`."""
-        return self.spare is None or end <= self.at or cores <= self.spare
+    def __post_init__(self) -> None:
+        self.free, self.slots = list(self.view.free), self.view.slots
+        open_ = {one.number for one in self.view.open}
+        self.own = {one.instance: one.cores for one in self.view.running if one.instance in open_}
 
+    def room(self, instance: Instance) -> list[int]:
+        """Cores that the next launch of an instance may have, in floorplan order."""
+        own = self.own.get(instance.number)
+        if own is None:
+            return self.free if self.slots and not instance.running else []
+        return [core for core in self.view.platform.cores if core in self.free or core in own]
 
-@dataclass(frozen=True)
-class _Ahead:
-    """Whom a launch costs something: the claim of a network ahead, and the first of those that run with its worth."""
-
-    claim: _Claim | None
-    lead: tuple[float, Version] | None
-
-
-@dataclass(frozen=True)
-class _Rival:
-    """A network that waits: `worth` of a cycle of the whole chip to it and all behind it, and the cycle of its `turn`,
-    when all ahead of it have ended."""
-
-    instance: Instance
-    worth: float
-    turn: int
-
-
-def _first(one: _Claim | None, other: _Claim) -> _Claim:
-    """The claim that matters: a reservation, or else the earlier one."""
-    if one is None or (one.spare is None and (other.spare is not None or other.at < one.at)):
-        return other
-    return one
+    def take(self, instance: Instance, version: Version, reason: str) -> None:
+        """Launches a layer of an instance, or the successor of the one that runs, on cores that lie together."""
+        cores = together(self.room(instance), version.cores)
+        self.free = [core for core in self.free if core not in cores]
+        if instance.number in self.own:
+            del self.own[instance.number]
+        else:
+            self.slots -= 1
+            if instance.following is not None:
+                self.own[instance.number] = cores
+        self.decisions.append(Decision(instance.number, version, cores, reason))
 
 
 @dataclass
 class Lookahead:
     """The scheduler, for one run. `penalty`: what a missed deadline costs, in normalised turnaround times."""
 
-    congestion: Congestion
     penalty: float = 2.0
     parts: Parts = Parts()
     name: str = "lookahead"
-    _ends: dict[int, int] = field(default_factory=dict[int, int])
-    _before: float | None = None  # how fast the first that runs is without the launch that is being chosen
+    _seen: int = 0  # cycle of the last decision
+    _spent: int = 0  # cycles in which some network was there
+    _left: dict[int, int] = field(default_factory=dict[int, int])  # predicted cycles of what has not ended, by network
+    _done: int = 0  # predicted cycles of what has
 
-    def _end_of(self, view: View, one: Placement) -> int:
-        """The cycle in which a running layer is expected to end."""
-        return max(self._ends.get(one.instance, one.start + one.version.cycles), view.now + 1)
+    @property
+    def ahead(self) -> bool:
+        """Whether it is asked for successors when nothing is pending."""
+        return self.parts.ahead
 
     def decide(self, view: View) -> list[Decision]:
         """What to launch now, network by network in the order of cost."""
-        launching = Launching(view)
+        cores = _Cores(view)
         order = self.order(view)
-        cores = len(view.platform.cores)
-        weights = [1 / max(1, one.network.isolated(cores)) for one in order]
+        weights = [1 / max(1, one.network.isolated(len(view.platform.cores))) for one in order]
         worth = [sum(weights[place:]) for place in range(len(order))]
-        turn = [view.now] * len(order)  # when all of those ahead would have ended, one after the other
-        for place, one in enumerate(order[:-1]):
-            turn[place + 1] = turn[place] + one.network.remaining(one.next, cores)
-        running = {one.instance: one for one in view.running}
-        lead: tuple[float, Version] | None = None  # worth and version of the first that runs
-        ends = [(self._end_of(view, one), one.version.cores) for one in view.running]
-        claim: _Claim | None = None  # of the first network ahead that will want cores
-        for place, instance in enumerate(order):
-            if instance.number in running:
-                lead = lead or (worth[place], running[instance.number].version)
-                if instance.next + 1 < len(instance.network.layers):
-                    claim = _first(claim, _Claim(worth[place], self._end_of(view, running[instance.number]), None))
-                continue
-            if not launching.room:
-                break
-            rival = _Rival(instance, worth[place], turn[place])
-            choice, later = self._choose(view, launching, rival, _Ahead(claim, lead), ends)
-            if later is not None:
-                claim = _first(claim, later)
-                continue
-            if choice is None:
-                continue
-            version, cycles = choice
-            lead = lead or (worth[place], version)
-            ends.append((view.now + cycles, version.cores))
-            end = self._ends[instance.number] = view.now + cycles
-            if claim is not None and claim.spare is not None and end > claim.at:
-                claim = _Claim(claim.worth, claim.at, claim.spare - version.cores)
-            if instance.next + 1 < len(instance.network.layers):
-                claim = _first(claim, _Claim(worth[place], end, None))
-            launching.launch(instance, version, f"{place + 1}. of {len(order)}, {cycles} cycles expected")
-        return launching.decisions
+        lead = next((place for place, one in enumerate(order) if _ahead(cores, one)), None)
+        if lead is None:
+            return []
+        waiting = False
+        for place, instance in enumerate(order[lead:], lead):
+            while (layer := self._next(cores, instance)) is not None:
+                if place == lead:
+                    version = self._first(cores, order[lead:], worth[lead:], layer)
+                    waiting = version is None
+                elif waiting or not self.parts.beside:
+                    version = None
+                else:
+                    version = self._beside(cores, order[lead], (worth[lead], worth[place]), layer, cores.room(instance))
+                if version is None:
+                    break
+                cores.take(instance, version, f"{place + 1}. of {len(order)}")
+        return cores.decisions
 
     def order(self, view: View) -> list[Instance]:
         """All instances, those that run too, by what their delay costs."""
         if not self.parts.weights:
             return sorted(view.instances, key=lambda one: (one.arrival, one.number))
         cores = len(view.platform.cores)
+        pace = self._pace(view)
         left = {one.number: one.network.remaining(one.next, cores) for one in view.instances}
         alone = {one.number: max(1, one.network.isolated(cores)) for one in view.instances}
         found = sorted(view.instances, key=lambda one: (left[one.number] * alone[one.number], one.number))
         if not self.parts.deadlines:
             return found
         head, tail = found[:SEARCHED], found[SEARCHED:]
-        jobs = [_Job(left[one.number], alone[one.number], one.deadline, one.arrival) for one in head]
+        jobs = [_Job(round(pace * left[one.number]), alone[one.number], one.deadline, one.arrival) for one in head]
         return [head[index] for index in improved(jobs, view.now, self.penalty)] + tail
 
-    def _choose(
+    def _pace(self, view: View) -> float:
+        """Cycles that each predicted cycle has taken so far."""
+        if not self.parts.pace:
+            return 1.0
+        cores = len(view.platform.cores)
+        if self._left:
+            self._spent += view.now - self._seen
+        self._seen = view.now
+        now = {one.number: one.network.remaining(one.next, cores) for one in view.instances}
+        self._done += sum(left - now.get(number, 0) for number, left in self._left.items())
+        self._left = now
+        return (self._spent + PRIOR) / (self._done + PRIOR)
+
+    def _next(self, cores: _Cores, instance: Instance) -> Layer | None:
+        """The layer of an instance that could be launched: the next one, or the successor of that which runs."""
+        if not cores.room(instance):
+            return None
+        if instance.number not in cores.own:
+            return None if any(one.instance == instance.number for one in cores.decisions) else instance.layer
+        return instance.following if self.parts.ahead else None
+
+    def _first(self, cores: _Cores, order: Sequence[Instance], worth: Sequence[float], layer: Layer) -> Version | None:
+        """The version for the first network: the fastest on the cores that it may have and does not leave to others;
+        None if it had better wait for more."""
+        view, instance = cores.view, order[0]
+        room, every = cores.room(instance), view.platform.cores
+        most = len(room)
+        if self.parts.beside and most == len(every):
+            for place, other in enumerate(order[1:], 1):
+                if other.running:
+                    continue
+                found = self._beside(cores, instance, (worth[0], worth[place]), other.layer, every[1:])
+                if found is not None:
+                    most -= found.cores
+                    break
+        version = layer.fastest(most) or layer.fastest(len(room))
+        if instance.number in cores.own or not self.parts.reserve:
+            return version
+        free, best = len(room), version.cycles if version else None
+        after = {one.instance: one for one in view.successors}
+        for end, returned in sorted(_ends(view, after)):
+            free += returned
+            later = layer.fastest(free)
+            if later is not None and later.cores > len(room) and (best is None or end + later.cycles < best):
+                return None
+        return version
+
+    def _beside(
         self,
-        view: View,
-        launching: Launching,
-        rival: _Rival,
-        ahead: _Ahead,
-        ends: Sequence[tuple[int, int]],
-    ) -> tuple[tuple[Version, int] | None, _Claim | None]:
-        """What to launch with its expected cycles, or what to wait for; neither if nothing is worth it."""
-        instance, claim = rival.instance, ahead.claim
-        self._before = None
-        best: tuple[float, Version, int] | None = None
-        for version in instance.layer.versions:
-            if version.cores > launching.room:
+        cores: _Cores,
+        first: Instance,
+        worth: tuple[float, float],
+        layer: Layer,
+        room: Sequence[int],
+    ) -> Version | None:
+        """The version of a layer of another network to run next to the first one's, if any is worth it. `worth`: of a
+        cycle to that network, and to the other."""
+        platform = cores.view.platform
+        every = len(platform.cores)
+        running = next((one.version for one in cores.view.running if one.instance == first.number), None)
+        ahead = _ahead(cores, first)
+        rival = running or (ahead[0].fastest(every) if ahead else None)
+        whole = layer.fastest(every)
+        best: tuple[float, Version] | None = None
+        for version in layer.versions:
+            if version.cores > len(room) or whole is None:
                 break
-            cycles = cycles_beside(self.congestion, view.platform, version, launching.running)
-            if claim is not None and not claim.allows(view.now + cycles, version.cores):
-                continue
-            gain = self._gain(view, launching, rival, version, cycles, ahead)
+            cycles = version.cycles + (self._queued(platform, rival, version.cycles) if rival else 0.0)
+            lost = _slower(ahead, every, version.cores, cycles)
+            if self.parts.queues:
+                lost += (version.read + version.written) / platform.bandwidth
+            gain = (worth[1] * whole.cycles - worth[0] * lost) / cycles
             if gain > 0 and (best is None or gain > best[0]):
-                best = gain, version, cycles
-        later = None
-        if self.parts.reserve and claim is None:
-            later = self._later(view, launching, instance, rival.worth, ends, best and best[2])
-        return (best and best[1:]), later
+                best = gain, version
+        return best and best[1]
 
-    def _gain(
-        self, view: View, launching: Launching, rival: _Rival, version: Version, cycles: int, ahead: _Ahead
-    ) -> float:
-        """By how much a launch lowers the cost of the schedule, for each of its cycles: the time of the whole chip that
-        the layer would take in its turn, less the time by which it outlasts the beginning of its turn, less what those
-        ahead lose: cores while the launch outlasts a claim, and bandwidth."""
-        cores, end = len(view.platform.cores), view.now + cycles
-        whole = rival.instance.layer.fastest(cores)
-        saved = whole.cycles if whole else cycles
-        claim = ahead.claim
-        if claim is not None:
-            saved -= max(0, end - rival.turn)
-        gain = rival.worth * saved
-        if self.parts.overhang and claim is not None:
-            gain -= claim.worth * version.cores / cores * max(0, end - claim.at)
-        if self.parts.bandwidth and ahead.lead is not None:
-            worth, first = ahead.lead
-            others = [one for one in launching.running if one is not first]
-            if self._before is None:
-                self._before = self.congestion.factor(view.platform, first, others)
-            before = self._before
-            gain -= worth * cycles * (1 - self.congestion.factor(view.platform, first, [*others, version]) / before)
-        return gain / cycles
+    def _queued(self, platform: Platform, other: Version, cycles: int) -> float:
+        """Cycles that the channels need for what another layer asks for: all of its words, or those of as many
+        cycles."""
+        if not self.parts.queues:
+            return 0.0
+        return max(other.read + other.written, other.intensity * cycles) / platform.bandwidth
 
-    def _later(
-        self,
-        view: View,
-        launching: Launching,
-        instance: Instance,
-        worth: float,
-        ends: Sequence[tuple[int, int]],
-        least: int | None,
-    ) -> _Claim | None:
-        """A claim, if the layer would end earlier when it waits for running ones. `least`: its cycles now."""
-        free, found = launching.room, None
-        for end, cores in sorted(ends):
-            free += cores
-            version = instance.layer.fastest(free)
-            if version is None or version.cores <= launching.room:
-                continue
-            wait = end - view.now + version.cycles
-            if least is None or wait < least:
-                least, found = wait, _Claim(worth, end, free - version.cores)
-        return found
+
+def _ahead(cores: _Cores, instance: Instance) -> tuple[Layer, ...]:
+    """The layers of a network for which nothing has been decided."""
+    known = (*cores.decisions, *cores.view.running, *cores.view.successors)
+    return instance.network.layers[instance.next + sum(one.instance == instance.number for one in known) :]
+
+
+def _slower(layers: Sequence[Layer], cores: int, without: int, cycles: float) -> float:
+    """By how much layers are slower without some of the cores, for as many of their cycles."""
+    at, lost = 0.0, 0.0
+    for layer in layers:
+        if at >= cycles:
+            break
+        whole, part = layer.fastest(cores), layer.fastest(cores - without)
+        if whole is None or part is None:
+            return lost + cycles - at  # it has to wait
+        at += part.cycles
+        lost += part.cycles - whole.cycles
+    return lost
+
+
+def _ends(view: View, after: dict[int, Placement]) -> list[tuple[int, int]]:
+    """From now, in how many cycles running layers and their successors are expected to return how many cores."""
+    found: list[tuple[int, int]] = []
+    for one in view.running:
+        end = max(1, one.start + one.version.cycles - view.now)
+        follower = after.get(one.instance)
+        kept = set(follower.cores) if follower else set[int]()
+        found.append((end, len(set(one.cores) - kept)))
+        if follower:
+            found.append((end + follower.version.cycles, len(follower.cores)))
+    return found
 
 
 @dataclass(frozen=True)
