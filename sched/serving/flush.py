@@ -4,8 +4,9 @@ Ending its streams is not enough: MOVEs that it has requested are still carried 
 whatever completes posts to semaphores. All of that comes to its end by itself, since every mover and unit always does.
 Nothing overtakes anything between two tiles, and units work in order. So a core has seen the last of the old program
 when it has pulled a word from, and pushed one to, every tile that the program could reach, and when each of its units
-has done one more instruction. That is a program like others, on the same cores, in the same window of pages; it uses
-semaphores that no other program does (`RESERVED`), because late posts may arrive until its end.
+has done one more instruction. That is a program like others, on the same cores; it uses semaphores that no other
+program does (`RESERVED`), because late posts may arrive until its end, and pages (`host_pages`) that no other program
+may touch, because late data may.
 """
 
 from __future__ import annotations
@@ -29,22 +30,35 @@ _ONE = {"stride_h": 1, "stride_w": 1, "dilation": 1, "out_w": 1, "pixels": 1, "s
 
 
 def flush(chip: ChipConfig, cores: Sequence[int], slot: int, page: int) -> tuple[Stream, ...]:
-    """The streams that follow a program on `cores`: their code begins in `page` of the first dram tile (`code_words`),
-    and before it each core writes a word there and in the same page of the other dram tiles."""
+    """The streams that follow a program on `cores`: their code begins in `page` of the first dram tile, and before it
+    each core writes a word there and in the same page of the other dram tiles."""
     place = page * PAGE_WORDS + 64
     found: list[Stream] = []
     for index, core in enumerate(cores):
         for unit, code in _streams(chip, cores, index, slot, page * PAGE_WORDS).items():
             found.append(Stream(core, unit, chip.drams[0], place, tuple(code)))
-            place += -(-len(code) * chip.instruction_words // 64) * 64
+            place += _room(chip, len(code))
     return tuple(found)
 
 
-def code_words(chip: ChipConfig, cores: int) -> int:
-    """Words of each dram tile that a flush of so many cores takes, at most, from the beginning of its page on."""
+def host_pages(chip: ChipConfig) -> range:
+    """The last pages of each dram tile, which belong to the host: what it launches to end programs (`end_address`) and
+    to flush cores lies there, out of reach for what is left of them. No window may have them."""
+    cores = len(chip.cores)
     moves = 2 * (len(chip.drams) + cores - 1)
     mover = moves + -(-moves // _MOST)
-    return 64 + cores * sum(-(-count * chip.instruction_words // 64) * 64 for count in (mover, 2, 2))
+    words = 64 + cores * sum(_room(chip, count) for count in (mover, 2, 2)) + _room(chip, 3 * cores)
+    pages = chip.dram.words // PAGE_WORDS
+    return range(pages - -(-(words + chip.programs * _room(chip, cores)) // PAGE_WORDS), pages)
+
+
+def end_address(chip: ChipConfig, slot: int) -> int:
+    """The word of the first dram tile with which the boot stream that ends the program in `slot` begins."""
+    return host_pages(chip).stop * PAGE_WORDS - (slot + 1) * _room(chip, len(chip.cores))
+
+
+def _room(chip: ChipConfig, instructions: int) -> int:
+    return -(-instructions * chip.instruction_words // 64) * 64
 
 
 def _streams(chip: ChipConfig, cores: Sequence[int], index: int, slot: int, word: int) -> dict[Unit, list[Instruction]]:

@@ -9,6 +9,8 @@ from enum import StrEnum
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
 
+from .flush import host_pages
+
 
 class WindowError(ValueError):
     """A window that can never be allotted, or one that is given back wrongly; the message gives the fix."""
@@ -51,14 +53,14 @@ def pages_of(words: int) -> int:
 class DramWindows:
     """The windows of a chip that are in use, and the free space between them.
 
-    `reserved`: pages from 0 on that are never allotted. Deterministic: where a window lies depends on the calls before
-    it and on nothing else.
+    `reserved`: pages from 0 on that are never allotted; nor are the host's own (`flush.host_pages`). Deterministic:
+    where a window lies depends on the calls before it and on nothing else.
     """
 
     def __init__(self, chip: ChipConfig, fit: Fit = Fit.BEST, reserved: int = 0) -> None:
         """Raises WindowError if nothing is left to be allotted."""
         self.chip, self.fit = chip, fit
-        self.pages = chip.dram.words // PAGE_WORDS
+        self.pages = host_pages(chip).start if chip.programs else chip.dram.words // PAGE_WORDS
         if not 0 <= reserved < self.pages:
             raise WindowError(
                 f"{reserved} pages are reserved, and each dram tile of {chip.name} has {self.pages} pages of "

@@ -13,7 +13,6 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.layer_puzzle.versions import compiled
-from meshloom.sched.serving.flush import code_words
 from meshloom.sched.serving.network import ServedNetwork
 from meshloom.sched.serving.scheduler import Layer, Network, Version
 from meshloom.sched.serving.template import Template, template_cache
@@ -108,7 +107,7 @@ def _compile(
         raise type(error)(f"network {source.title}, batch {batch}: {error}") from error
     layers: list[Layer] = []
     templates: list[dict[Version, Template]] = []
-    words = code_words(chip, len(chip.cores))
+    words = 0
     for index, stage in enumerate(net.stages):
         on_progress(f"compiling {source.title} x{batch}: {stage.y} ({index + 1} of {len(net.stages)})")
         made = compiled(net, index, memory, kind=schemes)

@@ -34,7 +34,12 @@ class Launched:
 
     slot: Count
     at: Count
+    follows: bool
     program: str
+
+    @classmethod
+    def of(cls, launch: Launch, at: int, chip: ChipConfig) -> Launched:
+        return cls(launch.slot, at, launch.follows, _digest(launch.program, chip))
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class RecordingSession:
     def launch(self, launch: Launch, at: int) -> None:
         """See `Session.launch`."""
         self.session.launch(launch, at)
-        self.steps.append(Launched(launch.slot, at, _digest(launch.program, self.chip)))
+        self.steps.append(Launched.of(launch, at, self.chip))
 
     def advance(self, until: int | None) -> tuple[Completion, ...]:
         """See `Session.advance`."""
@@ -86,7 +91,7 @@ class FollowingSession:
 
     def launch(self, launch: Launch, at: int) -> None:
         """See `Session.launch`."""
-        if next(self._steps, None) != Launched(launch.slot, at, _digest(launch.program, self.chip)):
+        if next(self._steps, None) != Launched.of(launch, at, self.chip):
             raise DiffersError
 
     def advance(self, until: int | None) -> tuple[Completion, ...]:

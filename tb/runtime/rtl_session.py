@@ -20,7 +20,7 @@ from meshloom.hw.isa import Cause, Opcode, Unit
 from meshloom.hw.registers import COMPLETION, FAULT_WHO, LAUNCH, STATUS, Counted, Register
 from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.program.program import Instruction, Program, Stream, next_tag
-from meshloom.sched.serving.flush import flush
+from meshloom.sched.serving.flush import end_address, flush, host_pages
 from meshloom.sched.serving.session import Completion, Fault, Launch, SessionError
 
 from ..devices.serving import ServedChip
@@ -29,6 +29,9 @@ from ..devices.serving import ServedChip
 _STRIDE = 1 << 20
 #: Cycles that a program may take.
 PATIENCE = 20_000_000
+#: Cycles from a fault, or from the end of a flush, to what is launched on it: more than registers take, so that it does
+#: not depend on how fast they are.
+_REACTION = 256
 
 
 @dataclass
@@ -114,16 +117,17 @@ class RtlSession:
         (self._time,) = self.served.read(Register.CYCLES)
         return found
 
-    def cancel(self, slot: int, fault: Fault) -> None:
-        """Gives up a program: it completes with `fault` as soon as nothing of it is left."""
+    def cancel(self, slot: int, fault: Fault, cycle: int) -> None:
+        """Gives up a program, for what happened in `cycle`: it completes with `fault` when nothing of it is left."""
         running = self._running[slot]
         if running.fault is None:
             self._withdraw(slot)
             running.fault = fault
-            self._end(slot)  # at once, whoever is being flushed: it may be raising faults all the time
+            # whoever is being flushed: it may be raising faults all the time
+            self._end(slot, cycle + _REACTION)
             self._given_up.append(slot)
             if len(self._given_up) == 1:
-                self._flush()
+                self._flush(cycle + _REACTION)
 
     def advance(self, until: int | None) -> tuple[Completion, ...]:
         """See `Session.advance`."""
@@ -152,7 +156,8 @@ class RtlSession:
         for slot, running in list(self._running.items()):
             if running.fault is None and self._time - running.since > self.patience:
                 tile = running.program.streams[0].tile
-                self.cancel(slot, Fault(Cause.STALLED, tile, Unit.NONE, 0, self.patience))
+                overdue = running.since + self.patience
+                self.cancel(slot, Fault(Cause.STALLED, tile, Unit.NONE, 0, self.patience), overdue)
                 running.since = self._time  # as long again for what is left of it
 
     def _withdraw(self, slot: int) -> None:
@@ -188,7 +193,7 @@ class RtlSession:
             if not said["valid"]:
                 break
             if said["fault"]:
-                self._failed(*self.served.read(Register.DONE_WHO, Register.DONE_VALUE))
+                self._failed(*self.served.read(Register.DONE_WHO, Register.DONE_VALUE), cycle)
                 continue
             self.served.write(Register.DONE, 1)
             if said["slot"] == self.chip.programs:
@@ -203,7 +208,7 @@ class RtlSession:
         if STATUS.unpack(status)["lost"]:
             raise SessionError("the chip has lost completions: more faults than its queue holds")
 
-    def _failed(self, who: int, value: int) -> None:
+    def _failed(self, who: int, value: int, cycle: int) -> None:
         """Takes a fault from the chip, and gives up the program to blame. Until it is taken no successor begins."""
         said = FAULT_WHO.unpack(who)
         fault = Fault(Cause(said["cause"]), said["tile"], Unit(said["unit"]), said["tag"], value)
@@ -212,28 +217,32 @@ class RtlSession:
             self._withdraw(slot)
         self.served.write(Register.DONE, 1)
         if slot is not None:
-            self.cancel(slot, fault)
+            self.cancel(slot, fault, cycle)
         else:
             self._strays.append(fault)
 
-    def _end(self, slot: int) -> None:
-        """Ends the streams of the program in `slot`."""
+    def _end(self, slot: int, at: int) -> None:
+        """Ends the streams of the program in `slot`, in cycle `at` or later."""
         running = self._running[slot]
         program, boot = running.program, running.program.boot
         ends = tuple(
             Instruction(Opcode.FETCH, {"tag": next_tag(n), "tile": core, "unit": int(Unit.NONE), "clear": 1})
             for n, core in enumerate(running.cores)
         )
-        end = Stream(boot.tile, boot.unit, boot.dram_tile, boot.address, ends)
+        end = Stream(boot.tile, boot.unit, self.chip.drams[0], end_address(self.chip, slot), ends)
         # in its own slot: a launch sets the count of its slot's streams
-        self._queue(Program(program.chip_digest, (), end, {}), slot, 0, 0)
+        self._queue(Program(program.chip_digest, (), end, {}), slot, 0, at)
 
-    def _flush(self) -> None:
-        """Has the cores of the first program that is given up flushed."""
+    def _flush(self, at: int) -> None:
+        """Has the cores of the first program that is given up flushed, from cycle `at` on or later."""
         running = self._running[self._given_up[0]]
         program, boot, cores = running.program, running.program.boot, running.cores
-        rights = boot.instructions[0].fields | {"cores": sum(1 << self.chip.cores.index(core) for core in cores)}
-        streams = flush(self.chip, cores, self.chip.programs, rights["first_page"])
+        pages = host_pages(self.chip)
+        rights = {
+            "cores": sum(1 << self.chip.cores.index(core) for core in cores),
+            "first_page": pages.start, "end_page": pages.stop, "slot": self.chip.programs,
+        }  # fmt: skip
+        streams = flush(self.chip, cores, self.chip.programs, pages.start)
         last = streams[-1]
         after = last.address + -(-len(last.instructions) * self.chip.instruction_words // 64) * 64
         fetches = tuple(
@@ -241,20 +250,19 @@ class RtlSession:
                 Opcode.FETCH,
                 {"tag": next_tag(n), "tile": one.tile, "unit": int(one.unit), "dram": one.dram_tile}
                 | {"addr": one.address, "count": len(one.instructions), "clear": int(one.unit is Unit.MOVER)}
-                | {name: rights[name] for name in ("cores", "first_page", "end_page")}
-                | {"slot": self.chip.programs},
+                | rights,
             )
             for n, one in enumerate(streams)
         )
         again = Stream(boot.tile, boot.unit, last.dram_tile, after, fetches)
-        self._queue(Program(program.chip_digest, streams, again, {}), self.chip.programs, len(streams), 0)
+        self._queue(Program(program.chip_digest, streams, again, {}), self.chip.programs, len(streams), at)
 
     def _flushed(self, cycle: int) -> None:
         slot = self._given_up.popleft()
         running = self._running.pop(slot)
         self._ended.append(Completion(slot, cycle, running.fault))
         if self._given_up:
-            self._flush()
+            self._flush(cycle + _REACTION)
 
 
 def _cores(program: Program) -> list[int]:

@@ -6,11 +6,14 @@ from random import Random
 
 import pytest
 
+from meshloom.hw.config import load
+from meshloom.sched.serving.flush import end_address, host_pages
 from meshloom.sched.serving.windows import DramWindows, Fit, Window, WindowError, pages_of
 
 from .served import chip_of
 
-CHIP = chip_of("dram core", "host dram", dram={"words": 100 * 1024 + 7, "bytes_per_cycle": 8})
+#: The host's own pages come after the hundred of these tests.
+CHIP = chip_of("dram core", "host dram", dram={"words": 101 * 1024 + 7, "bytes_per_cycle": 8})
 
 
 @pytest.mark.parametrize("fit", Fit)
@@ -51,6 +54,15 @@ def test_first_and_best_fit_differ() -> None:
             memory.give_back(window)
         found[fit] = memory.allot(4, "it")
     assert found == {Fit.FIRST: Window(0, 4), Fit.BEST: Window(21, 25)}
+
+
+def test_the_last_pages_are_the_hosts() -> None:
+    assert host_pages(CHIP) == range(100, 101)
+    starts = [end_address(CHIP, slot) for slot in range(CHIP.programs)]
+    assert all(100 * 1024 < start < 101 * 1024 for start in starts)
+    large = load("lp25")
+    assert host_pages(large).stop * 1024 == large.dram.words
+    assert len({end_address(large, slot) // 64 for slot in range(large.programs)}) == large.programs
 
 
 def test_words_and_pages() -> None:

@@ -227,7 +227,8 @@ def test_a_flood_that_nobody_reads_loses_nothing(server: Server) -> None:
         page = 1 + 2 * slot
         floods = [pull(src=0, words=1, src_run=1, dst_run=1, dst_tile=core, notify_tile=core) for _ in range(pulls)]
         finish = sync(60, tile=CHIP.host, sem=slot, n=1)
-        code = (*floods, sync(59, wait_sem=1, wait_n=pulls), finish)
+        halves = [sync(58, wait_sem=1, wait_n=pulls // 2), sync(59, wait_sem=1, wait_n=pulls - pulls // 2)]
+        code = (*floods, *halves, finish)
         server.launch([Stream(core, Unit.MOVER, CHIP.drams[0], page * PAGE_WORDS, code)], slot, page, at)
     count = 0
     while server.later(0) < at + 20_000:
@@ -243,6 +244,24 @@ def test_a_flood_that_nobody_reads_loses_nothing(server: Server) -> None:
     assert {slot: one.fault and one.fault.cause for slot, one in server.wait(2).items()} == {0: None, 1: Cause.RIGHTS}
     server.copied(9)
     assert not server.session.strays
+
+
+def test_late_writes_reach_nothing_of_the_host(server: Server) -> None:
+    """A program that is given up while its words still rain on its own page, where it might hit the code that follows
+    it."""
+    at = server.later()
+    rain = [move(41 + n % 8, (CORE, Region.OUT, 0), (CHIP.drams[0], Region.MAIN, BASE + 64 * (n % 8)), 64)
+            for n in range(40)]  # fmt: skip
+    server.launch([stream(pull(src=0), *rain)], SLOT, PAGE, at)
+    server.copy(OTHER, 0, 1, at)
+    done = server.wait(2)
+    fault = done[SLOT].fault
+    assert fault is not None
+    assert fault.cause is Cause.RIGHTS
+    server.copied(1)
+    server.copy(CORE, SLOT, AGAIN, server.later())
+    assert server.wait(1)[SLOT].fault is None
+    server.copied(AGAIN)
 
 
 def serve_three(simulator: str) -> list[tuple[int, int, bool]]:
