@@ -24,7 +24,7 @@ from ..mapping.tiling import Range, even
 from .memory import Striped, turned
 from .plans import Plan, Sizes, Tile, row_tiles, rows_read, sizes_of
 from .schemes import LayerShape, Scheme, SubTile, split
-from .steps import Listing, Ring, Step, gemm, lay_out, push, vec
+from .steps import Listing, Ring, Step, gemm, lay_out, push, vec, window_fields
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class _Core:
         label = f"i{visit.tile[0]} y{visit.tile[1]} n{visit.n[0]} k{k[0]}"
 
         def make(at: dict[str, int]) -> tuple[list[Operation], list[Operation]]:
-            fields = self._window(visit.tile, pixels) | {
+            fields = window_fields(self.task.shape, visit.tile) | {
                 "a_base": at["x"],
                 "k_blocks": k[1] - k[0],
                 "b_base": at["w"],
@@ -198,27 +198,6 @@ class _Core:
             return work, [push(self.core, t, f"y {label}") for t in turned(list(stores), self.index)]
 
         return make
-
-    def _window(self, tile: Tile, pixels: int) -> dict[str, int]:
-        """Fields that say what a GEMM reads of its input tile."""
-        problem, (rows, top) = self.problem, rows_read(self.task.shape, tile)
-        in_w, out_w, left = problem.in_w, problem.out_w, problem.pad_left
-        plane = (rows[1] - rows[0]) * in_w
-        if problem.flat:
-            in_w = out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
-        return {
-            "a_plane": plane,
-            "in_w": in_w,
-            "kernel_h": problem.kernel_h,
-            "kernel_w": problem.kernel_w,
-            "stride_h": problem.stride_h,
-            "stride_w": problem.stride_w,
-            "dilation": problem.dilation,
-            "pad_top": top,
-            "pad_left": left,
-            "out_w": out_w,
-            "pixels": pixels,
-        }
 
     def _addition(self, visit: Visit, r_at: int, base: int, pixels: int) -> dict[str, int]:
         """Fields of the VEC that adds the other operand."""

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import PAGE_WORDS, VectorOp
+from meshloom.hw.isa import PAGE_WORDS
 
 from ..ir.schedule import Schedule, Tensor
+from ..mapping.fields import VECTOR_OPS
 from ..mapping.problem import Problem, pose
 from ..mapping.stages import Stage, Stages, constant, cut, spread
 from ..mapping.windows import check_window
@@ -32,14 +33,6 @@ from .schemes import LayerShape, Scheme
 
 #: Name of those who make schedules of stages.
 NAME = "serving"
-
-_OPS = {
-    "depthwise": VectorOp.MAC,
-    "average_pool": VectorOp.SUM,
-    "max_pool": VectorOp.MAX,
-    "slice": VectorOp.MAX,
-    "add": VectorOp.ADD,
-}
 
 
 class ServedNetwork:
@@ -57,10 +50,10 @@ class ServedNetwork:
         pooled = {layer.inputs[0] for layer in graph.layers if layer.kind == "max_pool"}
         self.cut: Stages = cut(graph, chip, convs & pooled, whole_inputs=convs)
         for stage in self.cut.stages:
-            if stage.layer.kind not in ("conv", *_OPS):
+            if stage.layer.kind not in ("conv", *VECTOR_OPS):
                 raise WorkloadError(
                     f"network {graph.name}: layer {stage.layer.output} ({stage.layer.kind}) has no program to serve; "
-                    f"there are programs for conv, concat, {', '.join(_OPS)}"
+                    f"there are programs for conv, concat, {', '.join(VECTOR_OPS)}"
                 )
         self.window = Window(chip)
         self.tensors: dict[str, Tensor] = {}
@@ -210,7 +203,7 @@ class ServedNetwork:
         fixed = {"relu": int(layer.relu), "clamp": layer.clamp}
         return vector.VectorTask(
             shape=LayerShape(problem, False, (x.channels, y.channels)),
-            op=_OPS[layer.kind],
+            op=VECTOR_OPS[layer.kind],
             x=self._seen(self._whole(stage.x), problem),
             y=self._seen(self._whole(stage.y), problem),
             r=self._seen(self._whole(layer.inputs[1]), problem) if layer.kind == "add" else None,

@@ -15,7 +15,10 @@ from meshloom.hw.isa import Region, address
 from ..ir.schedule import Gemm, Move, Operation, Vec
 from ..mapping.nodes import Run
 from ..mapping.placement import Transfer
+from ..mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH
 from ..mapping.slots import fewest
+from .plans import Tile, rows_read
+from .schemes import LayerShape
 
 #: A tile is asked for so many cycles before its first use, plus so many times its words, if its slot is free by then.
 LEAD = (400, 4)
@@ -83,6 +86,28 @@ def push(core: int, transfer: Transfer, label: str) -> Move:
 
 def _move(core: int, source: Run, target: Run, words: int, label: str) -> Move:
     return Move(issuer=core, src=source.span(), dst=target.span(), words=words, label=label)
+
+
+def window_fields(shape: LayerShape, tile: Tile) -> dict[str, int]:
+    """What a GEMM or a VEC reads of its input tile, and how much it makes of it; flat tiles are rows of no height."""
+    problem, (rows, top) = shape.problem, rows_read(shape, tile)
+    pixels = (tile[2] - tile[1]) * problem.out_w
+    in_w, out_w, plane = problem.in_w, problem.out_w, (rows[1] - rows[0]) * problem.in_w
+    if problem.flat:
+        in_w = out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
+    return {
+        ("a_plane" if shape.matrix else "x_plane"): plane,
+        "in_w": in_w,
+        "kernel_h": problem.kernel_h,
+        "kernel_w": problem.kernel_w,
+        "stride_h": problem.stride_h,
+        "stride_w": problem.stride_w,
+        "dilation": problem.dilation,
+        "pad_top": top,
+        "pad_left": max(0, problem.pad_left),  # a slice begins inside of the map
+        "out_w": out_w,
+        "pixels": pixels,
+    }
 
 
 def gemm(core: int, fields: dict[str, int], label: str) -> Gemm:

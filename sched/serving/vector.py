@@ -16,12 +16,12 @@ from meshloom.hw.timing import VecShape, vec_occupancy
 
 from ..ir.schedule import Operation
 from ..mapping.placement import Transfer
-from ..mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit
+from ..mapping.problem import MAX_IN_WIDTH, DoesNotFit
 from ..mapping.tiling import Range, even
 from .memory import Striped, turned
 from .plans import Tile, row_tiles, rows_read
 from .schemes import LayerShape, Scheme, SubTile, split
-from .steps import Listing, Ring, Step, lay_out, push, vec
+from .steps import Listing, Ring, Step, lay_out, push, vec, window_fields
 
 #: Tiles that are under way at a time.
 SLOTS = 4
@@ -110,27 +110,7 @@ def _cycles(task: VectorTask, chip: ChipConfig, tile: Tile, planes: int) -> int:
 
 def _fields(task: VectorTask, tile: Tile) -> dict[str, int]:
     """Fields of a tile's VEC but its blocks and addresses."""
-    problem = task.shape.problem
-    (i0, i1), top = rows_read(task.shape, tile)
-    pixels = (tile[2] - tile[1]) * problem.out_w
-    in_w, out_w = problem.in_w, problem.out_w
-    if problem.flat:
-        in_w = out_w = pixels if pixels <= MAX_IN_WIDTH else FLAT_WIDTH
-    return {
-        "op": int(task.op),
-        "x_plane": (i1 - i0) * problem.in_w,
-        "in_w": in_w,
-        "kernel_h": problem.kernel_h,
-        "kernel_w": problem.kernel_w,
-        "stride_h": problem.stride_h,
-        "stride_w": problem.stride_w,
-        "dilation": problem.dilation,
-        "pad_top": top,
-        "pad_left": max(0, problem.pad_left),
-        "out_w": out_w,
-        "pixels": pixels,
-        **task.fixed,
-    }
+    return {"op": int(task.op), **window_fields(task.shape, tile), **task.fixed}
 
 
 def emit(task: VectorTask, chip: ChipConfig, scheme: Scheme, cores: Sequence[int]) -> list[Operation]:

@@ -12,11 +12,12 @@ import pytest
 from meshloom.hw import config
 from meshloom.hw.isa import Unit, VectorOp
 from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+from meshloom.sched.mapping.fields import VECTOR_OPS
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers.klotski.muops import MuGraph, MuOp, Region
 from meshloom.sched.schedulers.klotski.partition import Partition, cutting, fitted, micro_ops
-from meshloom.sched.schedulers.klotski.work import VECTOR_OPS, stages_of, works
+from meshloom.sched.schedulers.klotski.work import stages_of, works
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 

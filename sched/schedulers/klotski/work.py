@@ -11,6 +11,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, Unit, VectorOp
 from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
+from ...mapping.fields import VECTOR_OPS
 from ...mapping.problem import (
     MAX_IN_WIDTH,
     MAX_K_BLOCKS,
@@ -26,14 +27,6 @@ from ...mapping.windows import check_window
 from ...workload.graph import Graph
 from .muops import Range
 
-#: What the vector unit does for each kind of layer.
-VECTOR_OPS = {
-    "depthwise": VectorOp.MAC,
-    "average_pool": VectorOp.SUM,
-    "max_pool": VectorOp.MAX,
-    "slice": VectorOp.MAX,
-    "add": VectorOp.ADD,
-}
 _VEC = INSTRUCTIONS[Opcode.VEC]
 _MOST_BLOCKS, _MOST_VEC_PIXELS = _VEC.most("blocks"), _VEC.most("pixels")
 
