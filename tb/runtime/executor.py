@@ -21,6 +21,7 @@ from meshloom.sched.serving.session import Fault, Launch, Session
 from meshloom.sched.serving.template import Place
 from meshloom.sched.serving.windows import DramWindows, Window
 
+from ..results.scenario import ProgramRow
 from .networks import Compiled
 from .rtl_session import RtlSession
 
@@ -38,17 +39,9 @@ class Outcome:
 
 @dataclass
 class Program:
-    """A layer that was launched. `code`: bytes that were written for it; `end`: None while it runs."""
+    """A layer that was launched, as `row` says. `end`: None while it runs; `fault`: what stopped it."""
 
-    instance: int
-    network: str
-    layer: str
-    scheme: str
-    cores: tuple[int, ...]
-    slot: int
-    start: int
-    code: int
-    instructions: int
+    row: ProgramRow
     end: int | None = None
     fault: str | None = None
 
@@ -140,16 +133,12 @@ class SessionExecutor:
         others = [other for each in (self._running, self._after) for at, (_, other) in each.items() if at != slot]
         check_concurrent([placed], self.chip, others)
         launched = Program(
-            instance.number,
-            instance.network.label,
-            instance.layer.name,
-            placement.version.scheme,
-            placement.cores,
-            slot,
-            placement.start,
-            template.size + 32 * len(program.boot.instructions),
-            program.instructions,
-        )
+            ProgramRow(
+                instance=instance.number, network=instance.network.label, layer=instance.layer.name,
+                scheme=placement.version.scheme, cores=placement.cores, slot=slot, launched=placement.start,
+                instructions=program.instructions, code_bytes=template.size + 32 * len(program.boot.instructions),
+            )
+        )  # fmt: skip
         return launched, placed
 
     def advance(self, until: int | None) -> Sequence[Ended]:
@@ -164,7 +153,8 @@ class SessionExecutor:
             after = self._after.pop(done.slot, None)
             if after is not None and done.fault is None:
                 self._running[done.slot] = after
-                after[0].start = max(after[0].start, done.cycle)
+                next_row = after[0].row
+                after[0].row = next_row.model_copy(update={"launched": max(next_row.launched, done.cycle)})
                 self.programs.append(after[0])
             found.append(Ended(done.slot, done.cycle, launched.fault))
         return found

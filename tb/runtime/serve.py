@@ -27,7 +27,7 @@ from meshloom.sched.workload.scenario import Scenario
 
 from ..build.builder import build
 from ..devices.serving import ServedChip
-from ..results.scenario import InstanceRow, Metrics, ProgramRow, ScenarioFigures, ScenarioResults
+from ..results.scenario import InstanceRow, Metrics, ScenarioFigures, ScenarioResults
 from ..results.schema import environment
 from .executor import SessionExecutor, described
 from .networks import Compiled, compile_networks
@@ -237,16 +237,17 @@ def _results(
     rtl: tuple[SessionExecutor, Run, str, float] | None = None,
 ) -> ScenarioResults:
     on_chip, run, device, spent = rtl if rtl is not None else (in_model, model, "", 0.0)
-    expected = {(one.instance, one.layer, one.start): one.end for one in in_model.programs}
+    expected = {(one.row.instance, one.row.layer, one.row.launched): one.end for one in in_model.programs}
     programs = tuple(
-        ProgramRow(
-            instance=one.instance, network=one.network, layer=one.layer, scheme=one.scheme, cores=one.cores,
-            slot=one.slot, launched=one.start, rtl_end=one.end if rtl is not None else None,
-            model_end=expected.get((one.instance, one.layer, one.start)),
-            instructions=one.instructions, code_bytes=one.code, fault=one.fault,
+        one.row.model_copy(
+            update={
+                "rtl_end": one.end if rtl is not None else None,
+                "model_end": expected.get((one.row.instance, one.row.layer, one.row.launched)),
+                "fault": one.fault,
+            }
         )
         for one in on_chip.programs
-    )  # fmt: skip
+    )
     found = measure(run, isolated)
     instances: list[InstanceRow] = []
     for served, times in zip(run.served, found.turnarounds, strict=True):
