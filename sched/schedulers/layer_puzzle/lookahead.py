@@ -17,8 +17,9 @@ tiles, so a layer waits behind whatever others have asked for. Two layers delay 
 channels need for all words of the other one; that much is counted. So a layer on n of N cores that takes T cycles costs
 the first network, and all behind it (weights V together), D cycles: those of its own words at the channels, and what
 the network's next layers lose on N - n cores, as long as T lasts. It saves its own network, and all behind that
-(weights W), the time S that it would take on the whole chip. It runs if W * S > V * D; of several versions, the one
-with the largest (W * S - V * D) / T.
+(weights W), the time S that it would take on the whole chip, less the time by which it outlasts the beginning of its
+turn, when all ahead of it have ended. It runs if W * S > `MARGIN` * V * D; of several versions, the one with
+the largest difference for each of its cycles.
 
 Each part can be switched off, to see what it is worth.
 """
@@ -29,10 +30,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...serving.choosing import together
-from ...serving.scheduler import Decision, Instance, Layer, Placement, Platform, Version, View
+from ...serving.scheduler import Decision, Instance, Layer, Platform, Version, View
 
 #: Networks whose order is searched; those behind keep the order that they begin with.
 SEARCHED = 8
+#: How many times what others lose a layer beside them must save: estimates are that far off.
+MARGIN = 2.0
 #: Cycles of a pace of 1 that count before any have passed.
 PRIOR = 50_000
 
@@ -51,6 +54,16 @@ class Parts:
     beside: bool = True
     queues: bool = True
     reserve: bool = True
+
+
+@dataclass(frozen=True)
+class _Rival:
+    """A network in the order: `worth` of a cycle of the whole chip to it and all behind it, and in how many cycles it
+    is its `turn`."""
+
+    instance: Instance
+    worth: float
+    turn: int
 
 
 @dataclass
@@ -112,19 +125,23 @@ class Lookahead:
         order = self.order(view)
         weights = [1 / max(1, one.network.isolated(len(view.platform.cores))) for one in order]
         worth = [sum(weights[place:]) for place in range(len(order))]
+        turn = [0]  # in how many cycles all of those ahead would have ended, one after the other
+        for one in order:
+            turn.append(turn[-1] + one.network.remaining(one.next, len(view.platform.cores)))
+        rivals = [_Rival(*each) for each in zip(order, worth, turn, strict=False)]
         lead = next((place for place, one in enumerate(order) if _ahead(cores, one)), None)
         if lead is None:
             return []
         waiting = False
-        for place, instance in enumerate(order[lead:], lead):
+        for place, (instance, rival) in enumerate(zip(order[lead:], rivals[lead:], strict=True), lead):
             while (layer := self._next(cores, instance)) is not None:
                 if place == lead:
-                    version = self._first(cores, order[lead:], worth[lead:], layer)
+                    version = self._first(cores, rivals[lead:], layer)
                     waiting = version is None
                 elif waiting or not self.parts.beside:
                     version = None
                 else:
-                    version = self._beside(cores, order[lead], (worth[lead], worth[place]), layer, cores.room(instance))
+                    version = self._beside(cores, rivals[lead], rival, layer, len(cores.room(instance)))
                 if version is None:
                     break
                 cores.take(instance, version, f"{place + 1}. of {len(order)}")
@@ -166,57 +183,63 @@ class Lookahead:
             return None if any(one.instance == instance.number for one in cores.decisions) else instance.layer
         return instance.following if self.parts.ahead else None
 
-    def _first(self, cores: _Cores, order: Sequence[Instance], worth: Sequence[float], layer: Layer) -> Version | None:
+    def _first(self, cores: _Cores, rivals: Sequence[_Rival], layer: Layer) -> Version | None:
         """The version for the first network: the fastest on the cores that it may have and does not leave to others;
         None if it had better wait for more."""
-        view, instance = cores.view, order[0]
+        view, instance = cores.view, rivals[0].instance
         room, every = cores.room(instance), view.platform.cores
         most = len(room)
         if self.parts.beside and most == len(every):
-            for place, other in enumerate(order[1:], 1):
-                if other.running:
+            for other in rivals[1:]:
+                if other.instance.running:
                     continue
-                found = self._beside(cores, instance, (worth[0], worth[place]), other.layer, every[1:])
+                found = self._beside(cores, rivals[0], other, other.instance.layer, len(every) - 1)
                 if found is not None:
                     most -= found.cores
                     break
         version = layer.fastest(most) or layer.fastest(len(room))
-        if instance.number in cores.own or not self.parts.reserve:
+        if not self.parts.reserve:
             return version
-        free, best = len(room), version.cycles if version else None
-        after = {one.instance: one for one in view.successors}
-        for end, returned in sorted(_ends(view, after)):
+        begin = _end(cores, instance)
+        free, best = len(room), begin + version.cycles if version else None
+        for end, returned in sorted(_ends(cores, instance)):
             free += returned
             later = layer.fastest(free)
-            if later is not None and later.cores > len(room) and (best is None or end + later.cycles < best):
+            if (
+                later is not None
+                and later.cores > len(room)
+                and (best is None or max(begin, end) + later.cycles < best)
+            ):
                 return None
         return version
 
     def _beside(
         self,
         cores: _Cores,
-        first: Instance,
-        worth: tuple[float, float],
+        first: _Rival,
+        other: _Rival,
         layer: Layer,
-        room: Sequence[int],
+        room: int,
     ) -> Version | None:
-        """The version of a layer of another network to run next to the first one's, if any is worth it. `worth`: of a
-        cycle to that network, and to the other."""
+        """The version of a layer of another network to run next to the first one's on so many cores, if any is worth
+        it."""
         platform = cores.view.platform
         every = len(platform.cores)
-        running = next((one.version for one in cores.view.running if one.instance == first.number), None)
-        ahead = _ahead(cores, first)
+        running = next((one.version for one in cores.view.running if one.instance == first.instance.number), None)
+        starts = _end(cores, other.instance)
+        ahead = _ahead(cores, first.instance)
         rival = running or (ahead[0].fastest(every) if ahead else None)
         whole = layer.fastest(every)
         best: tuple[float, Version] | None = None
         for version in layer.versions:
-            if version.cores > len(room) or whole is None:
+            if version.cores > room or whole is None:
                 break
             cycles = version.cycles + (self._queued(platform, rival, version.cycles) if rival else 0.0)
             lost = _slower(ahead, every, version.cores, cycles)
             if self.parts.queues:
                 lost += (version.read + version.written) / platform.bandwidth
-            gain = (worth[1] * whole.cycles - worth[0] * lost) / cycles
+            saved = whole.cycles - max(0.0, starts + cycles - other.turn)
+            gain = (other.worth * saved - MARGIN * first.worth * lost) / cycles
             if gain > 0 and (best is None or gain > best[0]):
                 best = gain, version
         return best and best[1]
@@ -235,6 +258,14 @@ def _ahead(cores: _Cores, instance: Instance) -> tuple[Layer, ...]:
     return instance.network.layers[instance.next + sum(one.instance == instance.number for one in known) :]
 
 
+def _end(cores: _Cores, instance: Instance) -> int:
+    """In how many cycles the layer of a network that runs, or has just been launched, is expected to end; 0 without."""
+    for one in cores.view.running:
+        if one.instance == instance.number:
+            return max(1, one.start + one.version.cycles - cores.view.now)
+    return next((one.version.cycles for one in cores.decisions if one.instance == instance.number), 0)
+
+
 def _slower(layers: Sequence[Layer], cores: int, without: int, cycles: float) -> float:
     """By how much layers are slower without some of the cores, for as many of their cycles."""
     at, lost = 0.0, 0.0
@@ -249,10 +280,13 @@ def _slower(layers: Sequence[Layer], cores: int, without: int, cycles: float) ->
     return lost
 
 
-def _ends(view: View, after: dict[int, Placement]) -> list[tuple[int, int]]:
-    """From now, in how many cycles running layers and their successors are expected to return how many cores."""
-    found: list[tuple[int, int]] = []
+def _ends(cores: _Cores, instance: Instance) -> list[tuple[int, int]]:
+    """In how many cycles the layers of other networks, and their successors, are expected to return how many cores."""
+    view, found = cores.view, list[tuple[int, int]]()
+    after = {one.instance: one for one in view.successors}
     for one in view.running:
+        if one.instance == instance.number:
+            continue
         end = max(1, one.start + one.version.cycles - view.now)
         follower = after.get(one.instance)
         kept = set(follower.cores) if follower else set[int]()
