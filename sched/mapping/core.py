@@ -31,7 +31,7 @@ RANK = {"bias": 0, "b": 1, "a": 2, "r": 3}
 class _Load:
     """A tile in its slot, or on its way there: the moves that bring each chunk, and the GEMMs that have read it."""
 
-    stay: Residency
+    residency: Residency
     pieces: list[tuple[tuple[Range, ...], list[Node]]] = field(
         default_factory=list[tuple[tuple[Range, ...], list[Node]]]
     )
@@ -61,7 +61,7 @@ class _Wish:
     """A stay of an operand, asked for from `position` on; its chunks and before which step to ask for each."""
 
     operand: str
-    stay: Residency
+    residency: Residency
     position: int
     chunks: list[tuple[int, Chunk]]
 
@@ -80,15 +80,15 @@ class Core:
         plan: Plan,
         candidate: Candidate,
         fixed: dict[str, int],
-        behind: Epilogue | None = None,
+        epilogue: Epilogue | None = None,
         feeder: Feeder | None = None,
     ) -> None:
         self._chip, self._feeder = chip, feeder
-        self.tensors, self.plan, self.candidate, self.fixed, self.behind = tensors, plan, candidate, fixed, behind
+        self.tensors, self.plan, self.candidate, self.fixed, self.epilogue = tensors, plan, candidate, fixed, epilogue
         self.tile = plan.part.core
         self._problem = tensors.problem
         self._lead = AHEAD_LATE if candidate.late else AHEAD
-        self._bias_slot = max(stay.key[1] - stay.key[0] for stay in plan.bias)
+        self._bias_slot = max(residency.key[1] - residency.key[0] for residency in plan.bias)
         self._starts = [0]
         for step in plan.steps:
             self._starts.append(self._starts[-1] + step.cycles)
@@ -108,20 +108,20 @@ class Core:
     def _wishes(self) -> list[_Wish]:
         """All stays in the order of their first use; positions never go back."""
         plan = self.plan
-        stays = [("bias", s) for s in plan.bias] + [("b", s) for s in plan.b] + [("a", s) for s in plan.a]
-        stays += [("r", s) for s in plan.r]
+        residencies = [("bias", s) for s in plan.bias] + [("b", s) for s in plan.b] + [("a", s) for s in plan.a]
+        residencies += [("r", s) for s in plan.r]
         found: list[_Wish] = []
         latest = 0
-        for operand, stay in sorted(stays, key=lambda entry: (entry[1].first, RANK[entry[0]])):
-            chunks = self._chunks(operand, stay)
+        for operand, residency in sorted(residencies, key=lambda entry: (entry[1].first, RANK[entry[0]])):
+            chunks = self._chunks(operand, residency)
             work = [self._feeder.cycles(c) if self._feeder and operand == "a" else 0 for c in chunks]
             words = sum(c.words for c in chunks)
-            latest = max(latest, self._ahead(stay.first, words, sum(work)), stay.free_after + 1)
+            latest = max(latest, self._ahead(residency.first, words, sum(work)), residency.free_after + 1)
             timed = [
-                (max(latest, self._ahead(stay.first + c.late, c.words, more)), c)
+                (max(latest, self._ahead(residency.first + c.late, c.words, more)), c)
                 for c, more in zip(chunks, work, strict=True)
             ]
-            found.append(_Wish(operand, stay, latest, timed))
+            found.append(_Wish(operand, residency, latest, timed))
         return found
 
     def _staged(self, operand: str) -> bool:
@@ -137,40 +137,40 @@ class Core:
         ]
         return sorted(found, key=lambda pull: pull.position)
 
-    def _chunks(self, operand: str, stay: Residency) -> list[Chunk]:
+    def _chunks(self, operand: str, residency: Residency) -> list[Chunk]:
         """The chunks in which a tile arrives."""
         tensors, pieces = self.tensors, self.plan.pieces
-        ramp = pieces if stay.first == 0 and len(pieces) > 1 else []
+        ramp = pieces if residency.first == 0 and len(pieces) > 1 else []
         if operand == "bias":
-            return [tensors.bias_chunk(stay.key)]
+            return [tensors.bias_chunk(residency.key)]
         if operand == "r":
-            return [tensors.result_chunk(*stay.key)]
+            return [tensors.result_chunk(*residency.key)]
         if operand == "b":
             if not ramp:
-                n, k = stay.key
+                n, k = residency.key
                 whole = (k[0] * self._problem.taps, k[1] * self._problem.taps)
-                return [tensors.weight_chunk(stay.key, n, whole, 0)]
-            return [tensors.weight_chunk(stay.key, p.n, windows(self._problem, p), i) for i, p in enumerate(ramp)]
-        (rows, _), _, k = stay.key
+                return [tensors.weight_chunk(residency.key, n, whole, 0)]
+            return [tensors.weight_chunk(residency.key, p.n, windows(self._problem, p), i) for i, p in enumerate(ramp)]
+        (rows, _), _, k = residency.key
         if self.candidate.strip:
-            return [tensors.input_chunk(stay.key, k, some, late) for late, some in self._strip_rows(stay)]
+            return [tensors.input_chunk(residency.key, k, some, late) for late, some in self._strip_rows(residency)]
         late = {p.k: index for index, p in reversed(list(enumerate(ramp))) if p.n == ramp[0].n}
-        return [tensors.input_chunk(stay.key, some, rows, late[some]) for some in sorted(late)] or [
-            tensors.input_chunk(stay.key, k, rows, 0)
+        return [tensors.input_chunk(residency.key, some, rows, late[some]) for some in sorted(late)] or [
+            tensors.input_chunk(residency.key, k, rows, 0)
         ]
 
-    def _strip_rows(self, stay: Residency) -> list[tuple[int, Range]]:
+    def _strip_rows(self, residency: Residency) -> list[tuple[int, Range]]:
         """(step after the first that needs them, rows) of a strip, as far as the rows before do not hold them."""
         found: list[tuple[int, Range]] = []
         low = high = -1
-        for index in range(stay.first, stay.last + 1):
+        for index in range(residency.first, residency.last + 1):
             step = self.plan.steps[index]
-            if a_key(self._problem, self.plan.held, step) != stay.key:
+            if a_key(self._problem, self.plan.held, step) != residency.key:
                 continue
             i0, i1 = box(self._problem, step.item.m)[0]
             if low < 0:
                 low = high = i0
-            found += [(index - stay.first, rows) for rows in ((i0, low), (high, i1)) if rows[0] < rows[1]]
+            found += [(index - residency.first, rows) for rows in ((i0, low), (high, i1)) if rows[0] < rows[1]]
             low, high = min(low, i0), max(high, i1)
         return found
 
@@ -188,29 +188,29 @@ class Core:
         pending: list[Node] = []
         for index, step in enumerate(steps):
             for wish in wishes.get(index, ()):
-                old = slots.get((wish.operand, wish.stay.slot))
-                slots[wish.operand, wish.stay.slot] = self._load(wish, old.readers if old else [], staging, fresh)
+                old = slots.get((wish.operand, wish.residency.slot))
+                slots[wish.operand, wish.residency.slot] = self._load(wish, old.readers if old else [], staging, fresh)
             # What waits for the same GEMM as the last stores goes first: it is short to ask for.
             self.before[index] += [node for _, _, node in sorted(fresh[index], key=lambda entry: entry[:2])]
             self.before[index] += pending
             held = [slots["a", s] for s in range(len(slots)) if ("a", s) in slots]
-            a = next(x for x in held if x.stay.key == a_key(self._problem, self.plan.held, step))
+            a = next(x for x in held if x.residency.key == a_key(self._problem, self.plan.held, step))
             held = [slots["b", s] for s in range(len(slots)) if ("b", s) in slots]
-            b = next(x for x in held if x.stay.key == (step.item.n, step.item.k))
+            b = next(x for x in held if x.residency.key == (step.item.n, step.item.k))
             after = [*a.needed((step.piece.k, box(self._problem, step.item.m)[0]))]
             after += b.needed((step.piece.n, windows(self._problem, step.piece)))
             readers, bias_at = [a.readers, b.readers], 0
             if step.first:
                 held = [slots["bias", s] for s in range(len(slots)) if ("bias", s) in slots]
-                bias = next(x for x in held if x.stay.key[0] <= step.piece.n[0] < x.stay.key[1])
+                bias = next(x for x in held if x.residency.key[0] <= step.piece.n[0] < x.residency.key[1])
                 after += bias.needed(())
-                bias_at = bias.stay.slot * self._bias_slot + step.piece.n[0] - bias.stay.key[0]
+                bias_at = bias.residency.slot * self._bias_slot + step.piece.n[0] - bias.residency.key[0]
                 readers.append(bias.readers)
             slot = step.result % out_slots
             vec_slot = -1 - step.result % self.plan.vec_slots
             if step.last and (index == 0 or steps[index - 1].result != step.result or not steps[index - 1].last):
                 after += stores.pop(slot, [])
-            at = a.stay.slot * self.plan.a_slot, b.stay.slot * self.plan.b_slot
+            at = a.residency.slot * self.plan.a_slot, b.residency.slot * self.plan.b_slot
             fields = gemm_fields(self._problem, self.plan, step, *at, bias_at) | self.fixed
             gemm = Node(self.tile, after, _label(step), fields=fields, cycles=step.cycles)
             gemm.result = self._box(step, self.tensors.made) if step.last else None
@@ -218,12 +218,12 @@ class Core:
             for read in readers:
                 read.append(gemm)
             pending = []
-            if step.last and self.behind:
+            if step.last and self.epilogue:
                 after = [gemm, *stores.pop(vec_slot, [])]
                 r = None
-                if not self.behind.pooling:
+                if not self.epilogue.pooling:
                     held = [slots["r", s] for s in range(len(slots)) if ("r", s) in slots]
-                    r = next(x for x in held if x.stay.key == (step.item.m, step.item.n))
+                    r = next(x for x in held if x.residency.key == (step.item.m, step.item.n))
                     after += r.needed(())
                 vec = self.vecs[index] = self._vec(step, r, after)
                 if r:
@@ -240,13 +240,13 @@ class Core:
         self, wish: _Wish, after: list[Node], staging: Staging, fresh: list[list[tuple[int, int, Node]]]
     ) -> _Load:
         """Brings a tile into its slot once the GEMMs in `after` are done with it."""
-        load = _Load(wish.stay)
-        slot = self._address(wish.operand, wish.stay)
+        load = _Load(wish.residency)
+        slot = self._address(wish.operand, wish.residency)
         for position, chunk in wish.chunks:
             if self._feeder and wish.operand == "a":
                 nodes, landed = self._feeder.make(chunk, slot, after)
                 load.pieces.append((chunk.bounds, landed))
-                fresh[position] += [(wish.stay.first + chunk.late, RANK["a"], node) for node in nodes]
+                fresh[position] += [(wish.residency.first + chunk.late, RANK["a"], node) for node in nodes]
                 continue
             if self._staged(wish.operand):
                 nodes = staging.pull(self.tile, slot, chunk, after)
@@ -259,30 +259,32 @@ class Core:
             turn = self.plan.part.index % len(nodes)
             nodes = nodes[turn:] + nodes[:turn]
             load.pieces.append((chunk.bounds, nodes))
-            fresh[position] += [(wish.stay.first + chunk.late, RANK[wish.operand], node) for node in nodes]
+            fresh[position] += [(wish.residency.first + chunk.late, RANK[wish.operand], node) for node in nodes]
         return load
 
-    def _address(self, operand: str, stay: Residency) -> int:
+    def _address(self, operand: str, residency: Residency) -> int:
         if operand == "bias":
-            return address(Region.ACC, 4 * stay.slot * self._bias_slot)
+            return address(Region.ACC, 4 * residency.slot * self._bias_slot)
         if operand == "a":
-            return address(Region.MAIN, stay.slot * self.plan.a_slot)
+            return address(Region.MAIN, residency.slot * self.plan.a_slot)
         if operand == "r":
-            return address(Region.MAIN, self.plan.r_base + stay.slot * self.plan.out_slot)
-        return address(Region.B, stay.slot * self.plan.b_slot)
+            return address(Region.MAIN, self.plan.r_base + residency.slot * self.plan.out_slot)
+        return address(Region.B, residency.slot * self.plan.b_slot)
 
     def _vec(self, step: Step, r: _Load | None, after: list[Node]) -> Node:
         """The VEC behind a finished result; `r`: the other operand of an addition."""
-        assert self.behind is not None
-        if self.behind.pooling:
-            fields = pool_fields(self.plan, step, self.behind.pooling)
+        assert self.epilogue is not None
+        if self.epilogue.pooling:
+            fields = pool_fields(self.plan, step, self.epilogue.pooling)
         else:
             assert r is not None
-            fields = add_fields(self._problem, self.plan, step, self.plan.r_base + r.stay.slot * self.plan.out_slot)
+            fields = add_fields(
+                self._problem, self.plan, step, self.plan.r_base + r.residency.slot * self.plan.out_slot
+            )
         cycles = vec_occupancy(self._chip, VecShape.of(fields))
-        label = f"{'pool' if self.behind.pooling else 'add'} {_label(step)}"
-        box = self._box(step, self.behind.name, self.behind.pooling)
-        return Node(self.tile, after, label, fields=fields | self.behind.fixed, cycles=cycles, vec=True, result=box)
+        label = f"{'pool' if self.epilogue.pooling else 'add'} {_label(step)}"
+        box = self._box(step, self.epilogue.name, self.epilogue.pooling)
+        return Node(self.tile, after, label, fields=fields | self.epilogue.fixed, cycles=cycles, vec=True, result=box)
 
     def _extent(self, step: Step, pooling: Pooling | None) -> tuple[Range, Range]:
         """Rows and columns of what a step makes, before or behind a pool."""
@@ -308,7 +310,7 @@ class Core:
     def _store(self, step: Step, done: Node, region: Region) -> list[Node]:
         """The moves of a finished result to where it is kept."""
         m, n = step.item.m, step.piece.n
-        pooling = self.behind.pooling if self.behind else None
+        pooling = self.epilogue.pooling if self.epilogue else None
         rows, columns = self._extent(step, pooling)
         pixels = (rows[1] - rows[0]) * (columns[1] - columns[0])
         if region is Region.VEC:

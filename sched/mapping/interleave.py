@@ -88,7 +88,7 @@ class _Play(Player):
         self.offered: dict[tuple[int, Unit], list[int]] = {}  # compute operations, by stream
         self.asking: dict[int, list[int]] = {tile: [] for tile in tiles}  # moves, by source
         self.held: dict[tuple[int, Unit], list[tuple[int, int]]] = {}  # moves held back, by stream that uses them
-        self.under_way = dict.fromkeys(tiles, 0)
+        self.in_flight = dict.fromkeys(tiles, 0)
         self.own = dict.fromkeys(tiles, 0)
         self.mover_free = dict.fromkeys(tiles, 0.0)
         self.issuer_free = dict.fromkeys(tiles, float(START_CYCLES))
@@ -125,7 +125,7 @@ class _Play(Player):
             self.touched.add(node.stream)
         elif kind == _READ:
             source = node.source.tile
-            self.under_way[source] -= 1
+            self.in_flight[source] -= 1
             if node.issuer == source:
                 self.own[source] -= 1
             self.sources.add(source)
@@ -180,14 +180,14 @@ class _Play(Player):
 
     def _ask(self, source: int) -> None:
         heap = self.asking[source]
-        while heap and self.under_way[source] < UNDER_WAY:
+        while heap and self.in_flight[source] < UNDER_WAY:
             own = self.nodes[heap[0]].issuer == source
             if own and self.own[source]:
                 return
             index = heappop(heap)
             node = self.nodes[index]
             self.order.append(index)
-            self.under_way[source] += 1
+            self.in_flight[source] += 1
             begin = max(self.now, self.issuer_free[node.issuer])
             if own:
                 self.own[source] += 1

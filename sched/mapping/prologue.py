@@ -126,11 +126,11 @@ def remaining(prologue: Prologue, chip: ChipConfig, layout: Layout) -> ChipConfi
 
 def after(layout: Layout, plan: Plan) -> Layout:
     """The layout in the words after those that the layer's plan uses."""
-    a = plan.r_base if plan.r else (max(stay.slot for stay in plan.a) + 1) * plan.a_slot
+    a = plan.r_base if plan.r else (max(residency.slot for residency in plan.a) + 1) * plan.a_slot
     if plan.r:
-        a += (max(stay.slot for stay in plan.r) + 1) * plan.out_slot
+        a += (max(residency.slot for residency in plan.r) + 1) * plan.out_slot
     sums = (max(step.sums for step in plan.steps) + 1) * plan.sums_slot
-    w_base = (max(stay.slot for stay in plan.b) + 1) * plan.b_slot
+    w_base = (max(residency.slot for residency in plan.b) + 1) * plan.b_slot
     return replace(layout, x_base=a, w_base=w_base, bias_base=plan.sums_base + sums)
 
 

@@ -38,7 +38,7 @@ def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Residency]:
         time, key = uses[index]
         following[index] = seen.get(key, _NEVER)
         seen[key] = time
-    stays: list[Residency] = []
+    residencies: list[Residency] = []
     where: dict[Hashable, tuple[Residency, int]] = {}  # key -> its present stay, its next use
     for index, (time, key) in enumerate(uses):
         held = where.get(key)
@@ -47,18 +47,18 @@ def assign(uses: Sequence[tuple[int, Hashable]], slots: int) -> list[Residency]:
             where[key] = (held[0], following[index])
             continue
         if len(where) < slots:
-            stay = Residency(key, len(where), time, time, -1)
+            residency = Residency(key, len(where), time, time, -1)
         else:
-            free = [(stay, nxt) for stay, nxt in where.values() if stay.last < time]
+            free = [(residency, nxt) for residency, nxt in where.values() if residency.last < time]
             if not free:
                 raise ValueError(f"{slots} slots are too few for the tiles used at one time")
             idle = [entry for entry in free if entry[0].last < time - 1] or free
             victim, _ = max(idle, key=lambda entry: (entry[1], -entry[0].last))
             del where[victim.key]
-            stay = Residency(key, victim.slot, time, time, victim.last)
-        where[key] = (stay, following[index])
-        stays.append(stay)
-    return stays
+            residency = Residency(key, victim.slot, time, time, victim.last)
+        where[key] = (residency, following[index])
+        residencies.append(residency)
+    return residencies
 
 
 def fewest(uses: Sequence[tuple[int, Hashable]], slots: int, least: int = LEAST_SLOTS) -> list[Residency]:
@@ -66,8 +66,8 @@ def fewest(uses: Sequence[tuple[int, Hashable]], slots: int, least: int = LEAST_
     most = assign(uses, slots)
     count = least
     while count < slots:
-        stays = assign(uses, count)
-        if len(stays) == len(most):
-            return stays
+        residencies = assign(uses, count)
+        if len(residencies) == len(most):
+            return residencies
         count += max(1, count // 3)
     return most

@@ -33,7 +33,7 @@ class Stage:
     `before` it. `x`: the tensor that is read; `y`: the tensor that leaves."""
 
     layer: Layer
-    behind: Layer | None = None
+    epilogue: Layer | None = None
     r: str = ""
     before: Layer | None = None
 
@@ -43,7 +43,7 @@ class Stage:
 
     @property
     def y(self) -> str:
-        return (self.behind or self.layer).output
+        return (self.epilogue or self.layer).output
 
     @property
     def reads(self) -> tuple[str, ...]:

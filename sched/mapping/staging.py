@@ -95,23 +95,23 @@ class Staging:
         if size > room:
             raise DoesNotFit(f"SPM tile {bank} is too small: a staged tile needs {size} words, it has {room}")
         try:
-            stays = assign([(pull.position, pull.chunk.box) for pull in pulls], room // size)
+            residencies = assign([(pull.position, pull.chunk.box) for pull in pulls], room // size)
         except ValueError as error:
             raise DoesNotFit(f"SPM tile {bank}: {error}") from error
         chunks = {pull.chunk.box: pull.chunk for pull in pulls}
         in_slot: dict[int, Stage] = {}
         by_box: dict[Box, list[Stage]] = {}
         latest = 0
-        for stay in stays:
-            latest = max(latest, stay.free_after + 1, stay.first - AHEAD_STEPS)
-            chunk, at = chunks[stay.key], address(Region.MAIN, base + stay.slot * size)
+        for residency in residencies:
+            latest = max(latest, residency.free_after + 1, residency.first - AHEAD_STEPS)
+            chunk, at = chunks[residency.key], address(Region.MAIN, base + residency.slot * size)
             nodes = [
                 Node(bank, [], f"{chunk.label} to spm", t.dram, t.local, t.words)
                 for t in tensors.transfers(chunk, bank, at)
             ]
-            stage = Stage(chunk, bank, at, latest, stay.first, stay.last, in_slot.get(stay.slot), nodes)
-            in_slot[stay.slot] = stage
-            by_box.setdefault(stay.key, []).append(stage)
+            stage = Stage(chunk, bank, at, latest, residency.first, residency.last, in_slot.get(residency.slot), nodes)
+            in_slot[residency.slot] = stage
+            by_box.setdefault(residency.key, []).append(stage)
             self.stages.append(stage)
         for pull in pulls:
             stage = next(s for s in by_box[pull.chunk.box] if s.first <= pull.position <= s.last)

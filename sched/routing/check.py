@@ -68,43 +68,50 @@ def _trains(plan: Plan) -> Iterator[str]:
 
 def _stays(plan: Plan) -> Iterator[str]:
     """Who sends a page has it, from when it has wholly delivered, or was made, until the train has left."""
-    program, stays = plan.program, plan.stays
+    program, residencies = plan.program, plan.residencies
     made = {page: task for task, one in enumerate(program.tasks) for page in one.outputs}
-    brought = {carry.stay: carry for carry in plan.carries}
+    brought = {carry.residency: carry for carry in plan.carries}
     if len(brought) != len(plan.carries):
         yield "two moves claim to make the same stay"
-    for number, stay in enumerate(stays):
-        page = program.pages[stay.page]
-        where = f"stay {number} of {page.name} in tile {stay.tile:#04x}"
+    for number, residency in enumerate(residencies):
+        page = program.pages[residency.page]
+        where = f"stay {number} of {page.name} in tile {residency.tile:#04x}"
         carry = brought.get(number)
         if carry is not None:
-            if (carry.page, carry.path[-1], page.region) != (stay.page, stay.tile, stay.region):
+            if (carry.page, carry.path[-1], page.region) != (residency.page, residency.tile, residency.region):
                 yield f"{where}: {_who(program, carry)} brings something else, or elsewhere"
-            if stay.ready != carry.arrival + program.mesh.landing:
-                yield f"{where}: ready in cycle {stay.ready}, {_who(program, carry)} arrives in {carry.arrival}"
-            if stay.since > carry.arrival - page.flits + 1:
-                yield f"{where}: takes room from cycle {stay.since} on, its first flit comes before"
-        elif stay.page in made and stay.tile == program.tasks[made[stay.page]].tile and stay.region == page.made_region:
-            begin = int(plan.begun[made[stay.page]])
-            if stay.since > begin or stay.ready < begin + program.tasks[made[stay.page]].cycles:
-                yield f"{where}: taken room from cycle {stay.since}, ready in {stay.ready}; it is made from {begin} on"
-        elif stay.tile not in page.homes or stay.region != page.region:
+            if residency.ready != carry.arrival + program.mesh.landing:
+                yield f"{where}: ready in cycle {residency.ready}, {_who(program, carry)} arrives in {carry.arrival}"
+            if residency.since > carry.arrival - page.flits + 1:
+                yield f"{where}: takes room from cycle {residency.since} on, its first flit comes before"
+        elif (
+            residency.page in made
+            and residency.tile == program.tasks[made[residency.page]].tile
+            and residency.region == page.made_region
+        ):
+            begin = int(plan.begun[made[residency.page]])
+            if residency.since > begin or residency.ready < begin + program.tasks[made[residency.page]].cycles:
+                yield (
+                    f"{where}: taken room from cycle {residency.since}, ready in {residency.ready}; it is made from "
+                    f"{begin} on"
+                )
+        elif residency.tile not in page.homes or residency.region != page.region:
             yield f"{where}: nobody brought it there"
     for carry in plan.carries:
-        stay = stays[carry.source]
+        residency = residencies[carry.source]
         flits = program.pages[carry.page].flits
-        if (stay.page, stay.tile) != (carry.page, carry.path[0]):
-            yield f"{_who(program, carry)}: comes from tile {stay.tile:#04x}, which holds another page"
-        if not stay.ready + program.mesh.launch <= carry.departure <= stay.until - flits:
+        if (residency.page, residency.tile) != (carry.page, carry.path[0]):
+            yield f"{_who(program, carry)}: comes from tile {residency.tile:#04x}, which holds another page"
+        if not residency.ready + program.mesh.launch <= carry.departure <= residency.until - flits:
             yield (
-                f"{_who(program, carry)}: leaves tile {stay.tile:#04x} in cycle {carry.departure}, which has the page "
-                f"in [{stay.ready}, {stay.until})"
+                f"{_who(program, carry)}: leaves tile {residency.tile:#04x} in cycle {carry.departure}, which has the "
+                f"page in [{residency.ready}, {residency.until})"
             )
 
 
 def _tasks(plan: Plan) -> Iterator[str]:
     """Tasks begin when planned or later, one after the other on a tile, with all inputs there until they end."""
-    program, stays = plan.program, plan.stays
+    program, residencies = plan.program, plan.residencies
     busy: dict[int, int] = {}
     for number, task in enumerate(program.tasks):
         begin = int(plan.begun[number])
@@ -116,13 +123,13 @@ def _tasks(plan: Plan) -> Iterator[str]:
                 yield f"task {task.name}: begins in cycle {begin}, tile {task.tile:#04x} is busy until {until}"
             busy[task.tile] = begin + task.cycles
         for page, at in zip(task.inputs, plan.stay_of(number), strict=True):
-            stay = stays[at]
-            if (stay.page, stay.tile, stay.region) != (page, task.tile, program.pages[page].region):
+            residency = residencies[at]
+            if (residency.page, residency.tile, residency.region) != (page, task.tile, program.pages[page].region):
                 yield f"task {task.name}: reads {program.pages[page].name} from where it is not"
-            if not (stay.ready <= begin and begin + task.cycles <= stay.until):
+            if not (residency.ready <= begin and begin + task.cycles <= residency.until):
                 yield (
                     f"task {task.name}: reads {program.pages[page].name} in [{begin}, {begin + task.cycles}), it is "
-                    f"there in [{stay.ready}, {stay.until})"
+                    f"there in [{residency.ready}, {residency.until})"
                 )
 
 
@@ -130,10 +137,10 @@ def _memories(plan: Plan) -> Iterator[str]:
     """No memory holds more than it can in any cycle."""
     mesh = plan.program.mesh
     changes: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for stay in plan.stays:
-        if (stay.tile, stay.region) in mesh.capacity:
-            words = plan.program.pages[stay.page].words
-            changes[stay.tile, stay.region] += [(stay.since, words), (stay.until, -words)]
+    for residency in plan.residencies:
+        if (residency.tile, residency.region) in mesh.capacity:
+            words = plan.program.pages[residency.page].words
+            changes[residency.tile, residency.region] += [(residency.since, words), (residency.until, -words)]
     for (tile, region), steps in changes.items():
         level = 0
         for cycle, words in sorted(steps):  # at equal cycles what leaves comes first

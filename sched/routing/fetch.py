@@ -34,7 +34,7 @@ class MoveRecord:
     -1 before the input is planned."""
 
     source: int
-    stay: int
+    residency: int
     departure: int
     arrival: int
     hops: int
@@ -45,14 +45,14 @@ class MoveRecord:
 class Extension:
     """An entry of the journal: a stay that was extended (-1: none was), and its end before."""
 
-    stay: int
+    residency: int
     end: int
 
 
 class Counts:
     """Stays; entries of ways; moves; attempts that were taken back; entries of the journal."""
 
-    stays: int
+    residencies: int
     way_entries: int
     moves: int
     retries: int
@@ -110,7 +110,7 @@ class Work(NamedTuple):
     out_page: Array
     levels: Levels
     capacity: Array
-    stays: Table[StayRecord]
+    residencies: Table[StayRecord]
     moves: Table[MoveRecord]
     ways: Array
     begun: Array
@@ -127,12 +127,12 @@ class Work(NamedTuple):
 @jit
 def add_stay(work: Work, page: int, memory: int, since: int, ready: int, until: int, brought: int) -> int:
     """Notes that a page is in a memory, and takes its room (of unlimited memories none); the number of the stay."""
-    number = work.counts.stays
-    work.counts.stays += 1
-    stay = work.stays[number]
-    stay.page, stay.memory, stay.since = page, memory, since
-    stay.ready, stay.until, stay.brought = ready, until, brought
-    stay.before = work.head[page]
+    number = work.counts.residencies
+    work.counts.residencies += 1
+    residency = work.residencies[number]
+    residency.page, residency.memory, residency.since = page, memory, since
+    residency.ready, residency.until, residency.brought = ready, until, brought
+    residency.before = work.head[page]
     work.head[page] = number
     if work.capacity[memory] >= 0:
         add_words(work.levels, memory, since, until, work.words[page])
@@ -142,18 +142,18 @@ def add_stay(work: Work, page: int, memory: int, since: int, ready: int, until: 
 @jit
 def extend(work: Work, number: int, until: int, entry: int) -> int:
     """Keeps a page longer; -1, or the first cycle in which its memory has no room. `entry`: next of the journal."""
-    stay = work.stays[number]
-    end = stay.until
+    residency = work.residencies[number]
+    end = residency.until
     if end >= until:
         return -1
-    page, memory = stay.page, stay.memory
+    page, memory = residency.page, residency.memory
     if work.capacity[memory] >= 0:
         full = first_full(work.levels, memory, end, until, work.capacity[memory] - work.words[page])
         if full >= 0:
             return full
         add_words(work.levels, memory, end, until, work.words[page])
-    work.journal[entry].stay, work.journal[entry].end = number, end
-    stay.until = until
+    work.journal[entry].residency, work.journal[entry].end = number, end
+    residency.until = until
     return -1
 
 
@@ -164,9 +164,9 @@ def gather(work: Work, space: Space, question: Question, page: int, memory: int,
     count, least, most, parities, soonest, longest = ZERO, FOREVER, ZERO, ZERO, FOREVER, ZERO
     number = work.head[page]
     while number >= 0:
-        stay, this = work.stays[number], number
-        held, ready, until = stay.memory, stay.ready + work.common.launch, stay.until
-        number = stay.before
+        residency, this = work.residencies[number], number
+        held, ready, until = residency.memory, residency.ready + work.common.launch, residency.until
+        number = residency.before
         if held == memory:
             continue
         if ready + flits > latest:
@@ -183,7 +183,7 @@ def gather(work: Work, space: Space, question: Question, page: int, memory: int,
             continue
         tile = held // work.common.regions
         question.tiles[count], question.ready[count], question.until[count] = tile, ready, until
-        question.stays[count] = this
+        question.residencies[count] = this
         apart = space.distance[target, tile]
         least, most = min(least, apart), max(most, apart)
         parities |= 1 << (apart & 1)
@@ -210,21 +210,21 @@ def fetch(work: Work, space: Space, question: Question, task: int, index: int, d
     memory = tile * work.common.regions + work.region[page]
     words, limit = work.words[page], work.capacity[memory]
     flits = work.flits[page]
-    work.journal[entry].stay = work.journal[entry + 1].stay = -1
+    work.journal[entry].residency = work.journal[entry + 1].residency = -1
     # A page that is on the tile, or will be.
     wait, waiting = FOREVER, NONE
     number = work.head[page]
     while number >= 0:
-        stay = work.stays[number]
-        if stay.memory == memory:
-            usable = stay.ready - landing
+        residency = work.residencies[number]
+        if residency.memory == memory:
+            usable = residency.ready - landing
             until = max(usable, due) + after
             if usable <= due and until + 1 < end and extend(work, number, until, entry) < 0:
                 _note(work, index, number, number, NONE, usable, ZERO)
                 return due
             if due < usable < wait:
                 wait, waiting = usable, number
-        number = stay.before
+        number = residency.before
     question.asked.tile = tile
     if due >= 0:
         if due + after >= end:
@@ -278,7 +278,7 @@ def fetch(work: Work, space: Space, question: Question, task: int, index: int, d
 @jit
 def _note(work: Work, index: int, source: int, into: int, departure: int, arrival: int, hops: int) -> None:
     move = work.moves[index]
-    move.source, move.stay, move.departure = source, into, departure
+    move.source, move.residency, move.departure = source, into, departure
     move.arrival, move.hops, move.way = arrival, hops, work.counts.way_entries
     move.order = work.counts.moves
     work.counts.moves += 1
@@ -297,7 +297,7 @@ def _commit(
     entry: int,
 ) -> None:
     """Reserves what a search has found."""
-    source = question.stays[question.answer.holder]
+    source = question.residencies[question.answer.holder]
     hops, flits = question.answer.hops, work.flits[page]
     departure = arrival - flits - hops
     at = work.counts.way_entries

@@ -49,7 +49,7 @@ class Carry:
     departure: int
     arrival: int
     source: int
-    stay: int
+    residency: int
 
     @property
     def hops(self) -> int:
@@ -120,7 +120,7 @@ class Plan:
     def _carries(self) -> Iterator[Carry]:
         tiles = self.program.mesh.tiles
         tasks, pages = self._inputs
-        source, stay, order = self.move["source"], self.move["stay"], self.move["order"]
+        source, residency, order = self.move["source"], self.move["stay"], self.move["order"]
         departure, arrival = self.move["departure"], self.move["arrival"]
         hops, way = self.move["hops"], self.move["way"]
         for index in np.argsort(order, kind="stable"):
@@ -137,11 +137,11 @@ class Plan:
                 int(departure[index]),
                 int(arrival[index]),
                 int(source[index]),
-                int(stay[index]),
+                int(residency[index]),
             )
 
     @cached_property
-    def stays(self) -> tuple[Stay, ...]:
+    def residencies(self) -> tuple[Stay, ...]:
         """Where pages are, when."""
         regions, tiles = self.program.mesh.regions, self.program.mesh.tiles
         names = "page", "memory", "since", "ready", "until"

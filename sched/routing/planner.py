@@ -49,13 +49,13 @@ class Planner:
             else:
                 raise self._fault(why == tasks.LOST)
         counts, tally = self.work.counts, self.space.tally
-        moves, stays = cast(Records, self.work.moves), cast(Records, self.work.stays)
+        moves, residencies = cast(Records, self.work.moves), cast(Records, self.work.residencies)
         return Plan(
             self.program,
             self.settings,
             moves,
             self.work.ways[: counts.way_entries],
-            stays[: counts.stays],
+            residencies[: counts.residencies],
             self.work.begun,
             int(tally.searches),
             int(tally.looked_at),
@@ -145,10 +145,10 @@ def new_question(mesh: Mesh, settings: Settings, holders: int) -> Question:
     """Room for a question about a page with up to `holders` holders."""
     from .search import ANSWER, ASKED, Question
 
-    tiles, stays, ready, until, goals, which = (np.zeros(max(holders, 1), np.int64) for _ in range(6))
+    tiles, residencies, ready, until, goals, which = (np.zeros(max(holders, 1), np.int64) for _ in range(6))
     early = np.zeros(mesh.width + mesh.height + settings.detour, np.int64)
     asked, answer = np.zeros(1, ASKED)[0], np.zeros(1, ANSWER)[0]
-    return Question(tiles, stays, ready, until, goals, which, early, asked, answer)
+    return Question(tiles, residencies, ready, until, goals, which, early, asked, answer)
 
 
 def _flat(lists: list[tuple[int, ...]]) -> tuple[Ints, Ints]:
@@ -197,7 +197,7 @@ def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question
     in_first, in_page = _flat([task.inputs for task in todo])
     out_first, out_page = _flat([task.outputs for task in todo])
     homes = sum(len(page.homes) for page in pages)
-    stays = homes + len(in_page) + len(out_page)
+    residencies = homes + len(in_page) + len(out_page)
     flits = np.array([page.flits for page in pages], np.int64)
     # Long enough for the plan as it was meant; doubled when that is not enough.
     meant = max([0, *((task.start or 0) + task.cycles for task in todo)])
@@ -235,7 +235,7 @@ def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question
         out_page=out_page,
         levels=_no_levels(len(capacity), 4 * entries + _STEPS),
         capacity=capacity,
-        stays=np.zeros(stays, fetch.STAY),
+        residencies=np.zeros(residencies, fetch.STAY),
         moves=np.full(len(in_page), -1, fetch.MOVE),
         ways=np.zeros(len(in_page) * longest, np.int64),
         begun=np.zeros(len(todo), np.int64),
@@ -250,10 +250,10 @@ def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question
     )
     for number, page in enumerate(pages):
         for tile in page.homes:
-            stay = work.stays[work.counts.stays]
-            stay.page, stay.memory = number, mesh.number(tile) * mesh.regions + page.region
-            stay.ready = int(mesh.launch > 0)  # nothing fires in cycle 0
-            stay.until, stay.before, stay.brought = fetch.FOREVER, work.head[number], -1
-            work.head[number] = work.counts.stays
-            work.counts.stays += 1
+            residency = work.residencies[work.counts.residencies]
+            residency.page, residency.memory = number, mesh.number(tile) * mesh.regions + page.region
+            residency.ready = int(mesh.launch > 0)  # nothing fires in cycle 0
+            residency.until, residency.before, residency.brought = fetch.FOREVER, work.head[number], -1
+            work.head[number] = work.counts.residencies
+            work.counts.residencies += 1
     return work, space, new_question(mesh, settings, holders)

@@ -111,7 +111,7 @@ class Question(NamedTuple):
     """
 
     tiles: Array
-    stays: Array
+    residencies: Array
     ready: Array
     until: Array
     goals: Array

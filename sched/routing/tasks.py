@@ -28,7 +28,7 @@ _LOST: Any = np.int64(FOREVER + 1)
 
 
 @jit
-def _take_back(work: Work, space: Space, first: int, last: int, stays: int, moves: int) -> None:
+def _take_back(work: Work, space: Space, first: int, last: int, residencies: int, moves: int) -> None:
     """Frees what tasks `first` .. `last` have reserved since there were `stays` stays and `moves` moves."""
     for index in range(work.in_first[first], work.in_first[last + 1]):
         move = work.moves[index]
@@ -37,19 +37,19 @@ def _take_back(work: Work, space: Space, first: int, last: int, stays: int, move
             occupy(space, work.ways, move.way, move.hops, move.departure, flits)
         move.order = -1
     for entry in range(work.counts.entries - 1, -1, -1):
-        number, end = work.journal[entry].stay, work.journal[entry].end
+        number, end = work.journal[entry].residency, work.journal[entry].end
         if number < 0:
             continue
-        stay = work.stays[number]
-        if work.capacity[stay.memory] >= 0:
-            add_words(work.levels, stay.memory, end, stay.until, -work.words[stay.page])
-        stay.until = end
-    for number in range(work.counts.stays - 1, stays - 1, -1):
-        stay = work.stays[number]
-        if work.capacity[stay.memory] >= 0:
-            add_words(work.levels, stay.memory, stay.since, stay.until, -work.words[stay.page])
-        work.head[stay.page] = stay.before
-    work.counts.stays, work.counts.moves = stays, moves
+        residency = work.residencies[number]
+        if work.capacity[residency.memory] >= 0:
+            add_words(work.levels, residency.memory, end, residency.until, -work.words[residency.page])
+        residency.until = end
+    for number in range(work.counts.residencies - 1, residencies - 1, -1):
+        residency = work.residencies[number]
+        if work.capacity[residency.memory] >= 0:
+            add_words(work.levels, residency.memory, residency.since, residency.until, -work.words[residency.page])
+        work.head[residency.page] = residency.before
+    work.counts.residencies, work.counts.moves = residencies, moves
 
 
 @jit
@@ -77,17 +77,17 @@ def place(work: Work, space: Space, question: Question, task: int, start: int) -
         return _LONGER
     work.begun[task] = begin
     for index in range(work.in_first[task], work.in_first[task + 1]):
-        number = work.moves[index].stay
+        number = work.moves[index].residency
         if cycles == 0:
-            if work.capacity[work.stays[number].memory] < 0:
-                work.stays[number].until = FOREVER
+            if work.capacity[work.residencies[number].memory] < 0:
+                work.residencies[number].until = FOREVER
             continue
         entry = work.counts.entries
         work.counts.entries += 1
-        work.journal[entry].stay = -1
+        work.journal[entry].residency = -1
         full = extend(work, number, finish, entry)
         if full >= 0:
-            work.failure.cycle, work.failure.memory = full, work.stays[number].memory
+            work.failure.cycle, work.failure.memory = full, work.residencies[number].memory
             return full + 1
     for index in range(work.out_first[task], work.out_first[task + 1]):
         page = work.out_page[index]
@@ -162,7 +162,7 @@ def plan_tasks(work: Work, space: Space, question: Question) -> int:
         start = max(work.start[first], work.common.landing + 1)
         if work.cycles[first] > 0:
             start = max(start, work.free[work.tile[first]])
-        stays, ways, moves = counts.stays, counts.way_entries, counts.moves
+        residencies, ways, moves = counts.residencies, counts.way_entries, counts.moves
         for _ in range(_ATTEMPTS):
             counts.entries = 0
             task = first
@@ -172,7 +172,7 @@ def plan_tasks(work: Work, space: Space, question: Question) -> int:
                 again = place(work, space, question, task, max(work.start[task], work.common.landing + 1))
             if again < 0:
                 break
-            _take_back(work, space, first, task, stays, moves)
+            _take_back(work, space, first, task, residencies, moves)
             counts.way_entries = ways
             work.failure.task = task
             if again == _LONGER:

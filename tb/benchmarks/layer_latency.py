@@ -12,6 +12,8 @@ from random import Random
 from statistics import fmean
 
 from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.lowering.templates.network import ServedNetwork
+from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.layer_puzzle import latency, samples
 from meshloom.sched.schedulers.layer_puzzle.estimator import (
     CHIP,
@@ -27,10 +29,8 @@ from meshloom.sched.schedulers.layer_puzzle.estimator import (
 from meshloom.sched.schedulers.layer_puzzle.samples import CHUNK, CHUNKS, LONGEST, Alone, Chunk, Draw, Runs, shape_of
 from meshloom.sched.schedulers.layer_puzzle.stepwise import stepwise
 from meshloom.sched.schedulers.layer_puzzle.versions import predicted, saving
-from meshloom.sched.schedulers.online import online_scheduler
-from meshloom.sched.serving.modelled import ModelSession
-from meshloom.sched.serving.network import ServedNetwork
-from meshloom.sched.serving.scheduler import Instance, Network, Placement, Platform, View
+from meshloom.sched.schedulers.online.interface import Instance, Network, Placement, Platform, View
+from meshloom.sched.schedulers.online.registry import online_scheduler
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS
 

@@ -9,16 +9,16 @@ from random import Random
 from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched.lowering.templates.template import Template
+from meshloom.sched.model.modelled import ModelSession
+from meshloom.sched.model.session import Session
 from meshloom.sched.schedulers.layer_puzzle.samples import LONGEST, Alone, Draw, Runs, compiled, mixes
-from meshloom.sched.serving.modelled import ModelSession
-from meshloom.sched.serving.session import Session
-from meshloom.sched.serving.template import Template
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 
 from ..build.builder import build
 from ..devices.serving import ServedChip
-from ..runtime.rtl_session import RtlSession
+from ..runs.online.rtl_session import RtlSession
 
 #: Layers of a chunk that run beside others.
 MIXES = 4

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import PAGE_WORDS
 from meshloom.sched.checker.concurrent import Grant, Placed, check_concurrent
-from meshloom.sched.serving.relocate import place_program, relocated
-from meshloom.sched.serving.template import Place, Template
+from meshloom.sched.lowering.templates.relocate import place_program, relocated
+from meshloom.sched.lowering.templates.template import Place, Template
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.sched.workload.workload_sets import NETWORKS
 
 from ..results.schema import OnEvent, Plan, Stage
-from ..runtime.networks import compile_networks
+from ..runs.online.networks import compile_networks
 from .results import Result, Sheet
 
 CHIP = "lp9"

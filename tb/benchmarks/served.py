@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.checker.problems import CheckError
-from meshloom.sched.schedulers.online import chosen
-from meshloom.sched.serving.scheduler import ServingError
-from meshloom.sched.serving.windows import WindowError
+from meshloom.sched.schedulers.online.interface import ServingError
+from meshloom.sched.schedulers.online.registry import chosen
+from meshloom.sched.schedulers.online.windows import WindowError
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.scenario import Request, Scenario
@@ -25,17 +25,25 @@ from ..build.builder import ROOT, build, ingredients
 from ..devices.interface import DeviceError
 from ..results.scenario import ScenarioResults
 from ..results.schema import OnEvent, Stage
+from ..runs.online.networks import compile_networks
+from ..runs.online.serve import serve
 from ..runs.workers import Workers, report_progress, workers
-from ..runtime.networks import compile_networks
-from ..runtime.serve import serve
 
 DEVICE = "verilator"
 #: What decides what happens, besides programs, scheduler and chip; with what these import.
-_DECIDE = tuple(f"sched.serving.{name}" for name in ("drive", "instances", "metrics", "modelled"))
+_DECIDE = (
+    *(f"sched.schedulers.online.{name}" for name in ("drive", "instances", "metrics")),
+    "sched.model.modelled",
+)
 #: The same, by themselves: they also import the compiler, of which only the programs count, and these are in the key.
-_ALONE = ("sched/serving/relocate.py", "sched/serving/template.py", "tb/runtime/executor.py", "tb/runtime/serve.py")
+_ALONE = (
+    "sched/lowering/templates/relocate.py",
+    "sched/lowering/templates/template.py",
+    "tb/runs/online/executor.py",
+    "tb/runs/online/serve.py",
+)
 #: What else decides on the RTL.
-_ON_RTL = ("tb/runtime/rtl_session.py", "tb/devices/serving.py", "tb/build/serve.py", "tb/golden/graph.py")
+_ON_RTL = ("tb/runs/online/rtl_session.py", "tb/devices/serving.py", "tb/build/serve.py", "tb/golden/graph.py")
 _RESULTS = TypeAdapter(ScenarioResults)
 
 
@@ -100,7 +108,7 @@ def _scenarios(cores: int) -> dict[str, Scenario]:
 
 
 def _records(chip: str) -> SearchCache:
-    return SearchCache(SCHEDULES.folder(), _chip(chip), "programs", "tb.runtime.networks")
+    return SearchCache(SCHEDULES.folder(), _chip(chip), "programs", "tb.runs.online.networks")
 
 
 def _compiled(network: Network) -> Programs:

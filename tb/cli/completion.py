@@ -25,7 +25,7 @@ def complete_schedulers(incomplete: str) -> list[str]:
 
 def complete_online_schedulers(incomplete: str) -> list[str]:
     """Registered online schedulers."""
-    from meshloom.sched.schedulers.online import ONLINE
+    from meshloom.sched.schedulers.online.registry import ONLINE
 
     return _starting(ONLINE.names(), incomplete)
 

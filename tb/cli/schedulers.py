@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from meshloom.sched.schedulers.interface import Scheduler
-    from meshloom.sched.schedulers.online import OnlineMaker
+    from meshloom.sched.schedulers.online.registry import OnlineMaker
 
 app = typer.Typer()
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def schedulers(
     Those for `run` and `schedule` order the work of layers and networks; online ones, for `serve`, place layers while
     the chip runs.
     """
-    from meshloom.sched.schedulers.online import ONLINE
+    from meshloom.sched.schedulers.online.registry import ONLINE
     from meshloom.sched.schedulers.registry import REGISTRY
 
     from ..report.console import console
@@ -75,7 +75,7 @@ def _loaded(registry: Registry[T], broken: list[str]) -> list[T]:
 def _options(name: str) -> tuple[Scheduler | OnlineMaker, dict[str, type[BaseModel]]]:
     """The scheduler of a name, be it online or not, and its options for each kind of work. Raises SchedulerError."""
     from meshloom.hw.config import near_or_all
-    from meshloom.sched.schedulers.online import ONLINE
+    from meshloom.sched.schedulers.online.registry import ONLINE
     from meshloom.sched.schedulers.registry import REGISTRY, SchedulerError, options_of, scheduler_of
 
     base = options_of(name, ONLINE)[0]

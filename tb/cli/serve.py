@@ -14,7 +14,7 @@ from .options import STDOUT, Chip, OnlineScheduler, examples
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from meshloom.sched.serving.scheduler import Instance
+    from meshloom.sched.schedulers.online.interface import Instance
 
 app = typer.Typer()
 
@@ -87,11 +87,11 @@ def serve(
         if place is not None and place != STDOUT and (problem := unwritable(place)):
             say_error(f"results could not be written: {problem}")
             raise typer.Exit(Exit.NOT_WRITTEN)
-    from meshloom.sched.schedulers.online import chosen
+    from meshloom.sched.schedulers.online.registry import chosen
 
     from ..report.gantt import gantt as draw
     from ..report.scenario import print_scenario
-    from ..runtime import serve as runtime
+    from ..runs.online import serve as runtime
 
     chosen(scheduler)  # a wrong name or option is reported at once
     screen = console(stderr=json == STDOUT)

@@ -1,4 +1,4 @@
-"""A simulated chip on which programs come and go: its registers and DRAM, for whoever drives it (`tb.runtime`).
+"""A simulated chip on which programs come and go: its registers and DRAM, for whoever drives it (`tb.runs.online`).
 
 One simulator process, which stands still except during `run` and while registers are read and written. Nothing in
 Python runs while it advances.

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.interface import Scheduler
-from meshloom.sched.schedulers.online import OnlineMaker
+from meshloom.sched.schedulers.online.registry import OnlineMaker
 
 #: How values of a type are written on the command line.
 _WRITTEN = {bool: "yes, no", int: "a whole number", float: "a number", str: "text", Budget: "STEPS or SECONDS"}

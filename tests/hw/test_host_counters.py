@@ -41,10 +41,10 @@ class Chain(wiring.Component):
         m = Module()
         m.submodules.reader = self.reader
         m.submodules += self.links
-        for link, behind in zip(self.links, (*self.links[1:], None), strict=True):
+        for link, epilogue in zip(self.links, (*self.links[1:], None), strict=True):
             m.d.comb += link.ask.eq(self.reader.ask)
-            if behind is not None:
-                m.d.comb += link.into.eq(behind.out)
+            if epilogue is not None:
+                m.d.comb += link.into.eq(epilogue.out)
         m.d.comb += self.reader.arriving.eq(self.links[0].out)
         return m
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshloom.sched.serving.drive import Drive, Run
-from meshloom.sched.serving.fluid import Fluid, alone
-from meshloom.sched.serving.scheduler import (
+from meshloom.sched.schedulers.online.drive import Drive, Run
+from meshloom.sched.schedulers.online.fluid import Fluid, alone
+from meshloom.sched.schedulers.online.interface import (
     Decision,
     Instance,
     Layer,

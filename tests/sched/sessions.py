@@ -16,9 +16,9 @@ from random import Random
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.model import native
+from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.records import Executed
-from meshloom.sched.serving.modelled import ModelSession
-from meshloom.sched.serving.session import Launch
+from meshloom.sched.model.session import Launch
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))

@@ -183,9 +183,9 @@ def replay(found: ReductionPlan, reductions: list[Reduction], network: Hardware)
     used: defaultdict[tuple[str, str, int], int] = defaultdict(int)
     wires = {(wire.source, wire.destination): wire for wire in network.wires}
     end = max(move.end for move in found.movements)
-    under_way: defaultdict[int, list[tuple[int, str, int]]] = defaultdict(list)
+    in_flight: defaultdict[int, list[tuple[int, str, int]]] = defaultdict(list)
     for cycle in range(min(found.start.values()), end + 1):
-        for result, node, value in under_way.pop(cycle, []):
+        for result, node, value in in_flight.pop(cycle, []):
             held[result, node] += value
         for one in reductions:
             if found.start[one.result] == cycle:
@@ -198,7 +198,7 @@ def replay(found: ReductionPlan, reductions: list[Reduction], network: Hardware)
                 assert used[move.source, move.destination, cycle] <= wire.bandwidth
                 assert move.end - move.start == wire.delay
                 value = held.pop((move.datum, move.source))  # KeyError: nothing there to be passed on
-                under_way[move.end].append((move.datum, move.destination, value))
+                in_flight[move.end].append((move.datum, move.destination, value))
         for name, node in network.nodes.items():
             assert node.size is not None
             assert sum(value != 0 for (_, where), value in held.items() if where == name) <= node.size or (

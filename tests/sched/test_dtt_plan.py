@@ -342,13 +342,13 @@ def test_the_checker_finds_early_tasks_and_pages_that_were_not_there(sound: Plan
     task = next(number for number, one in enumerate(sound.program.tasks) if one.inputs and not one.delivery)
     begun[task] -= 1
     assert any("begins in cycle" in one for one in problems(replace(sound, begun=begun)))
-    stays = sound.stays_table.copy()
+    residencies = sound.stays_table.copy()
     source = sound.carries[0].source
-    stays["until"][source] = sound.carries[0].departure  # gone when its train begins to leave
-    assert any("leaves tile" in one for one in problems(replace(sound, stays_table=stays)))
-    stays = sound.stays_table.copy()
-    stays["until"][sound.stay_of(task)[0]] -= 1
-    assert any("it is there in" in one for one in problems(replace(sound, stays_table=stays)))
+    residencies["until"][source] = sound.carries[0].departure  # gone when its train begins to leave
+    assert any("leaves tile" in one for one in problems(replace(sound, stays_table=residencies)))
+    residencies = sound.stays_table.copy()
+    residencies["until"][sound.stay_of(task)[0]] -= 1
+    assert any("it is there in" in one for one in problems(replace(sound, stays_table=residencies)))
 
 
 # -- what cannot be ---------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from meshloom.hw.config import load
+from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.layer_puzzle import estimator
 from meshloom.sched.schedulers.layer_puzzle.estimator import FEATURES, Samples, error, features, fitted, shipped
 from meshloom.sched.schedulers.layer_puzzle.samples import (
@@ -27,8 +28,7 @@ from meshloom.sched.schedulers.layer_puzzle.samples import (
     mixes,
     sample_cache,
 )
-from meshloom.sched.serving.modelled import ModelSession
-from meshloom.sched.serving.scheduler import Platform, Version
+from meshloom.sched.schedulers.online.interface import Platform, Version
 
 CHIP = load("lp9")
 

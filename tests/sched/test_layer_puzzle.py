@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meshloom.hw.config import load
+from meshloom.sched.lowering.templates.network import ServedNetwork
+from meshloom.sched.lowering.templates.schemes import LayerShape, Scheme
 from meshloom.sched.mapping.problem import pose
 from meshloom.sched.schedulers.layer_puzzle.latency import Latency, corrected, literal
 from meshloom.sched.schedulers.layer_puzzle.stepwise import stepwise
@@ -19,8 +21,6 @@ from meshloom.sched.schedulers.layer_puzzle.versions import (
     pareto,
     saving,
 )
-from meshloom.sched.serving.network import ServedNetwork
-from meshloom.sched.serving.schemes import LayerShape, Scheme
 from meshloom.sched.workload.layers import ConvShape
 
 from .network_graphs import every_kind
@@ -101,8 +101,8 @@ def test_kept_versions_compile():
 
 @pytest.mark.parametrize("index", [3, 8])
 def test_predictions_follow_the_model(index: int):
-    from meshloom.sched.serving.schemes import schemes
-    from meshloom.sched.serving.template import compile_stage
+    from meshloom.sched.lowering.templates.schemes import schemes
+    from meshloom.sched.lowering.templates.template import compile_stage
     from meshloom.sched.workload import zoo
 
     net = ServedNetwork(zoo.load("mobilenet_v1"), CHIP, 1)
@@ -132,7 +132,7 @@ def test_a_network_held_to_one_parallelisation_takes_what_its_layers_have():
     ("mobilenet_v1", 7, "single", 0.1), ("resnet50", 14, "f3", 0.15), ("transformer", 19, "i2", 0.15),
 ])  # fmt: skip
 def test_steps_follow_the_model(name: str, index: int, scheme: str, bound: float):
-    from meshloom.sched.serving.template import compile_stage
+    from meshloom.sched.lowering.templates.template import compile_stage
     from meshloom.sched.workload import zoo
 
     net = ServedNetwork(zoo.load(name), CHIP, 1)

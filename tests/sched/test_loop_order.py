@@ -280,8 +280,8 @@ def test_a_plan_with_an_addition_keeps_room_for_the_other_operand() -> None:
         for residual in (True, False)
     )
     assert one.r_base == chip.core.a_words - 2 * one.out_slot
-    assert max(stay.slot + 1 for stay in one.a) * one.a_slot <= one.r_base
-    assert [stay.key for stay in one.r] == [
+    assert max(residency.slot + 1 for residency in one.a) * one.a_slot <= one.r_base
+    assert [residency.key for residency in one.r] == [
         (step.item.m, step.item.n) for step in one.steps if step.last and step.piece.n[0] == 0
     ]
     assert other.r == []
@@ -294,10 +294,10 @@ def test_a_plan_with_an_addition_keeps_room_for_the_other_operand() -> None:
 
 def test_slots_evict_what_is_needed_last() -> None:
     uses = list(enumerate("abcabdab"))
-    stays = assign(uses, 3)
-    assert [(stay.key, stay.first) for stay in stays] == [("a", 0), ("b", 1), ("c", 2), ("d", 5)]
-    assert stays[3].slot == stays[2].slot
-    assert stays[3].free_after == 2
+    residencies = assign(uses, 3)
+    assert [(residency.key, residency.first) for residency in residencies] == [("a", 0), ("b", 1), ("c", 2), ("d", 5)]
+    assert residencies[3].slot == residencies[2].slot
+    assert residencies[3].free_after == 2
     with pytest.raises(ValueError, match="too few"):
         assign([(0, "a"), (0, "b")], 1)
 

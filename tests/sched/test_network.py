@@ -204,12 +204,12 @@ def test_corners(what: str) -> None:
 
 def test_what_is_fused_and_what_is_not() -> None:
     graph, chip = every_kind(), load("quad8")
-    found = {stage.layer.output: stage.behind.output for stage in cut(graph, chip).stages if stage.behind}
+    found = {stage.layer.output: stage.epilogue.output for stage in cut(graph, chip).stages if stage.epilogue}
     assert found == {"stem": "pooled", "wide": "residual"}
-    assert not any(stage.behind for stage in cut(graph, chip, ("stem", "wide")).stages)
+    assert not any(stage.epilogue for stage in cut(graph, chip, ("stem", "wide")).stages)
     for what in ("pool that leaves rows out", "pool that skips rows", "addition of a layer that is an output"):
         name, graph = CORNERS[what]
-        assert not any(stage.behind for stage in cut(graph, load(name)).stages), "all rows must be seen"
+        assert not any(stage.epilogue for stage in cut(graph, load(name)).stages), "all rows must be seen"
 
 
 def test_a_pool_that_fits_only_by_itself_is_not_fused() -> None:
@@ -219,7 +219,7 @@ def test_a_pool_that_fits_only_by_itself_is_not_fused() -> None:
         x(48, 6, 90),
     )
     chip = variant("quad8", {"a_words": 300, "out_words": 2048})
-    assert any(stage.behind for stage in cut(graph, chip).stages), "it is tried"
+    assert any(stage.epilogue for stage in cut(graph, chip).stages), "it is tried"
     made = computes(graph, chip)
     assert not any(isinstance(op, Vec) and op["x_out"] for op in made.schedule.operations)
 

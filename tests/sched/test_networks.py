@@ -78,7 +78,7 @@ def test_layers_by_themselves_leave_nothing_on_the_chip() -> None:
         made = schedule(graph, chip, sharing=sharing)
         stages = cut(graph, chip, {layer.output for layer in graph.layers})
         assert set(made.spilled) == {stages.roots[stage.y][0] for stage in stages.stages}
-        assert not any(stage.behind for stage in stages.stages)
+        assert not any(stage.epilogue for stage in stages.stages)
 
 
 def stored_by(made: NetworkSchedule, layer: str, chip: ChipConfig) -> Counter[int]:

@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from meshloom.hw.config import load
+from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.schedulers.layer_puzzle.launching import Launching
 from meshloom.sched.schedulers.layer_puzzle.layer_puzzle import LayerPuzzle, priority
 from meshloom.sched.schedulers.layer_puzzle.lookahead import Lookahead, Parts
@@ -15,15 +16,14 @@ from meshloom.sched.schedulers.layer_puzzle.planaria import divide, needed
 from meshloom.sched.schedulers.layer_puzzle.prema import Prema
 from meshloom.sched.schedulers.layer_puzzle.veltair import block
 from meshloom.sched.schedulers.layer_puzzle.versions import predicted
-from meshloom.sched.schedulers.online import ONLINE, online_scheduler
+from meshloom.sched.schedulers.online.congestion import NoCongestion
+from meshloom.sched.schedulers.online.drive import Drive
+from meshloom.sched.schedulers.online.fluid import Fluid
+from meshloom.sched.schedulers.online.instances import instances_of
+from meshloom.sched.schedulers.online.interface import Instance, Network, OnlineScheduler, Placement, Platform, View
+from meshloom.sched.schedulers.online.metrics import measure
+from meshloom.sched.schedulers.online.registry import ONLINE, online_scheduler
 from meshloom.sched.schedulers.registry import SchedulerError
-from meshloom.sched.serving.congestion import NoCongestion
-from meshloom.sched.serving.drive import Drive
-from meshloom.sched.serving.fluid import Fluid
-from meshloom.sched.serving.instances import instances_of
-from meshloom.sched.serving.metrics import measure
-from meshloom.sched.serving.network import ServedNetwork
-from meshloom.sched.serving.scheduler import Instance, Network, OnlineScheduler, Placement, Platform, View
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.workload_sets import workload_sets
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.sched.schedulers.online import ONLINE, OnlineMaker, online_scheduler
+from meshloom.sched.schedulers.online.drive import Drive, Run
+from meshloom.sched.schedulers.online.fluid import Fluid
+from meshloom.sched.schedulers.online.interface import Instance, Network
+from meshloom.sched.schedulers.online.metrics import measure
+from meshloom.sched.schedulers.online.registry import ONLINE, OnlineMaker, online_scheduler
 from meshloom.sched.schedulers.registry import SchedulerError
-from meshloom.sched.serving.drive import Drive, Run
-from meshloom.sched.serving.fluid import Fluid
-from meshloom.sched.serving.metrics import measure
-from meshloom.sched.serving.scheduler import Instance, Network
 from meshloom.sched.support.plugins import Registry
 
 from .serving_world import PLATFORM, InTurn, instances, layer, network
@@ -25,7 +25,7 @@ HEAD = """
 from __future__ import annotations
 from meshloom.sched.schedulers.interface import Options
 from meshloom.sched.schedulers.online import OnlineMaker
-from meshloom.sched.serving.scheduler import Decision, Platform, View
+from meshloom.sched.schedulers.online.interface import Decision, Platform, View
 
 class Given(Options):
     cores: int = 1

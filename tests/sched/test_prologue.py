@@ -131,7 +131,7 @@ def test_additions_and_pools_behind() -> None:
         computes(made, on)
         assert within_cores(made, on)
     stages = cut(graph, CHIP).stages
-    assert [(s.before and s.before.output, s.layer.output, s.behind and s.behind.output) for s in stages] == [
+    assert [(s.before and s.before.output, s.layer.output, s.epilogue and s.epilogue.output) for s in stages] == [
         (None, "expand", None),
         ("dw", "project", "sum"),
         ("dw2", "pw2", "pooled"),

@@ -11,12 +11,12 @@ from meshloom.sched.checker.check import check
 from meshloom.sched.ir import functional
 from meshloom.sched.lowering.lifted import Metadata, lifted
 from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.lowering.templates.network import ServedNetwork
+from meshloom.sched.lowering.templates.relocate import place_program, relocated
+from meshloom.sched.lowering.templates.schemes import schemes
+from meshloom.sched.lowering.templates.template import Place, Template, compile_stage, template_cache
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import ProgramError
-from meshloom.sched.serving.network import ServedNetwork
-from meshloom.sched.serving.relocate import place_program, relocated
-from meshloom.sched.serving.schemes import schemes
-from meshloom.sched.serving.template import Place, Template, compile_stage, template_cache
 
 from .network_graphs import every_kind
 from .test_serving_templates import inputs_of, served_chip

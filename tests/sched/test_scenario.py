@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshloom.sched.serving.instances import instances_of
+from meshloom.sched.schedulers.online.instances import instances_of
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.arrivals import Poisson
 from meshloom.sched.workload.scenario import Request, Scenario, ScenarioError, load

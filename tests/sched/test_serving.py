@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from meshloom.hw.config import load
-from meshloom.sched.serving.choosing import together
-from meshloom.sched.serving.decisions import first_difference
-from meshloom.sched.serving.drive import Drive, Run
-from meshloom.sched.serving.fluid import EXPOSED, LATENCY, Fluid, alone, shares
-from meshloom.sched.serving.metrics import cores_over_time, measure
-from meshloom.sched.serving.scheduler import Decision, Instance, OnlineScheduler, Platform, ServingError, View
+from meshloom.sched.schedulers.online.choosing import together
+from meshloom.sched.schedulers.online.decisions import first_difference
+from meshloom.sched.schedulers.online.drive import Drive, Run
+from meshloom.sched.schedulers.online.fluid import EXPOSED, LATENCY, Fluid, alone, shares
+from meshloom.sched.schedulers.online.interface import Decision, Instance, OnlineScheduler, Platform, ServingError, View
+from meshloom.sched.schedulers.online.metrics import cores_over_time, measure
 
 from .serving_world import PLATFORM, InTurn, instances, layer, network, serve
 

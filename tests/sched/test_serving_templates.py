@@ -10,8 +10,8 @@ from meshloom.sched.checker.check import check
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
-from meshloom.sched.serving.network import ServedNetwork
-from meshloom.sched.serving.schemes import schemes
+from meshloom.sched.lowering.templates.network import ServedNetwork
+from meshloom.sched.lowering.templates.schemes import schemes
 from meshloom.sched.workload.graph import Graph
 
 from .network_graphs import every_kind, random_network

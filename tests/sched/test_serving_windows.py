@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from meshloom.hw.config import load
-from meshloom.sched.serving.flush import end_address, host_pages
-from meshloom.sched.serving.windows import DramWindows, Fit, Window, WindowError, pages_of
+from meshloom.sched.lowering.templates.flush import end_address, host_pages
+from meshloom.sched.schedulers.online.windows import DramWindows, Fit, Window, WindowError, pages_of
 
 from .served import chip_of
 

@@ -13,11 +13,11 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import LAUNCH_CYCLES
 from meshloom.hw.isa import Opcode
 from meshloom.sched.model import native
+from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.records import Executed
+from meshloom.sched.model.session import Completion, Launch, Session, SessionError
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Instruction, Program
-from meshloom.sched.serving.modelled import ModelSession
-from meshloom.sched.serving.session import Completion, Launch, Session, SessionError
 
 from .processes import python
 from .served import FOUR, ROWS, SIX, Spot, pages, relocate, template, with_boot

@@ -29,7 +29,7 @@ from meshloom.hw.isa import IsaError, VectorOp
 from meshloom.sched.ir.schedule import Gemm, Move, Piece, Prediction, Schedule, ScheduleError, Span, Tensor, Vec
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.program import image
-from meshloom.sched.schedulers.online import ONLINE
+from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.schedulers.registry import REGISTRY
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.catalog import find as find_workloads

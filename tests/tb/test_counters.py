@@ -10,17 +10,17 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.registers import Counted
+from meshloom.sched.lowering.templates.network import ServedNetwork
+from meshloom.sched.lowering.templates.relocate import place_program
+from meshloom.sched.lowering.templates.schemes import schemes
+from meshloom.sched.lowering.templates.template import Place, compile_stage
 from meshloom.sched.model.busy import Snapshot
-from meshloom.sched.serving.modelled import ModelSession
-from meshloom.sched.serving.network import ServedNetwork
-from meshloom.sched.serving.relocate import place_program
-from meshloom.sched.serving.schemes import schemes
-from meshloom.sched.serving.session import Completion, Launch
-from meshloom.sched.serving.template import Place, compile_stage
+from meshloom.sched.model.modelled import ModelSession
+from meshloom.sched.model.session import Completion, Launch
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.interface import NoDeviceError
 from meshloom.tb.devices.serving import ServedChip
-from meshloom.tb.runtime.rtl_session import RtlSession
+from meshloom.tb.runs.online.rtl_session import RtlSession
 
 from ..sched.network_graphs import every_kind
 from ..sched.test_serving_templates import served_chip

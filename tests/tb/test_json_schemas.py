@@ -19,7 +19,7 @@ from meshloom.sched.workload.scenario import load as load_scenario
 from meshloom.sched.workload.shapes import parse
 from meshloom.tb.cli.main import app
 from meshloom.tb.results import json_schemas
-from meshloom.tb.runtime.serve import serve
+from meshloom.tb.runs.online.serve import serve
 
 from ..tiers import slow_but
 from .served_chip import CHIP

@@ -8,8 +8,8 @@ from itertools import islice
 import pytest
 
 from meshloom.hw.config import load
+from meshloom.sched.lowering.templates.schemes import Scheme
 from meshloom.sched.schedulers.layer_puzzle.samples import Alone, Draw, compiled, draws
-from meshloom.sched.serving.schemes import Scheme
 from meshloom.tb.benchmarks import layer_rtl
 from meshloom.tb.benchmarks.layer_latency import CLASSES, FORMS, Error, causes, classes, exact
 from meshloom.tb.benchmarks.layer_rtl import Pair, RtlChunk

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from meshloom.hw.config import ChipConfig
-from meshloom.sched.serving.session import Launch
+from meshloom.sched.model.session import Launch
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.serving import ServedChip
-from meshloom.tb.runtime.rtl_session import RtlSession
+from meshloom.tb.runs.online.rtl_session import RtlSession
 
 from ..sched.served import FOUR, SIX, relocate, template
 from ..sched.sessions import Scripted, serve, serve_chains

@@ -11,10 +11,10 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.mapping.problem import DoesNotFit
-from meshloom.sched.schedulers.online import ONLINE
+from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.workload.scenario import Request, Scenario, load
 from meshloom.tb.results.scenario import ScenarioResults
-from meshloom.tb.runtime.serve import serve
+from meshloom.tb.runs.online.serve import serve
 
 from ..tiers import slow_but
 from .served_chip import CHIP, chip_with

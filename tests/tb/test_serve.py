@@ -15,18 +15,18 @@ from typer.testing import CliRunner
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Opcode, Unit
 from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.model.session import Launch
 from meshloom.sched.program.program import Instruction, Stream
-from meshloom.sched.serving.scheduler import Instance, ServingError
-from meshloom.sched.serving.session import Launch
+from meshloom.sched.schedulers.online.interface import Instance, ServingError
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.tb.cli.main import app
 from meshloom.tb.devices.interface import DeviceError
 from meshloom.tb.devices.serving import ServedChip
 from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.scenario import ScenarioResults
-from meshloom.tb.runtime import executor
-from meshloom.tb.runtime.rtl_session import RtlSession
-from meshloom.tb.runtime.serve import Served, serve
+from meshloom.tb.runs.online import executor
+from meshloom.tb.runs.online.rtl_session import RtlSession
+from meshloom.tb.runs.online.serve import Served, serve
 
 from .served_chip import CHIP
 

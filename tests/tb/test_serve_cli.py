@@ -12,16 +12,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.sched.schedulers.online import ONLINE
-from meshloom.sched.serving.modelled import ModelSession
-from meshloom.sched.serving.session import Completion, Launch
+from meshloom.sched.model.modelled import ModelSession
+from meshloom.sched.model.session import Completion, Launch
+from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.tb.cli.main import app
 from meshloom.tb.results.exits import Exit
 from meshloom.tb.results.scenario import ScenarioResults
-from meshloom.tb.runtime import networks, recorded
-from meshloom.tb.runtime import serve as runtime
-from meshloom.tb.runtime.rtl_session import RtlSession
+from meshloom.tb.runs.online import networks, recorded
+from meshloom.tb.runs.online import serve as runtime
+from meshloom.tb.runs.online.rtl_session import RtlSession
 
 from .served_chip import CHIP
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_written_is_said(folder: Path, place: str) -> None:
 
 def test_a_scheduler_that_fails_is_one_message(folder: Path) -> None:
     Path("mine.py").write_text(
-        "from meshloom.sched.serving.scheduler import View\ndef decide(view: View):\n    return 1 / 0\n"
+        "from meshloom.sched.schedulers.online.interface import View\ndef decide(view: View):\n    return 1 / 0\n"
     )
     shown = invoke("one.toml", "--model", "--scheduler", "mine.py:decide")
     assert shown.exit_code == Exit.BAD_INPUT
@@ -218,7 +218,8 @@ def test_a_scheduler_that_changed_its_mind_is_not_answered_from_a_record(
     """The same name, but another text, that takes fewer cores."""
     calls = counted(monkeypatch)
     text = (
-        "from meshloom.sched.serving.scheduler import Decision, View\ndef decide(view: View):\n    if view.running:\n"
+        "from meshloom.sched.schedulers.online.interface import Decision, View\n"
+        "def decide(view: View):\n    if view.running:\n"
         "        return []\n    (one,) = view.pending\n    version = one.layer.fastest(WIDTH)\n"
         "    return [Decision(one.number, version, view.free[: version.cores], '')]\n"
     )

@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 import pytest
 
 from meshloom.hw.config import ChipConfig
-from meshloom.sched.serving.scheduler import ServingError
+from meshloom.sched.schedulers.online.interface import ServingError
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.tb.benchmarks import layer_puzzle, layer_puzzle_sheets, served
 from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.benchmarks.served import Asked, Network
 from meshloom.tb.results.scenario import ScenarioResults
 from meshloom.tb.results.schema import Event, Stage
+from meshloom.tb.runs.online.serve import Served, serve
 from meshloom.tb.runs.workers import Workers
-from meshloom.tb.runtime.serve import Served, serve
 
 from .test_serve import CHIP
 

@@ -10,8 +10,8 @@ import pytest
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS, Cause, Opcode, Region, Unit
 from meshloom.hw.registers import COMPLETION, FAULT_WHO, LAUNCH, Register
+from meshloom.sched.lowering.templates.flush import flush
 from meshloom.sched.program.program import Instruction, Stream
-from meshloom.sched.serving.flush import flush
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.serving import ServedChip
 

@@ -11,11 +11,11 @@ import pytest
 from meshloom.hw.contracts import COMPLETIONS
 from meshloom.hw.isa import PAGE_WORDS, Cause, Opcode, Region, Unit, address
 from meshloom.hw.registers import Register
+from meshloom.sched.model.session import Completion, Launch
 from meshloom.sched.program.program import Instruction, Program, Stream
-from meshloom.sched.serving.session import Completion, Launch
 from meshloom.tb.build.builder import build
 from meshloom.tb.devices.serving import ServedChip
-from meshloom.tb.runtime.rtl_session import RtlSession
+from meshloom.tb.runs.online.rtl_session import RtlSession
 
 from ..tiers import slow_but
 from .hand_made import move, notify, sync

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from meshloom.sched.schedulers.interface import Options
-from meshloom.sched.serving.scheduler import Decision, Instance, View
+from meshloom.sched.schedulers.online.interface import Decision, Instance, View
 
 
 class UrgentOptions(Options):

@@ -365,7 +365,7 @@ class Timetabler:
         space, question, mesh = self.space, self.question, self.mesh
         tile, end = mesh.number(target), mesh.number(source)
         apart = int(space.distance[tile, end])
-        question.tiles[0], question.stays[0], question.ready[0], question.until[0] = end, 0, ready, FOREVER
+        question.tiles[0], question.residencies[0], question.ready[0], question.until[0] = end, 0, ready, FOREVER
         asked = question.asked
         asked.tile, asked.flits, asked.least_hops, asked.holders = tile, flits, apart, 1
         asked.stride = 2  # in a mesh, detours add an even number of hops

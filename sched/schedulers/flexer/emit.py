@@ -181,11 +181,15 @@ class _Emitter:
         queue for as long as any other."""
         ops = self.by_core[op.core]
         for index in range(op.index, min(op.index + BIAS_AHEAD + 1, len(ops))):
-            stay = mine.bias.get(index)
-            if stay is None or id(stay) in self.asked or (index > op.index and stay.free_after >= op.index):
+            residency = mine.bias.get(index)
+            if (
+                residency is None
+                or id(residency) in self.asked
+                or (index > op.index and residency.free_after >= op.index)
+            ):
                 continue
-            self.asked.add(id(stay))
-            for t in self.places.biases(self.tiles.n[ops[index].n], core, stay.slot * self.slots.bias_size):
+            self.asked.add(id(residency))
+            for t in self.places.biases(self.tiles.n[ops[index].n], core, residency.slot * self.slots.bias_size):
                 self._move(core, f"bias n{ops[index].n}", t.dram, t.local, t.words)
 
     def _hand_over(self, op: Operation, core: int, acc: int, sums: int) -> None:

@@ -97,11 +97,11 @@ def _stays(keys: Sequence[Hashable], slots: int) -> tuple[dict[int, Residency], 
     """Stays by their first use, and the stay that each use is part of."""
     found = assign(list(enumerate(keys)), slots)
     of: list[Residency | None] = [None] * len(keys)
-    for stay in found:
-        for index in range(stay.first, stay.last + 1):
-            if keys[index] == stay.key:
-                of[index] = stay
-    return {stay.first: stay for stay in found}, [stay for stay in of if stay is not None]
+    for residency in found:
+        for index in range(residency.first, residency.last + 1):
+            if keys[index] == residency.key:
+                of[index] = residency
+    return {residency.first: residency for residency in found}, [residency for residency in of if residency is not None]
 
 
 def reside(operations: Sequence[Operation], slots: Slots) -> Residence:

@@ -32,8 +32,8 @@ def bottom_levels(graph: MuGraph) -> list[int]:
     """Cycles from the start of each micro-op to the end of the last one that depends on it, without waiting."""
     found = [0] * len(graph.ops)
     for op in reversed(graph.ops):
-        behind = max((found[edge.consumer] for edge in graph.after[op.number]), default=0)
-        found[op.number] = op.cycles + behind
+        epilogue = max((found[edge.consumer] for edge in graph.after[op.number]), default=0)
+        found[op.number] = op.cycles + epilogue
     return found
 
 

@@ -151,7 +151,7 @@ def works(stages: Stages, chip: ChipConfig) -> tuple[Work, ...]:
 
 def _work(stages: Stages, stage: Stage, number: int, inputs: set[str], chip: ChipConfig) -> Work:
     layer = stage.layer
-    if stage.behind is not None or stage.before is not None:
+    if stage.epilogue is not None or stage.before is not None:
         raise DoesNotFit(f"layer {layer.output}: another layer is fused with it; cut the network with `stages_of`")
     y = stages.values[stage.y]
     planes = len(stages.lanes[stage.y]) // chip.lanes

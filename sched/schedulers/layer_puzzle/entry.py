@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from ...serving.congestion import Congestion, FairShare, NoCongestion
-from ...serving.scheduler import OnlineScheduler, Platform
 from ..interface import Options
-from ..online import OnlineMaker
+from ..online.congestion import Congestion, FairShare, NoCongestion
+from ..online.interface import OnlineScheduler, Platform
+from ..online.registry import OnlineMaker
 
 Estimator = Literal["forest", "fair", "none"]
 Schemes = Literal["all", "fmap", "output"]

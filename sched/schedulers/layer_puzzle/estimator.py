@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig, load
 
-from ...serving.scheduler import Platform, Version
+from ..online.interface import Platform, Version
 from .samples import CHUNK, CHUNKS, Alone, Chunk, draws, measured, sample_cache
 
 #: The chip that samples are measured on, and where they and the table lie.

@@ -15,9 +15,9 @@ from math import ceil
 
 from meshloom.hw.config import ChipConfig
 
-from ...serving.plans import largest
-from ...serving.schemes import LayerShape, Scheme, SubTile, split
-from ...serving.vector import occupancy
+from ...lowering.templates.plans import largest
+from ...lowering.templates.schemes import LayerShape, Scheme, SubTile, split
+from ...lowering.templates.vector import occupancy
 
 #: Cycles from a launch to the first word of a tile, and from the last operand to the last word in DRAM, about: FETCHes,
 #: requests, DRAM latency and hops, of the order of 100 each on a mesh of five columns.

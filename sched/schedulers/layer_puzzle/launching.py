@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...serving.choosing import together
-from ...serving.scheduler import Decision, Instance, Version, View
+from ..online.choosing import together
+from ..online.interface import Decision, Instance, Version, View
 
 
 @dataclass

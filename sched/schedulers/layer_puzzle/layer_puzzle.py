@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
-from ...serving.congestion import Congestion, cycles_beside
-from ...serving.scheduler import Decision, Instance, Version, View
+from ..online.congestion import Congestion, cycles_beside
+from ..online.interface import Decision, Instance, Version, View
 from .launching import Launching
 
 Order = Literal["ahead", "behind"]

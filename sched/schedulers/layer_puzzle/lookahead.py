@@ -29,8 +29,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...serving.choosing import together
-from ...serving.scheduler import Decision, Instance, Layer, Platform, Version, View
+from ..online.choosing import together
+from ..online.interface import Decision, Instance, Layer, Platform, Version, View
 
 #: Networks whose order is searched; those behind keep the order that they begin with.
 SEARCHED = 8

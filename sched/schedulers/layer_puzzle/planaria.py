@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...serving.scheduler import Decision, Instance, View
+from ..online.interface import Decision, Instance, View
 from .launching import Launching
 
 

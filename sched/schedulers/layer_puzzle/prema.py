@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...serving.scheduler import Decision, Instance, View
+from ..online.interface import Decision, Instance, View
 from .launching import Launching
 
 #: Tokens of the levels of priority: low, medium, high.

@@ -17,14 +17,14 @@ from pydantic import TypeAdapter
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
 
+from ...lowering.templates.network import ServedNetwork
+from ...lowering.templates.relocate import place_program
+from ...lowering.templates.schemes import LayerShape, Scheme, schemes
+from ...lowering.templates.template import Measures, Place, Template, compile_stage
 from ...mapping.problem import DoesNotFit
+from ...model.modelled import ModelSession
+from ...model.session import Completion, Launch, Session
 from ...program.program import Program
-from ...serving.modelled import ModelSession
-from ...serving.network import ServedNetwork
-from ...serving.relocate import place_program
-from ...serving.schemes import LayerShape, Scheme, schemes
-from ...serving.session import Completion, Launch, Session
-from ...serving.template import Measures, Place, Template, compile_stage
 from ...store.findings import SearchCache
 from ...store.kinds import SCHEDULES
 from ...workload import zoo

@@ -41,12 +41,12 @@ from meshloom.hw.contracts import (
     WRITTEN_CYCLES,
 )
 
+from ...lowering.templates import vector
+from ...lowering.templates.matrix import visits_of
+from ...lowering.templates.plans import best_plan, largest, row_tiles, rows_read, sizes_of
+from ...lowering.templates.schemes import LayerShape, Scheme, split
+from ...lowering.templates.steps import AHEAD, LEAD
 from ...mapping.tiling import even
-from ...serving import vector
-from ...serving.matrix import visits_of
-from ...serving.plans import best_plan, largest, row_tiles, rows_read, sizes_of
-from ...serving.schemes import LayerShape, Scheme, split
-from ...serving.steps import AHEAD, LEAD
 from .latency import Latency, utilisation
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...serving.congestion import Congestion, cycles_beside
-from ...serving.scheduler import Decision, Instance, Version, View
+from ..online.congestion import Congestion, cycles_beside
+from ..online.interface import Decision, Instance, Version, View
 from .launching import Launching
 
 

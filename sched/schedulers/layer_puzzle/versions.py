@@ -12,12 +12,12 @@ from math import ceil
 
 from meshloom.hw.config import ChipConfig
 
+from ...lowering.templates.network import ServedNetwork
+from ...lowering.templates.schemes import LayerShape, Scheme, schemes
+from ...lowering.templates.template import Template, compile_stage
 from ...mapping.problem import DoesNotFit
-from ...serving.network import ServedNetwork
-from ...serving.scheduler import Layer, Network, Version
-from ...serving.schemes import LayerShape, Scheme, schemes
-from ...serving.template import Template, compile_stage
 from ...store.findings import SearchCache
+from ..online.interface import Layer, Network, Version
 from .latency import Predictor, carried, queued
 
 #: One parallelisation for all layers, by name: the factor of a scheme that varies.

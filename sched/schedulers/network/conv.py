@@ -45,7 +45,7 @@ class ConvTask:
     r: Stored | None
     packed: bool
     made: str
-    behind: Epilogue | None
+    epilogue: Epilogue | None
     scale: int
     before: Prologue | None = None
 
@@ -96,14 +96,14 @@ class Planner(Protocol):
 
 def problem_of(task: ConvTask, chip: ChipConfig) -> Problem:
     """The layer as the array sees it."""
-    pooling = task.behind and task.behind.pooling
+    pooling = task.epilogue and task.epilogue.pooling
     return pose(task.shape, chip, packed=task.packed, flatten=not pooling and not task.before)
 
 
 def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator, parity: int = 0) -> ConvNodes:
     """All operations of a candidate. `parity`: which half of the staging area it uses. Raises DoesNotFit."""
     problem = problem_of(task, chip)
-    pooling = task.behind.pooling if task.behind else None
+    pooling = task.epilogue.pooling if task.epilogue else None
     work = parts(problem, chip, candidate, pooling)
     residual = task.r is not None
     layout, left = None, chip
@@ -114,7 +114,7 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
             for m in (pooled_tiles(problem, part, candidate, pooling) if pooling else m_tiles(problem, part, candidate))
         ]
         blocks = min(candidate.tile_k, problem.k_blocks)
-        layout = lay_out(task.before, chip, ms, blocks, shares=task.behind is not None)
+        layout = lay_out(task.before, chip, ms, blocks, shares=task.epilogue is not None)
         left = remaining(task.before, chip, layout)
     plans = [plan(problem, left, candidate, p, frugal=True, residual=residual, pooling=pooling) for p in work]
     pieces = plans[0].pieces if len(plans[0].pieces) > 1 else []
@@ -124,7 +124,7 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
     if task.before and layout:
         feeders = [tensors.feeder(task.before, chip, one.part.core, after(layout, one)) for one in plans]
     cores = [
-        Core(chip, tensors, one, candidate, fixed, task.behind, feeder)
+        Core(chip, tensors, one, candidate, fixed, task.epilogue, feeder)
         for one, feeder in zip(plans, feeders, strict=True)
     ]
     half = staging_words(chip) // 2
@@ -143,7 +143,7 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
     """The candidates with the shortest replays, `KEPT` at most, the best first. Raises DoesNotFit when nothing fits the
     chip."""
     problem = problem_of(task, chip)
-    pooling = task.behind.pooling if task.behind else None
+    pooling = task.epilogue.pooling if task.epilogue else None
     lie = kind_of(task.x, chip), kind_of(task.y, chip)
     pool, space = best(problem, _staging_chip(chip), POOL, task.shape.name, lie)
     played: list[tuple[int, Candidate]] = []

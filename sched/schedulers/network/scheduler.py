@@ -203,7 +203,7 @@ class _Builder:
             r=self._whole(stage.r) if stage.r else None,
             packed=packed,
             made=layer.output,
-            behind=self._behind(stage),
+            epilogue=self._behind(stage),
             scale=layer.scale,
             before=before,
         )
@@ -226,7 +226,7 @@ class _Builder:
     def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
         """The loop nests of a convolution."""
         key = (
-            replace(task.shape, name=""), task.packed, task.behind and task.behind.pooling, stage.behind is None,
+            replace(task.shape, name=""), task.packed, task.epilogue and task.epilogue.pooling, stage.epilogue is None,
             task.before and (task.before.window, task.before.x.rows, task.before.x.width),
             *(tuple(sorted(s.homes)) if s else () for s in (task.x, task.y, task.r)),
         )  # fmt: skip
@@ -245,7 +245,7 @@ class _Builder:
             try:
                 found = conv.choose(task, self.chip)
             except DoesNotFit as error:
-                if task.behind or task.before:
+                if task.epilogue or task.before:
                     raise _Apart(task.made) from error
                 raise
             if self.memory:
@@ -254,7 +254,7 @@ class _Builder:
 
     def _behind(self, stage: Stage) -> Epilogue | None:
         """The addition or max pool behind a convolution."""
-        layer = stage.behind
+        layer = stage.epilogue
         if layer is None:
             return None
         pooling = None

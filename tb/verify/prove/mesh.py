@@ -34,7 +34,7 @@ from meshloom.hw.routes import LOCAL, NEIGHBOURS, OPPOSITE
 from .engine import Bench
 from .opened import Channel, OpenRouter, Place, Queue
 from .probe import elaborated
-from .wormhole import ownership, under_way
+from .wormhole import in_flight, ownership
 
 
 class OpenMesh:
@@ -91,7 +91,7 @@ def invariants(opened: OpenMesh) -> dict[str, Value]:
         if port != LOCAL:
             (x, y), (dx, dy) = place, NEIGHBOURS[port]
             below = opened.queues[(x + dx, y + dy), OPPOSITE[port], vc]
-            found[f"joined {below.title}"] = below.ends_open == under_way(channel)
+            found[f"joined {below.title}"] = below.ends_open == in_flight(channel)
     return found
 
 

@@ -38,7 +38,7 @@ from .arbiter import in_turn
 from .engine import Bench, Shown
 from .opened import Channel, Queue
 from .surroundings import COPY, FLAG, MARK, ROUTE, STAMP, Surroundings, prescribed
-from .wormhole import one_hot_or_none, ownership, under_way
+from .wormhole import in_flight, one_hot_or_none, ownership
 
 
 def packets(router: VcRouter) -> Bench:
@@ -191,7 +191,7 @@ class _Watched:
     def invariants(self) -> dict[str, Value]:
         """About the packet that is under way."""
         channel = self.channel
-        return {f"going out of {channel.title}": self.inside == under_way(channel)}
+        return {f"going out of {channel.title}": self.inside == in_flight(channel)}
 
 
 def conduct(router: VcRouter) -> Bench:
@@ -217,7 +217,7 @@ def conduct(router: VcRouter) -> Bench:
     first = channels[LOCAL, 0]
     witnesses = {
         "all want the same": Cat(*(queue.wants[LOCAL] for queue in first.sources)).all(),
-        "a packet is under way and another waits": under_way(first) & ~first.goes & first.sources[0].wants[LOCAL],
+        "a packet is under way and another waits": in_flight(first) & ~first.goes & first.sources[0].wants[LOCAL],
     }
     return Bench(top, around.inputs, properties, invariants, {}, around.shown, witnesses)
 

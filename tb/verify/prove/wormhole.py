@@ -44,6 +44,6 @@ def ownership(depth: int, queues: Iterable[Queue], channels: Iterable[Channel]) 
     return found
 
 
-def under_way(channel: Channel) -> Value:
+def in_flight(channel: Channel) -> Value:
     """The channel is in the middle of a packet: its head has left."""
     return Cat(*(channel.owned(queue) & queue.inside for queue in channel.sources)).any()

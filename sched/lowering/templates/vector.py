@@ -14,10 +14,10 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Opcode, Region, VectorOp, address
 from meshloom.hw.timing import VecShape, vec_occupancy
 
-from ..ir.schedule import Operation
-from ..mapping.placement import Transfer
-from ..mapping.problem import MAX_IN_WIDTH, DoesNotFit
-from ..mapping.tiling import Range, even
+from ...ir.schedule import Operation
+from ...mapping.placement import Transfer
+from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling import Range, even
 from .memory import Striped, turned
 from .plans import Tile, row_tiles, rows_read
 from .schemes import LayerShape, Scheme, SubTile, split

@@ -21,11 +21,11 @@ from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
 from meshloom.hw.isa import PAGE_WORDS, Opcode, Unit, decode
 from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
-from ..ir.schedule import Gemm, Move, Schedule
-from ..lowering.semaphores.lower import lower
-from ..model.timeline import play
-from ..program.program import Instruction, Program, ProgramError, Stream, next_tag
-from ..store.findings import SearchCache
+from ...ir.schedule import Gemm, Move, Schedule
+from ...model.timeline import play
+from ...program.program import Instruction, Program, ProgramError, Stream, next_tag
+from ...store.findings import SearchCache
+from ..semaphores.lower import lower
 from .flush import RESERVED
 from .memory import ALIGNED
 from .network import ServedNetwork

@@ -16,11 +16,11 @@ from typing import cast
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Addend, Region, VectorOp, address
 
-from ..ir.schedule import Move, Operation
-from ..mapping.nodes import Run
-from ..mapping.placement import MAX_WORDS, Transfer
-from ..mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit
-from ..mapping.tiling import Range, even
+from ...ir.schedule import Move, Operation
+from ...mapping.nodes import Run
+from ...mapping.placement import MAX_WORDS, Transfer
+from ...mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH, DoesNotFit
+from ...mapping.tiling import Range, even
 from .memory import Striped, turned
 from .plans import Plan, Sizes, Tile, row_tiles, rows_read, sizes_of
 from .schemes import LayerShape, Scheme, SubTile, split
@@ -39,7 +39,7 @@ class MatrixTask:
     y: Striped
     r: Striped | None
     fixed: dict[str, int]
-    behind: dict[str, int]
+    epilogue: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class _Core:
             "pixels": pixels,
             "y_base": base,
             "dest_base": base,
-            **self.task.behind,
+            **self.task.epilogue,
         }
 
     def _send(self, visit: Visit, sums: int, pixels: int, label: str) -> Iterator[Move]:

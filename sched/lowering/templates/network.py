@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
 
-from ..ir.schedule import Schedule, Tensor
-from ..mapping.fields import VECTOR_OPS
-from ..mapping.problem import Problem, pose
-from ..mapping.stages import Stage, Stages, constant, cut, spread
-from ..mapping.windows import check_window
-from ..workload.graph import SCALED, Graph, Layer, Value
-from ..workload.layers import WorkloadError
-from ..workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
+from ...ir.schedule import Schedule, Tensor
+from ...mapping.fields import VECTOR_OPS
+from ...mapping.problem import Problem, pose
+from ...mapping.stages import Stage, Stages, constant, cut, spread
+from ...mapping.windows import check_window
+from ...workload.graph import SCALED, Graph, Layer, Value
+from ...workload.layers import WorkloadError
+from ...workload.layout import ActivationLayout, BiasLayout, DepthwiseLayout, Layout, PackedWindow, WeightLayout
 from . import matrix, vector
 from .memory import Striped, Window
 from .plans import best_plan
@@ -157,7 +157,7 @@ class ServedNetwork:
     # -- what stages compute --------------------------------------------------------------------------------------
 
     def _matrix(self, stage: Stage) -> matrix.MatrixTask:
-        layer, behind = stage.layer, stage.behind
+        layer, epilogue = stage.layer, stage.epilogue
         lanes = self.cut.lanes[layer.inputs[0]]
         packed = self._is_packed(layer)
         shape = replace(self.graph.conv_shape(layer), batch=self.batch)
@@ -174,7 +174,7 @@ class ServedNetwork:
             y=self._seen(self._whole(stage.y), problem),
             r=self._seen(self._whole(stage.r), problem) if stage.r else None,
             fixed={"scale": layer.scale, "relu": int(layer.relu), "clamp": layer.clamp},
-            behind={"relu": int(behind.relu), "clamp": behind.clamp} if behind else {},
+            epilogue={"relu": int(epilogue.relu), "clamp": epilogue.clamp} if epilogue else {},
         )
 
     @staticmethod

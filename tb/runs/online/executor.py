@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, tile_position
 from meshloom.sched.checker.concurrent import Grant, Placed, check_concurrent
-from meshloom.sched.serving.drive import Ended
-from meshloom.sched.serving.relocate import place_program
-from meshloom.sched.serving.scheduler import Instance, Placement, Platform
-from meshloom.sched.serving.session import Fault, Launch, Session
-from meshloom.sched.serving.template import Place
-from meshloom.sched.serving.windows import DramWindows, Window
+from meshloom.sched.lowering.templates.relocate import place_program
+from meshloom.sched.lowering.templates.template import Place
+from meshloom.sched.model.session import Fault, Launch, Session
+from meshloom.sched.schedulers.online.drive import Ended
+from meshloom.sched.schedulers.online.interface import Instance, Placement, Platform
+from meshloom.sched.schedulers.online.windows import DramWindows, Window
 
-from ..results.scenario import ProgramRow
+from ...results.scenario import ProgramRow
 from .networks import Compiled
 from .rtl_session import RtlSession
 
@@ -48,7 +48,8 @@ class Program:
 
 @dataclass
 class SessionExecutor:
-    """See `sched.serving.drive.Executor`. `networks`: by name and batch size. `memory`: the session, if it has data.
+    """See `sched.schedulers.online.drive.Executor`. `networks`: by name and batch size. `memory`: the session, if it
+    has data.
 
     Every launch is checked together with all programs that run, or will (`check_concurrent`); a successor together with
     all but the program that it follows.
@@ -187,7 +188,7 @@ def _compare(
     made: Compiled, images: Sequence[Mapping[str, NDArray[np.int8]]], base: int, memory: RtlSession
 ) -> Outcome:
     """Compares every tensor of an instance, whole words, with ONNX Runtime's."""
-    from ..golden.graph import golden_values
+    from ...golden.graph import golden_values
 
     served, chip = made.served, memory.chip
     golden = [golden_values(served.graph, image) for image in images]

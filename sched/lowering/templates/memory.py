@@ -15,11 +15,11 @@ from typing import TypeVar
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
 
-from ..ir.schedule import Piece
-from ..mapping.nodes import Run
-from ..mapping.placement import MAX_STRIDE, MAX_WORDS, Transfer
-from ..mapping.problem import DoesNotFit
-from ..mapping.tiling import even
+from ...ir.schedule import Piece
+from ...mapping.nodes import Run
+from ...mapping.placement import MAX_STRIDE, MAX_WORDS, Transfer
+from ...mapping.problem import DoesNotFit
+from ...mapping.tiling import even
 
 T = TypeVar("T")
 

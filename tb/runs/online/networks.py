@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
+from meshloom.sched.lowering.templates.network import ServedNetwork
+from meshloom.sched.lowering.templates.template import Template, template_cache
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.layer_puzzle.versions import compiled
-from meshloom.sched.serving.network import ServedNetwork
-from meshloom.sched.serving.scheduler import Layer, Network, Version
-from meshloom.sched.serving.template import Template, template_cache
+from meshloom.sched.schedulers.online.interface import Layer, Network, Version
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.graph import Graph
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.scenario import Scenario
 
-from ..inputs.sources import NetworkSource, feeds, load, pictures
+from ...inputs.sources import NetworkSource, feeds, load, pictures
 
 OnProgress = Callable[[str], None]
 #: How many compiled networks a process keeps; of large ones, with what was decoded of them, each takes some 100 MB.

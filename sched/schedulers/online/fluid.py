@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from .drive import Ended
-from .scheduler import Instance, Placement, Platform, Version
+from .interface import Instance, Placement, Platform, Version
 
 #: Cycles from a launch to the first word that is asked for, and from the last word to the end.
 LATENCY = 400

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS, Opcode, Region, Unit, VectorOp, address
 
-from ..program.program import Instruction, Stream, next_tag
+from ...program.program import Instruction, Stream, next_tag
 
 #: The highest semaphores of every tile, which only this program uses: the mover's, the matrix and the vector unit's.
 RESERVED = 3

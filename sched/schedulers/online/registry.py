@@ -16,11 +16,11 @@ from typing import Any, cast, get_type_hints
 
 from pydantic import BaseModel
 
-from ..serving.scheduler import Decision, OnlineScheduler, Platform, View
-from ..support.plugins import Registry
-from .authored import options_taken
-from .interface import Options
-from .registry import SchedulerError, failure, options_of, typed_options
+from ...support.plugins import Registry
+from ..authored import options_taken
+from ..interface import Options
+from ..registry import SchedulerError, failure, options_of, typed_options
+from .interface import Decision, OnlineScheduler, Platform, View
 
 
 @dataclass(frozen=True)

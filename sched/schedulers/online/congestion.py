@@ -7,7 +7,7 @@ from math import ceil
 from typing import Protocol
 
 from .fluid import shares
-from .scheduler import Platform, Version
+from .interface import Platform, Version
 
 
 class Congestion(Protocol):

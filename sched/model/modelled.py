@@ -8,11 +8,11 @@ from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.isa import Unit
 from meshloom.hw.registers import Counted
 
-from ..model.busy import Snapshot, busy
-from ..model.host import Host
-from ..model.records import Executed
-from ..model.timeline import idle
+from .busy import Snapshot, busy
+from .host import Host
+from .records import Executed
 from .session import Completion, Launch, SessionError
+from .timeline import idle
 
 
 class ModelSession:

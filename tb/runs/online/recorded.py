@@ -15,8 +15,8 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from meshloom.hw.config import ChipConfig
+from meshloom.sched.model.session import Completion, Launch, Session
 from meshloom.sched.program.program import Program, Stream
-from meshloom.sched.serving.session import Completion, Launch, Session
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.scenario import Scenario
@@ -109,7 +109,7 @@ class Records:
 
     def __init__(self, scenario: Scenario, chip: ChipConfig, scheduler: str, wait: int) -> None:
         # what is launched is compared at each launch; only the model's own code decides what that leads to
-        self._cache = SearchCache(SCHEDULES.folder(), chip, "served", "sched.serving.modelled")
+        self._cache = SearchCache(SCHEDULES.folder(), chip, "served", "sched.model.modelled")
         self._asked = scenario, scheduler, wait
 
     def get(self) -> tuple[Step, ...] | None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
 
-from .flush import host_pages
+from ...lowering.templates.flush import host_pages
 
 
 class WindowError(ValueError):

@@ -1,6 +1,6 @@
 """A scenario served: in the timeline model, then by the same scheduler on the RTL, and both compared.
 
-scenario --> instances --> Drive (sched.serving.drive) --> SessionExecutor --> ModelSession
+scenario --> instances --> Drive (sched.schedulers.online.drive) --> SessionExecutor --> ModelSession
                            decides, logs                   places, checks      RtlSession
 """
 
@@ -14,21 +14,21 @@ from datetime import datetime
 from functools import partial
 
 from meshloom.hw.config import ChipConfig
-from meshloom.sched.schedulers.online import chosen, online_scheduler
-from meshloom.sched.serving.decisions import first_difference
-from meshloom.sched.serving.drive import Drive, Run
-from meshloom.sched.serving.instances import instances_of
-from meshloom.sched.serving.metrics import measure
-from meshloom.sched.serving.modelled import ModelSession
-from meshloom.sched.serving.scheduler import Decision, Instance, OnlineScheduler, Platform, ServingError, View
-from meshloom.sched.serving.session import Session
+from meshloom.sched.model.modelled import ModelSession
+from meshloom.sched.model.session import Session
+from meshloom.sched.schedulers.online.decisions import first_difference
+from meshloom.sched.schedulers.online.drive import Drive, Run
+from meshloom.sched.schedulers.online.instances import instances_of
+from meshloom.sched.schedulers.online.interface import Decision, Instance, OnlineScheduler, Platform, ServingError, View
+from meshloom.sched.schedulers.online.metrics import measure
+from meshloom.sched.schedulers.online.registry import chosen, online_scheduler
 from meshloom.sched.workload.arrivals import LAST
 from meshloom.sched.workload.scenario import Scenario
 
-from ..build.builder import build
-from ..devices.serving import ServedChip
-from ..results.scenario import InstanceRow, Metrics, ScenarioFigures, ScenarioResults
-from ..results.schema import environment
+from ...build.builder import build
+from ...devices.serving import ServedChip
+from ...results.scenario import InstanceRow, Metrics, ScenarioFigures, ScenarioResults
+from ...results.schema import environment
 from .executor import SessionExecutor, described
 from .networks import Compiled, compile_networks
 from .recorded import DiffersError, FollowingSession, RecordingSession, Records

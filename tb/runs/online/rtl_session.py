@@ -1,4 +1,4 @@
-"""A session on the RTL: what `sched.serving.modelled` is on the timeline model.
+"""A session on the RTL: what `sched.model.modelled` is on the timeline model.
 
 The chip has its own time. It advances until its interrupt, and a few cycles further with each register that is read or
 written; completions carry the cycle in which they happened and launches that in which they are to start. So whoever
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Cause, Opcode, Unit
 from meshloom.hw.registers import COMPLETION, FAULT_WHO, LAUNCH, STATUS, Counted, Register
+from meshloom.sched.lowering.templates.flush import end_address, flush, host_pages
 from meshloom.sched.model.busy import Snapshot
+from meshloom.sched.model.session import Completion, Fault, Launch, SessionError
 from meshloom.sched.program.program import Instruction, Program, Stream, next_tag
-from meshloom.sched.serving.flush import end_address, flush, host_pages
-from meshloom.sched.serving.session import Completion, Fault, Launch, SessionError
 
-from ..devices.serving import ServedChip
+from ...devices.serving import ServedChip
 
 #: Cycles that the chip advances at once while nothing limits it.
 _STRIDE = 1 << 20
@@ -46,12 +46,12 @@ class _Running:
 
 
 class RtlSession:
-    """Programs come and go on `served`, which is open. See `sched.serving.session.Session`.
+    """Programs come and go on `served`, which is open. See `sched.model.session.Session`.
 
     A program that raises a fault is given up: its streams are ended, and its completion comes, with that fault, when
-    nothing of it is left on the chip (`sched.serving.flush`). Its successor never begins. The others never notice, but
-    that no successor begins before the fault has been read. So is one that has not ended `patience` cycles after its
-    launch, with a fault STALLED.
+    nothing of it is left on the chip (`sched.lowering.templates.flush`). Its successor never begins. The others never
+    notice, but that no successor begins before the fault has been read. So is one that has not ended `patience` cycles
+    after its launch, with a fault STALLED.
     """
 
     def __init__(self, served: ServedChip, patience: int = PATIENCE) -> None:
@@ -193,7 +193,8 @@ class RtlSession:
             if not said["valid"]:
                 break
             if said["fault"]:
-                self._failed(*self.served.read(Register.DONE_WHO, Register.DONE_VALUE), cycle)
+                who, value = self.served.read(Register.DONE_WHO, Register.DONE_VALUE)
+                self._failed(who, value, cycle)
                 continue
             self.served.write(Register.DONE, 1)
             if said["slot"] == self.chip.programs:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, PAGE_WORDS, Opcode
 
-from ..program.program import Instruction, Program, ProgramError, Stream, next_tag, to_words
+from ...program.program import Instruction, Program, ProgramError, Stream, next_tag, to_words
 from .template import Place, Template, boot_stream
 
 Words = NDArray[np.uint64]

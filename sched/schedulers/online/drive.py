@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from .decisions import Logged
-from .scheduler import Decision, Instance, Layer, OnlineScheduler, Placement, Platform, ServingError, View
+from .interface import Decision, Instance, Layer, OnlineScheduler, Placement, Platform, ServingError, View
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from meshloom.hw.isa import Region, address
 
-from ..ir.schedule import Gemm, Move, Operation, Vec
-from ..mapping.nodes import Run
-from ..mapping.placement import Transfer
-from ..mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH
-from ..mapping.slots import fewest
+from ...ir.schedule import Gemm, Move, Operation, Vec
+from ...mapping.nodes import Run
+from ...mapping.placement import Transfer
+from ...mapping.problem import FLAT_WIDTH, MAX_IN_WIDTH
+from ...mapping.slots import fewest
 from .plans import Tile, rows_read
 from .schemes import LayerShape
 
@@ -136,36 +136,36 @@ def lay_out(
     wanted: dict[int, tuple[int, list[Move]]] = {}  # step that needs them first -> position, moves
     for name, ring in rings.items():
         uses = [(index, step.uses[name]) for index, step in enumerate(steps) if name in step.uses]
-        for stay in fewest(uses, ring.slots, AHEAD):
-            for index in range(stay.first, stay.last + 1):
-                where[name, stay.key, index] = stay.slot
+        for residency in fewest(uses, ring.slots, AHEAD):
+            for index in range(residency.first, residency.last + 1):
+                where[name, residency.key, index] = residency.slot
             moves = [
-                pull(core, transfer, f"{name} {_label(stay.key)}")
-                for transfer in ring.load(stay.key, address(ring.region, ring.at(stay.slot)))
+                pull(core, transfer, f"{name} {_label(residency.key)}")
+                for transfer in ring.load(residency.key, address(ring.region, ring.at(residency.slot)))
             ]
             words = sum(move.words for move in moves)
-            need = starts[stay.first] - LEAD[0] - LEAD[1] * words
-            early = max(0, min(bisect_right(starts, need) - 1, stay.first))
-            position, others = wanted.get(stay.first, (0, []))
-            wanted[stay.first] = max(position, early, stay.free_after + 1), others + moves
+            need = starts[residency.first] - LEAD[0] - LEAD[1] * words
+            early = max(0, min(bisect_right(starts, need) - 1, residency.first))
+            position, others = wanted.get(residency.first, (0, []))
+            wanted[residency.first] = max(position, early, residency.free_after + 1), others + moves
     before: list[list[Operation]] = [[] for _ in steps]
     latest = 0
     for _, (early, moves) in sorted(wanted.items()):
         latest = max(latest, early)  # in the order of first use: what is needed first is never behind what is not
         before[latest] += sorted(moves, key=lambda move: order[move.src.tile])
-    behind: list[Operation] = []
+    epilogue: list[Operation] = []
     at = 0
     for index, step in enumerate(steps):
         at = step.position
         listing.moves.setdefault(at, []).extend(before[index])  # short to ask for, so before what is taken away
-        if behind:
-            listing.moves.setdefault(steps[index - 1].position + 1, []).extend(behind)
+        if epilogue:
+            listing.moves.setdefault(steps[index - 1].position + 1, []).extend(epilogue)
         words = {
             name: ring.at(where[name, step.uses[name], index]) for name, ring in rings.items() if name in step.uses
         }
-        work, behind = step.make(words)
+        work, epilogue = step.make(words)
         listing.work.setdefault(at, []).extend(work)
-    listing.moves.setdefault(at + 1, []).extend(behind)
+    listing.moves.setdefault(at + 1, []).extend(epilogue)
 
 
 def _label(key: Hashable) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..workload.scenario import Scenario
-from .scheduler import Instance, Network
+from ...workload.scenario import Scenario
+from .interface import Instance, Network
 
 
 def instances_of(scenario: Scenario, networks: Mapping[tuple[str, int], Network]) -> tuple[Instance, ...]:

@@ -1,0 +1,1 @@
+"""Stages compiled once for some number of cores and placed anywhere: programs that come and go."""

@@ -1,0 +1,1 @@
+"""Schedulers that decide while the chip runs: what they are shown, the loop that serves, models of it."""

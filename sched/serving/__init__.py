@@ -1,1 +1,0 @@
-"""Serving: several programs on one chip at once, launched while it runs."""

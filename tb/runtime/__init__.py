@@ -1,1 +1,0 @@
-"""Schedulers in the loop: they decide while the chip computes."""
