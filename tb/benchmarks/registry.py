@@ -64,6 +64,9 @@ LAYER_LATENCY = module(
     "latencies of random layers, alone and beside others, predicted and measured in the model and on the RTL",
     "layer_latency",
 )
+ONLINE_ABLATION = module(
+    "our online scheduler with each of its parts switched off, ten workloads in the model", "online_ablation"
+)
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 
@@ -91,6 +94,7 @@ SHIPPED = {
     "flexer_rtl": f"{__name__}:FLEXER_RTL",
     "layer_puzzle": f"{__name__}:LAYER_PUZZLE",
     "layer_latency": f"{__name__}:LAYER_LATENCY",
+    "online_ablation": f"{__name__}:ONLINE_ABLATION",
     "scalesim": f"{__name__}:SCALESIM",
 }
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)

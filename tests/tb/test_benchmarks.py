@@ -35,6 +35,7 @@ from meshloom.tb.benchmarks import (
     layers,
     networks,
     noc,
+    online_ablation,
     plain_loop,
     registry,
     regression,
@@ -82,7 +83,7 @@ MODULES = {
     "builds": builds, "vector": vector, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim,
     "flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
     "layer_latency": layer_latency,
-    "layer_puzzle": layer_puzzle,
+    "layer_puzzle": layer_puzzle, "online_ablation": online_ablation,
 }  # fmt: skip
 
 
