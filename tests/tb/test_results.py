@@ -63,6 +63,9 @@ NETWORK = {
     "outputs": [{"name": "y", "shape": [1, 2, 1, 1], "top": [{"index": 1, "label": "cat", "score": 0.5}]}],
     "notes": ["Softmax s at the end is left out."],
     "spilled": ["p"], "layers": LAYERS, "shares": {"compute": 25.0, "idle": 75.0},
+    "micro_ops": {
+        "count": 7, "planned_cycles": 110, "bound_cycles": 100, "hops_bytes": 640, "spilled_words": 3,
+    },
 }  # fmt: skip
 LINKS = [{"tile": 1, "port": "east", "busy": 3000, "blocked": 1000, "cycles": 10_000}]
 ERROR = {"kind": "DoesNotFit", "stage": "scheduling", "message": "too big"}
@@ -245,7 +248,15 @@ def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
     first = values["rows"][0]
     whole, held = first["network"], first["congestion"]
     inner = [first["fault_reports"][0], first["first_divergence"], whole, whole["layers"][0], first["links"][0]]
-    inner += [whole["outputs"][0], whole["outputs"][0]["top"][0], held, held["sources"][0], held["packets"]]
+    assert whole["micro_ops"]["gap"] == pytest.approx(0.1)
+    inner += [
+        whole["micro_ops"],
+        whole["outputs"][0],
+        whole["outputs"][0]["top"][0],
+        held,
+        held["sources"][0],
+        held["packets"],
+    ]
     inner += [first["error"], first["settings"], first["wrong_byte"], first["wrong_byte"]["makers"][0]]
     for record in (values, values["summary"], first, *inner):
         assert set(record) <= documented, "docs/results/README.md does not explain a field"

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ...workload.layers import ConvShape
     from ..network.scheduler import NetworkSchedule
 
-#: Micro-ops of a layer for each core, of which the best is taken if nothing else is asked for.
-TURNS = (1, 2, 3)
+#: How much it counts that results come early: the best of these is taken if nothing else is asked for.
+FINENESS = (0.5, 1.0, 2.0)
 
 
 class KlotskiOptions(Options):
     """Options of `klotski`."""
 
-    turns: int | None = Field(
-        default=None, ge=1, le=64, description="micro-ops of each layer for each core; the best of a few if none"
+    fineness: float | None = Field(
+        default=None, gt=0, lt=100, description="how much it counts that results come early; the best of a few if none"
     )
     rounds: bool = Field(
         default=False, description="one micro-op a core at a time, with a barrier between rounds, for comparison"
@@ -40,7 +40,7 @@ class ZigzagOptions(Options):
 
 def _klotski(graph: Graph, chip: ChipConfig, options: KlotskiOptions, context: Context) -> NetworkSchedule:
     from .partition import micro_ops
-    from .placing import placed
+    from .placing import settled
     from .program import program
     from .rounds import by_turns
     from .shares import shared
@@ -49,15 +49,14 @@ def _klotski(graph: Graph, chip: ChipConfig, options: KlotskiOptions, context: C
     stages = stages_of(graph, chip)
     all_works = works(stages, chip)
     found: list[NetworkSchedule] = []
-    tries = TURNS if options.turns is None else (options.turns,)
-    for index, turns in enumerate(tries):
+    tries = FINENESS if options.fineness is None else (options.fineness,)
+    for index, fineness in enumerate(tries):
         if context.on_layer:
-            context.on_layer(f"{turns} micro-ops a core and layer", index, len(tries))
-        cut = micro_ops(stages, chip, shared(all_works, chip, turns))
-        plan = placed(cut, chip)
-        found.append(
-            program(cut, plan, chip, options.named("klotski"), by_turns(cut, plan) if options.rounds else None)
-        )
+            context.on_layer(f"micro-ops of fineness {fineness:g}", index, len(tries))
+        cut = micro_ops(stages, chip, shared(all_works, chip, fineness))
+        plan = settled(cut, chip)
+        rounds = by_turns(cut, plan) if options.rounds else None
+        found.append(program(cut, plan, chip, options.named("klotski"), rounds))
     return min(found, key=lambda made: made.estimate)
 
 
@@ -71,7 +70,7 @@ def _zigzag(graph: Graph, chip: ChipConfig, options: ZigzagOptions, _: Context) 
 
     stages = stages_of(graph, chip)
     all_works = works(stages, chip)
-    parts = undivided(all_works, chip) if options.whole else shared(all_works, chip, 1)
+    parts = undivided(all_works, chip) if options.whole else shared(all_works, chip)
     cut = micro_ops(stages, chip, parts)
     return program(
         cut,

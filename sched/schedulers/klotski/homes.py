@@ -9,7 +9,7 @@ from meshloom.hw.config import ChipConfig
 from ...ir.schedule import Piece
 from ...mapping.placement import Dram, Stored
 from ...mapping.stages import Stages
-from ..network.storage import homes
+from ..network.storage import banded, homes
 from ..network.tensors import NetworkTensors
 from .muops import MuOp
 from .work import Work
@@ -21,7 +21,7 @@ class Homes:
     def __init__(self, stages: Stages, works: Sequence[Work], chip: ChipConfig) -> None:
         self.stages, self.works, self.chip = stages, works, chip
         self.dram = Dram(chip)
-        self.tensors = NetworkTensors(stages, chip, self.dram)
+        self.tensors = NetworkTensors(stages, chip, self.dram, banded)
         self.spilled: set[str] = set()
         self._packed = {name: work for work in works for name in work.reads if name not in stages.roots}
         self._inputs = {value.name for value in stages.graph.inputs}

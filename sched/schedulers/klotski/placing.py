@@ -15,6 +15,7 @@ from meshloom.hw.isa import Unit
 
 from ...mapping.estimate import REQUEST_CYCLES, pipeline_cycles
 from .muops import MuGraph, MuOp, Orchestration
+from .packing import pack
 
 #: Cycles a result takes, besides its words, from the unit that makes it to the one that reads it.
 HANDOVER = REQUEST_CYCLES
@@ -102,3 +103,94 @@ class _Listing:
         self.core[op.number], self.starts[op.number] = core, int(begin[core])
         self.ends[op.number] = int(begin[core]) + op.cycles
         self.free[op.unit][core] = self.ends[op.number]
+
+
+def settled(graph: MuGraph, chip: ChipConfig) -> Orchestration:
+    """A core and a start for each micro-op: each layer shared out in runs of neighbours that end at the same time
+    (`packing`), results taken up by additions where they are. The order on a core is that of a list schedule."""
+    return _Settling(graph, chip).run()
+
+
+class _Settling:
+    def __init__(self, graph: MuGraph, chip: ChipConfig) -> None:
+        self.graph, self.count, self.drain = graph, len(chip.cores), pipeline_cycles(chip)
+        self.core = [0] * len(graph.ops)
+        self.ends = [0] * len(graph.ops)
+        self.free = {unit: [0] * self.count for unit in (Unit.MATRIX, Unit.VECTOR)}
+
+    def run(self) -> Orchestration:
+        stages: dict[int, list[MuOp]] = {}
+        for op in self.graph.ops:
+            stages.setdefault(op.stage, []).append(op)
+        for ops in stages.values():
+            self._stage(ops)
+        starts, ends = self._starts()
+        return Orchestration(tuple(self.core), starts, max(ends, default=0), least_cycles(self.graph, self.count))
+
+    def _ready(self, op: MuOp) -> int:
+        """When its operands are there."""
+        before = self.graph.before[op.number]
+        return max((self.ends[edge.producer] + self.drain + HANDOVER for edge in before), default=0)
+
+    def _stage(self, ops: list[MuOp]) -> None:
+        heads = [op for op in ops if op.sums is None]  # those that add up the same sums share a core
+        work: dict[int, int] = {}
+        head = -1
+        for op in ops:
+            head = op.number if op.sums is None else head
+            work[head] = work.get(head, 0) + op.cycles
+        taken = [self._home(op) for op in heads]
+        if all(core >= 0 for core in taken):
+            shares = taken
+        else:
+            free = self.free[ops[0].unit]
+            first = min(self._ready(op) for op in heads)
+            shares = pack([work[op.number] for op in heads], [max(free[core], first) for core in range(self.count)])
+        homes = {op.number: share for op, share in zip(heads, shares, strict=True)}
+        for op in ops:
+            head = op.number if op.sums is None else head
+            core = self.core[op.number] = homes[head]
+            free = self.free[op.unit]
+            free[core] = self.ends[op.number] = max(free[core], self._ready(op)) + op.cycles
+
+    def _home(self, op: MuOp) -> int:
+        """The core that has a result of the array which a micro-op just takes up; -1 if there is none."""
+        for edge in self.graph.before[op.number]:
+            producer = self.graph.ops[edge.producer]
+            if len(op.reads) == 2 and producer.unit is Unit.MATRIX and edge.region == producer.result == op.result:
+                return self.core[edge.producer]
+        return -1
+
+    def _starts(self) -> tuple[tuple[int, ...], list[int]]:
+        """The start and the end of each micro-op on its core: whenever a unit is free it takes, of those whose operands
+        are there, the one with the longest chain behind it."""
+        graph, levels = self.graph, bottom_levels(self.graph)
+        missing = [len(edges) for edges in graph.before]
+        starts, ends = [0] * len(graph.ops), [0] * len(graph.ops)
+        ready: dict[tuple[int, Unit], list[tuple[int, int]]] = {}
+        busy: dict[tuple[int, Unit], int] = {}
+        events: list[tuple[int, int, int]] = [(0, 0, op.number) for op in graph.ops if not missing[op.number]]
+        heapify(events)
+        while events:
+            now = events[0][0]
+            touched: set[tuple[int, Unit]] = set()
+            while events and events[0][0] == now:
+                _, ended, number = heappop(events)
+                op = graph.ops[number]
+                stream = self.core[number], op.unit
+                touched.add(stream)
+                if not ended:
+                    heappush(ready.setdefault(stream, []), (-levels[number], number))
+            for stream in sorted(touched):
+                if busy.get(stream, 0) > now or not ready.get(stream):
+                    continue
+                _, number = heappop(ready[stream])
+                starts[number], ends[number] = now, now + graph.ops[number].cycles
+                busy[stream] = ends[number]
+                heappush(events, (ends[number], 1, number))
+                for edge in graph.after[number]:
+                    missing[edge.consumer] -= 1
+                    if not missing[edge.consumer]:
+                        there = max(ends[other.producer] for other in graph.before[edge.consumer])
+                        heappush(events, (there + self.drain + HANDOVER, 0, edge.consumer))
+        return tuple(starts), ends

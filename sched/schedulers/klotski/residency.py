@@ -117,9 +117,7 @@ class Memory:
             if segment.end <= at or segment.start >= end:
                 found.append(segment)
                 continue
-            if segment.start < at:
-                found.append(_Segment(segment.start, at, None, segment.freed))
-            if segment.start <= at:
+            if segment.start == at:  # a stay begins where a segment does
                 found.append(_Segment(at, end, stay, _FRESH))
             if segment.end > end:
                 found.append(_Segment(end, segment.end, None, segment.freed))

@@ -1,8 +1,8 @@
-"""Partitions that share each layer out among all cores: a few micro-ops a core, alike and cheap to feed.
+"""Partitions that share each layer out among all cores: micro-ops that add up to the same on each, and cheap to feed.
 
-A layer is cut into bands of rows and groups of output channels. Bands multiply weights that every core then needs,
-groups inputs; both pass the DRAM channels and the one port of a core. What is left over when micro-ops do not divide by
-cores, or pixels by rows of the array, is paid for in cycles of the units.
+A layer is cut into bands of rows and groups of output channels. A core does a run of them, band after band: it needs
+the inputs of its bands and, for each, the weights of all groups or, if it does less than a band, of its own. An
+addition is cut like the convolution whose result it takes up, so that this result need not move.
 """
 
 from __future__ import annotations
@@ -12,48 +12,94 @@ from math import ceil
 
 from meshloom.hw.config import ChipConfig
 
+from ...workload.graph import Layer
+from .packing import pack
 from .partition import Partition, fit
 from .work import Extent, Work
 
-#: What a turn of micro-ops costs besides its cycles: operands on their way, results on theirs.
-TURN_CYCLES = 60
+#: What a micro-op costs a core besides its cycles: operands on their way, results on theirs.
+EACH_CYCLES = 60
 #: Part of the cycles of moving words that is not hidden behind computing.
 BARED = 0.3
-#: Part of a layer's cycles that it costs to do it in fewer turns than wanted: the next layer begins later.
-COARSE = 0.02
+#: Part of a micro-op's cycles for which others wait for its result.
+LATE = 0.3
 
 
-def shared(works: Sequence[Work], chip: ChipConfig, turns: int) -> list[Partition]:
-    """A partition for each stage: about `turns` micro-ops for each core. Raises DoesNotFit."""
-    return [Partition.of(_best(work, chip, turns), chip) for work in works]
+def shared(works: Sequence[Work], chip: ChipConfig, fineness: float = 1.0) -> list[Partition]:
+    """A partition for each stage. `fineness`: how much it counts that results come early. Raises DoesNotFit."""
+    known: dict[object, Extent] = {}
+    found: list[Extent] = []
+    made: dict[str, int] = {}
+    for number, work in enumerate(works):
+        key = work.problem, work.op, work.whole, work.weighted
+        other = _taken_up(work.stage.layer, works, made)
+        if other is not None and not work.too_large(chip, like := _like(found[other], work)):
+            found.append(like)
+        else:
+            if key not in known:
+                known[key] = _best(work, chip, fineness)
+            found.append(known[key])
+        made[work.stage.y] = number
+    return [Partition.of(part, chip) for part in found]
 
 
-def _best(work: Work, chip: ChipConfig, turns: int) -> Extent:
+def _taken_up(layer: Layer, works: Sequence[Work], made: dict[str, int]) -> int | None:
+    """The stage of the convolution whose result an addition takes up: the later of its operands."""
+    stages = [made[name] for name in layer.inputs if name in made] if layer.kind == "add" else []
+    last = max(stages, default=-1)
+    return last if last >= 0 and works[last].op is None else None
+
+
+def _like(part: Extent, work: Work) -> Extent:
+    return Extent(part.rows, part.columns, part.planes, work.whole.depth)
+
+
+def _best(work: Work, chip: ChipConfig, fineness: float) -> Extent:
     whole, cores = work.whole, len(chip.cores)
-    most = 4 * cores * turns
+    most = 16 * cores
     found: list[tuple[float, tuple[int, int], Extent]] = []
-    for bands in _counts(whole.rows, most):
-        for groups in _counts(whole.planes, most // bands):
-            part = Extent(ceil(whole.rows / bands), whole.columns, ceil(whole.planes / groups), whole.depth)
-            if not work.too_large(chip, part):
-                found.append((_cost(work, chip, part, bands, groups, turns), (bands, groups), part))
+    for rows in _sizes(whole.rows):
+        bands = ceil(whole.rows / rows)
+        for planes in _sizes(whole.planes):
+            part = Extent(rows, whole.columns, planes, whole.depth)
+            if bands * ceil(whole.planes / planes) <= most and not work.too_large(chip, part):
+                found.append((_cost(work, chip, part, fineness), (bands, planes), part))
     return min(found, key=lambda entry: entry[:2])[2] if found else fit(work, chip, whole)
 
 
-def _counts(size: int, most: int) -> list[int]:
-    """Into how many parts of equal size, but for the last one, a dimension can be cut."""
-    return [count for count in range(1, min(size, most) + 1) if ceil(size / ceil(size / count)) == count]
+def _sizes(whole: int) -> list[int]:
+    """Sizes of parts that differ in the number of parts, and the small ones, whose remainders differ."""
+    return sorted({ceil(whole / count) for count in range(1, whole + 1)} | set(range(1, min(whole, 16) + 1)))
 
 
-def _cost(work: Work, chip: ChipConfig, part: Extent, bands: int, groups: int, turns: int) -> float:
-    cores, matrix = len(chip.cores), work.op is None
-    count = bands * groups
-    in_turn = ceil(count / cores)
-    cycles = in_turn * work.cycles(chip, part, (0, part.columns))
-    weights = work.constants(chip, part, first=True) * groups * min(bands, cores)
+def _cost(work: Work, chip: ChipConfig, part: Extent, fineness: float) -> float:
+    """About how many cycles a layer takes, if nothing else is under way."""
+    whole, cores, matrix = work.whole, len(chip.cores), work.op is None
+    rows, planes = _cuts(whole.rows, part.rows), _cuts(whole.planes, part.planes)
+    each = {
+        (high, deep): work.cycles(chip, Extent(high, part.columns, deep, part.depth), (0, part.columns))
+        for high in {*rows}
+        for deep in {*planes}
+    }
+    sizes = [each[high, deep] + EACH_CYCLES for high in rows for deep in planes]
+    if sum(sizes) > cores * max(sizes) * 8:
+        cycles = ceil(sum(sizes) / cores) + max(sizes) // 8  # so many that they are even anyway
+    else:
+        ends = [0] * cores
+        for size, share in zip(sizes, pack(sizes, ends), strict=True):
+            ends[share] += size
+        cycles = max(ends)
+    mine = len(sizes) / cores  # micro-ops of a core
+    groups = min(len(planes), mine)
     low, high = work.rows_read((0, part.rows))
-    deep = part.depth * min(groups, cores) if matrix else part.planes * groups
-    inputs = (high - low) * work.columns_read((0, part.columns))[1] * deep * bands
-    moved = weights / len(chip.drams) + inputs / cores
-    coarse = COARSE * cycles if in_turn < turns else 0.0
-    return max(cycles, weights / len(chip.drams), inputs / cores) + BARED * moved + TURN_CYCLES * in_turn + coarse
+    band = (high - low) * work.columns_read((0, part.columns))[1] * (part.depth if matrix else part.planes * groups)
+    inputs = band * min(len(rows), mine / len(planes) + 1)
+    weights = work.constants(chip, part, first=True) * groups
+    moved = inputs + max(weights, weights * cores / len(chip.drams))
+    late = LATE * fineness * max(sizes)
+    return max(cycles, moved) + BARED * moved + late
+
+
+def _cuts(whole: int, part: int) -> list[int]:
+    """Sizes of the parts of a dimension."""
+    return [min(part, whole - low) for low in range(0, whole, part)]

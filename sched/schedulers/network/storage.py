@@ -19,6 +19,8 @@ from ...mapping.tiling import even
 
 #: Part of each bank that is kept for weights on their way to several cores.
 STAGING_SHARE = 4
+#: Bands of rows of a tensor in each tile.
+BANDS = 4
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,13 @@ def homes(members: Sequence[int], rows: int, tiles: Sequence[int]) -> tuple[list
             for tile, (low, high) in zip(tiles, even(0, planes, count), strict=True):
                 found += [tile] * (high - low)
     return [0], lambda plane, _: found[plane]
+
+
+def banded(_members: Sequence[int], rows: int, tiles: Sequence[int]) -> tuple[list[int], Callable[[int, int], int]]:
+    """Row cuts of a tensor and the home of each (plane, segment): bands of rows in turn over all tiles, so that those
+    who begin with different rows, or with the same, find them in different tiles."""
+    bands = even(0, rows, min(rows, BANDS * len(tiles)))
+    return [low for low, _ in bands], lambda _, segment: tiles[segment % len(tiles)]
 
 
 def _stored(life: LiveRange, tiles: Sequence[int], at: dict[int, int]) -> Stored:

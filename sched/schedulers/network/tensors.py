@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,10 +22,14 @@ from .storage import homes
 
 class NetworkTensors:
     """Collects the tensors of a schedule, the arrays of its constants, and the copies of network inputs (see
-    `NetworkSchedule`). What it places itself it places in `dram`."""
+    `NetworkSchedule`). What it places itself it places in `dram`: inputs as `lie` says where planes and segments of so
+    many rows lie (`storage.homes`, `storage.banded`)."""
 
-    def __init__(self, cut: Stages, chip: ChipConfig, dram: Allocator) -> None:
-        self.cut, self.chip, self.dram = cut, chip, dram
+    def __init__(
+        self, cut: Stages, chip: ChipConfig, dram: Allocator,
+        lie: Callable[[Sequence[int], int, Sequence[int]], tuple[list[int], Callable[[int, int], int]]] = homes,
+    ) -> None:  # fmt: skip
+        self.cut, self.chip, self.dram, self._lie = cut, chip, dram, lie
         self.tensors: list[Tensor] = []
         self.constants: dict[str, NDArray[Any]] = {}
         self.copies: dict[str, tuple[str, bool]] = {}
@@ -40,7 +45,7 @@ class NetworkTensors:
         """A network input as it is."""
         if value.name not in self._inputs:
             planes = len(self.cut.lanes[value.name]) // self.chip.lanes
-            cuts, home = homes([planes], value.height, self.chip.drams)
+            cuts, home = self._lie([planes], value.height, self.chip.drams)
             stored = self._inputs[value.name] = Stored(self.dram, planes, value.height, value.width, cuts, home)
             layout = self.activation(value)
             self.tensors.append(Tensor(name=value.name, role="input", layout=layout, pieces=stored.pieces()))
@@ -60,7 +65,7 @@ class NetworkTensors:
             batch=1, channels=value.channels, height=value.height, width=value.width, block=self.chip.lanes,
             packed_kw=PackedWindow(window.kernel_w, window.stride_w, window.pad_left, window.pad_right),
         )  # fmt: skip
-        cuts, home = homes([layout.blocks], value.height, self.chip.drams)
+        cuts, home = self._lie([layout.blocks], value.height, self.chip.drams)
         stored = Stored(self.dram, layout.blocks, value.height, layout.columns, cuts, home)
         name = f"{value.name}@{layer.output}"
         self.tensors.append(Tensor(name=name, role="input", layout=layout, pieces=stored.pieces()))
