@@ -114,6 +114,23 @@ class Grid:
         areas = rows[:, None, None, None] * columns[None, :, None, None] * planes[None, None, :, None]
         return np.broadcast_to(areas, (*self.shape[:3], len(depth))).reshape(-1)
 
+    @cached_property
+    def same(self) -> Ints:
+        """The first micro-op with the same weights."""
+        numbers = np.arange(self.count).reshape(self.shape)
+        return np.broadcast_to(numbers[:1, :1], self.shape).reshape(-1) + self.first
+
+    @cached_property
+    def words_read(self) -> Ints:
+        """Words of all operands of each."""
+        found = np.zeros(self.shape, np.int64)
+        for operand in range(len(self.work.reads)):
+            r0, r1, c0, c1, p0, p1 = self.reads(operand)
+            planes = p1 - p0
+            by = planes[None, None, None, :] if self.work.op is None else planes[None, None, :, None]
+            found += (r1 - r0)[:, None, None, None] * (c1 - c0)[None, :, None, None] * by
+        return found.reshape(-1)
+
     def reads(self, operand: int) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
         """First and end of what is read of an operand: rows by row cut, columns by column cut, planes by depth cut of
         the array, else by plane cut."""
@@ -146,12 +163,16 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Cutting:
-    """A network cut into micro-ops, in arrays."""
+    """A network cut into micro-ops, in arrays of int64 for each. `weights`: words of weights and biases; `same`: those
+    with the same number need the same; `fetched`: words of operands that no micro-op makes, which lie in DRAM."""
 
     stages: Stages
     grids: tuple[Grid, ...]
     links: Links
     cycles: Ints
+    weights: Ints
+    same: Ints
+    fetched: Ints
 
     @property
     def count(self) -> int:
@@ -172,7 +193,15 @@ def lay_grids(all_works: Sequence[Work], parts: Sequence[Extent]) -> tuple[Grid,
 def cut_up(stages: Stages, all_works: Sequence[Work], parts: Sequence[Extent], chip: ChipConfig) -> Cutting:
     """The network with each stage in parts of its size."""
     grids = lay_grids(all_works, parts)
-    return Cutting(stages, grids, link(stages, grids), np.concatenate([grid.cycles(chip) for grid in grids]))
+    links = link(stages, grids)
+    cycles, weights, same, read = (
+        np.concatenate(each)
+        for each in zip(
+            *((grid.cycles(chip), grid.constants(chip), grid.same, grid.words_read) for grid in grids), strict=True
+        )
+    )
+    handed = np.bincount(links.consumer, links.words * (links.operand >= 0), len(read)).astype(np.int64)
+    return Cutting(stages, grids, links, cycles, weights, same, read - handed)
 
 
 def link(stages: Stages, grids: Sequence[Grid]) -> Links:
