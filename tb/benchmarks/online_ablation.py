@@ -15,7 +15,7 @@ from meshloom.sched.workload.workload_sets import NETWORKS
 from ..results.scenario import ScenarioFigures
 from ..results.schema import OnEvent, Plan, Stage
 from ..runs.workers import workers
-from ..runtime.serve import serve
+from ..runs.online.serve import serve
 from .layer_puzzle import CHIP, compiled, small
 from .results import Result, Sheet
 
@@ -40,7 +40,7 @@ def served(chip: str, index: int, scheduler: str) -> dict[str, float]:
     """The metrics of a workload in the model, from the store if they have been found before: in a worker process."""
     config = load(chip)
     memory = SearchCache(
-        SCHEDULES.folder(), config, "ablation", "tb.runtime.serve", "sched.schedulers.layer_puzzle.entry"
+        SCHEDULES.folder(), config, "ablation", "tb.runs.online.serve", "sched.schedulers.layer_puzzle.entry"
     )
     if (found := memory.get((index, scheduler), _METRICS)) is None:
         figures: ScenarioFigures = serve(small(config)[index], config, scheduler).results.scenario
