@@ -14,8 +14,8 @@ from meshloom.sched.workload.workload_sets import NETWORKS
 
 from ..results.scenario import ScenarioFigures
 from ..results.schema import OnEvent, Plan, Stage
-from ..runs.workers import workers
 from ..runs.online.serve import serve
+from ..runs.workers import workers
 from .layer_puzzle import CHIP, compiled, small
 from .results import Result, Sheet
 

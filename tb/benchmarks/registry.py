@@ -67,6 +67,9 @@ LAYER_LATENCY = module(
 ONLINE_ABLATION = module(
     "our online scheduler with each of its parts switched off, ten workloads in the model", "online_ablation"
 )
+KLOTSKI_SOLVERS = module(
+    "micro-ops scheduled and mapped by lists, CP-SAT and integer programs, against proven bounds", "klotski_solvers"
+)
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 
@@ -95,6 +98,7 @@ SHIPPED = {
     "layer_puzzle": f"{__name__}:LAYER_PUZZLE",
     "layer_latency": f"{__name__}:LAYER_LATENCY",
     "online_ablation": f"{__name__}:ONLINE_ABLATION",
+    "klotski_solvers": f"{__name__}:KLOTSKI_SOLVERS",
     "scalesim": f"{__name__}:SCALESIM",
 }
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)

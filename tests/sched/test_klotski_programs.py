@@ -144,6 +144,16 @@ def test_mappings_against_all_there_are(rows: int, columns: int, seed: int) -> N
     assert hop_words(graph, better.cores, hops) == best
 
 
+def test_cp_sat_is_never_worse_than_its_hint() -> None:
+    """Even with no work at all."""
+    graph, hops = random_dag(Random(6), 60, density=0.05), mesh(3, 3)
+    plan = annealed(graph, greedy(graph, listed(graph, 9).starts, hops), hops, 20000)
+    for work in (1e-6, 0.05):
+        found = mapped_by_cp_sat(graph, plan, hops, work)
+        check(graph, Plan(found.cores, plan.starts), 9)
+        assert found.bound <= found.cost <= hop_words(graph, plan.cores, hops)
+
+
 def test_as_printed_columns_cost_nothing() -> None:
     """Two neighbours that overlap must part: by Eq. 21 as printed that is free along a row."""
     graph = dag([2, 2, 1, 1], [(0, 2), (0, 3), (1, 2), (1, 3)], [5, 5, 5, 5])

@@ -30,6 +30,7 @@ from meshloom.tb.benchmarks import (
     flexer_policies,
     flexer_rtl,
     gemm,
+    klotski_solvers,
     layer_latency,
     layer_puzzle,
     layers,
@@ -83,7 +84,7 @@ MODULES = {
     "builds": builds, "vector": vector, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim,
     "flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
     "layer_latency": layer_latency,
-    "layer_puzzle": layer_puzzle, "online_ablation": online_ablation,
+    "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
 }  # fmt: skip
 
 

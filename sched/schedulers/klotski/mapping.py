@@ -156,7 +156,7 @@ class Mapped:
 
 
 def mapped_by_cp_sat(dag: Dag, plan: Plan, hops: Ints, work: float) -> Mapped:
-    """The best mapping found by CP-SAT in deterministic time `work`, beginning with that of `plan`."""
+    """The best mapping found by CP-SAT in deterministic time `work`; never worse than that of `plan`, its hint."""
     from ortools.sat.python import cp_model
 
     before = hop_words(dag, plan.cores, hops)
@@ -185,4 +185,6 @@ def mapped_by_cp_sat(dag: Dag, plan: Plan, hops: Ints, work: float) -> Mapped:
     if solver is None:
         return Mapped(plan.cores, before, 0)
     cores = np.array([next(core for core, it in enumerate(some) if solver.value(it)) for some in on], np.int64)
+    if hop_words(dag, cores, hops) > before:  # a hint is one, and may be dropped
+        cores = plan.cores
     return Mapped(cores, hop_words(dag, cores, hops), max(0, int(np.ceil(solver.best_objective_bound - 1e-6))))

@@ -79,22 +79,23 @@ def orchestrate(
     was found without them, and the bound does not know them. Raises GraphError for micro-ops that wait for each other
     in a circle, BudgetError for a budget of seconds.
     """
-    if budget.steps is None:
+    steps = budget.steps
+    if steps is None:
         raise BudgetError(f"budget {budget}: orchestration counts steps of work, as in 500k, 100M or 2G")
     dag = graph if isinstance(graph, Dag) else of_graph(graph)
     hops = hops_between(chip)
     asked = _digest(dag), str(budget)
 
     def schedule() -> _Kept:
-        tries = max(2, int(budget.steps * _LISTS) // max(1, len(dag)))
-        found = solved(dag, len(hops), tries, budget.steps * _EXACT / _WORK, _heard(on_progress))
+        tries = max(2, int(steps * _LISTS) // max(1, len(dag)))
+        found = solved(dag, len(hops), tries, steps * _EXACT / _WORK, _heard(on_progress))
         return _Kept(numbers(found.plan.cores), numbers(found.plan.starts), found.bound)
 
     def mapping() -> _Kept:
         plan = greedy(dag, _plan(first).starts, hops)
-        plan = annealed(dag, plan, hops, int(budget.steps * _ANNEALING) // _MOVE)
+        plan = annealed(dag, plan, hops, int(steps * _ANNEALING) // _MOVE)
         if len(dag.edges) * len(hops) <= _MAPPED and hop_words(dag, plan.cores, hops):
-            work = budget.steps * (1 - _LISTS - _EXACT - _ANNEALING) / _WORK
+            work = steps * (1 - _LISTS - _EXACT - _ANNEALING) / _WORK
             plan = Plan(mapped_by_cp_sat(dag, plan, hops, work).cores, plan.starts)
         return _Kept(numbers(plan.cores), numbers(plan.starts), first.bound)
 
