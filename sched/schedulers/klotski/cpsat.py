@@ -1,8 +1,8 @@
 """CP-SAT (ortools) under a limit of deterministic work, in a way that Ctrl-C ends.
 
 What it finds depends on no clock: one strategy by itself, stopped by deterministic time, the solver's own count of work
-(one of it takes about five seconds). Several that take turns are deterministic too (`interleave_search`), but on these
-models they were four times as slow and found nothing else.
+(one of it takes some seconds). Several that take turns would be deterministic too (`interleave_search`), but went far
+beyond the limit of work on these models.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from .dag import Dag, Ints, numbers
 from .flexibility import levels
 from .listing import Plan, makespan, searched
 
-#: Micro-ops of a segment that CP-SAT is asked for; of longer ones it finds nothing that lists do not find sooner.
+#: Micro-ops of a segment that CP-SAT is asked for, at most; longer ones are left to lists.
 WHOLE = 150
 #: Intervals are looked at in segments of at most so many micro-ops: they take the square of it, and add little.
 _INTERVALS = 500
