@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from math import fsum
 
-from pydantic import TypeAdapter
+from meshloom.sched.workload.workload_sets import EACH
 
-from meshloom.hw.config import load
-from meshloom.sched.store.findings import SearchCache
-from meshloom.sched.store.kinds import SCHEDULES
-from meshloom.sched.workload.workload_sets import NETWORKS
-
-from ..results.scenario import ScenarioFigures
-from ..results.schema import OnEvent, Plan, Stage
-from ..runs.online.serve import serve
-from ..runs.workers import workers
-from .layer_puzzle import CHIP, compiled, small
+from ..results.schema import OnEvent, Plan
+from .layer_puzzle import CHIP
 from .results import Result, Sheet
+from .served import Asked, known, measure, result
 
 #: Schedulers, and what they are without. Each but `prema`, with which ours is compared, is ours.
 VARIANTS = {
@@ -32,53 +24,32 @@ VARIANTS = {
     "lookahead:weights=no": "an order by cost",
     "lookahead:ahead=no,beside=no,reserve=no,pace=no,deadlines=no": "all but the order by cost",
 }
-_METRICS = TypeAdapter(dict[str, float])
 _SHOWN = ("antt", "stp", "sla_violations", "utilisation")
 
 
-def served(chip: str, index: int, scheduler: str) -> dict[str, float]:
-    """The metrics of a workload in the model, from the store if they have been found before: in a worker process."""
-    config = load(chip)
-    memory = SearchCache(
-        SCHEDULES.folder(), config, "ablation", "tb.runs.online.serve", "sched.schedulers.layer_puzzle.entry"
-    )
-    if (found := memory.get((index, scheduler), _METRICS)) is None:
-        figures: ScenarioFigures = serve(small(config)[index], config, scheduler).results.scenario
-        found = {name: float(getattr(figures, name)) for name in _SHOWN}
-        memory.put((index, scheduler), _METRICS, found)
-    return found
-
-
 def run(on_progress: OnEvent) -> Result:
-    """Serves the small workloads by each variant."""
-    scenarios = small(load(CHIP))
-    on_progress(Plan(rows=len(VARIANTS) * len(scenarios)))
+    """Serves the small workloads by each variant, but for what is kept."""
+    asked = {name: [Asked(CHIP, f"small{index}", name) for index in range(EACH)] for name in VARIANTS}
+    every = [one for each in asked.values() for one in each]
+    on_progress(Plan(rows=len(every)))
+    failures = measure(every, on_progress)
+    compiled = known(every)
     means: dict[str, dict[str, float]] = {}
-    with workers(len(os.sched_getaffinity(0))) as pool:
-        for name in NETWORKS:
-            on_progress(Stage(workload=name, what="compiling"))
-            pool.result(pool.submit(compiled, CHIP, name), on_progress)
-        futures = {
-            (name, index): pool.submit(served, CHIP, index, name)
-            for name in VARIANTS
-            for index in range(len(scenarios))
-        }
-        for name in VARIANTS:
-            each: list[dict[str, float]] = []
-            for index, scenario in enumerate(scenarios):
-                on_progress(Stage(workload=scenario.name, what=f"served by {name}"))
-                each.append(pool.result(futures[name, index], on_progress))
-            means[name] = {metric: fsum(one[metric] for one in each) / len(each) for metric in _SHOWN}
+    for name, each in asked.items():
+        metrics = [found.scenario.model for one in each if (found := result(one, compiled)) is not None]
+        if len(metrics) == len(each):
+            means[name] = {shown: fsum(getattr(one, shown) for one in metrics) / len(metrics) for shown in _SHOWN}
+        else:
+            failures.append(f"{name}: {len(each) - len(metrics)} of {len(each)} workloads are missing")
     rows = [
         (
-            name, without, f"{found['antt']:.3f}", f"{found['stp']:.3f}", f"{100 * found['sla_violations']:.1f}",
+            name, VARIANTS[name], f"{found['antt']:.3f}", f"{found['stp']:.3f}", f"{100 * found['sla_violations']:.1f}",
             f"{100 * found['utilisation']:.1f}",
         )
-        for (name, without), found in zip(VARIANTS.items(), means.values(), strict=True)
+        for name, found in means.items()
     ]  # fmt: skip
-    best, ours = means["prema"], means["lookahead"]
-    failures: list[str] = []
-    if ours["antt"] >= best["antt"] or ours["sla_violations"] >= best["sla_violations"]:
+    best, ours = means.get("prema"), means.get("lookahead")
+    if best and ours and (ours["antt"] >= best["antt"] or ours["sla_violations"] >= best["sla_violations"]):
         failures.append(
             f"lookahead: ANTT {ours['antt']:.3f} and {100 * ours['sla_violations']:.1f} % of deadlines missed; "
             f"prema has {best['antt']:.3f} and {100 * best['sla_violations']:.1f} %"
@@ -86,7 +57,7 @@ def run(on_progress: OnEvent) -> Result:
     return Result(
         "online_ablation",
         "What the parts of our online scheduler are worth",
-        f"Means of the {len(scenarios)} smallest workloads (see `layer_puzzle`) in the timeline model, on {CHIP}.",
+        f"Means of the {EACH} smallest workloads (see `layer_puzzle`) in the timeline model, on {CHIP}.",
         (
             Sheet(
                 "Each part switched off",
