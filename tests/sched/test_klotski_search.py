@@ -81,6 +81,16 @@ def test_schedules_obey_what_they_promise(chip, seed):
     assert made.orchestration().cores == tuple(where)
 
 
+def test_with_a_barrier_stages_come_one_after_the_other():
+    stages = stages_of(every_kind(), CHIP)
+    arrays = cutting(stages, CHIP, Partition(3, 4, 16, 14))
+    made = play(arrays, Cores.of(CHIP), barrier=True)
+    ends = made.starts + arrays.cycles
+    for number in range(1, len(arrays.grids)):
+        assert made.starts[arrays.stage == number].min() >= ends[arrays.stage < number].max()
+    assert made.makespan > play(arrays, Cores.of(CHIP)).makespan
+
+
 def test_entropy_is_highest_when_all_are_alike():
     assert entropy(np.full(64, 7)) == pytest.approx(log(64))
     assert entropy(np.array([1, 3])) == pytest.approx(-(log(1 / 4) / 4 + 3 * log(3 / 4) / 4))

@@ -179,6 +179,11 @@ class Cutting:
         """Number of micro-ops."""
         return len(self.cycles)
 
+    @cached_property
+    def stage(self) -> Ints:
+        """The number of the stage of each."""
+        return np.repeat(np.arange(len(self.grids)), [grid.count for grid in self.grids])
+
 
 def lay_grids(all_works: Sequence[Work], parts: Sequence[Extent]) -> tuple[Grid, ...]:
     """The grids of all stages, numbered one after the other."""

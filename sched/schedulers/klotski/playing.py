@@ -44,10 +44,11 @@ def _levels(cycles: Any, first_out: Any, outs: Any, levels: Any) -> None:
 @jit
 def _play(
     cycles: Any, plain: Any, weights: Any, same: Any, first_in: Any, ins: Any, words: Any, first_out: Any, outs: Any,
-    key: Any, hops: Any, share: float, tail: int, given: Any, starts: Any, where: Any,
+    key: Any, hops: Any, share: float, tail: int, given: Any, steps: Any, starts: Any, where: Any,
 ) -> int:  # fmt: skip
     """Fills `starts` and `where`; the highest `key` of those whose producers are placed comes first, on the core where
-    it starts earliest, of equal ones where most of its operands are, or on the `given` one. Returns the makespan."""
+    it starts earliest, of equal ones where most of its operands are, or on the `given` one; none before all of earlier
+    `steps` have ended. Returns the makespan."""
     size, cores = len(cycles), len(hops)
     waits = np.zeros(size, np.int64)
     free, begun, held = np.zeros(cores, np.int64), np.zeros(cores, np.int64), np.full(cores, -1, np.int64)
@@ -56,9 +57,11 @@ def _play(
         waits[op] = first_in[op + 1] - first_in[op]
         if waits[op] == 0:
             heapq.heappush(ready, (-key[op], np.int64(op)))
-    last = np.int64(0)
+    last, step = np.int64(0), np.int64(0)
     while ready:
         _, op = heapq.heappop(ready)
+        if steps[op] > step:
+            step, free[:] = steps[op], last
         best, near, chosen = np.int64(-1), np.int64(-1), 0
         for core in range(cores):
             if given[op] >= 0 and core != given[op]:
@@ -127,9 +130,9 @@ class Played:
         return Orchestration(tuple(self.cores.tolist()), tuple(self.starts.tolist()), self.makespan, self.bound)
 
 
-def play(cutting: Cutting, cores: Cores, given: Ints | None = None, key: Ints | None = None) -> Played:
-    """Schedules the micro-ops of a cutting. `given`: their cores, -1 for any (None: any for all); `key`: what comes
-    first of those that could, the highest (None: bottom levels)."""
+def play(cutting: Cutting, cores: Cores, given: Ints | None = None, barrier: bool = False) -> Played:
+    """Schedules the micro-ops of a cutting. `given`: their cores, -1 for any (None: any for all). What has the highest
+    bottom level comes first; with a `barrier` between stages, they come in their order."""
     size, links = cutting.count, cutting.links
     by_producer = np.argsort(links.producer, kind="stable")
     outs = links.consumer[by_producer]
@@ -141,8 +144,8 @@ def play(cutting: Cutting, cores: Cores, given: Ints | None = None, key: Ints | 
     starts, where = np.zeros(size, np.int64), np.zeros(size, np.int64)
     makespan = _play(
         cutting.cycles, cutting.fetched, cutting.weights, cutting.same, first_in, links.producer, links.words,
-        first_out, outs, levels if key is None else key, cores.hops, cores.share, cores.tail,
-        np.full(size, -1, np.int64) if given is None else given, starts, where,
+        first_out, outs, -np.arange(size) if barrier else levels, cores.hops, cores.share, cores.tail,
+        np.full(size, -1, np.int64) if given is None else given, cutting.stage * barrier, starts, where,
     )  # fmt: skip
     work = -(-int(cutting.cycles.sum()) // len(cores))
     return Played(where, starts, makespan, max(work, int(levels.max(initial=0))))

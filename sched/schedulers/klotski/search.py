@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -152,12 +152,12 @@ class _Bayes:
         from threadpoolctl import threadpool_limits
 
         self.space, self.random = space, random
-        self.one_thread: Any = threadpool_limits
+        self.one_thread = threadpool_limits
         self.points: list[Point] = []
         self.values: list[float] = []
-        scales: Any = np.full(space.size, 0.5)
-        kernel: Any = ConstantKernel(1.0, (0.05, 20.0)) * Matern(scales, _SCALES, nu=2.5)
-        self.process: Any = GaussianProcessRegressor(
+        scales = np.full(space.size, 0.5)
+        kernel = ConstantKernel(1.0, (0.05, 20.0)) * Matern(scales, _SCALES, nu=2.5)
+        self.process = GaussianProcessRegressor(
             kernel + WhiteKernel(1e-3, (1e-6, 0.1)), normalize_y=True, random_state=seed
         )
 
