@@ -50,6 +50,7 @@ REGISTRY: Registry[Scheduler] = Registry(
         "paper_static": f"{_FOLDERS}.flexer.entry:PAPER_STATIC",
         "hybrid": f"{_FOLDERS}.flexer.entry:HYBRID",
         "klotski": f"{_FOLDERS}.klotski.entry:KLOTSKI",
+        "atomic": f"{_FOLDERS}.klotski.entry:ATOMIC",
         "zigzag": f"{_FOLDERS}.klotski.entry:ZIGZAG",
     },
     adapted,

@@ -157,7 +157,18 @@ def _maker(graph: MuGraph, box: Box) -> int:
     return found
 
 
-@pytest.mark.parametrize("name", ["zigzag", "zigzag:whole=yes", "zigzag:barrier=no", "klotski", "klotski:rounds=yes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "zigzag",
+        "zigzag:whole=yes",
+        "zigzag:barrier=no",
+        "atomic:evaluations=5",
+        "klotski",
+        "klotski:rounds=yes",
+        "klotski:partition=bayes,plan=solved,evaluations=5",
+    ],
+)
 def test_schedulers_of_networks(name: str) -> None:
     """Each says its name and options, and how far its plan is above its bound."""
     chip, graph = load("klotski9"), random_network(4)

@@ -27,7 +27,7 @@ from meshloom.sched.workload.shapes import parse
 
 CHIP = load("tiny")
 SHAPE = parse("gemm:8x8x8")
-ALL = "dtt, flexer, hybrid, klotski, loop_order, paper_static, zigzag"
+ALL = "atomic, dtt, flexer, hybrid, klotski, loop_order, paper_static, zigzag"
 
 Register = Callable[..., None]
 
