@@ -70,6 +70,10 @@ ONLINE_ABLATION = module(
 KLOTSKI_SOLVERS = module(
     "micro-ops scheduled and mapped by lists, CP-SAT and integer programs, against proven bounds", "klotski_solvers"
 )
+KLOTSKI_PARTITION = module(
+    "networks cut into micro-ops: Bayesian optimisation beside baselines and what beats it, in the model",
+    "klotski_partition",
+)
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 
@@ -99,6 +103,7 @@ SHIPPED = {
     "layer_latency": f"{__name__}:LAYER_LATENCY",
     "online_ablation": f"{__name__}:ONLINE_ABLATION",
     "klotski_solvers": f"{__name__}:KLOTSKI_SOLVERS",
+    "klotski_partition": f"{__name__}:KLOTSKI_PARTITION",
     "scalesim": f"{__name__}:SCALESIM",
 }
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)

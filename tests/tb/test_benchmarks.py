@@ -30,6 +30,7 @@ from meshloom.tb.benchmarks import (
     flexer_policies,
     flexer_rtl,
     gemm,
+    klotski_partition,
     klotski_solvers,
     layer_latency,
     layer_puzzle,
@@ -85,6 +86,7 @@ MODULES = {
     "flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
     "layer_latency": layer_latency,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
+    "klotski_partition": klotski_partition,
 }  # fmt: skip
 
 
