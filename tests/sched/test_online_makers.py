@@ -24,7 +24,7 @@ TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 HEAD = """
 from __future__ import annotations
 from meshloom.sched.schedulers.interface import Options
-from meshloom.sched.schedulers.online import OnlineMaker
+from meshloom.sched.schedulers.online.registry import OnlineMaker
 from meshloom.sched.schedulers.online.interface import Decision, Platform, View
 
 class Given(Options):
