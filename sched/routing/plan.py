@@ -120,7 +120,7 @@ class Plan:
     def _carries(self) -> Iterator[Carry]:
         tiles = self.program.mesh.tiles
         tasks, pages = self._inputs
-        source, residency, order = self.move["source"], self.move["stay"], self.move["order"]
+        source, residency, order = self.move["source"], self.move["residency"], self.move["order"]
         departure, arrival = self.move["departure"], self.move["arrival"]
         hops, way = self.move["hops"], self.move["way"]
         for index in np.argsort(order, kind="stable"):
@@ -153,7 +153,7 @@ class Plan:
 
     def stay_of(self, task: int) -> tuple[int, ...]:
         """For each input of a task the number of the stay that it is read from."""
-        return tuple(self.move["stay"][slice(*self._in_first[task : task + 2])].tolist())
+        return tuple(self.move["residency"][slice(*self._in_first[task : task + 2])].tolist())
 
     @cached_property
     def _in_first(self) -> list[int]:

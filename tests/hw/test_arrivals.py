@@ -20,8 +20,8 @@ def record(tag: int, words: int, start: int, end: int) -> dict[str, int]:
     return {"tag": tag, **kind, "wait": words, "stall": 0, "start": start, "end": end}
 
 
-@pytest.mark.parametrize(("vcs", "behind"), [(1, 0), (2, 1), (4, 1)])
-def test_start_end_words_and_tag_stand_in_the_record(vcs: int, epilogue: int) -> None:
+@pytest.mark.parametrize(("vcs", "ejection"), [(1, 0), (2, 1), (4, 1)])
+def test_start_end_words_and_tag_stand_in_the_record(vcs: int, ejection: int) -> None:
     """`end` is the cycle after the tail was taken, which an ejection buffer makes one later; `start` when the head was
     born."""
     packets = {
@@ -32,7 +32,7 @@ def test_start_end_words_and_tag_stand_in_the_record(vcs: int, epilogue: int) ->
     }
     found = deliver(packets, chip(vcs, arrivals=True), now=1000)
     # the tails are the 4th and 6th flit
-    ends = [1000 + 3 + epilogue + 1, 1000 + 5 + epilogue + 1]
+    ends = [1000 + 3 + ejection + 1, 1000 + 5 + ejection + 1]
     assert [what for _, what in found.records] == [record(77, 3, 990, ends[0]), record(78, 1, 1003, ends[1])]
     assert [cycle + 1000 for cycle, _ in found.records] == ends, "offered in the cycle after the tail"
 

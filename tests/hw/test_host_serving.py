@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshloom.hw.config import ChipConfig, ConfigError, load
-from meshloom.hw.contracts import COMPLETIONS, LAUNCHES
+from meshloom.hw.contracts import COMPLETIONS, LAUNCHES, SUCCESSORS
 from meshloom.hw.host_link.reported import most_completions
 from meshloom.hw.isa import Cause, Unit
 from meshloom.hw.registers import COMPLETION, CONTROL, FAULT_WHO, LAUNCH, STATUS, Register
@@ -205,9 +205,9 @@ def test_chips_of_one_program_have_none_of_these_registers() -> None:
 
 
 def test_a_chip_whose_completions_might_not_fit_is_refused() -> None:
-    rows = ["host" + 15 * " spm", *([16 * " spm"] * 7), "core dram" + 14 * " ."]
+    rows = ["host" + 15 * " spm", *([16 * " spm"] * 14), "core dram" + 14 * " spm"]
     crowd = ChipConfig.model_validate(CHIP.model_dump() | {"name": "crowd", "floorplan": rows})
-    with pytest.raises(ConfigError, match=r"crowd: 130 tiles and 3 programs can have 135 completions .* keeps 128"):
+    with pytest.raises(ConfigError, match=r"crowd: 256 tiles and 3 programs can have 267 completions .* keeps 256"):
         most_completions(crowd)
-    assert most_completions(CHIP) == 3 + 1 + 3 + 1
+    assert most_completions(CHIP) == 3 + 1 + 3 * (1 + SUCCESSORS) + 1
     assert most_completions(load("lp25")) < COMPLETIONS

@@ -331,11 +331,11 @@ def test_completions_wait_until_they_are_taken() -> None:
 def test_completions_that_do_not_fit_are_lost_and_that_is_said() -> None:
     """Those that came last; and the queue works as before once there is room."""
     more = 3
-    posts = {10 + number: fault(number) for number in range(COMPLETIONS + more)} | {250: fault(777)}
-    out = run([], posts, cycles=400, take=lambda cycle: cycle >= 200)
+    posts = {10 + number: fault(number) for number in range(COMPLETIONS + more)} | {350: fault(777)}
+    out = run([], posts, cycles=700, take=lambda cycle: cycle >= 300)
     assert [done["value"] for _, done in out.taken] == [*range(COMPLETIONS), 777]
-    assert out.lost == [int(cycle >= 10 + COMPLETIONS + 2) for cycle in range(400)]
-    fitting = run([], {cycle: post for cycle, post in posts.items() if cycle < 10 + COMPLETIONS}, cycles=400)
+    assert out.lost == [int(cycle >= 10 + COMPLETIONS + 2) for cycle in range(700)]
+    fitting = run([], {cycle: post for cycle, post in posts.items() if cycle < 10 + COMPLETIONS}, cycles=700)
     assert not any(fitting.lost)
 
 

@@ -163,7 +163,10 @@ def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("best", "unknown scheduler 'best'; known are dtt, flexer, hybrid, loop_order, paper_static"),
+        (
+            "best",
+            "unknown scheduler 'best'; known are atomic, dtt, flexer, hybrid, klotski, loop_order, paper_static, zigzag",
+        ),
         ("loop_order:between=spm", "between = 'spm' must be one of dram, whole, planes"),
         ("loop_order:effort=1", "has no option 'effort' for networks; it has between, fused, tight"),
         ("flexer:budget=soon", "budget 'soon' must be steps of work"),
