@@ -165,7 +165,8 @@ def test_what_is_found_is_kept_for_a_second_run(tmp_path: Path, monkeypatch: pyt
     [
         (
             "best",
-            "unknown scheduler 'best'; known are atomic, dtt, flexer, hybrid, klotski, loop_order, paper_static, zigzag",
+            "unknown scheduler 'best'; known are atomic, dtt, flexer, hybrid, klotski, "
+            "loop_order, paper_static, zigzag",
         ),
         ("loop_order:between=spm", "between = 'spm' must be one of dram, whole, planes"),
         ("loop_order:effort=1", "has no option 'effort' for networks; it has between, fused, tight"),

@@ -173,7 +173,7 @@ def test_an_interrupt_of_compiling_keeps_layers(folder: Path, monkeypatch: pytes
 
     monkeypatch.setattr("meshloom.tb.cli.serve._Progress.stage", interrupted)
     monkeypatch.setattr(networks, "SCHEDULES", replace(SCHEDULES, name=str(folder / "compiled")))
-    networks._latest.clear()  # pyright: ignore[reportPrivateUsage]  (what this process has compiled)
+    networks._latest.clear()  # what this process has compiled
     shown = invoke("one.toml", "--model")
     assert shown.exit_code == Exit.INTERRUPTED
     assert "interrupted while compiling networks; kept: the layers that have been compiled. Run it" in shown.stderr
