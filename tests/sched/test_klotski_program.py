@@ -167,7 +167,7 @@ def _maker(graph: MuGraph, box: Box) -> int:
         "atomic:evaluations=5",
         "klotski",
         "klotski:rounds=yes",
-        "klotski:partition=bayes,plan=solved,evaluations=5",
+        pytest.param("klotski:partition=bayes,plan=solved,evaluations=5", marks=pytest.mark.slow),
     ],
 )
 def test_schedulers_of_networks(name: str) -> None:

@@ -31,6 +31,7 @@ ONE = 'name = "one"\n[[network]]\nname = "resnet8"\n'
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of the command, with a scenario and the chip."""
+    networks._latest.clear()  # what this process has compiled
     monkeypatch.chdir(tmp_path)
     Path("one.toml").write_text(ONE)
     values = CHIP.model_dump(mode="json") | {"floorplan": [" ".join(row) for row in CHIP.floorplan]}
@@ -173,7 +174,6 @@ def test_an_interrupt_of_compiling_keeps_layers(folder: Path, monkeypatch: pytes
 
     monkeypatch.setattr("meshloom.tb.cli.serve._Progress.stage", interrupted)
     monkeypatch.setattr(networks, "SCHEDULES", replace(SCHEDULES, name=str(folder / "compiled")))
-    networks._latest.clear()  # what this process has compiled
     shown = invoke("one.toml", "--model")
     assert shown.exit_code == Exit.INTERRUPTED
     assert "interrupted while compiling networks; kept: the layers that have been compiled. Run it" in shown.stderr
