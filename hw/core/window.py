@@ -397,10 +397,10 @@ class WindowReader(wiring.Component):
             m.d.comb += result[field].eq(vec[field])
         if loader is not None:
             for window in range(self._windows):
-                epilogue = vec.stride_w * window
+                lag = vec.stride_w * window
                 m.d.comb += [
-                    step.uses[window].eq(walk.kx >= epilogue if window else 1),
-                    step.weights[window].eq(Cat((walk.tap - epilogue)[: address_bits(WINDOW_TAPS)], loader.half)),
+                    step.uses[window].eq(walk.kx >= lag if window else 1),
+                    step.weights[window].eq(Cat((walk.tap - lag)[: address_bits(WINDOW_TAPS)], loader.half)),
                 ]
 
     def _faults(self, m: Module, pending: PendingInstruction, vec: data.View, accesses: Sequence[Access]) -> None:

@@ -32,12 +32,16 @@ class Executes:
         """An instruction of the tile's own stream, offered in `cycle`; `taken` is called when it is accepted."""
         raise NotImplementedError
 
+
+class Works(Executes):
+    """A unit that moves or computes, whose busy cycles are counted (`hw.registers.Counted`)."""
+
     def busy(self, cycle: int) -> int:
-        """Cycles before `cycle` in which it worked (`hw.registers.Counted`), once everything before has happened."""
+        """Cycles before `cycle` in which it worked, once everything before has happened."""
         raise NotImplementedError
 
 
-class Requested(Executes):
+class Requested(Works):
     """A mover, of which other tiles can request MOVEs.
 
     `idle_from`: first cycle in which its packetiser has nothing to send; `source_free`: first cycle in which its source
@@ -112,7 +116,7 @@ class Machine(Clock):
         }
         self.senders = {tile: Sender(self, self.requests, tile) for tile in chip.tiles}
         self.movers: dict[int, Requested] = {}
-        self.arrays: dict[tuple[int, Unit], Executes] = {}
+        self.arrays: dict[tuple[int, Unit], Works] = {}
         self.controllers: dict[int, Executes] = {}
         self.streams: dict[tuple[int, Unit], Fed] = {}
 

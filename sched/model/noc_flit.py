@@ -276,9 +276,9 @@ class FlitPlane:
         for lane in output.lanes:
             source = lane.source or lane.choose()
             if source.count and lane.sink.count < lane.sink.cap:
-                epilogue = (lane.channel - output.turn - 1) % self.channels
-                if epilogue < distance:
-                    best, distance = lane, epilogue
+                away = (lane.channel - output.turn - 1) % self.channels
+                if away < distance:
+                    best, distance = lane, away
         if best is not None:
             output.turn = best.channel
             moving.append(best)

@@ -238,9 +238,9 @@ def following(asking: Iterable[int], owner: int) -> int:
     """The input that a round-robin arbiter grants: the next after the previous owner."""
     best, distance = -1, len(PORTS)
     for number in asking:
-        epilogue = (number - owner - 1) % len(PORTS)
-        if epilogue < distance:
-            best, distance = number, epilogue
+        away = (number - owner - 1) % len(PORTS)
+        if away < distance:
+            best, distance = number, away
     return best
 
 

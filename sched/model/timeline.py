@@ -28,7 +28,7 @@ from ..program.program import Program
 from .controller import Controller, pushed_streams
 from .delivery import Packets
 from .frontend import FrontEnd
-from .machine import Executes, Machine
+from .machine import Machine, Works
 from .mover import Mover
 from .posts import UNIT_POST
 from .records import Executed, ModelError, Timeline
@@ -80,7 +80,7 @@ def idle(chip: ChipConfig) -> Machine:
     return machine
 
 
-class _Array(Executes):
+class _Array(Works):
     """A computing unit of a core: the matrix or the vector unit."""
 
     def __init__(self, machine: Machine, tile: int, unit: Unit) -> None:

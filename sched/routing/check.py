@@ -1,7 +1,7 @@
 """Proves a plan in plain Python, from the program and the moves alone: it shares no code with the planner.
 
-Where a page may be sent from follows from where it was brought and made, memory levels from the stays that the plan
-claims. All problems are named with task, cycle and wire; none means that the plan does what it says.
+Where a page may be sent from follows from where it was brought and made, memory levels from the residencies that the
+plan claims. All problems are named with task, cycle and wire; none means that the plan does what it says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .program import Program
 
 def problems(plan: Plan) -> list[str]:
     """Everything that is wrong with a plan; empty if nothing is."""
-    return [*_trains(plan), *_stays(plan), *_tasks(plan), *_memories(plan)]
+    return [*_trains(plan), *_residencies(plan), *_tasks(plan), *_memories(plan)]
 
 
 def occupancy(mesh: Mesh, path: tuple[int, ...], departure: int, flits: int) -> list[tuple[str, int, int]]:
@@ -66,16 +66,16 @@ def _trains(plan: Plan) -> Iterator[str]:
                 yield f"wire {wire} carries {both} in cycle {start}"
 
 
-def _stays(plan: Plan) -> Iterator[str]:
+def _residencies(plan: Plan) -> Iterator[str]:
     """Who sends a page has it, from when it has wholly delivered, or was made, until the train has left."""
     program, residencies = plan.program, plan.residencies
     made = {page: task for task, one in enumerate(program.tasks) for page in one.outputs}
     brought = {carry.residency: carry for carry in plan.carries}
     if len(brought) != len(plan.carries):
-        yield "two moves claim to make the same stay"
+        yield "two moves claim to make the same residency"
     for number, residency in enumerate(residencies):
         page = program.pages[residency.page]
-        where = f"stay {number} of {page.name} in tile {residency.tile:#04x}"
+        where = f"residency {number} of {page.name} in tile {residency.tile:#04x}"
         carry = brought.get(number)
         if carry is not None:
             if (carry.page, carry.path[-1], page.region) != (residency.page, residency.tile, residency.region):
@@ -122,7 +122,7 @@ def _tasks(plan: Plan) -> Iterator[str]:
                 until = busy[task.tile]
                 yield f"task {task.name}: begins in cycle {begin}, tile {task.tile:#04x} is busy until {until}"
             busy[task.tile] = begin + task.cycles
-        for page, at in zip(task.inputs, plan.stay_of(number), strict=True):
+        for page, at in zip(task.inputs, plan.residency_of(number), strict=True):
             residency = residencies[at]
             if (residency.page, residency.tile, residency.region) != (page, task.tile, program.pages[page].region):
                 yield f"task {task.name}: reads {program.pages[page].name} from where it is not"

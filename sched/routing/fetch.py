@@ -1,7 +1,7 @@
 """Bringing a page to a tile, compiled: who could send it, which way and when, and what room it takes in memories.
 
-A page that is on the tile already is a *hit*: its stay is extended. Otherwise it is routed so that it lands when it is
-due, or as early as possible after that.
+A page that is on the tile already is a *hit*: its residency is extended. Otherwise it is routed so that it lands when
+it is due, or as early as possible after that.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from .search import FOREVER, Question, Space, in_time, later
 from .tables import NONE, ZERO, Array, flip
 
 
-class StayRecord:
+class ResidencyRecord:
     """A page in a memory: cycle from which room is taken, first cycle in which it can be sent or read, end; the page's
-    stay before (-1: none); the input it came for (-1: none)."""
+    residency before (-1: none); the input it came for (-1: none)."""
 
     page: int
     memory: int
@@ -29,8 +29,8 @@ class StayRecord:
 
 
 class MoveRecord:
-    """How a page comes to an input: the stay that it is taken from and the one that it is in then; departure (-1: a
-    hit, it was there) and arrival (cycles); hops; first entry of its way in `Work.ways`; order of commitment. All are
+    """How a page comes to an input: the residency that it is taken from and the one that it is in then; departure (-1:
+    a hit, it was there) and arrival (cycles); hops; first entry of its way in `Work.ways`; order of commitment. All are
     -1 before the input is planned."""
 
     source: int
@@ -43,14 +43,14 @@ class MoveRecord:
 
 
 class Extension:
-    """An entry of the journal: a stay that was extended (-1: none was), and its end before."""
+    """An entry of the journal: a residency that was extended (-1: none was), and its end before."""
 
     residency: int
     end: int
 
 
 class Counts:
-    """Stays; entries of ways; moves; attempts that were taken back; entries of the journal."""
+    """Residencies; entries of ways; moves; attempts that were taken back; entries of the journal."""
 
     residencies: int
     way_entries: int
@@ -78,21 +78,21 @@ class Common:
     launch: int
 
 
-STAY, MOVE, EXTENSION, COUNTS, FAILURE, COMMON = (
-    layout(kind) for kind in (StayRecord, MoveRecord, Extension, Counts, Failure, Common)
+RESIDENCY, MOVE, EXTENSION, COUNTS, FAILURE, COMMON = (
+    layout(kind) for kind in (ResidencyRecord, MoveRecord, Extension, Counts, Failure, Common)
 )
 
 
 class Work(NamedTuple):
     """Program, memories and results for compiled code; arrays are int64 unless said otherwise.
 
-    Pages: `flits`, `words`, `region`, `made`, `head` (its latest stay, -1: none). Tasks: `tile`, `start` (-1: as soon
-    as possible), `cycles`, `window`, `in_first`/`in_page` and `out_first`/`out_page` (inputs and outputs of task t
+    Pages: `flits`, `words`, `region`, `made`, `head` (its latest residency, -1: none). Tasks: `tile`, `start` (-1: as
+    soon as possible), `cycles`, `window`, `in_first`/`in_page` and `out_first`/`out_page` (inputs and outputs of task t
     are entries `first[t]` .. `first[t + 1] - 1`). Memories: `levels`, `capacity` [memory], -1 without limit;
-    memory = tile x regions + region. `stays`: `counts.stays` of them. `moves` [input]; `ways`: their tiles, one way
-    after the other. `begun` [task]: starts. `journal`: what the present tasks have extended. `free` [tile]: end of its
-    last task. `queue_first`, `queue`: tasks of each tile in program order, then deliveries that do not follow what they
-    deliver; `turn` [queue]: how many of them are done.
+    memory = tile x regions + region. `residencies`: `counts.residencies` of them. `moves` [input]; `ways`: their tiles,
+    one way after the other. `begun` [task]: starts. `journal`: what the present tasks have extended. `free`
+    [tile]: end of its last task. `queue_first`, `queue`: tasks of each tile in program order, then deliveries that do
+    not follow what they deliver; `turn` [queue]: how many of them are done.
     """
 
     flits: Array
@@ -110,7 +110,7 @@ class Work(NamedTuple):
     out_page: Array
     levels: Levels
     capacity: Array
-    residencies: Table[StayRecord]
+    residencies: Table[ResidencyRecord]
     moves: Table[MoveRecord]
     ways: Array
     begun: Array
@@ -125,8 +125,8 @@ class Work(NamedTuple):
 
 
 @jit
-def add_stay(work: Work, page: int, memory: int, since: int, ready: int, until: int, brought: int) -> int:
-    """Notes that a page is in a memory, and takes its room (of unlimited memories none); the number of the stay."""
+def add_residency(work: Work, page: int, memory: int, since: int, ready: int, until: int, brought: int) -> int:
+    """Notes that a page is in a memory, and takes its room (of unlimited memories none); the residency's number."""
     number = work.counts.residencies
     work.counts.residencies += 1
     residency = work.residencies[number]
@@ -159,7 +159,7 @@ def extend(work: Work, number: int, until: int, entry: int) -> int:
 
 @jit
 def gather(work: Work, space: Space, question: Question, page: int, memory: int, latest: int, reach: int) -> None:
-    """Lists who holds a page and could send it by `latest`. Stays may be extended by `reach` cycles at most."""
+    """Lists who holds a page and could send it by `latest`. Residencies may be extended by `reach` cycles at most."""
     target, flits = question.asked.tile, work.flits[page]
     count, least, most, parities, soonest, longest = ZERO, FOREVER, ZERO, ZERO, FOREVER, ZERO
     number = work.head[page]
@@ -302,7 +302,7 @@ def _commit(
     departure = arrival - flits - hops
     at = work.counts.way_entries
     extend(work, source, departure + flits, entry + 1)
-    into = add_stay(work, page, memory, arrival - flits + 1, arrival + work.common.landing, until, index)
+    into = add_residency(work, page, memory, arrival - flits + 1, arrival + work.common.landing, until, index)
     _note(work, index, source, into, departure, arrival, hops)
     for hop in range(hops + 1):
         work.ways[at + hop] = space.path[hop]

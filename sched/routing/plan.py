@@ -39,7 +39,7 @@ class Carry:
     """A page's move for a task: `path` are the tile addresses it passes, source and destination included.
 
     `departure`: the head is taken by the source's router; `arrival`: its last flit is ejected. `number`: in the order
-    of planning. `source`, `stay`: numbers of the stays that it comes from and makes.
+    of planning. `source`, `residency`: numbers of the residencies that it comes from and makes.
     """
 
     number: int
@@ -72,7 +72,7 @@ class Carry:
 
 
 @dataclass(frozen=True)
-class Stay:
+class Residency:
     """A page in a memory: room is taken from `since` on, it can be sent or read in [`ready`, `until`)."""
 
     page: int
@@ -96,8 +96,8 @@ class Late:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A planned program. Arrays are those of `fetch.Work`: `move` [input] of `MoveRecord`, `ways`, `stays_table` [stay]
-    of `StayRecord`, `begun` [task].
+    """A planned program. Arrays are those of `fetch.Work`: `move` [input] of `MoveRecord`, `ways`, `residency_table`
+    [residency] of `ResidencyRecord`, `begun` [task].
 
     `searches`, `looked_at`: searches for a way, and tiles that they looked at. `retries`: attempts taken back.
     """
@@ -106,7 +106,7 @@ class Plan:
     settings: Settings
     move: Records
     ways: Ints
-    stays_table: Records
+    residency_table: Records
     begun: Ints
     searches: int
     looked_at: int
@@ -141,18 +141,18 @@ class Plan:
             )
 
     @cached_property
-    def residencies(self) -> tuple[Stay, ...]:
+    def residencies(self) -> tuple[Residency, ...]:
         """Where pages are, when."""
         regions, tiles = self.program.mesh.regions, self.program.mesh.tiles
         names = "page", "memory", "since", "ready", "until"
-        columns: list[list[int]] = [self.stays_table[name].tolist() for name in names]
+        columns: list[list[int]] = [self.residency_table[name].tolist() for name in names]
         return tuple(
-            Stay(page, tiles[int(memory) // regions], memory % regions, since, ready, until)
+            Residency(page, tiles[int(memory) // regions], memory % regions, since, ready, until)
             for page, memory, since, ready, until in zip(*columns, strict=True)
         )
 
-    def stay_of(self, task: int) -> tuple[int, ...]:
-        """For each input of a task the number of the stay that it is read from."""
+    def residency_of(self, task: int) -> tuple[int, ...]:
+        """For each input of a task the number of the residency that it is read from."""
         return tuple(self.move["residency"][slice(*self._in_first[task : task + 2])].tolist())
 
     @cached_property

@@ -235,7 +235,7 @@ def _tables(program: Program, settings: Settings) -> tuple[Work, Space, Question
         out_page=out_page,
         levels=_no_levels(len(capacity), 4 * entries + _STEPS),
         capacity=capacity,
-        residencies=np.zeros(residencies, fetch.STAY),
+        residencies=np.zeros(residencies, fetch.RESIDENCY),
         moves=np.full(len(in_page), -1, fetch.MOVE),
         ways=np.zeros(len(in_page) * longest, np.int64),
         begun=np.zeros(len(todo), np.int64),

@@ -106,8 +106,8 @@ class Space(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked for a page, and the answer. `tiles`, `stays` [holders]: tile numbers, stays; `ready`, `until`
-    [holders]: cycles in which a holder may send. `goals`, `which`, `early`: scratch. Arrays are int64.
+    """What is asked for a page, and the answer. `tiles`, `residencies` [holders]: tile numbers, residencies; `ready`,
+    `until` [holders]: cycles in which a holder may send. `goals`, `which`, `early`: scratch. Arrays are int64.
     """
 
     tiles: Array

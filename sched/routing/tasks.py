@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .compiled import jit
-from .fetch import Work, add_stay, extend, fetch, occupy
+from .fetch import Work, add_residency, extend, fetch, occupy
 from .levels import add_words, last_full
 from .search import FOREVER, Question, Space
 from .tables import NONE, ONE, ZERO
@@ -29,7 +29,7 @@ _LOST: Any = np.int64(FOREVER + 1)
 
 @jit
 def _take_back(work: Work, space: Space, first: int, last: int, residencies: int, moves: int) -> None:
-    """Frees what tasks `first` .. `last` have reserved since there were `stays` stays and `moves` moves."""
+    """Frees what tasks `first` .. `last` have reserved since there were `residencies` residencies and `moves` moves."""
     for index in range(work.in_first[first], work.in_first[last + 1]):
         move = work.moves[index]
         if move.order >= moves and move.departure >= 0:
@@ -97,7 +97,7 @@ def place(work: Work, space: Space, question: Question, task: int, start: int) -
             if full >= 0:
                 work.failure.cycle, work.failure.memory = full, memory
                 return full + 1
-        add_stay(work, page, memory, begin, finish, finish, NONE)
+        add_residency(work, page, memory, begin, finish, finish, NONE)
     return -1
 
 
@@ -154,7 +154,7 @@ def plan_tasks(work: Work, space: Space, question: Question) -> int:
         queue = _next(work)
         if queue < 0:
             return DONE
-        # a page's stay begins and ends, and so does each of its extensions
+        # a page's residency begins and ends, and so does each of its extensions
         if work.levels.most.steps + 4 * len(work.journal) > work.levels.at.shape[1]:
             return GROW_LEVELS
         first = work.queue[work.queue_first[queue] + work.turn[queue]]

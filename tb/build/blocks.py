@@ -123,9 +123,14 @@ def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on
             header.rename(folder / header.name)
         shutil.rmtree(work)
 
+    recipe = Recipe(name(block, config, compiler), make, (LIBRARY, *_headers(block)))
+    return KIND.store(root, on_progress).build(recipe)[0]
+
+
+def name(block: Block, config: ChipConfig, compiler: Compiler) -> str:
+    """What a block's library is kept under: chips in which it is the same share it."""
     around = [Path(__file__).read_text(), *_around(block, config), *_unit(block, config, [])]
-    name = key(block.name, rtlil=block.rtlil, around="\n".join(around), **compiler.machine)
-    return KIND.store(root, on_progress).build(Recipe(name, make, (LIBRARY, *_headers(block))))[0]
+    return key(block.name, rtlil=block.rtlil, around="\n".join(around), **compiler.machine)
 
 
 def _headers(block: Block) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.store import cache
@@ -22,6 +23,9 @@ from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
 
 from .tools import ToolError
+
+if TYPE_CHECKING:
+    from .blocks import Compiler
 
 #: What is run of each simulator, in its folder.
 PROGRAMS = {"verilator": ("model/bench",), "icarus": ("model/sim.vvp",)}
@@ -199,11 +203,7 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
     from . import bench, blocks
     from .assembly import FUNCTIONS, Assembly
 
-    recipe = blocks.Compiler(
-        [*_BLOCK_FLAGS, "-CFLAGS", _compiler_flags()],
-        tool_variables(1),
-        {"flags": f"{_BLOCK_FLAGS} {_MAKE_FLAGS} {_compiler_flags()}", **_machine()},
-    )
+    recipe = block_compiler()
     try:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             made: list[Future[Path]] = []
@@ -238,6 +238,17 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
     linked = [flag for path in objects for flag in ("-LDFLAGS", str(path))]
     arguments = [*_VERILATOR_FLAGS, "-CFLAGS", _compiler_flags(), *linked]
     _run_tools(folder, config, "verilator", [control, top], arguments, False, log)
+
+
+def block_compiler() -> Compiler:
+    """What blocks are compiled with on this machine."""
+    from .blocks import Compiler
+
+    return Compiler(
+        [*_BLOCK_FLAGS, "-CFLAGS", _compiler_flags()],
+        tool_variables(1),
+        {"flags": f"{_BLOCK_FLAGS} {_MAKE_FLAGS} {_compiler_flags()}", **_machine()},
+    )
 
 
 def _compile_whole(folder: Path, config: ChipConfig, simulator: str, waves: bool, log: Path) -> None:

@@ -41,10 +41,10 @@ class Chain(wiring.Component):
         m = Module()
         m.submodules.reader = self.reader
         m.submodules += self.links
-        for link, epilogue in zip(self.links, (*self.links[1:], None), strict=True):
+        for link, following in zip(self.links, (*self.links[1:], None), strict=True):
             m.d.comb += link.ask.eq(self.reader.ask)
-            if epilogue is not None:
-                m.d.comb += link.into.eq(epilogue.out)
+            if following is not None:
+                m.d.comb += link.into.eq(following.out)
         m.d.comb += self.reader.arriving.eq(self.links[0].out)
         return m
 
@@ -138,7 +138,9 @@ def snapshot(which: Counted, at: int) -> list[Access]:
 
 
 def test_registers_show_a_snapshot_in_a_run_and_after_it() -> None:
-    counts = lambda which, position, now: 1_000_000 * which + 1000 * position + now  # noqa: E731
+    def counts(which: int, position: int, now: int) -> int:
+        return 1_000_000 * which + 1000 * position + now
+
     start = CONTROL.pack({"start": 1, "count": 1})
     accesses = [*program(control=start), *snapshot(Counted.WEST, 20), *snapshot(Counted.MATRIX, 100)]
     out = run(accesses, config=CHIP, counts=counts, ended=[80], cycles=200)

@@ -157,8 +157,8 @@ def test_random_times_and_stalls(gated: bool) -> None:
     dues = [MOVE.unpack(code)["fire_at"] for code in codes]
     assert [cycle for cycle, due in zip(taken.cycles, dues, strict=True) if due] == [due + 1 for due in dues if due]
     # all have come by cycle 200: those without a time go right behind the one before
-    epilogue = [cycle - previous for previous, cycle, due in zip(taken.cycles, taken.cycles[1:], dues[1:], strict=False)
+    gaps = [cycle - previous for previous, cycle, due in zip(taken.cycles, taken.cycles[1:], dues[1:], strict=False)
               if previous > 200 and not due]  # fmt: skip
-    assert epilogue
-    assert set(epilogue) == {1}
+    assert gaps
+    assert set(gaps) == {1}
     assert taken.faults == []

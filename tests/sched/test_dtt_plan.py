@@ -342,13 +342,13 @@ def test_the_checker_finds_early_tasks_and_pages_that_were_not_there(sound: Plan
     task = next(number for number, one in enumerate(sound.program.tasks) if one.inputs and not one.delivery)
     begun[task] -= 1
     assert any("begins in cycle" in one for one in problems(replace(sound, begun=begun)))
-    residencies = sound.stays_table.copy()
+    residencies = sound.residency_table.copy()
     source = sound.carries[0].source
     residencies["until"][source] = sound.carries[0].departure  # gone when its train begins to leave
-    assert any("leaves tile" in one for one in problems(replace(sound, stays_table=residencies)))
-    residencies = sound.stays_table.copy()
-    residencies["until"][sound.stay_of(task)[0]] -= 1
-    assert any("it is there in" in one for one in problems(replace(sound, stays_table=residencies)))
+    assert any("leaves tile" in one for one in problems(replace(sound, residency_table=residencies)))
+    residencies = sound.residency_table.copy()
+    residencies["until"][sound.residency_of(task)[0]] -= 1
+    assert any("it is there in" in one for one in problems(replace(sound, residency_table=residencies)))
 
 
 # -- what cannot be ---------------------------------------------------------------------------------------------------

@@ -140,8 +140,8 @@ def test_rounds_with_a_barrier(seed: int, name: str) -> None:
         turn = rounds[_maker(cut, op.result)]
         begins[turn], ends[turn] = min(start, begins.get(turn, start)), max(end, ends.get(turn, end))
     assert len(begins) > 3
-    for before, epilogue in pairwise(sorted(begins)):
-        assert ends[before] <= begins[epilogue]
+    for before, after in pairwise(sorted(begins)):
+        assert ends[before] <= begins[after]
 
 
 def _maker(graph: MuGraph, box: Box) -> int:

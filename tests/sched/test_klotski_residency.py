@@ -7,18 +7,18 @@ from random import Random
 import pytest
 
 from meshloom.sched.schedulers.klotski.packing import pack
-from meshloom.sched.schedulers.klotski.residency import NEVER, Memory, Stay
+from meshloom.sched.schedulers.klotski.residency import NEVER, Memory, Residency
 
 
 def test_what_is_used_again_last_is_given_up() -> None:
     memory = Memory(100)
-    stays = [taken(memory, 40, uses, 0)[0] for uses in ([0, 9], [0, 5])]
-    stay, victims = taken(memory, 40, [1, 2], 1)
-    assert victims == [stays[0]]
-    assert stays[0].gone
-    assert stay.at == stays[0].at
+    kept = [taken(memory, 40, uses, 0)[0] for uses in ([0, 9], [0, 5])]
+    residency, victims = taken(memory, 40, [1, 2], 1)
+    assert victims == [kept[0]]
+    assert kept[0].gone
+    assert residency.at == kept[0].at
     assert memory.take(40, [2, 7], 2, least=7) is None  # what is there is used before that
-    stay, victims = taken(memory, 40, [3], 3, least=3)  # the one at 1 and 2 is done
+    residency, victims = taken(memory, 40, [3], 3, least=3)  # the one at 1 and 2 is done
     assert victims == []
 
 
@@ -43,40 +43,42 @@ def test_stays_never_share_words(seed: int) -> None:
     """Against a picture of the memory, word by word."""
     random = Random(seed)
     memory = Memory(64)
-    picture: list[Stay | None] = [None] * 64
+    picture: list[Residency | None] = [None] * 64
     given_up = 0
     for position in range(300):
         words = random.randint(1, 24)
         uses = sorted({position, *(position + random.randint(0, 12) for _ in range(random.randint(0, 3)))})
         least = random.choice([NEVER, uses[1]]) if len(uses) > 1 else NEVER
-        now = [stay for stay in live(picture) if position in stay.uses]
+        now = [residency for residency in live(picture) if position in residency.uses]
         found = memory.take(words, uses, position, least)
-        for place, stay in enumerate(picture):
-            if stay is not None and stay.uses[-1] < position:
+        for place, residency in enumerate(picture):
+            if residency is not None and residency.uses[-1] < position:
                 picture[place] = None
         if found is None:
             continue
-        stay, victims = found
+        residency, victims = found
         for victim in victims:
             assert victim not in now
             assert least == NEVER or victim.next_use(position) > least
             given_up += 1
-        lost = {id(other) for other in picture[stay.at : stay.at + words] if other is not None}
+        lost = {id(other) for other in picture[residency.at : residency.at + words] if other is not None}
         assert lost == {id(victim) for victim in victims}
         picture = [None if other is not None and id(other) in lost else other for other in picture]
-        picture[stay.at : stay.at + words] = [stay] * words
+        picture[residency.at : residency.at + words] = [residency] * words
         assert all(not other.gone for other in live(picture))
     assert given_up
 
 
-def taken(memory: Memory, words: int, uses: list[int], position: int, least: int = NEVER) -> tuple[Stay, list[Stay]]:
+def taken(
+    memory: Memory, words: int, uses: list[int], position: int, least: int = NEVER
+) -> tuple[Residency, list[Residency]]:
     found = memory.take(words, uses, position, least)
     assert found is not None
     return found
 
 
-def live(picture: list[Stay | None]) -> list[Stay]:
-    return list({id(stay): stay for stay in picture if stay is not None}.values())
+def live(picture: list[Residency | None]) -> list[Residency]:
+    return list({id(residency): residency for residency in picture if residency is not None}.values())
 
 
 @pytest.mark.parametrize("seed", range(30))

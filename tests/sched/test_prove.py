@@ -370,10 +370,10 @@ def test_the_controller_sends_no_unit_more_than_it_takes() -> None:
     waits with it."""
     queue = CHIP.mover_queue
     many = [Order(copy(SPM, WEST, 8 * number, 1), FIRE + 20 * number) for number in range(queue + 1)]
-    epilogue = copy(0x21, 0x23, 0, 1)  # four hops from the controller
-    closest(lambda fire: [*many, Order(epilogue, fire)], FIRE + 2 + 6 + 8 + 4, "(tag 10) reaches tile 0x21")
+    distant = copy(0x21, 0x23, 0, 1)  # four hops from the controller
+    closest(lambda fire: [*many, Order(distant, fire)], FIRE + 2 + 6 + 8 + 4, "(tag 10) reaches tile 0x21")
     early = FIRE - 50
-    assert wrong([*many[:queue], Order(epilogue, early)]) == ""
+    assert wrong([*many[:queue], Order(distant, early)]) == ""
 
 
 def test_code_behind_the_first_ring_must_be_brought_where_there_is_room() -> None:

@@ -161,9 +161,9 @@ def test_a_gemm_may_write_where_it_has_read_and_a_move_may_not() -> None:
     ]
     check(program(codes), TINY, initial=[LOADED])
     copy = {"notify": 1, "notify_tile": DRAM, "notify_sem": 1}
-    for epilogue in (7, 8):
-        codes = {(DRAM, MOVER): [move(DRAM, 0, DRAM, epilogue, **copy), sync(wait_sem=1, wait_n=1)]}
-        if epilogue == 8:
+    for target in (7, 8):
+        codes = {(DRAM, MOVER): [move(DRAM, 0, DRAM, target, **copy), sync(wait_sem=1, wait_n=1)]}
+        if target == 8:
             check(program(codes), TINY, initial=[LOADED])
         else:
             assert "reads and overwrites dram@(0,0) MAIN word 7" in problems(program(codes), initial=[LOADED])

@@ -189,8 +189,8 @@ def test_every_packet_leaves_a_record_of_its_arrival(data_vcs: int) -> None:
 def test_a_head_that_has_to_wait_was_born_when_it_was_offered() -> None:
     chip = chip_of(arrivals=True, data_vcs=2)
     long = [sync(fire_at=START), move(CORE, END, 200, src=address(Region.OUT, 0)), WAIT]
-    epilogue = [sync(fire_at=START + 10), move(SPM, END, 9, dst=500), WAIT]  # same channel, same link
-    found = executed(chip, {CORE: long, SPM: epilogue})
+    second = [sync(fire_at=START + 10), move(SPM, END, 9, dst=500), WAIT]  # same channel, same link
+    found = executed(chip, {CORE: long, SPM: second})
     mine = [entry for entry in found[-1] if entry.wait == 9]
     assert mine[0].start == START + 17  # issued three cycles after its turn, and three to the head
     assert mine[0].end > mine[0].start + 40

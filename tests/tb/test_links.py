@@ -116,7 +116,7 @@ def check_alone(
 # -- on RTL -------------------------------------------------------------------------------------------------------
 
 
-def epilogue(count: int, words: int, source: int, target: int, owner: int) -> list[Instruction]:
+def in_turn(count: int, words: int, source: int, target: int, owner: int) -> list[Instruction]:
     """MOVEs right behind each other."""
     code = [sync(0xFFF, fire_at=FIRST)]
     for tag in range(1, count + 1):
@@ -142,9 +142,9 @@ def detours(random: Random) -> list[Instruction]:
 JOBS = {
     "alone": Job(movers(WAYS, {NEAR: one_by_one(Random(1), WAYS, 60, NEAR, (DRAM, FAR, SPM, NEAR))}), [], []),
     "detours": Job(movers(WAYS, {SPM: detours(Random(2))}), [], []),
-    "local, behind each other": Job(movers(WAYS, {SPM: epilogue(12, 70, SPM, FAR, SPM)}), [], []),
-    "dram, behind each other": Job(movers(WAYS, {SPM: epilogue(12, 40, DRAM, SPM, SPM)}), [], []),
-    "three to one": Job(movers(WAYS, {tile: epilogue(6, 64, tile, SPM, tile) for tile in (FAR, SPM, NEAR)}), [], []),
+    "local, behind each other": Job(movers(WAYS, {SPM: in_turn(12, 70, SPM, FAR, SPM)}), [], []),
+    "dram, behind each other": Job(movers(WAYS, {SPM: in_turn(12, 40, DRAM, SPM, SPM)}), [], []),
+    "three to one": Job(movers(WAYS, {tile: in_turn(6, 64, tile, SPM, tile) for tile in (FAR, SPM, NEAR)}), [], []),
     "tour": tour(WAYS, TOUR, 1).job,
     "nothing": Job(movers(WAYS, {SPM: [sync(1)]}), [], []),
 }

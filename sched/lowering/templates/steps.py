@@ -153,19 +153,19 @@ def lay_out(
     for _, (early, moves) in sorted(wanted.items()):
         latest = max(latest, early)  # in the order of first use: what is needed first is never behind what is not
         before[latest] += sorted(moves, key=lambda move: order[move.src.tile])
-    epilogue: list[Operation] = []
+    stores: list[Operation] = []
     at = 0
     for index, step in enumerate(steps):
         at = step.position
         listing.moves.setdefault(at, []).extend(before[index])  # short to ask for, so before what is taken away
-        if epilogue:
-            listing.moves.setdefault(steps[index - 1].position + 1, []).extend(epilogue)
+        if stores:
+            listing.moves.setdefault(steps[index - 1].position + 1, []).extend(stores)
         words = {
             name: ring.at(where[name, step.uses[name], index]) for name, ring in rings.items() if name in step.uses
         }
-        work, epilogue = step.make(words)
+        work, stores = step.make(words)
         listing.work.setdefault(at, []).extend(work)
-    listing.moves.setdefault(at + 1, []).extend(epilogue)
+    listing.moves.setdefault(at + 1, []).extend(stores)
 
 
 def _label(key: Hashable) -> str:

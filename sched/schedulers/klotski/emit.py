@@ -29,7 +29,7 @@ from ...mapping.problem import MAX_N_BLOCKS, DoesNotFit
 from ...workload.layers import NO_CLAMP
 from .homes import Homes
 from .muops import MuGraph, MuOp, Orchestration, Region
-from .residency import NEVER, Memory, Stay
+from .residency import NEVER, Memory, Residency
 from .rounds import Barriers
 from .views import View, copies
 
@@ -57,7 +57,7 @@ class Tile:
     fed: dict[int, Region] = field(default_factory=dict[int, Region])
     uses: list[int] = field(default_factory=list[int])
     direct: int = -1
-    stay: Stay | None = None
+    residency: Residency | None = None
     spilled: bool = False
     pushes: list[Node] = field(default_factory=list[Node])
 
@@ -69,13 +69,13 @@ class Tile:
     @property
     def resident(self) -> bool:
         """Whether it has its place now."""
-        return self.stay is not None and not self.stay.gone
+        return self.residency is not None and not self.residency.gone
 
     @property
     def view(self) -> View:
         """Where it lies."""
-        assert self.stay is not None
-        return View(self.core, address(self.place, self.unit * self.stay.at), self.part, self.step, self.unit)
+        assert self.residency is not None
+        return View(self.core, address(self.place, self.unit * self.residency.at), self.part, self.step, self.unit)
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ class Emitter:
         self.dropped: set[int] = set()
         self.made: dict[int, _Made] = {}
         self.stored: set[int] = set()
-        self.constants: dict[tuple[object, ...], Stay] = {}
+        self.constants: dict[tuple[object, ...], Residency] = {}
         self.constant_uses: dict[tuple[object, ...], list[int]] = {}
-        self.owners: dict[int, Tile] = {}  # by identity of their stays
+        self.owners: dict[int, Tile] = {}  # by identity of their residencies
         self.spilled_words = 0
         self.tiles: list[list[Tile]] = []  # operands of each micro-op
         self.sums: dict[int, Tile] = {}  # the sums that a micro-op goes on with
@@ -204,12 +204,12 @@ class Emitter:
 
     def _take(
         self, core: int, place: Place, words: int, uses: Sequence[int], position: int, least: int = NEVER
-    ) -> Stay | None:
+    ) -> Residency | None:
         """Room in a memory; whoever loses theirs has to come again."""
         found = self.memories[core, place].take(words, uses, position, least)
         if found is None:
             return None
-        stay, victims = found
+        residency, victims = found
         for victim in victims:
             tile = self.owners.pop(id(victim), None)
             if tile is not None:
@@ -217,24 +217,26 @@ class Emitter:
                 if tile.uses[0] > position:  # nobody has read it: it need not have been sent
                     self.dropped.update(id(node) for node in tile.pushes)
                 tile.pushes = []
-        return stay
+        return residency
 
-    def _must_take(self, core: int, place: Place, words: int, uses: Sequence[int], position: int, what: str) -> Stay:
-        stay = self._take(core, place, words, uses, position)
-        if stay is None:
+    def _must_take(
+        self, core: int, place: Place, words: int, uses: Sequence[int], position: int, what: str
+    ) -> Residency:
+        residency = self._take(core, place, words, uses, position)
+        if residency is None:
             op = self.graph.ops[self.order[position]]
             raise DoesNotFit(
                 f"layer {self.homes.result(op)}: {place.name} of a {self.chip.name} core has no room for {what} of "
                 f"{words} words beside what else the micro-op needs; cut the layer smaller"
             )
-        return stay
+        return residency
 
     def _need(self, tile: Tile, position: int) -> View:
         """An operand in its place: it is pulled from DRAM if it has none."""
         if not tile.resident:
             unit = tile.words // tile.unit
-            tile.stay = self._must_take(tile.core, tile.place, unit, tile.uses, position, "an operand")
-            self.owners[id(tile.stay)] = tile
+            tile.residency = self._must_take(tile.core, tile.place, unit, tile.uses, position, "an operand")
+            self.owners[id(tile.residency)] = tile
             for producer in tile.fed:
                 self._store(producer)
             stored = self.homes.stored(tile.name) if tile.unit == 1 else self.homes.sums(tile.name, tile.words)
@@ -258,14 +260,14 @@ class Emitter:
             return
         made = self.made[number]
         if not tile.resident:
-            if tile.stay is not None:
+            if tile.residency is not None:
                 return
             words = tile.words // tile.unit
-            tile.stay = self._take(tile.core, tile.place, words, tile.uses, position, tile.uses[0])
-            if tile.stay is None:
+            tile.residency = self._take(tile.core, tile.place, words, tile.uses, position, tile.uses[0])
+            if tile.residency is None:
                 tile.spilled = True
                 return
-            self.owners[id(tile.stay)] = tile
+            self.owners[id(tile.residency)] = tile
         elif tile.view.address == made.view.address and tile.core == made.view.tile:
             return  # sums that stay where they are
         common, target = tile.fed[number], tile.view
@@ -318,17 +320,17 @@ class Emitter:
         for constant in self._constants(op):
             key = (core, *constant)
             kind, planes = str(constant[0]), op.result.planes
-            stay = self.constants.get(key)
-            if stay is None or stay.gone:
+            residency = self.constants.get(key)
+            if residency is None or residency.gone:
                 count = planes[1] - planes[0]
                 deep = op.channels[1] - op.channels[0]
                 each = work.problem.taps * (deep * work.problem.cols if work.op is None else 1)
                 place, words = (Place.B, count * each) if kind == "w" else (Place.ACC, count)
                 uses = self.constant_uses[key]
-                stay = self.constants[key] = self._must_take(core, place, words, uses, position, "constants")
+                residency = self.constants[key] = self._must_take(core, place, words, uses, position, "constants")
                 w, bias = self.homes.constants(op.stage)
                 taps = work.problem.taps
-                at = address(place, stay.at if kind == "w" else 4 * stay.at)
+                at = address(place, residency.at if kind == "w" else 4 * residency.at)
                 if kind == "bias":
                     transfers = bias.transfers((0, 1), (*planes, 1), (0, 4), core, at)
                 elif work.op is None:
@@ -339,7 +341,7 @@ class Emitter:
                 for t in transfers:
                     label = self._label(op, f"{kind} n{planes[0]}")
                     self.groups[position].append(Node(core, [], label, t.dram, t.local, t.words))
-            found[kind] = stay.at
+            found[kind] = residency.at
         return found
 
     # -- micro-ops ------------------------------------------------------------------------------------------------
@@ -353,15 +355,15 @@ class Emitter:
         if not op.last:
             return self._sums_room(op, position)
         place = Place.OUT if op.unit is Unit.MATRIX else Place.VEC
-        stays = [tile for tile in self.readers.get(op.number, ()) if tile.direct == op.number]
-        uses = sorted({position, *(use for tile in stays for use in tile.uses)})
-        stay = self._must_take(core, place, op.result.words, uses, position, "its result")
-        for tile in stays:
-            tile.stay = stay
-            self.owners[id(stay)] = tile
+        kept = [tile for tile in self.readers.get(op.number, ()) if tile.direct == op.number]
+        uses = sorted({position, *(use for tile in kept for use in tile.uses)})
+        residency = self._must_take(core, place, op.result.words, uses, position, "its result")
+        for tile in kept:
+            tile.residency = residency
+            self.owners[id(residency)] = tile
         first = self.homes.root(self.homes.result(op))[1]
         planes = op.result.planes[0] + first, op.result.planes[1] + first
-        return View(core, address(place, stay.at), Region(planes, op.result.rows, op.result.columns))
+        return View(core, address(place, residency.at), Region(planes, op.result.rows, op.result.columns))
 
     def _sums_room(self, op: MuOp, position: int) -> View:
         """Room for partial sums: where those lie that it goes on with, or where the micro-op of the same core needs
@@ -372,16 +374,16 @@ class Emitter:
         if following.core == core:
             uses = [position, *following.uses]
         if before is not None:
-            assert before.stay is not None
-            stay = before.stay
-            stay.uses = sorted({*stay.uses, *uses})
-            self.owners.pop(id(stay), None)
+            assert before.residency is not None
+            residency = before.residency
+            residency.uses = sorted({*residency.uses, *uses})
+            self.owners.pop(id(residency), None)
         else:
-            stay = self._must_take(core, Place.ACC, op.result.words, uses, position, "its sums")
+            residency = self._must_take(core, Place.ACC, op.result.words, uses, position, "its sums")
         if following.core == core:
-            following.stay = stay
-            self.owners[id(stay)] = following
-        return View(core, address(Place.ACC, 4 * stay.at), op.result, unit=4)
+            following.residency = residency
+            self.owners[id(residency)] = following
+        return View(core, address(Place.ACC, 4 * residency.at), op.result, unit=4)
 
     def _cut(self, op: MuOp, cycles: int, most: int) -> Iterator[tuple[int, int]]:
         """First and end of the planes, from 0 on, of each piece of a micro-op."""

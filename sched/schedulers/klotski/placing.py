@@ -33,8 +33,8 @@ def bottom_levels(graph: MuGraph) -> list[int]:
     """Cycles from the start of each micro-op to the end of the last one that depends on it, without waiting."""
     found = [0] * len(graph.ops)
     for op in reversed(graph.ops):
-        epilogue = max((found[edge.consumer] for edge in graph.after[op.number]), default=0)
-        found[op.number] = op.cycles + epilogue
+        tail = max((found[edge.consumer] for edge in graph.after[op.number]), default=0)
+        found[op.number] = op.cycles + tail
     return found
 
 

@@ -17,7 +17,7 @@ _FRESH = -1
 
 
 @dataclass(eq=False)
-class Stay:
+class Residency:
     """`words` words from word `at` on, until their last use. `uses`: positions that read or write them, rising."""
 
     at: int
@@ -33,11 +33,11 @@ class Stay:
 
 @dataclass
 class _Segment:
-    """Words [start, end) that one stay has, or none; `freed`: position of the last use of what was there before."""
+    """Words [start, end) that one residency has, or none; `freed`: position of the last use of what was there."""
 
     start: int
     end: int
-    stay: Stay | None
+    residency: Residency | None
     freed: int
 
 
@@ -50,10 +50,10 @@ class Memory:
 
     def take(
         self, words: int, uses: Sequence[int], position: int, least: int = NEVER
-    ) -> tuple[Stay, list[Stay]] | None:
-        """A stay of so many words from `position` on, and those that are given up for it.
+    ) -> tuple[Residency, list[Residency]] | None:
+        """A residency of so many words from `position` on, and those that are given up for it.
 
-        Nothing is given up that is used at `position`, or again before position `least` or at it: NEVER if the stay is
+        Nothing is given up that is used at `position`, or again before position `least` or at it: NEVER if it is
         needed at any price. None if there is no room.
         """
         self._release(position)
@@ -67,23 +67,23 @@ class Memory:
         (soonest, _, _), at, _ = best
         if soonest < NEVER and least < NEVER and soonest <= least:
             return None
-        stay = Stay(at, words, uses)
-        return stay, list(self._put(stay, position))
+        residency = Residency(at, words, uses)
+        return residency, list(self._put(residency, position))
 
-    def drop(self, stay: Stay, position: int) -> None:
-        """Ends a stay; its words are in use up to `position`."""
+    def drop(self, residency: Residency, position: int) -> None:
+        """Ends a residency; its words are in use up to `position`."""
         for segment in self._segments:
-            if segment.stay is stay:
-                segment.stay, segment.freed = None, position
-        stay.gone = True
+            if segment.residency is residency:
+                segment.residency, segment.freed = None, position
+        residency.gone = True
 
     def _release(self, position: int) -> None:
         """Frees what has had its last use."""
         for segment in self._segments:
-            stay = segment.stay
-            if stay is not None and (not stay.uses or stay.uses[-1] < position):
-                segment.stay, segment.freed = None, stay.uses[-1] if stay.uses else position
-                stay.gone = True
+            residency = segment.residency
+            if residency is not None and (not residency.uses or residency.uses[-1] < position):
+                segment.residency, segment.freed = None, residency.uses[-1] if residency.uses else position
+                residency.gone = True
 
     def _window(self, first: int, words: int, position: int) -> tuple[tuple[int, int, int], int, int] | None:
         """What it costs to take words from the beginning of a segment on: the next use of what is given up (NEVER:
@@ -95,20 +95,20 @@ class Memory:
         soonest, latest, index = NEVER, _FRESH, first
         while index < len(self._segments) and self._segments[index].start < end:
             segment = self._segments[index]
-            if segment.stay is None:
+            if segment.residency is None:
                 latest = max(latest, segment.freed)
             else:
-                following = segment.stay.next_use(position - 1)
+                following = segment.residency.next_use(position - 1)
                 if following <= position:
                     return None
-                soonest = min(soonest, segment.stay.next_use(position))
+                soonest = min(soonest, segment.residency.next_use(position))
             index += 1
         return (soonest, -latest, -(self._segments[index - 1].end - end)), at, end
 
-    def _put(self, stay: Stay, position: int) -> Iterator[Stay]:
-        """Puts a stay in its place; what had some of it ends."""
-        at, end = stay.at, stay.at + stay.words
-        victims = {id(s.stay): s.stay for s in self._segments if s.stay and s.start < end and s.end > at}
+    def _put(self, residency: Residency, position: int) -> Iterator[Residency]:
+        """Puts a residency in its place; what had some of it ends."""
+        at, end = residency.at, residency.at + residency.words
+        victims = {id(s.residency): s.residency for s in self._segments if s.residency and s.start < end and s.end > at}
         for victim in victims.values():
             self.drop(victim, position)
             yield victim
@@ -117,8 +117,8 @@ class Memory:
             if segment.end <= at or segment.start >= end:
                 found.append(segment)
                 continue
-            if segment.start == at:  # a stay begins where a segment does
-                found.append(_Segment(at, end, stay, _FRESH))
+            if segment.start == at:  # a residency begins where a segment does
+                found.append(_Segment(at, end, residency, _FRESH))
             if segment.end > end:
                 found.append(_Segment(end, segment.end, None, segment.freed))
         self._segments = found
@@ -129,7 +129,7 @@ class Memory:
         found: list[_Segment] = []
         for segment in self._segments:
             last = found[-1] if found else None
-            if last and last.stay is None and segment.stay is None and last.freed == segment.freed:
+            if last and last.residency is None and segment.residency is None and last.freed == segment.freed:
                 last.end = segment.end
             else:
                 found.append(segment)
