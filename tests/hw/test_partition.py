@@ -36,7 +36,7 @@ FIXED = {"tile", "host"}
 INSIDE = {"axi__awready"}
 
 
-@pytest.fixture(scope="module", params=slow_but(CHIPS, "one channel", "ahead of time", "programs"))
+@pytest.fixture(scope="module", params=slow_but(CHIPS, "ahead of time", "programs"))
 def assembly(request: pytest.FixtureRequest) -> Assembly:
     config = ChipConfig.model_validate(CHIPS[request.param])
     return Assembly(config, partition(config, observed=True, loops=True))

@@ -28,9 +28,10 @@ from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.verify.random_programs import random_program, with_fire_times
 
 from ..sched.random_schedules import DATA_REGIONS, DATA_WORDS, copy_of_a, random_operations, schedule_of
+from ..tiers import slow_but
 from .crossfire import crossfire, finished
 from .hand_made import CODE, move, notify, random_words, sync
-from .ways import GAPS
+from .ways import GAPS, WAYS
 
 _PLACES = {"lanes": 4, "floorplan": ["dram core spm", "host core dram"], "mover_queue": 2}
 #: Three channels of small buffers, and DRAM that is slower than a word a cycle.
@@ -58,9 +59,9 @@ ONE = ChipConfig.model_validate(
     }
     | _PLACES
 )
-CHIPS = {"three": THREE, "one": ONE}
-#: A simulator takes a minute to build: the first tier makes do with that of the larger chip.
-NAMES = ["three", pytest.param("one", marks=pytest.mark.slow)]
+CHIPS = {"ways": WAYS, "three": THREE, "one": ONE}
+#: A simulator takes a minute to build: the first tier makes do with one that other tests need, too.
+NAMES = slow_but(CHIPS, "ways")
 
 
 def runs(chip: ChipConfig, jobs: list[Job]) -> list[Run]:

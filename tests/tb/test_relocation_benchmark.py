@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from meshloom.sched.checker.concurrent import Grant, Placed, check_concurrent
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.relocate import place_program
@@ -28,6 +30,7 @@ def test_smallest_median_and_largest_go_to_other_cores_and_pages() -> None:
         check_concurrent([Placed("it", program, grant)], CHIP)  # all that it touches is its own
 
 
+@pytest.mark.slow
 def test_the_table_has_bytes_and_times() -> None:
     sheet = relocation.measure(lambda event: None, networks=("resnet8",))
     assert [row[0] for row in sheet.rows] == ["smallest", "median", "largest"]

@@ -268,9 +268,9 @@ def test_a_network_from_a_file(folder: Path) -> None:
     onnx.save(to_onnx(g.graph("mine", "e", "c")), "mine.onnx")
     graph = read(folder / "mine.onnx")
     np.save("x.npy", next(iter(inputs_of(graph, 3).values())))
-    made = schedule_network(graph, load("quad8")).schedule
+    made = schedule_network(graph, CHIP).schedule
     made.save("s.json")
-    image.save(unchecked(made, load("quad8")), folder / "p.bin", metadata_of(made))
+    image.save(unchecked(made, CHIP), folder / "p.bin", metadata_of(made))
     first = made.tensors[0]
     odd = made.model_copy(update={"tensors": (first.model_copy(update={"name": "odd"}), *made.tensors[1:])})
     odd.save("odd.json")
@@ -278,7 +278,7 @@ def test_a_network_from_a_file(folder: Path) -> None:
 
     fed = NetworkSource("", (Path("x.npy"),))
     files = [SavedSource(Path(name), "mine.onnx", fed) for name in ("s.json", "p.bin", "odd.json")]
-    right, lean, wrong = runner.run(files, "quad8", "loop_order", lambda event: None)
+    right, lean, wrong = runner.run(files, CHIP.name, "loop_order", lambda event: None)
     assert (right.status, lean.status) == (Status.PASSED, Status.PASSED), (right.reason, lean.reason)
     assert right.network is not None
     assert lean.network is not None

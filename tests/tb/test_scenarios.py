@@ -44,7 +44,7 @@ def right(results: ScenarioResults) -> None:
         assert all(row.error_percent == 0 for row in results.programs)
 
 
-@pytest.mark.parametrize("chip", slow_but(CHIPS.values(), CHIPS["lp1"]), ids=lambda chip: chip.name)
+@pytest.mark.parametrize("chip", slow_but(CHIPS.values()), ids=lambda chip: chip.name)
 def test_odd_chips(chip: ChipConfig) -> None:
     results = serve(BUSY, chip, "lookahead").results
     right(results)
@@ -93,6 +93,7 @@ def test_one_arrives_after_all_else_has_ended() -> None:
     assert abs(last.turnaround - (first.turnaround or 0)) < 100
 
 
+@pytest.mark.slow
 def test_a_hundred_requests_for_one_network() -> None:
     """More than fit into memory at once: some wait for room, all end, none for ever."""
     small = chip_with("lp4full", dram=DRAM | {"words": 1 << 15})

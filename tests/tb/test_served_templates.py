@@ -4,6 +4,7 @@ leave the same bytes in DRAM as their schedules in NumPy."""
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
@@ -30,6 +31,7 @@ def windows(net: ServedNetwork, memories: functional.Memories, chip: ChipConfig)
     return [memories.region(dram, 0)[: net.window.words].copy() for dram in chip.drams]
 
 
+@pytest.mark.slow
 def test_bytes_and_cycles_of_templates():
     chip = served_chip()
     graph: Graph = every_kind(size=10)
