@@ -14,7 +14,7 @@ CHIP = ChipConfig.model_validate(
         "rows": 8,
         "cols": 8,
         "floorplan": ["dram core core dram", "host core core ."],
-        "programs": 4,
+        "programs": 8,
         "dram": {"words": 1 << 18, "bytes_per_cycle": 7, "latency": 20},
     }
 )

@@ -25,19 +25,22 @@ from meshloom.tb.runs.online.rtl_session import RtlSession
 from ..sched.network_graphs import every_kind
 from ..sched.test_serving_templates import served_chip
 from ..tiers import slow_but
+from .served_chip import CHIP
 from .test_serving import CHIP as SEVERAL
 
-#: Programs, one for each slot, and a cycle by which all launches have been written.
-PROGRAMS, FIRST = 8, 3_000
+#: A cycle by which all launches have been written: one for each slot.
+FIRST = 3_000
 #: Cycles after the last program in which nothing may count any more.
 AFTER = 300
 
 
 def chip_of(name: str) -> ChipConfig:
     """Chips with counters: one virtual channel, four; memory of a word a cycle, and of less than half."""
+    if name == CHIP.name:
+        return CHIP
     vcs, bandwidth, latency = {"1 VC": (1, 8, 20), "4 VCs": (4, 7, 40), "slow DRAM": (4, 3, 150)}[name]
     values = served_chip(name=f"counted{vcs}").model_dump()
-    values |= {"programs": PROGRAMS, "counters": True, "noc": {"data_vcs": vcs}}
+    values |= {"programs": 8, "counters": True, "noc": {"data_vcs": vcs}}
     values |= {"dram": {"bytes_per_cycle": bandwidth, "latency": latency, "words": 1 << 18}}
     return ChipConfig.model_validate(values)
 
@@ -47,15 +50,15 @@ def script(chip: ChipConfig, seed: int) -> dict[int, Launch]:
     the launch."""
     random, session = Random(seed), ModelSession(chip)
     net = ServedNetwork(every_kind(size=10), chip, 8)
-    stages = random.sample(range(len(net.shapes)), PROGRAMS)
+    stages = random.sample(range(len(net.shapes)), chip.programs)
     pages = net.code_page + 2
     found: dict[int, Launch] = {}
     running: dict[int, tuple[int, ...]] = {}
     at = FIRST
-    while len(found) < PROGRAMS or running:
+    while len(found) < chip.programs or running:
         busy = {core for cores in running.values() for core in cores}
         free = [core for core in chip.cores if core not in busy]
-        while free and len(found) < PROGRAMS:
+        while free and len(found) < chip.programs:
             slot = len(found)
             shape = net.shapes[stages[slot]]
             scheme = random.choice([one for n in range(1, min(3, len(free)) + 1) for one in schemes(shape, n)])
@@ -88,9 +91,9 @@ def modelled(
     return found, ends
 
 
-@pytest.mark.parametrize("name", slow_but(("1 VC", "4 VCs", "slow DRAM"), "4 VCs"))
+@pytest.mark.parametrize("name", slow_but((CHIP.name, "1 VC", "4 VCs", "slow DRAM"), CHIP.name))
 def test_rtl_and_model_count_alike_at_any_moment(name: str) -> None:
-    """A counter of each tile in hundreds of cycles before, while and after eight programs run beside each other.
+    """A counter of each tile in hundreds of cycles before, while and after programs run beside each other.
     They end when the model says, though it knows nothing of who reads."""
     chip = chip_of(name)
     launches = script(chip, seed=3)
@@ -103,7 +106,7 @@ def test_rtl_and_model_count_alike_at_any_moment(name: str) -> None:
         for counted in cycle(Counted):
             snapshot = served.count(counted)
             taken[snapshot.cycle] = counted, snapshot
-            if len(done) < PROGRAMS:
+            if len(done) < chip.programs:
                 done |= {one.slot: one for one in session.advance(snapshot.cycle)}
             elif snapshot.cycle > max(one.cycle for one in done.values()) + AFTER and counted is Counted.LOCAL:
                 break

@@ -13,6 +13,10 @@ from meshloom.tb.runs.online.rtl_session import RtlSession
 from ..sched.served import FOUR, SIX, relocate, template
 from ..sched.sessions import Scripted, serve, serve_chains
 from ..tiers import slow_but
+from .served_chip import CHIP
+
+#: The first tier makes do with a simulator that other tests need, too.
+CHIPS = {"lp4": CHIP, "four": FOUR, "six": SIX}
 
 
 def serve_on_rtl(chip: ChipConfig, script: list[Scripted]) -> list[tuple[int, int]]:
@@ -40,18 +44,18 @@ def serve_on_rtl(chip: ChipConfig, script: list[Scripted]) -> list[tuple[int, in
     return found
 
 
-@pytest.mark.parametrize("chip", slow_but({"four": FOUR, "six": SIX}, "four"))
+@pytest.mark.parametrize("chip", slow_but(CHIPS, "lp4"))
 def test_the_model_serves_as_the_rtl_does(chip: str) -> None:
     """Random programs on random cores, launched up to hundreds of cycles ahead, most while others run."""
-    config = {"four": FOUR, "six": SIX}[chip]
+    config = CHIPS[chip]
     script = serve(config, 30, seed=11, lead=600)
     assert serve_on_rtl(config, script) == [(one.number, one.end) for one in script]
 
 
-@pytest.mark.parametrize("chip", slow_but({"four": FOUR, "six": SIX}, "four"))
+@pytest.mark.parametrize("chip", slow_but(CHIPS, "lp4"))
 def test_successors_begin_in_the_same_cycles(chip: str) -> None:
     """Chains in most slots, on changing cores; some are launched before the program before them ends, some late."""
-    config = {"four": FOUR, "six": SIX}[chip]
+    config = CHIPS[chip]
     script = serve_chains(config, 30, seed=12, lead=1500)
     assert sum(one.follows for one in script) > 10
     assert serve_on_rtl(config, script) == [(one.number, one.end) for one in script]
