@@ -58,7 +58,7 @@ def check_concurrent(placed: Sequence[Placed], chip: ChipConfig, running: Sequen
     """Proves that programs may run at the same time, and beside those in `running`, of which each has been `placed` in
     a call before: what it does itself need not be proved again. Raises CheckError with everything that it finds."""
     problems = Problems()
-    _disjoint((*running, *placed), chip, problems)
+    _disjoint(placed, running, chip, problems)
     for one in placed:
         if not problems.full:
             _Check(one, chip, problems).run()
@@ -68,10 +68,11 @@ def check_concurrent(placed: Sequence[Placed], chip: ChipConfig, running: Sequen
 # -- between programs -------------------------------------------------------------------------------------------------
 
 
-def _disjoint(placed: Sequence[Placed], chip: ChipConfig, problems: Problems) -> None:
-    """No core, page or slot is granted twice."""
-    slots: dict[int, str] = {}
-    cores: dict[int, str] = {}
+def _disjoint(placed: Sequence[Placed], running: Sequence[Placed], chip: ChipConfig, problems: Problems) -> None:
+    """No core, page or slot that a program is `placed` on is granted to another one. Those in `running` may share with
+    each other: a program and its successor do."""
+    slots = {one.grant.slot: one.name for one in running}
+    cores = {core: one.name for one in running for core in one.grant.cores}
     for one in placed:
         if (other := slots.setdefault(one.grant.slot, one.name)) != one.name:
             problems.add(one.name, f"has slot {one.grant.slot}, as {other} has", "use a free slot")
@@ -79,14 +80,14 @@ def _disjoint(placed: Sequence[Placed], chip: ChipConfig, problems: Problems) ->
             if (other := cores.setdefault(core, one.name)) != one.name:
                 what = f"has {tile_name(chip, core)}, as {other} has"
                 problems.add(one.name, what, "place it on free cores")
-    windows = sorted(placed, key=lambda one: (one.grant.first_page, one.grant.end_page))
-    last: Placed | None = None  # of those so far, the one whose window ends last
-    for one in windows:
-        if last is not None and one.grant.first_page < last.grant.end_page:
-            what = f"has pages {_pages(one.grant)}, and {last.name} has {_pages(last.grant)}"
+    before = list(running)
+    for one in sorted(placed, key=lambda one: (one.grant.first_page, one.grant.end_page)):
+        first, end = one.grant.first_page, one.grant.end_page
+        shared = (each for each in before if each.grant.first_page < end and first < each.grant.end_page)
+        if (overlapping := next(shared, None)) is not None:
+            what = f"has pages {_pages(one.grant)}, and {overlapping.name} has {_pages(overlapping.grant)}"
             problems.add(one.name, what, "allot disjoint windows")
-        if last is None or one.grant.end_page > last.grant.end_page:
-            last = one
+        before.append(one)
 
 
 def _pages(grant: Grant) -> str:

@@ -61,6 +61,23 @@ def test_beside_running_programs_only_what_is_shared_is_proved() -> None:
         check_concurrent([replace(one, grant=replace(one.grant, slot=4))], chip, [bare])
 
 
+def test_a_program_and_its_successor_share_what_nobody_else_may() -> None:
+    """Its cores, its slot and its window; what is launched beside them has others."""
+    chip = FOUR
+    one = placed(chip, CONV, chip.cores[:2], 3, 5)
+    after = replace(one, name="after", grant=replace(one.grant, cores=chip.cores[:3]))
+    beside = placed(chip, CONV, chip.cores[3:], 4, one.grant.end_page)
+    check_concurrent([beside], chip, [one, after])
+    for grant, why in (
+        (replace(beside.grant, slot=3), "has slot 3, as"),
+        (replace(beside.grant, cores=chip.cores[2:3]), f"{beside.name}: has core@(1,1), as after has"),
+        (replace(beside.grant, first_page=one.grant.end_page - 1), f"{beside.name}: has pages"),
+    ):
+        with pytest.raises(CheckError) as raised:
+            check_concurrent([replace(beside, grant=grant)], chip, [one, after])
+        assert why in str(raised.value)
+
+
 def test_what_is_granted_twice_is_named() -> None:
     chip = FOUR
     one = placed(chip, CONV, chip.cores[:2], 3, 5)

@@ -11,9 +11,15 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.model.modelled import ModelSession
+from meshloom.sched.schedulers.online.drive import Drive
+from meshloom.sched.schedulers.online.instances import instances_of
+from meshloom.sched.schedulers.online.interface import Decision, View
 from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.workload.scenario import Request, Scenario, load
 from meshloom.tb.results.scenario import ScenarioResults
+from meshloom.tb.runs.online.executor import SessionExecutor
+from meshloom.tb.runs.online.networks import compile_networks
 from meshloom.tb.runs.online.serve import serve
 
 from ..tiers import slow_but
@@ -79,6 +85,37 @@ def test_hopeless_deadlines_on_the_rtl() -> None:
     results = serve(asked, CHIP, "lookahead").results
     right(results)
     assert [row.met for row in results.instances] == [False, False]
+
+
+class _OneCoreEach:
+    """Gives each network a core of its own, and each layer its successor at once."""
+
+    name = "one core each"
+    ahead = True
+
+    def decide(self, view: View) -> list[Decision]:
+        free = list(view.free)
+        found = [Decision(one.number, one.layer.versions[0], (free.pop(),), "its core") for one in view.pending if free]
+        cores = {one.instance: one.cores for one in view.running} | {one.instance: one.cores for one in found}
+        return [
+            *found,
+            *(
+                Decision(one.number, after.versions[0], cores[one.number], "the same core")
+                for one in view.instances
+                if one in view.open or (one.number in cores and not one.running)
+                if (after := one.following) is not None
+            ),
+        ]
+
+
+def test_a_network_that_comes_when_all_others_have_successors_runs_beside_them() -> None:
+    asked = Scenario("beside", (Request("ds_cnn"), Request("ds_cnn"), Request("ds_cnn", 1, 5000)))
+    made = compile_networks(asked, CHIP, lambda what: None)
+    instances = instances_of(asked, {key: one.network for key, one in made.items()})
+    run = Drive(SessionExecutor(ModelSession(CHIP), made), _OneCoreEach(), 320).run(instances)
+    first, second, third = run.served
+    assert len(run.ran) == 3 * 11
+    assert (third.start or 0) < min(first.end or 0, second.end or 0)
 
 
 def test_one_arrives_after_all_else_has_ended() -> None:
