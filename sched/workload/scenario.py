@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from meshloom.hw.config import mistakes, near_or_all
 
@@ -70,6 +70,13 @@ class _Entry(_Model):
     arrival: Any = 0
     deadline: Annotated[int, Field(ge=1, le=LAST, description="cycles after each arrival")] | None = None
     deadline_factor: Factor | None = None
+
+    @field_validator("deadline", mode="before")
+    @classmethod
+    def _some_time(cls, given: Any) -> Any:
+        if type(given) is int and given == 0:
+            raise ValueError("0 cycles are met by nobody; give more, or leave it out for no deadline")
+        return given
 
 
 class _File(_Model):

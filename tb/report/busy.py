@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from meshloom.hw.config import tile_position
 
 from ..results.busy import BusyRow, busiest_link
+from .narrow import show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +41,7 @@ def print_busy(rows: Sequence[BusyRow], console: Console) -> None:
             x, y = tile_position(tile)
             mean = sum(by_part.values()) / len(by_part)
             table.add_row(name, f"{100 * mean:.1f} %", f"{100 * most:.1f} %", f"({x},{y}) {port}".strip())
-    console.print(table)
+    show(table, console)
     link = busiest_link(tuple(rows))
     if link is not None and link.cycles:
         console.print(f"the busiest link carried {link.busy:,} flits in {link.cycles:,} cycles", markup=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..results.scenario import ScenarioResults
+from .busy import print_busy
 from .narrow import show
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def print_scenario(results: ScenarioResults, console: Console) -> None:
             f"{100 * metrics.utilisation:.1f} %", f"{100 * metrics.busy:.1f} %",
         )  # fmt: skip
     show(summary, console)
+    if results.busy:
+        print_busy(results.busy, console)
     mean, worst = figures.decision_seconds
     said = f"{figures.decisions} decisions, {1e6 * mean:.0f} us each here (worst {1e6 * worst:.0f} us)"
     said += f", launched {figures.decision_cycles} cycles after what they follow from"
@@ -56,5 +59,14 @@ def print_scenario(results: ScenarioResults, console: Console) -> None:
         off = [abs(row.error_percent) for row in results.programs if row.error_percent is not None]
         said += f"; model error of a program's end: worst {max(off, default=0.0):.2f} %"
     console.print(said, markup=False, soft_wrap=True)
+    if hopeless := [row for row in results.instances if row.hopeless]:
+        dated = sum(row.deadline is not None for row in results.instances)
+        first, *_ = hopeless
+        console.print(
+            f"{len(hopeless)} of {dated} deadlines are hopeless: {first.number}: {first.network} is given "
+            f"{(first.deadline or 0) - first.arrival:,} of the {first.isolated:,} cycles that it takes alone on the "
+            "whole chip; raise deadline or deadline_factor, or leave it out for no deadline",
+            style="yellow", markup=False, soft_wrap=True,
+        )  # fmt: skip
     for reason in results.reasons:
         console.print(f"not well: {reason}", style="red", markup=False, soft_wrap=True)

@@ -24,13 +24,14 @@ _LINKS = {counted.name.lower(): counted for counted in Counted if counted >= Cou
 
 class BusyRow(Record):
     """A part of a tile (`part`: name of a counter, `hw.registers.Counted`): `busy` of the first `cycles` cycles of a
-    run."""
+    run. `model_busy`: the same in the timeline model, null if the row is the model's own."""
 
     tile: Annotated[int, Field(ge=0)]
     kind: str
     part: str
     busy: Annotated[int, Field(ge=0)]
     cycles: Annotated[int, Field(ge=0)]
+    model_busy: Annotated[int, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -45,9 +46,12 @@ class BusyRow(Record):
         return self.busy / self.cycles if self.cycles else 0.0
 
 
-def counters_of(chip: ChipConfig, snapshots: Mapping[Counted, Snapshot]) -> tuple[BusyRow, ...]:
+def counters_of(
+    chip: ChipConfig, snapshots: Mapping[Counted, Snapshot], model: Mapping[Counted, Snapshot] | None = None
+) -> tuple[BusyRow, ...]:
     """The rows of a run that began with reset, from its counters: tiles in the order of the floorplan, and of each the
-    parts that it has. A run of more than 2^32 cycles wraps, which is a ValidationError or a share too small."""
+    parts that it has. A run of more than 2^32 cycles wraps, which is a ValidationError or a share too small.
+    `model`: counters of the same run in the timeline model."""
     return tuple(
         BusyRow(
             tile=tile,
@@ -55,6 +59,7 @@ def counters_of(chip: ChipConfig, snapshots: Mapping[Counted, Snapshot]) -> tupl
             part=counted.name.lower(),
             busy=snapshots[counted].counts[tile],
             cycles=snapshots[counted].cycle,
+            model_busy=None if model is None else model[counted].counts[tile],
         )
         for tile, kind in chip.tiles.items()
         for counted in _parts(chip, tile, kind)

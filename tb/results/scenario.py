@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, computed_field
 
+from meshloom.hw.config import tile_position
+
+from .busy import BusyRow
 from .schema import RESULTS_FOLDER, Record, write_atomically
 
 #: A program may end so many percent of its length from where the model says, and each metric be so many percent off.
@@ -43,6 +47,16 @@ class ProgramRow(Record):
         return 100.0 * (self.model_end - self.rtl_end) / max(1, self.rtl_end - self.launched)
 
 
+class CoresRow(Record):
+    """A step of a network's cores over time: from `cycle` on its program has `cores` cores, 0 if none runs. The first
+    step of a network is its first launch, the last its end."""
+
+    instance: Count
+    network: str
+    cycle: Count
+    cores: Count
+
+
 class InstanceRow(Record):
     """A network that was asked for. `end`: cycle, null if a fault ended it (`lost`); `isolated`: cycles alone on the
     whole chip; `met`: its deadline, null without one. Bytes: of every tensor that its layers left."""
@@ -65,6 +79,12 @@ class InstanceRow(Record):
     def turnaround(self) -> int | None:
         """Cycles from arrival to end."""
         return None if self.end is None else self.end - self.arrival
+
+    @computed_field
+    @property
+    def hopeless(self) -> bool:
+        """Whether its deadline was missed and leaves fewer cycles than it takes alone on the whole chip."""
+        return self.met is False and (self.deadline or 0) - self.arrival < self.isolated
 
     @computed_field
     @property
@@ -110,8 +130,9 @@ class ScenarioFigures(Metrics):
 
 
 class ScenarioResults(Record):
-    """What `meshloom serve` writes. `strays`: faults of tiles on which no program ran. `ok`: every byte is right,
-    nothing was lost, the model is close enough."""
+    """What `meshloom serve` writes. `cores`: over time, a row for each change; `busy`: a row for each counter of each
+    tile at the end, none of a chip without counters; `strays`: faults of tiles on which no program ran. `ok`: every
+    byte is right, nothing was lost, the model is close enough, and its counters are those of the RTL."""
 
     schema_version: Literal[1] = 1
     started: datetime
@@ -119,6 +140,8 @@ class ScenarioResults(Record):
     scenario: ScenarioFigures
     instances: tuple[InstanceRow, ...]
     programs: tuple[ProgramRow, ...]
+    cores: tuple[CoresRow, ...] = ()
+    busy: tuple[BusyRow, ...] = ()
     strays: tuple[str, ...] = ()
 
     @computed_field
@@ -149,6 +172,8 @@ class ScenarioResults(Record):
                 rtl = getattr(figures, name)
                 if not _close(rtl, model):
                     found.append(f"{name}: {rtl:.4f} on the RTL, {model:.4f} in the model")
+            if not figures.faults:  # the model knows of none
+                found += _counters_off(self.busy)
         return tuple(found)
 
     @computed_field
@@ -160,6 +185,18 @@ class ScenarioResults(Record):
     def save(self, path: Path) -> None:
         """Writes the JSON file. Raises OSError."""
         write_atomically(path, self.model_dump_json(indent=1) + "\n")
+
+
+def _counters_off(rows: Sequence[BusyRow]) -> list[str]:
+    """The first counter that is not what the model says, and how many are not; nothing if there is none."""
+    off = [row for row in rows if row.model_busy is not None and row.model_busy != row.busy]
+    if not off:
+        return []
+    first, (x, y) = off[0], tile_position(off[0].tile)
+    return [
+        f"{len(off)} of {len(rows)} counters differ from the model, first {first.part} in {first.kind}@({x},{y}): busy "
+        f"in {first.busy} cycles on the RTL, in {first.model_busy} in the model"
+    ]
 
 
 def _close(rtl: float, model: float) -> bool:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.mapping.problem import DoesNotFit
@@ -15,8 +17,10 @@ from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.online.drive import Drive
 from meshloom.sched.schedulers.online.instances import instances_of
 from meshloom.sched.schedulers.online.interface import Decision, View
+from meshloom.sched.schedulers.online.metrics import cores_over_time
 from meshloom.sched.schedulers.online.registry import ONLINE
 from meshloom.sched.workload.scenario import Request, Scenario, load
+from meshloom.tb.report.scenario import print_scenario
 from meshloom.tb.results.scenario import ScenarioResults
 from meshloom.tb.runs.online.executor import SessionExecutor
 from meshloom.tb.runs.online.networks import compile_networks
@@ -78,6 +82,22 @@ def test_deadlines_that_nobody_can_meet(scheduler: str) -> None:
     right(results)
     assert results.scenario.sla_violations == 1
     assert [row.met for row in results.instances] == [False] * 3
+    out = io.StringIO()
+    print_scenario(results, Console(file=out, width=200))
+    alone = results.instances[0].isolated
+    said = f"3 of 3 deadlines are hopeless: 0: resnet8 is given 1 of the {alone:,} cycles that it takes alone"
+    assert said in out.getvalue()
+
+
+def test_a_deadline_that_was_only_missed_is_not_called_hopeless() -> None:
+    results = serve(
+        Scenario("late", (Request("resnet8"), Request("resnet8", 1, 0, None, 0.5))), CHIP, "prema", device=None
+    ).results
+    alone = results.instances[0].isolated
+    late = results.instances[1].model_copy(update={"deadline": alone, "met": False})
+    assert not late.hopeless
+    assert late.model_copy(update={"deadline": alone - 1}).hopeless
+    assert not late.model_copy(update={"deadline": alone - 1, "met": True}).hopeless
 
 
 def test_hopeless_deadlines_on_the_rtl() -> None:
@@ -116,6 +136,8 @@ def test_a_network_that_comes_when_all_others_have_successors_runs_beside_them()
     first, second, third = run.served
     assert len(run.ran) == 3 * 11
     assert (third.start or 0) < min(first.end or 0, second.end or 0)
+    steps = cores_over_time(run)
+    assert steps == {one.instance.number: [(one.start, 1), (one.end, 0)] for one in run.served}
 
 
 def test_one_arrives_after_all_else_has_ended() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -28,7 +29,7 @@ from meshloom.tb.runs.online import executor
 from meshloom.tb.runs.online.rtl_session import RtlSession
 from meshloom.tb.runs.online.serve import Served, serve
 
-from .served_chip import CHIP
+from .served_chip import CHIP, chip_with
 
 TWO = Scenario("two", (Request("resnet8", 1, 0, None, 1.0), Request("ds_cnn", 2, 3000), Request("resnet8", 1, 90_000)))
 
@@ -47,6 +48,40 @@ def test_every_byte_is_right_and_the_model_is_exact(served: Served) -> None:
     assert (figures.decisions_differ, figures.mismatches, figures.faults) == (0, 0, 0)
     assert all(row.bytes_checked > 10_000 for row in results.instances)
     assert all(row.error_percent == 0 for row in results.programs)
+
+
+def test_counters_and_cores_over_time_are_those_of_the_run(served: Served) -> None:
+    """The RTL's counters, the model's beside them; and the cycles of a core's programs are those of its steps."""
+    results = served.results
+    assert {row.cycles for row in results.busy} == {results.scenario.rtl_cycles}
+    assert all(row.busy == row.model_busy for row in results.busy)
+    for part in ("mover", "matrix", "vector", "dram_read", "dram_write", "local"):
+        assert any(row.busy for row in results.busy if row.part == part)
+    for row in results.instances:
+        steps = [step for step in results.cores if step.instance == row.number]
+        assert (steps[0].cycle, steps[-1].cycle, steps[-1].cores) == (
+            min(one.launched for one in results.programs if one.instance == row.number), row.end, 0,
+        )  # fmt: skip
+        held = sum(one.cores * (other.cycle - one.cycle) for one, other in itertools.pairwise(steps))
+        programs = (one for one in results.programs if one.instance == row.number)
+        assert held == sum(((one.rtl_end or 0) - one.launched) * len(one.cores) for one in programs)
+        assert all(one.cores != other.cores for one, other in itertools.pairwise(steps))
+
+
+def test_a_counter_that_the_model_does_not_have_so_is_a_reason(served: Served) -> None:
+    rows = list(served.results.busy)
+    rows[3] = rows[3].model_copy(update={"model_busy": rows[3].busy + 1})
+    off = served.results.model_copy(update={"busy": tuple(rows)})
+    (reason,) = off.reasons
+    assert f"1 of {len(rows)} counters differ from the model, first {rows[3].part} in dram@(0,0): busy in " in reason
+    figures = off.scenario.model_copy(update={"faults": 1})
+    assert off.model_copy(update={"scenario": figures}).ok  # the model knows of no faults
+
+
+def test_a_chip_without_counters_serves_without(tmp_path: Path) -> None:
+    results = serve(Scenario("one", (Request("ds_cnn"),)), chip_with("lp4bare", counters=False), "prema", device=None)
+    assert results.results.busy == ()
+    assert results.results.ok
 
 
 def test_results_are_written_and_read_again(served: Served, tmp_path: Path) -> None:

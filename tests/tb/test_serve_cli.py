@@ -103,7 +103,7 @@ def test_eighty_columns_hold_every_cell(folder: Path, monkeypatch: pytest.Monkey
         (ONE + "batch = 0\n", [], "batch = 0 must be at least 1"),
         (ONE + "arrival = -1\n", [], "arrival = -1 must be a cycle"),
         (ONE + "arrival = 4294967296\n", [], "cycle 4294967296 is beyond 4294967295"),
-        (ONE + "deadline = 0\n", [], "deadline = 0 must be at least 1"),
+        (ONE + "deadline = 0\n", [], "deadline: 0 cycles are met by nobody; give more, or leave it out"),
         (ONE + "deadline_factor = -0.5\n", [], "deadline_factor = -0.5 must be at least 0"),
         (ONE + 'arrival = { trace = "t.csv" }\n', [], "t.csv never names resnet8; did you mean resnet5?"),
         (ONE, ["--chip", "lp99"], "unknown chip 'lp99'"),
@@ -203,6 +203,7 @@ def test_the_model_runs_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for each in found:
         del each["started"], each["scenario"]["decision_seconds"]
     assert found[0] == found[1]
+    assert found[0]["busy"]
     invoke("one.toml", "--model", "--decision-cycles", "7")
     assert len(calls) == 22
     invoke("one.toml", "--model", "--scheduler", "prema")

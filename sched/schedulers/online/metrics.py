@@ -86,7 +86,8 @@ def measure(run: Run, isolated: Mapping[int, int] | None = None) -> Metrics:
 
 
 def cores_over_time(run: Run) -> dict[int, list[tuple[int, int]]]:
-    """For each instance the cycles in which its number of cores changes, with the new number, from its first launch."""
+    """For each instance the cycles in which its number of cores changes, with the new number, from its first launch. A
+    layer that begins in the cycle in which the one before ends, on as many cores, is no change."""
     changes: dict[int, dict[int, int]] = {}
     for ran in run.ran:
         steps = changes.setdefault(ran.placement.instance, {})
@@ -96,8 +97,9 @@ def cores_over_time(run: Run) -> dict[int, list[tuple[int, int]]]:
     for number, steps in sorted(changes.items()):
         cores, points = 0, list[tuple[int, int]]()
         for cycle in sorted(steps):
-            cores += steps[cycle]
-            points.append((cycle, cores))
+            if steps[cycle]:
+                cores += steps[cycle]
+                points.append((cycle, cores))
         found[number] = points
     return found
 

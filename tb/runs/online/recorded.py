@@ -15,7 +15,10 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from meshloom.hw.config import ChipConfig
-from meshloom.sched.model.session import Completion, Launch, Session
+from meshloom.hw.registers import Counted
+from meshloom.sched.model.busy import Snapshot
+from meshloom.sched.model.modelled import ModelSession
+from meshloom.sched.model.session import Completion, Launch
 from meshloom.sched.program.program import Program, Stream
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
@@ -50,14 +53,23 @@ class Advanced:
     done: tuple[tuple[Count, Count], ...]
 
 
-Step = Launched | Advanced
+@dataclass(frozen=True)
+class Read:
+    """A call of `busy`, and what it said."""
+
+    counted: Counted
+    cycle: Count
+    counts: dict[int, Count]
+
+
+Step = Launched | Advanced | Read
 _FORM: TypeAdapter[tuple[Step, ...]] = TypeAdapter(tuple[Step, ...])
 
 
 class RecordingSession:
-    """A session, with a note of every call in `steps`. See `Session`."""
+    """A session of the model, with a note of every call in `steps`. See `Session`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ModelSession) -> None:
         self.session = session
         self.steps: list[Step] = []
 
@@ -79,6 +91,12 @@ class RecordingSession:
         done = self.session.advance(until)
         self.steps.append(Advanced(until, tuple((each.slot, each.cycle) for each in done)))
         return done
+
+    def busy(self, counted: Counted) -> Snapshot:
+        """See `ModelSession.busy`."""
+        found = self.session.busy(counted)
+        self.steps.append(Read(counted, found.cycle, dict(found.counts)))
+        return found
 
 
 class FollowingSession:
@@ -102,6 +120,13 @@ class FollowingSession:
         done = tuple(Completion(slot, cycle) for slot, cycle in step.done)
         self.now = done[-1].cycle if done else self.now if until is None else until
         return done
+
+    def busy(self, counted: Counted) -> Snapshot:
+        """See `ModelSession.busy`."""
+        step = next(self._steps, None)
+        if not isinstance(step, Read) or step.counted is not counted:
+            raise DiffersError
+        return Snapshot(step.cycle, step.counts)
 
 
 class Records:

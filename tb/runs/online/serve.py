@@ -14,20 +14,22 @@ from datetime import datetime
 from functools import partial
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.registers import Counted
+from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.model.modelled import ModelSession
-from meshloom.sched.model.session import Session
 from meshloom.sched.schedulers.online.decisions import first_difference
 from meshloom.sched.schedulers.online.drive import Drive, Run
 from meshloom.sched.schedulers.online.instances import instances_of
 from meshloom.sched.schedulers.online.interface import Decision, Instance, OnlineScheduler, Platform, ServingError, View
-from meshloom.sched.schedulers.online.metrics import measure
+from meshloom.sched.schedulers.online.metrics import cores_over_time, measure
 from meshloom.sched.schedulers.online.registry import chosen, online_scheduler
 from meshloom.sched.workload.arrivals import LAST
 from meshloom.sched.workload.scenario import Scenario
 
 from ...build.builder import build
 from ...devices.serving import ServedChip
-from ...results.scenario import InstanceRow, Metrics, ScenarioFigures, ScenarioResults
+from ...results.busy import counters_of
+from ...results.scenario import CoresRow, InstanceRow, Metrics, ProgramRow, ScenarioFigures, ScenarioResults
 from ...results.schema import environment
 from .executor import SessionExecutor, described
 from .networks import Compiled, compile_networks
@@ -65,6 +67,21 @@ class _Timed:
         found = self.scheduler.decide(view)
         self.seconds.append(time.thread_time() - before)
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What the model or the RTL has served. `counters`: after the last end; none of a chip without."""
+
+    executor: SessionExecutor
+    run: Run
+    judge: _Timed
+    counters: Mapping[Counted, Snapshot]
+
+    @property
+    def snapshots(self) -> dict[Counted, Snapshot]:
+        """`counters` of the run alone: they were read later, and no part is busy after the last end."""
+        return {counted: Snapshot(self.run.end, read.counts) for counted, read in self.counters.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,14 +163,13 @@ class _Serving:
         scenario, chip, scheduler, device = self.scenario, self.chip, self.scheduler, self.device
         made, instances, isolated = _compiled(scenario, chip, scheduler, self.on_progress)
         self.part = "serving in the model"
-        in_model, model, judge = self._model(made, instances, partial(on_event, "model"))
+        model = self._model(made, instances, partial(on_event, "model"))
         if device is None:
-            found = _results(started, scenario, chip, scheduler, self.wait, in_model, model, judge, isolated)
-            return Served(found, model, None)
-        if model.end > LAST:
+            return Served(self._results(started, isolated, model), model.run, None)
+        if model.run.end > LAST:
             raise ServingError(
-                f"scenario {scenario.name} ends in cycle {model.end} of the model, and {chip.name} counts to {LAST}; "
-                "serve it in the model alone, or let its networks arrive earlier"
+                f"scenario {scenario.name} ends in cycle {model.run.end} of the model, and {chip.name} counts to "
+                f"{LAST}; serve it in the model alone, or let its networks arrive earlier"
             )
         self.part = "building the simulator"
         self.on_progress(f"building the simulator ({device}), unless it is cached")
@@ -166,28 +182,30 @@ class _Serving:
             on_rtl = SessionExecutor(
                 session, made, session, lambda number: self.on_progress(f"comparing what instance {number} has left")
             )
-            rtl = Drive(on_rtl, again, self.wait, on_event=partial(on_event, "RTL")).run(instances)
+            run = Drive(on_rtl, again, self.wait, on_event=partial(on_event, "RTL")).run(instances)
+            rtl = _Part(on_rtl, run, again, session.counters() if chip.counters else {})
             spent = served.cpu_seconds
-        both = on_rtl, rtl, device, spent
-        found = _results(started, scenario, chip, scheduler, self.wait, in_model, model, again, isolated, both)
+        found = self._results(started, isolated, model, rtl, spent)
         strays = tuple(described(fault) for fault in session.strays)
-        return Served(found.model_copy(update={"strays": strays}), model, rtl)
+        return Served(found.model_copy(update={"strays": strays}), model.run, rtl.run)
 
     def _model(
         self,
         made: Mapping[tuple[str, int], Compiled],
         instances: Sequence[Instance],
         on_event: Callable[[int, Instance, str], None],
-    ) -> tuple[SessionExecutor, Run, _Timed]:
+    ) -> _Part:
         """The model's part: as it was recorded, or else from the model, and recorded."""
         records = Records(self.scenario, self.chip, self.scheduler, self.wait)
 
-        def run(session: Session) -> tuple[SessionExecutor, Run, _Timed]:
+        def run(session: RecordingSession | FollowingSession) -> _Part:
             self.on_progress(f"making {self.scheduler}")
             judge = _Timed(online_scheduler(self.scheduler, Platform.of(self.chip)))
             self.on_progress("serving in the model")
             executor = SessionExecutor(session, made)
-            return executor, Drive(executor, judge, self.wait, on_event=on_event).run(instances), judge
+            found = Drive(executor, judge, self.wait, on_event=on_event).run(instances)
+            counters = {counted: session.busy(counted) for counted in Counted} if self.chip.counters else {}
+            return _Part(executor, found, judge, counters)
 
         if (steps := records.get()) is not None:
             with suppress(DiffersError):
@@ -196,6 +214,61 @@ class _Serving:
         found = run(recording)
         records.put(recording.steps)
         return found
+
+    def _results(
+        self,
+        started: datetime,
+        isolated: Mapping[int, int],
+        model: _Part,
+        rtl: _Part | None = None,
+        spent: float = 0.0,
+    ) -> ScenarioResults:
+        """Of both parts. `isolated`: see `measure`; `spent`: CPU seconds of the simulator."""
+        part, chip = rtl or model, self.chip
+        run, found = part.run, measure(part.run, isolated)
+        instances: list[InstanceRow] = []
+        for served, times in zip(run.served, found.turnarounds, strict=True):
+            left = part.executor.outcomes.get(times.number)
+            instances.append(
+                InstanceRow(
+                    number=times.number, network=served.instance.network.name, batch=served.instance.network.batch,
+                    arrival=times.arrival, deadline=times.deadline, end=times.end, isolated=times.isolated,
+                    met=times.met, lost=served.lost, bytes_checked=left.checked if left else 0,
+                    mismatches=left.wrong if left else 0, first_mismatch=left.first if left else "",
+                )
+            )  # fmt: skip
+        programs = _programs(model, rtl)
+        differ = first_difference(run.log, model.run.log)
+        seconds = part.judge.seconds or [0.0]
+        figures = ScenarioFigures(
+            name=self.scenario.name,
+            chip=chip.name,
+            chip_digest=chip.digest,
+            scheduler=self.scheduler,
+            simulator=self.device or "",
+            decision_cycles=self.wait,
+            rtl_cycles=rtl.run.end if rtl else None,
+            model_cycles=model.run.end,
+            model=_metrics(model.run, isolated),
+            **_metrics(run, isolated).model_dump(),
+            mismatches=sum(row.mismatches for row in instances),
+            bytes_checked=sum(row.bytes_checked for row in instances),
+            faults=sum(row.fault is not None for row in programs),
+            decisions=len(run.log),
+            decisions_differ=max(len(run.log), len(model.run.log)) - differ.position if differ else 0,
+            first_difference=differ.text("RTL", "model") if differ else "",
+            decision_seconds=(sum(seconds) / len(seconds), max(seconds)),
+            cpu_seconds=spent,
+        )
+        return ScenarioResults(
+            started=started,
+            environment=environment({}),
+            scenario=figures,
+            instances=tuple(instances),
+            programs=programs,
+            cores=_cores(run),
+            busy=counters_of(chip, part.snapshots, model.snapshots if rtl else None) if chip.counters else (),
+        )
 
 
 def _compiled(
@@ -224,68 +297,25 @@ def _metrics(run: Run, isolated: Mapping[int, int]) -> Metrics:
     )
 
 
-def _results(
-    started: datetime,
-    scenario: Scenario,
-    chip: ChipConfig,
-    scheduler: str,
-    wait: int,
-    in_model: SessionExecutor,
-    model: Run,
-    judge: _Timed,
-    isolated: Mapping[int, int],
-    rtl: tuple[SessionExecutor, Run, str, float] | None = None,
-) -> ScenarioResults:
-    on_chip, run, device, spent = rtl if rtl is not None else (in_model, model, "", 0.0)
-    expected = {(one.row.instance, one.row.layer, one.row.launched): one.end for one in in_model.programs}
-    programs = tuple(
+def _programs(model: _Part, rtl: _Part | None) -> tuple[ProgramRow, ...]:
+    """Rows of what was launched on the RTL, or else in the model, with its ends in both."""
+    expected = {(one.row.instance, one.row.layer, one.row.launched): one.end for one in model.executor.programs}
+    return tuple(
         one.row.model_copy(
             update={
-                "rtl_end": one.end if rtl is not None else None,
+                "rtl_end": one.end if rtl else None,
                 "model_end": expected.get((one.row.instance, one.row.layer, one.row.launched)),
                 "fault": one.fault,
             }
         )
-        for one in on_chip.programs
+        for one in (rtl or model).executor.programs
     )
-    found = measure(run, isolated)
-    instances: list[InstanceRow] = []
-    for served, times in zip(run.served, found.turnarounds, strict=True):
-        left = on_chip.outcomes.get(times.number)
-        instances.append(
-            InstanceRow(
-                number=times.number, network=served.instance.network.name, batch=served.instance.network.batch,
-                arrival=times.arrival, deadline=times.deadline, end=times.end, isolated=times.isolated,
-                met=times.met, lost=served.lost, bytes_checked=left.checked if left else 0,
-                mismatches=left.wrong if left else 0, first_mismatch=left.first if left else "",
-            )
-        )  # fmt: skip
-    differ = first_difference(run.log, model.log)
-    seconds = judge.seconds or [0.0]
-    figures = ScenarioFigures(
-        name=scenario.name,
-        chip=chip.name,
-        chip_digest=chip.digest,
-        scheduler=scheduler,
-        simulator=device,
-        decision_cycles=wait,
-        rtl_cycles=run.end if rtl is not None else None,
-        model_cycles=model.end,
-        model=_metrics(model, isolated),
-        **_metrics(run, isolated).model_dump(),
-        mismatches=sum(row.mismatches for row in instances),
-        bytes_checked=sum(row.bytes_checked for row in instances),
-        faults=sum(row.fault is not None for row in programs),
-        decisions=len(run.log),
-        decisions_differ=max(len(run.log), len(model.log)) - differ.position if differ else 0,
-        first_difference=differ.text("RTL", "model") if differ else "",
-        decision_seconds=(sum(seconds) / len(seconds), max(seconds)),
-        cpu_seconds=spent,
-    )
-    return ScenarioResults(
-        started=started,
-        environment=environment({}),
-        scenario=figures,
-        instances=tuple(instances),
-        programs=programs,
+
+
+def _cores(run: Run) -> tuple[CoresRow, ...]:
+    labels = {served.instance.number: served.instance.network.label for served in run.served}
+    return tuple(
+        CoresRow(instance=number, network=labels[number], cycle=cycle, cores=cores)
+        for number, points in cores_over_time(run).items()
+        for cycle, cores in points
     )
