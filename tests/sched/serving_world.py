@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshloom.sched.schedulers.online.drive import Drive, Run
-from meshloom.sched.schedulers.online.fluid import Fluid, alone
 from meshloom.sched.schedulers.online.interface import (
     Decision,
     Instance,
@@ -16,6 +15,8 @@ from meshloom.sched.schedulers.online.interface import (
     Version,
     View,
 )
+
+from .fluid import Fluid, alone
 
 PLATFORM = Platform("four", (17, 18, 33, 34), bandwidth=2.0, programs=4)
 

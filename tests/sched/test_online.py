@@ -18,7 +18,6 @@ from meshloom.sched.schedulers.layer_puzzle.veltair import block
 from meshloom.sched.schedulers.layer_puzzle.versions import predicted
 from meshloom.sched.schedulers.online.congestion import NoCongestion
 from meshloom.sched.schedulers.online.drive import Drive
-from meshloom.sched.schedulers.online.fluid import Fluid
 from meshloom.sched.schedulers.online.instances import instances_of
 from meshloom.sched.schedulers.online.interface import Instance, Network, OnlineScheduler, Placement, Platform, View
 from meshloom.sched.schedulers.online.metrics import measure
@@ -27,6 +26,7 @@ from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.workload_sets import workload_sets
 
+from .fluid import Fluid
 from .serving_world import PLATFORM, instances, layer, network, serve, version
 
 CHIP = load("lp9")

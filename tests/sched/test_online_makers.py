@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from meshloom.sched.schedulers.online.drive import Drive, Run
-from meshloom.sched.schedulers.online.fluid import Fluid
 from meshloom.sched.schedulers.online.interface import Instance, Network
 from meshloom.sched.schedulers.online.metrics import measure
 from meshloom.sched.schedulers.online.registry import ONLINE, OnlineMaker, online_scheduler
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.support.plugins import Registry
 
+from .fluid import Fluid
 from .serving_world import PLATFORM, InTurn, instances, layer, network
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "online_scheduler" / "urgent" / "__init__.py"

@@ -8,12 +8,13 @@ import pytest
 
 from meshloom.hw.config import load
 from meshloom.sched.schedulers.online.choosing import together
+from meshloom.sched.schedulers.online.congestion import shares
 from meshloom.sched.schedulers.online.decisions import first_difference
 from meshloom.sched.schedulers.online.drive import Drive, Run
-from meshloom.sched.schedulers.online.fluid import EXPOSED, LATENCY, Fluid, alone, shares
 from meshloom.sched.schedulers.online.interface import Decision, Instance, OnlineScheduler, Platform, ServingError, View
 from meshloom.sched.schedulers.online.metrics import cores_over_time, measure
 
+from .fluid import EXPOSED, LATENCY, Fluid, alone
 from .serving_world import PLATFORM, InTurn, instances, layer, network, serve
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Protocol
 
-from .fluid import shares
 from .interface import Platform, Version
 
 
@@ -28,7 +27,7 @@ class NoCongestion:
 
 
 class FairShare:
-    """What is asked for on average, divided max-min fairly: the fluid model without its phases."""
+    """What is asked for on average, divided max-min fairly."""
 
     def factor(self, platform: Platform, version: Version, running: Sequence[Version]) -> float:
         """See `Congestion`."""
@@ -36,6 +35,17 @@ class FairShare:
         if sum(asked) <= platform.bandwidth or not asked[0]:
             return 1.0
         return max(0.01, shares(asked, platform.bandwidth)[0] / asked[0])
+
+
+def shares(asked: Sequence[float], capacity: float) -> list[float]:
+    """Max-min fair shares of a capacity."""
+    given = [0.0] * len(asked)
+    left = capacity
+    order = sorted(range(len(asked)), key=lambda index: (asked[index], index))
+    for done, index in enumerate(order):
+        given[index] = min(asked[index], left / (len(order) - done))
+        left -= given[index]
+    return given
 
 
 def cycles_beside(

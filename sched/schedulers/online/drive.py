@@ -1,7 +1,7 @@
 """The loop that serves a scenario: arrivals and ends of layers, a scheduler that decides, launches.
 
-It knows no clock but the executor's. What runs the layers is the chip, the timeline model or the fluid model; the loop
-is the same, and so are the views that a scheduler gets.
+It knows no clock but the executor's. What runs the layers is the chip or the timeline model; the loop is the same, and
+so are the views that a scheduler gets.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A network is a chain of layers, each compiled in several versions. Whenever one arrives or a layer ends, the scheduler
 sees a `View` and launches layers on free cores. What has been launched runs until its end; a network is preempted only
 by not being continued. A layer that runs may be given a successor, the next layer of its network, which begins when it
-ends without waiting for a decision. The same scheduler drives the RTL, the timeline model and the fluid model
-(`fluid.py`).
+ends without waiting for a decision. The same scheduler drives the RTL and the timeline model.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
-from enum import StrEnum
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
@@ -14,13 +13,6 @@ from ...lowering.templates.flush import host_pages
 
 class WindowError(ValueError):
     """A window that can never be allotted, or one that is given back wrongly; the message gives the fix."""
-
-
-class Fit(StrEnum):
-    """Which free space a window is taken from."""
-
-    FIRST = "first"  #: the first that is large enough
-    BEST = "best"  #: the smallest that is large enough; of equal ones the first
 
 
 @dataclass(frozen=True, order=True)
@@ -39,66 +31,46 @@ class Window:
         """Its first word in each dram tile."""
         return self.first_page * PAGE_WORDS
 
-    @property
-    def words(self) -> int:
-        """Its words in each dram tile."""
-        return self.pages * PAGE_WORDS
-
-
-def pages_of(words: int) -> int:
-    """Pages that hold `words` words of each dram tile."""
-    return -(-words // PAGE_WORDS)
-
 
 class DramWindows:
     """The windows of a chip that are in use, and the free space between them.
 
-    `reserved`: pages from 0 on that are never allotted; nor are the host's own (`flush.host_pages`). Deterministic:
-    where a window lies depends on the calls before it and on nothing else.
+    The host's own pages (`flush.host_pages`) are never allotted. Deterministic: where a window lies depends on the
+    calls before it and on nothing else.
     """
 
-    def __init__(self, chip: ChipConfig, fit: Fit = Fit.BEST, reserved: int = 0) -> None:
-        """Raises WindowError if nothing is left to be allotted."""
-        self.chip, self.fit = chip, fit
-        self.pages = host_pages(chip).start if chip.programs else chip.dram.words // PAGE_WORDS
-        if not 0 <= reserved < self.pages:
+    def __init__(self, chip: ChipConfig) -> None:
+        """Raises WindowError if there is nothing to be allotted."""
+        self.chip = chip
+        self.pages = host_pages(chip).start
+        if self.pages < 1:
             raise WindowError(
-                f"{reserved} pages are reserved, and each dram tile of {chip.name} has {self.pages} pages of "
-                f"{PAGE_WORDS} words; raise dram.words, or reserve fewer"
+                f"each dram tile of {chip.name} has no page of {PAGE_WORDS} words besides the host's own; raise "
+                "dram.words"
             )
-        self.reserved = reserved
-        self._free = [Window(reserved, self.pages)]  # ascending, not adjacent
+        self._free = [Window(0, self.pages)]  # ascending, not adjacent
         self._used: set[Window] = set()
 
-    @property
-    def free_pages(self) -> int:
-        """Free pages of each dram tile, in all."""
-        return sum(window.pages for window in self._free)
-
-    @property
-    def largest(self) -> int:
-        """Pages of the largest window that can be had now."""
-        return max((window.pages for window in self._free), default=0)
-
     def allot(self, pages: int, name: str) -> Window | None:
-        """A window of `pages` pages for the instance `name`; None if there is none until others are given back.
+        """A window of `pages` pages for the instance `name`, in the smallest free space that holds it (the first of
+        equal ones); None if there is none until others are given back.
 
         Raises WindowError if there never can be.
         """
         if pages < 1:
             raise WindowError(f"{name} asks for {pages} pages; a window has at least one")
-        if pages > self.pages - self.reserved:
+        if pages > self.pages:
             drams = len(self.chip.drams)
             raise WindowError(
                 f"{name} needs {pages} pages of {PAGE_WORDS} words in each of {drams} dram tiles "
-                f"({_megabytes(pages, self.chip)}), and {self.chip.name} has {self.pages - self.reserved} "
-                f"({_megabytes(self.pages - self.reserved, self.chip)}); use a smaller network or batch, or raise "
-                f"dram.words to {(pages + self.reserved) * PAGE_WORDS}"
+                f"({_megabytes(pages, self.chip)}), and {self.chip.name} has {self.pages} "
+                f"({_megabytes(self.pages, self.chip)}); use a smaller network or batch, or raise "
+                f"dram.words by {(pages - self.pages) * PAGE_WORDS}"
             )
         fitting = [window for window in self._free if window.pages >= pages]
         if not fitting:
             return None
-        hole = min(fitting, key=lambda window: window.pages) if self.fit is Fit.BEST else fitting[0]
+        hole = min(fitting, key=lambda window: window.pages)
         self._free.remove(hole)
         found = Window(hole.first_page, hole.first_page + pages)
         if found.end_page < hole.end_page:

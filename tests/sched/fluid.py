@@ -14,12 +14,12 @@ that gets less is slower in proportion. Routers, banks and the order of packets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from .drive import Ended
-from .interface import Instance, Placement, Platform, Version
+from meshloom.sched.schedulers.online.congestion import shares
+from meshloom.sched.schedulers.online.drive import Ended
+from meshloom.sched.schedulers.online.interface import Instance, Placement, Platform, Version
 
 #: Cycles from a launch to the first word that is asked for, and from the last word to the end.
 LATENCY = 400
@@ -40,17 +40,6 @@ def phases(platform: Platform, cores: int, compute: float, words: float) -> tupl
 def alone(platform: Platform, cores: int, compute: float, words: float) -> int:
     """Cycles of a layer that has the chip to itself."""
     return ceil(sum(cycles for cycles, _ in phases(platform, cores, compute, words)) - _EPSILON)
-
-
-def shares(asked: Sequence[float], capacity: float) -> list[float]:
-    """Max-min fair shares of a capacity."""
-    given = [0.0] * len(asked)
-    left = capacity
-    order = sorted(range(len(asked)), key=lambda index: (asked[index], index))
-    for done, index in enumerate(order):
-        given[index] = min(asked[index], left / (len(order) - done))
-        left -= given[index]
-    return given
 
 
 @dataclass
