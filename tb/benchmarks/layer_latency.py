@@ -29,7 +29,7 @@ from meshloom.sched.schedulers.layer_puzzle.estimator import (
 from meshloom.sched.schedulers.layer_puzzle.samples import CHUNK, CHUNKS, LONGEST, Alone, Chunk, Draw, Runs, shape_of
 from meshloom.sched.schedulers.layer_puzzle.stepwise import stepwise
 from meshloom.sched.schedulers.layer_puzzle.versions import predicted, saving
-from meshloom.sched.schedulers.online.interface import Instance, Network, Placement, Platform, View
+from meshloom.sched.schedulers.online.interface import Instance, Network, OnlineScheduler, Placement, Platform, View
 from meshloom.sched.schedulers.online.registry import online_scheduler
 from meshloom.sched.workload import zoo
 from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS
@@ -38,6 +38,7 @@ from ..build.builder import build
 from ..results.schema import OnEvent, Plan, Stage
 from ..runs.workers import workers
 from . import layer_rtl
+from .layer_puzzle_sheets import SCHEDULERS
 from .layer_rtl import Pair, RtlChunk
 from .results import Result, Sheet
 
@@ -49,7 +50,7 @@ FORMS: dict[str, latency.Predictor] = {
     "mended, with queues (7 constants fitted)": latency.queued,
     "by steps (none fitted)": stepwise,
 }
-#: Bars: mean and worst error of the best form in percent, how much faster than the model it is, a decision in
+#: Bars: mean and worst error of the best form in percent, how much faster than the model it is, the worst decision in
 #: microseconds, samples in the model, on the RTL, of congestion, and of congestion on the RTL.
 MEAN, WORST, FASTER, DECISION, ASKED = 2.0, 15.0, 50.0, 1000.0, (8000, 500, 10000, 100)
 #: By the paper: mean and worst error of Algorithm 1, mean absolute error of the estimator, in percent; share of
@@ -57,8 +58,9 @@ MEAN, WORST, FASTER, DECISION, ASKED = 2.0, 15.0, 50.0, 1000.0, (8000, 500, 1000
 PAPER = (4.0, 9.0, 5.1, 0.44)
 #: Upper ends of the classes of errors, in percent.
 CLASSES = (1, 2, 5, 10, 15, 25, 50, 100)
-#: Decisions that are timed.
-DECISIONS = 200
+#: Decisions that are timed, and how often each: the quickest counts, for what else the machine does is not the
+#: scheduler's.
+DECISIONS, TRIES = 200, 3
 
 
 @cache
@@ -334,6 +336,13 @@ def _views(nets: Sequence[Network], platform: Platform, random: Random) -> Itera
         yield View(1_000_000, platform, tuple(sorted([*free, *busy])), slots, tuple(instances), tuple(running))
 
 
+def _decided(scheduler: OnlineScheduler, view: View) -> float:
+    """Microseconds of a decision."""
+    before = time.process_time_ns()
+    scheduler.decide(view)
+    return (time.process_time_ns() - before) / 1000
+
+
 def _decisions(failures: list[str]) -> Sheet:
     rows: list[tuple[str, ...]] = []
     for name in (CHIP, OTHER):
@@ -342,18 +351,15 @@ def _decisions(failures: list[str]) -> Sheet:
         for net in nets:  # what a network knows of itself it finds out once
             for cores in range(net.least_cores(), len(platform.cores) + 1):
                 net.isolated(cores)
-        for scheduler in ("layer_puzzle", "lookahead", "lookahead:estimator=forest"):
-            spent: list[float] = []
-            launches = 0
-            for view in islice(_views(nets, platform, Random(samples.SEED)), DECISIONS):
-                decide = online_scheduler(scheduler, platform).decide
-                before = time.process_time_ns()
-                launches += len(decide(view))
-                spent.append((time.process_time_ns() - before) / 1000)
-            mean = fmean(spent)
-            rows.append((name, scheduler, f"{launches / len(spent):.1f}", f"{mean:.0f}", f"{max(spent):.0f}"))
-            if mean > DECISION:
-                failures.append(f"{scheduler} on {name}: {mean:.0f} microseconds a decision; {DECISION:.0f} are asked")
+        views = list(islice(_views(nets, platform, Random(samples.SEED)), DECISIONS))
+        for scheduler in SCHEDULERS:
+            made = [[online_scheduler(scheduler, platform) for _ in range(TRIES)] for _ in views]
+            spent = [min(_decided(one, view) for one in each) for each, view in zip(made, views, strict=True)]
+            launches = fmean(len(online_scheduler(scheduler, platform).decide(view)) for view in views)
+            worst = max(spent)
+            rows.append((name, scheduler, f"{launches:.1f}", f"{fmean(spent):.0f}", f"{worst:.0f}"))
+            if worst > DECISION:
+                failures.append(f"{scheduler} on {name}: {worst:.0f} microseconds a decision; {DECISION:.0f} are asked")
     columns = "chip", "scheduler", "launches>", "microseconds, mean>", "worst>"
     return Sheet(f"Time of a decision with {len(NETWORKS) * len(BATCHES)} networks", columns, rows)
 

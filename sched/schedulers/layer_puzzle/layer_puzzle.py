@@ -15,10 +15,11 @@ networks whose work is ahead of their time. `order="behind"` puts those first th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Literal
 
-from ..online.congestion import Congestion, cycles_beside
+from ..online.congestion import Congestion, fastest_beside
 from ..online.interface import Decision, Instance, Version, View
 from .launching import Launching
 
@@ -65,18 +66,14 @@ class LayerPuzzle:
         self, view: View, launching: Launching, instance: Instance, room: int
     ) -> tuple[int, Version | None]:  # fmt: skip
         """The cores that a launch takes away, and the version; (0, None) if none fits."""
-
-        def cycles(version: Version) -> tuple[int, int]:
-            return cycles_beside(self.congestion, view.platform, version, launching.running), version.cores
-
+        beside = partial(fastest_beside, self.congestion, view.platform, running=launching.running)
         if not self.literal:
-            fitting = [version for version in instance.layer.versions if version.cores <= room]
-            best = min(fitting, key=cycles, default=None)
+            best = beside([version for version in instance.layer.versions if version.cores <= room])
             return (best.cores if best else 0), best
         taken, last = 0, None
         for cores, versions in groupby(instance.layer.versions, key=lambda version: version.cores):
             if cores <= room - taken:
-                last = min(versions, key=cycles)
+                last = beside(versions)
                 taken += cores
         return taken, last
 
@@ -84,7 +81,8 @@ class LayerPuzzle:
 def priority(instance: Instance, view: View) -> float:
     """Expected minus current progress. Without a deadline, time is measured in isolated times on one core."""
     elapsed = view.now - instance.arrival
-    whole = instance.network.isolated(instance.network.least_cores())
     if instance.deadline is not None:
         whole = instance.deadline - instance.arrival
+    else:
+        whole = instance.network.isolated(instance.network.least_cores())
     return instance.network.progress[instance.next] - elapsed / max(1, whole)

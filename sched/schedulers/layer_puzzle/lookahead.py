@@ -87,7 +87,8 @@ class _Cores:
         own = self.own.get(instance.number)
         if own is None:
             return self.free if self.slots and not instance.running else []
-        return [core for core in self.view.platform.cores if core in self.free or core in own]
+        there = {*self.free, *own}
+        return [core for core in self.view.platform.cores if core in there]
 
     def take(self, instance: Instance, version: Version, reason: str) -> None:
         """Launches a layer of an instance, or the successor of the one that runs, on cores that lie together."""
@@ -159,7 +160,7 @@ class Lookahead:
         if not self.parts.deadlines:
             return found
         head, tail = found[:SEARCHED], found[SEARCHED:]
-        jobs = [_Job(round(pace * left[one.number]), alone[one.number], one.deadline, one.arrival) for one in head]
+        jobs = [Job(round(pace * left[one.number]), alone[one.number], one.deadline, one.arrival) for one in head]
         return [head[index] for index in improved(jobs, view.now, self.penalty)] + tail
 
     def _pace(self, view: View) -> float:
@@ -297,7 +298,7 @@ def _ends(cores: _Cores, instance: Instance) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """Remaining and isolated cycles on the whole chip, deadline and arrival."""
 
     left: int
@@ -306,12 +307,14 @@ class _Job:
     arrival: int
 
 
-def improved(jobs: Sequence[_Job], now: int, penalty: float) -> list[int]:
-    """Indices of the jobs in an order that no move of a single job makes cheaper, from the order that they have."""
+def improved(jobs: Sequence[Job], now: int, penalty: float) -> list[int]:
+    """Indices of the jobs, all of which have arrived by `now`, in an order that no move of a single job makes cheaper,
+    from the order that they have."""
     order = list(range(len(jobs)))
-    cost = _cost_of(jobs, order, now, penalty)
     if all(job.deadline is None for job in jobs):
         return order
+    costs = _Costs(jobs, now, penalty)
+    cost = costs.take(order)
     for _ in jobs:  # rounds: each lowers the cost or is the last
         better = False
         for place in range(len(order)):
@@ -320,19 +323,48 @@ def improved(jobs: Sequence[_Job], now: int, penalty: float) -> list[int]:
                     continue
                 moved = order.copy()
                 moved.insert(other, moved.pop(place))
-                if (found := _cost_of(jobs, moved, now, penalty)) < cost - 1e-9:
-                    order, cost, better = moved, found, True
+                if costs.below(cost - 1e-9, moved, min(place, other)):
+                    order, cost, better = moved, costs.take(moved), True
         if not better:
             break
     return order
 
 
-def _cost_of(jobs: Sequence[_Job], order: Sequence[int], now: int, penalty: float) -> float:
-    at, cost = now, 0.0
-    for index in order:
-        job = jobs[index]
-        at += job.left
-        cost += (at - job.arrival) / job.alone
-        if job.deadline is not None and at > job.deadline:
-            cost += penalty
-    return cost
+class _Costs:
+    """Costs of orders of jobs. Most of those that are tried are dearer than the one that they come from: none is summed
+    up for longer than that takes, nor where it is the same."""
+
+    def __init__(self, jobs: Sequence[Job], now: int, penalty: float) -> None:
+        never = float("inf")
+        self.jobs = [
+            (one.left, one.arrival, one.alone, never if one.deadline is None else one.deadline) for one in jobs
+        ]
+        self.now, self.penalty = now, penalty
+        self.before: list[tuple[int, float]] = []  # cycle and cost before each place of the order taken
+
+    def take(self, order: Sequence[int]) -> float:
+        """The cost of an order, from which others will be tried."""
+        at, cost = self.now, 0.0
+        self.before = [(at, cost)]
+        for index in order:
+            left, arrival, alone, deadline = self.jobs[index]
+            at += left
+            cost += (at - arrival) / alone
+            if at > deadline:
+                cost += self.penalty
+            self.before.append((at, cost))
+        return cost
+
+    def below(self, limit: float, order: Sequence[int], first: int) -> bool:
+        """Whether an order costs less than the limit. It is the one taken up to place `first`."""
+        at, cost = self.before[first]
+        jobs, penalty = self.jobs, self.penalty
+        for index in order[first:]:
+            left, arrival, alone, deadline = jobs[index]
+            at += left
+            cost += (at - arrival) / alone
+            if at > deadline:
+                cost += penalty
+            if cost >= limit:
+                return False
+        return cost < limit

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..online.congestion import Congestion, cycles_beside
-from ..online.interface import Decision, Instance, Version, View
+from ..online.congestion import Congestion, fastest_beside
+from ..online.interface import Decision, Instance, Layer, View
 from .launching import Launching
 
 
@@ -59,21 +59,14 @@ class Veltair:
             if fresh:
                 self._blocks[instance.number] = block(instance, view, threshold)
             own = self._blocks[instance.number]
-            version = self._best(view, launching, instance, min(own.cores, room))
+            most = min(own.cores, room)
+            fitting = [version for version in instance.layer.versions if version.cores <= most]
+            version = fastest_beside(self.congestion, view.platform, fitting, launching.running)
             if version is not None:
                 word = "begins" if fresh else "continues"
                 launching.launch(instance, version, f"{word} a block to layer {own.end} on {own.cores} cores")
                 kept += max(0, own.cores - version.cores)
         return launching.decisions
-
-    def _best(self, view: View, launching: Launching, instance: Instance, cores: int) -> Version | None:
-        """The fastest version on at most so many cores beside what runs."""
-        fitting = [version for version in instance.layer.versions if version.cores <= cores]
-
-        def cycles(version: Version) -> tuple[int, int]:
-            return cycles_beside(self.congestion, view.platform, version, launching.running), version.cores
-
-        return min(fitting, key=cycles, default=None)
 
 
 def block(instance: Instance, view: View, threshold: int) -> _Block:
@@ -83,7 +76,10 @@ def block(instance: Instance, view: View, threshold: int) -> _Block:
     left = network.remaining(instance.next, least)
     time = left if instance.deadline is None else max(1, instance.deadline - view.now)
     end = instance.next + 1
-    while end < len(network.layers) and _need(network.layers[end].versions, time / max(1, left), cores) <= threshold:
+    # a pivot needs more than the threshold: with so many cores it takes more than its part of the time
+    while end < len(network.layers) and (
+        threshold >= cores or _in_time(network.layers[end], time / max(1, left), threshold)
+    ):
         end += 1
     part = time * (left - network.remaining(end, least)) / max(1, left)
     for count in range(least, cores + 1):
@@ -92,8 +88,7 @@ def block(instance: Instance, view: View, threshold: int) -> _Block:
     return _Block(end, cores)
 
 
-def _need(versions: tuple[Version, ...], part: float, cores: int) -> int:
-    """The fewest cores on which a layer takes at most `part` of what its smallest version takes; all if there are
-    none."""
-    goal = part * versions[0].cycles
-    return next((version.cores for version in versions if version.cycles <= goal), cores)
+def _in_time(layer: Layer, part: float, cores: int) -> bool:
+    """Whether a layer takes at most `part` of what its smallest version takes on so many cores."""
+    version = layer.fastest(cores)
+    return version is not None and version.cycles <= part * layer.versions[0].cycles

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from meshloom.hw.config import tile_position
+
+#: Tile addresses, and bits of an index into a list of tiles.
+TILES, _INDEX = 256, 8
 
 
 def together(free: Sequence[int], count: int) -> tuple[int, ...]:
@@ -19,12 +23,19 @@ def together(free: Sequence[int], count: int) -> tuple[int, ...]:
         return tuple(free)
     if count == 1:
         return (free[0],)
-    places = [tile_position(tile) for tile in free]
-    best: tuple[int, list[int]] | None = None
-    for x, y in places:
-        near = sorted((abs(x - u) + abs(y - v), index) for index, (u, v) in enumerate(places))[:count]
-        spread = sum(distance for distance, _ in near)
-        if best is None or spread < best[0]:
-            best = spread, [index for _, index in near]
-    assert best is not None
-    return tuple(free[index] for index in sorted(best[1]))
+    best, chosen = -1, list[int]()
+    for origin in free:
+        distances = _distances(origin)
+        near = sorted([distances[tile] + index for index, tile in enumerate(free)])[:count]
+        spread = sum([each >> _INDEX for each in near])
+        if best < 0 or spread < best:
+            best, chosen = spread, near
+    return tuple(free[index] for index in sorted(each & (1 << _INDEX) - 1 for each in chosen))
+
+
+@cache
+def _distances(origin: int) -> tuple[int, ...]:
+    """Of each tile address, its distance from a tile, above the bits of an index: such numbers are quickly sorted."""
+    x, y = tile_position(origin)
+    places = (tile_position(tile) for tile in range(TILES))
+    return tuple(abs(x - u) + abs(y - v) << _INDEX for u, v in places)

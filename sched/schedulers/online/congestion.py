@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Protocol
 
@@ -53,3 +53,22 @@ def cycles_beside(
 ) -> int:  # fmt: skip
     """Predicted cycles of a version beside those that run."""
     return ceil(version.cycles / congestion.factor(platform, version, running))
+
+
+def fastest_beside(
+    congestion: Congestion, platform: Platform, versions: Iterable[Version], running: Sequence[Version]
+) -> Version | None:
+    """The version with the fewest predicted cycles beside those that run, of equal ones that with fewer cores, of these
+    the first; None if there are none.
+
+    Nobody is faster beside others than alone, so what takes longer alone than the best beside them is not estimated.
+    """
+    best: tuple[int, int, int] | None = None
+    found: Version | None = None
+    for index, version in sorted(enumerate(versions), key=lambda one: one[1].cycles):
+        if best is not None and version.cycles > best[0]:
+            break
+        predicted = cycles_beside(congestion, platform, version, running), version.cores, index
+        if best is None or predicted < best:
+            best, found = predicted, version
+    return found

@@ -142,9 +142,13 @@ class Network:
         """Predicted cycles of the whole network, alone on so many cores."""
         return self.remaining(0, cores)
 
+    @cached_property
+    def _least(self) -> int:
+        return max(layer.versions[0].cores for layer in self.layers)
+
     def least_cores(self) -> int:
         """Cores without which some layer has no version."""
-        return max(layer.versions[0].cores for layer in self.layers)
+        return self._least
 
 
 @dataclass(frozen=True)
