@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..results.exits import help_text
-from . import bench, cache, chips, run, saved, schedule, schedulers, schemas, serve, workloads
+from . import bench, cache, chips, explain, run, saved, schedule, schedulers, schemas, serve, workloads
 from .errors import Group
 
 app = typer.Typer(
@@ -43,7 +43,8 @@ def _main(
     pass
 
 
-for _module in (run, serve, schedule, schedulers, chips, workloads, saved, schemas, bench):  # in the order of the help
+# In the order of the help.
+for _module in (run, explain, serve, schedule, schedulers, chips, workloads, saved, schemas, bench):
     app.add_typer(_module.app)
 app.add_typer(cache.app, name="cache")
 

@@ -75,6 +75,14 @@ Budget = Annotated[
         "on every machine), or seconds such as 5s.",
     ),
 ]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run that is over: its results file, its name in sim_build/results, a folder that --artefacts has made, "
+        "or `latest`.",
+    ),
+]
 SavedChip = Annotated[
     str | None,
     typer.Option(

@@ -146,7 +146,7 @@ def micro_op_table(rows: Sequence[Row]) -> Table:
     return made
 
 
-def _dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+def dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     """A table of many narrow columns; if it is too wide all the same, names in the first one are folded."""
     made = Table(
         title=escape(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
@@ -161,7 +161,7 @@ def _dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
 
 def share_table(rows: Sequence[Row]) -> Table:
     """Where the arrays' time went in each network."""
-    made = _dense("where the PE cycles went, %", ("network", "input"), CAUSES)
+    made = dense("where the PE cycles went, %", ("network", "input"), CAUSES)
     for row in rows:
         if found := row.network:
             shares = (f"{found.shares.get(cause, 0):.1f}" for cause in CAUSES)
@@ -172,7 +172,7 @@ def share_table(rows: Sequence[Row]) -> Table:
 def layer_table(row: Row) -> Table:
     """The layers of a network."""
     assert row.network is not None
-    made = _dense(
+    made = dense(
         f"{row.workload} on {row.chip}, layer by layer; from compute on: % of the core cycles",
         ("layer", "kind", "limit"),
         ("MMAC", "RTL cycles", "error", "core cycles", *CAUSES),
@@ -195,7 +195,7 @@ def link_table(row: Row) -> Table:
     """The links of the data plane: cycles in which a flit left by them, in which one wanted to and none did, and how
     they compare with all cycles, and with those in which one wanted to."""
     columns = ("busy", "blocked", "load", "blocked of wanted")
-    made = _dense(f"{row.workload} on {row.chip}: data plane", ("router", "to"), columns)
+    made = dense(f"{row.workload} on {row.chip}: data plane", ("router", "to"), columns)
     for link in row.links:
         made.add_row(
             _tile(link.tile),
@@ -213,7 +213,7 @@ def congestion_table(row: Row) -> Table:
     time here, and the level of congestion, the first divided by the second."""
     assert row.congestion is not None
     columns = ("MOVEs", "ideal cycles", "real cycles", "level")
-    made = _dense(f"{row.workload} on {row.chip}: congestion", ("source",), columns)
+    made = dense(f"{row.workload} on {row.chip}: congestion", ("source",), columns)
     for source in row.congestion.sources:
         times = f"{source.ideal_cycles:,}", f"{source.real_cycles:,}", f"{source.level:.3f}"
         made.add_row(_tile(source.tile), f"{source.moves:,}", *times)

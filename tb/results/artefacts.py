@@ -187,16 +187,18 @@ def _table(name: str, columns: Columns) -> pyarrow.Table:
 
 def load(folder: Path) -> Artefacts:
     """Reads what a run left of a workload. Raises ArtefactsError with the file and the fix."""
-    manifest = _manifest(folder / MANIFEST)
+    said = manifest(folder)
     try:
         schedule = Schedule.load(folder / SCHEDULE)
-        program = image.load(folder / PROGRAM, manifest.chip)
+        program = image.load(folder / PROGRAM, said.chip)
     except (ScheduleError, image.ImageError) as error:
         raise ArtefactsError(f"{error}; run the workload again with --artefacts") from error
-    return Artefacts(manifest.row, manifest.chip, schedule, program, {name: _read(folder, name) for name in TABLES})
+    return Artefacts(said.row, said.chip, schedule, program, {name: _read(folder, name) for name in TABLES})
 
 
-def _manifest(path: Path) -> Manifest:
+def manifest(folder: Path) -> Manifest:
+    """What the tables in a folder are of. Raises ArtefactsError with the file and the fix."""
+    path = folder / MANIFEST
     try:
         text = path.read_bytes()
     except OSError as error:

@@ -1,0 +1,86 @@
+"""Why a run took its cycles: waterfall, critical path, costly waits, and where model and RTL differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..results.explanation import CriticalPath, Explanation, Waterfall
+from ..results.schema import ResultsError
+from .causes import Causes
+from .critical import costly_waits, critical_path
+from .kept import Entry, Kept
+from .records import Place
+from .spread import spread
+from .waterfall import waterfall
+
+
+class ExplainError(ResultsError):
+    """A run that cannot be explained, or a layer or operation that it does not have; the message says why."""
+
+
+def times(run: Kept, model: bool) -> tuple[Mapping[Place, Entry], int]:
+    """The records and the cycles of a run, measured or the model's. Raises ExplainError where there are none."""
+    if model:
+        return run.predicted, run.row.model_cycles
+    if not run.measured:
+        raise ExplainError(f"{run.row.workload}: no cycles were measured: {run.row.reason}")
+    return run.measured, run.row.rtl_cycles
+
+
+def waterfall_of(run: Kept, model: bool) -> Waterfall:
+    """The waterfall of a run. Raises ExplainError, AttributionError."""
+    records, cycles = times(run, model)
+    causes = None if run.program.ahead else Causes(run.program, records, run.chip)
+    return waterfall(run, causes, records, cycles)
+
+
+def explained(
+    run: Kept, model: bool = False, layer: str | None = None, operation: int | None = None, most: int = 10
+) -> Explanation:
+    """A run explained from its records, or from the model's.
+
+    `layer`: only the waits of its GEMMs. `operation`: only its waits, and the path is that to its end. `most`: of the
+    waits. Raises ExplainError for a layer or operation that the run does not have, AttributionError if records are
+    missing.
+    """
+    records, cycles = times(run, model)
+    causes = None if run.program.ahead else Causes(run.program, records, run.chip)
+    falls = waterfall(run, causes, records, cycles)
+    if layer is not None and layer not in (there := {run.layer(op) for op in run.schedule.operations}):
+        raise ExplainError(f"{run.row.workload} has no layer {layer!r}; it has {', '.join(sorted(there))}")
+    last, end = _last(run, records, operation, cycles)
+
+    def wanted(place: Place) -> bool:
+        number = run.number(place)
+        if number is None:
+            return False
+        return operation in (None, number) and layer in (None, run.layer(run.schedule.operations[number]))
+
+    path: CriticalPath | None = None
+    if causes is not None:
+        path = critical_path(causes, last, end, run.who)
+    return Explanation(
+        workload=run.row.workload,
+        chip=run.row.chip,
+        scheduler=run.row.scheduler,
+        source="model" if model else "rtl",
+        waterfall=falls,
+        path=path,
+        waits=() if causes is None else costly_waits(causes, most, run.who, wanted),
+        spread=spread(run),
+    )
+
+
+def _last(run: Kept, records: Mapping[Place, Entry], operation: int | None, cycles: int) -> tuple[Place, int]:
+    """The instruction at which the path ends, and the cycle of its end; that of the run, if it is the last of all."""
+    if operation is None:
+        place = max(records, key=lambda place: records[place].end)
+        return place._replace(remote=False), cycles
+    if not 0 <= operation < len(run.schedule.operations):
+        count = len(run.schedule.operations)
+        raise ExplainError(f"{run.row.workload} has no operation {operation}; its {count:,} are numbered from 0")
+    found = [(entry.end, place) for place, entry in records.items() if run.number(place) == operation]
+    if not found:
+        raise ExplainError(f"operation {operation} of {run.row.workload} left no record")
+    end, place = max(found)
+    return place._replace(remote=False), end

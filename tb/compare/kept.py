@@ -1,0 +1,116 @@
+"""A run as its artefacts have it: every instruction with its place in the program, measured and predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple
+
+from meshloom.hw.config import ChipConfig
+from meshloom.hw.isa import Opcode, Unit
+from meshloom.sched.ir.schedule import Operation, Schedule
+from meshloom.sched.program.program import Program
+from meshloom.sched.schedulers.network.scheduler import layer_of
+from meshloom.sched.workload.layout import ActivationLayout, WeightLayout
+
+from ..results.artefacts import Artefacts
+from ..results.explanation import Who
+from ..results.schema import Row
+from .records import Place, numbered
+
+_UNITS = {unit.name.lower(): unit for unit in Unit}
+
+
+class Entry(NamedTuple):
+    """A record, measured or predicted; `stall` is measured only."""
+
+    tile: int
+    unit: Unit
+    opcode: Opcode
+    tag: int
+    wait: int
+    start: int
+    end: int
+    stall: int = 0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run that has ended. `measured` is empty after a fault; `unmatched`: records that are of no instruction."""
+
+    row: Row
+    chip: ChipConfig
+    schedule: Schedule
+    program: Program
+    measured: Mapping[Place, Entry]
+    predicted: Mapping[Place, Entry]
+    unmatched: int
+    _numbers: Mapping[tuple[int, Unit, int], int] = field(repr=False)
+
+    def number(self, place: Place) -> int | None:
+        """The operation of an instruction; None if lowering added it."""
+        return self._numbers.get(place[:3])
+
+    def label(self, place: Place) -> str:
+        """Label of its operation; empty if lowering added the instruction."""
+        number = self.number(place)
+        return "" if number is None else self.schedule.operations[number].label
+
+    def layer(self, op: Operation) -> str:
+        """The layer of a network that an operation belongs to, or the workload."""
+        named = self.row.network is not None and bool(self.row.network.layers)
+        return layer_of(op.label) if named else self.row.workload
+
+    def who(self, place: Place) -> Who:
+        """An instruction by name."""
+        entry, number = self.measured.get(place) or self.predicted[place], self.number(place)
+        return Who(
+            opcode=entry.opcode.name,
+            tile=place.tile,
+            unit=place.unit.name.lower(),
+            position=place.index,
+            executed_by=entry.tile,
+            operation=number,
+            label=self.label(place),
+            layer="" if number is None else self.layer(self.schedule.operations[number]),
+        )
+
+    @property
+    def macs(self) -> dict[str, int] | None:
+        """Multiply-accumulates of each layer; None for a program of which nobody knows what it computes."""
+        network = self.row.network
+        if network is not None:
+            return {layer.name: layer.macs for layer in network.layers} or {self.row.workload: network.macs}
+        layouts = {tensor.name: tensor.layout for tensor in self.schedule.tensors}
+        made, weights = layouts.get("y"), layouts.get("w")
+        if not isinstance(made, ActivationLayout) or not isinstance(weights, WeightLayout):
+            return None
+        return {self.row.workload: prod(made.shape) * prod(weights.shape[1:])}
+
+
+def kept(found: Artefacts) -> Kept:
+    """The run of which these are the artefacts."""
+    table = found.tables["instructions"]
+    columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in table.column_names}
+    units, opcodes = [_UNITS[unit] for unit in columns["unit"]], [Opcode[name] for name in columns["opcode"]]
+    measured: dict[Place, Entry] = {}
+    predicted: dict[Place, Entry] = {}
+    unmatched = 0
+    for row, tile in enumerate(columns["tile"]):
+        start, expected = columns["start"][row], columns["predicted_start"][row]
+        unmatched += start is None or expected is None
+        if columns["position"][row] is None:
+            continue
+        stream = columns["stream_tile"][row]
+        remote = not found.program.ahead and tile != stream
+        place = Place(stream, _UNITS[columns["stream_unit"][row]], columns["position"][row], remote)
+        kind = tile, units[row], opcodes[row], columns["tag"][row]
+        if start is not None:
+            times = (columns[name][row] for name in ("wait", "start", "end", "stall"))
+            measured[place] = Entry(*kind, *times)
+        if expected is not None:
+            times = (columns[name][row] for name in ("predicted_wait", "predicted_start", "predicted_end"))
+            predicted[place] = Entry(*kind, *times)
+    numbers = numbered(found.program, found.schedule)
+    return Kept(found.row, found.chip, found.schedule, found.program, measured, predicted, unmatched, numbers)

@@ -1,0 +1,81 @@
+"""Runs by name: what `meshloom explain`, `compare` and `report` are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import artefacts, schema
+from .schema import RESULTS_FOLDER, ResultsError, Row
+
+#: Names the run that ended last.
+LATEST = "latest"
+
+
+class RunNameError(ResultsError):
+    """A name that means no run, or none with what is asked; the message names it and the fix."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A workload of a run. `folder`: its artefacts, None if it has none."""
+
+    row: Row
+    folder: Path | None
+
+    def load(self) -> artefacts.Artefacts:
+        """Its artefacts. Raises RunNameError if it has none, ArtefactsError if they are damaged."""
+        if self.folder is None:
+            why = self.row.reason or "it kept no instructions; run it again with --artefacts"
+            raise RunNameError(f"{self.row.workload}: {why}")
+        return artefacts.load(self.folder)
+
+
+def find(name: str, folder: Path = RESULTS_FOLDER) -> tuple[Found, ...]:
+    """The workloads of a run, by its results file, its name in `folder`, its folder of artefacts or one workload's, or
+    "latest". Raises RunNameError for a name that means none of these, ResultsError for a damaged file."""
+    path = folder / f"{LATEST}.json" if name == LATEST else Path(name)
+    if path.is_dir():
+        return _of_folders(path)
+    if not path.exists() and (folder / f"{name}.json").is_file():
+        path = folder / f"{name}.json"
+    if not path.is_file():
+        where = f"{path}: there is no such run" if name != LATEST else f"{path}: nothing has been run here"
+        raise RunNameError(
+            f"{where}; give a results file of `meshloom run`, a folder that --artefacts has made, or {LATEST}"
+        )
+    rows = schema.load(path).rows
+    if not rows:
+        raise RunNameError(f"{path}: no workload was run; run it again")
+    return tuple(Found(row, _folder(row, path)) for row in rows)
+
+
+def _of_folders(path: Path) -> tuple[Found, ...]:
+    single = (path / artefacts.MANIFEST).exists()
+    folders = [path] if single else sorted(file.parent for file in path.glob(f"*/{artefacts.MANIFEST}"))
+    if not folders:
+        raise RunNameError(f"{path}: has no {artefacts.MANIFEST}; give a folder that --artefacts has made")
+    return tuple(Found(artefacts.manifest(folder).row, folder) for folder in folders)
+
+
+def _folder(row: Row, file: Path) -> Path | None:
+    """A row's folder: where the run said, or beside its file if both were moved."""
+    if row.artefacts is None:
+        return None
+    said = Path(row.artefacts)
+    for place in (said, file.parent / Path(*said.parts[-2:])):
+        if (place / artefacts.MANIFEST).exists():
+            return place
+    raise RunNameError(f"{file}: the artefacts of {row.workload} are not in {said} any more; run it again")
+
+
+def one(found: Sequence[Found], workload: str | None) -> Found:
+    """The workload of a run with that name, or its only one. Raises RunNameError that lists those there are."""
+    fitting = [each for each in found if workload is None or each.row.workload == workload]
+    if len(fitting) == 1 or (fitting and workload is not None):
+        return fitting[0]
+    there = ", ".join(dict.fromkeys(each.row.workload for each in found))
+    if fitting:
+        raise RunNameError(f"the run has {len(fitting)} workloads; name one with --workload: {there}")
+    raise RunNameError(f"the run has no workload {workload!r}; it has {there}")
