@@ -44,6 +44,7 @@ CHIPS = {
 }
 SHAPES = ("conv:9x7x5-6,k3,p1,relu", "gemm:17x33x9", "conv:6x6x20-3,k1,s2", "gemm:1x1x1", "conv:5x12x7-18,k5,p2")
 CASES = [(chip, shape) for chip in CHIPS for shape in SHAPES]
+CHEAP = ("tiny", SHAPES[0]), ("slow", SHAPES[1]), ("channels", SHAPES[3])
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +82,7 @@ def assert_whole(found: Explanation, run: Kept) -> None:
         assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
 
 
-@pytest.mark.parametrize(
-    "case", slow_but(CASES, ("tiny", SHAPES[0]), ("slow", SHAPES[1]), ("channels", SHAPES[3])), ids=str
-)
+@pytest.mark.parametrize("case", slow_but(CASES, *CHEAP), ids=str)
 def test_everything_adds_up(case: tuple[str, str], tmp_path: Path) -> None:
     chip, shape = case
     run = run_of(keep(tmp_path, shape, CHIPS[chip]))

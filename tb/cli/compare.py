@@ -1,0 +1,73 @@
+"""`meshloom compare`: two runs side by side."""
+
+from __future__ import annotations
+
+from math import isfinite
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..results.exits import Exit
+from .options import STDOUT, RunName, examples
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "meshloom compare before.json after.json",
+        "meshloom compare main.json latest --max-regression 2%",
+        "meshloom compare latest",
+    )
+)
+def compare(
+    a: RunName,
+    b: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="The other run; without it, the model's cycles of the first and the RTL's."),
+    ] = None,
+    max_regression: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Exit with status 1 if a workload takes more cycles by more than that, is missing or did not run.",
+        ),
+    ] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="PATH", help="Also write it as JSON; - is stdout, and nothing else is printed."),
+    ] = None,
+) -> None:
+    """Compare two runs, of different schedulers, chips or commits: what moved, layer by layer, and why.
+
+    Workloads are matched by name. Runs made with --artefacts are compared cause by cause, exactly; of others, networks
+    by the shares in their results.
+    """
+    from ..compare.compared import against_model
+    from ..compare.compared import compare as compare_runs
+    from ..report.compared import print_comparison
+    from ..report.console import console
+    from ..results.named import find
+    from ..results.schema import write_atomically
+
+    bound = None if max_regression is None else _percent(max_regression)
+    found = against_model(find(a), bound) if b is None else compare_runs(find(a), find(b), bound)
+    if json == STDOUT:
+        typer.echo(found.model_dump_json(indent=2))
+    else:
+        if json is not None:
+            write_atomically(json, found.model_dump_json(indent=2) + "\n")
+        print_comparison(found, console())
+    if found.regressions:
+        raise typer.Exit(Exit.WRONG)
+
+
+def _percent(text: str) -> float:
+    try:
+        found = float(text.strip().removesuffix("%"))
+    except ValueError:
+        found = float("nan")
+    if not isfinite(found) or found < 0:
+        raise typer.BadParameter(f"{text!r} must be a percentage such as 2%", param_hint="--max-regression")
+    return found

@@ -1,0 +1,170 @@
+"""Two runs of a workload side by side: which layers moved, and the difference of their waterfalls."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ..results.comparison import Comparison, Comparisons, LayerMoved, Side
+from ..results.named import Found
+from ..results.schema import ResultsError, Row, Status
+from .causes import AttributionError
+from .explained import ExplainError, waterfall_of
+from .kept import kept
+from .waterfall import CAUSES
+
+#: Differences below this many cycles are of the figures of a results file, which are percentages.
+_LEAST = 1e-6
+
+
+class CompareRunsError(ResultsError):
+    """Two runs without a common workload; the message names those of both."""
+
+
+class _Spent(NamedTuple):
+    """Cycles by layer and cause; `exact`: from artefacts, by the causes of a waterfall."""
+
+    layers: Mapping[str, Mapping[str, float]]
+    exact: bool
+    note: str = ""
+
+
+def compare(a: Sequence[Found], b: Sequence[Found], max_regression: float | None = None) -> Comparisons:
+    """Compares the workloads that two runs have in common, by name, and in turn where a name occurs several times. Two
+    runs of one workload each are compared whatever it is called.
+
+    `max_regression`: percent that a workload may take more cycles. Raises CompareRunsError if nothing is in common,
+    the errors of `Found.load` for damaged artefacts.
+    """
+    pairs, only_a, only_b = _pairs(a, b)
+    if not pairs:
+        raise CompareRunsError(
+            f"the runs have no workload in common: {', '.join(only_a)} in the first, {', '.join(only_b)} in the second"
+        )
+    return _judged([_compared(one, other, False) for one, other in pairs], only_a, only_b, max_regression)
+
+
+def against_model(run: Sequence[Found], max_regression: float | None = None) -> Comparisons:
+    """Compares each workload of a run on the RTL (`b`) with what the timeline model says of it (`a`)."""
+    return _judged([_compared(one, one, True) for one in run], (), (), max_regression)
+
+
+def _pairs(
+    a: Sequence[Found], b: Sequence[Found]
+) -> tuple[list[tuple[Found, Found]], tuple[str, ...], tuple[str, ...]]:
+    if len(a) == len(b) == 1:
+        return [(a[0], b[0])], (), ()
+    left: dict[str, list[Found]] = defaultdict(list)
+    for each in b:
+        left[each.row.workload].append(each)
+    pairs: list[tuple[Found, Found]] = []
+    only_a: list[str] = []
+    for each in a:
+        if there := left[each.row.workload]:
+            pairs.append((each, there.pop(0)))
+        else:
+            only_a.append(each.row.workload)
+    return pairs, tuple(only_a), tuple(name for name, rest in left.items() for _ in rest)
+
+
+def _judged(
+    found: Sequence[Comparison], only_a: tuple[str, ...], only_b: tuple[str, ...], bound: float | None
+) -> Comparisons:
+    worse: list[str] = []
+    if bound is not None:
+        worse += [f"{name}: is not in the second run" for name in only_a]
+        for each in found:
+            if each.b.cycles is None and each.a.cycles is not None:
+                worse.append(f"{each.b.workload}: {each.b.status}")
+            elif each.change_percent is not None and each.change_percent > bound:
+                worse.append(f"{each.b.workload}: {each.change_percent:+.2f} %, more than {bound:g} %")
+    return Comparisons(
+        workloads=tuple(found), only_a=only_a, only_b=only_b, max_regression=bound, regressions=tuple(worse)
+    )
+
+
+def _compared(a: Found, b: Found, model: bool) -> Comparison:
+    sides = _side(a.row, model), _side(b.row, False)
+    spent = [_spent(found, modelled) for found, modelled in ((a, model), (b, False))]
+    note = next((each.note for each in spent if each.note), "")
+    if not all(each.exact for each in spent):  # only what both know can be compared
+        spent = [_of_row(found.row, modelled) for found, modelled in ((a, model), (b, False))]
+    if not all(each.layers for each in spent):
+        return Comparison(a=sides[0], b=sides[1], a_causes={}, b_causes={}, layers=(), note=note)
+    one, other = (each.layers for each in spent)
+    layers: list[LayerMoved] = []
+    for name in dict.fromkeys((*one, *other)):
+        before, after = one.get(name), other.get(name)
+        layers.append(
+            LayerMoved(
+                layer=name,
+                a=None if before is None else sum(before.values()),
+                b=None if after is None else sum(after.values()),
+                causes=_difference(before or {}, after or {}),
+            )
+        )
+    causes = [_in_all(each) for each in (one, other)]
+    return Comparison(a=sides[0], b=sides[1], a_causes=causes[0], b_causes=causes[1], layers=tuple(layers), note=note)
+
+
+def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """What changed, the largest change first."""
+    found = {cause: after.get(cause, 0.0) - before.get(cause, 0.0) for cause in dict.fromkeys((*before, *after))}
+    moved = [(cause, change) for cause, change in found.items() if abs(change) > _LEAST]
+    return dict(sorted(moved, key=lambda each: -abs(each[1])))
+
+
+def _in_all(layers: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for spent in layers.values():
+        for cause, cycles in spent.items():
+            found[cause] = found.get(cause, 0.0) + cycles
+    order = {cause: number for number, cause in enumerate(CAUSES)}
+    return dict(sorted(found.items(), key=lambda each: order.get(each[0], len(order))))
+
+
+def _side(row: Row, model: bool) -> Side:
+    cycles = row.model_cycles if model else row.rtl_cycles
+    ran = row.status not in (Status.FAILED, Status.FAULT) and cycles > 0
+    return Side(
+        workload=row.workload,
+        chip=row.chip,
+        chip_digest=row.chip_digest,
+        scheduler=row.settings.scheduler if row.settings else row.scheduler,
+        source="model" if model else "rtl",
+        code=row.settings.code if row.settings else "",
+        status=row.status,
+        cycles=cycles if ran else None,
+    )
+
+
+def _spent(found: Found, model: bool) -> _Spent:
+    """From artefacts if there are any, otherwise from the row."""
+    row = found.row
+    if row.status in (Status.FAILED, Status.FAULT):
+        return _Spent({}, False, f"{row.workload}: {row.reason}")
+    if found.folder is None:
+        return _Spent({}, False, "without --artefacts only the shares of the results files are known")
+    try:
+        falls = waterfall_of(kept(found.load()), model)
+    except (ExplainError, AttributionError) as error:
+        return _Spent({}, False, str(error))
+    return _Spent({layer.layer: falls.in_cycles(layer.pe_cycles) for layer in falls.layers}, True, falls.note)
+
+
+def _of_row(row: Row, model: bool) -> _Spent:
+    """What a row says of a network's layers, measured; nothing of other workloads, and nothing of the model."""
+    layers = row.network.layers if row.network and not model else ()
+    cores = sum(layer.core_cycles for layer in layers)
+    if not cores:
+        return _Spent({}, False)
+    scale = row.rtl_cycles / cores
+    return _Spent(
+        {
+            layer.name: {cause: share / 100 * layer.core_cycles * scale for cause, share in layer.shares.items()}
+            for layer in layers
+            if layer.core_cycles
+        },
+        False,
+    )

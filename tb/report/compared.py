@@ -1,0 +1,97 @@
+"""Two runs side by side, as tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..results.comparison import Comparison, Comparisons, Side
+from .console import dense, percent
+from .narrow import show
+
+#: Causes of a layer's change that are named.
+_NAMED = 3
+
+
+def print_comparison(found: Comparisons, to: Console) -> None:
+    """Prints, for each workload, what differs between the runs, the layers, and the causes; then what is worse."""
+
+    def line(text: str, style: str | None = None) -> None:
+        to.print(text, markup=False, soft_wrap=True, style=style)
+
+    for each in found.workloads:
+        line(headline(each), "bold")
+        for text in different(each.a, each.b):
+            line(f"  {text}")
+        if each.layers:
+            if len(each.layers) > 1:
+                show(layer_table(each), to)
+            show(cause_table(each), to)
+        if each.note:
+            line(f"note: {each.note}")
+    for names, which in ((found.only_a, "first"), (found.only_b, "second")):
+        if names:
+            line(f"only in the {which} run: {', '.join(names)}")
+    for text in found.regressions:
+        line(f"worse: {text}", "red")
+
+
+def headline(found: Comparison) -> str:
+    """A workload, and its cycles in both runs."""
+    a, b = found.a, found.b
+    names = a.workload if a.workload == b.workload else f"{a.workload} and {b.workload}"
+    before, after = (f"{side.cycles:,}" if side.cycles is not None else str(side.status) for side in (a, b))
+    change = "" if found.change is None else f": {found.change:+,} ({percent(found.change_percent, sign='+')})"
+    return f"{names}: {before} -> {after} cycles{change}"
+
+
+def different(a: Side, b: Side) -> list[str]:
+    """What was not the same in both runs."""
+    chips = (f"{side.chip}@{side.chip_digest[:8]}" if a.chip == b.chip else side.chip for side in (a, b))
+    pairs = {
+        "chip": tuple(chips) if a.chip_digest != b.chip_digest else ("", ""),
+        "scheduler": (a.scheduler, b.scheduler),
+        "cycles of": (a.source, b.source),
+        "code": (a.code, b.code),
+        "status": (str(a.status), str(b.status)),
+    }
+    return [f"{what}: {before or '-'} -> {after or '-'}" for what, (before, after) in pairs.items() if before != after]
+
+
+def _cycles(value: float | None, sign: str = "") -> str:
+    return "-" if value is None else f"{value:{sign},.1f}"
+
+
+def _why(causes: Mapping[str, float]) -> str:
+    return ", ".join(f"{cause} {_cycles(change, '+')}" for cause, change in list(causes.items())[:_NAMED])
+
+
+def layer_table(found: Comparison) -> Table:
+    """Each layer's part of the cycles, before and after, and the causes that moved most; the parts add up to all."""
+    made = dense("layers, in cycles", ("layer",), ("before", "after", "change", "in %", "mostly"))
+    for layer in found.layers:
+        both = layer.a is not None and layer.b is not None
+        where = "" if both else f" (only {'before' if layer.b is None else 'after'})"
+        made.add_row(
+            escape(layer.layer) + where,
+            _cycles(layer.a),
+            _cycles(layer.b),
+            _cycles(layer.change, "+"),
+            percent(100 * layer.change / layer.a if both and layer.a else None, digits=1, sign="+"),
+            _why(layer.causes),
+        )
+    return made
+
+
+def cause_table(found: Comparison) -> Table:
+    """Cycles by cause, before and after."""
+    made = dense("causes, in cycles", ("cause",), ("before", "after", "change"))
+    for cause in dict.fromkeys((*found.a_causes, *found.b_causes)):
+        before, after = found.a_causes.get(cause, 0.0), found.b_causes.get(cause, 0.0)
+        made.add_row(cause, _cycles(before), _cycles(after), _cycles(after - before, "+"))
+    totals = sum(found.a_causes.values()), sum(found.b_causes.values())
+    made.add_row("all", _cycles(totals[0]), _cycles(totals[1]), _cycles(totals[1] - totals[0], "+"), style="bold")
+    return made

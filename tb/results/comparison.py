@@ -1,0 +1,77 @@
+"""Two runs side by side, as data: what `meshloom compare --json` prints."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, computed_field
+
+from .schema import Record, Status
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Side(Record):
+    """One of the two runs of a workload: what ran on what, and its cycles (null if it did not come to its end).
+
+    `source`: rtl or model. `code`: version and commit, if the row says.
+    """
+
+    workload: str
+    chip: str
+    chip_digest: str
+    scheduler: str
+    source: str
+    code: str
+    status: Status
+    cycles: Count | None
+
+
+class LayerMoved(Record):
+    """A layer's part of the cycles of both runs (null where it has none: see `Waterfall`), and the difference by cause,
+    `b` - `a`, in cycles; causes that are as before are left out."""
+
+    layer: str
+    a: float | None
+    b: float | None
+    causes: dict[str, float]
+
+    @computed_field
+    @property
+    def change(self) -> float:
+        """`b` - `a`, in cycles."""
+        return (self.b or 0.0) - (self.a or 0.0)
+
+
+class Comparison(Record):
+    """A workload in two runs. `a_causes`, `b_causes`: cycles by cause, empty if it is unknown (`note` says why)."""
+
+    a: Side
+    b: Side
+    a_causes: dict[str, float]
+    b_causes: dict[str, float]
+    layers: tuple[LayerMoved, ...]
+    note: str = ""
+
+    @computed_field
+    @property
+    def change(self) -> int | None:
+        """Cycles of `b` - those of `a`; null if one has none."""
+        return None if self.a.cycles is None or self.b.cycles is None else self.b.cycles - self.a.cycles
+
+    @computed_field
+    @property
+    def change_percent(self) -> float | None:
+        """The same, in percent of `a`'s."""
+        return 100.0 * self.change / self.a.cycles if self.change is not None and self.a.cycles else None
+
+
+class Comparisons(Record):
+    """All workloads of two runs; those that only one of them has are named. `regressions`: what exceeds
+    `max_regression` (percent), in words; without such a bound there is none."""
+
+    workloads: tuple[Comparison, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    max_regression: float | None = None
+    regressions: tuple[str, ...] = ()

@@ -1,0 +1,143 @@
+"""Two runs side by side: differences add up, what only one has is said, and a regression is told to CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.model.timeline import Executed
+from meshloom.tb.cli.main import app
+from meshloom.tb.compare.compared import CompareRunsError, against_model, compare
+from meshloom.tb.results.comparison import Comparison, Comparisons
+from meshloom.tb.results.named import find
+from meshloom.tb.results.schema import LayerFigures, NetworkFigures, RowError
+
+from .kept_runs import keep, results_file
+
+TINY = load("tiny")
+SLOW = ChipConfig.model_validate(TINY.model_dump() | {"name": "slow", "dram": {"latency": 200, "bytes_per_cycle": 1}})
+SHAPE, OTHER = "gemm:17x33x9", "gemm:5x6x7"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs of the same layers on two chips, and one whose RTL is late from some cycle on."""
+    root = tmp_path_factory.mktemp("runs")
+
+    def late(entry: Executed) -> tuple[int, int, int]:
+        more = 40 * (entry.start > 400)
+        return entry.wait + more, entry.start + more, entry.end + more
+
+    return {
+        "tiny": keep(root / "tiny", SHAPE, TINY),
+        "other": keep(root / "tiny", OTHER, TINY),
+        "slow": keep(root / "slow", SHAPE, SLOW),
+        "late": keep(root / "late", SHAPE, TINY, measured=late),
+    }
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+def assert_adds_up(found: Comparison) -> None:
+    """Causes, layers and cycles tell of the same difference."""
+    assert found.a.cycles is not None
+    assert found.b.cycles is not None
+    assert sum(found.a_causes.values()) == pytest.approx(found.a.cycles)
+    assert sum(found.b_causes.values()) == pytest.approx(found.b.cycles)
+    assert sum(layer.change for layer in found.layers) == pytest.approx(found.change)
+    for layer in found.layers:
+        assert sum(layer.causes.values()) == pytest.approx(layer.change)
+
+
+def test_two_chips(folders: dict[str, Path]) -> None:
+    found = compare(find(str(folders["tiny"])), find(str(folders["slow"])))
+    (one,) = found.workloads
+    assert_adds_up(one)
+    assert (one.a.chip, one.b.chip) == ("tiny", "slow")
+    (layer,) = one.layers
+    assert layer.layer == SHAPE
+    assert next(iter(layer.causes)) in ("dram", "dram queue")
+    shown = invoke(folders["tiny"], folders["slow"]).output
+    assert "chip: tiny -> slow" in shown
+    assert f"{SHAPE}: {one.a.cycles:,} -> {one.b.cycles:,} cycles" in shown
+
+
+def test_the_model_and_the_rtl_of_a_run(folders: dict[str, Path]) -> None:
+    (one,) = against_model(find(str(folders["late"]))).workloads
+    assert_adds_up(one)
+    assert (one.a.source, one.b.source, one.change) == ("model", "rtl", 40)
+    assert invoke(folders["tiny"]).exit_code == 0
+    assert "+0 (+0.00 %)" in invoke(folders["tiny"]).output
+
+
+def test_layers_that_only_one_has(folders: dict[str, Path]) -> None:
+    (one,) = compare(find(str(folders["tiny"])), find(str(folders["other"]))).workloads
+    assert_adds_up(one)
+    assert [(layer.layer, layer.a is None, layer.b is None) for layer in one.layers] == [
+        (SHAPE, False, True),
+        (OTHER, True, False),
+    ]
+    shown = invoke(folders["tiny"], folders["other"]).output
+    assert f"{SHAPE} (only before)" in shown
+    assert f"{OTHER} (only after)" in shown
+
+
+def test_regressions_are_told_to_ci(folders: dict[str, Path], tmp_path: Path) -> None:
+    tiny, slow, late = (folders[name] for name in ("tiny", "slow", "late"))
+    for bound, status in (("1%", 1), ("0.5", 1), ("50 %", 0)):
+        assert invoke(tiny, late, "--max-regression", bound).exit_code == status
+    assert invoke(tiny, slow).exit_code == 0
+    assert invoke(slow, tiny, "--max-regression", "0%").exit_code == 0
+    for wrong in ("x", "-1%", "nan"):
+        assert invoke(tiny, slow, "--max-regression", wrong).exit_code == 2
+    both = results_file(tmp_path / "both.json", tiny, folders["other"])
+    alone = results_file(tmp_path / "alone.json", tiny)
+    found = Comparisons.model_validate_json(invoke(both, alone, "--max-regression", "2%", "--json", "-").output)
+    assert (found.only_a, found.only_b, found.regressions) == ((OTHER,), (), (f"{OTHER}: is not in the second run",))
+    assert invoke(alone, both, "--max-regression", "2%").exit_code == 0
+    broken = RowError(kind="DoesNotFit", stage="scheduling", message="too large")
+    failed = results_file(tmp_path / "failed.json", tiny, error=broken)
+    shown = invoke(alone, failed, "--max-regression", "2%")
+    assert shown.exit_code == 1
+    assert f"worse: {SHAPE}: failed" in shown.output
+    assert "too large" in shown.output
+
+
+def test_runs_that_have_nothing_in_common(folders: dict[str, Path], tmp_path: Path) -> None:
+    one = results_file(tmp_path / "one.json", folders["tiny"], folders["tiny"])
+    other = results_file(tmp_path / "other.json", folders["other"])
+    with pytest.raises(CompareRunsError, match=rf"no workload in common: {SHAPE}, {SHAPE} in the first, {OTHER} in"):
+        compare(find(str(one)), find(str(other)))
+
+
+def test_without_artefacts_the_shares_of_the_rows(folders: dict[str, Path], tmp_path: Path) -> None:
+    """A network's layers as its results have them; of a layer by itself only the cycles are known."""
+    alone = results_file(tmp_path / "alone.json", folders["tiny"], artefacts=None)
+    (one,) = compare(find(str(alone)), find(str(folders["slow"]))).workloads
+    assert (one.layers, one.a_causes) == ((), {})
+    assert "without --artefacts" in one.note
+    assert one.change is not None
+
+    def network(*parts: int) -> NetworkFigures:
+        layers = tuple(
+            LayerFigures(name=f"conv{number}", kind="conv", macs=1, limit="dram", rtl_cycles=part, model_cycles=part,
+                         core_cycles=2 * part, utilisation=0.5, shares={"compute": 50.0, "dram": 50.0})
+            for number, part in enumerate(parts)
+        )  # fmt: skip
+        return NetworkFigures(macs=3, tensors_checked=1, dram_bytes=0, layers=layers, shares={})
+
+    before, after = (
+        results_file(
+            tmp_path / f"{number}.json", folders["tiny"], artefacts=None, rtl_cycles=sum(parts), network=network(*parts)
+        )
+        for number, parts in enumerate([(100, 200), (100, 150, 50)])
+    )
+    (one,) = compare(find(str(before)), find(str(after))).workloads
+    assert_adds_up(one)
+    assert [(layer.layer, layer.change) for layer in one.layers] == [("conv0", 0.0), ("conv1", -50.0), ("conv2", 50.0)]
+    assert one.layers[1].causes == {"compute": -25.0, "dram": -25.0}
