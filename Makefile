@@ -49,7 +49,7 @@ lint: $(STAMP) ## style (ruff), types (pyright), and which package may import wh
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --project .typing
-	$(BIN)/lint-imports --no-cache
+	cd .typing && ../$(BIN)/lint-imports --config ../pyproject.toml --no-cache
 
 docs: $(STAMP) ## the documentation as a site, in sim_build/site; a broken link fails
 	$(BIN)/mkdocs build

@@ -23,6 +23,13 @@ ELSEWHERE = {
 }
 #: Pages of the Python interface: title, and the modules whose docstrings they are made of.
 INTERFACE = {
+    "python": (
+        "Chips, schedules and runs",
+        "meshloom",
+        "meshloom.tb.api.calls",
+        "meshloom.tb.api.workload",
+        "meshloom.tb.api.result",
+    ),
     "chip": ("Chips and instructions", "meshloom.hw.config", "meshloom.hw.isa"),
     "schedule": ("Schedules", "meshloom.sched.ir.schedule"),
     "schedulers": ("Schedulers", "meshloom.sched.schedulers.registry", "meshloom.sched.workload.layers"),

@@ -6,7 +6,7 @@ control is a `Scheduler`, whose makers build any schedule they like.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -27,9 +27,13 @@ class Options(BaseModel):
 
     def named(self, base: str) -> str:
         """A scheduler's name with the options that are not as usual, as they are written on the command line."""
-        changed = self.model_dump(exclude_defaults=True)
-        said = ",".join(f"{key}={_word(value)}" for key, value in changed.items())
-        return f"{base}:{said}" if said else base
+        return written(base, self.model_dump(exclude_defaults=True))
+
+
+def written(base: str, options: Mapping[str, object]) -> str:
+    """A scheduler's name with options, as on the command line."""
+    said = ",".join(f"{key}={_word(value)}" for key, value in options.items())
+    return f"{base}:{said}" if said else base
 
 
 def _word(value: object) -> object:

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Protocol, TypeVar
@@ -18,7 +19,7 @@ from ..support.plugins import PluginError, Registry
 from ..workload.graph import Graph
 from ..workload.layers import ConvShape
 from .authored import adapted
-from .interface import Context, Maker, Scheduler
+from .interface import Context, Maker, Scheduler, written
 
 T = TypeVar("T")
 
@@ -28,6 +29,17 @@ GROUP = "meshloom.schedulers"
 
 class SchedulerError(PluginError):
     """A name that means no scheduler, options that it does not have, or a scheduler that failed."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A scheduler itself, where others are given by name, and options as values; results call it `str(...)`."""
+
+    scheduler: Scheduler
+    options: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def __str__(self) -> str:
+        return written(self.scheduler.name, self.options)
 
 
 class LayerScheduler(Protocol):
@@ -73,9 +85,9 @@ def names(kind: str | None = None) -> tuple[str, ...]:
     return tuple(name for name in REGISTRY.names() if can(name))
 
 
-def scheduler_of(name: str) -> Scheduler:
+def scheduler_of(name: str | Chosen) -> Scheduler:
     """The scheduler that a name, with or without options, means. Raises SchedulerError."""
-    return REGISTRY.get(options_of(name)[0])
+    return name.scheduler if isinstance(name, Chosen) else REGISTRY.get(options_of(name)[0])
 
 
 def options_of(name: str, registry: Registry[Any] | None = None) -> tuple[str, dict[str, str]]:
@@ -99,7 +111,9 @@ def takes_option(base: str, option: str) -> bool:
     return any(option in maker.options.model_fields for maker in (found.layers, found.networks) if maker)
 
 
-def find(name: str, folder: Path | None = None, on_progress: Callable[[Any], None] | None = None) -> LayerScheduler:
+def find(
+    name: str | Chosen, folder: Path | None = None, on_progress: Callable[[Any], None] | None = None
+) -> LayerScheduler:
     """The scheduler of that name, for layers. `folder`, `on_progress`: see `Context`.
 
     Raises SchedulerError that lists what there is, or says which option is wrong. What is found raises Meshloom's own
@@ -115,7 +129,7 @@ def find(name: str, folder: Path | None = None, on_progress: Callable[[Any], Non
 
 
 def find_network(
-    name: str, folder: Path | None = None, on_progress: Callable[[Any], None] | None = None
+    name: str | Chosen, folder: Path | None = None, on_progress: Callable[[Any], None] | None = None
 ) -> NetworkScheduler:
     """The scheduler of that name, for whole networks; raises as `find`. No other stands in for one that
     knows none."""
@@ -132,10 +146,11 @@ def find_network(
     return make
 
 
-def _prepared(name: str, kind: str) -> tuple[Scheduler, Maker, BaseModel]:
+def _prepared(name: str | Chosen, kind: str) -> tuple[Scheduler, Maker, BaseModel]:
     """A scheduler, how it makes a kind of workload, and its options."""
-    base, options = options_of(name)
-    scheduler = REGISTRY.get(base)
+    scheduler = scheduler_of(name)
+    options: Mapping[str, object] = name.options if isinstance(name, Chosen) else options_of(name)[1]
+    base = scheduler.name if isinstance(name, Chosen) else options_of(name)[0]
     maker: Maker | None = getattr(scheduler, kind)
     if maker is None:
         others = f"take one of {', '.join(names(kind))}"
@@ -148,7 +163,7 @@ def _prepared(name: str, kind: str) -> tuple[Scheduler, Maker, BaseModel]:
     return scheduler, maker, typed_options(base, kind, maker.options, options)
 
 
-def typed_options(base: str, kind: str, model: type[BaseModel], options: dict[str, str]) -> BaseModel:
+def typed_options(base: str, kind: str, model: type[BaseModel], options: Mapping[str, object]) -> BaseModel:
     """Options as the scheduler's model has them. Raises SchedulerError that names the option and what it may be."""
     for key in options:
         if key not in model.model_fields:
@@ -161,7 +176,7 @@ def typed_options(base: str, kind: str, model: type[BaseModel], options: dict[st
         raise SchedulerError(f"scheduler {base}: {_wrong(error, options)}") from None
 
 
-def _wrong(error: ValidationError, options: dict[str, str]) -> str:
+def _wrong(error: ValidationError, options: Mapping[str, object]) -> str:
     """The first option that is wrong, its value and what it must be."""
     first = error.errors()[0]
     key = str(first["loc"][0]) if first["loc"] else "options"

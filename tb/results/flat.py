@@ -12,11 +12,14 @@ import json
 from collections.abc import Iterator
 from enum import Enum
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from .schema import Results, Row
+
+if TYPE_CHECKING:
+    import polars
 
 #: Python types of single values, and what they are in Arrow. What else there is becomes JSON text.
 _ARROW = {bool: "bool_", int: "int64", float: "float64", str: "string"}
@@ -89,3 +92,11 @@ def parquet(results: Results) -> bytes:
     out = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(values(results), schema), out)
     return out.getvalue()
+
+
+def frame(results: Results) -> polars.DataFrame:
+    """The table in memory."""
+    import polars
+
+    schema = {name: kind if kind in _ARROW else str for name, kind in columns().items()}
+    return polars.DataFrame(values(results), schema)

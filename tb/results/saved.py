@@ -43,10 +43,7 @@ def read_to_run(path: Path, chip: ChipConfig) -> tuple[Schedule, Program | None]
     Raises ScheduleError, ImageError for a file that is damaged or of another chip than `chip`, naming both.
     """
     if path.suffix == ".json":
-        saved = Schedule.load(path)
-        if saved.chip_digest != chip.digest:
-            raise ScheduleError(_other_chip(path, saved.chip, saved.chip_digest, chip))
-        return saved, None
+        return of_chip(Schedule.load(path), path, chip), None
     program, text = image.load_with_metadata(path)
     metadata: Metadata = read_metadata(text, str(path))
     if program.chip_digest != chip.digest:
@@ -55,6 +52,13 @@ def read_to_run(path: Path, chip: ChipConfig) -> tuple[Schedule, Program | None]
         return lifted(program, metadata, chip)
     except ValueError as error:  # of ours, or a value that no operation has
         raise ImageError(f"{path}: {error}") from error
+
+
+def of_chip(saved: Schedule, path: Path, chip: ChipConfig) -> Schedule:
+    """The schedule if it was made for `chip`. Raises ScheduleError, naming both chips, if not."""
+    if saved.chip_digest != chip.digest:
+        raise ScheduleError(_other_chip(path, saved.chip, saved.chip_digest, chip))
+    return saved
 
 
 def _other_chip(path: Path, name: str, digest: str, chip: ChipConfig) -> str:

@@ -19,7 +19,7 @@ from meshloom.sched.model.timeline import Executed, Timeline, play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.network.limits import limits
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of
-from meshloom.sched.schedulers.registry import find_network
+from meshloom.sched.schedulers.registry import Chosen, find_network
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.graph import Graph
 
@@ -55,7 +55,7 @@ def prepare(
     graph: Graph,
     chip: ChipConfig,
     on_progress: Callable[[str], None] = lambda what: None,
-    scheduler: str = "loop_order",
+    scheduler: str | Chosen = "loop_order",
     on_search_progress: Callable[[Any], None] | None = None,
 ) -> PreparedNetwork:
     """Schedules, lowers, checks and predicts a network, and reports its progress. `scheduler`: see

@@ -11,7 +11,8 @@ class RunOptions:
     """`device`: the device by name (`devices.registry`); `jobs`: how many of them run concurrently.
 
     `waves`: write waveforms. `links`: rows include the data plane's links and the congestion. `traces`: folder for
-    tracebacks of unexpected errors, `artefacts`: for the artefacts of each run (None: not kept)."""
+    tracebacks of unexpected errors, `artefacts`: for the artefacts of each run (None: not kept). `here`: workloads are
+    prepared in this process, one after another, not in processes of their own."""
 
     device: str = "verilator"
     jobs: int = 1
@@ -19,3 +20,4 @@ class RunOptions:
     links: bool = False
     traces: Path | None = None
     artefacts: Path | None = None
+    here: bool = False

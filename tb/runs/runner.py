@@ -16,13 +16,12 @@ from typing import Any
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.ir.schedule import Schedule
-from meshloom.sched.lowering.predict import prediction
-from meshloom.sched.lowering.programs import program_of
+from meshloom.sched.lowering.programs import planned
 from meshloom.sched.mapping.room import check_room
-from meshloom.sched.model.timeline import Timeline, play
+from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
+from meshloom.sched.schedulers.registry import Chosen, find_network, scheduler_of
 from meshloom.sched.schedulers.registry import find as find_scheduler
-from meshloom.sched.schedulers.registry import find_network, scheduler_of
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import Workload, find, regression
@@ -45,18 +44,14 @@ from .saved import prepare as prepare_saved
 from .workers import Workers, report_progress, report_search, workers
 
 
-def prepare(workload: Workload, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> Prepared:
+def prepare(workload: Workload, chip: ChipConfig, scheduler: str | Chosen, at: At = lambda stage: None) -> Prepared:
     """Schedules, lowers, checks and predicts one workload, and reports each step. Raises the errors of these steps on
     bad input."""
     at("scheduling")
     check_room(workload.shape, chip)
     make = find_scheduler(scheduler, SCHEDULES.folder(), report_search)
-    made = make(workload.shape, chip, workload.scale)
-    program = program_of(made, chip, at)
-    at("predicting")
-    timeline = play(program, chip)
-    made = made.model_copy(update={"predicted": prediction(made, program, timeline)})
-    return Prepared(workload, made, program, timeline)
+    made = planned(make(workload.shape, chip, workload.scale), chip, at)
+    return Prepared(workload, made.schedule, made.program, made.timeline)
 
 
 #: What a worker process returns for a layer, or for a network.
@@ -68,13 +63,13 @@ _Asked = Workload | NetworkSource | SavedSource
 _Made = _Layer | _Network | _File | Failure
 
 
-def _prepare_named(name: str, chip: ChipConfig, scheduler: str, at: At = lambda stage: None) -> _Layer:
+def _prepare_named(name: str, chip: ChipConfig, scheduler: str | Chosen, at: At = lambda stage: None) -> _Layer:
     """`prepare` in a worker process, to which a workload is sent by name."""
     made = prepare(find(name)[0], chip, scheduler, at)
     return made.schedule, made.program, made.timeline
 
 
-def _attempt_named(name: str, chip: ChipConfig, scheduler: str) -> _Layer | Failure:
+def _attempt_named(name: str, chip: ChipConfig, scheduler: str | Chosen) -> _Layer | Failure:
     return attempt(lambda at: _prepare_named(name, chip, scheduler, at), "scheduling")
 
 
@@ -85,7 +80,7 @@ def prepare_all(names: Sequence[str], chip: ChipConfig, scheduler: str, jobs: in
         return [Prepared(find(name)[0], *future.result()) for name, future in zip(names, futures, strict=True)]
 
 
-def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str) -> _Network | Failure:
+def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str | Chosen) -> _Network | Failure:
     """A network and its feeds, made in a worker process. Files are read first: a wrong one is reported early."""
 
     def make(at: At) -> _Network:
@@ -114,8 +109,8 @@ def _attempt_saved(source: SavedSource, chip: ChipConfig) -> _File | Failure:
 
 def run(
     workloads: Sequence[str | NetworkSource | SavedSource],
-    chip: str | Path,
-    scheduler: str,
+    chip: str | Path | ChipConfig,
+    scheduler: str | Chosen,
     on_event: Callable[[Event], None],
     options: RunOptions | None = None,
 ) -> list[Row]:
@@ -127,7 +122,8 @@ def run(
     """
     # Errors in the arguments are reported before anything is done.
     options = options or RunOptions()
-    config, kind = load(chip), find_device(options.device)
+    config = chip if isinstance(chip, ChipConfig) else load(chip)
+    kind = find_device(options.device)
     if options.waves and not kind.waves:
         raise PluginError(f"device {kind.name} writes no waveforms; leave out --waves, or use a simulator of the RTL")
     options = replace(options, jobs=min(options.jobs, kind.most or options.jobs))
@@ -153,8 +149,8 @@ def run(
     if any(isinstance(each, Workload) for each in asked):
         find_scheduler(scheduler)
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
-    made = _prepared(asked, config, scheduler, options.jobs, on_event)
-    settings = Settings(code=code(), scheduler=scheduler, simulator_version=kind.version())
+    made = _prepared(asked, config, scheduler, options, on_event)
+    settings = Settings(code=code(), scheduler=str(scheduler), simulator_version=kind.version())
     unread = [found.message for found in made if isinstance(found, Failure) and found.stage == "reading"]
     if unread and len(unread) == len(made):  # nothing of the request can even be read
         raise WorkloadError("\n".join(unread))
@@ -182,11 +178,14 @@ def run(
 def _prepared(
     asked: Sequence[_Asked],
     chip: ChipConfig,
-    scheduler: str,
-    jobs: int,
+    scheduler: str | Chosen,
+    options: RunOptions,
     on_event: Callable[[Event], None],
 ) -> list[_Made]:
-    """Everything ready to run, or its failure; made in worker processes."""
+    """Everything ready to run, or its failure; made in worker processes, to which only schedulers with names can be
+    sent."""
+    if options.here or isinstance(scheduler, Chosen):
+        return [_prepared_here(each, chip, scheduler, on_event) for each in asked]
 
     def submit(pool: Workers, each: _Asked) -> Future[Any]:
         if isinstance(each, SavedSource):
@@ -196,18 +195,13 @@ def _prepared(
         return pool.submit(_attempt_named, each.name, chip, scheduler)
 
     made: list[_Made | None] = []
-    with workers(jobs) as pool:
+    with workers(options.jobs) as pool:
         try:
             futures = [submit(pool, each) for each in asked]
         except BrokenProcessPool:
             futures = []
         for each, future in zip(asked, futures, strict=False):
-            if isinstance(each, NetworkSource):
-                on_event(Stage(workload=each.title, what="scheduling the network"))
-            elif isinstance(each, SavedSource):
-                on_event(Stage(workload=each.title, what="checking the program"))
-            else:
-                on_event(Stage(workload=each.name, what="scheduling"))
+            on_event(_first_stage(each))
             try:
                 made.append(pool.result(future, on_event))
             except BrokenProcessPool:
@@ -218,6 +212,23 @@ def _prepared(
         _alone(lambda pool, each=each: submit(pool, each), on_event) if found is None else found
         for each, found in zip(asked, made, strict=True)
     ]
+
+
+def _prepared_here(each: _Asked, chip: ChipConfig, scheduler: str | Chosen, on_event: Callable[[Event], None]) -> _Made:
+    on_event(_first_stage(each))
+    if isinstance(each, SavedSource):
+        return _attempt_saved(each, chip)
+    if isinstance(each, NetworkSource):
+        return _attempt_network(each, chip, scheduler)
+    return _attempt_named(each.name, chip, scheduler)
+
+
+def _first_stage(each: _Asked) -> Stage:
+    if isinstance(each, NetworkSource):
+        return Stage(workload=each.title, what="scheduling the network")
+    if isinstance(each, SavedSource):
+        return Stage(workload=each.title, what="checking the program")
+    return Stage(workload=each.name, what="scheduling")
 
 
 def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event], None]) -> Any:
@@ -251,7 +262,9 @@ def _runs(asked: _Asked) -> int:
     return max(1, len(fed.inputs)) if isinstance(fed, NetworkSource) else 1
 
 
-def _regression(kind: DeviceKind, scheduler: str, on_event: Callable[[Event], None]) -> list[Workload | NetworkSource]:
+def _regression(
+    kind: DeviceKind, scheduler: str | Chosen, on_event: Callable[[Event], None]
+) -> list[Workload | NetworkSource]:
     """Networks and layers of `make sim`: networks only if the scheduler supports them; for a slow device, the layers
     that it can run in minutes."""
     layers = list(regression())

@@ -25,7 +25,7 @@ from ..compare.arrivals import arrivals
 from ..compare.completeness import completeness
 from ..devices.simulated import Job, Run
 from ..inputs.sources import Feed, NetworkSource, check_files, is_network, model_settings, ready
-from ..results.saved import read_to_run
+from ..results.saved import of_chip, read_to_run
 from ..results.schema import Row
 from . import network
 from .failures import At
@@ -33,17 +33,31 @@ from .failures import At
 
 @dataclass(frozen=True)
 class SavedSource:
-    """A file with a schedule or a program. `workload`: what it computes, if the file does not name it, or another name
-    for it (an .onnx file); "" if its bytes are not to be checked. `fed`: what a network is fed, except its name."""
+    """A file with a schedule or a program, or (`given`) a schedule that is in no file, called `path`.
+
+    `workload`: what it computes, if the file does not name it, or another name for it (an .onnx file); "" if its bytes
+    are not to be checked. `fed`: what a network is fed, except its name.
+    """
 
     path: Path
     workload: str | None = None
     fed: NetworkSource = field(default_factory=lambda: NetworkSource(""))
+    given: Schedule | None = None
 
     @property
     def title(self) -> str:
         """Its name in tables."""
         return self.path.name
+
+    def read(self, chip: ChipConfig) -> tuple[Schedule, Program | None]:
+        """See `read_to_run`, which says what is raised."""
+        return read_to_run(self.path, chip) if self.given is None else (of_chip(self.given, self.path, chip), None)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file, or of the schedule as JSON."""
+        data = self.path.read_bytes() if self.given is None else self.given.model_dump_json().encode()
+        return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,7 @@ def meaning(source: SavedSource, schedule: Schedule) -> Meaning:
 
 def check(source: SavedSource, chip: ChipConfig) -> Meaning:
     """Checks a file before anything runs. Raises the errors of the file, its chip, its workload, its tensors."""
-    schedule, _ = read_to_run(source.path, chip)
+    schedule, _ = source.read(chip)
     found = meaning(source, schedule)
     if (found.layer or found.network) and not schedule.tensors:
         raise ScheduleError(
@@ -125,7 +139,7 @@ def _check_layer(path: Path, schedule: Schedule, workload: Workload) -> None:
 
 def prepare(source: SavedSource, chip: ChipConfig, at: At) -> tuple[Saved, network.PreparedNetwork | None, list[Feed]]:
     """A file ready to run: program checked and predicted, and for a network also its arrays and inputs."""
-    schedule, program = read_to_run(source.path, chip)
+    schedule, program = source.read(chip)
     found = meaning(source, schedule)
     graph, fed = ready(found.network) if found.network is not None else (None, [])
     made = None if program is not None else schedule
@@ -163,8 +177,8 @@ def _in_time(schedule: Schedule, program: Program, timeline: Timeline) -> Schedu
 
 def settings_of(source: SavedSource, schedule: Schedule) -> dict[str, Any]:
     """Fields of `Settings`: the scheduler as named in the file, and the file's digest."""
-    digest = hashlib.sha256(source.path.read_bytes()).hexdigest()
-    found = {"scheduler": schedule.scheduler, "file": source.path.name, "file_digest": digest}
+    named = "" if source.given else source.path.name
+    found = {"scheduler": schedule.scheduler, "file": named, "file_digest": source.digest}
     name = source.workload if source.workload is not None else schedule.workload
     return found | (model_settings(replace(source.fed, name=name)) if name and is_network(name) else {})
 

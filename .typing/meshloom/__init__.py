@@ -1,0 +1,1 @@
+../../meshloom/__init__.py

@@ -1,0 +1,117 @@
+"""The functions of `import meshloom`: load a chip, schedule, run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.lowering.predict import prediction
+from meshloom.sched.schedulers.authored import adapted
+from meshloom.sched.schedulers.interface import Scheduler, written
+from meshloom.sched.schedulers.registry import Chosen, SchedulerError, options_of
+from meshloom.sched.workload.catalog import find
+from meshloom.sched.workload.layers import WorkloadError
+
+from ..devices.registry import find as find_device
+from ..inputs.chips import changed
+from ..inputs.sources import NetworkSource, check_files
+from ..inputs.sources import load as load_network
+from ..results.schema import Event, Recorder
+from ..runs import network, runner
+from ..runs.options import RunOptions
+from .result import Result
+from .workload import Workload
+
+#: A scheduler: its name on the command line, a function of a `LayerTask`, or a `Scheduler`.
+AnyScheduler = str | Callable[..., object] | Scheduler
+
+
+def load_chip(chip: str | Path | ChipConfig, changes: Mapping[str, object] | None = None) -> ChipConfig:
+    """A chip: a built-in name, a TOML file, or one already loaded; with other values in some fields, named as in the
+    file: `{"spm_words": 8192, "core.a_words": 2048}`. Raises ConfigError that names the field and the fix."""
+    config = chip if isinstance(chip, ChipConfig) else load(chip)
+    return changed(config, changes) if changes else config
+
+
+def schedule(
+    workload: Workload | str | Path,
+    chip: str | Path | ChipConfig = "quad16",
+    scheduler: AnyScheduler = "loop_order",
+    options: Mapping[str, object] | None = None,
+) -> Schedule:
+    """The schedule of a layer or of a whole network, proven to run on the chip; `predicted` has its cycles.
+
+    `scheduler`: a name (`meshloom schedulers`), a function of a `LayerTask`, or a `Scheduler`. `options`: its options
+    by name. Raises WorkloadError, SchedulerError, DoesNotFit, and what checking a program raises.
+    """
+    config, chosen = load_chip(chip), _chosen(scheduler, options)
+    source = Workload.of(workload).source
+    if isinstance(source, NetworkSource):
+        check_files(source)
+        made = network.prepare(load_network(source), config, scheduler=chosen)
+        found = made.made.schedule
+        return found.model_copy(update={"predicted": prediction(found, made.program, made.timeline)})
+    if not isinstance(source, str):
+        raise WorkloadError(f"workload {source.title}: is a schedule or a program already; run it")
+    layers = find(source)
+    if len(layers) != 1:
+        raise WorkloadError(f"workload {source}: is {len(layers)} layers; schedule each of Workload.of(...).layers()")
+    return runner.prepare(layers[0], config, chosen).schedule
+
+
+def run(
+    workloads: Workload | str | Path | Schedule | Sequence[Workload | str | Path | Schedule],
+    chip: str | Path | ChipConfig = "quad16",
+    scheduler: AnyScheduler = "loop_order",
+    options: Mapping[str, object] | None = None,
+    *,
+    computes: Workload | str | Path | None = None,
+    device: str = "verilator",
+    jobs: int | None = None,
+    waves: bool = False,
+    links: bool = False,
+    artefacts: str | Path | None = None,
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> Result:  # the options of `meshloom run`, by name
+    """Runs workloads on the chip's RTL and compares every byte with ONNX Runtime and every cycle with the model.
+
+    `workloads`: one or several; a Schedule is run as it is, whoever made it. `scheduler`, `options`: as for `schedule`;
+    a function is called in this process. `computes`: what schedules and programs compute that do not say so; "" leaves
+    their bytes unchecked. `jobs`: devices at the same time (all CPUs). `artefacts`: a folder for schedule, program and
+    every instruction's cycles. `on_event` is called with each row as soon as it is there, and with what is being done.
+
+    A workload that cannot be run has a row with an `error`. Raises the errors of bad input before anything runs;
+    BuildError, NoDeviceError, RunsError if nothing can run.
+    """
+    single = isinstance(workloads, Workload | str | Path | Schedule)
+    given = [workloads] if single else list(workloads)
+    asked = [Workload.of(each, computes).source for each in given]
+    count = jobs or len(os.sched_getaffinity(0))
+    place = None if artefacts is None else Path(artefacts)
+    recorder = Recorder("api", find_device(device).tools())
+    found = runner.run(
+        asked, load_chip(chip), _chosen(scheduler, options), on_event,
+        RunOptions(device, count, waves, links, place, place),
+    )  # fmt: skip
+    recorder.rows += found
+    return Result(recorder.results(complete=True))
+
+
+def _chosen(scheduler: AnyScheduler, options: Mapping[str, object] | None) -> str | Chosen:
+    """A scheduler with options, by name if it has one. Raises SchedulerError."""
+    given = dict(options or {})
+    if isinstance(scheduler, str):
+        base, named = options_of(scheduler)
+        if twice := sorted(named.keys() & given):
+            raise SchedulerError(f"scheduler {scheduler!r}: {twice[0]} is given twice, in its name and in options")
+        return written(base, named | given)
+    thing: Any = scheduler
+    name = scheduler.name if isinstance(scheduler, Scheduler) else getattr(thing, "__name__", type(thing).__name__)
+    try:
+        return Chosen(adapted(name, scheduler), given)
+    except TypeError as error:
+        raise SchedulerError(f"scheduler {name} {error}") from None

@@ -1,0 +1,132 @@
+"""Workloads from Python: layers, networks and files, with what they are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from meshloom.sched.ir.schedule import Schedule
+from meshloom.sched.workload.catalog import find
+from meshloom.sched.workload.layers import NO_CLAMP, ConvShape, WorkloadError, gemm_shape
+from meshloom.sched.workload.shapes import describe
+
+from ..inputs.sources import NetworkSource, is_network
+from ..results.saved import SUFFIXES
+from ..runs.saved import SavedSource
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Something to schedule and run: layers by name, a network with what it is fed, or a saved schedule.
+
+    `Workload.of` takes everything that the command line takes; the other constructors take numbers and arguments.
+    """
+
+    source: str | NetworkSource | SavedSource
+
+    @classmethod
+    def of(cls, given: Workload | str | Path | Schedule, meaning: Workload | str | Path | None = None) -> Workload:
+        """A workload by its name on the command line, a file (.onnx; .json and .bin: schedules and programs), or a
+        Schedule. `meaning`: what a schedule or a program computes, if it does not say so; "" leaves its bytes
+        unchecked. Raises WorkloadError if a name means nothing."""
+        saved: SavedSource | None = None
+        if isinstance(given, Schedule):
+            saved = SavedSource(Path(given.workload or "schedule"), given=given)
+        elif not isinstance(given, Workload) and str(given).endswith(SUFFIXES):
+            saved = SavedSource(Path(given))
+        elif isinstance(given, Workload) and isinstance(given.source, SavedSource):
+            saved = given.source
+        if saved is not None:
+            return cls(_with_meaning(saved, meaning))
+        if meaning is not None:
+            raise WorkloadError(f"workload {given}: only schedules and programs compute something else than their name")
+        if isinstance(given, Workload):
+            return given
+        name = str(given)
+        if not is_network(name):
+            find(name)
+            return cls(name)
+        return cls(NetworkSource(name))
+
+    @classmethod
+    def gemm(cls, m: int, n: int, k: int, *, relu: bool = False, clamp: int = NO_CLAMP) -> Self:
+        """The product of an m x k and a k x n matrix of int8, requantised to int8. Raises WorkloadError."""
+        return cls(describe(gemm_shape("gemm", m, n, k, relu=relu, clamp=clamp)))
+
+    @classmethod
+    def conv(
+        cls,
+        height: int,
+        width: int,
+        channels: int,
+        filters: int,
+        *,
+        kernel: int | tuple[int, int] = 1,
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int = 1,
+        batch: int = 1,
+        relu: bool = False,
+        clamp: int = NO_CLAMP,
+    ) -> Self:  # what a convolution has, by name
+        """A convolution of a batch x channels x height x width input; pairs are (rows, columns). Raises
+        WorkloadError."""
+        (kernel_h, kernel_w), (stride_h, stride_w), (rows, cols) = (
+            (pair, pair) if isinstance(pair, int) else pair for pair in (kernel, stride, padding)
+        )
+        shape = ConvShape(
+            "conv", batch, channels, height, width, filters, kernel_h, kernel_w, stride_h, stride_w,
+            rows, cols, rows, cols, dilation, relu, clamp,
+        )  # fmt: skip
+        return cls(describe(shape))
+
+    @classmethod
+    def network(
+        cls,
+        name: str | Path,
+        *,
+        inputs: Iterable[str | Path] = (),
+        calibration: Iterable[str | Path] = (),
+        mean: float | tuple[float, ...] = 0.0,
+        std: float | tuple[float, ...] = 255.0,
+        labels: str | Path | None = None,
+    ) -> Self:
+        """A built-in network, or an .onnx file, run once for each of `inputs` (pictures, .npy files). The others are
+        those of `meshloom run`: see `NetworkSource`. Raises WorkloadError if the name is of no network."""
+        if not is_network(str(name)):
+            raise WorkloadError(f"{name}: is no network; give a built-in one's name or an .onnx file")
+        return cls(
+            NetworkSource(
+                str(name),
+                tuple(map(Path, inputs)),
+                tuple(map(Path, calibration)),
+                mean if isinstance(mean, tuple) else (mean,),
+                std if isinstance(std, tuple) else (std,),
+                None if labels is None else Path(labels),
+            )
+        )
+
+    @property
+    def name(self) -> str:
+        """Its name in tables."""
+        return self.source if isinstance(self.source, str) else self.source.title
+
+    def layers(self) -> tuple[Workload, ...]:
+        """Its layers, each to be run by itself: those of a built-in network. Raises WorkloadError for files."""
+        if isinstance(self.source, SavedSource):
+            raise WorkloadError(f"workload {self.name}: is a schedule or a program, of which no layer runs by itself")
+        name = self.source if isinstance(self.source, str) else self.source.name
+        return tuple(Workload(layer.name) for layer in find(name))
+
+
+def _with_meaning(saved: SavedSource, meaning: Workload | str | Path | None) -> SavedSource:
+    if meaning is None:
+        return saved
+    source = meaning.source if isinstance(meaning, Workload) else str(meaning)
+    if isinstance(source, SavedSource):
+        raise WorkloadError(f"{saved.title}: computes a layer or a network, not {source.title}")
+    if isinstance(source, NetworkSource):
+        return replace(saved, workload=source.name, fed=source)
+    return replace(saved, workload=source)

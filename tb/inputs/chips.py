@@ -1,0 +1,34 @@
+"""Chips that differ from another one in some fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from meshloom.hw.config import ChipConfig, ConfigError, mistakes
+
+
+def changed(chip: ChipConfig, changes: Mapping[str, object]) -> ChipConfig:
+    """The chip with other values in some fields, named as in a chip's file: `spm_words`, `core.a_words`.
+
+    An array that is as large as `lanes` allows follows them. Raises ConfigError that names the field and the fix.
+    """
+    values: dict[str, Any] = chip.model_dump(mode="json")
+    if "lanes" in changes:
+        for field in ("rows", "cols"):
+            if values[field] == chip.lanes:
+                del values[field]
+    for name, value in changes.items():
+        *tables, field = name.split(".")
+        place = values
+        for part in tables:
+            if not isinstance(place.get(part), dict):
+                raise ConfigError(f"chip {chip.name}: {name}: there is no table {part}; fields are named core.a_words")
+            place = place[part]
+        place[field] = value
+    try:
+        return ChipConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"chip {chip.name} with other fields: {mistakes(error, values, ChipConfig)}") from error

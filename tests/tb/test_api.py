@@ -1,0 +1,152 @@
+"""`import meshloom`: chips, workloads, schedules and runs from Python, by the road of the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import meshloom
+from meshloom.hw.config import ConfigError
+from meshloom.sched.mapping.task import LayerTask
+from meshloom.sched.schedulers.interface import Options
+from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.workload.layers import WorkloadError
+from meshloom.tb.results.flat import columns
+from meshloom.tb.results.schema import Stage, Status, load
+from meshloom.tb.runs import runner
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "docs" / "python.ipynb"
+LAYER = "gemm:5x6x7"
+
+
+class Choice(Options):
+    wrong: bool = False
+
+
+def mine(task: LayerTask, options: Choice) -> None:
+    """Everything at once, on the first core; without its bias if `wrong`."""
+    core, tile = task.cores[0], task.tiles(task.rows)[0]
+    n, k = (0, task.n_blocks), (0, task.k_blocks)
+    task.load_bias(core, n, at=0)
+    task.load_weights(core, n, k, at=0)
+    task.load_input(core, tile, k, at=0)
+    if options.wrong:
+        raise LookupError("on purpose")
+    task.gemm(core, tile, n, k, a=0, b=0, bias=0, sums=0, out=0)
+    task.store(core, tile, n, at=0)
+
+
+def test_importing_it_imports_nothing_else() -> None:
+    code = "import meshloom, sys; print(*[name for name in sys.modules if name.startswith(('meshloom.', 'pydantic'))])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
+    assert set(meshloom.__all__) <= set(dir(meshloom))
+    with pytest.raises(AttributeError, match="has no attribute 'shedule'"):
+        meshloom.shedule  # noqa: B018  (the access is what fails)
+
+
+def test_chips_with_other_fields() -> None:
+    tiny = meshloom.load_chip("tiny")
+    assert meshloom.load_chip(tiny) is tiny
+    other = meshloom.load_chip("tiny", {"core.a_words": 512, "lanes": 8})
+    assert (other.core.a_words, other.lanes, other.rows, other.cols) == (512, 8, 8, 8)
+    assert other.digest != tiny.digest
+    with pytest.raises(ConfigError, match=r"core\.b_word: there is no such field; .*b_words"):
+        meshloom.load_chip("tiny", {"core.b_word": 512})
+    with pytest.raises(ConfigError, match="there is no table name; fields are named"):
+        meshloom.load_chip("tiny", {"name.words": 512})
+    with pytest.raises(ConfigError, match="lanes = 12 must be a power of two"):
+        meshloom.load_chip("tiny", {"lanes": 12})
+
+
+def test_workloads_by_numbers_have_the_names_of_the_command_line() -> None:
+    assert meshloom.Workload.gemm(5, 6, 7) == meshloom.Workload.of("gemm:5x6x7")
+    conv = meshloom.Workload.conv(6, 5, 9, 5, kernel=(3, 2), stride=(2, 1), padding=(1, 0), relu=True, clamp=90)
+    assert conv.name == "conv:6x5x9-5,k3x2,s2x1,p1x0,relu,clamp90"
+    network = meshloom.Workload.network("resnet8", inputs=["cat.png"])
+    assert network.layers()[0].name == "resnet8/conv1"
+    with pytest.raises(WorkloadError, match="unknown workload 'resnet9'"):
+        meshloom.Workload.of("resnet9")
+    with pytest.raises(WorkloadError, match="is no network"):
+        meshloom.Workload.network("resnet8/conv1")
+    with pytest.raises(WorkloadError, match="only schedules and programs compute something else"):
+        meshloom.Workload.of("resnet8", "vgg16")
+
+
+def test_a_schedule_is_the_one_of_the_command_line() -> None:
+    made = meshloom.schedule(LAYER, "tiny")
+    assert made == runner.prepare(runner.find(LAYER)[0], meshloom.load_chip("tiny"), "loop_order").schedule
+    assert meshloom.schedule(LAYER, "tiny", options={"effort": 0.5}).scheduler.startswith("loop_order")
+    with pytest.raises(SchedulerError, match="effort is given twice"):
+        meshloom.schedule(LAYER, "tiny", "loop_order:effort=0.5", {"effort": 1})
+    with pytest.raises(WorkloadError, match=r"is 10 layers; schedule each"):
+        meshloom.schedule("resnet8/*")
+    with pytest.raises(WorkloadError, match="is a schedule or a program already"):
+        meshloom.schedule(meshloom.Workload.of(made), "tiny")
+    with pytest.raises(SchedulerError, match=r"^scheduler int is of type int; it must be a Scheduler, or a function"):
+        meshloom.schedule(LAYER, "tiny", 3)  # type: ignore[arg-type]
+
+
+def test_a_function_is_a_scheduler() -> None:
+    assert meshloom.schedule(LAYER, "tiny", mine).scheduler == "mine"
+    with pytest.raises(SchedulerError, match="scheduler mine failed on gemm:5x6x7: LookupError: on purpose"):
+        meshloom.schedule(LAYER, "tiny", mine, {"wrong": True})
+    with pytest.raises(SchedulerError, match="scheduler mine has no option 'wong' for layers; did you mean wrong"):
+        meshloom.schedule(LAYER, "tiny", mine, {"wong": True})
+
+
+def test_schedules_and_workloads_run_together_and_a_failure_is_a_row(tmp_path: Path) -> None:
+    made = meshloom.schedule(LAYER, "tiny", mine)
+    said: list[object] = []
+    found = meshloom.run(
+        [made, LAYER, "gemm:8x8x4000"], "tiny", lambda task: mine(task, Choice()), on_event=said.append
+    )
+    assert [row.status for row in found.rows] == [Status.PASSED, Status.PASSED, Status.FAILED]
+    assert found.rows[0].scheduler == "mine"
+    assert found.rows[0].rtl_cycles == found.rows[1].rtl_cycles == made.predicted.cycles  # type: ignore[union-attr]
+    assert not found.ok
+    assert len(found.reasons) == 1
+    assert any(isinstance(each, Stage) for each in said)
+    assert "gemm:8x8x4000 on tiny: failed" in repr(found)
+    frame = found.frame()
+    assert frame.columns == list(columns())
+    assert frame["status"].to_list() == ["passed", "passed", "failed"]
+    found.save(tmp_path / "found.json")
+    assert load(tmp_path / "found.json") == found.results
+    with pytest.raises(ValueError, match="was made for chip tiny"):
+        meshloom.run(made, "quad16")
+
+
+@pytest.mark.slow
+def test_a_schedule_that_does_not_say_what_it_computes() -> None:
+    anonymous = meshloom.schedule(LAYER, "tiny").model_copy(update={"workload": ""})
+    assert meshloom.run(anonymous, "tiny", computes=LAYER).row.status is Status.PASSED
+    assert meshloom.run(anonymous, "tiny").row.status is Status.UNCHECKED
+
+
+@pytest.mark.slow
+def test_a_whole_network_as_a_schedule() -> None:
+    made = meshloom.schedule("resnet8")
+    found = meshloom.run(made)
+    assert found.ok
+    assert found.row.rtl_cycles == made.predicted.cycles  # type: ignore[union-attr]
+    assert found.row.network is not None
+    assert found.row.network.answer == "cat"
+
+
+@pytest.mark.slow
+def test_the_notebook_prints_what_it_shows(tmp_path: Path) -> None:
+    """Each cell of code, in a process of its own, as a script with a mark after each."""
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    mark = "--- end of the cell ---"
+    script = tmp_path / "notebook.py"
+    script.write_text(f"\nprint({mark!r})\n".join("".join(cell["source"]) for cell in cells))
+    ran = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    shown = ["".join("".join(output["text"]) for output in cell["outputs"]) for cell in cells]
+    assert [text.strip() for text in ran.stdout.split(mark)] == [text.strip() for text in shown]
