@@ -195,6 +195,14 @@ def bound(dag: Dag, cores: int, most: int | None = None, intervals: bool = True)
     return Bounds(heads, tails, chain, work, sets, reached)
 
 
+def by_chains(dag: Dag, cycles: Ints, cores: int) -> int:
+    """The bound by sets whose heads and tails are the longest chains of a graph. `cycles`: int64 [n], those for which a
+    micro-op needs one of the cores, at most all that it takes."""
+    heads, behind = asap(dag), levels(dag) - dag.cycles
+    least = -(-int(cycles.sum()) // cores)
+    return int(_set_bound(heads, cycles, behind, len(dag), cores, least)) if len(dag) else 0
+
+
 def _least(low: int, high: int, possible: Callable[[int], bool]) -> int:
     """The least number from `low` for which `possible`, which stays so above it; not beyond `high`."""
     step = 1

@@ -16,6 +16,7 @@ from meshloom.hw.isa import Unit
 from ...mapping.estimate import REQUEST_CYCLES, pipeline_cycles
 from .muops import MuGraph, MuOp, Orchestration
 from .packing import pack
+from .proof import proven
 
 #: Cycles a result takes, besides its words, from the unit that makes it to the one that reads it.
 HANDOVER = REQUEST_CYCLES
@@ -36,12 +37,6 @@ def bottom_levels(graph: MuGraph) -> list[int]:
         tail = max((found[edge.consumer] for edge in graph.after[op.number]), default=0)
         found[op.number] = op.cycles + tail
     return found
-
-
-def least_cycles(graph: MuGraph, cores: int) -> int:
-    """Cycles below which no schedule can be: the longest chain, and the work of each kind of unit shared out."""
-    work = {unit: sum(op.cycles for op in graph.ops if op.unit is unit) for unit in (Unit.MATRIX, Unit.VECTOR)}
-    return max(max(bottom_levels(graph), default=0), *(-(-cycles // cores) for cycles in work.values()))
 
 
 def placed(graph: MuGraph, chip: ChipConfig, affinity: Affinity | None = None) -> Orchestration:
@@ -76,7 +71,7 @@ class _Listing:
                 missing[edge.consumer] -= 1
                 if not missing[edge.consumer]:
                     heappush(ready, (-levels[edge.consumer], edge.consumer))
-        bound = least_cycles(self.graph, len(self.links))
+        bound = proven(self.graph, len(self.links))
         return Orchestration(tuple(self.core), tuple(self.starts), max(self.ends, default=0), bound)
 
     def _place(self, op: MuOp) -> None:
@@ -125,7 +120,7 @@ class _Settling:
         for ops in stages.values():
             self._stage(ops)
         starts, ends = self._starts()
-        return Orchestration(tuple(self.core), starts, max(ends, default=0), least_cycles(self.graph, self.count))
+        return Orchestration(tuple(self.core), starts, max(ends, default=0), proven(self.graph, self.count))
 
     def _ready(self, op: MuOp) -> int:
         """When its operands are there."""
@@ -145,13 +140,29 @@ class _Settling:
         else:
             free = self.free[ops[0].unit]
             first = min(self._ready(op) for op in heads)
-            shares = pack([work[op.number] for op in heads], [max(free[core], first) for core in range(self.count)])
+            shares = self._shared(heads, work, [max(free[core], first) for core in range(self.count)])
         homes = {op.number: share for op, share in zip(heads, shares, strict=True)}
         for op in ops:
             head = op.number if op.sums is None else head
             core = self.core[op.number] = homes[head]
             free = self.free[op.unit]
             free[core] = self.ends[op.number] = max(free[core], self._ready(op)) + op.cycles
+
+    def _shared(self, heads: list[MuOp], work: dict[int, int], begins: list[int]) -> list[int]:
+        """Runs of neighbours for all cores: band after band of rows, or, where each core needs no more inputs and no
+        more time for it, all bands of some output channels, whose weights then come once."""
+        found: list[tuple[int, int, list[int]]] = []
+        for order in (heads, sorted(heads, key=lambda op: (op.result.planes, op.result.rows, op.result.columns))):
+            packed = pack([work[op.number] for op in order], begins)
+            of = {op.number: share for op, share in zip(order, packed, strict=True)}
+            shares, ends = [of[op.number] for op in heads], list(begins)
+            inputs: list[dict[object, int]] = [{} for _ in begins]
+            for op, share in zip(heads, shares, strict=True):
+                ends[share] += work[op.number]
+                inputs[share] |= {read: read[1].words for read in op.reads}
+            found.append((max(ends), sum(sum(each.values()) for each in inputs), shares))
+        bands, groups = found
+        return groups[2] if groups[0] <= bands[0] and groups[1] <= bands[1] else bands[2]
 
     def _home(self, op: MuOp) -> int:
         """The core that has a result of the array which a micro-op just takes up; -1 if there is none."""

@@ -14,7 +14,7 @@ from meshloom.hw.config import ChipConfig, tile_position
 
 from .muops import MuGraph, Orchestration
 from .partition import Partition, fit
-from .placing import least_cycles
+from .proof import proven
 from .work import Work
 
 
@@ -51,4 +51,4 @@ def zigzag(graph: MuGraph, chip: ChipConfig, whole: bool = False) -> Orchestrati
         core = cores[op.number] = turn[place % len(turn)]
         starts[op.number] = busy[core]
         busy[core] += op.cycles
-    return Orchestration(tuple(cores), tuple(starts), max(busy), least_cycles(graph, len(turn)))
+    return Orchestration(tuple(cores), tuple(starts), max(busy), proven(graph, len(turn)))
