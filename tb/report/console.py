@@ -127,7 +127,7 @@ def network_table(rows: Sequence[Row]) -> Table:
 def micro_op_table(rows: Sequence[Row]) -> Table:
     """What schedulers of micro-ops say of their schedules."""
     made = Table(header_style="bold", pad_edge=False)
-    for name in ("network", "scheduler"):
+    for name in ("network", "scheduler", "taken"):
         made.add_column(name, overflow="fold")
     for name in ("micro-ops", "planned cycles", "bound cycles", "gap", "hops x bytes", "spilled words"):
         made.add_column(name, justify="right", no_wrap=True)
@@ -138,6 +138,7 @@ def micro_op_table(rows: Sequence[Row]) -> Table:
         made.add_row(
             escape(row.workload),
             escape(row.scheduler),
+            escape(found.taken),
             *(f"{number:,}" for number in numbers),
             percent(None if found.gap is None else 100 * found.gap),
             f"{found.hops_bytes:,}",

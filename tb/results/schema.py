@@ -207,13 +207,15 @@ class OutputFigures(Record):
 class MicroOpFigures(Record):
     """Of schedulers of micro-ops. `count` of them; `planned_cycles`: of the plan, without what it leaves out;
     `bound_cycles`: no schedule of these micro-ops on so many cores can be shorter, by proof; `hops_bytes`: bytes that
-    cores send to each other times the links they pass; `spilled_words`: words that went to DRAM for want of room."""
+    cores send to each other times the links they pass; `spilled_words`: words that went to DRAM for want of room;
+    `taken`: what the program is made of, "micro-ops" or the scheduler that the model found quicker for the network."""
 
     count: Count
     planned_cycles: Count
     bound_cycles: Count
     hops_bytes: Count
     spilled_words: Count
+    taken: str = "micro-ops"
 
     @computed_field
     @property

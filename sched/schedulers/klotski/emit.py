@@ -12,31 +12,22 @@ can deadlock. The order in which units and movers then take their work up is tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
-from meshloom.hw.config import OFFSET_BITS, ChipConfig
-from meshloom.hw.isa import INSTRUCTIONS, Addend, Opcode, Unit, VectorOp, address
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Region as Place
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+from meshloom.hw.isa import Unit, VectorOp, address
 
-from ...ir.schedule import Box
-from ...mapping.fields import vector_fields, vector_window
 from ...mapping.nodes import Node, Run
 from ...mapping.placement import Stored
-from ...mapping.problem import MAX_N_BLOCKS, DoesNotFit
-from ...workload.layers import NO_CLAMP
+from ...mapping.problem import DoesNotFit
 from .homes import Homes
 from .muops import MuGraph, MuOp, Orchestration, Region
 from .residency import NEVER, Memory, Residency
 from .rounds import Barriers
+from .units import Units, extent, named
 from .views import View, copies
-
-#: A micro-op is done in pieces of at least so many cycles, so that results leave and weights come meanwhile.
-PIECE_CYCLES = 600
-_OFFSET = (1 << OFFSET_BITS) - 1
-_MOST_VEC_BLOCKS = INSTRUCTIONS[Opcode.VEC].most("blocks")
 
 
 @dataclass(eq=False)
@@ -97,6 +88,8 @@ class Emitter:
         self.order = order_of(graph, plan, rounds)
         self.position = {number: position for position, number in enumerate(self.order)}
         self.core = [chip.cores[core] for core in plan.cores]
+        self.rank = {core: rank for rank, core in enumerate(chip.cores)}
+        self.units = Units(graph, homes, chip)
         self.barriers = Barriers(graph.ops, rounds, self.order, self.core, chip) if rounds else None
         sizes, kept = chip.core, self.barriers.room if self.barriers else {}
         self.memories = {
@@ -125,28 +118,31 @@ class Emitter:
         for position, number in enumerate(self.order):
             op = self.graph.ops[number]
             self._begin(op, position)
-            if op.unit is Unit.MATRIX:
-                self._matrix(op, position)
-            else:
-                self._vector(op, position)
+            self._compute(op, position)
             if op.last and self.homes.is_output(op):
                 self._store(number)
-            for tile in sorted(self.readers.get(number, ()), key=lambda tile: tile.uses[0]):
+            for tile in sorted(self.readers.get(number, ()), key=lambda tile: self._turn(tile, self.core[number])):
                 self._push(tile, number, position)
             self._end(op, position)
         return [node for group in self.groups for node in group if id(node) not in self.dropped]
+
+    def _turn(self, tile: Tile, core: int) -> tuple[int, int, int]:
+        """When a core pushes to a tile: what reads it sooner first, of one layer each core its next neighbour first, so
+        that not all of them send to the same one at a time."""
+        stage = self.graph.ops[self.order[tile.uses[0]]].stage
+        return stage, (self.rank[tile.core] - self.rank[core]) % len(self.rank), tile.uses[0]
 
     def _begin(self, op: MuOp, position: int) -> None:
         """What a barrier puts before a micro-op."""
         if self.barriers is not None:
             matrix = next((stage for stage, work in enumerate(self.works) if work.op is None), None)
-            weights = None if matrix is None else self.homes.constants(matrix)[0]
-            self.groups[position] += self.barriers.gate(op.number, weights, self._label(op, "round"))
+            weights = None if matrix is None else self.homes.constants(matrix, self.core[op.number], 0)[0]
+            self.groups[position] += self.barriers.gate(op.number, weights, self.units.label(op, "round"))
 
     def _end(self, op: MuOp, position: int) -> None:
         """What a barrier puts behind a micro-op."""
         if self.barriers is not None:
-            made, label = self.made[op.number], self._label(op, "round")
+            made, label = self.made[op.number], self.units.label(op, "round")
             self.groups[position] += self.barriers.arrive(op.number, _last(made), made.pieces[-1][2], label)
             self.groups[position] += self.barriers.open(position, label)
 
@@ -198,7 +194,7 @@ class Emitter:
                 ((producer, part),) = tile.fed.items()
                 op = self.graph.ops[producer]
                 first = self.homes.root(self.homes.result(op))[1]
-                whole = Region((op.result.planes[0] + first, op.result.planes[1] + first), *_extent(op.result))
+                whole = Region((op.result.planes[0] + first, op.result.planes[1] + first), *extent(op.result))
                 if op.unit is Unit.MATRIX and self.core[producer] == tile.core and whole == part == tile.part:
                     tile.direct = producer
 
@@ -250,7 +246,7 @@ class Emitter:
         else:
             rows = (*part.rows, tile.step)
             found = stored.transfers(part.planes, rows, part.columns, tile.core, view.address)
-        label = self._label(self.graph.ops[self.order[position]], f"pull {tile.name} {_named(part)}")
+        label = self.units.label(self.graph.ops[self.order[position]], f"pull {tile.name} {named(part)}")
         for t in found:
             self.groups[position].append(Node(tile.core, [], label, t.dram, t.local, t.words))
 
@@ -328,7 +324,7 @@ class Emitter:
                 place, words = (Place.B, count * each) if kind == "w" else (Place.ACC, count)
                 uses = self.constant_uses[key]
                 residency = self.constants[key] = self._must_take(core, place, words, uses, position, "constants")
-                w, bias = self.homes.constants(op.stage)
+                w, bias = self.homes.constants(op.stage, core, words)
                 taps = work.problem.taps
                 at = address(place, residency.at if kind == "w" else 4 * residency.at)
                 if kind == "bias":
@@ -339,15 +335,26 @@ class Emitter:
                 else:
                     transfers = w.transfers(planes, (0, 1, 1), (0, taps), core, at)
                 for t in transfers:
-                    label = self._label(op, f"{kind} n{planes[0]}")
+                    label = self.units.label(op, f"{kind} n{planes[0]}")
                     self.groups[position].append(Node(core, [], label, t.dram, t.local, t.words))
             found[kind] = residency.at
         return found
 
     # -- micro-ops ------------------------------------------------------------------------------------------------
 
-    def _label(self, op: MuOp, what: str) -> str:
-        return f"{self.works[op.stage].stage.layer.output}: {what}"
+    def _compute(self, op: MuOp, position: int) -> None:
+        """The GEMMs or VECs of a micro-op, when its operands and its result have their places."""
+        operands = [self._need(tile, position) for tile in self.tiles[op.number]]
+        before = self._need(self.sums[op.number], position) if op.sums is not None else None
+        constants = self._bring(op, position)
+        view = self._result(op, position)
+        if op.unit is Unit.MATRIX:
+            made = self.units.gemms(op, operands[0], before, constants, view)
+        else:
+            made = self.units.vecs(op, operands, constants, view)
+        self.groups[position] += [node for _, _, node in made]
+        first = view.part.planes[0]
+        self.made[op.number] = _Made(view, [(first + low, first + high, node) for low, high, node in made])
 
     def _result(self, op: MuOp, position: int) -> View:
         """Room for what a micro-op makes."""
@@ -385,97 +392,6 @@ class Emitter:
             self.owners[id(residency)] = following
         return View(core, address(Place.ACC, 4 * residency.at), op.result, unit=4)
 
-    def _cut(self, op: MuOp, cycles: int, most: int) -> Iterator[tuple[int, int]]:
-        """First and end of the planes, from 0 on, of each piece of a micro-op."""
-        planes = op.result.planes[1] - op.result.planes[0]
-        deep = min(most, max(1, -(-PIECE_CYCLES * planes // max(1, cycles))))
-        for low in range(0, planes, deep):
-            yield low, min(planes, low + deep)
-
-    def _matrix(self, op: MuOp, position: int) -> None:
-        """The GEMMs of a micro-op."""
-        work, chip, core = self.works[op.stage], self.chip, self.core[op.number]
-        problem, layer = work.problem, work.stage.layer
-        (tile,) = self.tiles[op.number]
-        x = self._need(tile, position)
-        before = self._need(self.sums[op.number], position) if op.sums is not None else None
-        constants = self._bring(op, position)
-        view = self._result(op, position)
-        base, result = view.address & _OFFSET, op.result
-        top, left = problem.input_rows(*result.rows)[2], problem.input_columns(*result.columns)[2]
-        pixels = (result.rows[1] - result.rows[0]) * (result.columns[1] - result.columns[0])
-        deep = op.channels[1] - op.channels[0]
-        taps = deep * problem.taps
-        fields = {
-            "a_base": x.address & _OFFSET, "a_plane": x.plane, "in_w": x.row, "k_blocks": deep,
-            "kernel_h": problem.kernel_h, "kernel_w": problem.kernel_w, "stride_h": problem.stride_h,
-            "stride_w": problem.stride_w, "dilation": problem.dilation, "pad_top": top, "pad_left": left,
-            "out_w": result.columns[1] - result.columns[0], "pixels": pixels, "to_acc": int(not op.last),
-            "scale": layer.scale, "relu": int(layer.relu), "clamp": layer.clamp,
-        }  # fmt: skip
-        pieces: list[tuple[int, int, Node]] = []
-        for low, high in self._cut(op, op.cycles, MAX_N_BLOCKS):
-            addend = constants["bias"] + low if before is None else (before.address & _OFFSET) // 4 + low * pixels
-            mine = fields | {
-                "b_base": constants["w"] + low * taps * problem.cols, "n_blocks": high - low,
-                "addend": int(Addend.BIAS if before is None else Addend.PARTIAL), "addend_base": addend,
-                "dest_base": (base if op.last else base // 4) + low * pixels,
-            }  # fmt: skip
-            shape = GemmShape(pixels, high - low, deep, problem.kernel_h, problem.kernel_w)
-            node = Node(
-                core, [], self._label(op, f"{_named(result)} k{op.channels[0]} n{low}"), fields=mine,
-                cycles=gemm_occupancy(chip, shape), result=self._box(op, low, high) if op.last else None,
-            )  # fmt: skip
-            self.groups[position].append(node)
-            first = view.part.planes[0]
-            pieces.append((first + low, first + high, node))
-        self.made[op.number] = _Made(view, pieces)
-
-    def _vector(self, op: MuOp, position: int) -> None:
-        """The VECs of a micro-op."""
-        work, chip, core = self.works[op.stage], self.chip, self.core[op.number]
-        layer, result = work.stage.layer, op.result
-        views = [self._need(tile, position) for tile in self.tiles[op.number]]
-        constants = self._bring(op, position)
-        view = self._result(op, position)
-        kind, x = cast(VectorOp, work.op), views[0]
-        fields = vector_fields(vector_window(layer), _extent(result), _extent(x.part), 1) | {
-            "op": int(kind), "relu": int(layer.relu), "clamp": layer.clamp if layer.kind != "slice" else NO_CLAMP,
-        }  # fmt: skip
-        if kind in (VectorOp.MAC, VectorOp.SUM):
-            fields["scale"] = layer.scale
-        pixels, taps = fields["pixels"], work.problem.taps
-        pieces: list[tuple[int, int, Node]] = []
-        for low, high in self._cut(op, op.cycles, _MOST_VEC_BLOCKS):
-            mine = fields | {
-                "blocks": high - low, "x_base": (x.address & _OFFSET) + low * x.plane,
-                "dest_base": (view.address & _OFFSET) + low * pixels,
-            }  # fmt: skip
-            if kind is VectorOp.ADD:
-                mine["y_base"] = (views[1].address & _OFFSET) + low * pixels
-            if kind is VectorOp.MAC:
-                mine |= {
-                    "y_base": constants["w"] + low * taps, "addend": 1, "addend_base": constants["bias"] + low,
-                }  # fmt: skip
-            node = Node(
-                core, [], self._label(op, f"{layer.kind} {_named(result)} n{low}"), fields=mine,
-                cycles=vec_occupancy(chip, VecShape.of(mine)), vec=True, result=self._box(op, low, high),
-            )  # fmt: skip
-            self.groups[position].append(node)
-            first = view.part.planes[0]
-            pieces.append((first + low, first + high, node))
-        self.made[op.number] = _Made(view, pieces)
-
-    def _box(self, op: MuOp, low: int, high: int) -> Box | None:
-        """What a piece makes, if the network has a name for it (copies are not compared)."""
-        name, (rows, columns) = self.homes.result(op), _extent(op.result)
-        if name not in self.graph.stages.graph.values:
-            return None
-        return Box(
-            tensor=name, plane=op.result.planes[0] + low, planes=high - low, row=rows[0], rows=rows[1] - rows[0],
-            column=columns[0], columns=columns[1] - columns[0],
-        )  # fmt: skip
-
 
 def _last(made: _Made) -> int:
     """Address of a word that its last operation writes."""
@@ -495,11 +411,3 @@ def order_of(graph: MuGraph, plan: Orchestration, rounds: Sequence[int] | None =
                 f"whose result it reads, only in {plan.starts[edge.producer]}"
             )
     return order
-
-
-def _extent(part: Region) -> tuple[tuple[int, int], tuple[int, int]]:
-    return part.rows, part.columns
-
-
-def _named(part: Region) -> str:
-    return f"c{part.planes[0]} y{part.rows[0]} x{part.columns[0]}"

@@ -9,6 +9,7 @@ the core on which it ends first, reuse of what cores have counted in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -39,9 +40,10 @@ class KlotskiOptions(Options):
         default="shared",
         description="layers shared out evenly, or the paper's Bayesian optimisation of entropy over makespan",
     )
-    plan: Literal["settled", "solved"] = Field(
+    plan: Literal["settled", "listed", "solved"] = Field(
         default="settled",
-        description="runs of neighbours to each core, or the paper's two stages: solvers for starts, then for cores",
+        description="runs of neighbours to each core, the lists of `atomic`, or the paper's two stages: solvers for "
+        "starts, then for cores",
     )
     fineness: float | None = Field(
         default=None, gt=0, lt=100, description="how much it counts that results come early; the best of a few if none"
@@ -49,6 +51,11 @@ class KlotskiOptions(Options):
     evaluations: int = Field(default=50, ge=1, le=100_000, description="partitions that Bayesian optimisation tries")
     rounds: bool = Field(
         default=False, description="one micro-op a core at a time, with a barrier between rounds, for comparison"
+    )
+    copies: bool = Field(default=True, description="weights in each DRAM tile that is near to a core which needs them")
+    fallback: Literal["loop_order", "none"] = Field(
+        default="loop_order",
+        description="what is taken where the timeline model says that it is quicker (with rounds, nothing)",
     )
 
 
@@ -66,13 +73,14 @@ class ZigzagOptions(Options):
     barrier: bool = Field(default=True, description="a layer begins when the one before has ended on all cores")
 
 
-def _klotski(graph: Graph, chip: ChipConfig, options: KlotskiOptions, context: Context) -> NetworkSchedule:
-    from ...lowering.semaphores.lower import lower
-    from ...model.timeline import play
+def _klotski(
+    graph: Graph, chip: ChipConfig, options: KlotskiOptions, context: Context, single: bool = False
+) -> NetworkSchedule:
+    """`single`: a layer by itself, whose constants lie once, as it names them, and for which nothing else is taken."""
     from .judging import Objective
     from .orchestrate import orchestrate, orchestration_cache
     from .partition import micro_ops
-    from .placing import settled
+    from .placing import placed, settled
     from .program import program
     from .rounds import by_turns
     from .search import Method
@@ -80,6 +88,7 @@ def _klotski(graph: Graph, chip: ChipConfig, options: KlotskiOptions, context: C
     from .work import stages_of, works
 
     stages = stages_of(graph, chip)
+    copies = options.copies and not single
     tries: list[tuple[str, Sequence[Partition]]]
     if options.partition == "bayes":
         found = _searched(stages, chip, Method.BAYES, Objective.ENTROPY, options.evaluations, context)
@@ -96,12 +105,36 @@ def _klotski(graph: Graph, chip: ChipConfig, options: KlotskiOptions, context: C
         if options.plan == "solved":
             plan = orchestrate(cut, chip, memory=orchestration_cache(context.folder, chip))
         else:
-            plan = settled(cut, chip)
+            plan = (settled if options.plan == "settled" else placed)(cut, chip)
         rounds = by_turns(cut, plan) if options.rounds else None
-        made.append(program(cut, plan, chip, options.named("klotski"), rounds))
-    if len(made) == 1:
-        return made[0]
+        made.append(program(cut, plan, chip, options.named("klotski"), rounds, copies))
+    if options.fallback == "loop_order" and not options.rounds and not single:
+        made += _others(graph, chip, options, context, made[0])
+    return made[0] if len(made) == 1 else _quickest(made, chip)
+
+
+def _quickest(made: Sequence[NetworkSchedule], chip: ChipConfig) -> NetworkSchedule:
+    """The schedule that ends first, by the timeline model; of equal ones the first."""
+    from ...lowering.semaphores.lower import lower
+    from ...model.timeline import play
+
     return min(made, key=lambda one: play(lower(one.schedule, chip), chip).cycles)
+
+
+def _others(
+    graph: Graph, chip: ChipConfig, options: KlotskiOptions, context: Context, instead: NetworkSchedule
+) -> list[NetworkSchedule]:
+    """What can be taken `instead` of micro-ops: loop nests of whole layers, if they fit."""
+    from ...mapping.problem import DoesNotFit
+    from ..loop_order.entry import NetworkOptions, network
+
+    try:
+        other = network(graph, chip, NetworkOptions(), context)
+    except DoesNotFit:
+        return []
+    assert instead.micro_ops is not None
+    named = other.schedule.model_copy(update={"scheduler": options.named("klotski")})
+    return [replace(other, schedule=named, micro_ops=replace(instead.micro_ops, taken="loop_order"))]
 
 
 def _searched(
@@ -119,7 +152,9 @@ def _searched(
     return search(judge, method, objective=objective, budget=evaluations, progress=heard).best.partitions(chip)
 
 
-def _atomic(graph: Graph, chip: ChipConfig, options: AtomicOptions, context: Context) -> NetworkSchedule:
+def _atomic(
+    graph: Graph, chip: ChipConfig, options: AtomicOptions, context: Context, single: bool = False
+) -> NetworkSchedule:
     from .judging import Objective
     from .partition import micro_ops
     from .placing import placed
@@ -132,10 +167,13 @@ def _atomic(graph: Graph, chip: ChipConfig, options: AtomicOptions, context: Con
     parts = _searched(stages, chip, Method.ANNEALING, Objective.MAKESPAN, options.evaluations, context)
     cut = micro_ops(stages, chip, parts)
     plan = placed(cut, chip)
-    return program(cut, plan, chip, options.named("atomic"), by_turns(cut, plan) if options.rounds else None)
+    rounds = by_turns(cut, plan) if options.rounds else None
+    return program(cut, plan, chip, options.named("atomic"), rounds, copies=not single)
 
 
-def _zigzag(graph: Graph, chip: ChipConfig, options: ZigzagOptions, _: Context) -> NetworkSchedule:
+def _zigzag(
+    graph: Graph, chip: ChipConfig, options: ZigzagOptions, _: Context, single: bool = False
+) -> NetworkSchedule:
     from .partition import micro_ops
     from .program import program
     from .rounds import by_stages
@@ -153,6 +191,7 @@ def _zigzag(graph: Graph, chip: ChipConfig, options: ZigzagOptions, _: Context) 
         chip,
         options.named("zigzag"),
         by_stages(cut) if options.barrier else None,
+        copies=not single,
     )
 
 
@@ -162,7 +201,7 @@ def _layer(networks: Callable[..., NetworkSchedule]) -> Callable[..., Schedule]:
     def make(shape: ConvShape, chip: ChipConfig, scale: int, options: Options, context: Context) -> Schedule:
         from .layer import schedule_layer
 
-        return schedule_layer(shape, chip, scale, lambda graph, on: networks(graph, on, options, context))
+        return schedule_layer(shape, chip, scale, lambda graph, on: networks(graph, on, options, context, single=True))
 
     return make
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, tile_position
 
 from ...ir.schedule import Piece
 from ...mapping.placement import Dram, Stored
@@ -14,19 +14,28 @@ from ..network.tensors import NetworkTensors
 from .muops import MuOp
 from .work import Work
 
+#: Words that a DRAM tile may send more than another for being nearer by one link, in words of the pull.
+NEAR = 4
+#: A tile keeps one part in so many for other things than copies of constants.
+SPARE = 4
+#: Instead of a tile: across all of them.
+EVERYWHERE = -1
+
 
 class Homes:
-    """Places tensors in DRAM when they are first asked for. Raises DoesNotFit when DRAM is full."""
+    """Places tensors in DRAM when they are first asked for. `copies`: constants may lie there more than once. Raises
+    DoesNotFit when DRAM is full."""
 
-    def __init__(self, stages: Stages, works: Sequence[Work], chip: ChipConfig) -> None:
-        self.stages, self.works, self.chip = stages, works, chip
+    def __init__(self, stages: Stages, works: Sequence[Work], chip: ChipConfig, copies: bool = True) -> None:
+        self.stages, self.works, self.chip, self.copies = stages, works, chip, copies
         self.dram = Dram(chip)
         self.tensors = NetworkTensors(stages, chip, self.dram, banded)
         self.spilled: set[str] = set()
         self._packed = {name: work for work in works for name in work.reads if name not in stages.roots}
         self._inputs = {value.name for value in stages.graph.inputs}
         self._stored: dict[str, Stored] = {}
-        self._constants: dict[int, tuple[Stored, Stored]] = {}
+        self._constants: dict[tuple[int, int], tuple[Stored, Stored]] = {}  # by stage and tile
+        self._sent = dict.fromkeys(chip.drams, 0)  # words of constants that are pulled from each
 
     def root(self, name: str) -> tuple[str, int]:
         """The tensor that a tensor is part of, and its first plane there."""
@@ -71,28 +80,47 @@ class Homes:
             self.spilled.add(name)
         return self._stored[name]
 
-    def constants(self, stage: int) -> tuple[Stored, Stored]:
+    def constants(self, stage: int, core: int, words: int) -> tuple[Stored, Stored]:
         """Weights (planes of output blocks, rows of windows; of a depthwise convolution planes of blocks, one row of
-        windows) and biases (rows of output blocks) of a stage."""
-        if stage not in self._constants:
-            work, turn = self.works[stage], self.chip.drams
-            problem, layer = work.problem, work.stage.layer
-            planes = work.whole.planes
-            if work.op is None:
-                w = Stored(
-                    self.dram, planes, problem.k_blocks * problem.taps, problem.cols, [],
-                    lambda plane, _: turn[(plane + stage) % len(turn)],
-                )  # fmt: skip
-            else:
-                w = Stored(self.dram, planes, 1, problem.taps, [], lambda plane, _: turn[plane * len(turn) // planes])
-            bias = Stored(self.dram, 1, planes, 4, [], lambda _plane, _at: turn[stage % len(turn)])
-            pieces: dict[str, tuple[Piece, ...]] = {"w": w.pieces(), "bias": bias.pieces()}
-            if work.op is None:
-                self.tensors.conv_constants(layer, pieces)
-            else:
-                self.tensors.depthwise_constants(layer, pieces)
-            self._constants[stage] = w, bias
-        return self._constants[stage]
+        windows) and biases (rows of output blocks) of a stage, from which a core pulls so many words.
+
+        Each DRAM tile that is near to a core which needs them gets a copy, as long as it has room; of all tiles that is
+        taken which is near and has had little to send so far. Without room, one copy lies across all tiles.
+        """
+        work = self.works[stage]
+        whole = work.whole.planes * (
+            4 + work.problem.taps * (work.problem.k_blocks * work.problem.cols if work.op is None else 1)
+        )
+        drams = self.chip.drams
+        tile = min(drams, key=lambda dram: self._sent[dram] + NEAR * words * _hops(dram, core))
+        room = self.dram.left(tile) - whole >= self.chip.dram.words // SPARE
+        if not self.copies or ((stage, tile) not in self._constants and not room):
+            tile = EVERYWHERE
+        else:
+            self._sent[tile] += words
+        if (stage, tile) not in self._constants:
+            self._constants[stage, tile] = self._laid(stage, drams if tile == EVERYWHERE else (tile,))
+        return self._constants[stage, tile]
+
+    def _laid(self, stage: int, turn: Sequence[int]) -> tuple[Stored, Stored]:
+        """Constants of a stage in these DRAM tiles."""
+        work = self.works[stage]
+        problem, layer, planes = work.problem, work.stage.layer, work.whole.planes
+        if work.op is None:
+            w = Stored(
+                self.dram, planes, problem.k_blocks * problem.taps, problem.cols, [],
+                lambda plane, _: turn[(plane + stage) % len(turn)],
+            )  # fmt: skip
+        else:
+            w = Stored(self.dram, planes, 1, problem.taps, [], lambda plane, _: turn[plane * len(turn) // planes])
+        bias = Stored(self.dram, 1, planes, 4, [], lambda _plane, _at: turn[stage % len(turn)])
+        pieces: dict[str, tuple[Piece, ...]] = {"w": w.pieces(), "bias": bias.pieces()}
+        copy = f"@{turn[0]:#04x}" if len(turn) == 1 else ""
+        if work.op is None:
+            self.tensors.conv_constants(layer, pieces, copy)
+        else:
+            self.tensors.depthwise_constants(layer, pieces, copy)
+        return w, bias
 
     def outputs(self) -> None:
         """Names the tensors that the host reads."""
@@ -100,3 +128,9 @@ class Homes:
             root, first = self.root(name)
             stored, planes = self.stored(root), self._planes(name)
             self.tensors.output(name, stored if planes == stored.planes else stored.part(first, planes))
+
+
+def _hops(one: int, other: int) -> int:
+    """Links between two tiles."""
+    (x, y), (to_x, to_y) = tile_position(one), tile_position(other)
+    return abs(x - to_x) + abs(y - to_y)

@@ -16,11 +16,17 @@ from .work import works
 
 
 def program(
-    graph: MuGraph, plan: Orchestration, chip: ChipConfig, name: str, rounds: Sequence[int] | None = None
+    graph: MuGraph,
+    plan: Orchestration,
+    chip: ChipConfig,
+    name: str,
+    rounds: Sequence[int] | None = None,
+    copies: bool = True,
 ) -> NetworkSchedule:
     """The schedule, as that of a scheduler `name`. `rounds`: of each micro-op, all of one behind all of the one before
-    (see `rounds`). Raises DoesNotFit, and ValueError for a plan that does not respect who reads whose results."""
-    homes = Homes(graph.stages, works(graph.stages, chip), chip)
+    (see `rounds`); `copies`: whether constants may lie in several DRAM tiles (see `homes`). Raises DoesNotFit, and
+    ValueError for a plan that does not respect who reads whose results."""
+    homes = Homes(graph.stages, works(graph.stages, chip), chip, copies)
     emitter = Emitter(graph, plan, chip, homes, rounds)
     nodes = emitter.emit()
     homes.outputs()

@@ -43,13 +43,14 @@ class MicroOps:
     """What a scheduler of micro-ops says of its schedule. `count` of them; `planned_cycles`: of its plan, without what
     it leaves out; `bound_cycles`: no schedule of these micro-ops can be shorter, by proof; `hops_bytes`: bytes that
     cores send to each other, times the links they pass; `spilled_words`: words of P bytes that went to DRAM for want of
-    room."""
+    room; `taken`: what the program is made of, "micro-ops" or the scheduler that the model found quicker."""
 
     count: int
     planned_cycles: int
     bound_cycles: int
     hops_bytes: int
     spilled_words: int
+    taken: str = "micro-ops"
 
 
 @dataclass(frozen=True, eq=False)

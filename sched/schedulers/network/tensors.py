@@ -72,27 +72,27 @@ class NetworkTensors:
         self.copies[name] = value.name, True
         return stored
 
-    def conv_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]]) -> None:
-        """Weights ("w") and biases ("bias") of a convolution, which lie in these pieces."""
+    def conv_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]], copy: str = "") -> None:
+        """Weights ("w") and biases ("bias") of a convolution, which lie in these pieces. `copy`: behind their names."""
         chip, lanes = self.chip, self.cut.lanes[layer.inputs[0]]
         shape, packed = self.conv_shape(layer)
         layout = WeightLayout(
             out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
             kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
         )  # fmt: skip
-        self._constant(f"{layer.output}/w", layout, pieces["w"], constant(layer, "w", lanes, packed))
+        self._constant(f"{layer.output}/w{copy}", layout, pieces["w"], constant(layer, "w", lanes, packed))
         bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
-        self._constant(f"{layer.output}/bias", bias, pieces["bias"], constant(layer, "bias", lanes))
+        self._constant(f"{layer.output}/bias{copy}", bias, pieces["bias"], constant(layer, "bias", lanes))
 
-    def depthwise_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]]) -> None:
-        """Weights and biases of a depthwise convolution."""
+    def depthwise_constants(self, layer: Layer, pieces: dict[str, tuple[Piece, ...]], copy: str = "") -> None:
+        """The same of a depthwise convolution."""
         lanes, window = self.cut.lanes[layer.inputs[0]], layer.window
         layout = DepthwiseLayout(
             channels=len(lanes), kernel_h=window.kernel_h, kernel_w=window.kernel_w, block=self.chip.lanes
         )
-        self._constant(f"{layer.output}/w", layout, pieces["w"], constant(layer, "w", lanes))
+        self._constant(f"{layer.output}/w{copy}", layout, pieces["w"], constant(layer, "w", lanes))
         bias = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes)
-        self._constant(f"{layer.output}/bias", bias, pieces["bias"], constant(layer, "bias", lanes))
+        self._constant(f"{layer.output}/bias{copy}", bias, pieces["bias"], constant(layer, "bias", lanes))
 
     def _constant(self, name: str, layout: Layout, pieces: tuple[Piece, ...], array: NDArray[Any]) -> None:
         self.tensors.append(Tensor(name=name, role="constant", layout=layout, pieces=pieces))
