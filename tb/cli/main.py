@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..results.exits import help_text
-from . import bench, cache, chips, compare, explain, run, saved, schedule, schedulers, schemas, serve, workloads
+from . import bench, cache, chips, compare, explain, report, run, saved, schedule, schedulers, schemas, serve, workloads
 from .errors import Group
 
 app = typer.Typer(
@@ -44,7 +44,7 @@ def _main(
 
 
 # In the order of the help.
-for _module in (run, explain, compare, serve, schedule, schedulers, chips, workloads, saved, schemas, bench):
+for _module in (run, explain, compare, report, serve, schedule, schedulers, chips, workloads, saved, schemas, bench):
     app.add_typer(_module.app)
 app.add_typer(cache.app, name="cache")
 

@@ -1,0 +1,50 @@
+"""`meshloom report`: a run as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import RunName, examples
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "meshloom run resnet8 --artefacts",
+        "meshloom report latest --out run.html",
+        "meshloom report latest --trace run.json.gz",
+    )
+)
+def report(
+    run: RunName,
+    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Which workload of the run.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, no network needed).")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="PATH", help="Write a trace for ui.perfetto.dev (.json, or .json.gz)."),
+    ] = None,
+) -> None:
+    """Write a run that was made with --artefacts as a page to look at, or as a trace for Perfetto.
+
+    The page has the figures, layers, waterfall, timeline, roofline, links on the floorplan, memories over time, and
+    faults. The trace has planned and measured slices of every unit, DRAM channel and link, side by side.
+    """
+    if out is None and trace is None:
+        raise typer.BadParameter("say what to write: --out run.html, --trace run.json", param_hint="--out")
+    from ..compare.kept import kept
+    from ..compare.timelines import timeline
+    from ..report.console import console
+    from ..report.trace import save_trace
+    from ..results.named import find, one
+
+    found = one(find(run), workload).load()
+    known, screen = kept(found), console()
+    if trace is not None:
+        save_trace(timeline(known), found.row, trace)
+        screen.print(f"trace: {trace}; open it in https://ui.perfetto.dev", markup=False, soft_wrap=True)
