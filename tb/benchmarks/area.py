@@ -1,15 +1,16 @@
-"""Sizes of gateware: generic cells after synthesis by Yosys."""
+"""Sizes of gateware: generic cells after synthesis by Yosys. As a benchmark: what serving many networks adds."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, TileKind, load
 from meshloom.hw.isa import Unit
 from meshloom.hw.routes import RouteField
 from meshloom.sched.store.kinds import SYNTHESIS
@@ -17,11 +18,24 @@ from meshloom.sched.store.store import key
 
 from ..build.builder import OUTPUT
 from ..devices.noc.build import yosys
+from ..report.console import percent
+from ..results.schema import OnEvent, Plan, Stage
+from .results import Result, Sheet
 
 #: A data flit of a chip with 16 lanes.
 BITS, DEPTH = 128, 4
 #: Room for the diameter of a 6 x 6 mesh and detours.
 ROUTES = RouteField(flag_bit=64, first_bit=65, turns=13)
+#: The chip whose tiles are measured, with and without what serving takes: small cores are quickly synthesised.
+CHIP = "nine8"
+#: What a row of the table adds to the chip.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "": {},
+    "programs": {"programs": 9},
+    "counters": {"counters": True},
+    "programs, counters": {"programs": 9, "counters": True},
+}
+KINDS = (TileKind.HOST, TileKind.DRAM, TileKind.SPM, TileKind.CORE)
 _READ = "read_rtlil design.il; "
 _COUNT = "tee -q -o area.json stat -json"
 _SCRIPT = f"{_READ}synth -flatten -top design; {_COUNT}"
@@ -64,11 +78,34 @@ def unit_area(config: ChipConfig, unit: Unit) -> Area:
     return _area(f"{unit.name.lower()}-{config.lanes}-{config.core.vec_windows}", design, _UNIT_SCRIPT)
 
 
-def _area(name: str, component: Any, script: str) -> Area:
-    """The area of a design, from the cache if its very netlist was synthesised before. Raises BuildError."""
-    from meshloom.hw.verilog import to_rtlil
+def tile_area(config: ChipConfig, kind: TileKind) -> Area:
+    """A tile without its routers and memories; cached as `router_area`. Raises BuildError."""
+
+    from meshloom.hw.core.array import blocks
+    from meshloom.hw.tile import Tile
+
+    others = blocks(config) if kind is TileKind.CORE else {}
+    return _area(f"tile-{kind.value}-{config.programs}-{config.counters}", Tile(config, kind), _UNIT_SCRIPT, others)
+
+
+def mover_area(config: ChipConfig, kind: TileKind) -> Area:
+    """The mover of a tile without its queues' memories; cached as `router_area`. Raises BuildError."""
+
+    from meshloom.hw.memory.mover import Mover
+    from meshloom.hw.regions import readable_regions
+
+    mover = Mover(config, kind, readable_regions(config, kind))
+    return _area(f"mover-{kind.value}-{config.programs}-{config.counters}", mover, _UNIT_SCRIPT)
+
+
+def _area(name: str, component: Any, script: str, others: Mapping[str, Any] | None = None) -> Area:
+    """The area of a design, from the cache if its very netlist was synthesised before. `others`: modules that it
+    instantiates, by name. Raises BuildError."""
+    from meshloom.hw.verilog import merge, to_rtlil
 
     text = to_rtlil(component, "design")
+    if others:
+        text = merge("\n".join([text, *(to_rtlil(part, module) for module, part in others.items())]))
     tools = " ".join(f"{tool}={metadata.version(tool)}" for tool in ("pyosys", "amaranth"))
     entry = key(name, design=text, script=script, tools=tools)
     found = SYNTHESIS.store(OUTPUT).made(entry, lambda: json.dumps(asdict(_synthesise(text, script, name))).encode())
@@ -84,3 +121,46 @@ def _synthesise(text: str, script: str, name: str) -> Area:
     kinds: dict[str, int] = design["num_cells_by_type"]
     cells = sum(count for kind, count in kinds.items() if not kind.startswith("$mem"))
     return Area(cells, sum(count for kind, count in kinds.items() if "DFF" in kind))
+
+
+def _sheet(on_progress: OnEvent) -> Sheet:
+    """The tiles of each variant of the chip, and all of them together."""
+    plain = load(CHIP)
+    chips = {name: ChipConfig.model_validate(plain.model_dump() | changes) for name, changes in VARIANTS.items()}
+    rows: list[tuple[str, ...]] = []
+    whole = dict.fromkeys(chips, Area(0, 0))
+
+    def add(part: str, found: Mapping[str, Area]) -> None:
+        first = found[""]
+        for name, area in found.items():
+            more = percent(100 * (area.cells - first.cells) / first.cells, sign="+", digits=1) if name else ""
+            rows.append((part, name, f"{area.cells:,}", f"{area.flip_flops:,}", more))
+
+    on_progress(Plan(rows=len(KINDS) + 1))
+    on_progress(Stage(workload="mover", what="synthesising"))
+    add("mover of a core", {name: mover_area(chip, TileKind.CORE) for name, chip in chips.items()})
+    for kind in KINDS:
+        on_progress(Stage(workload=f"{kind.value} tile", what="synthesising"))
+        found = {name: tile_area(chip, kind) for name, chip in chips.items()}
+        add(f"{kind.value} tile", found)
+        count = sum(each is kind for each in plain.tiles.values())
+        for name, area in found.items():
+            before = whole[name]
+            whole[name] = Area(before.cells + count * area.cells, before.flip_flops + count * area.flip_flops)
+    add("all tiles", whole)
+    columns = ("part", "with", "cells>", "of them flip-flops>", "more>")
+    title = f"Tiles of {CHIP} without routers and memories (Yosys `synth`, generic cells)"
+    return Sheet(title, columns, rows)
+
+
+def run(on_progress: OnEvent) -> Result:
+    """Synthesises the tiles. Raises BuildError."""
+    sheet = _sheet(on_progress)
+    return Result(
+        "area",
+        "Area of serving",
+        "What a chip pays to run several programs at once (`programs`: queues of launches and completions, rights, "
+        "ends of streams) and to have its busy cycles read meanwhile (`counters`). Cores have 8x8 arrays here: in "
+        "larger ones both weigh less, for neither is in the array.",
+        (sheet,),
+    )

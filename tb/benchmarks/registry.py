@@ -35,6 +35,7 @@ BUILDS = module("seconds to a simulator: whole chips, a changed part, chips with
 VECTOR = module(
     "windows that the vector unit computes at once: cycles of networks on the RTL, cells after synthesis", "vector"
 )
+AREA = module("cells of tiles with and without what serving many networks at once takes, after synthesis", "area")
 REGRESSION = module("error of the model, layer by layer, on four chips", "regression")
 NETWORKS = module(
     "whole networks: labels, cycles, CPU-seconds, the model's error, and where the arrays' time goes", "networks"
@@ -91,6 +92,7 @@ SHIPPED = {
     "speed": f"{__name__}:SPEED",
     "builds": f"{__name__}:BUILDS",
     "vector": f"{__name__}:VECTOR",
+    "area": f"{__name__}:AREA",
     "regression": f"{__name__}:REGRESSION",
     "networks": f"{__name__}:NETWORKS",
     "noc": f"{__name__}:NOC",

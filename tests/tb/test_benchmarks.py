@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from meshloom.hw.config import built_in_chips, load
+from meshloom.hw.config import ChipConfig, TileKind, built_in_chips, load
 from meshloom.hw.isa import Addend, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
 from meshloom.sched.checker.check import check
@@ -24,6 +24,7 @@ from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.benchmarks import (
     ahead,
+    area,
     builds,
     dtt_routing,
     flexer,
@@ -86,7 +87,7 @@ MODULES = {
     "flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
     "layer_latency": layer_latency,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
-    "klotski_partition": klotski_partition,
+    "klotski_partition": klotski_partition, "area": area,
 }  # fmt: skip
 
 
@@ -168,6 +169,24 @@ def test_one_from_a_file_runs(engines: list[str], tmp_path: Path, capsys: pytest
     with pytest.raises(PluginError, match="is of type int; it must be a Benchmark or a function of `on_progress`"):
         registry.run(["gemm", f"{other}:run"])
     assert engines == []
+
+
+# -- area of serving --------------------------------------------------------------------------------------------------
+
+
+def test_all_tiles_are_those_of_the_floorplan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of a hundred cells, ten more with programs, a thousand more in cores with counters."""
+
+    def cells(config: ChipConfig, kind: TileKind) -> area.Area:
+        return area.Area(100 + 10 * bool(config.programs) + 1000 * (config.counters and kind is TileKind.CORE), 5)
+
+    monkeypatch.setattr(area, "tile_area", cells)
+    monkeypatch.setattr(area, "mover_area", cells)
+    (sheet,) = area.run(lambda event: None).sheets
+    rows = {(part, added): values for part, added, *values in sheet.rows}
+    assert rows["mover of a core", "programs"] == ["110", "5", "+10.0 %"]
+    assert rows["all tiles", ""] == ["1,600", "80", ""]
+    assert rows["all tiles", "programs, counters"] == ["10,760", "80", "+572.5 %"]
 
 
 # -- the vector unit --------------------------------------------------------------------------------------------------
