@@ -50,10 +50,12 @@ done
 wanted=()
 have clang++-19 || wanted+=(clang-19)
 [ -n "${PYTHON:-}" ] || have Python.h || wanted+=(python3-dev)
+have chromium || wanted+=(chromium) # the test that looks at the page of a run
 without() {
     for package in "$@"; do
         case $package in
             clang-19) say "clang 19 not found; simulators will be built with g++ (slower)" ;;
+            chromium) say "Chromium not found; tests that look at pages in a browser will fail" ;;
             python3-dev) say "Python's headers not found; the timeline model will not be compiled (slower)" ;;
         esac
     done

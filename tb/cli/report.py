@@ -37,14 +37,23 @@ def report(
     """
     if out is None and trace is None:
         raise typer.BadParameter("say what to write: --out run.html, --trace run.json", param_hint="--out")
+    from ..compare.explained import explained
     from ..compare.kept import kept
+    from ..compare.pictures import pictures
     from ..compare.timelines import timeline
     from ..report.console import console
+    from ..report.page import page
     from ..report.trace import save_trace
     from ..results.named import find, one
+    from ..results.schema import write_atomically
 
     found = one(find(run), workload).load()
     known, screen = kept(found), console()
     if trace is not None:
         save_trace(timeline(known), found.row, trace)
         screen.print(f"trace: {trace}; open it in https://ui.perfetto.dev", markup=False, soft_wrap=True)
+    if out is not None:
+        model = not known.measured  # after a fault only the plan is known
+        why = explained(known, model)
+        write_atomically(out, page(found.row, why, pictures(known, found, why.waterfall, model), found.chip))
+        screen.print(f"page: {out}", markup=False, soft_wrap=True)

@@ -64,8 +64,8 @@ from meshloom.tb.runs.options import RunOptions
 from ..sched.float_models import FloatModel
 
 COMMANDS = (
-    "run", "explain", "compare", "serve", "schedule", "schedulers", "verilog", "chips", "workloads", "check", "disasm",
-    "bench", "cache", "schemas",
+    "run", "explain", "compare", "report", "serve", "schedule", "schedulers", "verilog", "chips", "workloads", "check",
+    "disasm", "bench", "cache", "schemas",
 )  # fmt: skip
 
 

@@ -1,0 +1,223 @@
+"""A run as a page: one HTML file that needs no network.
+
+Plotly's script is part of the file. The timeline is drawn by a script of ours (page.js), since no library draws
+millions of boxes; its data are binary, in base64.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from meshloom.hw.config import ChipConfig
+
+from ..results.explanation import Explanation
+from ..results.schema import Row
+from ..results.tracks import Ints, RunPictures, RunTimeline, Slices
+from .console import percent
+from .explained import name, place, spread_lines
+from .figures import figures
+
+#: Kinds of tracks on the page.
+_KINDS = ("mover", "matrix", "vector", "channel")
+#: Nothing may be fetched, whatever a script tries.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def page(row: Row, why: Explanation, found: RunPictures, chip: ChipConfig) -> str:
+    """The page of a run."""
+    data = {"figures": figures(why.waterfall, found, chip), "timeline": _timeline(found.timeline, why.waterfall.cycles)}
+    here = files("meshloom.tb.report")
+    plotly = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    title = escape(f"{row.workload} on {row.chip} by {row.scheduler}")
+    parts = [
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        f"<style>{(here / 'page.css').read_text(encoding='utf-8')}</style></head><body>",
+        f"<h1>{title}</h1>",
+        *_sections(row, why, found, chip),
+        f'<script type="application/json" id="data">{_embedded(data)}</script>',
+        f"<script>{plotly}</script>",
+        f"<script>{(here / 'page.js').read_text(encoding='utf-8')}</script>",
+        "</body></html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _embedded(data: object) -> str:
+    """JSON that cannot end the script element that it is in."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _sections(row: Row, why: Explanation, found: RunPictures, chip: ChipConfig) -> Iterable[str]:
+    yield "<h2>Summary</h2>" + _summary(row, why)
+    yield "<h2>Faults</h2>" + _faults(row)
+    yield '<h2>Where the cycles went</h2><div class="plot" id="waterfall"></div><div id="by-layer"></div>'
+    if why.waterfall.note:
+        yield _text(why.waterfall.note)
+    yield "<h2>Layers</h2>" + _layers(row, why)
+    yield "<h2>Timeline</h2>"
+    yield _text(
+        "Wheel: zoom; drag: move; double click: all of it. Above in each track what the model planned, below what was "
+        "measured; a slice of a mover or channel begins when the one before has ended. Colours are layers."
+    )
+    yield '<div id="gantt"><canvas></canvas><div id="tip"></div></div>'
+    yield "<h2>Critical path and waits</h2>" + _path(why, chip) + _waits(why, chip)
+    for line in spread_lines(why.spread, chip):
+        yield _text(line, "bad" if why.spread.differing else "")
+    yield '<h2>Roofline</h2><div class="plot" id="roofline"></div>'
+    yield _text("A layer's cycles are its part of the run's, so that layers which overlap are not counted twice.")
+    yield "<h2>Links</h2>"
+    links = '<div class="plot" id="links-busy"></div><div class="plot" id="links-blocked"></div>'
+    yield f'<div class="pair">{links}</div>' if found.links else _text("Nothing was counted.")
+    yield '<h2>Memories</h2><div class="plot" id="memory"></div>'
+
+
+def _text(words: str, style: str = "") -> str:
+    return f'<p class="{style}">{escape(words)}</p>' if style else f"<p>{escape(words)}</p>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1, caption: str = "") -> str:
+    """A table; its first `left` columns are text."""
+
+    def cells(tag: str, values: Sequence[object]) -> str:
+        return "".join(
+            f"<{tag} class='{'text' if number < left else 'number'}'>{escape(str(value))}</{tag}>"
+            for number, value in enumerate(values)
+        )
+
+    told = f"<caption>{escape(caption)}</caption>" if caption else ""
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table>{told}<tr>{cells("th", head)}</tr>{body}</table></div>'
+
+
+def _summary(row: Row, why: Explanation) -> str:
+    falls = why.waterfall
+    rows: list[tuple[str, str]] = [
+        ("status", f"{row.status}{f': {row.reason}' if row.reason else ''}"),
+        ("cycles on the RTL", f"{row.rtl_cycles:,} ({row.simulator})"),
+        ("cycles of the model", f"{row.model_cycles:,} ({percent(row.error_percent, sign='+')})"),
+        ("useful PE cycles", percent(100 * falls.total.get("useful", 0) / max(1, falls.cycles * falls.pes), 1)),
+        ("bytes compared", f"{row.bytes_checked:,}, {row.mismatches:,} of them wrong"),
+        ("instructions", f"{row.instructions:,}"),
+        ("chip", f"{row.chip} ({row.chip_digest[:12]}), {falls.pes:,} PEs"),
+    ]
+    if row.settings is not None:
+        rows += [
+            ("scheduler", row.settings.scheduler),
+            ("input", row.settings.input),
+            ("code", row.settings.code),
+            ("simulator", row.settings.simulator_version),
+        ]
+    if row.network is not None and row.network.answer:
+        rows.append(("answer", row.network.answer))
+    return _table(("", ""), rows, left=2)
+
+
+def _faults(row: Row) -> str:
+    if not row.faults:
+        return _text("None.")
+    if not row.fault_reports:
+        return _text(f"{row.faults} faults, without details.", "bad")
+    rows = [
+        (fault.cause, f"({fault.tile % 16},{fault.tile // 16})", fault.unit, fault.tag, fault.label, fault.explanation)
+        for fault in row.fault_reports
+    ]
+    return _table(("cause", "tile", "unit", "tag", "operation", "why"), rows, left=6)
+
+
+def _layers(row: Row, why: Explanation) -> str:
+    falls = why.waterfall
+    known = {layer.name: layer for layer in row.network.layers} if row.network else {}
+    spent = {each.layer: each.pe_cycles for each in falls.layers}
+    rows: list[tuple[object, ...]] = []
+    for layer in dict.fromkeys((*known, *spent)):
+        pe_cycles, figures = spent.get(layer, {}), known.get(layer)
+        mine = sum(pe_cycles.values())
+        rows.append(
+            (
+                layer,
+                figures.kind if figures else "-",
+                figures.limit if figures else "-",
+                f"{figures.macs:,}" if figures else "-",
+                f"{figures.rtl_cycles:,}" if figures else "-",
+                percent(figures.error_percent, sign="+") if figures else "-",
+                f"{mine / falls.pes:,.1f}",
+                percent(100 * pe_cycles.get("useful", 0) / mine if mine else None, digits=1),
+            )
+        )
+    head = ("layer", "kind", "limit", "products", "first to last cycle", "model error", "cycles of the run", "useful")
+    return _table(head, rows, left=3)
+
+
+def _path(why: Explanation, chip: ChipConfig) -> str:
+    if why.path is None:
+        return _text("Timed ahead: nothing waits.")
+    longest = sorted(why.path.steps, key=lambda step: -step.cycles)[:20]
+    rows = [
+        (step.activity, name(step.who), place(step.who, chip), f"{step.start:,}", f"{step.end:,}", f"{step.cycles:,}",
+         percent(100 * step.cycles / max(1, why.path.cycles), 1))
+        for step in sorted(longest, key=lambda step: step.start)
+    ]  # fmt: skip
+    head = ("activity", "operation", "where", "from", "to", "cycles", "share")
+    caption = f"The {len(longest)} longest of {len(why.path.steps):,} steps of the critical path"
+    return _table(head, rows, left=3, caption=caption)
+
+
+def _waits(why: Explanation, chip: ChipConfig) -> str:
+    rows = [
+        (f"({wait.core % 16},{wait.core // 16})", name(wait.gemm), f"{name(wait.by)}: {wait.by_activity}",
+         place(wait.by, chip), f"{wait.start:,}", f"{wait.cycles:,}",
+         ", ".join(f"{cause} {cycles:,}" for cause, cycles in wait.causes.items()))
+        for wait in why.waits
+    ]  # fmt: skip
+    head = ("core", "before", "mostly for", "where", "from", "cycles", "by cause")
+    return _table(head, rows, left=4, caption="The most costly waits of arrays") if rows else ""
+
+
+def _timeline(found: RunTimeline, cycles: int) -> dict[str, Any]:
+    """Tracks and their slices, for page.js."""
+    shown = [number for number, track in enumerate(found.tracks) if track.kind in _KINDS]
+    labels = list(dict.fromkeys(found.labels))
+    index = {label: number for number, label in enumerate(labels)}
+    sides = [("planned", found.planned), ("measured", found.measured)]
+    return {
+        "cycles": cycles,
+        "tracks": [found.tracks[number].name for number in shown],
+        "labels": labels,
+        "layers": list(found.layer_names),
+        "label_of": _binary(np.array([index[label] for label in found.labels], dtype=np.int64)),
+        "layer_of": _binary(np.array(found.layers, dtype=np.int64)),
+        "sides": [{"name": name, **_side(slices, shown)} for name, slices in sides if len(slices)],
+    }
+
+
+def _side(slices: Slices, shown: Sequence[int]) -> dict[str, Any]:
+    """The slices of some tracks one after the other; a slice begins when those before it on its track have ended."""
+    first = [0]
+    parts: list[tuple[Ints, Ints, Ints]] = []
+    for track in shown:
+        low, high = np.searchsorted(slices.track, (track, track + 1))
+        start, end = slices.start[low:high], slices.end[low:high]
+        if len(end):
+            ended = np.maximum.accumulate(end)
+            start = np.maximum(start, np.concatenate((start[:1], ended[:-1])))
+            some = end > start  # what lies within another one has no time of its own
+            parts.append((start[some], end[some], slices.operation[low:high][some]))
+            first.append(first[-1] + int(np.count_nonzero(some)))
+        else:
+            first.append(first[-1])
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else [np.zeros(0, int)] * 3
+    names = ("start", "end", "operation")
+    return {"first": first} | {name: _binary(column) for name, column in zip(names, columns, strict=True)}
+
+
+def _binary(values: Ints) -> str:
+    """int32, little-endian, in base64. Runs are shorter than 2^31 cycles: the chip's counters have 32 bits."""
+    return b64encode(values.astype("<i4").tobytes()).decode("ascii")
