@@ -90,8 +90,9 @@ class Scheduler:
     """A scheduler. A maker is None for a kind of workload that it cannot schedule.
 
     `layers(shape, chip, scale, options, context)` makes the Schedule of one layer (`ConvShape`), `networks(graph, chip,
-    options, context)` the NetworkSchedule of a whole network (`Graph`). Both raise DoesNotFit for a workload that the
-    chip cannot hold. `summary`: one line for lists. `source`: the file to which errors are traced.
+    options, context)` the NetworkSchedule of a whole network (`Graph`), `gradients(layer, chip, options, context)` the
+    GradientSchedule of a layer in training (`TrainingLayer`). They raise DoesNotFit for a workload that the chip cannot
+    hold. `summary`: one line for lists. `source`: the file to which errors are traced.
     """
 
     name: str
@@ -99,8 +100,9 @@ class Scheduler:
     layers: Maker | None = None
     networks: Maker | None = None
     source: str = field(default="", compare=False)
+    gradients: Maker | None = None
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of workload that it can schedule: "layers", "networks"."""
-        return tuple(kind for kind in ("layers", "networks") if getattr(self, kind) is not None)
+        """The kinds of workload that it can schedule: "layers", "networks", "gradients"."""
+        return tuple(kind for kind in ("layers", "networks", "gradients") if getattr(self, kind) is not None)

@@ -18,6 +18,7 @@ from ..ir.schedule import Schedule
 from ..support.plugins import PluginError, Registry
 from ..workload.graph import Graph
 from ..workload.layers import ConvShape
+from ..workload.training import TrainingLayer
 from .authored import adapted
 from .interface import Context, Maker, Scheduler, written
 
@@ -51,6 +52,9 @@ class LayerScheduler(Protocol):
 #: Makes the schedule of a network on a chip, and tells how far it is. Raises DoesNotFit, WorkloadError.
 NetworkScheduler = Callable[[Graph, ChipConfig, "Callable[[str, int, int], None] | None"], Any]
 
+#: Makes the schedule of a layer's two gradients on a chip. Raises DoesNotFit.
+GradientScheduler = Callable[[TrainingLayer, ChipConfig], Any]
+
 _FOLDERS = "meshloom.sched.schedulers"
 REGISTRY: Registry[Scheduler] = Registry(
     "scheduler",
@@ -64,6 +68,7 @@ REGISTRY: Registry[Scheduler] = Registry(
         "klotski": f"{_FOLDERS}.klotski.entry:KLOTSKI",
         "atomic": f"{_FOLDERS}.klotski.entry:ATOMIC",
         "zigzag": f"{_FOLDERS}.klotski.entry:ZIGZAG",
+        "gradient": f"{_FOLDERS}.gradient.entry:GRADIENT",
     },
     adapted,
     SchedulerError,
@@ -71,8 +76,8 @@ REGISTRY: Registry[Scheduler] = Registry(
 
 
 def names(kind: str | None = None) -> tuple[str, ...]:
-    """Names of all schedulers, or of those that schedule a `kind`: "layers", "networks". Those that do not load are
-    left out of the latter."""
+    """Names of all schedulers, or of those that schedule a `kind`: "layers", "networks", "gradients". Those that do not
+    load are left out of the latter."""
     if kind is None:
         return REGISTRY.names()
 
@@ -106,9 +111,9 @@ def options_of(name: str, registry: Registry[Any] | None = None) -> tuple[str, d
 
 
 def takes_option(base: str, option: str) -> bool:
-    """Whether a scheduler has an option, for layers or networks. Raises SchedulerError on a name that is none."""
+    """Whether a scheduler has an option, for any kind of workload. Raises SchedulerError on a name that is none."""
     found = REGISTRY.get(base)
-    return any(option in maker.options.model_fields for maker in (found.layers, found.networks) if maker)
+    return any(option in getattr(found, kind).options.model_fields for kind in found.kinds)
 
 
 def find(
@@ -142,6 +147,18 @@ def find_network(
     ) -> NetworkSchedule:
         context = Context(folder, on_progress, on_layer)
         return called(scheduler, f"network {graph.name}", NetworkSchedule, maker, graph, chip, options, context)
+
+    return make
+
+
+def find_gradient(name: str | Chosen, folder: Path | None = None) -> GradientScheduler:
+    """The scheduler of that name, for layers in training; raises as `find`."""
+    from .gradient.scheduler import GradientSchedule
+
+    scheduler, maker, options = _prepared(name, "gradients")
+
+    def make(layer: TrainingLayer, chip: ChipConfig) -> GradientSchedule:
+        return called(scheduler, layer.name, GradientSchedule, maker, layer, chip, options, Context(folder))
 
     return make
 

@@ -27,6 +27,9 @@ def workloads(
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.catalog import find
     from meshloom.sched.workload.shapes import SYNTAX
+    from meshloom.sched.workload.training import SYNTAX as GRADIENTS
+    from meshloom.sched.workload.training import VARIANTS
+    from meshloom.sched.workload.training_tables import TABLES
 
     from ..report.console import console
     from ..report.narrow import show
@@ -46,3 +49,5 @@ def workloads(
         soft_wrap=True,
     )
     console().print(f"shapes:\n{SYNTAX}", markup=False, soft_wrap=True)
+    trained = ", ".join((*VARIANTS, *TABLES))
+    console().print(f"training:\n{GRADIENTS}\nnetworks: {trained}", markup=False, soft_wrap=True)

@@ -147,6 +147,28 @@ def micro_op_table(rows: Sequence[Row]) -> Table:
     return made
 
 
+def gradient_table(rows: Sequence[Row]) -> Table:
+    """The order in which gradients were computed, what they took from and gave to DRAM, and how the array was used."""
+    made = Table(header_style="bold", pad_edge=False)
+    for name in ("gradients of", "order", "loops and tiles"):
+        made.add_column(name, overflow="fold")
+    for name in ("DRAM bytes", "spilled", "array busy", "vector busy"):
+        made.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        if (found := row.gradient) is None:
+            continue
+        busy = (100 * cycles / max(1, row.rtl_cycles) for cycles in (found.array_cycles, found.vector_cycles))
+        made.add_row(
+            escape(row.workload),
+            found.order,
+            found.nest,
+            f"{found.dram_bytes:,}",
+            f"{found.spilled_bytes:,}",
+            *(percent(share, digits=1) for share in busy),
+        )
+    return made
+
+
 def dense(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     """A table of many narrow columns; if it is too wide all the same, names in the first one are folded."""
     made = Table(
@@ -253,6 +275,8 @@ def print_results(results: Results, to: Console, per_layer: bool = False) -> Non
     """The tables (`per_layer`: also of the layers of networks; of links, if rows tell of them), the totals, and one red
     line per reason for which the run is not good."""
     show(table(results.rows), to)
+    if any(row.gradient for row in results.rows):
+        show(gradient_table(results.rows), to)
     networks = [row for row in results.rows if row.network and row.network.layers]
     if networks:
         show(network_table(networks), to)

@@ -224,6 +224,22 @@ class MicroOpFigures(Record):
         return self.planned_cycles / self.bound_cycles - 1 if self.bound_cycles else None
 
 
+class GradientFigures(Record):
+    """Of a layer's two gradients. `order`: in which their tiles were computed, `nest`: its loops, outermost first (~:
+    inner loops turn back), and tile sizes m x k x n; `dram_bytes`: to and from DRAM without the program, of which
+    `spilled_bytes` are partial sums on their way out and back; `array_cycles`, `vector_cycles`: for which the array and
+    the vector unit of the core have work; `orders`: cycles that the model expects of the best schedule of each order
+    that was tried."""
+
+    order: str
+    nest: str
+    dram_bytes: Count
+    spilled_bytes: Count
+    array_cycles: Count
+    vector_cycles: Count
+    orders: dict[str, Count]
+
+
 class NetworkFigures(Record):
     """Figures of whole networks only. `answer`, `expected`, `float_answer`: names of classes (that of the RTL, the
     label supplied with the picture, that of the float network), if known. `notes`: on a file of the user's."""
@@ -393,6 +409,7 @@ class Row(Record):
     cpu_seconds: Annotated[float, Field(ge=0)] = 0.0
     first_divergence: Divergence | None = None
     network: NetworkFigures | None = None
+    gradient: GradientFigures | None = None
     links: tuple[LinkFigures, ...] = ()  #: of the data plane, if requested; like `congestion`
     congestion: Congestion | None = None
     unchecked: str = ""  #: why no byte was compared, if it is unknown what the program computes

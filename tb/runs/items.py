@@ -1,28 +1,36 @@
-"""Prepared workloads: a layer, or a network with one of its inputs, with everything from which its row is made."""
+"""Prepared workloads: a layer, its gradients, or a network with an input, with everything from which a row is made."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
+from meshloom.sched.schedulers.gradient.scheduler import GradientSchedule
 from meshloom.sched.workload.catalog import Workload
 from meshloom.sched.workload.layers import LayerData
+from meshloom.sched.workload.training import TrainingLayer
+from meshloom.sched.workload.training_data import random_gradients
 
 from ..compare import mismatch, records
 from ..compare.arrivals import arrivals
 from ..compare.completeness import completeness
 from ..devices.interface import Job, Run
 from ..inputs.sources import Feed
-from ..results.schema import Row
+from ..results.schema import GradientFigures, Row
 from . import network
+
+if TYPE_CHECKING:
+    from .batch import Item
 
 #: A run counts as hung if it takes this much longer than predicted.
 _PATIENCE = 4
@@ -57,6 +65,49 @@ class Prepared:
         real = self.workload.real
         named = "trained weights, stored activation" if real else "random bytes, seeded by the workload's name"
         return self.made_of | {"input": named, "input_digest": _digest(arrays(self.workload.data()))}
+
+
+@dataclass(frozen=True, eq=False)
+class GradientItem:
+    """The two gradients of a layer in training, ready to run."""
+
+    layer: TrainingLayer
+    made: GradientSchedule
+    schedule: Schedule
+    program: Program
+    timeline: Timeline
+
+    @property
+    def name(self) -> str:
+        return self.layer.name
+
+    @property
+    def cycles(self) -> int:
+        return self.timeline.cycles
+
+    def job(self, chip: ChipConfig) -> Job:
+        given = random_gradients(self.layer).arrays()
+        memory, outputs = network.places(self.schedule, given, chip.lanes)
+        return Job(self.program, memory, outputs, _PATIENCE * self.cycles + _MARGIN)
+
+    def row(self, run: Run, chip: ChipConfig) -> Row:
+        from ..golden.layer import golden
+
+        products, made = random_gradients(self.layer).products(), self.made
+        figures = GradientFigures(
+            order=made.order,
+            nest=made.nest,
+            dram_bytes=made.dram_bytes,
+            spilled_bytes=made.spilled_bytes,
+            array_cycles=made.array_cycles,
+            vector_cycles=made.vector_cycles,
+            orders={order.value: cycles for order, cycles in made.predicted.items()},
+        )
+        return row_of(self, self.layer.macs, lambda name: golden(products[name]), run, chip, gradient=figures)
+
+    def settings(self) -> dict[str, Any]:
+        given = random_gradients(self.layer).arrays()
+        return {"input": "random bytes, seeded by the workload's name", "input_digest": _digest(given)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,28 +175,38 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
     """Compares a run with the golden model, byte by byte, and with the timeline, instruction by instruction."""
     from ..golden.layer import golden
 
-    workload, schedule, program = prepared.workload, prepared.schedule, prepared.program
-    shape = workload.shape
-    match = records.match(run.records, prepared.timeline.executed, program)
-    checked = wrong = 0
+    workload = prepared.workload
+    return row_of(prepared, workload.shape.macs, lambda _: golden(workload.data()), run, chip)
+
+
+def row_of(
+    item: Item, macs: int, golden: Callable[[str], NDArray[Any]], run: Run, chip: ChipConfig, **more: Any
+) -> Row:
+    """A row about a workload of one layer. `macs`: its multiply-accumulates; `golden(name)`: what output tensor `name`
+    must be; `more`: further fields."""
+    schedule, program = item.schedule, item.program
+    match = records.match(run.records, item.timeline.executed, program)
+    checked = wrong = place = 0
     first = None
-    if run.fault is None:
-        tensor = schedule.tensor("y")
+    for tensor in schedule.tensors if run.fault is None else ():
+        if tensor.role != "output":
+            continue
         # whole words are compared: lanes without a channel must be zero
-        expected = tensor.layout.pack(golden(workload.data()), chip.lanes)
-        got = np.concatenate(run.memory)
-        checked, wrong = int(expected.size), int(np.count_nonzero(expected != got))
-        first = mismatch.in_dram(tensor, expected, got, mismatch.Makers(schedule, program, match), chip)
+        expected = tensor.layout.pack(golden(tensor.name), chip.lanes)
+        got = np.concatenate(run.memory[place : place + len(tensor.pieces)])
+        place += len(tensor.pieces)
+        checked, wrong = checked + int(expected.size), wrong + int(np.count_nonzero(expected != got))
+        first = first or mismatch.in_dram(tensor, expected, got, mismatch.Makers(schedule, program, match), chip)
     faults = records.fault_reports(run, program, schedule, chip)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
     return Row(
-        workload=workload.name,
+        workload=item.name,
         chip=chip.name,
         scheduler=schedule.scheduler,
         simulator=run.simulator,
         rtl_cycles=run.cycles,
-        model_cycles=prepared.timeline.cycles,
-        utilisation=min(1.0, shape.macs / peak),
+        model_cycles=item.timeline.cycles,
+        utilisation=min(1.0, macs / peak),
         bytes_checked=checked,
         mismatches=wrong,
         first_mismatch="" if first is None else mismatch.described(first, chip),
@@ -157,4 +218,5 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
         **completeness(match, run, program, schedule, chip),
         **arrivals(program, run, chip),
         first_divergence=records.first_divergence(match.pairs, schedule, program.operation_of_tag, program),
+        **more,
     )

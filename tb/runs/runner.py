@@ -20,12 +20,14 @@ from meshloom.sched.lowering.programs import planned
 from meshloom.sched.mapping.room import check_room
 from meshloom.sched.model.timeline import Timeline
 from meshloom.sched.program.program import Program
-from meshloom.sched.schedulers.registry import Chosen, find_network, scheduler_of
+from meshloom.sched.schedulers.registry import Chosen, find_gradient, find_network, scheduler_of
 from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import Workload, find, regression
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.training import TrainingLayer, is_training, setting_of
+from meshloom.sched.workload.training import find as find_training
 
 from ..devices.interface import DeviceKind
 from ..devices.registry import find as find_device
@@ -36,7 +38,7 @@ from ..results.schema import Event, Plan, Row, Settings, Stage
 from . import network
 from .batch import Item, failed_row, simulate
 from .failures import At, Failure, attempt
-from .items import NetworkItem, Prepared
+from .items import GradientItem, NetworkItem, Prepared
 from .options import RunOptions
 from .saved import Saved, SavedSource, UncheckedItem, meaning, settings_of
 from .saved import check as check_saved
@@ -59,8 +61,8 @@ _Layer = tuple[Schedule, Program, Timeline]
 _Network = tuple[network.PreparedNetwork, list[Feed], dict[str, Any]]
 #: The same for a file, with its settings.
 _File = tuple[Saved, network.PreparedNetwork | None, list[Feed], dict[str, Any]]
-_Asked = Workload | NetworkSource | SavedSource
-_Made = _Layer | _Network | _File | Failure
+_Asked = Workload | TrainingLayer | NetworkSource | SavedSource
+_Made = _Layer | GradientItem | _Network | _File | Failure
 
 
 def _prepare_named(name: str, chip: ChipConfig, scheduler: str | Chosen, at: At = lambda stage: None) -> _Layer:
@@ -78,6 +80,17 @@ def prepare_all(names: Sequence[str], chip: ChipConfig, scheduler: str, jobs: in
     with workers(jobs) as pool:
         futures = [pool.submit(_prepare_named, name, chip, scheduler) for name in names]
         return [Prepared(find(name)[0], *future.result()) for name, future in zip(names, futures, strict=True)]
+
+
+def _attempt_gradient(layer: TrainingLayer, chip: ChipConfig, scheduler: str | Chosen) -> GradientItem | Failure:
+    """The two gradients of a layer, prepared in a worker process."""
+
+    def make(at: At) -> GradientItem:
+        made = find_gradient(scheduler, SCHEDULES.folder())(layer, chip)
+        found = planned(made.schedule, chip, at)
+        return GradientItem(layer, made, found.schedule, found.program, found.timeline)
+
+    return attempt(make, "scheduling")
 
 
 def _attempt_network(source: NetworkSource, chip: ChipConfig, scheduler: str | Chosen) -> _Network | Failure:
@@ -137,6 +150,8 @@ def run(
             asked.append(NetworkSource(each))
         elif each == "regression":
             asked += _regression(kind, scheduler, on_event)
+        elif is_training(each):
+            asked += find_training(each, setting_of(config))
         else:
             asked += find(each)
     for each in asked:
@@ -148,6 +163,8 @@ def run(
         find_network(scheduler)
     if any(isinstance(each, Workload) for each in asked):
         find_scheduler(scheduler)
+    if any(isinstance(each, TrainingLayer) for each in asked):
+        find_gradient(scheduler)
     on_event(Plan(rows=sum(_runs(each) for each in asked)))
     made = _prepared(asked, config, scheduler, options, on_event)
     settings = Settings(code=code(), scheduler=str(scheduler), simulator_version=kind.version())
@@ -158,7 +175,7 @@ def run(
     items: list[Item] = []
     for each, found in zip(asked, made, strict=True):
         if isinstance(found, Failure):
-            named = each.name if isinstance(each, Workload) else each.title
+            named = each.name if isinstance(each, Workload | TrainingLayer) else each.title
             row = failed_row(found, named, config, kind.name, settings, options.traces)
             rows.append(row)
             on_event(row)
@@ -192,6 +209,8 @@ def _prepared(
             return pool.submit(_attempt_saved, each, chip)
         if isinstance(each, NetworkSource):
             return pool.submit(_attempt_network, each, chip, scheduler)
+        if isinstance(each, TrainingLayer):
+            return pool.submit(_attempt_gradient, each, chip, scheduler)
         return pool.submit(_attempt_named, each.name, chip, scheduler)
 
     made: list[_Made | None] = []
@@ -239,7 +258,7 @@ def _alone(submit: Callable[[Workers], Future[Any]], on_event: Callable[[Event],
         return Failure("BrokenProcessPool", "scheduling", "its process was killed; is there enough memory?")
 
 
-def _items(asked: _Asked, made: _Layer | _Network | _File) -> Sequence[Item]:
+def _items(asked: _Asked, made: _Layer | GradientItem | _Network | _File) -> Sequence[Item]:
     """The result of a worker, ready to run: for a network, once for each of its inputs."""
     match asked, made:
         case SavedSource(), (Saved() as saved, prepared, found, settings):
@@ -251,6 +270,8 @@ def _items(asked: _Asked, made: _Layer | _Network | _File) -> Sequence[Item]:
             return [Prepared(layer, saved.schedule, saved.program, saved.timeline, settings)]
         case NetworkSource(), (network.PreparedNetwork() as prepared, found, settings):
             return [NetworkItem(prepared, asked.title, feed, asked.tensors, settings) for feed in found]
+        case TrainingLayer(), GradientItem():
+            return [made]
         case Workload(), (Schedule() as schedule, program, timeline):
             return [Prepared(asked, schedule, program, timeline)]
         case _:

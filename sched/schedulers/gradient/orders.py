@@ -1,0 +1,111 @@
+"""The orders in which the tiles of a pair are computed (J. Kim et al., section 4, figures 8 and 10, algorithm 1).
+
+A step multiplies one tile: of dX, dX[m, k] += dY[m, n]·W[k, n]ᵀ, or of dW, dW[k, n] += X[m, k]ᵀ·dY[m, n].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, permutations
+from typing import Literal, NamedTuple
+
+from ...mapping.tiling import Range
+from .arena import Key
+from .pair import Pair, Tiling, cut
+
+
+class Order(StrEnum):
+    """How dX and dW share the time."""
+
+    SEQUENTIAL = "sequential"  #: one product after the other, each with the best tiles and loops
+    PLAIN = "plain"  #: the paper's baseline: dX, then dW, tiles as in the interleaved orders
+    INTERLEAVED = "interleaved"  #: plain, alternating step by step (figure 8b, 10a)
+    DX_MAJOR = "dx_major"  #: both along the rows of dY (figure 10b): partial sums of dW
+    DW_MAJOR = "dw_major"  #: both along the columns of dY (figure 10c): partial sums of dX
+    K_MAJOR = "k_major"  #: both along the columns of X: dY is read again, no sum is ever stored
+
+
+class Step(NamedTuple):
+    """One product of tiles. `of`: the result."""
+
+    of: Literal["dx", "dw"]
+    m: Range
+    k: Range
+    n: Range
+
+    @property
+    def result(self) -> Key:
+        """The tile of the result: its name, its columns k, its pixels."""
+        return self.of, self.k, self.m if self.of == "dx" else self.n
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Three loops over tiles, outermost first. `snake`: inner loops turn back where they end, which reuses a tile."""
+
+    tiling: Tiling
+    loops: str = "mkn"
+    snake: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.loops}{'~' if self.snake else ''} {self.tiling.m}x{self.tiling.k}x{self.tiling.n}"
+
+
+#: All orders of three loops.
+LOOPS = tuple("".join(loops) for loops in permutations("mkn"))
+
+
+def _walk(pair: Pair, nest: Nest) -> Iterator[tuple[Range, Range, Range]]:
+    """Tiles (m, k, n) in the order of a nest."""
+    ends, steps = {"m": pair.m, "k": pair.k, "n": pair.n}, vars(nest.tiling)
+    tiles = [cut(ends[name], steps[name]) for name in nest.loops]
+    inner = 0
+    for outer, first in enumerate(tiles[0]):
+        for second in reversed(tiles[1]) if nest.snake and outer % 2 else tiles[1]:
+            for third in reversed(tiles[2]) if nest.snake and inner % 2 else tiles[2]:
+                at = dict(zip(nest.loops, (first, second, third), strict=True))
+                yield at["m"], at["k"], at["n"]
+            inner += 1
+
+
+def alone(pair: Pair, of: Literal["dx", "dw"], nest: Nest) -> list[Step]:
+    """One product by itself."""
+    return [Step(of, *tile) for tile in _walk(pair, nest)]
+
+
+def fused(pair: Pair, nest: Nest) -> list[Step]:
+    """Both products in the same three loops: every tile of dY serves both while it is there."""
+    return [Step(of, *tile) for tile in _walk(pair, nest) for of in ("dx", "dw")]
+
+
+def steps(pair: Pair, order: Order, nest: Nest) -> list[Step]:
+    """The steps of a pair in every order but `SEQUENTIAL`, which has a nest for each product. `nest.loops` counts for
+    none but the `*_MAJOR` orders: its first loop must be theirs."""
+    if order in (Order.PLAIN, Order.INTERLEAVED):
+        # traditional products: the sums of a tile of the result stay until they are complete
+        rows = alone(pair, "dx", Nest(nest.tiling, "mkn", nest.snake))
+        columns = alone(pair, "dw", Nest(nest.tiling, "nkm", nest.snake))
+        if order is Order.PLAIN:
+            return rows + columns
+        return list(chain.from_iterable(zip(rows, columns, strict=True)))
+    return fused(pair, nest)
+
+
+def nests(order: Order, tiling: Tiling) -> list[Nest]:
+    """The nests that an order allows for."""
+    if order in (Order.PLAIN, Order.INTERLEAVED):
+        return [Nest(tiling)]
+    outer = {Order.DX_MAJOR: "m", Order.DW_MAJOR: "n", Order.K_MAJOR: "k"}[order]
+    return [Nest(tiling, loops, snake) for loops in LOOPS if loops[0] == outer for snake in (False, True)]
+
+
+def selected(m: int, k: int, n: int) -> Order:
+    """The order that algorithm 1 selects by the sizes of a layer.
+
+    The text of section 4.3 prefers dX-major where dX is larger than dW (M > N); the algorithm, as here, asks for K.
+    """
+    if max(m, k, n) < 4 * min(m, k, n):
+        return Order.INTERLEAVED
+    return Order.DW_MAJOR if k > n and k > m else Order.DX_MAJOR

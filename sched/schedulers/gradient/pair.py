@@ -1,0 +1,135 @@
+"""The pair dX = dY·Wᵀ and dW = Xᵀ·dY of a layer: its tensors in DRAM, its tiles, and what a core's memories hold of it.
+
+All tensors lie as activations do, [channel block][pixel][lane]. Those that come from the host (X, W, dY) have `lanes`
+channels to a word, results (dX, dW) `cols`. Pixels are the rows of X, dY and dX, and the output channels of W and dW.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from meshloom.hw.config import ChipConfig
+
+from ...ir.schedule import Tensor
+from ...mapping.placement import Dram, Stored
+from ...mapping.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
+from ...mapping.tiling import Range
+from ...workload.layout import ActivationLayout
+from ...workload.training import TrainingLayer
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Sizes of tiles: rows of X (`m`, pixels), columns of X (`k`, a multiple of `cols`) and columns of W (`n`, a
+    multiple of `lanes`)."""
+
+    m: int
+    k: int
+    n: int
+
+
+def cut(end: int, step: int) -> list[Range]:
+    """[0, end) in ranges of `step`; the last one holds the remainder."""
+    return [(at, min(at + step, end)) for at in range(0, end, step)]
+
+
+class Pair:
+    """A layer's pair on a chip: sizes in words of tiles, and where its tensors lie. Raises DoesNotFit if DRAM is too
+    small."""
+
+    def __init__(self, layer: TrainingLayer, chip: ChipConfig) -> None:
+        self.layer, self.chip = layer, chip
+        self.m, self.k, self.n = layer.m, layer.k, layer.n
+        self.lanes, self.cols = chip.lanes, chip.cols
+        self.core = chip.cores[0]
+        dram = Dram(chip)
+        blocks_k, blocks_n = ceil(self.k / self.lanes), ceil(self.n / self.lanes)
+        self.x = self._stored(dram, blocks_k, self.m)
+        self.w = self._stored(dram, blocks_k, self.n)
+        self.dy = self._stored(dram, blocks_n, self.m)
+        columns = ceil(self.k / self.cols)
+        self.dw = self._stored(dram, columns, self.n)
+        self.dw_sums = self._stored(dram, columns, self.n, 4)
+        if not layer.first:
+            self.dx = self._stored(dram, columns, self.m)
+            self.dx_sums = self._stored(dram, columns, self.m, 4)
+
+    def _stored(self, dram: Dram, planes: int, rows: int, width: int = 1) -> Stored:
+        homes = self.chip.drams
+        return Stored(dram, planes, rows, width, [0], lambda plane, _: homes[plane % len(homes)])
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors of its schedule: x, w, dy, and the results dw and (unless it is a first layer) dx."""
+
+        def layout(channels: int, pixels: int, block: int) -> ActivationLayout:
+            return ActivationLayout(batch=1, channels=channels, height=1, width=pixels, block=block)
+
+        found = [
+            Tensor(name="x", role="input", layout=layout(self.k, self.m, self.lanes), pieces=self.x.pieces()),
+            Tensor(name="w", role="constant", layout=layout(self.k, self.n, self.lanes), pieces=self.w.pieces()),
+            Tensor(name="dy", role="input", layout=layout(self.n, self.m, self.lanes), pieces=self.dy.pieces()),
+            Tensor(name="dw", role="output", layout=layout(self.k, self.n, self.cols), pieces=self.dw.pieces()),
+        ]
+        if not self.layer.first:
+            dx = layout(self.k, self.m, self.cols)
+            found.append(Tensor(name="dx", role="output", layout=dx, pieces=self.dx.pieces()))
+        return tuple(found)
+
+    # -- tiles, in words ----------------------------------------------------------------------------------------------
+
+    def blocks(self, channels: Range) -> Range:
+        """Channel blocks of `lanes` that cover a range of channels."""
+        return channels[0] // self.lanes, ceil(channels[1] / self.lanes)
+
+    def columns(self, k: Range) -> int:
+        """Blocks of `cols` array columns for a range of k."""
+        return ceil((k[1] - k[0]) / self.cols)
+
+    def groups(self, pixels: Range) -> int:
+        """Groups of `lanes` pixels, which TRANSPOSE turns into words."""
+        return ceil((pixels[1] - pixels[0]) / self.lanes)
+
+    def plain_words(self, channels: Range, pixels: Range) -> int:
+        """Words of A for a tile as it lies in DRAM."""
+        first, end = self.blocks(channels)
+        return (end - first) * (pixels[1] - pixels[0])
+
+    def turned_words(self, channels: Range, pixels: Range) -> int:
+        """Words of A for a tile whose pixels have become lanes: [group of pixels][channel]."""
+        first, end = self.blocks(channels)
+        return self.groups(pixels) * (end - first) * self.lanes
+
+    def column_words(self, k: Range, pixels: Range) -> int:
+        """Words of B for such a tile: [block of columns][group of pixels][column]."""
+        return self.columns(k) * self.groups(pixels) * self.cols
+
+    def sums(self, k: Range, pixels: Range) -> int:
+        """Rows of ACC for the partial sums of a tile of a result."""
+        return self.columns(k) * (pixels[1] - pixels[0])
+
+    def check(self, tiling: Tiling) -> None:
+        """Raises DoesNotFit for a tiling that instructions or memories cannot hold, even one step at a time."""
+        core, half = self.chip.core, self.chip.core.vec_words // 2
+        m, k, n = (0, min(tiling.m, self.m)), (0, min(tiling.k, self.k)), (0, min(tiling.n, self.n))
+        # a range of k may begin anywhere in a block of lanes
+        wide = min(ceil(self.k / self.lanes), ceil((k[1] - 1) / self.lanes) + 1)
+        deep = self.blocks(n)[1]
+        turned = self.turned_words(n, m)
+        staged = wide * max(m[1], n[1])
+        need = (
+            ("VEC", max(wide, deep) * self.lanes, half - self.lanes // 2),
+            ("A", (0 if self.layer.first else m[1] * deep) + turned + staged, core.a_words),
+            ("B", max(self.column_words(k, m), self.column_words(k, n)), core.b_words),
+            ("ACC", max(self.sums(k, m), self.sums(k, n)), core.acc_words),
+            ("OUT", max(m[1], n[1]), core.out_words // 2),
+            ("the width of a row", max(m[1], deep * self.lanes), MAX_IN_WIDTH),
+            ("blocks of columns", self.columns(k), MAX_N_BLOCKS),
+            ("blocks of channels", max(deep, self.groups(m)), MAX_K_BLOCKS),
+        )
+        for what, words, have in need:
+            if words > have:
+                raise DoesNotFit(
+                    f"{self.layer.name}: tiles of {m[1]}x{k[1]}x{n[1]} (m x k x n) need {words} of {what}, "
+                    f"{self.chip.name} has {have}"
+                )

@@ -1,0 +1,246 @@
+"""The best schedule of a layer's two gradients: tilings and orders judged by what they take, the leaders by the model.
+
+Every tiling and nest of an order is played on a core's memories, which counts words of DRAM and cycles of the units.
+The best few become operations, in several degrees of fetching ahead, and the timeline model decides between them. All
+budgets count steps and operations, so that a search finds the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from meshloom.hw.config import ChipConfig
+
+from ...ir.schedule import Prediction, Schedule
+from ...lowering.predict import predict
+from ...mapping.interleave import Interleaver
+from ...mapping.problem import DoesNotFit
+from ...workload.training import TrainingLayer
+from ...workload.training_data import scales_of
+from .emit import Emitter, Work, estimated_cycles
+from .orders import LOOPS, Nest, Order, Step, alone, nests, steps
+from .pair import Pair, Tiling
+
+#: Steps that the search of an order may play in all, and those that one nest may have.
+PLAYED, LONGEST = 60_000, 6_000
+#: Candidates of an order whose operations are ordered, and predicted by the model.
+LEADERS = 4
+#: Cycles of computing ahead of which operands are fetched, as multiples of the longest operation.
+HORIZONS = (2, 6)
+#: A tile has at most so many groups of `lanes` pixels, or blocks of `cols` columns.
+MOST_GROUPS = 16
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to compute a pair, and what it takes: `nests` has one nest, or those of dX and of dW (`of` says which is
+    first)."""
+
+    order: Order
+    nests: tuple[Nest, ...]
+    first: str
+    work: Work
+    cycles: int
+
+    def __str__(self) -> str:
+        if len(self.nests) == 1:
+            return str(self.nests[0])
+        named = dict(zip(("dx", "dw"), self.nests, strict=True))
+        parts = ("dx", "dw") if self.first == "dx" else ("dw", "dx")
+        return ", ".join(f"{part} {named[part]}" for part in parts)
+
+
+@dataclass(frozen=True)
+class GradientSchedule:
+    """The schedule of a pair and what is known of it: the `order` that it took, its `nest` in words, bytes to and from
+    DRAM (`spilled_bytes`: of partial sums among them), cycles in which array and vector unit are busy, and the
+    `predicted` cycles of the best schedule of every order that was tried."""
+
+    layer: TrainingLayer
+    schedule: Schedule
+    order: Order
+    nest: str
+    dram_bytes: int
+    spilled_bytes: int
+    array_cycles: int
+    vector_cycles: int
+    predicted: dict[Order, int]
+
+
+def _sizes(end: int, unit: int) -> list[int]:
+    """Sizes of tiles of one dimension: all of it in 1, 2, 3... equal parts of whole units, at most `MOST_GROUPS`."""
+    units = ceil(end / unit)
+    return sorted({ceil(units / parts) * unit for parts in range(1, units + 1)} & {
+        size * unit for size in range(1, MOST_GROUPS + 1)
+    })  # fmt: skip
+
+
+def tilings(pair: Pair) -> list[Tiling]:
+    """All tilings whose tiles a core can hold. Raises DoesNotFit, with what a smallest one lacks, if there is none."""
+    found: list[Tiling] = []
+    why: DoesNotFit | None = None
+    for m in _sizes(pair.m, pair.lanes):
+        for n in _sizes(pair.n, pair.lanes):
+            for k in _sizes(pair.k, pair.cols):
+                try:
+                    pair.check(Tiling(m, k, n))
+                except DoesNotFit as error:
+                    why = why or error
+                else:
+                    found.append(Tiling(m, k, n))
+    if not found:
+        assert why is not None
+        raise why
+    return found
+
+
+class _Search:
+    """The search of one pair, for a scheduler of some `name`. `predict`: the model."""
+
+    def __init__(
+        self, pair: Pair, name: str, predict: Callable[[Schedule, ChipConfig], Prediction], effort: float
+    ) -> None:
+        self.pair, self.name, self.predict, self.effort = pair, name, predict, effort
+        self.scales = scales_of(pair.layer)
+        self.tilings = tilings(pair)
+
+    def best(self, order: Order) -> tuple[Candidate, Schedule]:
+        """The best schedule of an order. Raises DoesNotFit."""
+        found = self._sequential() if order is Order.SEQUENTIAL or self.pair.layer.first else self._together(order)
+        made = [(one, schedule) for one in found[:LEADERS] for schedule in self._schedules(one)]
+        if not made:
+            raise DoesNotFit(f"{self.pair.layer.name}: no tiling of order {order} fits {self.pair.chip.name}")
+        return min(made, key=lambda pair: pair[1].predicted.cycles if pair[1].predicted else 0)
+
+    def _together(self, order: Order) -> list[Candidate]:
+        def all_of(tiling: Tiling) -> Iterator[tuple[Nest, list[Step]]]:
+            for nest in nests(order, tiling):
+                yield nest, steps(self.pair, order, nest)
+
+        return [
+            Candidate(order, (nest,), "dx", work, estimated_cycles(work, self.pair))
+            for nest, work in self._played(all_of, 2)
+        ]
+
+    def _sequential(self) -> list[Candidate]:
+        """Each product by itself with its best nests, then both, one after the other."""
+
+        def of(result: str) -> list[Nest]:
+            def all_of(tiling: Tiling) -> Iterator[tuple[Nest, list[Step]]]:
+                for loops in LOOPS:
+                    for snake in (False, True):
+                        nest = Nest(tiling, loops, snake)
+                        yield nest, alone(self.pair, "dx" if result == "dx" else "dw", nest)
+
+            return [nest for nest, _ in self._played(all_of, 1)[:LEADERS]]
+
+        dw = of("dw")
+        if self.pair.layer.first:
+            pairs = [((nest,), "dw") for nest in dw]
+        else:
+            dx = of("dx")
+            pairs = [((one, two), first) for one in dx for two in dw for first in ("dx", "dw")]
+        found: list[Candidate] = []
+        for chosen, first in pairs:
+            try:
+                work = Emitter(self.pair, _in_turn(self.pair, chosen, first), self.scales, record=False).work
+            except DoesNotFit:
+                continue
+            found.append(Candidate(Order.SEQUENTIAL, chosen, first, work, estimated_cycles(work, self.pair)))
+        return sorted(found, key=lambda one: one.cycles)
+
+    def _played(
+        self, all_of: Callable[[Tiling], Iterator[tuple[Nest, list[Step]]]], products: int
+    ) -> list[tuple[Nest, Work]]:
+        """Nests and what they take, best first: tilings with the fewest steps first, until the budget is spent."""
+        pair, left = self.pair, PLAYED * self.effort
+        found: list[tuple[int, int, Nest, Work]] = []
+        for tiling in sorted(self.tilings, key=lambda tiling: (self._steps(tiling), tiling.m, tiling.k)):
+            count = products * self._steps(tiling)
+            if count > LONGEST and found:
+                break
+            for nest, some in all_of(tiling):
+                if left < count and found:
+                    break
+                left -= count
+                try:
+                    work = Emitter(pair, some, self.scales, record=False).work
+                except DoesNotFit:
+                    continue
+                found.append((estimated_cycles(work, pair), work.dram, nest, work))
+        return [(nest, work) for _, _, nest, work in sorted(found, key=lambda one: one[:2])]
+
+    def _steps(self, tiling: Tiling) -> int:
+        return ceil(self.pair.m / tiling.m) * ceil(self.pair.k / tiling.k) * ceil(self.pair.n / tiling.n)
+
+    def _schedules(self, candidate: Candidate) -> Iterator[Schedule]:
+        """The schedules of a candidate, one for each horizon, with their predictions."""
+        pair = self.pair
+        some = (
+            steps(pair, candidate.order, candidate.nests[0])
+            if candidate.order is not Order.SEQUENTIAL
+            else _in_turn(pair, candidate.nests, candidate.first)
+        )
+        nodes = Emitter(pair, some, self.scales).nodes
+        order = Interleaver(nodes, pair.chip, in_order=True)
+        made = Schedule(
+            chip=pair.chip.name,
+            chip_digest=pair.chip.digest,
+            workload=pair.layer.name,
+            scheduler=self.name,
+            operations=(),
+            tensors=pair.tensors(),
+        )
+        operations = [node.operation() for node in nodes]
+        longest = max(node.cycles for node in nodes)
+        tried: set[tuple[int, ...]] = set()
+        for horizon in HORIZONS:
+            found = tuple(order.run(horizon * longest).order)
+            if found in tried:
+                continue
+            tried.add(found)
+            one = made.model_copy(update={"operations": tuple(operations[index] for index in found)})
+            yield one.model_copy(update={"predicted": self.predict(one, pair.chip)})
+
+
+def _in_turn(pair: Pair, nests: Sequence[Nest], first: str) -> list[Step]:
+    """One product after the other; `nests`: of dX and of dW, of a first layer only of dW."""
+    if len(nests) == 1:
+        return alone(pair, "dw", nests[0])
+    dx, dw = alone(pair, "dx", nests[0]), alone(pair, "dw", nests[1])
+    return dx + dw if first == "dx" else dw + dx
+
+
+def schedule(
+    layer: TrainingLayer,
+    chip: ChipConfig,
+    orders: Sequence[Order] = tuple(Order),
+    name: str = "gradient",
+    predict: Callable[[Schedule, ChipConfig], Prediction] = predict,
+    effort: float = 1.0,
+) -> GradientSchedule:
+    """The best schedule of a pair among `orders` on the first core of a chip. `name`: of the scheduler; `effort`: share
+    of the budget of each order.
+
+    Of a first layer, which has no dX, all orders are one. Deterministic. Raises DoesNotFit if no tiling of no order
+    fits.
+    """
+    search = _Search(Pair(layer, chip), name, predict, effort)
+    if layer.first:
+        orders = (Order.SEQUENTIAL,)
+    found = [search.best(order) for order in orders]
+    cycles = {one.order: made.predicted.cycles for one, made in found if made.predicted}
+    best, made = min(found, key=lambda one: cycles[one[0].order])
+    return GradientSchedule(
+        layer,
+        made,
+        best.order,
+        str(best),
+        best.work.dram * chip.lanes,
+        best.work.spilled * chip.lanes,
+        best.work.array,
+        best.work.vector,
+        cycles,
+    )

@@ -1,0 +1,230 @@
+"""Both gradients of a layer as one schedule: every order, every byte, spilled sums, what does not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.isa import Region, VectorOp, address
+from meshloom.sched.ir import functional
+from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
+from meshloom.sched.lowering.programs import program_of
+from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.schedulers.gradient.arena import NEVER, Arena, Key
+from meshloom.sched.schedulers.gradient.emit import Emitter
+from meshloom.sched.schedulers.gradient.orders import LOOPS, Nest, Order, alone, fused, nests, selected, steps
+from meshloom.sched.schedulers.gradient.pair import Pair, Tiling
+from meshloom.sched.schedulers.gradient.scheduler import schedule, tilings
+from meshloom.sched.schedulers.registry import SchedulerError, find_gradient
+from meshloom.sched.workload.training import EDGE_BATCH, Setting, TrainingLayer, find
+from meshloom.sched.workload.training_data import random_gradients, scales_of, unfolded
+
+from ..tiers import slow_but
+
+EDGE6 = load("edge6")
+
+
+def layer(name: str) -> TrainingLayer:
+    return find(f"gradient:{name}", Setting(False, EDGE_BATCH))[0]
+
+
+def expected(one: TrainingLayer) -> dict[str, np.ndarray]:
+    """The gradients by NumPy, in 64 bits, as [1, K, 1, pixels]."""
+    data = random_gradients(one)
+    x, w, dy = (array.astype(np.int64) for array in (data.x, data.w, data.dy))
+    exact = {"dw": (x.T @ dy, data.scales.dw)}
+    if not one.first:
+        exact["dx"] = ((dy @ w.T).T, data.scales.dx)
+    return {
+        name: np.clip(np.rint(sums * scale / 2**17), -128, 127).astype(np.int8)[None, :, None, :]
+        for name, (sums, scale) in exact.items()
+    }
+
+
+def check_bytes(made: Schedule, one: TrainingLayer, chip: ChipConfig) -> None:
+    found = functional.run(made, chip, random_gradients(one).arrays())
+    wanted = expected(one)
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array, name)
+
+
+def emitted(pair: Pair, order: Order, nest: Nest) -> tuple[Emitter, Schedule]:
+    found = Emitter(pair, steps(pair, order, nest), scales_of(pair.layer))
+    return found, Schedule(
+        chip=pair.chip.name,
+        chip_digest=pair.chip.digest,
+        workload=pair.layer.name,
+        scheduler="gradient",
+        operations=tuple(node.operation() for node in found.nodes),
+        tensors=pair.tensors(),
+    )
+
+
+@pytest.mark.parametrize("order", slow_but(Order, Order.DX_MAJOR))
+def test_every_order_gives_both_gradients_in_a_proven_program(order: Order) -> None:
+    one = layer("gemm:29x23x31")
+    made = schedule(one, EDGE6, (order,), effort=0.02)
+    check_bytes(made.schedule, one, EDGE6)
+    program_of(made.schedule, EDGE6)
+    assert made.order == order
+    assert made.predicted.keys() == {order}
+    # what it says of DRAM is what its operations move
+    drams = EDGE6.drams
+    words = sum(op.words for op in made.schedule.operations if isinstance(op, Move)
+                and (op.src.tile in drams or op.dst.tile in drams))  # fmt: skip
+    assert made.dram_bytes == words * EDGE6.lanes
+
+
+@pytest.mark.parametrize("order", [Order.DX_MAJOR, Order.DW_MAJOR])
+def test_partial_sums_spill_and_come_back(order: Order) -> None:
+    one = layer("gemm:40x60x40")
+    pair = Pair(one, EDGE6)
+    nest = Nest(Tiling(16, 12, 16), {Order.DX_MAJOR: "mnk", Order.DW_MAJOR: "nmk"}[order])
+    found, made = emitted(pair, order, nest)
+    acc = [op for op in made.operations if isinstance(op, Move) and op.dst.address >= address(Region.ACC, 0)
+           and op.dst.tile == pair.core and op.dst.address < address(Region.OUT, 0)]  # fmt: skip
+    assert found.work.spilled > 0
+    assert 2 * sum(op.words for op in acc) == found.work.spilled
+    check_bytes(made, one, EDGE6)
+
+
+@pytest.mark.parametrize(
+    "case",
+    slow_but(
+        [
+            "edge6/gemm:1x1x1",
+            "edge6/gemm:5x100x7",
+            "edge6/gemm:100x6x9",
+            "edge6/conv:7x5x3-10,k3,s2,p1,b2",
+            "tiny/gemm:20x20x20",
+            "pe12x14/gemm:33x21x40",
+        ],
+        "edge6/gemm:1x1x1",
+        "edge6/conv:7x5x3-10,k3,s2,p1,b2",
+    ),
+)
+def test_odd_shapes_and_chips(case: str) -> None:
+    chip, _, name = case.partition("/")
+    one, config = layer(name), load(chip)
+    made = schedule(one, config, (Order.INTERLEAVED,), effort=0.01)
+    check_bytes(made.schedule, one, config)
+    program_of(made.schedule, config)
+
+
+def test_the_first_layer_has_no_input_gradient() -> None:
+    one = TrainingLayer(layer("gemm:12x10x9").shape, first=True)
+    made = schedule(one, EDGE6, effort=0.01)
+    check_bytes(made.schedule, one, EDGE6)
+    assert [tensor.name for tensor in made.schedule.tensors] == ["x", "w", "dy", "dw"]
+    assert made.predicted.keys() == {Order.SEQUENTIAL}
+
+
+def test_orders_visit_every_product_once() -> None:
+    pair = Pair(layer("gemm:40x30x50"), EDGE6)
+    wanted = set(alone(pair, "dx", Nest(Tiling(16, 12, 16)))) | set(alone(pair, "dw", Nest(Tiling(16, 12, 16))))
+    for order in list(Order)[1:]:
+        for nest in nests(order, Tiling(16, 12, 16)):
+            found = steps(pair, order, nest)
+            assert len(found) == len(wanted)
+            assert set(found) == wanted
+    assert all(set(alone(pair, "dx", Nest(Tiling(16, 12, 16), loops, True))) < wanted for loops in LOOPS)
+
+
+def test_figure_10_by_the_tiles_of_dy_that_follow_each_other() -> None:
+    pair = Pair(layer("gemm:32x32x12"), EDGE6)
+
+    def along(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [one for at, one in enumerate(found) if not at or one != found[at - 1]]
+
+    tiling = Tiling(16, 12, 16)
+    at = {
+        order: along([(step.m[0], step.n[0]) for step in steps(pair, order, nests(order, tiling)[0])])
+        for order in (Order.INTERLEAVED, Order.DX_MAJOR, Order.DW_MAJOR)
+    }
+    rows = [(0, 0), (0, 16), (16, 0), (16, 16)]
+    assert at[Order.DX_MAJOR] == rows
+    assert at[Order.DW_MAJOR] == [(m, n) for n, m in rows]
+    assert at[Order.INTERLEAVED] == [(0, 0), (0, 16), (16, 0), (0, 16), (16, 16)]  # dX by rows, dW by columns
+
+
+def test_algorithm_1() -> None:
+    assert selected(512, 512, 512) is selected(512, 129, 512) is Order.INTERLEAVED
+    assert selected(512, 128, 512) is Order.DX_MAJOR
+    assert selected(100, 500, 100) is Order.DW_MAJOR
+    assert selected(100, 500, 500) is Order.DX_MAJOR
+
+
+def test_operands_are_transposed_by_the_vector_unit() -> None:
+    one = layer("gemm:16x12x16")
+    pair = Pair(one, EDGE6)
+    _, made = emitted(pair, Order.PLAIN, Nest(Tiling(16, 12, 16)))
+    kinds = [type(op) for op in made.operations]
+    assert kinds.count(Gemm) >= 2
+    assert kinds.count(Vec) >= 3  # X, W and dY
+    assert all(op["op"] == VectorOp.TRANSPOSE for op in made.operations if isinstance(op, Vec))
+
+
+def test_unfolding_is_what_a_convolution_sums() -> None:
+    one = layer("conv:6x7x3-4,k3x2,s2x1,p1x0,d1,b2")
+    rng = np.random.default_rng(3)
+    x = rng.integers(-128, 128, one.shape.x_shape).astype(np.int8)
+    w = rng.integers(-128, 128, one.shape.w_shape).astype(np.int8)
+    from meshloom.sched.workload.layers import LayerData
+    from meshloom.tb.golden.layer import golden_int32
+
+    sums = golden_int32(LayerData(one.shape, x, w, np.zeros(4, np.int32), 1))
+    found = unfolded(one, x).astype(np.int64) @ w.reshape(4, -1).T
+    np.testing.assert_array_equal(found, sums.transpose(0, 2, 3, 1).reshape(one.m, 4))
+
+
+def test_products_by_onnx_runtime_are_those_by_numpy() -> None:
+    from meshloom.tb.golden.layer import golden
+
+    one = layer("gemm:19x8x13")
+    wanted = expected(one)
+    for name, product in random_gradients(one).products().items():
+        np.testing.assert_array_equal(golden(product), wanted[name])
+
+
+def test_what_is_used_again_last_leaves() -> None:
+    after = {"a": 9, "b": NEVER, "c": 5, "d": 3}
+    gone: list[str] = []
+
+    def key(name: str) -> Key:
+        return name, (0, 1), (0, 1)
+
+    arena = Arena("A", 12, lambda one: after[one[0]], lambda one, at: gone.append(one[0]))
+    for now, name in enumerate("abc"):
+        assert arena.take(key(name), 4, now) == 4 * now
+    assert arena.take(key("d"), 4, 5) == 4
+    assert gone == ["b"]
+    assert arena.at(key("c"), 6) == 8
+    with pytest.raises(DoesNotFit, match="A is too small: 13 words"):
+        arena.take(key("e"), 13, 5)
+
+
+def test_what_does_not_fit_says_what_is_too_small() -> None:
+    core = EDGE6.core.model_copy(update={"acc_words": 4})
+    small = EDGE6.model_copy(update={"core": core})
+    with pytest.raises(DoesNotFit, match="need 8 of ACC, edge6 has 4"):
+        schedule(layer("gemm:64x64x64"), small)
+    dram = EDGE6.dram.model_copy(update={"words": 64})
+    with pytest.raises(DoesNotFit, match="DRAM tile 0 is too small"):
+        schedule(layer("gemm:64x64x64"), EDGE6.model_copy(update={"dram": dram}))
+
+
+def test_tilings_fit_and_reach_the_whole_layer() -> None:
+    found = tilings(Pair(layer("gemm:8x8x6"), EDGE6))
+    assert found == [Tiling(8, 6, 8)]
+    assert all(len(fused(Pair(layer("gemm:8x8x6"), EDGE6), Nest(one))) == 2 for one in found)
+
+
+def test_names_and_options() -> None:
+    made = find_gradient("gradient:order=plain,effort=0.01")(layer("gemm:8x8x6"), EDGE6)
+    assert made.schedule.scheduler == "gradient:order=plain,effort=0.01"
+    with pytest.raises(SchedulerError, match="does not schedule gradients; take one of gradient"):
+        find_gradient("loop_order")
+    with pytest.raises(SchedulerError, match="order = 'fine' must be one of best, algorithm1"):
+        find_gradient("gradient:order=fine")
