@@ -121,7 +121,9 @@ def _in_all(layers: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         for cause, cycles in spent.items():
             found[cause] = found.get(cause, 0.0) + cycles
     order = {cause: number for number, cause in enumerate(CAUSES)}
-    return dict(sorted(found.items(), key=lambda each: order.get(each[0], len(order))))
+    if not found.keys() <= order.keys():  # those of a row, which are in their own order
+        return found
+    return dict(sorted(found.items(), key=lambda each: order[each[0]]))
 
 
 def _side(row: Row, model: bool) -> Side:
@@ -145,7 +147,10 @@ def _spent(found: Found, model: bool) -> _Spent:
     if row.status in (Status.FAILED, Status.FAULT):
         return _Spent({}, False, f"{row.workload}: {row.reason}")
     if found.folder is None:
-        return _Spent({}, False, "without --artefacts only the shares of the results files are known")
+        why = (
+            f"the artefacts of {row.workload} are not in {found.gone} any more" if found.gone else "without --artefacts"
+        )
+        return _Spent({}, False, f"{why}: only what the results files say is known")
     try:
         falls = waterfall_of(kept(found.load()), model)
     except (ExplainError, AttributionError) as error:

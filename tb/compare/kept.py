@@ -97,13 +97,14 @@ def kept(found: Artefacts) -> Kept:
     measured: dict[Place, Entry] = {}
     predicted: dict[Place, Entry] = {}
     unmatched = 0
+    ahead = found.program.ahead  # looks at all instructions
     for row, tile in enumerate(columns["tile"]):
         start, expected = columns["start"][row], columns["predicted_start"][row]
         unmatched += start is None or expected is None
         if columns["position"][row] is None:
             continue
         stream = columns["stream_tile"][row]
-        remote = not found.program.ahead and tile != stream
+        remote = not ahead and tile != stream
         place = Place(stream, _UNITS[columns["stream_unit"][row]], columns["position"][row], remote)
         kind = tile, units[row], opcodes[row], columns["tag"][row]
         if start is not None:

@@ -19,15 +19,19 @@ class RunNameError(ResultsError):
 
 @dataclass(frozen=True)
 class Found:
-    """A workload of a run. `folder`: its artefacts, None if it has none."""
+    """A workload of a run. `folder`: its artefacts, None if it has none; `gone`: where they were, if they are there no
+    more."""
 
     row: Row
     folder: Path | None
+    gone: str = ""
 
     def load(self) -> artefacts.Artefacts:
         """Its artefacts. Raises RunNameError if it has none, ArtefactsError if they are damaged."""
         if self.folder is None:
             why = self.row.reason or "it kept no instructions; run it again with --artefacts"
+            if self.gone:
+                why = f"its artefacts are not in {self.gone} any more; run it again"
             raise RunNameError(f"{self.row.workload}: {why}")
         return artefacts.load(self.folder)
 
@@ -48,7 +52,7 @@ def find(name: str, folder: Path = RESULTS_FOLDER) -> tuple[Found, ...]:
     rows = schema.load(path).rows
     if not rows:
         raise RunNameError(f"{path}: no workload was run; run it again")
-    return tuple(Found(row, _folder(row, path)) for row in rows)
+    return tuple(_found(row, path) for row in rows)
 
 
 def _of_folders(path: Path) -> tuple[Found, ...]:
@@ -59,15 +63,15 @@ def _of_folders(path: Path) -> tuple[Found, ...]:
     return tuple(Found(artefacts.manifest(folder).row, folder) for folder in folders)
 
 
-def _folder(row: Row, file: Path) -> Path | None:
-    """A row's folder: where the run said, or beside its file if both were moved."""
+def _found(row: Row, file: Path) -> Found:
+    """A row and its folder: where the run said, or beside its file if both were moved."""
     if row.artefacts is None:
-        return None
+        return Found(row, None)
     said = Path(row.artefacts)
     for place in (said, file.parent / Path(*said.parts[-2:])):
         if (place / artefacts.MANIFEST).exists():
-            return place
-    raise RunNameError(f"{file}: the artefacts of {row.workload} are not in {said} any more; run it again")
+            return Found(row, place)
+    return Found(row, None, row.artefacts)
 
 
 def one(found: Sequence[Found], workload: str | None) -> Found:

@@ -122,6 +122,10 @@ def test_without_artefacts_the_shares_of_the_rows(folders: dict[str, Path], tmp_
     assert (one.layers, one.a_causes) == ((), {})
     assert "without --artefacts" in one.note
     assert one.change is not None
+    moved = results_file(tmp_path / "moved.json", folders["tiny"], artefacts="nowhere/run/gemm")
+    (one,) = compare(find(str(moved)), find(str(folders["slow"]))).workloads
+    assert one.change is not None
+    assert "are not in nowhere/run/gemm any more" in one.note
 
     def network(*parts: int) -> NetworkFigures:
         layers = tuple(
