@@ -14,9 +14,8 @@ app = typer.Typer()
 
 @app.command(
     epilog=examples(
-        "meshloom run resnet8 --artefacts",
         "meshloom explain latest",
-        "meshloom explain latest --layer conv3_1_1",
+        "meshloom explain latest --workload resnet8 --layer conv3_1_1",
         "meshloom explain latest --op 527 --json - | jq .path",
     )
 )

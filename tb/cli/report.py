@@ -14,7 +14,6 @@ app = typer.Typer()
 
 @app.command(
     epilog=examples(
-        "meshloom run resnet8 --artefacts",
         "meshloom report latest --out run.html",
         "meshloom report latest --trace run.json.gz",
     )

@@ -164,7 +164,7 @@ def test_examples_are_not_stale(command: str) -> None:
             assert set(given["names"] or ()) <= set(SHIPPED)
         for chip in [given[key] for key in ("chip",) if isinstance(given.get(key), str)]:
             assert chip.endswith(".toml") or chip in built_in_chips()
-        workloads = given.get("workloads") or [given[key] for key in ("workload",) if key in given]
+        workloads = given.get("workloads") or [given[key] for key in ("workload",) if given.get(key)]
         assert all(
             each.endswith((".onnx", *SUFFIXES)) or is_network(each) or find_workloads(each) for each in workloads
         )
