@@ -39,10 +39,6 @@ class Dram:
         self._words = chip.dram.words
         self._used = dict.fromkeys(chip.drams, 0)
 
-    def left(self, tile: int) -> int:
-        """Words of `tile` that nobody has taken."""
-        return self._words - self._used[tile]
-
     def take(self, tile: int, words: int) -> int:
         """Address of `words` fresh words of `tile`. Raises DoesNotFit when the tile is full."""
         at = self._used[tile]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from meshloom.sched.schedulers.klotski.bounds import bound
-from meshloom.sched.schedulers.klotski.dag import Dag, GraphError, dag
+from meshloom.sched.schedulers.klotski.dag import Dag, GraphError, Ints, dag
 from meshloom.sched.schedulers.klotski.exact import laid, segments, solved, whole
 from meshloom.sched.schedulers.klotski.flexibility import alap, asap, levels, windows
 from meshloom.sched.schedulers.klotski.listing import Delays, Plan, check, listed, makespan, retimed, searched
@@ -149,12 +149,17 @@ def test_more_lists_are_never_worse_and_always_the_same() -> None:
 # -- delays -----------------------------------------------------------------------------------------------------------
 
 
+def stored(hops: Ints) -> Delays:
+    """Each word takes a cycle for each hop: packets are stored and sent on, one at a time."""
+    return Delays(np.zeros_like(hops), hops)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_delays_are_kept(seed: int) -> None:
     random = Random(seed)
     graph = random_dag(random, 30)
     hops = np.abs(np.subtract.outer(np.arange(4), np.arange(4)))
-    for delays in (Delays.by_hops(hops), Delays.wormhole(hops, 3)):
+    for delays in (stored(hops), Delays.wormhole(hops, 3)):
         plan = listed(graph, 4, delays=delays)
         check(graph, plan, 4, delays)
         free = listed(graph, 4)
@@ -170,7 +175,7 @@ def test_delays_as_they_are_defined() -> None:
     """Ten words over two hops take 20 cycles one by one, 3 for each hop and ten behind each other; none at home."""
     hops = np.array([[0, 2], [2, 0]])
     graph, apart = dag([5, 5], [(0, 1)], [10]), np.array([0, 1])
-    for delays, start in ((Delays.by_hops(hops), 25), (Delays.wormhole(hops, 3), 21)):
+    for delays, start in ((stored(hops), 25), (Delays.wormhole(hops, 3), 21)):
         assert retimed(graph, Plan(apart, np.array([0, 5])), delays).starts.tolist() == [0, start]
         assert listed(graph, 2, delays=delays).starts.tolist() == [0, 5]
 

@@ -63,7 +63,7 @@ def test_one_core_takes_all_one_by_one() -> None:
 
 def test_delays_make_it_later(chip: ChipConfig) -> None:
     graph = random_dag(Random(4), 40)
-    delays = Delays.by_hops(hops_between(chip))
+    delays = Delays.wormhole(hops_between(chip), 3)
     found = orchestrate(graph, chip, SMALL, delays=delays)
     check(graph, plan(found), len(chip.cores), delays)
     assert found.makespan > orchestrate(graph, chip, SMALL).makespan

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.config import ChipConfig, load, tile_position
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.schedule import Box, Move
 from meshloom.sched.ir.validation import validate
@@ -19,6 +19,7 @@ from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.klotski.muops import MuGraph, Orchestration
 from meshloom.sched.schedulers.klotski.partition import Partition, micro_ops
+from meshloom.sched.schedulers.klotski.placing import settled
 from meshloom.sched.schedulers.klotski.program import program
 from meshloom.sched.schedulers.klotski.rounds import by_turns
 from meshloom.sched.schedulers.klotski.work import stages_of
@@ -179,6 +180,44 @@ def test_schedulers_of_networks(name: str) -> None:
     figures = made.micro_ops
     assert figures is not None
     assert figures.planned_cycles >= figures.bound_cycles > 0
+
+
+@pytest.mark.parametrize("seed", slow_but((4, 7, 9), 9))
+def test_the_quicker_of_micro_ops_and_loop_nests_is_taken(seed: int) -> None:
+    """By the timeline model; the row says which it was, and figures are those of the micro-ops."""
+    chip, graph = load("klotski9"), random_network(seed)
+    names = ("klotski:fallback=none", "loop_order", "klotski")
+    micro, loops, taken = (find_network(name)(graph, chip, None) for name in names)
+    cycles = [predict(one.schedule, chip).cycles for one in (micro, loops, taken)]
+    assert cycles[2] == min(cycles)
+    assert taken.micro_ops is not None
+    assert taken.micro_ops.taken == ("micro-ops" if cycles[0] <= cycles[1] else "loop_order")
+    assert replace(taken.micro_ops, taken="micro-ops") == micro.micro_ops
+
+
+def test_weights_come_from_nearby() -> None:
+    """Copies of them in several tiles shorten their ways; where DRAM is small, there is one of each."""
+    grower = Grower(2, Value("x", 60, 14, 14))
+    grower.conv("a", "x", 200, Window(3, 3, 1, 1, 1, 1, 1, 1))
+    graph = grower.graph("one", "a")
+
+    def links(chip: ChipConfig, copies: bool) -> tuple[int, int]:
+        cut = micro_ops(stages_of(graph, chip), chip, Partition(4, 14, 4 * chip.lanes, 2 * chip.cols))
+        made = program(cut, settled(cut, chip), chip, "klotski", copies=copies)
+        proves(made, graph, chip)
+        found = 0
+        for op in made.schedule.operations:
+            if isinstance(op, Move) and op.src.tile in chip.drams:
+                (x, y), (to_x, to_y) = tile_position(op.src.tile), tile_position(op.dst.tile)
+                found += op.words * (abs(x - to_x) + abs(y - to_y))
+        return found, sum(tensor.name.startswith("a/w") for tensor in made.schedule.tensors)
+
+    near, copies = links(load("klotski9"), True)
+    far, one = links(load("klotski9"), False)
+    assert near < 0.8 * far
+    assert copies > 1 == one
+    small = altered("klotski9", {"dram": {"words": 9000}})
+    assert links(small, True)[1] == 1
 
 
 @pytest.mark.parametrize("name", ["zigzag", "klotski:fineness=2"])

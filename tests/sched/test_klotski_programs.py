@@ -72,12 +72,6 @@ def test_eq_19_starts_more_than_there_are_cores() -> None:
     assert makespan(graph, ilp.played(graph, relaxed, 1)) == 16
 
 
-def test_slots_round_up() -> None:
-    graph = ilp.in_slots(dag([10, 11, 20, 35], [(0, 1)]))
-    assert graph.cycles.tolist() == [1, 2, 2, 4]
-    assert ilp.in_slots(dag([10, 11], []), 5).cycles.tolist() == [2, 3]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_eq_15_weighs_hops_and_slots(seed: int) -> None:
     """Against every start and core of three micro-ops on a row of three cores."""

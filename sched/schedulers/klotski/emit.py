@@ -88,7 +88,6 @@ class Emitter:
         self.order = order_of(graph, plan, rounds)
         self.position = {number: position for position, number in enumerate(self.order)}
         self.core = [chip.cores[core] for core in plan.cores]
-        self.rank = {core: rank for rank, core in enumerate(chip.cores)}
         self.units = Units(graph, homes, chip)
         self.barriers = Barriers(graph.ops, rounds, self.order, self.core, chip) if rounds else None
         sizes, kept = chip.core, self.barriers.room if self.barriers else {}
@@ -121,16 +120,10 @@ class Emitter:
             self._compute(op, position)
             if op.last and self.homes.is_output(op):
                 self._store(number)
-            for tile in sorted(self.readers.get(number, ()), key=lambda tile: self._turn(tile, self.core[number])):
+            for tile in sorted(self.readers.get(number, ()), key=lambda tile: tile.uses[0]):
                 self._push(tile, number, position)
             self._end(op, position)
         return [node for group in self.groups for node in group if id(node) not in self.dropped]
-
-    def _turn(self, tile: Tile, core: int) -> tuple[int, int, int]:
-        """When a core pushes to a tile: what reads it sooner first, of one layer each core its next neighbour first, so
-        that not all of them send to the same one at a time."""
-        stage = self.graph.ops[self.order[tile.uses[0]]].stage
-        return stage, (self.rank[tile.core] - self.rank[core]) % len(self.rank), tile.uses[0]
 
     def _begin(self, op: MuOp, position: int) -> None:
         """What a barrier puts before a micro-op."""

@@ -78,6 +78,8 @@ def _klotski(
 ) -> NetworkSchedule:
     """`single`: a layer by itself, whose constants lie once, as it names them, and for which nothing else is taken."""
     from .judging import Objective
+    from .listing import Delays
+    from .mapping import hops_between
     from .orchestrate import orchestrate, orchestration_cache
     from .partition import micro_ops
     from .placing import placed, settled
@@ -103,7 +105,8 @@ def _klotski(
             context.on_layer(what, index, len(tries))
         cut = micro_ops(stages, chip, parts)
         if options.plan == "solved":
-            plan = orchestrate(cut, chip, memory=orchestration_cache(context.folder, chip))
+            delays = Delays.wormhole(hops_between(chip), 1)
+            plan = orchestrate(cut, chip, memory=orchestration_cache(context.folder, chip), delays=delays)
         else:
             plan = (settled if options.plan == "settled" else placed)(cut, chip)
         rounds = by_turns(cut, plan) if options.rounds else None

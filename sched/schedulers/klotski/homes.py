@@ -22,13 +22,21 @@ SPARE = 4
 EVERYWHERE = -1
 
 
+class _Room(Dram):
+    """DRAM tiles that can say how much is left."""
+
+    def left(self, tile: int) -> int:
+        """Words of `tile` that nobody has taken."""
+        return self._words - self._used[tile]
+
+
 class Homes:
     """Places tensors in DRAM when they are first asked for. `copies`: constants may lie there more than once. Raises
     DoesNotFit when DRAM is full."""
 
     def __init__(self, stages: Stages, works: Sequence[Work], chip: ChipConfig, copies: bool = True) -> None:
         self.stages, self.works, self.chip, self.copies = stages, works, chip, copies
-        self.dram = Dram(chip)
+        self.dram = _Room(chip)
         self.tensors = NetworkTensors(stages, chip, self.dram, banded)
         self.spilled: set[str] = set()
         self._packed = {name: work for work in works for name in work.reads if name not in stages.roots}

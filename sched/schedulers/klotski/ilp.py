@@ -103,12 +103,6 @@ class Model:
         return found.x, float(found.fun), float(bound), found.status == 0, int(found.mip_node_count or 0)
 
 
-def in_slots(dag: Dag, slot: int | None = None) -> Dag:
-    """The same graph in time slots of so many cycles (None: the least cycles of all), rounded up."""
-    size = int(dag.cycles.min(initial=1 << 62)) if slot is None else slot
-    return Dag(-(-dag.cycles // size), dag.edges, dag.words, dag.order)
-
-
 def played(dag: Dag, program: Program, cores: int) -> Plan:
     """What a program's starts amount to on cores that do one micro-op at a time: a list in that order."""
     return listed(dag, cores, program.starts)

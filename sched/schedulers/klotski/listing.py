@@ -44,11 +44,6 @@ class Delays:
     each: Ints
 
     @classmethod
-    def by_hops(cls, hops: Ints) -> Delays:
-        """Each word takes a cycle for each hop: packets are stored and sent on, one at a time."""
-        return cls(np.zeros_like(hops), hops)
-
-    @classmethod
     def wormhole(cls, hops: Ints, cycles: int) -> Delays:
         """A train of flits: `cycles` for each hop of its head, then a word a cycle."""
         return cls(hops * cycles, (hops > 0).astype(np.int64))

@@ -140,29 +140,13 @@ class _Settling:
         else:
             free = self.free[ops[0].unit]
             first = min(self._ready(op) for op in heads)
-            shares = self._shared(heads, work, [max(free[core], first) for core in range(self.count)])
+            shares = pack([work[op.number] for op in heads], [max(free[core], first) for core in range(self.count)])
         homes = {op.number: share for op, share in zip(heads, shares, strict=True)}
         for op in ops:
             head = op.number if op.sums is None else head
             core = self.core[op.number] = homes[head]
             free = self.free[op.unit]
             free[core] = self.ends[op.number] = max(free[core], self._ready(op)) + op.cycles
-
-    def _shared(self, heads: list[MuOp], work: dict[int, int], begins: list[int]) -> list[int]:
-        """Runs of neighbours for all cores: band after band of rows, or, where each core needs no more inputs and no
-        more time for it, all bands of some output channels, whose weights then come once."""
-        found: list[tuple[int, int, list[int]]] = []
-        for order in (heads, sorted(heads, key=lambda op: (op.result.planes, op.result.rows, op.result.columns))):
-            packed = pack([work[op.number] for op in order], begins)
-            of = {op.number: share for op, share in zip(order, packed, strict=True)}
-            shares, ends = [of[op.number] for op in heads], list(begins)
-            inputs: list[dict[object, int]] = [{} for _ in begins]
-            for op, share in zip(heads, shares, strict=True):
-                ends[share] += work[op.number]
-                inputs[share] |= {read: read[1].words for read in op.reads}
-            found.append((max(ends), sum(sum(each.values()) for each in inputs), shares))
-        bands, groups = found
-        return groups[2] if groups[0] <= bands[0] and groups[1] <= bands[1] else bands[2]
 
     def _home(self, op: MuOp) -> int:
         """The core that has a result of the array which a micro-op just takes up; -1 if there is none."""
