@@ -87,6 +87,8 @@ def test_partial_sums_spill_and_come_back(order: Order) -> None:
            and op.dst.tile == pair.core and op.dst.address < address(Region.OUT, 0)]  # fmt: skip
     assert found.work.spilled > 0
     assert 2 * sum(op.words for op in acc) == found.work.spilled
+    dram = found.work.dram * EDGE6.lanes / EDGE6.dram.bytes_per_cycle
+    assert max(found.work.array, dram) <= found.work.pipelined <= found.work.array + found.work.vector + dram + 1
     check_bytes(made, one, EDGE6)
 
 

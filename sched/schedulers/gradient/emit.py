@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from meshloom.hw.isa import Addend, Region, VectorOp, address
@@ -31,7 +31,8 @@ from .pair import Pair
 @dataclass
 class Work:
     """What a sequence of steps takes. Words: loaded from and stored to DRAM (`spilled`: those of partial sums among
-    them, both ways), moved within the core. Cycles: of the array, of the vector unit."""
+    them, both ways), moved within the core. Cycles: of the array, of the vector unit, and `pipelined`, of all of it, if
+    the words of a step may come during the step before and leave during the next."""
 
     loaded: int = 0
     stored: int = 0
@@ -39,11 +40,33 @@ class Work:
     moved: int = 0
     array: int = 0
     vector: int = 0
+    pipelined: int = 0
 
     @property
     def dram(self) -> int:
         """Words to and from DRAM."""
         return self.loaded + self.stored
+
+
+class _Pipeline:
+    """When steps end if DRAM, vector unit and array each take one after the other, with room for two steps."""
+
+    def __init__(self, pair: Pair) -> None:
+        chip = pair.chip
+        self._word = chip.lanes / chip.dram.bytes_per_cycle / len(chip.drams)  # cycles
+        self._dram = self._vector = self._owed = 0.0
+        self._ends = (0.0, 0.0)  # of the step before last, and of the last one
+
+    def step(self, before: Work, after: Work) -> int:
+        """The cycle in which the next step's results are stored. `before`, `after`: what steps have taken by then."""
+        self._dram += self._owed  # results of the step before
+        self._dram = max(self._dram, self._ends[0]) + (after.loaded - before.loaded) * self._word
+        if turned := after.vector - before.vector:
+            self._vector = max(self._vector, self._dram) + turned
+        begin = max(self._ends[1], self._dram, self._vector)
+        self._ends = self._ends[1], begin + after.array - before.array
+        self._owed = (after.stored - before.stored) * self._word
+        return ceil(max(self._ends[1], self._dram) + self._owed)
 
 
 class Emitter:
@@ -73,10 +96,13 @@ class Emitter:
         # the words of a transposition, and of a part of a result, are on their way as soon as they are made
         self.out = Arena(f"OUT {limit}", core.out_words, self._following, lambda key, at: None)
         self.vec = Arena(f"VEC {limit}", core.vec_words - chip.lanes, self._following, lambda key, at: None, chip.lanes)
+        pipeline = _Pipeline(pair)
         for self.now, step in enumerate(steps):
             for key in (*_operands(step), step.result):
                 self._uses[key].popleft()
+            before = replace(self.work)
             self._step(step)
+            self.work.pipelined = pipeline.step(before, self.work)
             rows, columns = _operands(step)
             for arena, key in ((self.a, rows), (self.b, columns)):
                 if self._following(key) == NEVER and key in arena:
@@ -323,13 +349,6 @@ class Emitter:
             return self._after(*key)
         queue = self._uses.get(key)
         return queue[0] if queue else NEVER
-
-
-def estimated_cycles(work: Work, pair: Pair) -> int:
-    """Cycles if the busiest of array, vector unit, DRAM and the core's port never waited."""
-    chip = pair.chip
-    dram = ceil(work.dram * chip.lanes / chip.dram.bytes_per_cycle / len(chip.drams))
-    return max(work.array, work.vector, dram, work.loaded + work.moved)
 
 
 def _operands(step: Step) -> tuple[Key, Key]:

@@ -19,16 +19,16 @@ from ...mapping.interleave import Interleaver
 from ...mapping.problem import DoesNotFit
 from ...workload.training import TrainingLayer
 from ...workload.training_data import scales_of
-from .emit import Emitter, Work, estimated_cycles
+from .emit import Emitter, Work
 from .orders import LOOPS, Nest, Order, Step, alone, nests, steps
 from .pair import Pair, Tiling
 
 #: Steps that the search of an order may play in all, and those that one nest may have.
-PLAYED, LONGEST = 60_000, 6_000
+PLAYED, LONGEST = 20_000, 4_000
 #: Candidates of an order whose operations are ordered, and predicted by the model.
-LEADERS = 4
+LEADERS = 3
 #: Cycles of computing ahead of which operands are fetched, as multiples of the longest operation.
-HORIZONS = (2, 6)
+HORIZONS = (2, 16)
 #: A tile has at most so many groups of `lanes` pixels, or blocks of `cols` columns.
 MOST_GROUPS = 16
 
@@ -42,7 +42,6 @@ class Candidate:
     nests: tuple[Nest, ...]
     first: str
     work: Work
-    cycles: int
 
     def __str__(self) -> str:
         if len(self.nests) == 1:
@@ -119,10 +118,7 @@ class _Search:
             for nest in nests(order, tiling):
                 yield nest, steps(self.pair, order, nest)
 
-        return [
-            Candidate(order, (nest,), "dx", work, estimated_cycles(work, self.pair))
-            for nest, work in self._played(all_of, 2)
-        ]
+        return [Candidate(order, (nest,), "dx", work) for nest, work in self._played(all_of, 2)]
 
     def _sequential(self) -> list[Candidate]:
         """Each product by itself with its best nests, then both, one after the other."""
@@ -148,8 +144,8 @@ class _Search:
                 work = Emitter(self.pair, _in_turn(self.pair, chosen, first), self.scales, record=False).work
             except DoesNotFit:
                 continue
-            found.append(Candidate(Order.SEQUENTIAL, chosen, first, work, estimated_cycles(work, self.pair)))
-        return sorted(found, key=lambda one: one.cycles)
+            found.append(Candidate(Order.SEQUENTIAL, chosen, first, work))
+        return sorted(found, key=lambda one: one.work.pipelined)
 
     def _played(
         self, all_of: Callable[[Tiling], Iterator[tuple[Nest, list[Step]]]], products: int
@@ -169,7 +165,7 @@ class _Search:
                     work = Emitter(pair, some, self.scales, record=False).work
                 except DoesNotFit:
                     continue
-                found.append((estimated_cycles(work, pair), work.dram, nest, work))
+                found.append((work.pipelined, work.dram, nest, work))
         return [(nest, work) for _, _, nest, work in sorted(found, key=lambda one: one[:2])]
 
     def _steps(self, tiling: Tiling) -> int:
