@@ -68,6 +68,11 @@ LAYER_LATENCY = module(
 ONLINE_ABLATION = module(
     "our online scheduler with each of its parts switched off, ten workloads in the model", "online_ablation"
 )
+KLOTSKI = module(
+    "networks in micro-ops beside both baselines of Klotski and loop nests, in the model and on the RTL",
+    "klotski",
+    parts=True,
+)
 KLOTSKI_SOLVERS = module(
     "micro-ops scheduled and mapped by lists, CP-SAT and integer programs, against proven bounds", "klotski_solvers"
 )
@@ -104,6 +109,7 @@ SHIPPED = {
     "layer_puzzle": f"{__name__}:LAYER_PUZZLE",
     "layer_latency": f"{__name__}:LAYER_LATENCY",
     "online_ablation": f"{__name__}:ONLINE_ABLATION",
+    "klotski": f"{__name__}:KLOTSKI",
     "klotski_solvers": f"{__name__}:KLOTSKI_SOLVERS",
     "klotski_partition": f"{__name__}:KLOTSKI_PARTITION",
     "scalesim": f"{__name__}:SCALESIM",

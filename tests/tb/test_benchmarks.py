@@ -31,6 +31,7 @@ from meshloom.tb.benchmarks import (
     flexer_policies,
     flexer_rtl,
     gemm,
+    klotski,
     klotski_partition,
     klotski_solvers,
     layer_latency,
@@ -87,7 +88,7 @@ MODULES = {
     "flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
     "layer_latency": layer_latency,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
-    "klotski_partition": klotski_partition, "area": area,
+    "klotski_partition": klotski_partition, "klotski": klotski, "area": area,
 }  # fmt: skip
 
 

@@ -1,0 +1,152 @@
+"""Networks in micro-ops and their baselines, as the tables of `klotski` need them: in the model, and on the RTL.
+
+Each result is kept under all that decides it, so whoever is interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+
+from pydantic import TypeAdapter
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.isa import Opcode
+from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.sched.lowering.programs import unchecked
+from meshloom.sched.model.timeline import play
+from meshloom.sched.program.program import Program
+from meshloom.sched.schedulers.registry import find_network, scheduler_of
+from meshloom.sched.store.findings import SearchCache
+from meshloom.sched.store.kinds import SCHEDULES
+from meshloom.sched.workload import zoo
+
+from ..build.builder import ingredients
+from ..results.schema import MicroOpFigures, OnEvent, Stage, Status
+from ..runs.runner import run as run_workloads
+
+DEVICE = "verilator"
+#: What decides what happens, besides the scheduler; its module has the same name in every folder.
+_DECIDE = ("sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
+_FOLDERS = {"loop_order": "loop_order"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A network on a chip by a scheduler, with its options; on the `rtl`, or in the timeline model alone."""
+
+    chip: str
+    network: str
+    scheduler: str
+    rtl: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of it. `cycles`: of the model; `busy`: those in which arrays read operands, of all cores; `macs`:
+    multiply-accumulates; `micro_ops`: what the scheduler says of them; `seconds`: of the processor, that it took.
+
+    On the RTL: `rtl_cycles`, `compared` bytes of which `wrong` differ, and `trouble`, why it has not passed."""
+
+    cycles: int
+    busy: int
+    macs: int
+    micro_ops: MicroOpFigures | None
+    seconds: float
+    rtl_cycles: int = 0
+    compared: int = 0
+    wrong: int = 0
+    trouble: str = ""
+
+    def utilisation(self, chip: str) -> float:
+        """Share of all cycles of all arrays in which they read operands."""
+        return self.busy / (self.cycles * len(config(chip).cores))
+
+    @property
+    def error(self) -> float:
+        """Of the model, as a share of the RTL's cycles."""
+        return self.cycles / self.rtl_cycles - 1
+
+
+_FORM = TypeAdapter(Found)
+
+
+@cache
+def config(chip: str) -> ChipConfig:
+    """A built-in chip."""
+    return load(chip)
+
+
+@cache
+def _memory(chip: str, scheduler: str) -> SearchCache:
+    folder = _FOLDERS.get(scheduler_of(scheduler).name, "klotski")
+    entry = f"sched.schedulers.{folder}.entry"
+    return SearchCache(SCHEDULES.folder(), config(chip), "micro-ops", entry, *_DECIDE)
+
+
+@cache
+def _gateware(chip: str) -> str:
+    """Sources of the simulator; who compiled it, and for which processor, changes no result."""
+    return ingredients(config(chip), DEVICE, False)["sources"]
+
+
+def _key(asked: Asked) -> object:
+    return asked, _gateware(asked.chip) if asked.rtl else ""
+
+
+def known(asked: Asked) -> Found | None:
+    """What is kept of it; where none is on the RTL what was asked for, None."""
+    return _memory(asked.chip, asked.scheduler).get(_key(asked), _FORM)
+
+
+def measure(asked: Sequence[Asked], on_progress: OnEvent) -> None:
+    """Measures what is not kept, one after the other, and keeps each. A network that does not fit is a result, too."""
+    left = [one for one in dict.fromkeys(asked) if known(one) is None]
+    for number, one in enumerate(left):
+        where = f"{one.chip}, {one.scheduler}" + " on the RTL" * one.rtl
+        on_progress(Stage(workload=one.network, what=f"{where} ({number + 1} of {len(left)})"))
+        found = _on_rtl(one, on_progress) if one.rtl else _in_model(one, on_progress)
+        _memory(one.chip, one.scheduler).put(_key(one), _FORM, found)
+
+
+def _in_model(asked: Asked, on_progress: OnEvent) -> Found:
+    chip, graph = config(asked.chip), zoo.load(asked.network)
+    # what searches of micro-ops have kept would hide what they cost
+    folder = SCHEDULES.folder() if asked.scheduler.startswith("loop_order") else None
+    make = find_network(asked.scheduler, folder)
+
+    def told(what: str, number: int, of: int) -> None:
+        on_progress(Stage(workload=asked.network, what=f"{what} ({number + 1} of {of})", passing=True))
+
+    before = time.process_time()
+    made = make(graph, chip, told)
+    seconds = time.process_time() - before
+    program = unchecked(made.schedule, chip)
+    figures = MicroOpFigures(**asdict(made.micro_ops)) if made.micro_ops else None
+    return Found(play(program, chip).cycles, _busy(program, chip), graph.total_macs, figures, seconds)
+
+
+def _busy(program: Program, chip: ChipConfig) -> int:
+    gemms = (each.fields for stream in program.streams for each in stream.instructions if each.opcode is Opcode.GEMM)
+    return sum(
+        gemm_occupancy(
+            chip, GemmShape(gemm["pixels"], gemm["n_blocks"], gemm["k_blocks"], gemm["kernel_h"], gemm["kernel_w"])
+        )
+        for gemm in gemms
+    )
+
+
+def _on_rtl(asked: Asked, on_progress: OnEvent) -> Found:
+    def told(event: object) -> None:
+        if isinstance(event, Stage):
+            on_progress(event)
+
+    (row,) = run_workloads([asked.network], asked.chip, asked.scheduler, told)
+    network = row.network
+    trouble = "" if row.status in (Status.PASSED, Status.MODEL) and network is not None else row.reason
+    return Found(
+        row.model_cycles, 0, network.macs if network else 0, network.micro_ops if network else None, row.cpu_seconds,
+        row.rtl_cycles, row.bytes_checked, row.mismatches, trouble,
+    )  # fmt: skip
