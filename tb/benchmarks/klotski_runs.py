@@ -16,6 +16,7 @@ from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import Opcode
 from meshloom.hw.timing import GemmShape, gemm_occupancy
 from meshloom.sched.lowering.programs import unchecked
+from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.registry import find_network, scheduler_of
@@ -28,9 +29,10 @@ from ..results.schema import MicroOpFigures, OnEvent, Stage, Status
 from ..runs.runner import run as run_workloads
 
 DEVICE = "verilator"
-#: What decides what happens, besides the scheduler; its module has the same name in every folder.
+#: What decides what happens: modules of each scheduler, and those of all.
+_MADE_BY = dict.fromkeys(("klotski", "atomic", "zigzag"), "sched.schedulers.klotski.entry")
+_MADE_BY |= {"loop_order": "sched.schedulers.loop_order.entry"}
 _DECIDE = ("sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
-_FOLDERS = {"loop_order": "loop_order"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Found:
     """What came of it. `cycles`: of the model; `busy`: those in which arrays read operands, of all cores; `macs`:
     multiply-accumulates; `micro_ops`: what the scheduler says of them; `seconds`: of the processor, that it took.
 
-    On the RTL: `rtl_cycles`, `compared` bytes of which `wrong` differ, and `trouble`, why it has not passed."""
+    `trouble`: why there is none of it. On the RTL: `rtl_cycles`, `compared` bytes of which `wrong` differ."""
 
     cycles: int
     busy: int
@@ -81,9 +83,8 @@ def config(chip: str) -> ChipConfig:
 
 @cache
 def _memory(chip: str, scheduler: str) -> SearchCache:
-    folder = _FOLDERS.get(scheduler_of(scheduler).name, "klotski")
-    entry = f"sched.schedulers.{folder}.entry"
-    return SearchCache(SCHEDULES.folder(), config(chip), "micro-ops", entry, *_DECIDE)
+    made_by = _MADE_BY[scheduler_of(scheduler).name]
+    return SearchCache(SCHEDULES.folder(), config(chip), "micro-ops", made_by, *_DECIDE)
 
 
 @cache
@@ -97,18 +98,24 @@ def _key(asked: Asked) -> object:
 
 
 def known(asked: Asked) -> Found | None:
-    """What is kept of it; where none is on the RTL what was asked for, None."""
+    """What is kept of it, None if nothing is."""
     return _memory(asked.chip, asked.scheduler).get(_key(asked), _FORM)
 
 
-def measure(asked: Sequence[Asked], on_progress: OnEvent) -> None:
-    """Measures what is not kept, one after the other, and keeps each. A network that does not fit is a result, too."""
+def measure(asked: Sequence[Asked], on_progress: OnEvent) -> list[str]:
+    """Measures what is not kept, one after the other, and keeps each as it comes; that a network does not fit, too.
+    Returns why some did not run on the RTL, in words."""
+    failures: list[str] = []
     left = [one for one in dict.fromkeys(asked) if known(one) is None]
     for number, one in enumerate(left):
         where = f"{one.chip}, {one.scheduler}" + " on the RTL" * one.rtl
         on_progress(Stage(workload=one.network, what=f"{where} ({number + 1} of {len(left)})"))
         found = _on_rtl(one, on_progress) if one.rtl else _in_model(one, on_progress)
+        if one.rtl and not found.rtl_cycles:
+            failures.append(f"{one.network} on {one.chip} by {one.scheduler} did not run: {found.trouble}")
+            continue
         _memory(one.chip, one.scheduler).put(_key(one), _FORM, found)
+    return failures
 
 
 def _in_model(asked: Asked, on_progress: OnEvent) -> Found:
@@ -121,7 +128,10 @@ def _in_model(asked: Asked, on_progress: OnEvent) -> Found:
         on_progress(Stage(workload=asked.network, what=f"{what} ({number + 1} of {of})", passing=True))
 
     before = time.process_time()
-    made = make(graph, chip, told)
+    try:
+        made = make(graph, chip, told)
+    except DoesNotFit as error:
+        return Found(0, 0, graph.total_macs, None, 0.0, trouble=str(error))
     seconds = time.process_time() - before
     program = unchecked(made.schedule, chip)
     figures = MicroOpFigures(**asdict(made.micro_ops)) if made.micro_ops else None

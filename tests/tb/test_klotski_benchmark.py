@@ -1,0 +1,67 @@
+"""The benchmark of micro-ops: its tables and bars, of results that are made up."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshloom.tb.benchmarks import klotski, klotski_waits
+from meshloom.tb.benchmarks.interface import BenchmarkError
+from meshloom.tb.benchmarks.klotski_runs import Asked, Found
+from meshloom.tb.results.schema import MicroOpFigures, OnEvent
+
+SAID = MicroOpFigures(count=10, planned_cycles=110, bound_cycles=100, hops_bytes=4096, spilled_words=0)
+NINE = Asked("klotski9", "resnet50", klotski.OURS)
+
+
+def found(cycles: int, rtl_cycles: int = 0, trouble: str = "") -> Found:
+    return Found(cycles, 4500, 1, SAID, 2.0, rtl_cycles, 64, 0, trouble)
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> dict[Asked, Found]:
+    """What is known; nothing is measured."""
+    known: dict[Asked, Found] = {}
+    monkeypatch.setattr(klotski, "known", known.get)
+    monkeypatch.setattr(klotski, "measure", lambda asked, on_progress: [])
+    monkeypatch.setattr(klotski_waits, "known", lambda chip: {})
+    return known
+
+
+@pytest.fixture
+def heard() -> OnEvent:
+    return lambda event: None
+
+
+def test_a_row_is_beside_the_papers(results: dict[Asked, Found], heard: OnEvent) -> None:
+    """Cycles and use of the arrays against baseline 1, the search's time against baseline 2; a gap of a tenth."""
+    results |= {
+        Asked("klotski9", "resnet50", klotski.ONE): found(4000),
+        Asked("klotski9", "resnet50", klotski.TWO): found(2000),
+        NINE: found(1000),
+    }
+    sheet = next(one for one in klotski.run(heard, ["kept"]).sheets if one.title.startswith("klotski9: Table I,"))
+    (row,) = (row for row in sheet.rows if row[1] == "klotski")
+    assert row == (
+        "resnet50", "klotski", "1,000", "0.00", "0.250", "50.0 % (4.00)", "10", "110", "100", "10.0 %", "4,096", "1.00",
+    )  # fmt: skip
+    (row,) = (row for row in sheet.rows if row[1].startswith("baseline 2"))
+    assert row[4:6] == ("0.500 / 0.737", "25.0 % (2.00) / 0.98")
+
+
+def test_bars_that_are_missed(results: dict[Asked, Found], heard: OnEvent) -> None:
+    ours, loops = (Asked("klotski9", "resnet50", name, rtl=True) for name in (klotski.OURS, klotski.LOOPS))
+    results |= {
+        ours: found(1000, 1000), loops: found(900, 900), Asked("klotski9", "vgg16", klotski.OURS): found(0, 0, "big"),
+    }  # fmt: skip
+    failures = klotski.run(heard, ["kept"]).failures
+    assert "resnet50 on klotski9: micro-ops take 1,000 cycles, loop_order 900" in failures
+    assert "vgg16 on klotski9 by klotski:fallback=none: big" in failures
+    results[loops] = found(1100, 1000)
+    assert "resnet50 on klotski9 by loop_order: the model is 10.00 % off, the bound is 3 %" in (
+        klotski.run(heard, ["kept"]).failures
+    )
+
+
+def test_an_unknown_part(heard: OnEvent) -> None:
+    with pytest.raises(BenchmarkError, match=r"^no part klotski10; there are klotski9, klotski9-printed"):
+        klotski.run(heard, ["klotski10"])
