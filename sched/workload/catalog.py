@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from meshloom.hw.config import near
 
-from . import networks, resnet8, shapes, zoo
+from . import networks, resnet8, shapes, topology, zoo
 from .layers import ConvShape, LayerData, WorkloadError, random_data, random_scale
 
 
@@ -33,6 +33,11 @@ class Workload:
     def scale(self) -> int:
         """The requantisation's multiplier: all that schedulers want of the numbers. Random data is not drawn for it."""
         return self.data().scale if self.real else random_scale(self.shape)
+
+
+def _of_shape(shape: ConvShape) -> LayerData:
+    """Random data of a layer from a file: that of its shape, wherever the file lies."""
+    return replace(random_data(replace(shape, name=shapes.describe(shape))), shape=shape)
 
 
 @cache
@@ -80,13 +85,16 @@ def find(name: str) -> tuple[Workload, ...]:
     """The layers that `name` means.
 
     A network (`resnet8` or `resnet8/*`: all its layers, each by itself), a layer (`vgg16/conv4_2`), `regression` (what
-    `make sim` runs), or a shape (`shapes.SYNTAX`). Raises WorkloadError, with the nearest names, when it means none.
+    `make sim` runs), a shape (`shapes.SYNTAX`), or layers of a topology of SCALE-Sim (`alexnet.csv`,
+    `alexnet.csv/Conv1`). Raises WorkloadError, with the nearest names, when it means none.
     """
     if name.startswith(("conv:", "gemm:")):
         return (Workload(shapes.parse(name)),)
     if name == "regression":
         return regression()
     name = name.removesuffix("/*")
+    if (file := topology.split(name)) is not None:
+        return tuple(Workload(shape, False, _of_shape) for shape in topology.layers(*file))
     network = _layers(name.partition("/")[0])
     if name in network:
         return (network[name],)

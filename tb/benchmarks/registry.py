@@ -80,6 +80,7 @@ KLOTSKI_PARTITION = module(
     "networks cut into micro-ops: Bayesian optimisation beside baselines and what beats it, in the model",
     "klotski_partition",
 )
+SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 
@@ -112,6 +113,7 @@ SHIPPED = {
     "klotski": f"{__name__}:KLOTSKI",
     "klotski_solvers": f"{__name__}:KLOTSKI_SOLVERS",
     "klotski_partition": f"{__name__}:KLOTSKI_PARTITION",
+    "sweep": f"{__name__}:SWEEP",
     "scalesim": f"{__name__}:SCALESIM",
 }
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)

@@ -10,7 +10,23 @@ from typing import Annotated
 import typer
 
 from ..results.exits import help_text
-from . import bench, cache, chips, compare, explain, report, run, saved, schedule, schedulers, schemas, serve, workloads
+from . import (
+    bench,
+    cache,
+    chips,
+    compare,
+    explain,
+    query,
+    report,
+    run,
+    saved,
+    schedule,
+    schedulers,
+    schemas,
+    serve,
+    sweep,
+    workloads,
+)
 from .errors import Group
 
 app = typer.Typer(
@@ -43,8 +59,22 @@ def _main(
     pass
 
 
-# In the order of the help.
-for _module in (run, explain, compare, report, serve, schedule, schedulers, chips, workloads, saved, schemas, bench):
+for _module in (
+    run,
+    explain,
+    compare,
+    report,
+    serve,
+    sweep,
+    query,
+    schedule,
+    schedulers,
+    chips,
+    workloads,
+    saved,
+    schemas,
+    bench,
+):  # in the order of the help
     app.add_typer(_module.app)
 app.add_typer(cache.app, name="cache")
 

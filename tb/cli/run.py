@@ -43,8 +43,8 @@ def run(
         typer.Argument(
             metavar="WORKLOAD",
             autocompletion=complete_workloads,
-            help="Networks, ONNX files, layers or shapes (see `meshloom workloads`); saved schedules (.json) and "
-            "program images (.bin).",
+            help="Networks, ONNX files, layers or shapes (see `meshloom workloads`); topologies of SCALE-Sim (.csv); "
+            "saved schedules (.json) and program images (.bin).",
         ),
     ] = None,
     inputs: Annotated[

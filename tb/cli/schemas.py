@@ -16,7 +16,7 @@ app = typer.Typer()
 def schemas(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")] = Path("schemas"),
 ) -> None:
-    """Write JSON Schemas of chips, schedules, scenarios and results; editors complete and check files with them."""
+    """Write JSON Schemas of chips, schedules, scenarios, sweeps and results, with which editors complete and check."""
     from ..report.console import console
     from ..results.json_schemas import write
 

@@ -44,7 +44,8 @@ def workloads(
         soft_wrap=True,
     )
     console().print(
-        "layers:   NETWORK/LAYER, or 'NETWORK/*' for each by itself; `meshloom workloads NETWORK` lists them",
+        "layers:   NETWORK/LAYER, or 'NETWORK/*' for each by itself; `meshloom workloads NETWORK` lists them; a "
+        "topology of SCALE-Sim (FILE.csv, FILE.csv/LAYER)",
         markup=False,
         soft_wrap=True,
     )

@@ -10,10 +10,15 @@ from pydantic import ValidationError
 from meshloom.hw.config import ChipConfig, ConfigError, mistakes
 
 
+class UnknownFieldError(ConfigError):
+    """A field that no chip has."""
+
+
 def changed(chip: ChipConfig, changes: Mapping[str, object]) -> ChipConfig:
     """The chip with other values in some fields, named as in a chip's file: `spm_words`, `core.a_words`.
 
-    An array that is as large as `lanes` allows follows them. Raises ConfigError that names the field and the fix.
+    An array that is as large as `lanes` allows follows them. Raises ConfigError that names the field and the fix
+    (UnknownFieldError if there is none of that name).
     """
     values: dict[str, Any] = chip.model_dump(mode="json")
     if "lanes" in changes:
@@ -25,10 +30,13 @@ def changed(chip: ChipConfig, changes: Mapping[str, object]) -> ChipConfig:
         place = values
         for part in tables:
             if not isinstance(place.get(part), dict):
-                raise ConfigError(f"chip {chip.name}: {name}: there is no table {part}; fields are named core.a_words")
+                raise UnknownFieldError(
+                    f"chip {chip.name}: {name}: there is no table {part}; fields are named core.a_words"
+                )
             place = place[part]
         place[field] = value
     try:
         return ChipConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"chip {chip.name} with other fields: {mistakes(error, values, ChipConfig)}") from error
+        kind = UnknownFieldError if any(e["type"] == "extra_forbidden" for e in error.errors()) else ConfigError
+        raise kind(f"chip {chip.name} with other fields: {mistakes(error, values, ChipConfig)}") from error

@@ -15,9 +15,14 @@ from meshloom.hw.isa import OFFSET_BITS, Region, VectorOp
 from .console import percent
 
 if TYPE_CHECKING:
+    import polars
+
     from meshloom.sched.ir.schedule import Operation, Schedule, Span
     from meshloom.sched.workload.catalog import Workload
     from meshloom.sched.workload.layers import ConvShape
+
+#: Characters of a text in a table of any rows.
+_LONGEST = 48
 
 
 def _table(left: Sequence[str], right: Sequence[str]) -> Table:
@@ -127,3 +132,24 @@ def print_operations(schedule: Schedule, to: Console) -> None:
         time = f"{predicted.start[index]:>9} {predicted.end[index]:>9}" if predicted and timed else f"{'-':>9} {'-':>9}"
         verb, rest = _operation(op)
         to.print(f"{index:>6} {time}  {verb:<14} {rest}  {op.label}", markup=False, soft_wrap=True)
+
+
+def frame_table(frame: polars.DataFrame) -> Table:
+    """Any table: numbers aligned right, long texts cut."""
+    made = Table(header_style="bold", pad_edge=False)
+    for name, kind in frame.schema.items():
+        made.add_column(escape(name), justify="right" if kind.is_numeric() else "left", no_wrap=True)
+    for row in frame.iter_rows():
+        made.add_row(*(escape(_cell(value)) for value in row))
+    return made
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -19,7 +19,7 @@ _SOURCES = ("*.py", "*.v", "*.sv")
 @cache
 def code() -> str:
     """Version, in a checkout the commit (with `-dirty` if files differ from it), and a digest of the sources."""
-    parts = [metadata.version("meshloom"), _commit(), f"sources {_sources()}"]
+    parts = [metadata.version("meshloom"), _commit(), f"sources {sources()}"]
     return ", ".join(filter(None, parts))
 
 
@@ -32,7 +32,9 @@ def _commit() -> str:
     return f"commit {described}" if described else ""
 
 
-def _sources() -> str:
+@cache
+def sources() -> str:
+    """A digest of the sources."""
     digest = hashlib.sha256()
     for top in ("hw", "sched", "tb"):
         for path in sorted(path for kind in _SOURCES for path in (_ROOT / top).rglob(kind)):

@@ -1,4 +1,5 @@
-"""JSON Schemas (draft 2020-12) of what people and other programs write or read: chips, schedules, scenarios, results.
+"""JSON Schemas (draft 2020-12) of what people and other programs write or read: chips, schedules, scenarios, sweeps,
+results.
 
 They follow from the models that read these files, and are what editors complete and check with. What spans several
 fields (a floorplan with one host, addresses inside their memory) no schema says: reading the file does.
@@ -67,12 +68,20 @@ def scenario_results() -> dict[str, Any]:
     return ScenarioResults.model_json_schema(mode="serialization")
 
 
+def sweep() -> dict[str, Any]:
+    """Of a sweep's TOML file."""
+    from .sweep import json_schema
+
+    return json_schema()
+
+
 SCHEMAS = {
     "chip": chip,
     "schedule": schedule,
     "results": results,
     "scenario": scenario,
     "scenario_results": scenario_results,
+    "sweep": sweep,
 }
 
 

@@ -55,6 +55,11 @@ class Prepared:
     def cycles(self) -> int:
         return self.timeline.cycles
 
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return self.workload.shape.macs
+
     def job(self, chip: ChipConfig) -> Job:
         return _job(self, chip.lanes)
 
@@ -127,6 +132,11 @@ class NetworkItem:
     @property
     def cycles(self) -> int:
         return self.prepared.timeline.cycles
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return self.prepared.graph.total_macs
 
     @property
     def program(self) -> Program:

@@ -153,15 +153,15 @@ def compare_bytes(
     return Compared(len(computed), checked, wrong, first, wrong_byte)
 
 
-def dram_bytes(prepared: PreparedNetwork, chip: ChipConfig) -> int:
+def dram_bytes(schedule: Schedule, program: Program, chip: ChipConfig) -> int:
     """Bytes that DRAM reads and writes during a run, including the program itself."""
     drams = set(chip.drams)
     moved = sum(
         op.words * ((op.src.tile in drams) + (op.dst.tile in drams))
-        for op in prepared.made.schedule.operations
+        for op in schedule.operations
         if isinstance(op, Move)
     )
-    return moved * chip.lanes + prepared.program.instructions * max(INSTRUCTION_BYTES, chip.lanes)
+    return moved * chip.lanes + program.instructions * max(INSTRUCTION_BYTES, chip.lanes)
 
 
 def spans(
@@ -288,7 +288,7 @@ def row(
             notes=tuple(notes),
             macs=graph.total_macs,
             tensors_checked=found.tensors,
-            dram_bytes=dram_bytes(prepared, chip),
+            dram_bytes=dram_bytes(made, prepared.program, chip),
             spilled=prepared.made.spilled,
             layers=layers,
             shares=shares,

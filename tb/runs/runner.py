@@ -142,18 +142,7 @@ def run(
     options = replace(options, jobs=min(options.jobs, kind.most or options.jobs))
     asked: list[_Asked] = []
     for each in workloads:
-        if isinstance(each, NetworkSource | SavedSource):
-            asked.append(each)
-        elif each.endswith(SUFFIXES):
-            asked.append(SavedSource(Path(each)))
-        elif is_network(each):
-            asked.append(NetworkSource(each))
-        elif each == "regression":
-            asked += _regression(kind, scheduler, on_event)
-        elif is_training(each):
-            asked += find_training(each, setting_of(config))
-        else:
-            asked += find(each)
+        asked += _regression(kind, scheduler, on_event) if each == "regression" else _meant(each, config)
     for each in asked:
         if isinstance(each, NetworkSource):
             check_files(each)
@@ -190,6 +179,28 @@ def run(
         ran = iter(simulate(items, opened, settings, on_event, options))
         rows = [next(ran) if row is None else row for row in rows]
     return [row for row in rows if row is not None]
+
+
+def _meant(each: str | NetworkSource | SavedSource, chip: ChipConfig) -> Sequence[_Asked]:
+    """What a workload is on this chip: a network, a file, or layers. Raises WorkloadError."""
+    if isinstance(each, NetworkSource | SavedSource):
+        return [each]
+    if each.endswith(SUFFIXES):
+        return [SavedSource(Path(each))]
+    if is_training(each):
+        return find_training(each, setting_of(chip))
+    return [NetworkSource(each)] if is_network(each) else find(each)
+
+
+def prepared_here(name: str, chip: ChipConfig, scheduler: str) -> Sequence[Item] | Failure:
+    """A workload by name, ready to run, prepared in this process; or why it is not. Several layers are none."""
+    asked = attempt(lambda at: _meant(name, chip), "reading")
+    if isinstance(asked, Failure):
+        return asked
+    if len(asked) != 1:
+        return Failure("WorkloadError", "reading", f"workload {name} is {len(asked)} layers; name one of them")
+    made = _prepared_here(asked[0], chip, scheduler, lambda event: None)
+    return made if isinstance(made, Failure) else _items(asked[0], made)
 
 
 def _prepared(
@@ -239,6 +250,8 @@ def _prepared_here(each: _Asked, chip: ChipConfig, scheduler: str | Chosen, on_e
         return _attempt_saved(each, chip)
     if isinstance(each, NetworkSource):
         return _attempt_network(each, chip, scheduler)
+    if isinstance(each, TrainingLayer):
+        return _attempt_gradient(each, chip, scheduler)
     return _attempt_named(each.name, chip, scheduler)
 
 

@@ -45,6 +45,7 @@ from meshloom.tb.benchmarks import (
     regression,
     scale_sim,
     speed,
+    sweep,
     vector,
 )
 from meshloom.tb.benchmarks import scale_sim_driver as driver
@@ -88,7 +89,7 @@ MODULES = {
     "flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
     "layer_latency": layer_latency,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
-    "klotski_partition": klotski_partition, "klotski": klotski, "area": area,
+    "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
 }  # fmt: skip
 
 

@@ -1,0 +1,2 @@
+# What Meshloom uses of Dask.
+from . import config as config

@@ -1,0 +1,3 @@
+class Security:
+    @classmethod
+    def temporary(cls) -> Security: ...

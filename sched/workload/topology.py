@@ -1,0 +1,135 @@
+"""Layers from topology files of SCALE-Sim (CSV), as its own package has them: convolutions, or products M, N, K.
+
+A convolution there has no padding, and counts a last window that does not fit the input whole: here the input is padded
+by what is missing, so that outputs and products are as many (`topo_calc_hyperparams` of SCALE-Sim 3.0.0). A filter as
+wide or as high as its input is how such files write matrix products, and becomes one.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from meshloom.hw.config import near_or_all
+
+from .layers import ConvShape, WorkloadError, gemm_shape
+
+#: How names of such files end, and of a layer in one: `nets/alexnet.csv/Conv1`.
+SUFFIX = ".csv"
+#: What marks the layers that SCALE-Sim takes apart into their channels.
+_DEPTHWISE = "DP"
+
+
+def split(name: str) -> tuple[Path, str] | None:
+    """The file and the layer (empty: all) that a name means; None if it means no such file."""
+    head, inside, layer = name.partition(f"{SUFFIX}/")
+    if inside:
+        return Path(head + SUFFIX), layer
+    return (Path(name), "") if name.endswith(SUFFIX) else None
+
+
+def layers(path: Path, layer: str = "") -> tuple[ConvShape, ...]:
+    """The layers of a file, in its order, named `<path>/<layer>`; or the one of that name. Raises WorkloadError with
+    the line and what is wrong."""
+    try:
+        stamp = path.stat()
+    except OSError as error:
+        raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from error
+    found = _read(path, (stamp.st_mtime_ns, stamp.st_size))
+    if layer and layer not in found:
+        raise WorkloadError(f"{path}: has no layer {layer!r}; {near_or_all(layer, list(found))}")
+    wanted = [found[layer]] if layer else list(found.values())
+    for each in wanted:
+        if isinstance(each, str):
+            others = "" if layer else f"; name the others one by one: {path}/LAYER"
+            raise WorkloadError(each + others)
+    return tuple(each for each in wanted if isinstance(each, ConvShape))
+
+
+@cache
+def _read(path: Path, stamp: tuple[int, int]) -> dict[str, ConvShape | str]:
+    """The layers by name, or what is wrong with one. `stamp`: when the file was changed; another one is read again."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise WorkloadError(f"{path}: cannot be read: {why}") from error
+    between = "," if lines and "," in lines[0] else "\t"
+    rows = [[cell.strip() for cell in cells] for cells in csv.reader(lines, delimiter=between)]
+    if not rows or not rows[0] or not rows[0][0].lower().startswith("layer"):
+        raise WorkloadError(f"{path}: is no topology of SCALE-Sim: its first line must name columns, Layer name first")
+    head = [cell.lower() for cell in rows[0]]
+    found: dict[str, ConvShape | str] = {}
+    for number, cells in enumerate(rows[1:], start=2):
+        if not any(cells[1:]):  # empty, or a heading
+            continue
+        try:
+            made: list[tuple[str, ConvShape | str]] = list(_layers(head, cells))
+        except WorkloadError as error:
+            made = [(cells[0], f"{path}, line {number}: {error}")]
+        for name, shape in made:
+            again = sum(other == name or other.rpartition("#")[0] == name for other in found)
+            key = f"{name}#{again + 1}" if again else name
+            found[key] = shape if isinstance(shape, str) else replace(shape, name=f"{path.as_posix()}/{key}")
+    if not found:
+        raise WorkloadError(f"{path}: has no layers")
+    return found
+
+
+def _layers(head: Sequence[str], cells: Sequence[str]) -> Iterator[tuple[str, ConvShape]]:
+    """The layers of a line with their names: one, or a depthwise one's channels."""
+    name = cells[0]
+    for cell in cells[1:]:
+        kept, colon, of = cell.partition(":")
+        if colon and kept.strip() != of.strip():
+            raise WorkloadError(f"layer {name} has sparse weights ({cell}); this chip multiplies zeros too, give 1:1")
+    if head[1:4] == ["m", "n", "k"]:
+        m, n, k = (_number(name, head, cells, index) for index in range(1, 4))
+        yield name, gemm_shape(name, m, n, k)
+        return
+    sizes = [_number(name, head, cells, index) for index in range(1, 8)]
+    wide = len(head) > 8 and "stride" in head[8]
+    strides = sizes[6], _number(name, head, cells, 8) if wide else sizes[6]
+    batch = [index for index, cell in enumerate(cells) if cell and head[index : index + 1] and "batch" in head[index]]
+    count = _number(name, head, cells, batch[0]) if batch else 1
+    if _DEPTHWISE in name:
+        for channel in range(sizes[4]):
+            yield f"{name}Channel_{channel}", _convolution(name, sizes[:4], 1, sizes[5], strides, count)
+    else:
+        yield name, _convolution(name, sizes[:4], sizes[4], sizes[5], strides, count)
+
+
+def _number(name: str, head: Sequence[str], cells: Sequence[str], index: int) -> int:
+    what = head[index] if index < len(head) and head[index] else f"column {index + 1}"
+    text = cells[index] if index < len(cells) else ""
+    if not text.isdecimal() or int(text) < 1:
+        raise WorkloadError(f"layer {name}: {what} = {text!r} must be a whole number of at least 1")
+    return int(text)
+
+
+def _convolution(
+    name: str, sizes: Sequence[int], channels: int, filters: int, strides: tuple[int, int], batch: int
+) -> ConvShape:
+    """A convolution, or the matrix product that it is. `sizes`: height and width of the input, and of the filter."""
+    height, width, rows, cols = sizes
+    if rows > height or cols > width:
+        raise WorkloadError(f"layer {name}: a filter of {rows}x{cols} is larger than its input of {height}x{width}")
+    outputs = [
+        -(-(size - taps) // stride) + 1
+        for size, taps, stride in zip((height, width), (rows, cols), strides, strict=True)
+    ]
+    whole = rows == height, cols == width
+    product = all(whole) or (rows == 1 and whole[1]) or (cols == 1 and whole[0])
+    if product and batch == 1 and (rows, cols) != (1, 1):
+        return gemm_shape(name, outputs[0] * outputs[1], filters, rows * cols * channels)
+    bottom, right = (
+        (count - 1) * stride + taps - size
+        for count, stride, taps, size in zip(outputs, strides, (rows, cols), (height, width), strict=True)
+    )
+    # a last window that reaches beyond the input; one that ends before it leaves rows or columns unread
+    return ConvShape(
+        name, batch, channels, height, width, filters, rows, cols, *strides, 0, 0, max(0, bottom), max(0, right)
+    )

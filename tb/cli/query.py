@@ -1,0 +1,70 @@
+"""`meshloom query`: SQL on the rows of sweeps and runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import STDOUT, examples
+
+app = typer.Typer()
+#: Rows that are printed; a file gets all.
+_SHOWN = 50
+
+
+@app.command(
+    epilog=examples(
+        "meshloom query sim_build/sweeps/memory 'select chip, min(cycles) from points group by chip'",
+        "meshloom query sim_build/sweeps/memory --pareto cycles,dram_bytes --out front.svg",
+        'meshloom query sim_build/results/latest.json "select workload, rtl_cycles from points" --out rows.csv',
+    )
+)
+def query(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Folder of a sweep; results of a run (.json); .csv; .parquet.")
+    ],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="What to select from the table `points`.")
+    ] = "select * from points",
+    pareto: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN,COLUMN",
+            help="Only the rows of the Pareto front: least values are best, with - in front of a column the greatest.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="PATH", help="Write a .csv (- is stdout), a .parquet, or a picture: .svg, .png."),
+    ] = None,
+) -> None:
+    """Select from the rows of a sweep or a run: SQL, Pareto fronts, tables and pictures."""
+    from ..report.console import console
+    from ..report.narrow import show
+    from ..report.tables import frame_table
+    from ..results.schema import write_atomically
+    from ..sweeps import query as queries
+
+    found = queries.select(queries.rows(results), sql)
+    aims = [] if pareto is None else [each.strip() for each in pareto.split(",")]
+    front = queries.pareto(found, aims) if aims else found
+    if out is None:
+        show(frame_table(front.head(_SHOWN)), console())
+        if front.height > _SHOWN:
+            console().print(f"{_SHOWN} of {front.height:,} rows; --out writes all of them")
+    elif out == STDOUT or out.suffix == ".csv":
+        text = front.write_csv()
+        if out == STDOUT:
+            typer.echo(text, nl=False)
+        else:
+            write_atomically(out, text)
+    elif out.suffix == ".parquet":
+        import io
+
+        data = io.BytesIO()
+        front.write_parquet(data)
+        write_atomically(out, data.getvalue())
+    else:
+        queries.draw(found, aims, out)

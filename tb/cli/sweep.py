@@ -1,0 +1,91 @@
+"""`meshloom sweep`: many points, on all CPUs or on a cluster, into one table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..results.exits import Exit
+from .options import examples
+
+if TYPE_CHECKING:
+    from ..results.sweep import PointRow
+
+app = typer.Typer()
+#: Failures that are printed as they come; all of them are in the table.
+_SHOWN = 10
+
+
+@app.command(
+    epilog=examples(
+        "meshloom sweep memory.toml",
+        "meshloom sweep memory.toml --cluster tls://head:8786 --out results/memory",
+        "meshloom query sim_build/sweeps/memory 'select chip, min(cycles) from points group by chip'",
+    )
+)
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="What to sweep; see docs/sweeps.md.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder of the rows; what it has is not made again."),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Worker processes on this machine; default: one per CPU.")
+    ] = len(os.sched_getaffinity(0)),
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Scheduler of a Dask cluster instead, such as tls://head:8786; it must be one that you trust.",
+        ),
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Make points again that failed.")] = False,
+    only_plan: Annotated[bool, typer.Option("--plan", help="Say how many points there are, and make none.")] = False,
+) -> None:
+    """Predict or run every point of a sweep: chips x schedulers x workloads x options.
+
+    Rows are kept as they come, so an interrupted sweep goes on where it was: run the same command again. A point that
+    fails is a row with its error. The exit status is 1 if a byte differs or the model is off, 3 if a point failed.
+    """
+    from ..report.console import console
+    from ..report.progress import Counted
+    from ..results.sweep import read
+    from ..sweeps import sweep as sweeps
+    from ..sweeps.store import Store
+
+    asked = read(file)
+    place = out or sweeps.default_folder(asked)
+    screen = console()
+    if only_plan:
+        planned = sweeps.plan(asked, file.parent)
+        with Store(place) as store:
+            done = len({each.key for each in planned} & store.done(failed_too=not retry))
+        screen.print(f"{asked.name}: {len(planned):,} points, {done:,} of them in {place}", markup=False)
+        return
+    failed: list[PointRow] = []
+    with Counted(screen, asked.name) as progress:
+
+        def on_rows(rows: Sequence[PointRow]) -> None:
+            for row in rows:
+                if row.error is not None:
+                    failed.append(row)
+                    if len(failed) <= _SHOWN:
+                        said = f"{row.workload} on {row.chip} by {row.scheduler}: {row.error}"
+                        screen.print(said, style="red", markup=False, soft_wrap=True)
+            progress.advance(len(rows), f"{len(failed)} failed" if failed else "")
+
+        outcome = sweeps.run(
+            asked, file.parent, place, jobs=jobs, address=cluster, retry=retry, on_plan=progress.begin, on_rows=on_rows
+        )
+    more = f", {len(failed):,} of them failed" if failed else ""
+    screen.print(
+        f"{asked.name}: {len(outcome.rows):,} of {outcome.points:,} points made{more}, {outcome.kept:,} were there",
+        markup=False,
+    )
+    screen.print(f"rows: {place}", markup=False, soft_wrap=True)
+    if failed:
+        raise typer.Exit(Exit.WRONG if any(row.error_kind is None for row in failed) else Exit.NOT_RUN)

@@ -1,0 +1,160 @@
+"""What a sweep's file says (TOML), and the row that each of its points leaves."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from meshloom.hw.config import mistakes
+
+#: A value of a parameter or of a field of a chip.
+Scalar = bool | int | float | str
+
+
+class SweepError(ValueError):
+    """A sweep that cannot be made; the message names the file, the field and the fix."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Range(_Model):
+    """Whole numbers from `low` to `high`, both included, `step` apart."""
+
+    low: int
+    high: int
+    step: Annotated[int, Field(ge=1)] = 1
+
+
+def _listed(name: str, given: object) -> list[Scalar]:
+    """Each of the values that a file gives for a name. Raises ValueError with what they must be."""
+    if isinstance(given, Mapping):
+        values = dict(cast(Mapping[str, Any], given))
+        try:
+            found = Range.model_validate(values, strict=True)
+        except ValidationError as error:
+            raise ValueError(f"{name}: {mistakes(error, values, Range)}") from None
+        if found.high < found.low:
+            raise ValueError(f"{name}: high = {found.high} is below low = {found.low}")
+        return list(range(found.low, found.high + 1, found.step))
+    listed = cast(list[Any], given) if isinstance(given, list) else []
+    kinds: set[type[object]] = {float if type(value) is int else type(value) for value in listed}
+    if len(kinds) != 1 or not kinds <= {str, bool, float}:
+        raise ValueError(
+            f"{name}: values must be a list of texts, of numbers, or of true and false, or {{low, high, step}}"
+        )
+    return listed
+
+
+class SweepFile(_Model):
+    """A sweep: every chip with every scheduler on every workload, with every value of what stands in braces.
+
+    `{name}` in `schedulers` and `workloads` takes each value of `[parameters]`, `[chip]` has values of fields of the
+    chips, named as in a chip's file. Conditions of `where` are SQL on the columns `chip`, `scheduler`, `workload`,
+    `macs` (null for whole networks), `cores`, `lanes`, `rows`, `cols`, and on parameters and fields by their names.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
+    measure: Annotated[Literal["model", "rtl"], Field(description="predicted cycles alone, or measured on the RTL")] = (
+        "model"
+    )
+    device: Annotated[str, Field(description="what runs the programs of measure = rtl; see meshloom run --device")] = (
+        "verilator"
+    )
+    chips: Annotated[tuple[str, ...], Field(min_length=1, description="built-in names, or TOML files beside this one")]
+    schedulers: Annotated[
+        tuple[str, ...], Field(min_length=1, description="as meshloom run takes them, with options after a colon")
+    ] = ("loop_order",)
+    workloads: Annotated[
+        tuple[str, ...], Field(min_length=1, description="networks, layers, NETWORK/*, shapes, .onnx or .csv files")
+    ]
+    chip: Annotated[dict[str, list[Any]], Field(description="fields of the chips, and their values")] = {}
+    parameters: Annotated[dict[str, list[Any]], Field(description="names in braces, and their values")] = {}
+    where: Annotated[tuple[str, ...], Field(description="conditions that every point must meet")] = ()
+    sample: (
+        Annotated[int, Field(ge=1, description="so many of all points, chosen at random; all if left out")] | None
+    ) = None
+    seed: Annotated[int, Field(description="of the choice; a larger sample of the same seed keeps the smaller")] = 0
+
+    @field_validator("chip", "parameters", mode="before")
+    @classmethod
+    def _values(cls, given: object) -> object:
+        if not isinstance(given, Mapping):
+            return given
+        tables = cast(Mapping[str, object], given)
+        return {name: _listed(name, values) for name, values in tables.items()}
+
+
+def read(path: Path) -> SweepFile:
+    """Reads a sweep's file. Raises SweepError with the file, the field and what it must be."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SweepError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SweepError(f"{path}: is not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SweepError(f"{path}: malformed TOML: {error}") from error
+    try:
+        return SweepFile.model_validate(values)
+    except ValidationError as error:
+        raise SweepError(f"{path}: {mistakes(error, values, SweepFile)}") from error
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a sweep's file."""
+    made = SweepFile.model_json_schema()
+    given = made["properties"]["sample"]  # TOML has no null: it is left out
+    made["properties"]["sample"] = given["anyOf"][0] | {"title": given["title"]}
+    single: list[dict[str, str]] = [{"type": kind} for kind in ("boolean", "number", "string")]
+    several = {"anyOf": [{"type": "array", "minItems": 1, "items": each} for each in single]}
+    for name in ("chip", "parameters"):
+        made["properties"][name]["additionalProperties"] = {"anyOf": [*several["anyOf"], {"$ref": "#/$defs/Range"}]}
+    made["$defs"] = {"Range": Range.model_json_schema()}
+    made["title"] = "Sweep"
+    return made
+
+
+class PointRow(_Model):
+    """One point of a sweep, predicted or measured, or why it could not be.
+
+    `key`: SHA-256 of all that decides the point; two rows with the same key are the same but for their `seconds`.
+    `parameters`: JSON of the values that are its own. `cycles`: measured ones if there are, else predicted.
+    `utilisation`: useful multiply-accumulates / (processing elements x cycles). `dram_bytes`: read and written, with
+    the program. `seconds`: wall clock of making schedule, program and prediction; `simulation_seconds`: CPU time of the
+    simulator. `error`: one sentence; `error_kind`, `error_stage`: as in `RowError`.
+    """
+
+    key: str
+    chip: str
+    chip_digest: str = ""
+    scheduler: str
+    workload: str
+    measure: str
+    parameters: str = "{}"
+    status: str
+    cycles: int | None = None
+    model_cycles: int | None = None
+    rtl_cycles: int | None = None
+    error_percent: float | None = None
+    macs: int | None = None
+    utilisation: float | None = None
+    dram_bytes: int | None = None
+    instructions: int | None = None
+    bytes_checked: int | None = None
+    mismatches: int | None = None
+    seconds: float | None = None
+    simulation_seconds: float | None = None
+    error: str | None = None
+    error_kind: str | None = None
+    error_stage: str | None = None
+    code: str = ""
+
+
+#: Status of a point that was predicted and not measured, and of one that could not be; others are those of `Status`.
+PREDICTED, FAILED = "predicted", "failed"

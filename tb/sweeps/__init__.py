@@ -1,0 +1,1 @@
+"""Sweeps: chips x schedulers x workloads, on all CPUs or on a cluster, into one table."""

@@ -1,0 +1,132 @@
+"""Workers: processes of this machine, or a Dask cluster; batches go to them, and what they return comes back.
+
+A batch that loses its worker goes to another one. One that has lost several is taken apart, so that the point that
+kills them is found: it fails, and the others are done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..build.tools import ToolError
+from ..runs.failures import Failure
+from .evaluate import Batch, Done, OtherSourcesError, evaluate, failed_row
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+#: Workers that a batch may lose before it is taken apart.
+LOSSES = 2
+#: Batches that wait for each worker, beside the one that it does: it never waits for the client.
+AHEAD = 2
+#: Seconds in which a cluster must show a worker.
+PATIENCE = 60
+
+
+class ClusterError(ToolError):
+    """A cluster that cannot be reached, or whose workers cannot do what they are asked."""
+
+
+_SETTINGS: dict[str, Any] = {
+    "distributed.scheduler.allowed-failures": LOSSES - 1,
+    "distributed.scheduler.worker-ttl": None,  # compiled code may hold Python for minutes: no sign that it is dead
+    "distributed.worker.memory.terminate": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.target": False,
+    "distributed.admin.tick.limit": "1 hour",
+}
+
+
+@contextmanager
+def opened(jobs: int, address: str | None) -> Generator[Client]:
+    """A client of `jobs` worker processes on this machine, or of the cluster whose scheduler has that address.
+
+    What goes to processes of this machine is encrypted and signed with keys that exist as long as they do, so nobody
+    else who is logged in can send them anything. Raises ClusterError.
+    """
+    from dask import config
+    from distributed import Client, LocalCluster
+    from distributed.security import Security
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with config.set(_SETTINGS):
+        if address is None:
+            keys = Security.temporary()
+            with (
+                LocalCluster(
+                    n_workers=jobs,
+                    threads_per_worker=1,
+                    processes=True,
+                    security=keys,
+                    protocol="tls://",
+                    dashboard_address=None,
+                    memory_limit=0,
+                    silence_logs=logging.CRITICAL,
+                ) as cluster,
+                Client(cluster, security=keys) as client,
+            ):
+                yield client
+            return
+        try:
+            client = Client(address, timeout=PATIENCE)
+        except (OSError, ValueError) as error:
+            raise ClusterError(f"cluster {address}: cannot be reached: {error}") from error
+        with client:
+            try:
+                client.wait_for_workers(1, timeout=PATIENCE)
+            except TimeoutError:
+                raise ClusterError(f"cluster {address}: has no worker after {PATIENCE} seconds; start some") from None
+            yield client
+
+
+def workers(client: Client) -> int:
+    """Batches that run at the same time."""
+    return max(1, sum(client.nthreads().values()))
+
+
+def run(client: Client, batches: Sequence[Batch], on_done: Callable[[Done], None]) -> None:
+    """Sends batches, a few ahead of the workers, and hands over what each has become as soon as it is there. Raises
+    ClusterError if workers cannot do it at all."""
+    from distributed import as_completed
+
+    waiting = list(reversed(batches))
+    sent: dict[str, Batch] = {}
+
+    def send(batch: Batch) -> Future:
+        future = client.submit(evaluate, batch.model_dump_json(), pure=False)
+        sent[future.key] = batch
+        return future
+
+    going = as_completed()
+    for _ in range(min(len(waiting), (1 + AHEAD) * workers(client))):
+        going.add(send(waiting.pop()))
+    for future in going:
+        batch = sent.pop(future.key)
+        for left in _finished(future, batch, on_done):
+            going.add(send(left))
+        while waiting and len(sent) < (1 + AHEAD) * workers(client):
+            going.add(send(waiting.pop()))
+
+
+def _finished(future: Future, batch: Batch, on_done: Callable[[Done], None]) -> list[Batch]:
+    """Hands over what a batch has become; returns batches to send instead of one that has lost its workers."""
+    from distributed.scheduler import KilledWorker
+
+    error = future.exception()
+    if error is None:
+        on_done(Done.model_validate_json(future.result()))
+        return []
+    if isinstance(error, KilledWorker):
+        if len(batch.tasks) > 1:
+            return [batch.model_copy(update={"tasks": (task,)}) for task in batch.tasks]
+        why = Failure("KilledWorker", "scheduling", f"{LOSSES} workers died of it; is there enough memory?")
+        rows = tuple(failed_row(task, batch, why) for task in batch.tasks)
+        on_done(Done(rows=rows, worker=0, began=0.0, ended=0.0))
+        return []
+    if isinstance(error, OtherSourcesError):
+        raise ClusterError(str(error)) from error
+    raise ClusterError(f"workers cannot do a batch: {type(error).__name__}: {error}") from error

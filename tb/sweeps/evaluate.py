@@ -1,0 +1,223 @@
+"""What a worker does: a batch of points in, their rows out, both as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.schedulers.interface import Scheduler
+from meshloom.sched.schedulers.registry import scheduler_of
+from meshloom.sched.store import provenance
+
+from ..devices.registry import find as find_device
+from ..results.identity import code, sources
+from ..results.schema import Row, Settings
+from ..results.sweep import FAILED, PREDICTED, PointRow
+from ..runs import runner
+from ..runs.batch import Item, simulate
+from ..runs.failures import Failure, failure
+from ..runs.items import NetworkItem, Prepared
+from ..runs.network import dram_bytes
+from ..runs.options import RunOptions
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Task(_Model):
+    """A point as a worker needs it, beside its chip."""
+
+    key: str
+    scheduler: str
+    workload: str
+    parameters: str
+    code: str
+
+
+class Batch(_Model):
+    """Points on one chip. `device`: None for predictions alone. `sources`: digest of the sources that sent it."""
+
+    sources: str
+    chip: ChipConfig
+    device: str | None
+    tasks: tuple[Task, ...]
+
+
+class Done(_Model):
+    """The rows of a batch, in its order. `worker`: the process that made them; `began`, `ended`: seconds since the
+    epoch, by its machine's clock."""
+
+    rows: tuple[PointRow, ...]
+    worker: int
+    began: float
+    ended: float
+
+
+class OtherSourcesError(RuntimeError):
+    """A worker whose Meshloom is not the one that sent the batch."""
+
+
+def evaluate(text: str) -> str:
+    """Predicts, or runs on the RTL, each point of a `Batch`; returns its `Done`. A point that fails is a row that says
+    why. Raises OtherSourcesError if the sources here are others."""
+    started = time.time()
+    batch = Batch.model_validate_json(text)
+    if batch.sources != sources():
+        raise OtherSourcesError(
+            f"a worker has Meshloom with sources {sources()}, the sweep was sent by {batch.sources}: install the same "
+            "on all machines"
+        )
+    rows: dict[int, PointRow] = {}
+    items: list[tuple[int, Item, float]] = []
+    for index, task in enumerate(batch.tasks):
+        began = time.perf_counter()
+        found = _prepared(task, batch.chip)
+        seconds = time.perf_counter() - began
+        if isinstance(found, Failure):
+            rows[index] = failed_row(task, batch, found, seconds)
+        elif batch.device is None:
+            rows[index] = _row(task, batch, found, seconds)
+        else:
+            items.append((index, found, seconds))
+    rows |= _measured(items, batch)
+    ordered = tuple(rows[index] for index in range(len(batch.tasks)))
+    return Done(rows=ordered, worker=os.getpid(), began=started, ended=time.time()).model_dump_json()
+
+
+def _prepared(task: Task, chip: ChipConfig) -> Item | Failure:
+    found = runner.prepared_here(task.workload, chip, task.scheduler)
+    if isinstance(found, Failure):
+        return found
+    if len(found) != 1:
+        return Failure("WorkloadError", "reading", f"workload {task.workload} is {len(found)} runs; name one of them")
+    item = found[0]
+    if isinstance(item, Prepared | NetworkItem):  # simulated beside points of other schedulers
+        return replace(item, made_of=item.made_of | {"scheduler": task.scheduler})
+    return item
+
+
+def _measured(items: Sequence[tuple[int, Item, float]], batch: Batch) -> dict[int, PointRow]:
+    """The rows of points that are ready to run, by their index: one device runs them all."""
+    if not items or batch.device is None:
+        return {}
+    kind = find_device(batch.device)
+    settings = Settings(code=code(), scheduler="", simulator_version=kind.version())
+    try:
+        opened = kind.open(batch.chip, False, lambda what: None)
+        ran = simulate([item for _, item, _ in items], opened, settings, lambda event: None, RunOptions(batch.device))
+    except Exception as error:  # no simulator of this chip: other chips may have one
+        why = failure(error, "simulating")
+        return {index: failed_row(batch.tasks[index], batch, why, spent) for index, _, spent in items}
+    return {
+        index: _row(batch.tasks[index], batch, item, spent, row)
+        for (index, item, spent), row in zip(items, ran, strict=True)
+    }
+
+
+def _row(task: Task, batch: Batch, item: Item, seconds: float, ran: Row | None = None) -> PointRow:
+    """The row of a point that was predicted, or that ran."""
+    if ran is not None and ran.error is not None:
+        why = Failure(ran.error.kind, ran.error.stage, ran.error.message)
+        return failed_row(task, batch, why, seconds)
+    chip, cycles = batch.chip, item.cycles if ran is None else ran.rtl_cycles
+    macs = item.macs if isinstance(item, Prepared | NetworkItem) else None
+    peak = chip.rows * chip.cols * len(chip.cores) * max(1, cycles)
+    measured = {} if ran is None else _figures(ran)
+    return PointRow(
+        **_named(task, batch),
+        status=PREDICTED if ran is None else ran.status.value,
+        cycles=cycles,
+        model_cycles=item.cycles,
+        macs=macs,
+        utilisation=None if macs is None else min(1.0, macs / peak),
+        dram_bytes=dram_bytes(item.schedule, item.program, chip),
+        instructions=item.program.instructions,
+        seconds=seconds,
+        **measured,
+    )
+
+
+def _figures(ran: Row) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "rtl_cycles": ran.rtl_cycles,
+        "error_percent": ran.error_percent,
+        "bytes_checked": ran.bytes_checked,
+        "mismatches": ran.mismatches,
+        "simulation_seconds": ran.cpu_seconds,
+    }
+    return found | ({"error": ran.reason} if ran.reason else {})
+
+
+def failed_row(task: Task, batch: Batch, why: Failure, seconds: float | None = None) -> PointRow:
+    """The row of a point that could not be."""
+    return PointRow(
+        **_named(task, batch),
+        status=FAILED,
+        seconds=seconds,
+        error=why.message,
+        error_kind=why.kind,
+        error_stage=why.stage,
+    )
+
+
+def _named(task: Task, batch: Batch) -> dict[str, Any]:
+    return {
+        "key": task.key,
+        "chip": batch.chip.name,
+        "chip_digest": batch.chip.digest,
+        "scheduler": task.scheduler,
+        "workload": task.workload,
+        "measure": batch.device or "model",
+        "parameters": task.parameters,
+        "code": task.code,
+    }
+
+
+@cache
+def deciding_code(scheduler: str, device: str | None) -> str:
+    """A digest of the code that decides a point: of this module and of the scheduler, with all that they import; on the
+    RTL of all sources, and the version of the device.
+
+    Of a scheduler outside of Meshloom it is the file that it is in; what that imports is not followed.
+    """
+    found = hashlib.sha256()
+    modules = ["tb.sweeps.evaluate"]
+    for module, path in _modules(scheduler_of(scheduler)):
+        if module.startswith("meshloom."):
+            modules.append(module.removeprefix("meshloom."))
+        elif path is not None:
+            found.update(path.read_bytes())
+    found.update(provenance.digest(*modules).encode())
+    if device is not None:
+        found.update(f"{device} {find_device(device).version()} {sources()}".encode())
+    return found.hexdigest()[:16]
+
+
+def _modules(scheduler: Scheduler) -> list[tuple[str, Path | None]]:
+    """The modules that make its schedules, with their files."""
+    found: list[tuple[str, Path | None]] = []
+    for maker in (scheduler.layers, scheduler.networks):
+        if maker is None:
+            continue
+        if isinstance(maker.function, str):
+            module = maker.function.partition(":")[0]
+            spec = find_spec(module)
+            found.append((module, Path(spec.origin) if spec and spec.origin else None))
+        else:
+            place = inspect.getsourcefile(inspect.unwrap(maker.function))
+            found.append((maker.function.__module__, Path(place) if place else None))
+    if scheduler.source:
+        found.append(("", Path(scheduler.source)))
+    return found

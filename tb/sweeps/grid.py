@@ -1,0 +1,208 @@
+"""The points of a sweep: every combination, those that meet its conditions, and a sample of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from meshloom.hw.config import ChipConfig, ConfigError, load
+from meshloom.sched.schedulers.registry import find as find_scheduler
+from meshloom.sched.schedulers.registry import find_network
+from meshloom.sched.workload import topology
+from meshloom.sched.workload.catalog import find
+
+from ..inputs.chips import UnknownFieldError, changed
+from ..inputs.sources import is_network
+from ..results.saved import SUFFIXES
+from ..results.sweep import Scalar, SweepError, SweepFile
+
+#: Points that a sweep may have before conditions and sample. They are all looked at.
+MOST = 1_000_000
+_NAME = re.compile(r"\{(\w+)\}")
+#: Files that may stand in a sweep, relative to it.
+_FILES = (".toml", ".onnx", ".csv", ".py")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A workload on a chip by a scheduler. `chip`: None if its fields contradict each other; `problem` says how.
+    `parameters`: values of what was in braces, and of fields of the chip."""
+
+    base: str
+    chip: ChipConfig | None
+    problem: str
+    scheduler: str
+    workload: str
+    macs: int | None
+    parameters: Mapping[str, Scalar]
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the point is, whatever code and device it meets."""
+        chip = self.chip.digest if self.chip else f"{self.base}: {self.problem}"
+        return {"chip": chip, "scheduler": self.scheduler, "workload": self.workload, "file": _file(self.workload)}
+
+
+def points(sweep: SweepFile, folder: Path) -> list[Point]:
+    """The points of a sweep whose file is in `folder`, each once, chip by chip.
+
+    Raises SweepError for what contradicts itself, a condition that cannot be understood, or too many points; the errors
+    of names that mean no chip, scheduler or workload.
+    """
+    _check_names(sweep)
+    found: dict[str, Point] = {}
+    for point in _all(sweep, folder):
+        found.setdefault(digest(point.content), point)
+        if len(found) > MOST:
+            raise SweepError(f"sweep {sweep.name}: has more than {MOST:,} points; give fewer values or larger steps")
+    chosen = list(found.items())
+    if sweep.where:
+        kept = _where(sweep, [point for _, point in chosen])
+        chosen = [chosen[index] for index in kept]
+    if sweep.sample is not None and sweep.sample < len(chosen):
+        # the points whose digest with the seed is smallest: one that is added to the grid moves no other
+        order = sorted(range(len(chosen)), key=lambda index: digest([sweep.seed, chosen[index][0]]))
+        chosen = [chosen[index] for index in sorted(order[: sweep.sample])]
+    if not chosen:
+        raise SweepError(f"sweep {sweep.name}: no point meets its conditions")
+    return [point for _, point in chosen]
+
+
+def digest(content: object) -> str:
+    """SHA-256 of what JSON can say."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _check_names(sweep: SweepFile) -> None:
+    used = {name for text in (*sweep.schedulers, *sweep.workloads) for name in _NAME.findall(text)}
+    if unknown := sorted(used - sweep.parameters.keys()):
+        raise SweepError(f"sweep {sweep.name}: {{{unknown[0]}}} has no values; give it some in [parameters]")
+    if idle := sorted(sweep.parameters.keys() - used):
+        raise SweepError(f"sweep {sweep.name}: parameter {idle[0]} stands in no scheduler or workload: {{{idle[0]}}}")
+    if both := sorted(sweep.parameters.keys() & sweep.chip.keys()):
+        raise SweepError(f"sweep {sweep.name}: {both[0]} is a parameter and a field of the chip; rename the parameter")
+
+
+def _all(sweep: SweepFile, folder: Path) -> Iterator[Point]:
+    pairs = list(product(sweep.workloads, sweep.schedulers))
+    per_chip = sum(prod(len(values) for values in _values(sweep.parameters, pair).values()) for pair in pairs)
+    chips = len(sweep.chips) * prod(len(values) for values in sweep.chip.values())
+    if chips * per_chip > MOST:
+        raise SweepError(
+            f"sweep {sweep.name}: has {chips * per_chip:,} points or more, {MOST:,} are possible; give fewer values or "
+            "larger steps"
+        )
+    for name in sweep.chips:
+        base = load(_placed(name, folder))
+        for values in product(*sweep.chip.values()):
+            fields = dict(zip(sweep.chip, values, strict=True))
+            chip, problem = _changed(base, fields)
+            for workload, scheduler in pairs:
+                for own in _combinations(_values(sweep.parameters, (workload, scheduler))):
+                    made_by = _placed(_filled(scheduler, own), folder)
+                    for each, macs in _workloads(_placed(_filled(workload, own), folder)):
+                        _check_scheduler(made_by, is_network(each))
+                        yield Point(base.name, chip, problem, made_by, each, macs, fields | own)
+
+
+def _values(parameters: Mapping[str, list[Any]], texts: Iterable[str]) -> dict[str, list[Scalar]]:
+    """Of the parameters in some texts, their values."""
+    used = {name for text in texts for name in _NAME.findall(text)}
+    return {name: list(values) for name, values in parameters.items() if name in used}
+
+
+def _combinations(values: Mapping[str, Sequence[Scalar]]) -> Iterator[dict[str, Scalar]]:
+    for each in product(*values.values()):
+        yield dict(zip(values, each, strict=True))
+
+
+def _filled(text: str, own: Mapping[str, Scalar]) -> str:
+    return _NAME.sub(lambda match: _word(own[match[1]]), text)
+
+
+def _word(value: Scalar) -> str:
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+
+
+def _placed(text: str, folder: Path) -> str:
+    """A file that a sweep names, relative to where the sweep lies; other names as they are."""
+    first, _, rest = text.partition(":")
+    path, tail = topology.split(first) or (Path(first), "")
+    if path.suffix in _FILES and not path.is_absolute() and (folder / path).exists():
+        placed = (folder / path).as_posix()
+        return placed + (f"/{tail}" if tail else "") + (f":{rest}" if rest else "")
+    return text
+
+
+def _changed(base: ChipConfig, fields: Mapping[str, Scalar]) -> tuple[ChipConfig | None, str]:
+    if not fields:
+        return base, ""
+    try:
+        return changed(base, fields), ""
+    except UnknownFieldError:  # no combination is possible
+        raise
+    except ConfigError as error:
+        return None, str(error)
+
+
+@cache
+def _check_scheduler(name: str, network: bool) -> None:
+    """Raises SchedulerError for a name or an option that it does not have."""
+    (find_network if network else find_scheduler)(name)
+
+
+@cache
+def _workloads(name: str) -> tuple[tuple[str, int | None], ...]:
+    """The workloads that a name means, with their multiply-accumulates; of networks these are not known here."""
+    if name.endswith(SUFFIXES):
+        raise SweepError(f"workload {name}: is made already; a sweep makes schedules, `meshloom run` takes this one")
+    if is_network(name):
+        return ((name, None),)
+    return tuple((layer.name, layer.shape.macs) for layer in find(name))
+
+
+@cache
+def _file(workload: str) -> str:
+    """SHA-256 of the file that a workload is from; empty if it is from none. Raises SweepError."""
+    path, _ = topology.split(workload) or (Path(workload), "")
+    if path.suffix not in (".onnx", topology.SUFFIX):
+        return ""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise SweepError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _where(sweep: SweepFile, given: Sequence[Point]) -> list[int]:
+    """Indices of the points that meet all conditions."""
+    import polars
+
+    names = dict.fromkeys(name for point in given for name in point.parameters)
+    columns: dict[str, list[Any]] = {
+        "chip": [point.base for point in given],
+        "scheduler": [point.scheduler for point in given],
+        "workload": [point.workload for point in given],
+        "macs": [point.macs for point in given],
+        "cores": [len(point.chip.cores) if point.chip else None for point in given],
+    }
+    for field in ("lanes", "rows", "cols"):
+        columns[field] = [getattr(point.chip, field, None) for point in given]
+    columns |= {name: [point.parameters.get(name) for point in given] for name in names}
+    frame = polars.DataFrame(columns, strict=False).with_row_index("index of the point")
+    for condition in sweep.where:
+        try:
+            frame = frame.sql(f"SELECT * FROM self WHERE ({condition})")
+        except polars.exceptions.PolarsError as error:
+            why = str(error).partition("\n")[0]
+            raise SweepError(
+                f"sweep {sweep.name}: where {condition!r}: {why}; columns are {', '.join(columns)}"
+            ) from None
+    return frame["index of the point"].to_list()

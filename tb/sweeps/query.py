@@ -1,0 +1,121 @@
+"""Questions to the rows of sweeps and runs: SQL, Pareto fronts, and their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..results import flat
+from ..results.schema import load
+from ..results.sweep import SweepError
+from . import store
+
+if TYPE_CHECKING:
+    import polars
+
+#: The table's name in SQL.
+TABLE = "points"
+
+
+class QueryError(SweepError):
+    """A question that the rows cannot answer; the message names what is wrong with it."""
+
+
+def rows(place: Path) -> polars.DataFrame:
+    """The rows of a sweep (its folder), of a run (its .json), or of a table (.csv, .parquet).
+
+    Raises QueryError if it is none of these, SweepError and ResultsError for what cannot be read.
+    """
+    import polars
+
+    if place.is_dir():
+        found = store.read(place)
+        if not found.height:
+            raise QueryError(f"{place}: has no rows of a sweep; name the folder that `meshloom sweep` wrote to")
+        return store.with_parameters(found)
+    readers: dict[str, Any] = {".csv": polars.read_csv, ".parquet": polars.read_parquet}
+    try:
+        if place.suffix in readers:
+            return readers[place.suffix](place)
+        if place.suffix == ".json":
+            return flat.frame(load(place))
+    except (OSError, polars.exceptions.PolarsError) as error:
+        raise QueryError(f"{place}: cannot be read: {str(error).partition(chr(10))[0]}") from error
+    raise QueryError(f"{place}: is neither the folder of a sweep nor a .json, .csv or .parquet file")
+
+
+def select(frame: polars.DataFrame, sql: str) -> polars.DataFrame:
+    """What a SELECT on table `points` gives. Raises QueryError."""
+    import polars
+
+    try:
+        return polars.SQLContext({TABLE: frame}, eager=True).execute(sql)
+    except (polars.exceptions.PolarsError, TypeError) as error:
+        why = str(error).partition("\n")[0].partition("; valid columns")[0]
+        raise QueryError(f"{sql!r}: {why}; the table is {TABLE}, its columns are {', '.join(frame.columns)}") from None
+
+
+def pareto(frame: polars.DataFrame, aims: Sequence[str]) -> polars.DataFrame:
+    """The rows that no other row beats: none is as good in all columns of `aims` and better in one.
+
+    An aim is a column whose least values are best; with `-` in front, the greatest. Rows without a value in one of them
+    are left out. In order of the first aim. Raises QueryError for what is no column of numbers.
+    """
+    names = [aim.removeprefix("-") for aim in aims]
+    _numbers(frame, names)
+    found = frame.drop_nulls(names)
+    costs = [
+        tuple(-value if aim.startswith("-") else value for aim, value in zip(aims, row, strict=True))
+        for row in found.select(names).iter_rows()
+    ]
+    front: list[int] = []
+    for index in sorted(range(len(costs)), key=costs.__getitem__):
+        mine = costs[index]
+        # those before are as good in the first aim; one that is equal in all beats nobody
+        if not any(costs[f] != mine and all(a <= b for a, b in zip(costs[f], mine, strict=True)) for f in front):
+            front.append(index)
+    return found[front]
+
+
+def _numbers(frame: polars.DataFrame, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in frame.columns:
+            raise QueryError(f"there is no column {name}; columns are {', '.join(frame.columns)}")
+        if not frame.schema[name].is_numeric():
+            raise QueryError(f"column {name} has no numbers")
+
+
+def draw(frame: polars.DataFrame, aims: Sequence[str], path: Path) -> None:
+    """Writes all rows and their Pareto front in the first two aims as a picture, in the form of the path's suffix.
+
+    Raises QueryError for fewer aims, or a form that there is not; OSError.
+    """
+    import matplotlib as mpl
+
+    if len(aims) < 2:
+        raise QueryError("a picture needs two columns: --pareto cycles,dram_bytes")
+    across, up = (aim.removeprefix("-") for aim in aims[:2])
+    front = pareto(frame, aims[:2])
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    settings: Any = {"svg.hashsalt": "meshloom", "font.size": 8, "svg.fonttype": "none"}
+    with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
+        figure, axes = plt.subplots(figsize=(6, 4))
+        axis: Any = axes
+        groups = frame.partition_by("chip", as_dict=True) if "chip" in frame.columns else {("rows",): frame}
+        for (name,), some in groups.items():
+            axis.scatter(some[across].to_list(), some[up].to_list(), s=8, alpha=0.6, label=str(name))
+        axis.plot(front[across].to_list(), front[up].to_list(), color="black", linewidth=0.8, label="Pareto front")
+        axis.set(xlabel=across, ylabel=up)
+        axis.grid(alpha=0.3)
+        axis.legend()
+        figure.tight_layout()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)  # pyright: ignore[reportUnknownMemberType]  (keywords are open)
+        except ValueError as error:
+            raise QueryError(f"{path}: {error}; take .svg or .png") from None
+        finally:
+            plt.close(figure)

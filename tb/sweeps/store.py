@@ -1,0 +1,129 @@
+"""The rows of a sweep on disk: a folder of Parquet files, to which finished batches are added.
+
+Every batch is a file of its own, written beside its place and renamed, so a client that is killed loses nothing that
+had finished. Files are merged when there are many. A row is known by its key: what is there twice counts once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..results.schema import write_atomically
+from ..results.sweep import PointRow, SweepError
+
+if TYPE_CHECKING:
+    import polars
+
+#: Files of single batches that are merged into one.
+MERGED_AT = 200
+_BATCH, _MANY, _END = "batch-", "many-", ".parquet"
+
+
+def _schema() -> dict[str, Any]:
+    """Name to type of the columns."""
+    kinds: dict[str, Any] = {}
+    for name, field in PointRow.model_fields.items():
+        kinds[name] = next(kind for kind in (int, float, str) if kind.__name__ in str(field.annotation))
+    return kinds
+
+
+class Store:
+    """The folder of a sweep's rows, for one client at a time: use it as a context manager. Raises SweepError if another
+    one has it, or if something in it cannot be read."""
+
+    def __init__(self, folder: Path) -> None:
+        from filelock import FileLock
+
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(folder / ".lock", timeout=0)
+
+    def __enter__(self) -> Self:
+        from filelock import Timeout
+
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise SweepError(f"{self.folder}: another sweep is adding rows; wait for it, or choose --out") from None
+        for left in self.folder.glob(f".*{_END}.*"):  # of a client that was killed while it wrote
+            left.unlink()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def done(self, failed_too: bool) -> set[str]:
+        """Keys of the points that have a row; of those that failed only if `failed_too`."""
+        frame = read(self.folder)
+        return set((frame if failed_too else frame.filter(frame["error_kind"].is_null()))["key"].to_list())
+
+    def add(self, rows: Sequence[PointRow]) -> None:
+        """Adds the rows of a batch. Raises OSError."""
+        if rows:
+            self._write(_BATCH, _frame(rows))
+        small = list(self.folder.glob(f"{_BATCH}*{_END}"))
+        if len(small) >= MERGED_AT:
+            self._write(_MANY, _unique(_read_all(small)))
+            for path in small:
+                path.unlink()
+
+    def _write(self, kind: str, frame: polars.DataFrame) -> None:
+        out = io.BytesIO()
+        frame.write_parquet(out)
+        name = hashlib.sha256("".join(frame["key"].to_list()).encode()).hexdigest()[:24]
+        write_atomically(self.folder / f"{kind}{name}{_END}", out.getvalue())
+
+
+def _frame(rows: Sequence[PointRow]) -> polars.DataFrame:
+    import polars
+
+    return polars.DataFrame([row.model_dump() for row in rows], _schema())
+
+
+def read(folder: Path) -> polars.DataFrame:
+    """All rows, sorted by chip, scheduler and workload; of a point that failed and was made later, the later one.
+
+    Raises SweepError for a file that cannot be read, or is of another version of Meshloom.
+    """
+    paths = sorted(folder.glob(f"*{_END}"))
+    return _unique(_read_all(paths)) if paths else _frame([])
+
+
+def _unique(frame: polars.DataFrame) -> polars.DataFrame:
+    order = ["chip", "chip_digest", "scheduler", "workload", "measure", "parameters", "key"]
+    kept = frame.sort("error_kind", nulls_last=False, maintain_order=True).unique("key", keep="first")
+    return kept.sort(order)
+
+
+def _read_all(paths: Sequence[Path]) -> polars.DataFrame:
+    import polars
+
+    found: list[polars.DataFrame] = []
+    for path in paths:
+        try:
+            frame = polars.read_parquet(path)
+        except (OSError, polars.exceptions.PolarsError) as error:
+            raise SweepError(f"{path}: cannot be read: {error}; delete it, and its points are made again") from error
+        if frame.schema != polars.Schema(_schema()):
+            raise SweepError(f"{path}: has other columns than this version of Meshloom writes; choose another --out")
+        found.append(frame)
+    return polars.concat(found)
+
+
+def with_parameters(frame: polars.DataFrame) -> polars.DataFrame:
+    """The rows with a column for each parameter, named as in the sweep, behind all others."""
+    import polars
+
+    values: list[dict[str, Any]] = [json.loads(text) for text in frame["parameters"].to_list()]
+    names = dict.fromkeys(name for each in values for name in each)
+    clash = [name for name in names if name in frame.columns]
+    own = {f"{name}_" if name in clash else name: [each.get(name) for each in values] for name in names}
+    return frame.hstack(polars.DataFrame(own, strict=False)) if own else frame

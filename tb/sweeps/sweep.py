@@ -1,0 +1,150 @@
+"""A sweep from its file to its rows: what is to be done, what is done already, and the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from ..devices.registry import find as find_device
+from ..results.identity import sources
+from ..results.sweep import FAILED, PointRow, SweepFile
+from . import cluster, grid
+from .evaluate import Batch, Done, Task, deciding_code
+from .store import Store
+
+#: Points of a batch at most: of predictions, and of runs on the RTL, which share the start of a simulator.
+PREDICTIONS, RUNS = 10, 20
+#: Batches for each worker at least, so that none waits long for the last one.
+EACH = 4
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A point, its key, and the code that decides it."""
+
+    point: grid.Point
+    key: str
+    code: str
+
+    @property
+    def parameters(self) -> str:
+        """As in its row."""
+        return json.dumps(dict(self.point.parameters), sort_keys=True)
+
+
+@dataclass
+class Outcome:
+    """What became of a sweep. `kept`: points that had a row already. `rows`: of the others. `batches`: those that came
+    back from workers."""
+
+    points: int
+    kept: int
+    rows: list[PointRow] = field(default_factory=list[PointRow])
+    batches: list[Done] = field(default_factory=list[Done])
+
+
+def plan(sweep: SweepFile, folder: Path) -> list[Planned]:
+    """The points of a sweep whose file is in `folder`, with their keys. Raises as `grid.points`, and PluginError for a
+    device that there is not."""
+    device = None
+    if sweep.measure == "rtl":
+        find_device(sweep.device)
+        device = sweep.device
+    found: list[Planned] = []
+    for point in grid.points(sweep, folder):
+        code = deciding_code(point.scheduler, device)
+        found.append(Planned(point, grid.digest([1, point.content, device, code]), code))
+    return found
+
+
+def run(
+    sweep: SweepFile,
+    folder: Path,
+    out: Path,
+    *,
+    jobs: int,
+    address: str | None = None,
+    retry: bool = False,
+    on_plan: Callable[[int, int], None] = lambda points, kept: None,
+    on_rows: Callable[[Sequence[PointRow]], None] = lambda rows: None,
+) -> Outcome:
+    """Makes the points of a sweep (`folder`: where its file lies) that have no row in `out`, and adds their rows.
+
+    `jobs`: worker processes here, or `address`: of the scheduler of a Dask cluster. `retry`: points that failed are
+    made again. `on_plan` hears how many points there are and how many are done, `on_rows` of rows as they come.
+
+    Raises SweepError and the errors of names before anything runs, ClusterError, OSError if rows cannot be written. An
+    interrupt loses only batches under way.
+    """
+    planned = plan(sweep, folder)
+    device = sweep.device if sweep.measure == "rtl" else None
+    with Store(out) as store:
+        done = store.done(failed_too=not retry)
+        left = [each for each in planned if each.key not in done]
+        outcome = Outcome(len(planned), len(planned) - len(left))
+        on_plan(outcome.points, outcome.kept)
+
+        def keep(rows: Sequence[PointRow]) -> None:
+            store.add(rows)
+            outcome.rows += rows
+            on_rows(rows)
+
+        def came_back(done: Done) -> None:
+            outcome.batches.append(done)
+            keep(done.rows)
+
+        if impossible := [_impossible(each, device) for each in left if each.point.chip is None]:
+            keep(impossible)
+        if possible := [each for each in left if each.point.chip is not None]:
+            with cluster.opened(min(jobs, len(possible)), address) as client:
+                cluster.run(client, batches(possible, device, cluster.workers(client)), came_back)
+    return outcome
+
+
+def batches(planned: Sequence[Planned], device: str | None, workers: int) -> list[Batch]:
+    """Points in groups for one worker each, all of a group on one chip."""
+    most = max(1, min(len(planned) // (EACH * workers), PREDICTIONS if device is None else RUNS))
+    made: list[Batch] = []
+    for _, group in groupby(planned, lambda each: each.point.chip and each.point.chip.digest):
+        same = list(group)
+        for start in range(0, len(same), most):
+            some = same[start : start + most]
+            chip = some[0].point.chip
+            if chip is not None:
+                tasks = tuple(
+                    Task(
+                        key=each.key,
+                        scheduler=each.point.scheduler,
+                        workload=each.point.workload,
+                        parameters=each.parameters,
+                        code=each.code,
+                    )
+                    for each in some
+                )
+                made.append(Batch(sources=sources(), chip=chip, device=device, tasks=tasks))
+    return made
+
+
+def _impossible(each: Planned, device: str | None) -> PointRow:
+    """The row of a point whose chip cannot be."""
+    return PointRow(
+        key=each.key,
+        chip=each.point.base,
+        scheduler=each.point.scheduler,
+        workload=each.point.workload,
+        measure=device or "model",
+        parameters=each.parameters,
+        status=FAILED,
+        error=each.point.problem,
+        error_kind="ConfigError",
+        error_stage="reading",
+        code=each.code,
+    )
+
+
+def default_folder(sweep: SweepFile) -> Path:
+    """Where its rows lie unless somebody says otherwise."""
+    return Path("sim_build") / "sweeps" / sweep.name

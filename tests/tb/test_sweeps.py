@@ -1,0 +1,412 @@
+"""Sweeps: the points that a file means, their rows on disk, questions to them, and workers that die."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+from typer.testing import CliRunner, Result
+
+from meshloom.hw.config import ConfigError, load
+from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.workload.layers import WorkloadError
+from meshloom.tb.cli.main import app
+from meshloom.tb.results.identity import sources
+from meshloom.tb.results.sweep import PointRow, SweepError, SweepFile, read
+from meshloom.tb.sweeps import cluster, grid, query, store
+from meshloom.tb.sweeps import sweep as sweeps
+from meshloom.tb.sweeps.evaluate import Batch, Done, OtherSourcesError, Task, deciding_code, evaluate
+
+TEXT = """
+name = "trial"
+chips = ["tiny"]
+schedulers = ["loop_order:effort={effort}"]
+workloads = ["gemm:{m}x8x8"]
+[chip]
+"core.a_words" = [512, 1024]
+[parameters]
+m = {low = 4, high = 16, step = 4}
+effort = [0.01, 0.02]
+"""
+
+
+def sweep_of(text: str, folder: Path) -> SweepFile:
+    (folder / "trial.toml").write_text(text)
+    return read(folder / "trial.toml")
+
+
+def row(key: str, **values: Any) -> PointRow:
+    plain = {"key": key, "chip": "tiny", "scheduler": "s", "workload": key, "measure": "model", "status": "predicted"}
+    return PointRow.model_validate(plain | values)
+
+
+def without_seconds(frame: polars.DataFrame) -> list[dict[str, Any]]:
+    return frame.drop("seconds", "simulation_seconds").to_dicts()
+
+
+# -- files and their points -------------------------------------------------------------------------------------------
+
+
+def test_points_are_all_combinations_of_what_each_name_takes(tmp_path: Path) -> None:
+    sweep = sweep_of(TEXT.replace('["loop', '["loop_order:effort=0.5", "loop'), tmp_path)
+    found = grid.points(sweep, tmp_path)
+    assert len(found) == 2 * 4 * (1 + 2)
+    assert {point.chip.core.a_words for point in found if point.chip} == {512, 1024}
+    last = found[-1]
+    assert (last.scheduler, last.workload) == ("loop_order:effort=0.02", "gemm:16x8x8")
+    assert last.parameters == {"core.a_words": 1024, "m": 16, "effort": 0.02}
+    assert last.macs == 16 * 8 * 8
+
+
+def test_names_stand_for_layers_and_the_same_point_counts_once(tmp_path: Path) -> None:
+    text = 'name = "x"\nchips = ["tiny"]\nworkloads = ["resnet8/*", "resnet8/conv1", "resnet8", "conv:4x4x4-4,k1"]\n'
+    found = grid.points(sweep_of(text, tmp_path), tmp_path)
+    assert [point.workload for point in found][:1] == ["resnet8/conv1"]
+    assert [point.workload for point in found][-2:] == ["resnet8", "conv:4x4x4-4"]
+    assert len(found) == 10 + 1 + 1
+    assert found[-2].macs is None
+
+
+def test_conditions_are_sql(tmp_path: Path) -> None:
+    head = 'where = ["macs > 600", "\\"core.a_words\\" = 512 or m = 12"]\n'
+    found = grid.points(sweep_of(head + TEXT, tmp_path), tmp_path)
+    assert {(point.parameters["m"], point.parameters["core.a_words"]) for point in found} == {
+        (12, 512), (12, 1024), (16, 512),
+    }  # fmt: skip
+    with pytest.raises(SweepError, match=r"where 'macs >> 3': .*columns are chip, scheduler, workload, macs"):
+        grid.points(sweep_of('where = ["macs >> 3"]\n' + TEXT, tmp_path), tmp_path)
+    with pytest.raises(SweepError, match="no point meets its conditions"):
+        grid.points(sweep_of('where = ["macs < 0"]\n' + TEXT, tmp_path), tmp_path)
+
+
+def test_a_larger_sample_keeps_the_smaller_and_another_seed_is_another(tmp_path: Path) -> None:
+    def sample(count: int, seed: int) -> list[str]:
+        found = grid.points(sweep_of(f"sample = {count}\nseed = {seed}\n" + TEXT, tmp_path), tmp_path)
+        return [grid.digest(point.content) for point in found]
+
+    assert len(sample(5, 1)) == 5
+    assert set(sample(5, 1)) < set(sample(9, 1))
+    assert sample(5, 1) != sample(5, 2)
+    assert len(sample(100, 1)) == 16
+
+
+def test_a_chip_that_cannot_be_is_a_point_that_fails(tmp_path: Path) -> None:
+    text = TEXT.replace('"core.a_words" = [512, 1024]', "rows = [4, 8]")
+    found = grid.points(sweep_of(text, tmp_path), tmp_path)
+    assert [point.problem for point in found if point.chip is None] == [
+        "chip tiny with other fields: rows = 8 exceeds lanes = 4"
+    ] * 8
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "message"),
+    [
+        ('name = "trial"', 'nam = "trial"', SweepError, "trial.toml: name: is missing; .*nam: there is no such field"),
+        ("[parameters]", "[parameters]\nk = [2]", SweepError, "parameter k stands in no scheduler or workload"),
+        ("m = {", "n = {", SweepError, "{m} has no values; give it some in"),
+        ("[0.01, 0.02]", '[0.01, "a"]', SweepError, "effort: values must be a list of texts, of numbers"),
+        ("high = 16", "high = 1", SweepError, "m: high = 1 is below low = 4"),
+        ("high = 16", "high = 16000000", SweepError, "[0-9,]+ points or more, 1,000,000 are possible"),
+        ('"tiny"', '"tyni"', ConfigError, "unknown chip 'tyni'.*tiny"),
+        ('"core.a_words"', '"core.a_word"', ConfigError, r"core\.a_word: there is no such field"),
+        ('"core.a_words"', "m", SweepError, "m is a parameter and a field of the chip"),
+        ("effort={", "effrt={", SchedulerError, "no option 'effrt'"),
+        ("gemm:{m}", "gem:{m}", WorkloadError, "unknown workload 'gem:4x8x8'"),
+        ('"gemm:{m}x8x8"', '"{m}.json"', SweepError, "is made already; a sweep makes schedules"),
+        ('"tiny"]', '"tiny"', SweepError, "trial.toml: malformed TOML"),
+    ],
+)
+def test_mistakes_are_one_sentence(old: str, new: str, error: type[Exception], message: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=message):
+        grid.points(sweep_of(TEXT.replace(old, new), tmp_path), tmp_path)
+
+
+def test_files_are_found_beside_the_sweep_and_decide_the_key(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('name = "mine"\nlanes = 4\nfloorplan = ["dram core", "host spm"]\n')
+    (tmp_path / "mine.py").write_text("def schedule(task): pass\n")
+    text = 'name = "x"\nchips = ["mine.toml"]\nschedulers = ["mine.py:schedule"]\nworkloads = ["gemm:4x4x4"]\n'
+    (planned,) = sweeps.plan(sweep_of(text, tmp_path), tmp_path)
+    assert planned.point.chip is not None
+    assert planned.point.chip.name == "mine"
+    assert planned.point.scheduler == f"{tmp_path}/mine.py:schedule"
+    deciding_code.cache_clear()
+    (again,) = sweeps.plan(sweep_of(text, tmp_path), tmp_path)
+    assert again.key == planned.key
+    (rtl,) = sweeps.plan(sweep_of('measure = "rtl"\n' + text, tmp_path), tmp_path)
+    assert rtl.key != planned.key
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def batch(*workloads: str, **changes: Any) -> Batch:
+    tasks = [
+        Task(key=name, scheduler="loop_order:effort=0.01", workload=name, parameters="{}", code="c")
+        for name in workloads
+    ]
+    return Batch(**({"sources": sources(), "chip": load("tiny"), "device": None, "tasks": tuple(tasks)} | changes))
+
+
+def test_a_batch_has_a_row_for_each_point_and_some_say_why_not(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def schedule(task): raise LookupError('on purpose')\n")
+    given = batch("gemm:4x4x4", "gemm:4x4", "gemm:8x8x8", "resnet8/*", "gemm:5x6x7")
+    bad = given.tasks[2].model_copy(update={"scheduler": f"{tmp_path}/bad.py:schedule"})
+    given = given.model_copy(update={"tasks": (*given.tasks[:2], bad, *given.tasks[3:])})
+    rows = Done.model_validate_json(evaluate(given.model_dump_json())).rows
+    assert [found.key for found in rows] == [task.key for task in given.tasks]
+    assert [found.error_stage for found in rows] == [None, "reading", "scheduling", "reading", None]
+    assert rows[2].error_kind == "LookupError"
+    good = rows[0]
+    assert good.status == "predicted"
+    assert good.cycles == good.model_cycles
+    assert good.cycles
+    assert (good.macs, good.rtl_cycles) == (64, None)
+    assert good.utilisation == pytest.approx(64 / 16 / good.cycles)
+
+
+def test_other_sources_are_refused() -> None:
+    with pytest.raises(OtherSourcesError, match="a worker has Meshloom with sources"):
+        evaluate(batch("gemm:4x4x4", sources="others").model_dump_json())
+
+
+@pytest.mark.slow
+def test_points_of_several_schedulers_share_a_simulator() -> None:
+    given = batch("gemm:4x4x4", "gemm:8x8", "gemm:5x6x7", device="verilator")
+    other = given.tasks[0].model_copy(update={"scheduler": "loop_order:effort=0.02", "key": "other"})
+    done = Done.model_validate_json(
+        evaluate(given.model_copy(update={"tasks": (*given.tasks, other)}).model_dump_json())
+    )
+    assert [found.status for found in done.rows] == ["passed", "failed", "passed", "passed"]
+    assert done.rows[3].scheduler == other.scheduler
+    assert all(found.rtl_cycles == found.cycles == found.model_cycles for found in done.rows if found.error is None)
+
+
+class FakeFuture:
+    """What a batch has become."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def exception(self) -> BaseException:
+        return self.error
+
+
+def test_a_batch_that_loses_its_workers_is_taken_apart_until_the_point_is_known() -> None:
+    from distributed.scheduler import KilledWorker
+
+    dead: Any = FakeFuture(KilledWorker("x", None, 1))
+    found: list[PointRow] = []
+    parts = cluster._finished(dead, batch("gemm:4x4x4", "gemm:5x6x7"), lambda done: found.extend(done.rows))
+    assert [[task.key for task in part.tasks] for part in parts] == [["gemm:4x4x4"], ["gemm:5x6x7"]]
+    assert cluster._finished(dead, parts[0], lambda done: found.extend(done.rows)) == []
+    assert [(one.key, one.error_kind) for one in found] == [("gemm:4x4x4", "KilledWorker")]
+    with pytest.raises(cluster.ClusterError, match="workers cannot do a batch: ModuleNotFoundError: No module"):
+        cluster._finished(FakeFuture(ModuleNotFoundError("No module")), parts[0], lambda *all: None)  # type: ignore[arg-type]
+
+
+def test_batches_are_of_one_chip_each_and_small_enough_for_all_workers(tmp_path: Path) -> None:
+    planned = sweeps.plan(sweep_of(TEXT, tmp_path), tmp_path)
+    made = sweeps.batches(planned, None, 1)
+    assert [len(each.tasks) for each in made] == [4] * 4
+    assert [task.key for each in made for task in each.tasks] == [each.key for each in planned]
+    assert [each.chip.core.a_words for each in made] == [512, 512, 1024, 1024]
+    assert {len(each.tasks) for each in sweeps.batches(planned, None, 16)} == {1}
+
+
+# -- rows on disk -----------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_kept_once_and_the_good_one_wins(tmp_path: Path) -> None:
+    failed = row("a", status="failed", error="no", error_kind="E", error_stage="scheduling")
+    with store.Store(tmp_path) as kept:
+        kept.add([failed, row("b", cycles=3, parameters='{"m": 3}')])
+        assert kept.done(failed_too=True) == {"a", "b"}
+        assert kept.done(failed_too=False) == {"b"}
+        kept.add([row("a", cycles=5, parameters='{"m": 4, "chip": "x"}')])
+        (tmp_path / ".batch-x.parquet.tmp").write_text("half")
+    with store.Store(tmp_path) as kept:
+        assert not (tmp_path / ".batch-x.parquet.tmp").exists()
+        assert kept.done(failed_too=False) == {"a", "b"}
+    frame = store.with_parameters(store.read(tmp_path))
+    assert frame.select("key", "cycles", "m", "chip_").rows() == [("a", 5, 4, "x"), ("b", 3, 3, None)]
+
+
+def test_many_files_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MERGED_AT", 3)
+    with store.Store(tmp_path) as kept:
+        for key in "abcd":
+            kept.add([row(key)])
+    assert sorted(path.name.partition("-")[0] for path in tmp_path.glob("*.parquet")) == ["batch", "many"]
+    assert store.read(tmp_path)["key"].to_list() == list("abcd")
+
+
+def test_a_folder_is_for_one_client_and_damage_is_named(tmp_path: Path) -> None:
+    with store.Store(tmp_path), pytest.raises(SweepError, match="another sweep is adding rows"), store.Store(tmp_path):
+        pass
+    (tmp_path / "batch-0.parquet").write_text("half a file")
+    with pytest.raises(SweepError, match=r"batch-0.parquet: cannot be read: .*delete it, and its points are made"):
+        store.read(tmp_path)
+    polars.DataFrame({"key": ["a"]}).write_parquet(tmp_path / "batch-0.parquet")
+    with pytest.raises(SweepError, match="has other columns than this version"):
+        store.read(tmp_path)
+
+
+# -- questions --------------------------------------------------------------------------------------------------------
+
+
+def test_sql_and_fronts(tmp_path: Path) -> None:
+    frame = polars.DataFrame({"n": [1, 2, 3, 4, 5], "x": [3, 1, 2, 3, None], "y": [1.0, 5.0, 5.0, 1.0, 0.0]})
+    assert query.select(frame, "select n from points where x > 2").rows() == [(1,), (4,)]
+    assert query.pareto(frame, ["x", "y"])["n"].to_list() == [2, 1, 4]
+    assert query.pareto(frame, ["x", "-y"])["n"].to_list() == [2]
+    assert query.pareto(frame, ["-n"])["n"].to_list() == [5]
+    with pytest.raises(query.QueryError, match="the table is points, its columns are n, x, y"):
+        query.select(frame, "select z from points")
+    with pytest.raises(query.QueryError, match="there is no column z"):
+        query.pareto(frame, ["z"])
+    with pytest.raises(query.QueryError, match="column chip has no numbers"):
+        query.pareto(polars.DataFrame({"chip": ["a"]}), ["chip"])
+
+
+def test_a_picture_is_the_same_every_time(tmp_path: Path) -> None:
+    frame = polars.DataFrame({"chip": ["a", "b", "b"], "x": [1, 2, 3], "y": [3, 2, 2]})
+    first, second = tmp_path / "1.svg", tmp_path / "2.svg"
+    query.draw(frame, ["x", "y"], first)
+    query.draw(frame, ["x", "y"], second)
+    assert first.read_bytes() == second.read_bytes()
+    assert b"Pareto front" in first.read_bytes()
+    with pytest.raises(query.QueryError, match=r"take .svg or .png"):
+        query.draw(frame, ["x", "y"], tmp_path / "3.xyz")
+    with pytest.raises(query.QueryError, match="a picture needs two columns"):
+        query.draw(frame, ["x"], first)
+
+
+def test_rows_of_anything_that_has_some(tmp_path: Path) -> None:
+    with store.Store(tmp_path / "s") as kept:
+        kept.add([row("a", cycles=5)])
+    found = query.rows(tmp_path / "s")
+    found.write_csv(tmp_path / "t.csv")
+    found.write_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        assert query.rows(tmp_path / name)["cycles"].to_list() == [5]
+    (tmp_path / "empty").mkdir()
+    for name, why in (("empty", "has no rows"), ("no.csv", "cannot be read"), ("x.txt", "is neither the folder")):
+        with pytest.raises(query.QueryError, match=why):
+            query.rows(tmp_path / name)
+
+
+# -- the commands -----------------------------------------------------------------------------------------------------
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are done in this process, without a cluster."""
+
+    def run(client: object, batches: Sequence[Batch], on_done: Callable[[Done], None]) -> None:
+        for each in batches:
+            on_done(Done.model_validate_json(evaluate(each.model_dump_json())))
+
+    monkeypatch.setattr(cluster, "opened", lambda jobs, address: nullcontext())
+    monkeypatch.setattr(cluster, "workers", lambda client: 1)
+    monkeypatch.setattr(cluster, "run", run)
+
+
+def test_the_command_makes_what_is_not_there_and_says_what_failed(here: None, tmp_path: Path) -> None:
+    out, file = tmp_path / "out", tmp_path / "trial.toml"
+    sweep_of(TEXT.replace('"core.a_words" = [512, 1024]', "rows = [4, 8]"), tmp_path)
+    planned = invoke("sweep", file, "--out", out, "--plan")
+    assert "trial: 16 points, 0 of them in" in planned.stdout
+    first = invoke("sweep", file, "--out", out)
+    assert first.exit_code == 3, first.output
+    assert "16 of 16 points made, 8 of them failed, 0 were there" in first.stdout
+    assert "gemm:4x8x8 on tiny by loop_order:effort=0.01: chip tiny with other fields: rows = 8" in first.stdout
+    again = invoke("sweep", file, "--out", out)
+    assert again.exit_code == 0
+    assert "0 of 16 points made, 16 were there" in again.stdout
+    retried = invoke("sweep", file, "--out", out, "--retry")
+    assert "8 of 16 points made, 8 of them failed, 8 were there" in retried.stdout
+    asked = invoke("query", out, "select m, min(cycles) as best from points where error is null group by m order by m")
+    assert asked.exit_code == 0
+    assert asked.stdout.count("│") == 4 * 3
+    table = invoke("query", out, "select m, cycles from points", "--pareto", "cycles,-m", "--out", "-")
+    assert table.stdout.splitlines()[0] == "m,cycles"
+    assert invoke("query", out, "--pareto", "cycles,dram_bytes", "--out", tmp_path / "p.svg").exit_code == 0
+    assert (tmp_path / "p.svg").read_text().startswith("<?xml")
+    assert invoke("query", out, "--out", tmp_path / "rows.parquet").exit_code == 0
+    assert invoke("query", tmp_path / "rows.parquet", "select count(*) as n from points").exit_code == 0
+
+
+def test_a_wrong_file_runs_nothing(here: None, tmp_path: Path) -> None:
+    sweep_of(TEXT, tmp_path)
+    (tmp_path / "trial.toml").write_text("name = 3\n")
+    wrong = invoke("sweep", tmp_path / "trial.toml", "--out", tmp_path / "out")
+    assert wrong.exit_code == 2
+    assert not (tmp_path / "out").exists()
+    assert invoke("query", tmp_path / "nowhere", "select 1").exit_code == 2
+
+
+# -- processes that die -----------------------------------------------------------------------------------------------
+
+SCRIPT = "import sys; from meshloom.tb.cli.main import app; sys.exit(app(sys.argv[1:]))"
+
+
+def batches_of(folder: Path) -> int:
+    return len(list(folder.glob("batch-*.parquet")))
+
+
+@pytest.mark.slow
+def test_a_killed_client_and_an_interrupted_one_lose_nothing(here: None, tmp_path: Path) -> None:
+    sweep_of(TEXT, tmp_path)
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", SCRIPT, "sweep", str(tmp_path / "trial.toml"), "--out", str(out), "--jobs", "1"]
+    for stop, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)):
+        before = batches_of(out)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as client:
+            while batches_of(out) == before and client.poll() is None:
+                time.sleep(0.02)
+            client.send_signal(stop)
+            client.communicate()
+        assert client.returncode == status
+        assert before < batches_of(out) < 4
+        kept = store.read(out)["key"].to_list()
+        assert len(kept) == len(set(kept)) > 0
+    assert (
+        f"{16 - len(kept)} of 16 points made, {len(kept)} were there"
+        in invoke("sweep", command[4], "--out", out).stdout
+    )
+
+
+@pytest.mark.slow
+def test_a_killed_worker_changes_no_row(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = sweep_of(TEXT, tmp_path)
+    sweeps.run(sweep, tmp_path, tmp_path / "serial", jobs=1)
+    monkeypatch.undo()
+    killed: list[int] = []
+
+    def on_rows(rows: Sequence[PointRow]) -> None:
+        children = [child.pid for child in multiprocessing.active_children() if child.pid]
+        if not killed:
+            killed.append(children[0])
+            os.kill(children[0], signal.SIGKILL)
+
+    outcome = sweeps.run(sweep, tmp_path, tmp_path / "parallel", jobs=2, on_rows=on_rows)
+    assert killed
+    assert (outcome.points, outcome.kept, len(outcome.rows)) == (16, 0, 16)
+    assert len({done.worker for done in outcome.batches}) > 1
+    assert without_seconds(store.read(tmp_path / "serial")) == without_seconds(store.read(tmp_path / "parallel"))
+    assert json.loads(outcome.rows[0].parameters).keys() == {"core.a_words", "m", "effort"}
