@@ -30,8 +30,12 @@ from ..runs.runner import run as run_workloads
 
 DEVICE = "verilator"
 #: What decides what happens: modules of each scheduler, and those of all.
-_MADE_BY = dict.fromkeys(("klotski", "atomic", "zigzag"), "sched.schedulers.klotski.entry")
-_MADE_BY |= {"loop_order": "sched.schedulers.loop_order.entry"}
+_MADE_BY: dict[str, str] = {
+    "klotski": "sched.schedulers.klotski.entry",
+    "atomic": "sched.schedulers.klotski.entry",
+    "zigzag": "sched.schedulers.klotski.entry",
+    "loop_order": "sched.schedulers.loop_order.entry",
+}
 _DECIDE = ("sched.lowering.programs", "sched.model.timeline", "sched.workload.zoo")
 
 
