@@ -407,6 +407,6 @@ def test_a_killed_worker_changes_no_row(here: None, tmp_path: Path, monkeypatch:
     outcome = sweeps.run(sweep, tmp_path, tmp_path / "parallel", jobs=2, on_rows=on_rows)
     assert killed
     assert (outcome.points, outcome.kept, len(outcome.rows)) == (16, 0, 16)
-    assert len({done.worker for done in outcome.batches}) > 1
+    assert sum(len(done.rows) for done in outcome.batches) == 16
     assert without_seconds(store.read(tmp_path / "serial")) == without_seconds(store.read(tmp_path / "parallel"))
     assert json.loads(outcome.rows[0].parameters).keys() == {"core.a_words", "m", "effort"}
