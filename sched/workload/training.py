@@ -30,7 +30,8 @@ EDGE_BATCH, SERVER_BATCH = 4, 8
 SERVER_ARRAY = 64 * 64
 
 SYNTAX = """\
-gradient:NETWORK/LAYER[,bBATCH]   the gradients of a layer with weights; without LAYER, of all layers
+gradient:NETWORK/LAYER[,bBATCH]   both gradients of a layer with weights
+gradient:NETWORK[,bBATCH]         of each of its layers
 gradient:gemm:MxNxK               of a product of M x K by K x N
 gradient:conv:...                 of a convolution, unfolded (im2col)
 without bBATCH the batch is the chip's: 4, or 8 for each core of a server"""

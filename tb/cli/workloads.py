@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Annotated
 
 import typer
@@ -50,5 +51,5 @@ def workloads(
         soft_wrap=True,
     )
     console().print(f"shapes:\n{SYNTAX}", markup=False, soft_wrap=True)
-    trained = ", ".join((*VARIANTS, *TABLES))
-    console().print(f"training:\n{GRADIENTS}\nnetworks: {trained}", markup=False, soft_wrap=True)
+    trained = fill(f"networks: {', '.join((*VARIANTS, *TABLES))}", 78, subsequent_indent="  ")
+    console().print(f"training:\n{GRADIENTS}\n{trained}", markup=False, soft_wrap=True)

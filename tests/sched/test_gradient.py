@@ -9,13 +9,14 @@ from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import Region, VectorOp, address
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
+from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient.arena import NEVER, Arena, Key
 from meshloom.sched.schedulers.gradient.emit import Emitter
 from meshloom.sched.schedulers.gradient.orders import LOOPS, Nest, Order, alone, fused, nests, selected, steps
 from meshloom.sched.schedulers.gradient.pair import Pair, Tiling
-from meshloom.sched.schedulers.gradient.scheduler import schedule, tilings
+from meshloom.sched.schedulers.gradient.scheduler import _Search, schedule, tilings
 from meshloom.sched.schedulers.registry import SchedulerError, find_gradient
 from meshloom.sched.workload.training import EDGE_BATCH, Setting, TrainingLayer, find
 from meshloom.sched.workload.training_data import random_gradients, scales_of, unfolded
@@ -230,3 +231,11 @@ def test_names_and_options() -> None:
         find_gradient("loop_order")
     with pytest.raises(SchedulerError, match="order = 'fine' must be one of best, algorithm1"):
         find_gradient("gradient:order=fine")
+
+
+def test_cycles_of_the_array_are_known_before_a_tiling_is_played() -> None:
+    pair = Pair(layer("gemm:40x50x30"), EDGE6)
+    search = _Search(pair, "gradient", predict, 1.0)
+    for tiling in search.tilings[::5]:
+        found, _ = emitted(pair, Order.K_MAJOR, Nest(tiling, "kmn"))
+        assert search._array_cycles(tiling, ("dx", "dw")) == found.work.array

@@ -21,10 +21,10 @@ from ...workload.training import TrainingLayer
 from ...workload.training_data import scales_of
 from .emit import Emitter, Work
 from .orders import LOOPS, Nest, Order, Step, alone, nests, steps
-from .pair import Pair, Tiling
+from .pair import Pair, Tiling, cut
 
 #: Steps that the search of an order may play in all, and those that one nest may have.
-PLAYED, LONGEST = 20_000, 4_000
+PLAYED, LONGEST = 60_000, 4_000
 #: Candidates of an order whose operations are ordered, and predicted by the model.
 LEADERS = 3
 #: Cycles of computing ahead of which operands are fetched, as multiples of the longest operation.
@@ -118,7 +118,7 @@ class _Search:
             for nest in nests(order, tiling):
                 yield nest, steps(self.pair, order, nest)
 
-        return [Candidate(order, (nest,), "dx", work) for nest, work in self._played(all_of, 2)]
+        return [Candidate(order, (nest,), "dx", work) for nest, work in self._played(all_of, ("dx", "dw"))]
 
     def _sequential(self) -> list[Candidate]:
         """Each product by itself with its best nests, then both, one after the other."""
@@ -126,11 +126,10 @@ class _Search:
         def of(result: str) -> list[Nest]:
             def all_of(tiling: Tiling) -> Iterator[tuple[Nest, list[Step]]]:
                 for loops in LOOPS:
-                    for snake in (False, True):
-                        nest = Nest(tiling, loops, snake)
-                        yield nest, alone(self.pair, "dx" if result == "dx" else "dw", nest)
+                    nest = Nest(tiling, loops, snake=True)
+                    yield nest, alone(self.pair, "dx" if result == "dx" else "dw", nest)
 
-            return [nest for nest, _ in self._played(all_of, 1)[:LEADERS]]
+            return [nest for nest, _ in self._played(all_of, (result,))[:LEADERS]]
 
         dw = of("dw")
         if self.pair.layer.first:
@@ -148,15 +147,19 @@ class _Search:
         return sorted(found, key=lambda one: one.work.pipelined)
 
     def _played(
-        self, all_of: Callable[[Tiling], Iterator[tuple[Nest, list[Step]]]], products: int
+        self, all_of: Callable[[Tiling], Iterator[tuple[Nest, list[Step]]]], products: tuple[str, ...]
     ) -> list[tuple[Nest, Work]]:
-        """Nests and what they take, best first: tilings with the fewest steps first, until the budget is spent."""
+        """Nests of `products` and what they take, best first: tilings with the fewest steps first, until the budget is
+        spent. Left out are those whose array works for longer than the leaders take."""
         pair, left = self.pair, PLAYED * self.effort
         found: list[tuple[int, int, Nest, Work]] = []
         for tiling in sorted(self.tilings, key=lambda tiling: (self._steps(tiling), tiling.m, tiling.k)):
-            count = products * self._steps(tiling)
+            count = len(products) * self._steps(tiling)
             if count > LONGEST and found:
                 break
+            leaders = sorted(one[0] for one in found)[:LEADERS]
+            if len(leaders) == LEADERS and self._array_cycles(tiling, products) > leaders[-1]:
+                continue
             for nest, some in all_of(tiling):
                 if left < count and found:
                     break
@@ -167,6 +170,16 @@ class _Search:
                     continue
                 found.append((work.pipelined, work.dram, nest, work))
         return [(nest, work) for _, _, nest, work in sorted(found, key=lambda one: one[:2])]
+
+    def _array_cycles(self, tiling: Tiling, products: tuple[str, ...]) -> int:
+        """Cycles of the array for all steps of some products."""
+        pair, rows = self.pair, self.pair.chip.rows
+        ms, ks, ns = cut(pair.m, tiling.m), cut(pair.k, tiling.k), cut(pair.n, tiling.n)
+        groups = {
+            "dx": sum(ceil((m[1] - m[0]) / rows) for m in ms) * sum(map(pair.groups, ns)),
+            "dw": sum(ceil((n[1] - n[0]) / rows) for n in ns) * sum(map(pair.groups, ms)),
+        }
+        return sum(map(pair.columns, ks)) * pair.lanes * sum(groups[product] for product in products)
 
     def _steps(self, tiling: Tiling) -> int:
         return ceil(self.pair.m / tiling.m) * ceil(self.pair.k / tiling.k) * ceil(self.pair.n / tiling.n)
