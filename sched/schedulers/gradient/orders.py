@@ -24,7 +24,7 @@ class Order(StrEnum):
     INTERLEAVED = "interleaved"  #: plain, alternating step by step (figure 8b, 10a)
     DX_MAJOR = "dx_major"  #: both along the rows of dY (figure 10b): partial sums of dW
     DW_MAJOR = "dw_major"  #: both along the columns of dY (figure 10c): partial sums of dX
-    K_MAJOR = "k_major"  #: both along the columns of X: dY is read again, no sum is ever stored
+    K_MAJOR = "k_major"  #: both along the columns of X: dY is read again, sums of one range of k at a time
 
 
 class Step(NamedTuple):
