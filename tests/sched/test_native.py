@@ -138,6 +138,7 @@ def tree(tmp_path: Path) -> Path:
     (top / "sched" / "model").mkdir(parents=True)
     for name in ("hw", "tb"):
         (top / name).symlink_to(ROOT / name)
+    (top / "__init__.py").symlink_to(ROOT / "meshloom" / "__init__.py")
     for path in (ROOT / "sched").iterdir():
         if path.name != "model":
             (top / "sched" / path.name).symlink_to(path)
@@ -147,8 +148,8 @@ def tree(tmp_path: Path) -> Path:
 
 
 def of(tree: Path) -> dict[str, str]:
-    """The environment in which Python finds that one, with a cache of its own."""
-    return {"PYTHONPATH": str(tree), "MESHLOOM_CACHE": str(tree / "cache"), native.PURE: ""}
+    """The environment in which Python finds that one, wherever it is called, with a cache of its own."""
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(tree), "MESHLOOM_CACHE": str(tree / "cache"), native.PURE: ""}
 
 
 def home(tree: Path) -> Path:

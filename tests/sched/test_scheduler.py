@@ -27,7 +27,9 @@ from meshloom.sched.workload.shapes import parse
 
 CHIP = load("tiny")
 SHAPE = parse("gemm:8x8x8")
-ALL = "atomic, dtt, flexer, hybrid, klotski, loop_order, paper_static, zigzag"
+#: Those for layers and networks, and all.
+SHIPPED = "atomic, dtt, flexer, hybrid, klotski, loop_order, paper_static, zigzag"
+ALL = SHIPPED.replace("hybrid", "gradient, hybrid")
 
 Register = Callable[..., None]
 
@@ -73,18 +75,20 @@ def test_one_for_layers_is_not_replaced_on_networks(register: Register) -> None:
         SchedulerError, match=r"^scheduler mine schedules layers, not whole networks; give it .*'NETWORK/"
     ):
         registry.find_network("mine")
-    with pytest.raises(SchedulerError, match=rf"take one of {ALL}$"):
+    with pytest.raises(SchedulerError, match=rf"take one of {SHIPPED}$"):
         registry.find_network("mine:budget=3")
 
 
-def test_every_scheduler_that_ships_knows_layers_and_networks() -> None:
-    assert registry.names("networks") == registry.names("layers") == tuple(sorted(REGISTRY.shipped))
+def test_every_scheduler_that_ships_knows_layers_and_networks_or_gradients() -> None:
+    both, gradients = registry.names("networks"), registry.names("gradients")
+    assert registry.names("layers") == both
+    assert sorted((*both, *gradients)) == sorted(REGISTRY.shipped)
     for name in REGISTRY.shipped:
         found = REGISTRY.get(name)
         assert found.name == name
         assert found.summary
-        for maker in (found.layers, found.networks):
-            assert maker is not None
+        for kind in found.kinds:
+            maker = getattr(found, kind)
             assert all(field.description for field in maker.options.model_fields.values())
 
 
@@ -103,7 +107,7 @@ def test_one_that_fails_on_a_network_is_named(enter: Callable[[object], None]) -
     enter(Scheduler("mine", "", None, Maker(lambda graph, chip, options, context: 1 / 0)))
     with pytest.raises(SchedulerError, match=r"^scheduler mine failed on network resnet8: ZeroDivisionError"):
         registry.find_network("mine")(zoo.load("resnet8"), CHIP, None)
-    with pytest.raises(SchedulerError, match=rf"scheduler mine does not schedule layers; take one of {ALL}$"):
+    with pytest.raises(SchedulerError, match=rf"scheduler mine does not schedule layers; take one of {SHIPPED}$"):
         registry.find("mine")
 
 

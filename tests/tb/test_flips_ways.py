@@ -87,8 +87,6 @@ ANY = sorted(
     - {*HEADS, *TURN_FLIPS},
     key=str,
 )  # fmt: skip
-#: A simulator with flips takes a minute to build: the first tier makes do with that of `test_flips.py`.
-pytestmark = pytest.mark.slow
 ALL = [None, *HEADS, *TURN_FLIPS, *REQUESTS, *CHANNELS, *TAILS, *ANY]
 HUNG = (Cause.STALLED, Cause.WATCHDOG)
 

@@ -23,6 +23,7 @@ from meshloom.hw.isa import Opcode, Unit
 from meshloom.sched.checker.problems import CheckError
 from meshloom.sched.checker.problems import Problem as CheckProblem
 from meshloom.sched.ir.schedule import Gemm, Schedule
+from meshloom.sched.lowering import programs
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.model import timeline as timeline_module
 from meshloom.sched.model.timeline import Executed, Timeline, play
@@ -180,7 +181,7 @@ def test_hardware_with_another_dram_than_the_model_thinks_is_named(monkeypatch: 
     def wrong(program: Program, chip: ChipConfig) -> Timeline:
         return play(program, slower)
 
-    monkeypatch.setattr(runner, "play", wrong)
+    monkeypatch.setattr(programs, "play", wrong)
     (row,), _ = run(["conv:7x7x5-6,k3,p1"])
     assert row.mismatches == 0
     assert row.model_cycles > row.rtl_cycles

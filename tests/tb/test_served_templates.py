@@ -21,6 +21,8 @@ from meshloom.tb.devices.simulated import SimulatedDevice
 
 from ..sched.network_graphs import every_kind
 from ..sched.test_serving_templates import inputs_of, served_chip
+from ..tiers import slow_but
+from .served_chip import CHIP
 
 #: Where windows begin: not where they were compiled for.
 PAGE = 9
@@ -31,9 +33,13 @@ def windows(net: ServedNetwork, memories: functional.Memories, chip: ChipConfig)
     return [memories.region(dram, 0)[: net.window.words].copy() for dram in chip.drams]
 
 
-@pytest.mark.slow
-def test_bytes_and_cycles_of_templates():
-    chip = served_chip()
+#: The first tier makes do with a simulator that other tests need, too.
+CHIPS = {"lp4": CHIP, "served8": served_chip()}
+
+
+@pytest.mark.parametrize("name", slow_but(CHIPS, "lp4"))
+def test_bytes_and_cycles_of_templates(name: str) -> None:
+    chip = CHIPS[name]
     graph: Graph = every_kind(size=10)
     assert all(isinstance(value, Value) for value in graph.inputs)
     net = ServedNetwork(graph, chip, 2)
@@ -43,7 +49,7 @@ def test_bytes_and_cycles_of_templates():
     jobs, expected, cycles = [], [], []
     base = PAGE * PAGE_WORDS
     for index, shape in enumerate(net.shapes):
-        every = [scheme for cores in range(1, 7) for scheme in schemes(shape, cores)]
+        every = [scheme for cores in range(1, len(chip.cores) + 1) for scheme in schemes(shape, cores)]
         scheme = every[(5 * index + 3) % len(every)]
         template = compile_stage(net, index, scheme)
         place = Place(chip.cores[::-1][: scheme.cores], PAGE, PAGE + net.code_page, PAGE + net.code_page + 2)
@@ -57,8 +63,8 @@ def test_bytes_and_cycles_of_templates():
         cycles.append(play(program, chip).cycles)
     runs = SimulatedDevice(build(chip, "verilator")).run(jobs, "templates")
     for index, (run, right, model) in enumerate(zip(runs, expected, cycles, strict=True)):
-        name = net.stages[index].y
-        assert run.fault is None, name
+        stage = net.stages[index].y
+        assert run.fault is None, stage
         for found, wanted in zip(run.memory, right, strict=True):
-            np.testing.assert_array_equal(found, wanted, name)
-        assert abs(run.cycles - model) <= 0.02 * run.cycles + 8, name
+            np.testing.assert_array_equal(found, wanted, stage)
+        assert abs(run.cycles - model) <= 0.02 * run.cycles + 8, stage
