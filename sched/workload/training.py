@@ -75,12 +75,6 @@ class TrainingLayer:
         return (s.kernel_h, s.kernel_w, s.stride_h, s.stride_w) != (1, 1, 1, 1) or s.y_shape[2:] != s.x_shape[2:]
 
     @property
-    def input_elements(self) -> int:
-        """Elements of the input as it is stored, before it is unfolded into the M x K of X."""
-        batch, channels, rows, columns = self.shape.x_shape
-        return batch * channels * rows * columns
-
-    @property
     def macs(self) -> int:
         """Products of the pair: of dW, and of dX unless this is the first layer."""
         return self.m * self.k * self.n * (1 if self.first else 2)

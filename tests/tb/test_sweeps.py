@@ -211,8 +211,9 @@ def test_a_batch_that_loses_its_workers_is_taken_apart_until_the_point_is_known(
     assert [[task.key for task in part.tasks] for part in parts] == [["gemm:4x4x4"], ["gemm:5x6x7"]]
     assert cluster._finished(dead, parts[0], lambda done: found.extend(done.rows)) == []
     assert [(one.key, one.error_kind) for one in found] == [("gemm:4x4x4", "KilledWorker")]
+    lacking: Any = FakeFuture(ModuleNotFoundError("No module"))
     with pytest.raises(cluster.ClusterError, match="workers cannot do a batch: ModuleNotFoundError: No module"):
-        cluster._finished(FakeFuture(ModuleNotFoundError("No module")), parts[0], lambda *all: None)  # type: ignore[arg-type]
+        cluster._finished(lacking, parts[0], lambda done: None)
 
 
 def test_batches_are_of_one_chip_each_and_small_enough_for_all_workers(tmp_path: Path) -> None:
