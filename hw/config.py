@@ -72,6 +72,7 @@ class CoreConfig(_Frozen):
 
     `vec_windows`: overlapping windows of a row that the vector unit computes at the same time, each with a multiplier
     and an accumulator for each lane. 5 is enough for 5x5 windows, 1 reads every tap of every window by itself.
+    `vec_table`: the vector unit has a table of 256 bytes for each lane (`VectorOp.TABLE`), for activation functions.
     """
 
     a_words: Words = 4096
@@ -80,6 +81,7 @@ class CoreConfig(_Frozen):
     out_words: Annotated[int, Field(ge=1, le=1 << 14)] = 2048
     vec_words: Annotated[int, Field(ge=1, le=1 << 14)] = 2048
     vec_windows: Annotated[int, Field(ge=1, le=8)] = 1
+    vec_table: bool = False
 
 
 class DramConfig(_Frozen):

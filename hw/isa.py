@@ -31,6 +31,8 @@ PAGE_BITS = OFFSET_BITS - 10
 SLOT_BITS = 5
 #: Requantisation divides by 2**SCALE_SHIFT.
 SCALE_SHIFT = 17
+#: Bytes of the table of `VectorOp.TABLE`.
+TABLE_BYTES = 256
 
 
 class IsaError(ValueError):
@@ -261,13 +263,13 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
     ),
     Opcode.VEC: (
         Field("op", 3, "what is done (`VectorOp`)"),
-        Field("x_out", 1, "MAC, SUM, MAX, TRANSPOSE: x lies in 0 = A, 1 = OUT; must be 0 otherwise"),
+        Field("x_out", 1, "MAC, SUM, MAX, TRANSPOSE, TABLE: x lies in 0 = A, 1 = OUT; must be 0 otherwise"),
         Field("x_base", 16, "x: word of block 0, row 0, column 0 (A or OUT; REQUANT: an ACC word of P int32)"),
         Field("x_plane", 16, "x: words of one block = input rows x input columns"),
         Field("in_w", 10, "x: words of one input row, >= 1"),
         Field("blocks", 8, "channel blocks, each computed by itself, >= 1"),
-        Field("kernel_h", 5, "window rows, >= 1; must be 1 for ADD, REQUANT, TRANSPOSE"),
-        Field("kernel_w", 5, "window columns, >= 1; must be 1 for ADD, REQUANT, TRANSPOSE"),
+        Field("kernel_h", 5, "window rows, >= 1; 1 unless MAC, SUM, MAX; 1 with `repeat`"),
+        Field("kernel_w", 5, "window columns, >= 1; 1 unless MAC, SUM, MAX; 1 with `repeat`"),
         Field("stride_h", 3, "rows between outputs, >= 1"),
         Field("stride_w", 3, "columns between outputs, >= 1"),
         Field("dilation", 3, "distance between window taps (dilation), >= 1"),
@@ -275,13 +277,21 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("pad_left", 4, "padding columns left of the tile; taps there, and in columns past its end, are ignored"),
         Field("out_w", 10, "output columns, >= 1"),
         Field("pixels", 14, "output pixels of a block (rows x columns), >= 1"),
-        Field("y_base", 16, "MAC: B words [block][window row][window column]; ADD: OUT words [block][pixel]"),
+        Field(
+            "y_base",
+            16,
+            "MAC: B words [block][window row][window column]; ADD, PAIR: OUT words (`y_walk`); TABLE: B, 256 bytes",
+        ),
         Field("addend", 1, "MAC, SUM: 1 = add the bias word ACC[addend_base + block]; must be 0 otherwise"),
         Field("addend_base", 14, "ACC: word of the bias of block 0"),
         Field("dest_base", 14, "VEC: first word of the result, [block][pixel] (TRANSPOSE: see `VectorOp`)"),
-        Field("scale", 16, "MAC, SUM, REQUANT: m of y = sat8(RNE(acc * m / 2^17))"),
+        Field("scale", 16, "MAC, SUM, REQUANT, `Pair.MUL`: m of y = sat8(RNE(acc * m / 2^17))"),
         Field("relu", 1, "1 = clamp below at 0"),
         Field("clamp", 7, "clamp above at this; 127 = no clamp"),
+        Field("pair", 2, "PAIR: what is done (`Pair`); must be 0 otherwise"),
+        Field("y_walk", 2, "ADD, PAIR: which word of OUT is y (`YWalk`); must be 0 otherwise"),
+        Field("repeat", 2, "each word of x serves this many output rows and columns more than 1: 0..3"),
+        Field("times16", 1, "MAC, SUM, REQUANT, `Pair.MUL`: 1 = m / 2^13; acc * 16 wraps at 32 bits; otherwise 0"),
     ),
     Opcode.FETCH: (
         Field("tile", 8, "tile whose stream to start"),
@@ -331,7 +341,8 @@ class VectorOp(IntEnum):
     """What a VEC does, lane by lane, for block b and output pixel p = (oy, ox).
 
     x[b, iy, ix] is the word `x_base + b * x_plane + iy * in_w + ix`, with iy, ix as for a GEMM; taps outside of
-    0 <= ix < in_w, 0 <= iy * in_w < x_plane are left out. relu and clamp apply to every operation's result.
+    0 <= ix < in_w, 0 <= iy * in_w < x_plane are left out. With `repeat` they are those of output pixel
+    (oy // (repeat + 1), ox // (repeat + 1)). relu and clamp apply to every operation's result.
     """
 
     MAC = 0  #: depthwise convolution: requantised (sum of x[b, iy, ix] * y[b, ky, kx], y words of B, + bias)
@@ -342,6 +353,33 @@ class VectorOp(IntEnum):
     TRANSPOSE = (
         5  #: [block][pixel][lane] to [pixel block][block * P + lane][pixel]: groups of P pixels, zero past the last
     )
+    TABLE = 6  #: y[x + 128]: any function of a byte, 256 bytes from B, the first in the lowest lane; chips with a table
+    PAIR = 7  #: a function of x[b, oy, ox] in A and y in OUT: `pair`
+
+
+#: Operations of the vector unit that have windows: all others take one word of x for each result.
+WINDOWED = (VectorOp.MAC, VectorOp.SUM, VectorOp.MAX)
+#: Operations with a second operand in OUT.
+TWO_OPERANDS = (VectorOp.ADD, VectorOp.PAIR)
+#: Operations that requantise whatever `pair` says.
+REQUANTISING = (VectorOp.MAC, VectorOp.SUM, VectorOp.REQUANT)
+
+
+class Pair(IntEnum):
+    """What a PAIR computes from x in A and y in OUT, lane by lane."""
+
+    MUL = 0  #: requantised x * y
+    MASK = 1  #: x where y > 0, otherwise 0: the gradient of a rectifier
+    EQUAL = 2  #: 1 where x = y, otherwise 0: which positions of a window hold its maximum
+    SUBTRACT = 3  #: sat8(x - y)
+
+
+class YWalk(IntEnum):
+    """Which word of OUT is the y of block b and output pixel p in an ADD or PAIR."""
+
+    EACH = 0  #: y_base + b * pixels + p
+    BLOCK = 1  #: y_base + b: a word for all pixels of a block, as a number for each channel
+    PIXEL = 2  #: y_base + p: a word for all blocks of a pixel
 
 
 DATA_HEAD = Format(

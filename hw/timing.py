@@ -16,7 +16,7 @@ from .contracts import (
     VEC_PIPELINE,
     WINDOW_TAPS,
 )
-from .isa import VectorOp
+from .isa import TABLE_BYTES, WINDOWED, VectorOp
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class VecShape:
     """What the length of a VEC depends on; the fields are those of the instruction, counts all >= 1.
 
     Those after `kernel_w` say whether windows slide (`slides`), and for how long. Raises ValueError on counts below 1,
-    and on a window of ADD, REQUANT or TRANSPOSE that is not 1x1.
+    and on a window other than 1x1 of an operation that has none.
     """
 
     op: VectorOp
@@ -102,7 +102,7 @@ class VecShape:
         for field, value in vars(self).items():
             if field not in ("op", "pad_left") and value < 1:
                 raise ValueError(f"VEC {field} = {value} must be at least 1")
-        if self.op in (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE) and self.taps != 1:
+        if self.op not in WINDOWED and self.taps != 1:
             raise ValueError(f"VEC {self.op.name} has no window: {self.kernel_h}x{self.kernel_w} must be 1x1")
 
     @property
@@ -114,7 +114,7 @@ class VecShape:
 def slides(config: ChipConfig, shape: VecShape) -> bool:
     """Whether a VEC reads its input words once for all windows of a row that they are in (`core.vec_windows`)."""
     return (
-        shape.op in (VectorOp.MAC, VectorOp.SUM, VectorOp.MAX)
+        shape.op in WINDOWED
         and shape.dilation == 1
         and shape.stride_w < shape.kernel_w <= shape.stride_w * config.core.vec_windows
         and (shape.op is not VectorOp.MAC or shape.taps <= WINDOW_TAPS)
@@ -148,17 +148,23 @@ def vec_words(config: ChipConfig, shape: VecShape) -> int:
     return shape.blocks * pixels * shape.taps
 
 
+def table_words(config: ChipConfig) -> int:
+    """Words of B that hold the table of a TABLE."""
+    return TABLE_BYTES // config.lanes
+
+
 def vec_occupancy(config: ChipConfig, shape: VecShape) -> int:
     """Cycles for which a VEC keeps the operand reader: its words, and for TRANSPOSE P more, in which the last group
     leaves the transposer (the results take the only write port of the memory, so nothing else could use them).
 
     A sliding MAC reads the weights of its first block before, a word a cycle, and those of the next one during each
-    walk, which waits for them.
+    walk, which waits for them. A TABLE reads its table before, a word a cycle.
     """
     if shape.op is VectorOp.MAC and slides(config, shape):
         walk = _sliding_words(shape)
         return shape.taps + (shape.blocks - 1) * max(walk, shape.taps) + walk
-    return vec_words(config, shape) + (config.lanes if shape.op is VectorOp.TRANSPOSE else 0)
+    more = {VectorOp.TRANSPOSE: config.lanes, VectorOp.TABLE: table_words(config)}
+    return vec_words(config, shape) + more.get(shape.op, 0)
 
 
 def vec_tail() -> int:
@@ -169,7 +175,8 @@ def vec_tail() -> int:
 def vec_cycles(config: ChipConfig, shape: VecShape) -> int:
     """`end - start` of a VEC: first operand address to the cycle after its last result was written.
 
-    words + 5, for TRANSPOSE words + P + 5, for a sliding MAC words + taps + 5 unless its walks are short.
+    words + 5, for TRANSPOSE words + P + 5, for TABLE words + 256 / P + 5, for a sliding MAC words + taps + 5 unless its
+    walks are short.
     """
     return vec_occupancy(config, shape) + vec_tail()
 

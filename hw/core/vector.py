@@ -1,12 +1,14 @@
-"""The vector unit of a core: pooling, depthwise convolution, residual additions, requantising, transposing.
+"""The vector unit of a core: pooling, depthwise convolution, functions of one and two activations, requantising,
+transposing.
 
-      A, OUT ----> x ---+--> x * y | x + y | x --+--> accumulator (sum or maximum) --> requantise --> VEC
-      B, OUT ----> y ---+                        |           ^
-                   +--> transposer --------------+    bias or x from ACC
+      A, OUT ----> x ---+--> x * y | x + y | x ... --+--> accumulator (sum or maximum) --> requantise --> VEC
+      B, OUT ----> y ---+                            |           ^
+                   +--> table, transposer -----------+    bias or x from ACC
 
 Everything is done lane by lane, P lanes wide, for one word of x per cycle. With `core.vec_windows` of more than 1 there
 are as many multipliers and accumulators for each lane: a word of x counts for all windows of an output row that it is
-in, each with its own tap from a small memory of weights.
+in, each with its own tap from a small memory of weights. With `core.vec_table` a TABLE first reads 256 bytes of B into
+a memory that all lanes look up at once.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, ChipConfig
 from ..contracts import WINDOW_TAPS
-from ..isa import SCALE_SHIFT, VectorOp
+from ..isa import SCALE_SHIFT, TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp
 from .drain import RETIRE_LAYOUT
 from .ports import OperandPorts, address_bits, write_layout
 from .readers import FAULT_LAYOUT
@@ -56,6 +58,17 @@ class _Totals(NamedTuple):
     result: Any
 
 
+def _paired(pair: Value, x: Signal, y: Signal, product: Signal) -> Value:
+    """One lane of a PAIR, 16 bits signed."""
+    kinds = {
+        Pair.MUL: product,
+        Pair.MASK: Mux(y > 0, x, 0),
+        Pair.EQUAL: x == y,
+        Pair.SUBTRACT: x - y,
+    }
+    return Array(kinds[each] for each in Pair)[pair]
+
+
 class VectorUnit(wiring.Component):
     """Executes VECs on the memories of the matrix unit; writes results to its own memory, which the mover reads.
 
@@ -72,12 +85,14 @@ class VectorUnit(wiring.Component):
     - `busy`: a VEC is in the unit. `reading`: operands are read in this cycle.
     In cycles without `busy`, `issue.valid` and `read.en` no register changes.
 
-    A window without any tap inside the tile is 0, or -128 for MAX, before relu and clamp.
+    A window without any tap inside the tile is 0, or -128 for MAX, before relu and clamp; so an x of PAIR or TABLE
+    outside of it is 0.
 
     Pipeline: addresses; words from the memories; product or sum (and ACC's word); accumulator; scaling; rounding and
     the write. Sums wrap at 32 bits. Costs on an FPGA, besides P x (8x8 and 32x16) multipliers and the P^2 bytes of the
     transposer: a memory with one write and two read ports takes two block RAMs with one read port each, so a vector
-    unit doubles the block RAM of A, B, ACC and OUT.
+    unit doubles the block RAM of A, B, ACC and OUT. The table's memory has a read port for each lane: P copies of 256
+    bytes where memories have only one.
     """
 
     issue: stream.Interface
@@ -144,16 +159,19 @@ class VectorUnit(wiring.Component):
             m.d.sync += [fetched.eq(reader.step), operands.acc.addr.eq(reader.acc_read.addr)]
         m.d.sync += [operands.acc.en.eq(reader.acc_read.en), added.eq(operands.acc.en)]
 
-        x, y = self._fetch(m, fetched, operand)
-        terms = self._compute(m, operand, added, x, self._weights(m, reader.fill, fetched, operand, y))
+        arriving, x, y = self._fetch(m, fetched, operand)
+        found = self._look_up(m, reader.table, fetched, arriving, x)
+        terms = self._compute(m, operand, added, x, self._weights(m, reader.fill, fetched, operand, y), found)
         totals = self._accumulate(m, terms)
         writing = self._write(m, totals)
         m.d.comb += self.busy.eq(reader.busy | fetched.active | operand.active | terms.valid | totals.valid | writing)
         return m
 
-    def _fetch(self, m: Module, fetched: Any, operand: Any) -> tuple[Signal, Signal]:
-        """Words from the memories. Returns x and y, valid with `operand`, one cycle after `fetched`."""
+    def _fetch(self, m: Module, fetched: Any, operand: Any) -> tuple[Signal, Signal, Signal]:
+        """Words from the memories. Returns x as it comes with `fetched`, then x and y, valid with `operand`, one cycle
+        later."""
         config, operands = self._config, self.operands
+        arriving = Signal(config.word_bits)
         x = Signal(config.word_bits)
         y = Signal(config.word_bits)
         with m.If(fetched.active):
@@ -161,12 +179,39 @@ class VectorUnit(wiring.Component):
             word = Mux(fetched.x_out, operands.out_data, operands.a_data)
             # A tap that does not contribute is zero, or for a maximum the least value.
             nothing = Mux(fetched.op == VectorOp.MAX, Const(0x80, 8).replicate(config.lanes), 0)
-            m.d.sync += x.eq(Mux(fetched.x & (fetched.op != VectorOp.REQUANT), word, nothing))
+            m.d.comb += arriving.eq(Mux(fetched.x & (fetched.op != VectorOp.REQUANT), word, nothing))
+            m.d.sync += x.eq(arriving)
             with m.If(fetched.op == VectorOp.MAC):
                 m.d.sync += y.eq(Mux(fetched.y, operands.b_data, 0))
-            with m.If(fetched.op == VectorOp.ADD):
+            with m.If(Cat(fetched.op == op for op in TWO_OPERANDS).any()):
                 m.d.sync += y.eq(Mux(fetched.y, operands.out_data, 0))
-        return x, y
+        return arriving, x, y
+
+    def _look_up(self, m: Module, table: Any, fetched: Any, arriving: Signal, x: Signal) -> list[Value]:
+        """The table, and what it says of each lane of x, valid with x; nothing in units without one."""
+        if not self._config.core.vec_table:
+            return []
+        lanes, low = self._config.lanes, address_bits(self._config.lanes)
+        m.submodules.table = memory = Memory(shape=8 * lanes, depth=TABLE_BYTES // lanes, init=[])
+        write, filled = memory.write_port(), Signal.like(table)
+        m.d.sync += filled.valid.eq(table.valid)
+        with m.If(table.valid):
+            m.d.sync += filled.eq(table)
+        m.d.comb += [
+            write.en.eq(filled.valid),
+            write.addr.eq(filled.place),
+            write.data.eq(Mux(filled.made, self.operands.b_data, 0)),
+        ]
+        found: list[Value] = []
+        for lane in range(lanes):
+            port = memory.read_port()
+            # byte x + 128: the top bit flips
+            m.d.comb += [
+                port.en.eq(fetched.active & (fetched.op == VectorOp.TABLE)),
+                port.addr.eq(Cat(arriving.word_select(lane, 8)[low:7], ~arriving.word_select(lane, 8)[7])),
+            ]
+            found.append(port.data.word_select(x.word_select(lane, 8)[:low], 8))
+        return found
 
     def _weights(self, m: Module, fill: Any, fetched: Any, operand: Any, y: Signal) -> list[Value]:
         """y of each window: the taps of sliding ones are in a memory, which is read in the cycle of `fetched`."""
@@ -190,9 +235,11 @@ class VectorUnit(wiring.Component):
             found.append(Mux(operand.slides, port.data, y) if window == 0 else port.data)
         return found
 
-    def _compute(self, m: Module, operand: Any, added: Signal, x: Signal, y: Sequence[Value]) -> _Terms:
+    def _compute(
+        self, m: Module, operand: Any, added: Signal, x: Signal, y: Sequence[Value], found: Sequence[Value]
+    ) -> _Terms:
         """Product, sum or word, one cycle after `operand`; the transposer's result follows P steps later. ACC's word is
-        taken in the same cycle, replaced by zero unless it was `added`. `y`: of each window."""
+        taken in the same cycle, replaced by zero unless it was `added`. `y`: of each window; `found`: by `_look_up`."""
         lanes = self._config.lanes
         m.submodules.transposer = transposer = Transposer(lanes)
         transposing = Signal()
@@ -225,10 +272,16 @@ class VectorUnit(wiring.Component):
                     m.d.sync += addend.eq(Mux(added, self.operands.acc_data.word_select(lane, 32), 0))
             for lane, term in enumerate(terms[0]):
                 a, b = (Signal(signed(8), name=f"{name}_{lane}") for name in ("x", "y"))
-                m.d.comb += [a.eq(x.word_select(lane, 8)), b.eq(y[0].word_select(lane, 8))]
+                product = Signal(signed(16), name=f"x_y_{lane}")
+                m.d.comb += [a.eq(x.word_select(lane, 8)), b.eq(y[0].word_select(lane, 8)), product.eq(a * b)]
                 with m.Switch(operand.op):
                     with m.Case(VectorOp.MAC):
-                        m.d.sync += term.eq(a * b)
+                        m.d.sync += term.eq(product)
+                    with m.Case(VectorOp.PAIR):
+                        m.d.sync += term.eq(_paired(operand.pair, a, b, product))
+                    if found:
+                        with m.Case(VectorOp.TABLE):
+                            m.d.sync += term.eq(found[lane].as_signed())
                     with m.Case(VectorOp.ADD):
                         m.d.sync += term.eq(a + b)
                     with m.Case(VectorOp.TRANSPOSE):
@@ -280,8 +333,10 @@ class VectorUnit(wiring.Component):
         fourth, fifth = totals.result, Signal(result_layout(self._at), name="fifth")
         with m.If(totals.valid):
             m.d.sync += fifth.eq(fourth)
-            for product, total in zip(products, totals.totals, strict=True):
-                m.d.sync += product.eq(Mux(fourth.exact, total << SCALE_SHIFT, total * fourth.scale))
+            for lane, (product, total) in enumerate(zip(products, totals.totals, strict=True)):
+                factor = Signal(signed(32), name=f"factor_{lane}")
+                m.d.comb += factor.eq(Mux(fourth.times16, total << 4, total))
+                m.d.sync += product.eq(Mux(fourth.exact, total << SCALE_SHIFT, factor * fourth.scale))
         m.d.comb += [
             self.write.en.eq(writing & fifth.write),
             self.write.addr.eq(fifth.at),

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import ChipConfig
-from ..isa import VectorOp
+from ..isa import TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp, YWalk
 from .golden import CoreMemories, requantise
 
 #: Operations whose results are not scaled.
-EXACT = (VectorOp.MAX, VectorOp.ADD, VectorOp.TRANSPOSE)
+EXACT = (VectorOp.MAX, VectorOp.ADD, VectorOp.TRANSPOSE, VectorOp.TABLE)
 
 
 def taken(
@@ -34,8 +34,9 @@ def windows(
     """
     pixel = np.arange(vec["pixels"]).reshape(-1, 1)
     ky, kx = (index.reshape(1, -1) for index in np.indices((vec["kernel_h"], vec["kernel_w"])))
-    row = pixel // vec["out_w"] * vec["stride_h"] + ky * vec["dilation"] - vec["pad_top"]
-    column = pixel % vec["out_w"] * vec["stride_w"] + kx * vec["dilation"] - vec["pad_left"]
+    times = vec["repeat"] + 1
+    row = pixel // vec["out_w"] // times * vec["stride_h"] + ky * vec["dilation"] - vec["pad_top"]
+    column = pixel % vec["out_w"] // times * vec["stride_w"] + kx * vec["dilation"] - vec["pad_left"]
     inside = (column >= 0) & (column < vec["in_w"]) & (row >= 0) & (row * vec["in_w"] < vec["x_plane"])
     block = np.arange(vec["blocks"]).reshape(-1, 1, 1)
     address = vec["x_base"] + block * vec["x_plane"] + row * vec["in_w"] + column
@@ -50,6 +51,26 @@ def transposed(x: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return filled.reshape(blocks, -1, lanes, lanes).transpose(1, 0, 3, 2).reshape(-1, blocks * lanes, lanes)
 
 
+def second(memories: CoreMemories, fields: Mapping[str, int]) -> npt.NDArray[np.int32]:
+    """The words of OUT that are y of an ADD or PAIR, (blocks, pixels, P). Raises IndexError past its end."""
+    block, pixel = np.arange(fields["blocks"])[:, None], np.arange(fields["pixels"])
+    place = {
+        YWalk.EACH: block * fields["pixels"] + pixel,
+        YWalk.BLOCK: np.broadcast_to(block, (len(block), len(pixel))),
+        YWalk.PIXEL: np.broadcast_to(pixel, (len(block), len(pixel))),
+    }[YWalk(fields["y_walk"])]
+    return taken(memories.out, fields["y_base"] + place, "OUT")
+
+
+def paired(pair: Pair, x: npt.NDArray[np.int32], y: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """The function of a PAIR before requantisation and clamps, int32 of one shape."""
+    if pair is Pair.MUL:
+        return x * y
+    if pair is Pair.MASK:
+        return np.where(y > 0, x, 0)
+    return (x == y).astype(np.int32) if pair is Pair.EQUAL else x - y
+
+
 def vec(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) -> None:
     """Executes one VEC in place.
 
@@ -57,7 +78,7 @@ def vec(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) -
     an unknown `op`.
     """
     op = VectorOp(fields["op"])
-    blocks, pixels = fields["blocks"], fields["pixels"]
+    blocks = fields["blocks"]
     source, name = (memories.out, "OUT") if fields["x_out"] else (memories.a, "A")
     if op is VectorOp.REQUANT:
         source, name = memories.acc, "ACC"
@@ -68,16 +89,21 @@ def vec(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) -
         y = taken(memories.b, fields["y_base"] + np.arange(blocks * taps), "B")
         x *= y.reshape(blocks, 1, taps, config.lanes)
     result = x.max(axis=2) if op is VectorOp.MAX else x.sum(axis=2, dtype=np.int32)
-    if op is VectorOp.ADD:
-        result += taken(memories.out, fields["y_base"] + np.arange(blocks * pixels), "OUT").reshape(result.shape)
+    if op in TWO_OPERANDS:
+        y = second(memories, fields)
+        result = result + y if op is VectorOp.ADD else paired(Pair(fields["pair"]), result, y)
+    if op is VectorOp.TABLE:
+        words = np.arange(TABLE_BYTES // config.lanes)
+        result = taken(memories.b, fields["y_base"] + words, "B").reshape(-1)[result + 128]
     if fields["addend"]:
         result += taken(memories.acc, fields["addend_base"] + np.arange(blocks), "ACC")[:, None]
     if op is VectorOp.TRANSPOSE:
         result = transposed(result)
-    if op in EXACT:
+    if op in EXACT or (op is VectorOp.PAIR and fields["pair"] != Pair.MUL):
         words = np.clip(np.clip(result, -128, 127), 0 if fields["relu"] else -128, fields["clamp"]).astype(np.int8)
     else:
-        words = requantise(result, fields["scale"], bool(fields["relu"]), fields["clamp"])
+        sums = result << 4 if fields["times16"] else result
+        words = requantise(sums, fields["scale"], bool(fields["relu"]), fields["clamp"])
     words = words.reshape(-1, config.lanes)
     dest = fields["dest_base"]
     if dest + len(words) > len(memories.vec):

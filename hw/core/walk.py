@@ -8,7 +8,7 @@ from amaranth.hdl import Signal, Value, signed
 from amaranth.lib import data
 
 from ..contracts import WINDOW_TAPS
-from ..isa import INSTRUCTIONS, Opcode, Region
+from ..isa import INSTRUCTIONS, TABLE_BYTES, Opcode, Region
 from .ports import address_bits
 
 VEC_LAYOUT = INSTRUCTIONS[Opcode.VEC].layout()
@@ -21,6 +21,7 @@ def result_layout(dest_bits: int) -> data.StructLayout:
             "write": 1,  # to `at` (not if the VEC was faulted at issue or the word is past the memory)
             "at": dest_bits,
             "exact": 1,  # not scaled
+            "times16": 1,
             "scale": 16,
             "relu": 1,
             "clamp": 7,
@@ -33,12 +34,18 @@ def result_layout(dest_bits: int) -> data.StructLayout:
     )
 
 
+def table_layout(lanes: int) -> data.StructLayout:
+    """What becomes of a word of B that is requested in this cycle: `place` in the table; zero unless it was `made`."""
+    return data.StructLayout({"valid": 1, "made": 1, "place": address_bits(TABLE_BYTES // lanes)})
+
+
 def step_layout(dest_bits: int, windows: int) -> data.StructLayout:
     """The control that the datapath needs for one cycle of the walk, with `windows` accumulators."""
     return data.StructLayout(
         {
             "active": 1,
             "op": 3,
+            "pair": 2,
             "x": 1,  # a word of x is read (REQUANT: by `acc_read`); otherwise the tap does not contribute
             "x_out": 1,  # ... from OUT
             "y": 1,  # a word of y is read
@@ -77,6 +84,7 @@ class Walk:
         self.tap_y0 = Signal(signed(15))
         self.group_step = Signal(15)  # TRANSPOSE: from the last result of a group to the first one of the next
         self.transposes = Signal()
+        self.fetches = Signal()  # TABLE: the table is still being read; the walk waits
         # Counters.
         self.kx = Signal(5)
         self.ky = Signal(5)
@@ -89,6 +97,9 @@ class Walk:
         self.phase = Signal(range(lanes))  # TRANSPOSE: index of the word in its group
         self.y_here = Signal(24)
         self.y_block = Signal(24)
+        self.table_at = Signal(range(TABLE_BYTES // lanes))  # TABLE: word of the table
+        self.row_turn = Signal(2)  # how often the row of x has been repeated
+        self.column_turn = Signal(2)
         self.addend_at = Signal(15)
         self.dest_at = Signal(24)
         self.dest_block = Signal(24)
@@ -103,7 +114,8 @@ class Walk:
         self.of_acc = Signal()  # x is in ACC
         self.of_out = Signal()  # x is in OUT, otherwise in A
         self.of_b = Signal()  # y is in B
-        self.of_sum = Signal()  # y is in OUT
+        self.of_second = Signal()  # y is in OUT
+        self.of_table = Signal()  # y is in B, for the table
         self.y_next = Signal(24)
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, ChipConfig
 from ..contracts import WINDOW_TAPS
-from ..isa import Cause, Region, VectorOp
+from ..isa import TWO_OPERANDS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk
 from .ports import address_bits, read_layout
 from .readers import FAULT_LAYOUT, PendingInstruction
 from .tap_loader import FILL_LAYOUT, TapLoader
-from .walk import VEC_LAYOUT, Access, LoopEnds, Walk, step_layout
+from .walk import VEC_LAYOUT, Access, LoopEnds, Walk, step_layout, table_layout
 
 _COUNTS = ("in_w", "blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels")
+
+
+def _any_of(op: Value, some: Sequence[VectorOp]) -> Value:
+    return Cat(op == each for each in some).any()
 
 
 class WindowReader(wiring.Component):
@@ -28,7 +32,7 @@ class WindowReader(wiring.Component):
     walk of fewer cycles than weights waits for the next block's.
 
     TRANSPOSE: blocks, groups of P pixels (the last one padded with cycles that read nothing), then P more cycles:
-    results follow P cycles after their operands.
+    results follow P cycles after their operands. TABLE: the words of its table, then blocks and pixels.
 
     Latency: `hw.timing.VEC_ISSUE_CYCLES` from an accepted instruction to its first address when idle; two instructions
     are held at a time, so that the words of the next one follow without a bubble.
@@ -36,13 +40,13 @@ class WindowReader(wiring.Component):
     - `issue`: instructions whose header has been satisfied.
     - `a_read`, `b_read`, `out_read`, `acc_read`: words that this cycle requests (`en`) and their addresses.
     - `step`: describes the addresses of this cycle.
-    - `fill`: where in the tap memory the word of `b_read` goes.
+    - `fill`: where in the tap memory the word of `b_read` goes. `table`: where in the table.
     - `reading`: a VEC reads operands in this cycle, the loader's included.
     - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (value = the word address; the access is
       suppressed and the word does not contribute: it is zero, or for a maximum the least value), SHAPE (a zero count,
-      or a window larger than 1x1 for an operation without windows), RESERVED_BITS (also for an unknown `op`, and for
-      `x_out` and `addend` where they must be 0). SHAPE and RESERVED_BITS make the instruction void: it runs (counts at
-      least 1), writes nothing, and retires.
+      or a window larger than 1x1 for an operation without windows or with `repeat`), RESERVED_BITS (also for TABLE on a
+      chip without a table, an unknown `y_walk`, and for fields that must be 0 with this `op`). SHAPE and RESERVED_BITS
+      make the instruction void: it runs (counts at least 1), writes nothing, and retires.
     """
 
     issue: stream.Interface
@@ -53,6 +57,7 @@ class WindowReader(wiring.Component):
     acc_read: data.View
     step: data.View
     fill: data.View
+    table: data.View
     reading: Signal
     fault: data.View
     busy: Signal
@@ -72,6 +77,7 @@ class WindowReader(wiring.Component):
                 "acc_read": Out(read_layout(core.acc_words)),
                 "step": Out(step_layout(address_bits(core.vec_words), core.vec_windows)),
                 "fill": Out(FILL_LAYOUT),
+                "table": Out(table_layout(config.lanes)),
                 "reading": Out(1),
                 "fault": Out(FAULT_LAYOUT),
                 "busy": Out(1),
@@ -101,18 +107,29 @@ class WindowReader(wiring.Component):
         """Checks the pending instruction; returns whether its operation has windows."""
         after = pending.code
         windowed = Signal()
-        only_x = Signal()
-        no_addend = Signal()
+        summed = Signal()
+        second = Signal()
+        paired = Signal()
+        scaled = Signal()
         m.d.comb += [
-            windowed.eq((after.op == VectorOp.MAC) | (after.op == VectorOp.SUM) | (after.op == VectorOp.MAX)),
-            only_x.eq((after.op == VectorOp.ADD) | (after.op == VectorOp.REQUANT)),
-            no_addend.eq((after.op != VectorOp.MAC) & (after.op != VectorOp.SUM)),
+            windowed.eq(_any_of(after.op, WINDOWED)),
+            summed.eq((after.op == VectorOp.MAC) | (after.op == VectorOp.SUM)),
+            second.eq(_any_of(after.op, TWO_OPERANDS)),
+            paired.eq(after.op == VectorOp.PAIR),
+            scaled.eq(summed | (after.op == VectorOp.REQUANT) | (paired & (after.pair == Pair.MUL))),
             pending.bad_shape.eq(
                 Cat(after[count] == 0 for count in _COUNTS).any()
-                | (~windowed & ((after.kernel_h != 1) | (after.kernel_w != 1)))
+                | ((~windowed | after.repeat.any()) & ((after.kernel_h != 1) | (after.kernel_w != 1)))
             ),
             pending.bad_bits.eq(
-                after.reserved.any() | (after.op > max(VectorOp)) | (after.x_out & only_x) | (after.addend & no_addend)
+                after.reserved.any()
+                | (after.x_out & (second | (after.op == VectorOp.REQUANT)))
+                | (after.addend & ~summed)
+                | (after.pair.any() & ~paired)
+                | (after.y_walk.any() & ~second)
+                | (after.y_walk > max(YWalk))
+                | (after.times16 & ~scaled)
+                | ((after.op == VectorOp.TABLE) & (not self._config.core.vec_table))
             ),
         ]
         return windowed
@@ -124,7 +141,7 @@ class WindowReader(wiring.Component):
         the loader of weights, None in units whose windows never do."""
         slides = Signal()
         if self._windows == 1:
-            m.d.comb += [walk.step.eq(walk.active), self.fill.eq(0)]
+            m.d.comb += [walk.step.eq(walk.active & ~walk.fetches), self.fill.eq(0)]
             return slides, None
         m.submodules.loader = loader = TapLoader()
         after, taps = pending.code, Signal(10)
@@ -143,7 +160,7 @@ class WindowReader(wiring.Component):
             loader.taps.eq(taps),
             loader.blocks.eq(after.blocks),
             loader.base.eq(after.y_base),
-            walk.step.eq(walk.active & (~walk.fills | loader.ready)),
+            walk.step.eq(walk.active & ~walk.fetches & (~walk.fills | loader.ready)),
         ]
         return slides, loader
 
@@ -202,25 +219,30 @@ class WindowReader(wiring.Component):
         return Access(x_read, x_past, x_at, Mux(of_acc, x_at << 2, x_at), region)
 
     def _address_y(self, m: Module, walk: Walk, loader: TapLoader | None) -> Access:
-        """y: a word of B (MAC) or OUT (ADD), the next one in each cycle. For sliding windows what the loader wants."""
+        """y: a word of B (MAC, TABLE) or OUT (ADD, PAIR), the next one in each cycle unless `y_walk` differs. For
+        sliding windows what the loader wants; TABLE: its table, before the walk."""
         core, vec = self._config.core, walk.vec
         y_wanted = Signal()
         y_past = Signal()
         y_read = Signal()
-        of_b, of_sum = walk.of_b, walk.of_sum
-        at, wanted = Signal(24), walk.step & (of_b | of_sum)
+        of_b, of_second = walk.of_b, walk.of_second
+        at, wanted = Signal(24), Mux(walk.of_table, walk.fetches, walk.step & (of_b | of_second))
         m.d.comb += at.eq(walk.y_here)
         if loader is not None:
             wanted = Mux(walk.fills, loader.active, wanted)
             with m.If(walk.fills):
                 m.d.comb += at.eq(loader.at)
         m.d.comb += [
-            of_b.eq(vec.op == VectorOp.MAC),
-            of_sum.eq(vec.op == VectorOp.ADD),
+            of_b.eq((vec.op == VectorOp.MAC) | walk.of_table),
+            of_second.eq(_any_of(vec.op, TWO_OPERANDS)),
+            walk.of_table.eq(vec.op == VectorOp.TABLE),
             y_wanted.eq(wanted),
             y_past.eq(y_wanted & (at >= Mux(of_b, core.b_words, core.out_words))),
             y_read.eq(y_wanted & ~y_past),
             walk.y_next.eq(walk.y_here + 1),
+            self.table.valid.eq(walk.fetches),
+            self.table.made.eq(y_read),
+            self.table.place.eq(walk.table_at),
         ]
         if loader is not None:
             m.d.comb += [self.fill.valid.eq(loader.active), self.fill.made.eq(y_read), self.fill.place.eq(loader.place)]
@@ -244,12 +266,12 @@ class WindowReader(wiring.Component):
 
     def _read(self, m: Module, walk: Walk, x: Access, y: Access, bias: Access) -> None:
         """Drives the read ports. No VEC needs a port for two operands in one cycle."""
-        of_acc, of_out, of_sum = walk.of_acc, walk.of_out, walk.of_sum
+        of_acc, of_out, of_second = walk.of_acc, walk.of_out, walk.of_second
         m.d.comb += [
             self.a_read.en.eq(x.made & ~of_acc & ~of_out),
             self.a_read.addr.eq(x.at),
-            self.out_read.en.eq((x.made & of_out) | (y.made & of_sum)),
-            self.out_read.addr.eq(Mux(of_sum, y.at, x.at)),
+            self.out_read.en.eq((x.made & of_out) | (y.made & of_second)),
+            self.out_read.addr.eq(Mux(of_second, y.at, x.at)),
             self.b_read.en.eq(y.made & walk.of_b),
             self.b_read.addr.eq(y.at),
             self.acc_read.en.eq((x.made & of_acc) | bias.made),
@@ -259,12 +281,16 @@ class WindowReader(wiring.Component):
     def _advance(self, m: Module, walk: Walk, ends: LoopEnds) -> None:
         """Advances the loops by one cycle, innermost first."""
         vec, here, lanes = walk.vec, walk.here, self._config.lanes
-        with m.If(walk.step):
+        with m.If(walk.fetches):
             m.d.sync += [
-                walk.phase.eq(walk.phase + 1),
                 walk.y_here.eq(walk.y_next),
-                walk.block_first.eq(ends.block_last),
+                walk.table_at.eq(walk.table_at + 1),
+                walk.fetches.eq(~walk.table_at.all()),
             ]
+        with m.If(walk.step):
+            m.d.sync += [walk.phase.eq(walk.phase + 1), walk.block_first.eq(ends.block_last)]
+            with m.If(vec.y_walk != YWalk.BLOCK):
+                m.d.sync += walk.y_here.eq(walk.y_next)
             with m.If(walk.slides):
                 self._advance_column(m, walk, ends)
             with m.Else():
@@ -285,9 +311,13 @@ class WindowReader(wiring.Component):
             with m.If(walk.of_b):
                 m.d.sync += walk.y_here.eq(walk.y_block)
             with m.If(ends.row_last):
-                m.d.sync += [here.ox.eq(0), here.x.eq(0), here.y.eq(here.y + walk.row_step)]
+                m.d.sync += [here.ox.eq(0), here.x.eq(0), walk.column_turn.eq(0), walk.row_turn.eq(walk.row_turn + 1)]
+                with m.If(walk.row_turn == vec.repeat):
+                    m.d.sync += [walk.row_turn.eq(0), here.y.eq(here.y + walk.row_step)]
             with m.Else():
-                m.d.sync += [here.ox.eq(here.ox + 1), here.x.eq(here.x + Mux(walk.slides, 0, vec.stride_w))]
+                m.d.sync += [here.ox.eq(here.ox + 1), walk.column_turn.eq(walk.column_turn + 1)]
+                with m.If(walk.column_turn == vec.repeat):
+                    m.d.sync += [walk.column_turn.eq(0), here.x.eq(here.x + Mux(walk.slides, 0, vec.stride_w))]
         with m.If(walk.slides & (ends.row_last | ends.block_last)):
             m.d.sync += [walk.tap_x.eq(walk.tap_x0), walk.kx.eq(0), walk.tap.eq(0), walk.row_first.eq(1)]
         with m.If(ends.block_last):
@@ -295,9 +325,9 @@ class WindowReader(wiring.Component):
                 walk.block.eq(walk.block + 1),
                 walk.plane.eq(walk.plane + vec.x_plane),
                 walk.addend_at.eq(walk.addend_at + 1),
-                here.eq(0),
+                Cat(here, walk.row_turn, walk.column_turn).eq(0),
                 walk.left.eq(vec.pixels),
-                walk.y_here.eq(walk.y_next),
+                walk.y_here.eq(Mux(vec.y_walk == YWalk.PIXEL, vec.y_base, walk.y_next)),
                 walk.y_block.eq(walk.y_next),
             ]
         with m.If(ends.done):
@@ -346,6 +376,7 @@ class WindowReader(wiring.Component):
                 m.d.sync += [vec.kernel_h.eq(1), vec.kernel_w.eq(1)]
             m.d.sync += [
                 walk.transposes.eq(after.op == VectorOp.TRANSPOSE),
+                walk.fetches.eq((after.op == VectorOp.TABLE) & self._config.core.vec_table),
                 walk.slides.eq(slides),
                 walk.fills.eq(slides & (after.op == VectorOp.MAC)),
                 walk.row_step.eq(after.stride_h * after.in_w),
@@ -367,7 +398,7 @@ class WindowReader(wiring.Component):
                 Cat(walk.flush, walk.primed, walk.block_left, walk.phase, walk.kx, walk.ky, walk.block, walk.here).eq(
                     0
                 ),
-                Cat(walk.tap, walk.shift).eq(0),
+                Cat(walk.tap, walk.shift, walk.row_turn, walk.column_turn, walk.table_at).eq(0),
             ]
 
     def _describe(
@@ -378,6 +409,7 @@ class WindowReader(wiring.Component):
         m.d.comb += [
             step.active.eq(walk.step),
             step.op.eq(vec.op),
+            step.pair.eq(vec.pair),
             step.x.eq(x.made),
             step.x_out.eq(walk.of_out),
             step.y.eq(y.made),
@@ -389,11 +421,17 @@ class WindowReader(wiring.Component):
             step.turn.eq(ends.turn),
             result.write.eq(dest.made),
             result.at.eq(dest.at),
-            result.exact.eq((vec.op == VectorOp.MAX) | (vec.op == VectorOp.ADD) | walk.transposes),
+            result.exact.eq(
+                (vec.op == VectorOp.MAX)
+                | (vec.op == VectorOp.ADD)
+                | walk.transposes
+                | walk.of_table
+                | ((vec.op == VectorOp.PAIR) & (vec.pair != Pair.MUL))
+            ),
             result.last.eq(ends.vec_last),
             result.start.eq(walk.start),
         ]
-        for field in ("scale", "relu", "clamp", "tag", "post_sem", "post_n"):
+        for field in ("scale", "times16", "relu", "clamp", "tag", "post_sem", "post_n"):
             m.d.comb += result[field].eq(vec[field])
         if loader is not None:
             for window in range(self._windows):

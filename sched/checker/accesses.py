@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.contracts import stats_words
-from meshloom.hw.isa import Addend, Region, VectorOp, split_address
+from meshloom.hw.isa import TABLE_BYTES, Addend, Region, VectorOp, YWalk, split_address
 
 Ends = npt.NDArray[np.int64]
 
@@ -102,24 +102,25 @@ class _Windows(NamedTuple):
     pad: tuple[int, int]
     out_w: int
     pixels: int
+    repeat: int  # outputs, in rows and in columns, that have the same window
 
 
 def _windows(f: Mapping[str, int], plane: int) -> _Windows:
     kernel, stride = (f["kernel_h"], f["kernel_w"]), (f["stride_h"], f["stride_w"])
-    pad = f["pad_top"], f["pad_left"]
-    return _Windows(f["in_w"], plane, kernel, stride, f["dilation"], pad, f["out_w"], f["pixels"])
+    pad, repeat = (f["pad_top"], f["pad_left"]), f.get("repeat", 0) + 1
+    return _Windows(f["in_w"], plane, kernel, stride, f["dilation"], pad, f["out_w"], f["pixels"], repeat)
 
 
 @lru_cache(maxsize=4096)
 def _plane_words(windows: _Windows) -> tuple[Ends, Ends]:
     """Words of one channel block that the windows touch, relative to the block."""
-    in_w, plane, kernel, stride, dilation, pad, out_w, pixels = windows
+    in_w, plane, kernel, stride, dilation, pad, out_w, pixels, repeat = windows
     mask = np.zeros(plane + in_w, bool)
     full, rest = divmod(pixels, out_w)
 
     def positions(first: int, count: int, taps: int, step: int, padding: int) -> Ends:
         outputs = np.arange(first, first + count, dtype=np.int64)
-        found = outputs[:, None] * step + np.arange(taps, dtype=np.int64) * dilation - padding
+        found = outputs[:, None] // repeat * step + np.arange(taps, dtype=np.int64) * dilation - padding
         return np.unique(found[found >= 0])
 
     for first_row, rows, columns in ((0, full, out_w), (full, 1, rest)):
@@ -173,7 +174,7 @@ def gemm_accesses(core: int, fields: Mapping[str, int], cols: int) -> list[Acces
 def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Access]:
     """Everything that a VEC with shapes >= 1 reads and writes on tile `core`; ACC counted in words of P bytes.
 
-    x: exactly the words under some window; y (filters or the second operand); the bias; the result.
+    x: exactly the words under some window; y (filters, table or the second operand); the bias; the result.
     """
     f, op = fields, fields["op"]
     words = _plane_words(_windows(f, f["x_plane"]))
@@ -182,8 +183,11 @@ def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Acces
     results = f["blocks"] * f["pixels"]
     if op == VectorOp.MAC:
         found.append(_block(core, Region.B, f["y_base"], f["blocks"] * f["kernel_h"] * f["kernel_w"]))
-    elif op == VectorOp.ADD:
-        found.append(_block(core, Region.OUT, f["y_base"], results))
+    elif op in (VectorOp.ADD, VectorOp.PAIR):
+        second = {int(YWalk.EACH): results, int(YWalk.BLOCK): f["blocks"]}.get(f["y_walk"], f["pixels"])
+        found.append(_block(core, Region.OUT, f["y_base"], second))
+    elif op == VectorOp.TABLE:
+        found.append(_block(core, Region.B, f["y_base"], TABLE_BYTES // lanes))
     elif op == VectorOp.TRANSPOSE:
         results = f["blocks"] * -(-f["pixels"] // lanes) * lanes
     if f["addend"]:

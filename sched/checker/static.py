@@ -13,12 +13,17 @@ from meshloom.hw.isa import (
     ACCEPTS,
     FETCH_TAG,
     PAGE_WORDS,
+    REQUANTISING,
+    TWO_OPERANDS,
+    WINDOWED,
     Addend,
     IsaError,
     Opcode,
+    Pair,
     Region,
     Unit,
     VectorOp,
+    YWalk,
     decode,
     encode,
 )
@@ -304,15 +309,23 @@ class StaticCheck:
     def _vector(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
         """Fields that a vector operation does not use must be off."""
         op = fields["op"]
-        if op not in set(VectorOp):
-            problem(f"op = {op}", ", ".join(f"{int(known)} = {known.name}" for known in VectorOp))
-            return
         name = VectorOp(op).name
         window = (fields["kernel_h"], fields["kernel_w"])
-        if op in (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE) and window != (1, 1):
+        if op not in WINDOWED and window != (1, 1):
             problem(f"{name} with a window of {window[0]}x{window[1]}", "its window must be 1x1")
-        if op in (VectorOp.ADD, VectorOp.REQUANT) and fields["x_out"]:
+        elif fields["repeat"] and window != (1, 1):
+            problem(f"{name} with repeat = {fields['repeat']} and a window", "words are repeated for 1x1 windows only")
+        if op in (*TWO_OPERANDS, VectorOp.REQUANT) and fields["x_out"]:
             problem(f"{name} with x_out = 1", "it must be 0: this operation has one place for x")
+        if op == VectorOp.TABLE and not self.chip.core.vec_table:
+            problem("TABLE", f"cores of {self.chip.name} have none: core.vec_table is off")
+        if op != VectorOp.PAIR and fields["pair"]:
+            problem(f"{name} with pair = {fields['pair']}", "it must be 0")
+        if fields["y_walk"] > (max(YWalk) if op in TWO_OPERANDS else 0):
+            problem(f"{name} with y_walk = {fields['y_walk']}", "0 to 2 for ADD and PAIR, otherwise 0")
+        scaled = op in REQUANTISING or (op == VectorOp.PAIR and fields["pair"] == Pair.MUL)
+        if fields["times16"] and not scaled:
+            problem(f"{name} with times16 = 1", "it must be 0: nothing is scaled")
         if op not in (VectorOp.MAC, VectorOp.SUM) and fields["addend"]:
             problem(f"{name} with addend = 1", "only MAC and SUM add a bias")
 

@@ -152,9 +152,9 @@ def _vec(op: Vec, memories: Memories) -> None:
     kind, blocks = op["op"], op["blocks"]
     x = memories.acc(op.core) if kind == VectorOp.REQUANT else memories.region(op.core, op.x_region).view(np.int8)
     y, bias = None, None
-    if kind in (VectorOp.MAC, VectorOp.ADD):
-        region, words = (Region.B, op.taps) if kind == VectorOp.MAC else (Region.OUT, op["pixels"])
-        y = memories.region(op.core, region)[op["y_base"] : op["y_base"] + blocks * words].view(np.int8)
+    if second := op.second(x.shape[1]):
+        region, words = second
+        y = memories.region(op.core, region)[op["y_base"] : op["y_base"] + words].view(np.int8)
     if op["addend"]:
         bias = memories.acc(op.core)[op["addend_base"] : op["addend_base"] + blocks]
     found = vector(op, x, y, bias)

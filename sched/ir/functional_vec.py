@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import SCALE_SHIFT, VectorOp
+from meshloom.hw.isa import SCALE_SHIFT, TWO_OPERANDS, Pair, VectorOp, YWalk
 
 from .schedule import Vec
 
@@ -31,7 +31,8 @@ def vector(
     """The words that a VEC writes from `dest_base` on, int8 [words, P].
 
     `x`: the memory that `op.x_region` names, int8 [words, P] (REQUANT: int32 [acc words, P]). `y`: MAC, the filters
-    [block * tap, P]; ADD, the other operand [block * pixel, P]. `bias`: [block, P], if `addend`.
+    [block * tap, P]; ADD and PAIR, the other operand [block * pixel, P], [block, P] or [pixel, P] (`y_walk`); TABLE,
+    the table [256 / P, P]. `bias`: [block, P], if `addend`.
     """
     kind, blocks, pixels, lanes = op["op"], op["blocks"], op["pixels"], x.shape[1]
     where, inside = _windows(op)
@@ -46,20 +47,38 @@ def vector(
     else:
         filters = y.reshape(blocks, op.taps, lanes) if kind == VectorOp.MAC and y is not None else None
         sums = _folded(np.add, 0, x, where, inside, filters)
-    if kind == VectorOp.ADD and y is not None:
-        sums += y.reshape(blocks, pixels, lanes)
+    if kind in TWO_OPERANDS and y is not None:
+        shape = {YWalk.EACH: (blocks, pixels), YWalk.BLOCK: (blocks, 1), YWalk.PIXEL: (1, pixels)}[YWalk(op["y_walk"])]
+        second = y.reshape(*shape, lanes).astype(np.int32)
+        sums = sums + second if kind == VectorOp.ADD else _paired(Pair(op["pair"]), sums, second)
+    if kind == VectorOp.TABLE and y is not None:
+        sums = y.reshape(-1)[sums + 128].astype(np.int32)
     if bias is not None:
         sums += bias[:, None]
     sums = sums.reshape(blocks * pixels, lanes)
-    if kind in (VectorOp.MAX, VectorOp.ADD):
+    if not op.requantises:
         return np.clip(np.clip(sums, -128, 127), 0 if op["relu"] else -128, op["clamp"]).astype(np.int8)
-    return requantise(sums, op["scale"], op["relu"], op["clamp"])
+    return requantise(sums << 4 if op["times16"] else sums, op["scale"], op["relu"], op["clamp"])
+
+
+def _paired(pair: Pair, x: NDArray[np.int32], y: NDArray[np.int32]) -> NDArray[np.int32]:
+    """What a PAIR makes of x [block, pixel, P] and a y that broadcasts to it, before it is requantised."""
+    match pair:
+        case Pair.MUL:
+            return x * y
+        case Pair.MASK:
+            return np.where(y > 0, x, 0)
+        case Pair.EQUAL:
+            return (x == y).astype(np.int32)
+        case Pair.SUBTRACT:
+            return x - y
 
 
 def _windows(op: Vec) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Words of x under each tap, [block, tap, pixel] (word 0 if outside), and which are inside, [tap, pixel]."""
     ky, kx = np.divmod(np.arange(op.taps)[:, None], op["kernel_w"])
     oy, ox = np.divmod(np.arange(op["pixels"]), op["out_w"])
+    oy, ox = oy // (op["repeat"] + 1), ox // (op["repeat"] + 1)
     iy = oy * op["stride_h"] + ky * op["dilation"] - op["pad_top"]
     ix = ox * op["stride_w"] + kx * op["dilation"] - op["pad_left"]
     inside = (ix >= 0) & (ix < op["in_w"]) & (iy >= 0) & (iy * op["in_w"] < op["x_plane"])

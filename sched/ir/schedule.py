@@ -15,7 +15,18 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
-from meshloom.hw.isa import INSTRUCTIONS, Addend, Opcode, Region, VectorOp
+from meshloom.hw.isa import (
+    INSTRUCTIONS,
+    REQUANTISING,
+    TABLE_BYTES,
+    TWO_OPERANDS,
+    Addend,
+    Opcode,
+    Pair,
+    Region,
+    VectorOp,
+    YWalk,
+)
 
 from ..workload.layout import Layout
 
@@ -162,6 +173,23 @@ class Vec(_Frozen):
         if self["op"] == VectorOp.REQUANT:
             return Region.ACC
         return Region.OUT if self["x_out"] else Region.MAIN
+
+    @property
+    def requantises(self) -> bool:
+        """Whether `scale` and `times16` count."""
+        return self["op"] in REQUANTISING or (self["op"] == VectorOp.PAIR and self["pair"] == Pair.MUL)
+
+    def second(self, lanes: int) -> tuple[Region, int] | None:
+        """Where y lies, and how many words it has from `y_base` on; None without y. `lanes`: P."""
+        kind, blocks, pixels = self["op"], self["blocks"], self["pixels"]
+        if kind == VectorOp.MAC:
+            return Region.B, blocks * self.taps
+        if kind == VectorOp.TABLE:
+            return Region.B, TABLE_BYTES // lanes
+        if kind in TWO_OPERANDS:
+            words = {int(YWalk.BLOCK): blocks, int(YWalk.PIXEL): pixels}
+            return Region.OUT, words.get(self["y_walk"], blocks * pixels)
+        return None
 
     def results(self, lanes: int) -> int:
         """Words written: `[block][pixel]`, for TRANSPOSE `[pixel block][block * P + lane]`; P = `lanes`."""
@@ -348,7 +376,7 @@ def reads(op: Operation, chip: ChipConfig) -> list[Access]:
     if isinstance(op, Move):
         return [span_access(op.src, op.words)]
     if isinstance(op, Vec):
-        return _vec_reads(op)
+        return _vec_reads(op, chip)
     a, b = op["a_base"], op["b_base"]
     found = [
         Access(op.core, Region.MAIN, [(a, a + op["a_plane"] * op["k_blocks"])]),
@@ -360,7 +388,7 @@ def reads(op: Operation, chip: ChipConfig) -> list[Access]:
     return found
 
 
-def _vec_reads(op: Vec) -> list[Access]:
+def _vec_reads(op: Vec, chip: ChipConfig) -> list[Access]:
     kind, blocks = op["op"], op["blocks"]
     found: list[Access] = []
     if reach := _vec_reach(op):
@@ -371,10 +399,9 @@ def _vec_reads(op: Vec) -> list[Access]:
         else:
             tiles = [(unit * at, unit * (at + reach)) for at in range(base, base + blocks * plane, plane)]
         found.append(Access(op.core, op.x_region, tiles))
-    if kind == VectorOp.MAC:
-        found.append(Access(op.core, Region.B, [(op["y_base"], op["y_base"] + blocks * op.taps)]))
-    elif kind == VectorOp.ADD:
-        found.append(Access(op.core, Region.OUT, [(op["y_base"], op["y_base"] + blocks * op["pixels"])]))
+    if second := op.second(chip.lanes):
+        region, words = second
+        found.append(Access(op.core, region, [(op["y_base"], op["y_base"] + words)]))
     if op["addend"]:
         found.append(Access(op.core, Region.ACC, [(4 * op["addend_base"], 4 * (op["addend_base"] + blocks))]))
     return found
@@ -382,8 +409,9 @@ def _vec_reads(op: Vec) -> list[Access]:
 
 def _vec_reach(op: Vec) -> int:
     """Words of each block from its first to the last one under a window; 0 if all windows are outside."""
-    in_w, columns = op["in_w"], min(op["out_w"], op["pixels"]) - 1
-    down = (op["pixels"] - 1) // op["out_w"] * op["stride_h"] + (op["kernel_h"] - 1) * op["dilation"] - op["pad_top"]
+    in_w, times = op["in_w"], op["repeat"] + 1
+    columns, rows = (min(op["out_w"], op["pixels"]) - 1) // times, (op["pixels"] - 1) // op["out_w"] // times
+    down = rows * op["stride_h"] + (op["kernel_h"] - 1) * op["dilation"] - op["pad_top"]
     right = columns * op["stride_w"] + (op["kernel_w"] - 1) * op["dilation"] - op["pad_left"]
     if down < 0 or right < 0:
         return 0

@@ -6,7 +6,19 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from meshloom.hw.config import ChipConfig, TileKind, tile_position
-from meshloom.hw.isa import INSTRUCTIONS, Addend, IsaError, Opcode, Region, VectorOp, split_address
+from meshloom.hw.isa import (
+    INSTRUCTIONS,
+    TWO_OPERANDS,
+    WINDOWED,
+    Addend,
+    IsaError,
+    Opcode,
+    Pair,
+    Region,
+    VectorOp,
+    YWalk,
+    split_address,
+)
 from meshloom.hw.routes import RouteError
 
 from ..program.routes import check_route
@@ -34,8 +46,6 @@ _WINDOW = ("in_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "
 #: Fields that must be at least 1.
 _COUNTS = {Opcode.GEMM: ("a_plane", "k_blocks", "n_blocks", *_WINDOW), Opcode.VEC: ("x_plane", "blocks", *_WINDOW)}
 _FIELDS = {Opcode.GEMM: GEMM_FIELDS, Opcode.VEC: VEC_FIELDS}
-#: Vector operations whose window is one word.
-_POINTWISE = (VectorOp.ADD, VectorOp.REQUANT, VectorOp.TRANSPOSE)
 
 
 def validate(schedule: Schedule, chip: ChipConfig) -> None:
@@ -203,13 +213,21 @@ def _check_gemm(op: Gemm, chip: ChipConfig) -> None:
 def _check_vec(op: Vec, chip: ChipConfig) -> None:
     _check_compute(op, Opcode.VEC, chip)
     kind = op["op"]
-    if kind not in tuple(VectorOp):
-        raise ScheduleError(f"VEC.op = {kind} is none of {', '.join(f'{o.value} {o.name}' for o in VectorOp)}")
     name = VectorOp(kind).name
-    if kind in _POINTWISE and op.taps != 1:
+    if kind == VectorOp.TABLE and not chip.core.vec_table:
+        raise ScheduleError(f"VEC TABLE: the cores of {chip.name} have no table; set core.vec_table = true in its file")
+    if kind not in WINDOWED and op.taps != 1:
         raise ScheduleError(f"VEC {name} has a window of {op['kernel_h']}x{op['kernel_w']}; it must be 1x1")
-    if op["x_out"] and kind in (VectorOp.ADD, VectorOp.REQUANT):
-        place = "A" if kind == VectorOp.ADD else "ACC"
+    if op["repeat"] and op.taps != 1:
+        raise ScheduleError(f"VEC {name} has repeat = {op['repeat']} with a window; one of them must go")
+    if op["pair"] and kind != VectorOp.PAIR:
+        raise ScheduleError(f"VEC {name} has pair = {op['pair']} ({Pair(op['pair']).name}); it must be 0")
+    if op["y_walk"] not in (tuple(YWalk) if kind in TWO_OPERANDS else (YWalk.EACH,)):
+        raise ScheduleError(f"VEC {name} has y_walk = {op['y_walk']}; only ADD and PAIR have 1 BLOCK and 2 PIXEL")
+    if op["times16"] and not op.requantises:
+        raise ScheduleError(f"VEC {name} has times16 = 1, but no scale; it must be 0")
+    if op["x_out"] and kind in (*TWO_OPERANDS, VectorOp.REQUANT):
+        place = "A" if kind in TWO_OPERANDS else "ACC"
         raise ScheduleError(f"VEC {name} has x_out = 1, but its x lies in {place}; x_out must be 0")
     if op["addend"] and kind not in (VectorOp.MAC, VectorOp.SUM):
         raise ScheduleError(f"VEC {name} has addend = 1; only MAC and SUM add a bias, so addend must be 0")

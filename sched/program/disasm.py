@@ -108,17 +108,22 @@ def _vec(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
     out_rows = -(-fields["pixels"] // fields["out_w"]) if fields["out_w"] else 0
     memory = "ACC" if op == VectorOp.REQUANT else "OUT" if fields["x_out"] else "A"
     source = f"{memory}+{fields['x_base']:#x} {fields['blocks']} x {rows}x{fields['in_w']} words"
-    name = VectorOp(op).name if op in set(VectorOp) else f"op {op}"
+    name = VectorOp(op).name if op != VectorOp.PAIR else isa.Pair(fields["pair"]).name
     more = [_window("window", fields)]
+    if fields["repeat"]:
+        more.append(f"each word {fields['repeat'] + 1}x{fields['repeat'] + 1} times")
     if op == VectorOp.MAC:
         more.append(f"filters B+{fields['y_base']:#x}")
-    elif op == VectorOp.ADD:
-        more.append(f"+ OUT+{fields['y_base']:#x}")
+    elif op == VectorOp.TABLE:
+        more.append(f"table B+{fields['y_base']:#x}")
+    elif op in isa.TWO_OPERANDS:
+        walk = {1: " for each block", 2: " for each pixel"}.get(fields["y_walk"], "")
+        more.append(f"{'+' if op == VectorOp.ADD else 'and'} OUT+{fields['y_base']:#x}{walk}")
     if fields["addend"]:
         more.append(f"+ bias ACC+{fields['addend_base']:#x}")
     result = f"VEC+{fields['dest_base']:#x} {fields['pixels']} pixels ({out_rows}x{fields['out_w']})"
-    if op in (VectorOp.MAC, VectorOp.SUM, VectorOp.REQUANT):
-        result += f" scale {fields['scale']}/2^{isa.SCALE_SHIFT}"
+    if op in isa.REQUANTISING or (op == VectorOp.PAIR and fields["pair"] == isa.Pair.MUL):
+        result += f" scale {fields['scale']}/2^{isa.SCALE_SHIFT - 4 * fields['times16']}"
     return [f"{name} {source}", *more, f"-> {result}{_clamps(fields)}"]
 
 
@@ -176,7 +181,8 @@ def format_tables() -> str:
     packets = (isa.DATA_HEAD, isa.ARRIVAL, isa.REQUEST_HEAD, isa.POST, isa.STATE, isa.TRACE)
     for layout in packets:
         parts += [f"## {layout.name}", f"{layout.width} bits.", _table(layout, 0)]
-    for enum in (isa.Unit, isa.Region, isa.Addend, isa.VectorOp, isa.Cause, isa.Part, isa.BlockedOn):
+    operands = (isa.Addend, isa.VectorOp, isa.Pair, isa.YWalk)
+    for enum in (isa.Unit, isa.Region, *operands, isa.Cause, isa.Part, isa.BlockedOn):
         rows = "\n".join(f"| {int(member)} | {member.name} |" for member in enum)
         parts += [f"## {enum.__name__}", f"| value | name |\n|---|---|\n{rows}"]
     rows = "\n".join(
@@ -197,5 +203,6 @@ def _table(layout: Format, skip: int) -> str:
         bits = f"{low}" if width == 1 else f"{low + width - 1}:{low}"
         rows.append(f"| {bits} | `{field.name}` | {field.doc.replace('|', chr(92) + '|')} |")
     if layout is not isa.HEADER_FORMAT and layout.used < layout.width:
-        rows.append(f"| {layout.width - 1}:{layout.used} | – | must be zero |")
+        bits = f"{layout.used}" if layout.used == layout.width - 1 else f"{layout.width - 1}:{layout.used}"
+        rows.append(f"| {bits} | – | must be zero |")
     return "\n".join(rows)

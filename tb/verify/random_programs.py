@@ -7,8 +7,22 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from meshloom.hw.config import ChipConfig, tile_address, tile_position
-from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Opcode, Region, Unit, VectorOp, address
+from meshloom.hw.isa import (
+    FETCH_TAG,
+    INSTRUCTIONS,
+    REQUANTISING,
+    TWO_OPERANDS,
+    WINDOWED,
+    Opcode,
+    Pair,
+    Region,
+    Unit,
+    VectorOp,
+    YWalk,
+    address,
+)
 from meshloom.hw.routes import NEIGHBOURS
+from meshloom.hw.timing import table_words
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.program.program import Instruction, Program, Stream, place
 from meshloom.sched.program.routes import route_fields, route_of
@@ -146,16 +160,22 @@ def random_gemm(random: Random, chip: ChipConfig, slices: dict[Region, int], roo
 def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room: dict[Region, int]) -> dict[str, int]:
     """Body of a VEC of any kind that stays inside slices of a core's memories (as for `random_gemm`)."""
     while True:
-        op = random.choice(list(VectorOp))
-        windowed = op in (VectorOp.MAC, VectorOp.SUM, VectorOp.MAX)
-        x_out = random.randint(0, 1) if windowed or op is VectorOp.TRANSPOSE else 0
+        op = random.choice([op for op in VectorOp if op is not VectorOp.TABLE or chip.core.vec_table])
+        windowed = op in WINDOWED
+        x_out = random.randint(0, 1) if op not in (*TWO_OPERANDS, VectorOp.REQUANT) else 0
         x = Region.ACC if op is VectorOp.REQUANT else Region.OUT if x_out else Region.MAIN
         kernel_h, kernel_w = (random.randint(1, 4), random.randint(1, 4)) if windowed else (1, 1)
         blocks = random.randint(1, 3)
         in_w, rows, out_w = (random.randint(1, SIDE) for _ in range(3))
         pixels = random.randint(1, out_w * SIDE)
         taps, results = kernel_h * kernel_w, blocks * pixels
-        second = {VectorOp.MAC: (Region.B, blocks * taps), VectorOp.ADD: (Region.OUT, results)}.get(op)
+        pair = random.choice(list(Pair)) if op is VectorOp.PAIR else Pair.MUL
+        y_walk = random.choice(list(YWalk)) if op in TWO_OPERANDS else YWalk.EACH
+        operand = Region.OUT, {YWalk.EACH: results, YWalk.BLOCK: blocks, YWalk.PIXEL: pixels}[y_walk]
+        second = {
+            VectorOp.MAC: (Region.B, blocks * taps), VectorOp.TABLE: (Region.B, table_words(chip)),
+            VectorOp.ADD: operand, VectorOp.PAIR: operand,
+        }.get(op)  # fmt: skip
         if op is VectorOp.TRANSPOSE:
             results = blocks * -(-pixels // chip.lanes) * chip.lanes
         if (
@@ -164,6 +184,7 @@ def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room
             and (second is None or second[1] <= room[second[0]])
         ):
             break
+    scaled = op in REQUANTISING or (op is VectorOp.PAIR and pair is Pair.MUL)
     addend = random.randint(0, 1) if op in (VectorOp.MAC, VectorOp.SUM) and blocks <= room[Region.ACC] else 0
 
     def base(region: Region, words: int) -> int:
@@ -192,6 +213,10 @@ def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room
         "scale": random.randint(0, 0xFFFF),
         "relu": random.randint(0, 1),
         "clamp": random.choice((127, random.randint(0, 127))),
+        "pair": int(pair),
+        "y_walk": int(y_walk),
+        "repeat": random.choice((0, random.randint(0, 3))) if taps == 1 else 0,
+        "times16": random.randint(0, 1) if scaled else 0,
     }
 
 

@@ -14,7 +14,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import VEC_ISSUE_CYCLES
 from meshloom.hw.core import golden, vector_golden
 from meshloom.hw.core.golden import CoreMemories
-from meshloom.hw.isa import Region, VectorOp
+from meshloom.hw.isa import TWO_OPERANDS, WINDOWED, Pair, Region, VectorOp, YWalk
 from meshloom.hw.timing import (
     GemmShape,
     VecShape,
@@ -67,8 +67,9 @@ def naive(config: ChipConfig, memories: CoreMemories, v: Vec) -> dict[int, list[
                 values = []
                 for k in range(v["kernel_h"] * v["kernel_w"]):
                     ky, kx = divmod(k, v["kernel_w"])
-                    iy = p // v["out_w"] * v["stride_h"] + ky * v["dilation"] - v["pad_top"]
-                    ix = p % v["out_w"] * v["stride_w"] + kx * v["dilation"] - v["pad_left"]
+                    oy, ox = (place // (v["repeat"] + 1) for place in divmod(p, v["out_w"]))
+                    iy = oy * v["stride_h"] + ky * v["dilation"] - v["pad_top"]
+                    ix = ox * v["stride_w"] + kx * v["dilation"] - v["pad_left"]
                     if not (0 <= ix < v["in_w"] and 0 <= iy * v["in_w"] < v["x_plane"]):
                         continue
                     x = int(source[v["x_base"] + b * v["x_plane"] + iy * v["in_w"] + ix][lane])
@@ -80,9 +81,21 @@ def naive(config: ChipConfig, memories: CoreMemories, v: Vec) -> dict[int, list[
                 else:
                     total += sum(values)
                     total = (total + (1 << 31)) % (1 << 32) - (1 << 31)
-                if op is VectorOp.ADD:
-                    total += int(memories.out[v["y_base"] + b * v["pixels"] + p][lane])
-                if op in (VectorOp.MAC, VectorOp.SUM, VectorOp.REQUANT):
+                if op in TWO_OPERANDS:
+                    place = {YWalk.EACH: b * v["pixels"] + p, YWalk.BLOCK: b, YWalk.PIXEL: p}[YWalk(v["y_walk"])]
+                    y = int(memories.out[v["y_base"] + place][lane])
+                    if op is VectorOp.ADD:
+                        total += y
+                    else:
+                        kinds = {Pair.MUL: total * y, Pair.MASK: total if y > 0 else 0, Pair.EQUAL: total == y}
+                        total = Fraction(kinds.get(Pair(v["pair"]), total - y))
+                if op is VectorOp.TABLE:
+                    word, byte = divmod(int(total) + 128, lanes)
+                    total = Fraction(int(memories.b[v["y_base"] + word][byte]))
+                multiplies = op is VectorOp.PAIR and v["pair"] == Pair.MUL
+                if multiplies or op in (VectorOp.MAC, VectorOp.SUM, VectorOp.REQUANT):
+                    if v["times16"]:
+                        total = (16 * total + (1 << 31)) % (1 << 32) - (1 << 31)
                     total = Fraction(round(total * v["scale"] / (1 << 17)))  # of a Fraction: half to even
                 result = int(min(max(total, 0 if v["relu"] else -128), v["clamp"]))
                 if op is VectorOp.TRANSPOSE:
@@ -140,12 +153,15 @@ def test_random_sequences(name: str) -> None:
         (4, VectorOp.REQUANT, 1, 1, (1, 1), 1, 6),
         (4, VectorOp.TRANSPOSE, 1, 1, (1, 1), 4, 13),
         (16, VectorOp.TRANSPOSE, 33, 2, (1, 1), 96, 117),
+        (4, VectorOp.PAIR, 10, 3, (1, 1), 30, 35),
+        (4, VectorOp.TABLE, 10, 3, (1, 1), 30, 99),
+        (16, VectorOp.TABLE, 1, 1, (1, 1), 1, 22),
     ],
 )
 def test_closed_forms(
     lanes: int, op: VectorOp, pixels: int, blocks: int, kernel: tuple[int, int], words: int, cycles: int
 ) -> None:
-    """Worked out by hand: words + 5, P more for a transposition."""
+    """Worked out by hand: words + 5, P more for a transposition, 256 / P for a table."""
     counted = VecShape(op, pixels, blocks, *kernel)
     assert (vec_words(CHIPS[str(lanes)], counted), vec_cycles(CHIPS[str(lanes)], counted)) == (words, cycles)
 
@@ -193,7 +209,7 @@ def test_sliding_windows_in_any_order_with_others() -> None:
         rng = random.Random(name)
         vecs: list[Vec] = []
         while len(vecs) < 30:
-            vec = random_vec(config, rng, rng.choice((VectorOp.MAC, VectorOp.SUM, VectorOp.MAX)), 200)
+            vec = random_vec(config, rng, rng.choice(WINDOWED), 200)
             if slides(config, shape(vec)) or len(vecs) % 4 == 3:
                 vecs.append(vec)
         assert any(vec["op"] == VectorOp.MAC and vec["blocks"] > 1 and slides(config, shape(vec)) for vec in vecs)
@@ -203,7 +219,7 @@ def test_sliding_windows_in_any_order_with_others() -> None:
 
 def test_a_vec_starts_two_cycles_after_its_acceptance() -> None:
     vecs = [complete(ONE | {"op": op, "tag": op}) for op in VectorOp]
-    outcome = check(CHIPS["4"], random_memories(CHIPS["4"], 3), vecs, [60] * len(vecs))
+    outcome = check(CHIPS["4"], random_memories(CHIPS["4"], 3), vecs, [80] * len(vecs))
     assert [retired["start"] for retired in outcome.retired] == [cycle + VEC_ISSUE_CYCLES for cycle in outcome.accepted]
 
 
@@ -326,7 +342,7 @@ def test_gemms_and_vecs_at_once_do_not_disturb_each_other() -> None:
         vec = random_vec(part, rng, rng.choice(tuple(VectorOp)), 60)
         # The matrix unit writes the lower words of OUT and ACC.
         vec["x_base"] += 40 * vec["x_out"] + 32 * (vec["op"] == VectorOp.REQUANT)
-        vec["y_base"] += 40 * (vec["op"] == VectorOp.ADD)
+        vec["y_base"] += 40 * (vec["op"] in TWO_OPERANDS)
         vec["addend_base"] += 32
         vecs.append(vec)
     kinds = ({"to_acc": 1}, {"addend": 2, "addend_base": 2, "scale": 999}, {"addend": 1, "scale": 2000})

@@ -9,27 +9,41 @@ import pytest
 
 from meshloom.hw.core import vector_golden
 from meshloom.hw.core.golden import CoreMemories
-from meshloom.hw.isa import Cause, Region, VectorOp, address
+from meshloom.hw.isa import Cause, Pair, Region, VectorOp, YWalk, address
 
-from .vector_bench import CHIPS, COUNTS, FORMAT, ONE, Vec, complete, random_memories, run
+from .vector_bench import CHIPS, COUNTS, FORMAT, ONE, Vec, chip, complete, random_memories, run
 
 LINE = {"in_w": 6, "x_plane": 6, "out_w": 6, "pixels": 6}
-MAC, SUM, MAX, ADD, REQUANT, TRANSPOSE = VectorOp
+MAC, SUM, MAX, ADD, REQUANT, TRANSPOSE, TABLE, PAIR = VectorOp
 WINDOW = {"kernel_h": 2, "kernel_w": 2}
 FAULTS: dict[str, tuple[Vec, Cause, int]] = {
     "reserved": ({"reserved": 1}, Cause.RESERVED_BITS, 0),
     "last reserved": ({"reserved": 1 << (FORMAT.width - FORMAT.used - 1)}, Cause.RESERVED_BITS, 0),
-    "op 6": ({"op": 6}, Cause.RESERVED_BITS, 0),
-    "op 7": ({"op": 7}, Cause.RESERVED_BITS, 0),
-    **{f"{op.name} from OUT": ({"op": op, "x_out": 1}, Cause.RESERVED_BITS, 0) for op in (ADD, REQUANT)},
+    **{f"{op.name} from OUT": ({"op": op, "x_out": 1}, Cause.RESERVED_BITS, 0) for op in (ADD, REQUANT, PAIR)},
     **{
         f"{op.name} with addend": ({"op": op, "addend": 1}, Cause.RESERVED_BITS, 0)
-        for op in (MAX, ADD, REQUANT, TRANSPOSE)
+        for op in (MAX, ADD, REQUANT, TRANSPOSE, TABLE, PAIR)
     },
+    **{f"{op.name} with pair": ({"op": op, "pair": 1}, Cause.RESERVED_BITS, 0) for op in VectorOp if op != PAIR},
+    **{
+        f"{op.name} with y_walk": ({"op": op, "y_walk": YWalk.BLOCK}, Cause.RESERVED_BITS, 0)
+        for op in VectorOp if op not in (ADD, PAIR)
+    },
+    "y_walk 3": ({"op": PAIR, "y_walk": 3}, Cause.RESERVED_BITS, 0),
+    **{
+        f"{op.name} times 16": ({"op": op, "times16": 1}, Cause.RESERVED_BITS, 0)
+        for op in (MAX, ADD, TRANSPOSE, TABLE)
+    },
+    **{
+        f"{pair.name} times 16": ({"op": PAIR, "pair": pair, "times16": 1}, Cause.RESERVED_BITS, 0)
+        for pair in Pair if pair is not Pair.MUL
+    },
+    "repeated windows": ({"op": MAX, "repeat": 1, "kernel_h": 2}, Cause.SHAPE, 0),
     **{f"no {name}": ({"op": MAX, name: 0}, Cause.SHAPE, 0) for name in COUNTS},
     **{
         f"{op.name} with {name} {count}": ({"op": op, name: count}, Cause.SHAPE, 0)
-        for op in (ADD, REQUANT, TRANSPOSE) for name, count in (("kernel_h", 2), ("kernel_w", 31), ("kernel_w", 0))
+        for op in (ADD, REQUANT, TRANSPOSE, TABLE, PAIR)
+        for name, count in (("kernel_h", 2), ("kernel_w", 31), ("kernel_w", 0))
     },
     "x in A": (LINE | {"op": MAX, "x_base": 58}, Cause.ADDRESS, address(Region.MAIN, 61)),
     "x in A far": ({"op": SUM, "x_base": 65535}, Cause.ADDRESS, address(Region.MAIN, 65535)),
@@ -40,14 +54,23 @@ FAULTS: dict[str, tuple[Vec, Cause, int]] = {
     ),
     "x in OUT": (LINE | {"op": TRANSPOSE, "x_out": 1, "x_base": 69}, Cause.ADDRESS, address(Region.OUT, 71)),
     "x in ACC": (LINE | {"op": REQUANT, "x_base": 14}, Cause.ADDRESS, address(Region.ACC, 4 * 19)),
-    "y in B": ({"op": MAC, "y_base": 35, "blocks": 3}, Cause.ADDRESS, address(Region.B, 37)),
+    "y in B": ({"op": MAC, "y_base": 65, "blocks": 3}, Cause.ADDRESS, address(Region.B, 67)),
     "y in B, window": (
-        LINE | {"op": MAC, "x_plane": 12, "pixels": 5, "out_w": 5, "y_base": 30, "blocks": 2} | WINDOW,
+        LINE | {"op": MAC, "x_plane": 12, "pixels": 5, "out_w": 5, "y_base": 60, "blocks": 2} | WINDOW,
         Cause.ADDRESS,
-        address(Region.B, 37),
+        address(Region.B, 67),
     ),
     "y in B far": ({"op": MAC, "y_base": 65535, "blocks": 2}, Cause.ADDRESS, address(Region.B, 65535)),
+    "table": (LINE | {"op": TABLE, "y_base": 5}, Cause.ADDRESS, address(Region.B, 67)),
     "y in OUT": (LINE | {"op": ADD, "y_base": 70}, Cause.ADDRESS, address(Region.OUT, 71)),
+    "y in OUT, a word a block": (
+        LINE | {"op": PAIR, "y_walk": YWalk.BLOCK, "blocks": 3, "y_base": 69, "x_plane": 6},
+        Cause.ADDRESS,
+        address(Region.OUT, 71),
+    ),
+    "y in OUT, a word a pixel": (
+        LINE | {"op": ADD, "y_walk": YWalk.PIXEL, "blocks": 2, "y_base": 66}, Cause.ADDRESS, address(Region.OUT, 71)
+    ),
     "bias": ({"op": SUM, "addend": 1, "addend_base": 18, "blocks": 2}, Cause.ADDRESS, address(Region.ACC, 4 * 19)),
     "bias far": ({"op": MAC, "addend": 1, "addend_base": 16383}, Cause.ADDRESS, address(Region.ACC, 4 * 16383)),
     "result": (LINE | {"op": MAX, "dest_base": 79}, Cause.ADDRESS, address(Region.VEC, 83)),
@@ -128,6 +151,14 @@ def test_void_vecs_write_nothing(name: str) -> None:
     outcome = run(config, random_memories(config, 13), vecs)
     assert len(outcome.faults) == len(outcome.retired) == len(vecs)
     assert outcome.written == []
+
+
+def test_a_unit_without_a_table_refuses_to_look_up() -> None:
+    config = chip(4, vec_table=False)
+    vecs = [FORMAT.pack(complete(ONE | LINE | {"op": op, "tag": op})) for op in (TABLE, ADD)]
+    outcome = run(config, random_memories(config, 18), vecs)
+    assert outcome.faults == [(Cause.RESERVED_BITS, int(TABLE), 0)]
+    assert {at for _, at in outcome.written} == set(range(6))
 
 
 def test_golden_refuses_what_leaves_a_memory() -> None:

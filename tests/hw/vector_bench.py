@@ -18,8 +18,8 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.vector import VectorUnit
 from meshloom.hw.core.walk import VEC_LAYOUT
-from meshloom.hw.isa import INSTRUCTIONS, Opcode, VectorOp
-from meshloom.hw.timing import VecShape, vec_words
+from meshloom.hw.isa import INSTRUCTIONS, REQUANTISING, TWO_OPERANDS, WINDOWED, Opcode, Pair, VectorOp, YWalk
+from meshloom.hw.timing import VecShape, table_words, vec_words
 
 Vec = dict[str, int]
 FORMAT = INSTRUCTIONS[Opcode.VEC]
@@ -127,13 +127,13 @@ def run(config: ChipConfig, memories: CoreMemories, vecs: Sequence[Vec | int], g
 # -- VECs for tests ------------------------------------------------------------------------------------------------
 
 COUNTS = ("in_w", "blocks", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "out_w", "pixels")
-WINDOWED = (VectorOp.MAC, VectorOp.SUM, VectorOp.MAX)
 #: One word; requantised with m / 2^17 = 1/4.
 ONE: Vec = dict.fromkeys(COUNTS, 1) | {"scale": 1 << 15, "clamp": 127, "x_plane": 1}
 
 
 def chip(lanes: int, **core: int) -> ChipConfig:
-    words = {"a_words": 256, "b_words": 128, "acc_words": 64, "out_words": 160, "vec_words": 200} | core
+    words = {"a_words": 256, "b_words": 128, "acc_words": 64, "out_words": 160, "vec_words": 200}
+    words |= {"vec_table": True} | core
     values = {"name": "t", "lanes": lanes, "rows": 1, "cols": 1, "floorplan": ["dram core host"], "core": words}
     return ChipConfig.model_validate(values)
 
@@ -164,7 +164,7 @@ def random_vec(config: ChipConfig, rng: random.Random, op: VectorOp, words: int)
         vec = complete(
             {
                 "op": op,
-                "x_out": rng.randint(0, 1) if op not in (VectorOp.ADD, VectorOp.REQUANT) else 0,
+                "x_out": rng.randint(0, 1) if op not in (*TWO_OPERANDS, VectorOp.REQUANT) else 0,
                 "blocks": rng.choice((1, 1, 2, 3)),
                 "kernel_h": rng.choice((1, 2, 3, 5)) if op in WINDOWED else 1,
                 "kernel_w": rng.choice((1, 2, 3, 7)) if op in WINDOWED else 1,
@@ -180,19 +180,27 @@ def random_vec(config: ChipConfig, rng: random.Random, op: VectorOp, words: int)
                 "scale": rng.choice((rng.randint(1, 64), rng.randint(0, 9000), rng.randint(0, 65535))),
                 "relu": rng.randint(0, 1),
                 "clamp": rng.choice((127, rng.randint(0, 127))),
+                "pair": rng.choice(list(Pair)) if op is VectorOp.PAIR else 0,
+                "y_walk": rng.choice(list(YWalk)) if op in TWO_OPERANDS else 0,
                 "tag": rng.randint(0, 65535),
                 "post_sem": rng.randint(0, 63),
                 "post_n": rng.randint(0, 15),
             }
         )
         vec["x_plane"] = vec["in_w"] * rng.randint(1, 6)
+        if vec["kernel_h"] == vec["kernel_w"] == 1:
+            vec["repeat"] = rng.choice((0, 0, rng.randint(1, 3)))
+        if op in REQUANTISING or (op is VectorOp.PAIR and vec["pair"] == Pair.MUL):
+            vec["times16"] = rng.randint(0, 1)
         results = vec["blocks"] * vec["pixels"]
+        second = {YWalk.EACH: results, YWalk.BLOCK: vec["blocks"], YWalk.PIXEL: vec["pixels"]}[YWalk(vec["y_walk"])]
         written = vec_words(config, shape(vec)) if op is VectorOp.TRANSPOSE else results
         x_words = {VectorOp.REQUANT: core.acc_words}.get(op, core.out_words if vec["x_out"] else core.a_words)
         y = {VectorOp.MAC: core.b_words - vec["blocks"] * vec["kernel_h"] * vec["kernel_w"]}
+        y |= {VectorOp.TABLE: core.b_words - table_words(config)} | dict.fromkeys(TWO_OPERANDS, core.out_words - second)
         room = {
             "x_base": x_words - vec["blocks"] * vec["x_plane"],
-            "y_base": (y | {VectorOp.ADD: core.out_words - results}).get(op, 0),
+            "y_base": y.get(op, 0),
             "addend_base": core.acc_words - vec["blocks"] if vec["addend"] else 0,
             "dest_base": core.vec_words - written,
         }
@@ -200,12 +208,13 @@ def random_vec(config: ChipConfig, rng: random.Random, op: VectorOp, words: int)
             return vec | {name: rng.choice((0, rng.randint(0, most), most)) for name, most in room.items()}
 
 
+_ODD = {"a_words": 61, "b_words": 67, "acc_words": 19, "out_words": 71, "vec_words": 83}
 CHIPS = {
     "4": chip(4),
     "8": chip(8),
     "16": chip(16),
-    "odd memories": chip(4, a_words=61, b_words=37, acc_words=19, out_words=71, vec_words=83),
+    "odd memories": chip(4, **_ODD),
     "2 windows": chip(8, vec_windows=2),
-    "3 windows": chip(4, vec_windows=3, a_words=61, b_words=37, acc_words=19, out_words=71, vec_words=83),
+    "3 windows": chip(4, vec_windows=3, **_ODD),
     "5 windows": chip(4, vec_windows=5),
 }

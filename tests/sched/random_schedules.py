@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig
-from meshloom.hw.isa import Region, VectorOp, address
+from meshloom.hw.isa import REQUANTISING, TWO_OPERANDS, WINDOWED, Pair, Region, VectorOp, YWalk, address
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.ir.functional import Memories, execute
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
@@ -29,7 +29,7 @@ def small_chip(**changes: object) -> ChipConfig:
         "lanes": 4,
         "cols": 3,
         "floorplan": ["dram core spm", "host core dram"],
-        "core": CoreConfig(a_words=24, b_words=40, acc_words=10, out_words=16, vec_words=20),
+        "core": CoreConfig(a_words=24, b_words=72, acc_words=10, out_words=16, vec_words=20, vec_table=True),
         "spm_words": 40,
         "dram": DramConfig(words=65536, bytes_per_cycle=4),
         "semaphores": 64,
@@ -47,16 +47,21 @@ def random_vec(rng: random.Random) -> dict[str, int]:
     """Body of a VEC of any kind on small planes; not always one that the small chip takes."""
     op = rng.choice(list(VectorOp))
     in_w, rows = rng.randint(1, 3), rng.randint(1, 3)
-    windowed, biased = op in (VectorOp.MAC, VectorOp.SUM, VectorOp.MAX), op in (VectorOp.MAC, VectorOp.SUM)
+    windowed, biased = op in WINDOWED, op in (VectorOp.MAC, VectorOp.SUM)
+    pair = rng.choice(list(Pair)) if op is VectorOp.PAIR else Pair.MUL
+    kernel_h, kernel_w = (rng.randint(1, 3), rng.randint(1, 3)) if windowed else (1, 1)
+    scaled = op in REQUANTISING or (op is VectorOp.PAIR and pair is Pair.MUL)
     return {
-        "op": op, "x_out": rng.randrange(2) if op not in (VectorOp.ADD, VectorOp.REQUANT) else 0,
+        "op": op, "x_out": rng.randrange(2) if op not in (*TWO_OPERANDS, VectorOp.REQUANT) else 0,
         "x_base": rng.randrange(4 if op == VectorOp.REQUANT else 10), "x_plane": in_w * rows, "in_w": in_w,
-        "blocks": rng.randint(1, 2), "kernel_h": rng.randint(1, 3) if windowed else 1,
-        "kernel_w": rng.randint(1, 3) if windowed else 1, "stride_h": rng.randint(1, 2), "stride_w": rng.randint(1, 2),
+        "blocks": rng.randint(1, 2), "kernel_h": kernel_h, "kernel_w": kernel_w,
+        "stride_h": rng.randint(1, 2), "stride_w": rng.randint(1, 2),
         "dilation": rng.randint(1, 2), "pad_top": rng.randrange(3), "pad_left": rng.randrange(3),
         "out_w": rng.randint(1, 3), "pixels": rng.randint(1, 5), "y_base": rng.randrange(8),
         "addend": rng.randrange(2) if biased else 0, "addend_base": rng.randrange(8), "dest_base": rng.randrange(12),
         "scale": rng.randrange(1 << 16), "relu": rng.randrange(2), "clamp": rng.randrange(128),
+        "pair": pair, "y_walk": rng.choice(list(YWalk)) if op in TWO_OPERANDS else YWalk.EACH,
+        "repeat": rng.randrange(4) if kernel_h == kernel_w == 1 else 0, "times16": rng.randrange(2) if scaled else 0,
     }  # fmt: skip
 
 

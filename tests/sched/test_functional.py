@@ -23,7 +23,7 @@ def chip_of(lanes: int, cols: int, **core: int) -> ChipConfig:
         cols=cols,
         floorplan=(("dram", "core"), ("host", "spm")),  # type: ignore[arg-type]
         dram=DramConfig(words=4096, bytes_per_cycle=lanes),
-        core=CoreConfig(**core),
+        core=CoreConfig.model_validate(core),
     )
 
 

@@ -136,7 +136,7 @@ def test_contradictory_content_is_refused() -> None:
         (move((DRAM, 0), (SPM, 0), dst_run=3, dst_stride=2), "destination runs of 3 words overlap at stride 2"),
         (move((DRAM, 0), (SPM, 0), words=4, src_run=1 << 16), "src_run = 65536 does not fit 16 bits"),
         (gemm(a_base=19), r"GEMM uses words 19\.\.24 of MAIN, which has 24"),
-        (gemm(b_base=29), "of B, which has 40"),
+        (gemm(b_base=61), "of B, which has 72"),
         (gemm(dest_base=15), "of OUT, which has 16"),
         (gemm(dest_base=9, to_acc=1), "of ACC, which has 40"),
         (gemm(pixels=0), "GEMM.pixels = 0 must be at least 1"),

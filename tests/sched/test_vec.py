@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.contracts import VEC_ISSUE_CYCLES
-from meshloom.hw.isa import Opcode, Region, Unit, VectorOp, address
+from meshloom.hw.isa import TWO_OPERANDS, WINDOWED, Opcode, Pair, Region, Unit, VectorOp, YWalk, address
 from meshloom.hw.timing import VecShape, slides, vec_cycles, vec_occupancy, vec_start
 from meshloom.sched.checker.accesses import vec_accesses
 from meshloom.sched.checker.check import CheckError, check
@@ -62,6 +63,14 @@ def valid_vecs(seed: int, chip: ChipConfig, count: int) -> list[Vec]:
 # -- meaning --------------------------------------------------------------------------------------------------
 
 
+FUNCTIONS = {
+    Pair.MUL: operator.mul,
+    Pair.MASK: lambda x, y: x if y > 0 else 0,
+    Pair.EQUAL: lambda x, y: int(x == y),
+    Pair.SUBTRACT: operator.sub,
+}
+
+
 class Loops:
     """Executes a VEC lane by lane and tap by tap. `read`: the words of P bytes of A, B, OUT and ACC it looked at."""
 
@@ -92,7 +101,7 @@ class Loops:
     def pixel(self, block: int, pixel: int) -> list[int]:
         """The result word of everything but TRANSPOSE; of that, the word of x."""
         op, kind = self.op, VectorOp(self.op["op"])
-        oy, ox = divmod(pixel, op["out_w"])
+        oy, ox = (place // (op["repeat"] + 1) for place in divmod(pixel, op["out_w"]))
         total: list[int] | None = None
         for ky in range(op["kernel_h"]):
             for kx in range(op["kernel_w"]):
@@ -115,13 +124,19 @@ class Loops:
                     total = [a + b for a, b in zip(total, products, strict=True)]
         if total is None:
             total = [-128 if kind is VectorOp.MAX else 0] * self.lanes
-        if kind is VectorOp.ADD:
-            y = self.word(Region.OUT, op["y_base"] + block * op["pixels"] + pixel)
-            total = [a + b for a, b in zip(total, y, strict=True)]
+        if kind in TWO_OPERANDS:
+            place = {YWalk.EACH: block * op["pixels"] + pixel, YWalk.BLOCK: block, YWalk.PIXEL: pixel}
+            y = self.word(Region.OUT, op["y_base"] + place[YWalk(op["y_walk"])])
+            function = FUNCTIONS[Pair(op["pair"])] if kind is VectorOp.PAIR else operator.add
+            total = [function(a, b) for a, b in zip(total, y, strict=True)]
+        if kind is VectorOp.TABLE:
+            words = [self.word(Region.B, op["y_base"] + word) for word in range(256 // self.lanes)]
+            total = [words[(value + 128) // self.lanes][(value + 128) % self.lanes] for value in total]
         if op["addend"]:
             total = [a + b for a, b in zip(total, self.acc(op["addend_base"] + block), strict=True)]
-        scale = op["scale"] if kind in (VectorOp.MAC, VectorOp.SUM, VectorOp.REQUANT) else 1 << 17
-        return [requantised(wrap(value), scale, op["relu"], op["clamp"]) for value in total]
+        scaled = kind in (VectorOp.MAC, VectorOp.SUM, VectorOp.REQUANT) or (kind is VectorOp.PAIR and op["pair"] == 0)
+        scale, factor = op["scale"] if scaled else 1 << 17, 16 if op["times16"] else 1
+        return [requantised(wrap(wrap(value) * factor), scale, op["relu"], op["clamp"]) for value in total]
 
     def run(self) -> dict[int, list[int]]:
         """Word of VEC -> what it holds afterwards."""
@@ -198,7 +213,7 @@ def test_large_windows_wrap_in_32_bits_and_round_halves_to_even() -> None:
 @pytest.mark.parametrize(
     ("op", "message"),
     [
-        (vec(op=6), "VEC.op = 6 is none of 0 MAC, 1 SUM"),
+        (vec(op=8), "VEC.op = 8 does not fit 3 bits"),
         (vec(op=VectorOp.ADD, kernel_w=2), "VEC ADD has a window of 1x2; it must be 1x1"),
         (vec(op=VectorOp.TRANSPOSE, kernel_h=3), "VEC TRANSPOSE has a window of 3x1"),
         (vec(op=VectorOp.REQUANT, x_out=1), "its x lies in ACC; x_out must be 0"),
@@ -212,7 +227,14 @@ def test_large_windows_wrap_in_32_bits_and_round_halves_to_even() -> None:
         (vec(x_base=11, x_out=1), r"VEC MAX uses words 11\.\.16 of OUT, which has 16"),
         (vec(op=VectorOp.REQUANT, x_base=5), r"VEC REQUANT uses words 20\.\.43 of ACC, which has 40"),
         (vec(op=VectorOp.ADD, y_base=11), r"VEC ADD uses words 11\.\.16 of OUT, which has 16"),
-        (vec(op=VectorOp.MAC, y_base=40), r"VEC MAC uses words 40\.\.40 of B, which has 40"),
+        (vec(op=VectorOp.MAC, y_base=72), r"VEC MAC uses words 72\.\.72 of B, which has 72"),
+        (vec(op=VectorOp.TABLE, y_base=9), r"VEC TABLE uses words 9\.\.72 of B, which has 72"),
+        (vec(op=VectorOp.PAIR, y_walk=1, y_base=16), r"VEC PAIR uses words 16\.\.16 of OUT, which has 16"),
+        (vec(repeat=1, kernel_w=2), "VEC MAX has repeat = 1 with a window"),
+        (vec(pair=2), r"VEC MAX has pair = 2 \(EQUAL\); it must be 0"),
+        (vec(y_walk=1), "VEC MAX has y_walk = 1"),
+        (vec(op=VectorOp.ADD, y_walk=3), "VEC ADD has y_walk = 3"),
+        (vec(op=VectorOp.PAIR, pair=1, times16=1), "VEC PAIR has times16 = 1, but no scale"),
         (vec(op=VectorOp.SUM, addend=1, addend_base=10), r"VEC SUM uses words 40\.\.43 of ACC, which has 40"),
         (vec(dest_base=15), r"VEC MAX uses words 15\.\.20 of VEC, which has 20"),
         (vec(op=VectorOp.TRANSPOSE, dest_base=13), r"VEC TRANSPOSE uses words 13\.\.20 of VEC, which has 20"),
@@ -294,7 +316,13 @@ def test_a_good_program_passes() -> None:
         (VECTOR, 0, {"op": VectorOp.REQUANT, "x_base": 1019}, "reads up to core@(1,0) ACC word 4099"),
         (VECTOR, 0, {"dest_base": 2043}, "writes up to core@(1,0) VEC word 2048"),
         (VECTOR, 0, {"op": VectorOp.TRANSPOSE, "dest_base": 2041}, "writes up to core@(1,0) VEC word 2048"),
-        (VECTOR, 0, {"op": 7}, "op = 7; 0 = MAC"),
+        (VECTOR, 0, {"op": VectorOp.TABLE}, "reads core@(1,0) B words 0..63, which nothing has written"),
+        (VECTOR, 0, {"op": VectorOp.PAIR, "x_out": 1}, "PAIR with x_out = 1"),
+        (VECTOR, 0, {"op": VectorOp.PAIR, "y_walk": 1}, "reads core@(1,0) OUT word 0, which nothing has written"),
+        (VECTOR, 0, {"op": VectorOp.PAIR, "y_walk": 3}, "PAIR with y_walk = 3"),
+        (VECTOR, 0, {"pair": 1}, "MAX with pair = 1"),
+        (VECTOR, 0, {"times16": 1}, "MAX with times16 = 1"),
+        (VECTOR, 0, {"repeat": 1, "kernel_w": 2}, "MAX with repeat = 1 and a window"),
         (VECTOR, 0, {"op": VectorOp.ADD, "kernel_h": 2}, "ADD with a window of 2x1; its window must be 1x1"),
         (VECTOR, 0, {"op": VectorOp.REQUANT, "x_out": 1}, "REQUANT with x_out = 1"),
         (VECTOR, 0, {"addend": 1}, "MAX with addend = 1; only MAC and SUM add a bias"),
@@ -319,6 +347,17 @@ def test_a_vec_belongs_to_the_vector_unit_of_a_core() -> None:
         check(program({(TINY.spms[0], Unit.VECTOR): [Instruction(Opcode.SYNC)]}), TINY)
 
 
+def test_a_chip_without_a_table_looks_up_nothing() -> None:
+    bare = ChipConfig.model_validate(TINY.model_dump() | {"core": TINY.core.model_dump() | {"vec_table": False}})
+    look_up = vec(op=VectorOp.TABLE)
+    with pytest.raises(ScheduleError, match=r"the cores of tiny have no table; set core\.vec_table = true"):
+        validate(schedule_of([look_up], bare), bare)
+    codes = good()
+    codes[VECTOR][0].fields.update(op=VectorOp.TABLE)
+    with pytest.raises(CheckError, match=r"cores of tiny have none: core\.vec_table is off"):
+        check(program(codes), bare, initial=[(TINY.drams[0], 0, 6)])
+
+
 def test_listings_say_what_a_vec_does() -> None:
     text = instruction_text(good()[VECTOR][0], TINY)
     assert text == (
@@ -328,7 +367,12 @@ def test_listings_say_what_a_vec_does() -> None:
     mac = FIELDS | {"op": VectorOp.MAC, "y_base": 16, "addend": 1, "addend_base": 2, "scale": 9, "relu": 1, "clamp": 6}
     text = instruction_text(Instruction(Opcode.VEC, mac), TINY)
     assert "| filters B+0x10 | + bias ACC+0x2 | -> VEC+0x0 6 pixels (2x3) scale 9/2^17 relu clamp 6" in text
-    assert "VEC | op 7 A+" in instruction_text(Instruction(Opcode.VEC, FIELDS | {"op": 7}), TINY)
+    pair = FIELDS | {"op": VectorOp.PAIR, "y_base": 3, "y_walk": YWalk.BLOCK, "scale": 8192, "times16": 1, "repeat": 1}
+    text = instruction_text(Instruction(Opcode.VEC, pair), TINY)
+    assert text.startswith("VEC | MUL A+0x0 ")
+    assert "| each word 2x2 times | and OUT+0x3 for each block | -> VEC+0x0 6 pixels (2x3) scale 8192/2^13" in text
+    table = FIELDS | {"op": VectorOp.TABLE, "y_base": 64}
+    assert "| table B+0x40 |" in instruction_text(Instruction(Opcode.VEC, table), TINY)
 
 
 # -- lowering -------------------------------------------------------------------------------------------------
@@ -393,7 +437,7 @@ def test_a_vector_unit_that_has_nothing_to_do_is_not_started() -> None:
 def test_the_model_plays_the_closed_forms(chip: str, kind: VectorOp) -> None:
     """Behind one another without a bubble; behind a short one, which ends before the next has come; after a rest."""
     config = load(chip)
-    core, taps = config.cores[0], 3 if kind in (VectorOp.MAC, VectorOp.SUM, VectorOp.MAX) else 1
+    core, taps = config.cores[0], 3 if kind in WINDOWED else 1
     windows = {"op": kind, "kernel_w": taps, "in_w": 8, "x_plane": 80, "out_w": 8}
     sizes = [(40, 3), (60, 1), (1, 1), (17, 2), (5, 1)]
     code = [

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
-from meshloom.hw.isa import Region, VectorOp
+from meshloom.hw.isa import TWO_OPERANDS, Region, VectorOp
 
 from ...ir.schedule import memory_words
 from ...mapping.nodes import Node, Run
@@ -88,6 +88,8 @@ def _fields(fields: dict[str, int], vec: bool, by: dict[Region, int]) -> dict[st
     if fields["op"] == VectorOp.MAC:
         moved["y_base"] += by.get(Region.B, 0)
         moved["addend_base"] += acc
-    elif fields["op"] == VectorOp.ADD:
+    elif fields["op"] == VectorOp.TABLE:
+        moved["y_base"] += by.get(Region.B, 0)
+    elif fields["op"] in TWO_OPERANDS:
         moved["y_base"] += by.get(Region.OUT, 0)
     return moved
