@@ -1,8 +1,8 @@
 """The cocotb side of a simulation: hands jobs to the bench one after another. Runs inside the simulator.
 
-`+jobs=<file>`: JSON list of jobs, each {"number", "inputs": {name: value}}. For each one `job<n>.json` is written when
-it has run, so that the process that started the simulator can follow, and nothing is lost when it is interrupted.
-`STARTED` is written when the chip is there.
+`+jobs=<file>`: a line of JSON for each job, {"number", "inputs": {name: value}}; a pipe if later jobs depend on what
+earlier ones leave. For each one `job<n>.json` is written when it has run, so that the process that started the
+simulator can follow, and nothing is lost when it is interrupted. `STARTED` is written when the chip is there.
 """
 
 from __future__ import annotations
@@ -20,22 +20,27 @@ from .bench import OUTPUTS, STARTED
 
 @cocotb.test()
 async def run_jobs(dut: Any) -> None:
-    """Runs every job of the list; the results are judged outside."""
+    """Runs every job of the file; the results are judged outside."""
     Path(STARTED).touch()  # what goes wrong from here on is no damaged simulator
-    jobs = json.loads(Path(str(cocotb.plusargs["jobs"])).read_text())
-    await Timer(1, "ns")
-    for number, job in enumerate(jobs):
-        for name, value in job["inputs"].items():
-            getattr(dut, name).value = value
-        dut.job.value = job["number"]
+    with Path(str(cocotb.plusargs["jobs"])).open() as lines:
         await Timer(1, "ns")
-        dut.request.value = 1 - number % 2
-        await dut.loaded.value_change
-        before = time.process_time()
-        await dut.ran.value_change
-        spent = time.process_time() - before
-        await dut.finished.value_change
-        result = {name: int(getattr(dut, name).value) for name in OUTPUTS} | {"cpu_seconds": spent}
-        partial = Path(f"job{job['number']}.json.part")
-        partial.write_text(json.dumps(result))
-        partial.replace(f"job{job['number']}.json")
+        for number, line in enumerate(lines):
+            await _run_job(dut, number, json.loads(line))
+
+
+async def _run_job(dut: Any, number: int, job: dict[str, Any]) -> None:
+    """Runs the job that has this number in this process."""
+    for name, value in job["inputs"].items():
+        getattr(dut, name).value = value
+    dut.job.value = job["number"]
+    await Timer(1, "ns")
+    dut.request.value = 1 - number % 2
+    await dut.loaded.value_change
+    before = time.process_time()
+    await dut.ran.value_change
+    spent = time.process_time() - before
+    await dut.finished.value_change
+    result = {name: int(getattr(dut, name).value) for name in OUTPUTS} | {"cpu_seconds": spent}
+    partial = Path(f"job{job['number']}.json.part")
+    partial.write_text(json.dumps(result))
+    partial.replace(f"job{job['number']}.json")

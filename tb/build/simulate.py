@@ -1,6 +1,6 @@
 """Entry point of a simulator process: `python -m meshloom.tb.build.simulate SIMULATOR BUILD RUN [waves] [serve]`.
 
-It runs the jobs of `jobs.json` or, with `serve`, carries out orders as they come (`tb.build.serve`).
+It runs the jobs of `jobs` or, with `serve`, carries out orders as they come (`tb.build.serve`).
 
 A process of its own, so that what the simulator prints goes to `sim.log` of the run and a crash ends nothing else. It
 leads a session of its own and ends, with the simulator below it, when its standard input is closed.
@@ -13,6 +13,9 @@ import signal
 import sys
 import threading
 from pathlib import Path
+
+#: File or pipe of a run with its jobs (`tb.build.cosim`).
+JOBS = "jobs"
 
 
 def _end_with_input() -> None:
@@ -47,7 +50,7 @@ def main(simulator: str, build: str, folder: str, *options: str) -> None:
             build_dir=Path(build) / "model",
             test_dir=run,
             results_xml=str(run / "results.xml"),
-            plusargs=[f"+jobs={run / 'jobs.json'}"],
+            plusargs=[f"+jobs={run / JOBS}"],
             test_args=["--trace-file", str(run / "waves.fst")] if waves and simulator == "verilator" else [],
             waves=waves,
         )

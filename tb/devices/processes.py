@@ -3,7 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import subprocess
+import time
+from pathlib import Path
+from typing import IO
+
+from .interface import NoDeviceError
+
+#: Seconds that a simulator may take to start.
+_PATIENCE = 120
+
+
+def open_pipe(path: Path, process: subprocess.Popen[bytes], log: Path) -> IO[str]:
+    """Opens a pipe for writing as soon as a simulator process has opened its other end. Raises NoDeviceError, which
+    names the `log`, when it ends before, or takes too long."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            found = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        else:
+            os.set_blocking(found, True)
+            return os.fdopen(found, "w")
+        if process.poll() is not None or time.monotonic() > end:
+            raise NoDeviceError(f"the simulator does not start; see {log}")
+        time.sleep(0.01)
 
 
 def stop(process: subprocess.Popen[bytes], patience: float) -> None:

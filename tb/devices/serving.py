@@ -7,12 +7,10 @@ Python runs while it advances.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,10 +31,8 @@ from ..build.serve import ANSWERS, ORDERS
 from .folders import Claim, claim
 from .images import read_hex, write_image
 from .interface import DeviceError, NoDeviceError
-from .processes import stop
+from .processes import open_pipe, stop
 
-#: Seconds that a simulator may take to start.
-_PATIENCE = 120
 #: Looks at a register at once, while it is waited for.
 _LOOKS = 4
 
@@ -110,25 +106,8 @@ class ServedChip:
         self._process = subprocess.Popen(
             [*command, *options], cwd=folder, stdin=subprocess.PIPE, start_new_session=True, env=tool_variables()
         )
-        self._orders = os.fdopen(self._open_for_writing(folder / ORDERS), "w")
+        self._orders = open_pipe(folder / ORDERS, self._process, folder / "sim.log")
         self._answers = (folder / ANSWERS).open()
-
-    def _open_for_writing(self, path: Path) -> int:
-        """Waits for the simulator to open the other end."""
-        assert self._process is not None
-        end = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                found = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError as error:
-                if error.errno != errno.ENXIO:
-                    raise
-            else:
-                os.set_blocking(found, True)
-                return found
-            if self._process.poll() is not None or time.monotonic() > end:
-                raise NoDeviceError(f"the simulator does not start; see {self.folder / 'sim.log'}")
-            time.sleep(0.01)
 
     def _order(self, acts: Sequence[tuple[Act, int, int]], inputs: Mapping[str, int] | None = None) -> list[int]:
         assert self._orders is not None

@@ -6,14 +6,16 @@ has run, so a batch can be followed, interrupted, and loses nothing that was fin
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +31,14 @@ from meshloom.sched.store.store import OnProgress, fingerprint
 from ..build.assembly import THREADS
 from ..build.bench import STARTED
 from ..build.builder import OUTPUT, Build, build, rebuild, tool_variables
+from ..build.simulate import JOBS
 from ..build.tools import compiler_version, simulator_version
 from . import readout
 from .folders import claim
 from .images import read_hex, write_image
 from .interface import FILL, BlockedStatus, DeviceError, DeviceKind, Fault, Job, NoDeviceError, Run
 from .observe import read_log
-from .processes import stop
+from .processes import open_pipe, stop
 
 
 class _DoesNotStart(DeviceError):
@@ -105,29 +108,55 @@ class SimulatedDevice:
             claimed.release(keep)
 
     def _run(self, jobs: Sequence[Job], folder: Path) -> Generator[Run, None, None]:
-        chip = self.build.config
         plans: list[readout.Readout] = []
-        listing: list[dict[str, Any]] = []
-        for number, job in enumerate(jobs):
-            plan = self._prepare(number, job, folder)
-            plans.append(plan)
-            listing.append({"number": number, "inputs": self._inputs(job, plan)})
-        (folder / "jobs.json").write_text(json.dumps(listing))
+        with (folder / JOBS).open("w") as listing:
+            for number, job in enumerate(jobs):
+                plans.append(self._prepare(number, job, folder))
+                listing.write(self._line(number, job, plans[-1]))
         process = self._start(folder)
         finished = False
         try:
             for number, (job, plan) in enumerate(zip(jobs, plans, strict=True)):
-                result = self._await(process, folder, number)
-                if result["chip_id"] != int(chip.digest[-8:], 16):
-                    raise NoDeviceError(
-                        f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild"
-                    )
-                if result["protocol"]:
-                    raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {folder / 'sim.log'}")
+                found = self._collect(number, job, plan, self._await(process, folder, number), folder)
                 finished = number == len(jobs) - 1
-                yield self._collect(number, job, plan, result, folder)
+                yield found
         finally:
             stop(process, patience=10 if finished else 0)
+
+    @contextlib.contextmanager
+    def opened(self, label: str = "run") -> Generator[Callable[[Job], Run], None, None]:
+        """Runs jobs of which each may depend on what the one before has left, in one simulator process: hands out what
+        runs one.
+
+        Raises NoDeviceError if the simulator does not start or is another chip, RunsError; DeviceError when it dies.
+        """
+        claimed = claim(label, RUNS.folder(OUTPUT))
+        folder = self.last_folder = claimed.folder
+        os.mkfifo(folder / JOBS)
+        process, keep, numbers, ended = self._start(folder), self.keep, itertools.count(), False
+        try:
+            listing = open_pipe(folder / JOBS, process, folder / "sim.log")
+
+            def execute(job: Job) -> Run:
+                number = next(numbers)
+                plan = self._prepare(number, job, folder)
+                with contextlib.suppress(BrokenPipeError):  # it has ended, which waiting for it reports
+                    listing.write(self._line(number, job, plan))
+                    listing.flush()
+                return self._collect(number, job, plan, self._await(process, folder, number), folder)
+
+            try:
+                yield execute
+            finally:
+                with contextlib.suppress(BrokenPipeError):
+                    listing.close()
+            ended = True
+        except DeviceError:
+            keep = True  # its log is named
+            raise
+        finally:
+            stop(process, patience=10 if ended else 0)
+            claimed.release(keep)
 
     def _prepare(self, number: int, job: Job, folder: Path) -> readout.Readout:
         """Writes the memory images of a job."""
@@ -144,6 +173,10 @@ class SimulatedDevice:
         for index, tile in enumerate(chip.drams):
             write_image(folder / f"job{number}_{index}.bin", loads[tile])
         return plan
+
+    def _line(self, number: int, job: Job, plan: readout.Readout) -> str:
+        """A job as the bench reads it."""
+        return json.dumps({"number": number, "inputs": self._inputs(job, plan)}) + "\n"
 
     def _inputs(self, job: Job, plan: readout.Readout) -> dict[str, int]:
         chip = self.build.config
@@ -193,7 +226,13 @@ class SimulatedDevice:
                 raise kind(f"{self.build.simulator} ended before job {number} was done; see {folder / 'sim.log'}")
             time.sleep(pause)
             pause = min(0.05, 1.5 * pause)
-        return json.loads(path.read_text())
+        result = json.loads(path.read_text())
+        chip = self.build.config
+        if result["chip_id"] != int(chip.digest[-8:], 16):
+            raise NoDeviceError(f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild")
+        if result["protocol"]:
+            raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {folder / 'sim.log'}")
+        return result
 
     def _collect(self, number: int, job: Job, plan: readout.Readout, result: dict[str, float], folder: Path) -> Run:
         chip = self.build.config

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -409,6 +409,44 @@ def test_a_simulator_of_another_chip_is_refused(simulator: str) -> None:
         list(device.run([job]))
 
 
+def test_a_job_may_depend_on_what_the_one_before_has_left(simulator: str) -> None:
+    """One process, which knows no job before it is handed over; it is gone with its folder afterwards."""
+    device, case = SimulatedDevice(build(CHIP, simulator)), there_and_back(1)
+    (alone,) = device.run([case.job])
+    with device.opened() as execute:
+        first = execute(case.job)
+        tile, at, words = case.job.outputs[0]
+        second = execute(
+            replace(nothing_to_do().job, memory=[(tile, at, first.memory[0])], outputs=[(tile, at, words)])
+        )
+        folder = device.last_folder
+    assert (first.cycles, first.records) == (alone.cycles, alone.records)
+    np.testing.assert_array_equal(second.memory[0], first.memory[0])
+    assert folder is not None
+    assert not folder.exists()
+
+
+def _kill_between(execute: Callable[[Job], Run], started: list[subprocess.Popen[bytes]]) -> None:
+    execute(there_and_back(1).job)
+    os.killpg(started[0].pid, signal.SIGKILL)
+    started[0].wait()
+    execute(there_and_back(1).job)
+
+
+def test_a_simulator_that_dies_between_jobs_is_reported(simulator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(build(CHIP, simulator))
+    started: list[subprocess.Popen[bytes]] = []
+    start = SimulatedDevice._start
+    monkeypatch.setattr(
+        SimulatedDevice, "_start", lambda self, folder: started.append(start(self, folder)) or started[0]
+    )
+    with pytest.raises(DeviceError, match=r"ended before job 1 was done; see .*sim\.log"), device.opened() as execute:
+        _kill_between(execute, started)
+    folder = device.last_folder
+    assert folder is not None
+    shutil.rmtree(folder)
+
+
 def test_no_jobs_start_nothing(simulator: str) -> None:
     device = SimulatedDevice(build(CHIP, simulator))
     assert list(device.run([])) == []
@@ -421,7 +459,7 @@ def test_a_kept_folder_has_all_that_a_job_was_made_of(simulator: str) -> None:
     folder = device.last_folder
     assert folder is not None
     names = {path.name for path in folder.iterdir()}
-    assert names >= {"jobs.json", "job0.json", "job0_0.bin", "job0_0_data.out", "job0_0_records.out", "sim.log"}
+    assert names >= {"jobs", "job0.json", "job0_0.bin", "job0_0_data.out", "job0_0_records.out", "sim.log"}
     shutil.rmtree(folder)
 
 
