@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, permutations
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from ...mapping.tiling import Range
 from .arena import Key
-from .pair import Pair, Tiling, cut
+from .pair import Tiling, cut
 
 
 class Order(StrEnum):
@@ -25,6 +25,14 @@ class Order(StrEnum):
     DX_MAJOR = "dx_major"  #: both along the rows of dY (figure 10b): partial sums of dW
     DW_MAJOR = "dw_major"  #: both along the columns of dY (figure 10c): partial sums of dX
     K_MAJOR = "k_major"  #: both along the columns of X: dY is read again, sums of one range of k at a time
+
+
+class Sized(Protocol):
+    """What has the sizes of a pair, in the units of its tiles."""
+
+    m: int
+    k: int
+    n: int
 
 
 class Step(NamedTuple):
@@ -57,7 +65,7 @@ class Nest:
 LOOPS = tuple("".join(loops) for loops in permutations("mkn"))
 
 
-def _walk(pair: Pair, nest: Nest) -> Iterator[tuple[Range, Range, Range]]:
+def _walk(pair: Sized, nest: Nest) -> Iterator[tuple[Range, Range, Range]]:
     """Tiles (m, k, n) in the order of a nest."""
     ends, steps = {"m": pair.m, "k": pair.k, "n": pair.n}, vars(nest.tiling)
     tiles = [cut(ends[name], steps[name]) for name in nest.loops]
@@ -70,17 +78,17 @@ def _walk(pair: Pair, nest: Nest) -> Iterator[tuple[Range, Range, Range]]:
             inner += 1
 
 
-def alone(pair: Pair, of: Literal["dx", "dw"], nest: Nest) -> list[Step]:
+def alone(pair: Sized, of: Literal["dx", "dw"], nest: Nest) -> list[Step]:
     """One product by itself."""
     return [Step(of, *tile) for tile in _walk(pair, nest)]
 
 
-def fused(pair: Pair, nest: Nest) -> list[Step]:
+def fused(pair: Sized, nest: Nest) -> list[Step]:
     """Both products in the same three loops: every tile of dY serves both while it is there."""
     return [Step(of, *tile) for tile in _walk(pair, nest) for of in ("dx", "dw")]
 
 
-def steps(pair: Pair, order: Order, nest: Nest) -> list[Step]:
+def steps(pair: Sized, order: Order, nest: Nest) -> list[Step]:
     """The steps of a pair in every order but `SEQUENTIAL`, which has a nest for each product. `nest.loops` counts for
     none but the `*_MAJOR` orders: its first loop must be theirs."""
     if order in (Order.PLAIN, Order.INTERLEAVED):

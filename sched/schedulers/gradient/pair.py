@@ -19,6 +19,18 @@ from ...workload.layout import ActivationLayout
 from ...workload.training import TrainingLayer
 
 
+#: Sums of so many products of two int8 are in int32, whatever the operands are.
+MOST_PRODUCTS = ((1 << 31) - 1) // (128 * 128)
+
+
+def check_sums(name: str, products: int, cure: str) -> None:
+    """Raises DoesNotFit if sums of so many products of int8 may leave int32."""
+    if products > MOST_PRODUCTS:
+        raise DoesNotFit(
+            f"{name}: sums of {products:,} products of int8 may leave int32, of {MOST_PRODUCTS:,} they do not; {cure}"
+        )
+
+
 @dataclass(frozen=True)
 class Tiling:
     """Sizes of tiles: rows of X (`m`, pixels), columns of X (`k`, a multiple of `cols`) and columns of W (`n`, a
@@ -36,11 +48,14 @@ def cut(end: int, step: int) -> list[Range]:
 
 class Pair:
     """A layer's pair on a chip: sizes in words of tiles, and where its tensors lie. Raises DoesNotFit if DRAM is too
-    small."""
+    small, or if sums may leave int32."""
 
     def __init__(self, layer: TrainingLayer, chip: ChipConfig) -> None:
         self.layer, self.chip = layer, chip
         self.m, self.k, self.n = layer.m, layer.k, layer.n
+        check_sums(f"{layer.name} dw", self.m, "take a smaller batch")
+        if not layer.first:
+            check_sums(f"{layer.name} dx", self.n, "take fewer output channels")
         self.lanes, self.cols = chip.lanes, chip.cols
         self.core = chip.cores[0]
         dram = Dram(chip)

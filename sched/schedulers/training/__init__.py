@@ -1,0 +1,1 @@
+"""A training step as two programs: forwards, and both gradients of every layer, the examples shared by all cores."""
