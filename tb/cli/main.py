@@ -25,6 +25,7 @@ from . import (
     schemas,
     serve,
     sweep,
+    train,
     workloads,
 )
 from .errors import Group
@@ -65,6 +66,7 @@ for _module in (
     compare,
     report,
     serve,
+    train,
     sweep,
     query,
     schedule,

@@ -16,10 +16,10 @@ EVERY = 10.0
 
 
 class Counted:
-    """Counts things as they are done. Use as a context manager."""
+    """Counts things, `unit` by name, as they are done. Use as a context manager."""
 
-    def __init__(self, to: Console, name: str) -> None:
-        self._console, self._name = to, name
+    def __init__(self, to: Console, name: str, unit: str = "points") -> None:
+        self._console, self._name, self._unit = to, name, unit
         self._total = self._done = 0
         self._printed = self._began = time.monotonic()
         self._bars = Progress(
@@ -52,7 +52,13 @@ class Counted:
         self._began = time.monotonic()
         self._bars.update(self._task, total=total, completed=done)
         if not self._console.is_terminal:
-            self._console.print(f"{self._name}: {total:,} points, {done:,} are there", markup=False)
+            self._console.print(f"{self._name}: {total:,} {self._unit}, {done:,} are there", markup=False)
+
+    def say(self, what: str) -> None:
+        """What is being done before, after or between the things that are counted."""
+        self._bars.update(self._task, what=what)
+        if not self._console.is_terminal:
+            self._console.print(f"{self._name}: {what}", markup=False)
 
     def advance(self, count: int, what: str = "") -> None:
         """Some more are done. `what`: what else there is to say."""

@@ -1,0 +1,133 @@
+"""A training from its name to its results: compiled once, gone on with where it stopped, tested at its end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import ChipConfig
+from meshloom.sched.schedulers.gradient.orders import Order
+from meshloom.sched.schedulers.training.step import TrainingStep, training_step
+from meshloom.sched.workload import trainable
+from meshloom.sched.workload.training_examples import Examples
+
+from ...devices.registry import find as find_device
+from ...results.identity import code
+from ...results.schema import environment
+from ...results.training import TrainingResults
+from . import reference
+from .machine import Functional, Machine, on_device
+from .state import State, begun, load, save
+from .trainer import Rates, Trainer
+
+OnProgress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is to be trained, and how. `device`: None for the timeline model and the functional executor; `keep`: the
+    checkpoint, which is gone on from if it is there."""
+
+    network: str
+    chip: ChipConfig
+    steps: int
+    keep: Path
+    batch: int = 64
+    order: Order = Order.SEQUENTIAL
+    device: str | None = "verilator"
+    rates: Rates = field(default_factory=Rates)
+    seed: int = 0
+
+    def setting(self) -> dict[str, str | int | float]:
+        """What decides the weights after a number of steps, and so belongs to a checkpoint; chips and orders do not,
+        but cycles and bytes are summed up for one chip, order and device."""
+        return {
+            "network": self.network, "chip": self.chip.name, "chip_digest": self.chip.digest, "order": self.order.value,
+            "device": self.device or "model", "batch": self.batch, "seed": self.seed,
+            "learning_rate": self.rates.learning, "momentum": self.rates.momentum,
+        }  # fmt: skip
+
+
+def train(
+    asked: Training,
+    on_progress: OnProgress = lambda what: None,
+    on_begin: Callable[[State], None] = lambda state: None,
+    on_step: Callable[[State], None] = lambda state: None,
+) -> TrainingResults:
+    """Trains and tests. `on_begin` is called with the state that training goes on from. After each step the checkpoint
+    is written, then `on_step` called; an interrupted training goes on to the same bits.
+
+    Raises WorkloadError, DoesNotFit, CheckpointError, OSError before anything runs; GoldenError, and what the device
+    raises.
+    """
+    started = datetime.now(UTC)
+    net, examples = trainable.load(asked.network)
+    examples.batch(0, asked.batch, asked.seed)  # a batch that is too large is reported at once
+    state = load(asked.keep, net, asked.setting()) if asked.keep.exists() else begun(net, asked.seed)
+    step = training_step(net, asked.chip, asked.batch, asked.order, on_progress)
+    kind = None if asked.device is None else find_device(asked.device)
+    with contextlib.ExitStack() as stack:
+        machine: Machine = Functional(asked.chip)
+        if kind is not None:
+            machine = stack.enter_context(on_device(kind.open(asked.chip, False, on_progress)))
+        trainer = Trainer(step, examples, machine, state, asked.rates, asked.seed)
+
+        def kept(now: State) -> None:
+            save(now, asked.keep, asked.setting())
+            on_step(now)
+
+        on_begin(state)
+        trainer.train(asked.steps, kept)
+        on_progress("testing")
+        accuracy = trainer.accuracy() if not state.totals.mismatches else None
+    on_progress("the same training in floating point")
+    return TrainingResults(
+        started=started,
+        environment=environment(kind.tools() if kind else {}),
+        code=code(),
+        network=net.name,
+        chip=asked.chip.name,
+        chip_digest=asked.chip.digest,
+        order=asked.order.value,
+        simulator=asked.device or "",
+        batch=asked.batch,
+        seed=asked.seed,
+        learning_rate=asked.rates.learning,
+        momentum=asked.rates.momentum,
+        complete=state.step >= asked.steps,
+        steps=state.step,
+        losses=tuple(round(loss, 6) for loss in state.losses),
+        accuracy=accuracy,
+        float_accuracy=_float_accuracy(step, examples, asked, state.step) if accuracy is not None else None,
+        step_cycles=step.cycles,
+        rtl_cycles=state.totals.rtl_cycles if kind else None,
+        model_cycles=state.totals.model_cycles,
+        bytes_checked=state.totals.bytes_checked,
+        mismatches=state.totals.mismatches,
+        first_mismatch=trainer.first_mismatch,
+        divergences=state.totals.divergences,
+        first_divergence=trainer.first_divergence,
+        cpu_seconds=state.cpu_seconds,
+        checkpoint=asked.keep.as_posix(),
+    )
+
+
+def _float_accuracy(step: TrainingStep, examples: Examples, asked: Training, steps: int) -> float:
+    """Of the same training in floating point."""
+
+    def batch(number: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+        chosen = examples.batch(number, asked.batch, asked.seed)
+        return examples.x[chosen], examples.labels[chosen]
+
+    from threadpoolctl import threadpool_limits
+
+    rates = asked.rates.learning, asked.rates.momentum
+    with threadpool_limits(1):
+        weights = reference.trained(step.net, begun(step.net, asked.seed).weights, batch, steps, rates, examples.step)
+        return reference.accuracy(step.net, weights, examples)

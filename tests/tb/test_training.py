@@ -1,0 +1,264 @@
+"""Training: right bytes on every chip, the same weights with every order, checkpoints, and the host's arithmetic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from meshloom.hw.config import load
+from meshloom.sched.schedulers.gradient.orders import Order
+from meshloom.sched.schedulers.training.step import Half, training_step
+from meshloom.sched.workload import trainable
+from meshloom.sched.workload.graph import Graph, Layer, Value, Window
+from meshloom.sched.workload.training_examples import Examples
+from meshloom.sched.workload.training_net import TrainingNet, training_net
+from meshloom.tb.build.builder import build
+from meshloom.tb.cli.main import app
+from meshloom.tb.devices.simulated import SimulatedDevice
+from meshloom.tb.runs.training import numbers
+from meshloom.tb.runs.training.machine import Functional, Machine, Outcome, on_device
+from meshloom.tb.runs.training.run import Training, train
+from meshloom.tb.runs.training.state import CheckpointError, State, begun
+from meshloom.tb.runs.training.state import load as load_state
+from meshloom.tb.runs.training.state import save as save_state
+from meshloom.tb.runs.training.trainer import Rates, Trainer
+
+from ..tiers import slow_but
+
+SETTING: dict[str, str | int | float] = {"batch": 6}
+
+
+def _trainer(
+    chip: str, batch: int, order: Order = Order.SEQUENTIAL, machine: Machine | None = None,
+    of: tuple[TrainingNet, Examples] | None = None, state: State | None = None,
+) -> Trainer:  # fmt: skip
+    net, examples = of or trainable.load("digits")
+    config = load(chip)
+    step = training_step(net, config, batch, order)
+    return Trainer(step, examples, machine or Functional(config), state or begun(net, 3), Rates(), seed=1)
+
+
+def _train(trainer: Trainer, steps: int) -> State:
+    trainer.train(steps, lambda state: None)
+    return trainer.state
+
+
+def _equal(left: State, right: State) -> bool:
+    return all(
+        np.array_equal(one[name], other[name])
+        for one, other in ((left.weights, right.weights), (left.velocity, right.velocity))
+        for name in one
+    ) and (left.losses, left.exponents, left.step) == (right.losses, right.exponents, right.step)
+
+
+def _deep() -> tuple[TrainingNet, Examples]:
+    """A stride and an odd padding in the first layer, a layer without a pool, a pool of 3, a hidden fully connected
+    layer with more channels than a word."""
+    rng = np.random.default_rng(0)
+
+    def conv(output: str, source: str, shape: tuple[int, ...], window: Window, relu: bool = True) -> Layer:
+        w, bias = np.zeros(shape, np.int8), np.zeros(shape[0], np.int32)
+        return Layer("conv", output, (source,), window, relu=relu, scale=1, w=w, bias=bias)
+
+    layers = (
+        conv("a", "x", (5, 3, 3, 3), Window(3, 3, 2, 2, 1, 0, 0, 1)),
+        conv("b", "a", (9, 5, 2, 2), Window(2, 2, 1, 1, 1, 0, 0, 1)),
+        Layer("max_pool", "c", ("b",), Window(3, 3, 3, 3)),
+        conv("d", "c", (19, 9, 2, 2), Window(2, 2)),
+        conv("e", "d", (4, 19, 1, 1), Window(), relu=False),
+    )
+    net = training_net(Graph("deep", (Value("x", 3, 12, 12, 1 / 64),), layers, ("e",)))
+    x = rng.integers(-60, 61, (30, 3, 12, 12)).astype(np.int8)
+    labels = rng.integers(0, 4, 30)
+    return net, Examples(x, labels, x[:7], labels[:7], 1 / 64)
+
+
+@pytest.mark.parametrize("chip", slow_but(("quad16", "quad8", "mono16", "edge45", "nine8", "arch5"), "quad16"))
+def test_every_byte_of_two_steps_is_right(chip: str) -> None:
+    found = _train(_trainer(chip, 6), 2)
+    assert found.totals.bytes_checked > 100_000
+    assert (found.totals.mismatches, found.step) == (0, 2)
+
+
+@pytest.mark.parametrize("order", slow_but(Order, Order.PLAIN))
+def test_every_order_gives_the_same_weights(order: Order) -> None:
+    usual, other = _trainer("quad8", 5, of=_deep()), _trainer("quad8", 5, order, of=_deep())
+    assert _equal(_train(usual, 2), _train(other, 2))
+    assert other.state.totals.mismatches == 0
+    assert usual.step.backward.schedule.operations != other.step.backward.schedule.operations or (
+        order is Order.SEQUENTIAL
+    )
+
+
+@pytest.mark.parametrize("order", [Order.SEQUENTIAL, pytest.param(Order.INTERLEAVED, marks=pytest.mark.slow)])
+def test_more_images_than_lanes_add_up_in_the_accumulators(order: Order) -> None:
+    trainer = _trainer("mono16", 19, order)
+    assert trainer.step.shares == ((0, 19),)
+    assert _train(trainer, 1).totals.mismatches == 0
+
+
+@dataclass
+class _Broken:
+    """Flips a bit of one tensor, or is interrupted, in a later program."""
+
+    inner: Functional
+    tensor: str = ""
+    stop_at: int = -1
+    cpu_seconds: float = 0.0
+    runs: int = 0
+
+    def run(self, half: Half, arrays: Mapping[str, NDArray[Any]], multipliers: Mapping[str, int]) -> Outcome:
+        self.runs += 1
+        if self.runs == self.stop_at:
+            raise KeyboardInterrupt
+        found = self.inner.run(half, arrays, multipliers)
+        if self.tensor in found.words:
+            words = {name: array.copy() for name, array in found.words.items()}
+            words[self.tensor][2, 1] ^= 1
+            return replace(found, words=words)
+        return found
+
+
+@pytest.mark.parametrize("tensor", ["y:conv1@0", "sums@1", "dx:conv2@0", "g:conv1@1", "dw:fc@0"])
+def test_a_wrong_byte_ends_training_and_is_named(tensor: str) -> None:
+    trainer = _trainer("quad16", 2, machine=_Broken(Functional(load("quad16")), tensor))
+    found = _train(trainer, 3)
+    assert found.step == 1
+    assert found.totals.mismatches >= 1
+    assert f"step 0, digits {'backward' if tensor[0] in 'dg' else 'forward'}, {tensor}: 1 of" in trainer.first_mismatch
+    assert "first in word 2, lane 1: is " in trainer.first_mismatch
+
+
+def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """Interrupted in the middle of the third step, gone on with from the checkpoint of the second."""
+    path, net = tmp_path / "c.npz", trainable.load("digits")[0]
+    whole = _train(_trainer("quad16", 6), 4)
+    machine = _Broken(Functional(load("quad16")), stop_at=6)
+    with pytest.raises(KeyboardInterrupt):
+        _trainer("quad16", 6, machine=machine).train(4, lambda state: save_state(state, path, SETTING))
+    there = load_state(path, net, SETTING)
+    assert there.step == 2
+    again = _train(_trainer("quad16", 6, state=there), 4)
+    assert _equal(whole, again)
+    assert whole.totals == again.totals
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights/fc": np.full((10, 32, 2, 2), np.nan)}, "weights/fc has 1280 values that are no numbers"),
+        ({"velocity/conv1": np.full((16, 1, 3, 3), np.inf)}, "velocity/conv1 has 144 values that are no numbers"),
+        ({"weights/fc": np.zeros(3)}, r"weights/fc is float64\[3\], must be float64\[10, 32, 2, 2\]"),
+        ({"setting/batch": np.array(7)}, "was made with batch = 7, now it is 6"),
+        ({"version": np.array(0)}, "version 0, this code reads 1"),
+        ({"step": np.array(4)}, "4 steps and 0 losses"),
+        ({"losses": np.array([object()])}, "is no checkpoint"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_gone_on_from_is_refused(
+    change: dict[str, NDArray[Any]], message: str, tmp_path: Path
+) -> None:
+    path, net = tmp_path / "c.npz", trainable.load("digits")[0]
+    save_state(begun(net, 0), path, SETTING)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    np.savez(path, **(arrays | change))  # pyright: ignore[reportArgumentType]  (names are free)
+    with pytest.raises(CheckpointError, match=message):
+        load_state(path, net, SETTING)
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    path, net = tmp_path / "c.npz", trainable.load("digits")[0]
+    save_state(begun(net, 0), path, SETTING)
+    path.write_bytes(path.read_bytes()[:700])
+    with pytest.raises(CheckpointError, match=r"c\.npz: is no checkpoint .* delete it to begin anew"):
+        load_state(path, net, SETTING)
+
+
+def test_the_rtl_trains_in_the_cycles_of_the_model() -> None:
+    config = load("quad16")
+    device = SimulatedDevice(build(config, "verilator"))
+    with on_device(device) as machine:
+        trainer = _trainer("quad16", 4, machine=machine)
+        found = _train(trainer, 2)
+    totals = found.totals
+    assert (totals.mismatches, totals.divergences, found.step) == (0, 0, 2)
+    assert totals.rtl_cycles == totals.model_cycles == 2 * trainer.step.cycles
+    assert _equal(found, _train(_trainer("quad16", 4), 2))
+    assert found.cpu_seconds > 0
+
+
+@pytest.mark.slow
+def test_integers_learn_as_well_as_floating_point(tmp_path: Path) -> None:
+    """The bar of docs/results/training.md, in the functional executor: it gives the bytes of the RTL."""
+    found = train(Training("digits", load("quad16"), 120, tmp_path / "c.npz", device=None))
+    assert found.ok
+    assert found.loss_first is not None
+    assert found.loss_last is not None
+    assert found.loss_last < found.loss_first / 4
+    assert found.accuracy is not None
+    assert found.float_accuracy is not None
+    assert found.accuracy > 0.9
+    assert abs(found.accuracy - found.float_accuracy) <= 0.02
+
+
+def test_the_command_trains_goes_on_and_writes_json_and_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["train", "digits", "--model", "--json", "out.json", "--steps"]
+    for steps in (1, 2):
+        result = CliRunner().invoke(app, [*common, str(steps)])
+        assert result.exit_code == 0, result.output
+    found = json.loads(Path("out.json").read_text())
+    assert (found["steps"], found["mismatches"], found["rtl_cycles"], found["ok"]) == (2, 0, None, True)
+    assert found["loss_first"] == found["losses"][0] > 0
+    assert Path(found["checkpoint"]).exists()
+    assert Path(found["picture"]).read_text().startswith("<?xml")
+    assert "2 steps, 1 are there" in result.output
+
+
+# -- the host's arithmetic --------------------------------------------------------------------------------------------
+
+
+def test_exponents_are_the_smallest_that_hold_the_largest_value() -> None:
+    for largest, wanted in ((127.0, 0), (127.001, 1), (63.5, -1), (1e-9, -36), (0.0, 0)):
+        values = np.array([0.0, -largest])
+        found = numbers.exponent_of(values)
+        assert found == wanted
+        assert np.abs(numbers.quantised(values, found).astype(int)).max() <= 127
+
+
+def test_multipliers_are_powers_of_two_that_the_chip_has() -> None:
+    assert numbers.multiplier(-10, -3) == (1 << 10, -3)
+    assert numbers.multiplier(-10, -20) == (1 << 15, -8)  # no finer step than a quarter of the sum
+    assert numbers.multiplier(0, 30) == (1, 17)
+
+
+def test_steps_follow_the_largest_value() -> None:
+    for largest, wanted in ((127, 6), (-128, 6), (126, 5), (48, 5), (47, 4), (0, 4)):
+        assert numbers.adapted(5, np.array([0, largest], np.int8)) == wanted
+
+
+def test_the_exponential_is_right_to_the_last_places() -> None:
+    x = -np.concatenate([np.linspace(0, 50, 20_001), [699.0, 2000.0]])
+    np.testing.assert_allclose(numbers.exponential(x)[:-1], np.exp(x)[:-1], rtol=2e-15)
+    assert numbers.exponential(x)[0] == 1.0
+
+
+def test_the_gradient_of_the_loss_is_its_slope() -> None:
+    rng = np.random.default_rng(1)
+    scores, labels = rng.normal(size=(5, 4)), np.array([0, 1, 3, 3, 2])
+    loss, gradient = numbers.loss_and_gradient(scores, labels)
+    moved = scores.copy()
+    moved[2, 1] += 1e-6
+    assert numbers.loss_and_gradient(moved, labels)[0] - loss == pytest.approx(1e-6 * gradient[2, 1], rel=1e-3)
+    assert np.abs(gradient.sum(axis=1)).max() < 1e-15
