@@ -67,23 +67,23 @@ def entries(folder: Path) -> list[Entry]:
     return sorted(found.values(), key=lambda entry: (entry.used, entry.path.name))
 
 
-def trim(folder: Path, limit: int) -> list[Entry]:
-    """Removes what was used longest ago, until no more than `limit` bytes are left or all that is left is in use; and
-    what killed processes were making. Returns what was removed. Whoever comes while another process does this leaves
-    it to that one."""
+def trim(folder: Path, limit: int, most: int | None = None) -> list[Entry]:
+    """Removes what was used longest ago, until no more than `limit` bytes, in `most` entries, are left or all that is
+    left is in use; and what killed processes were making. Returns what was removed. Whoever comes while another process
+    does this leaves it to that one."""
     from filelock import FileLock, Timeout
 
     gone: list[Entry] = []
     with contextlib.suppress(OSError, Timeout), FileLock(folder / ".trim", timeout=0, thread_local=False):
         sweep(folder)
         found = entries(folder)
-        left = sum(entry.size for entry in found)
+        left, count = sum(entry.size for entry in found), len(found)
         for entry in found:
-            if left <= limit:
+            if left <= limit and (most is None or count <= most):
                 break
             with contextlib.suppress(OSError):  # one that may not be removed does not keep the others
                 if entry.remove():
-                    left -= entry.size
+                    left, count = left - entry.size, count - 1
                     gone.append(entry)
     return gone
 

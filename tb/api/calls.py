@@ -21,6 +21,7 @@ from ..inputs.chips import changed
 from ..inputs.sources import NetworkSource, check_files
 from ..inputs.sources import load as load_network
 from ..results.schema import Event, Recorder
+from ..results.shelf import Shelf, cached
 from ..runs import network, runner
 from ..runs.options import RunOptions
 from .result import Result
@@ -74,7 +75,7 @@ def run(
     jobs: int | None = None,
     waves: bool = False,
     links: bool = False,
-    artefacts: str | Path | None = None,
+    artefacts: str | Path | bool = True,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> Result:  # the options of `meshloom run`, by name
     """Runs workloads on the chip's RTL and compares every byte with ONNX Runtime and every cycle with the model.
@@ -82,7 +83,9 @@ def run(
     `workloads`: one or several; a Schedule is run as it is, whoever made it. `scheduler`, `options`: as for `schedule`;
     a function is called in this process. `computes`: what schedules and programs compute that do not say so; "" leaves
     their bytes unchecked. `jobs`: devices at the same time (all CPUs). `artefacts`: a folder for schedule, program and
-    every instruction's cycles. `on_event` is called with each row as soon as it is there, and with what is being done.
+    every instruction's cycles; True: in the cache, as long as there is room; False: nowhere. With them `meshloom
+    explain` knows the run by the file that `Result.save` writes. `on_event` is called with each row as soon as it is
+    there, and with what is being done.
 
     A workload that cannot be run has a row with an `error`. Raises the errors of bad input before anything runs;
     BuildError, NoDeviceError, RunsError if nothing can run.
@@ -91,11 +94,12 @@ def run(
     given = [workloads] if single else list(workloads)
     asked = [Workload.of(each, computes).source for each in given]
     count = jobs or len(os.sched_getaffinity(0))
-    place = None if artefacts is None else Path(artefacts)
+    place = None if isinstance(artefacts, bool) else Path(artefacts)
     recorder = Recorder("api", find_device(device).tools())
+    shelf = Shelf(place) if place is not None else cached(recorder.run) if artefacts else None
     found = runner.run(
         asked, load_chip(chip), _chosen(scheduler, options), on_event,
-        RunOptions(device, count, waves, links, place, place),
+        RunOptions(device, count, waves, links, place, shelf),
     )  # fmt: skip
     recorder.rows += found
     return Result(recorder.results(complete=True))

@@ -41,8 +41,8 @@ def compare(
 ) -> None:
     """Compare two runs, of different schedulers, chips or commits: what moved, layer by layer, and why.
 
-    Workloads are matched by name. Runs made with --artefacts are compared cause by cause, exactly; of others, networks
-    by the shares in their results.
+    Workloads are matched by name. Runs whose artefacts are there are compared cause by cause, exactly; of others,
+    networks by the shares in their results.
     """
     from ..compare.compared import against_model
     from ..compare.compared import compare as compare_runs

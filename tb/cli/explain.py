@@ -16,12 +16,12 @@ app = typer.Typer()
     epilog=examples(
         "meshloom explain latest",
         "meshloom explain latest --workload resnet8 --layer conv3_1_1",
-        "meshloom explain latest --op 527 --json - | jq .path",
+        "meshloom explain latest --op 527 --json - | jq '.workloads[0].path'",
     )
 )
 def explain(
     run: RunName,
-    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Which workload of the run.")] = None,
+    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only this workload of the run.")] = None,
     layer: Annotated[str | None, typer.Option(metavar="NAME", help="Only this layer of a network.")] = None,
     operation: Annotated[
         int | None,
@@ -34,23 +34,38 @@ def explain(
         typer.Option("--json", metavar="PATH", help="Write all of it as JSON; - is stdout, and nothing else."),
     ] = None,
 ) -> None:
-    """Explain the cycles of a run that was made with --artefacts.
+    """Explain the cycles of a run that is over, workload by workload.
 
     A waterfall from the ideal cycles to those that it took, by cause and layer; the critical path, from the end
     backwards; the waits of arrays that cost most, and what they were for; and where model and RTL differ.
     """
-    from ..compare.explained import explained
+    from ..compare.explained import explained, explained_all
     from ..compare.kept import kept
     from ..report.console import console
-    from ..report.explained import print_explanation
+    from ..report.explained import print_explanation, print_overview
+    from ..results.explanation import Explanations
     from ..results.named import find, one
     from ..results.schema import write_atomically
 
-    found = one(find(run), workload).load()
-    said = explained(kept(found), model, layer, operation, waits)
+    there = find(run)
+    if workload is not None or layer is not None or operation is not None:
+        there = (one(there, workload),)
+    if layer is not None or operation is not None:
+        found = there[0].load()
+        parts = [(explained(kept(found), model, layer, operation, waits), found.chip)]
+        failed: dict[str, str] = {}
+    else:
+        told, failed = explained_all(there, model, waits)
+        parts = [(each.why, each.run.chip) for each in told]
+    said = Explanations(workloads=tuple(why for why, _ in parts), unexplained=failed)
+    text = said.model_dump_json(indent=2)
     if json == STDOUT:
-        typer.echo(said.model_dump_json(indent=2))
+        typer.echo(text)
         return
     if json is not None:
-        write_atomically(json, said.model_dump_json(indent=2) + "\n")
-    print_explanation(said, found.chip, console(), layer, operation)
+        write_atomically(json, text + "\n")
+    screen = console()
+    if len(there) > 1:
+        print_overview(said, screen)
+    for why, chip in parts:
+        print_explanation(why, chip, screen, layer, operation)

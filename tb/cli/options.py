@@ -79,8 +79,7 @@ RunName = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run that is over: its results file, its name in sim_build/results, a folder that --artefacts has made, "
-        "or `latest`.",
+        help="A run that is over: its results file, its name in sim_build/results, a folder of artefacts, or `latest`.",
     ),
 ]
 SavedChip = Annotated[

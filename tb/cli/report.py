@@ -20,7 +20,7 @@ app = typer.Typer()
 )
 def report(
     run: RunName,
-    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Which workload of the run.")] = None,
+    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only this workload of the run.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, no network needed).")
     ] = None,
@@ -29,30 +29,34 @@ def report(
         typer.Option("--trace", metavar="PATH", help="Write a trace for ui.perfetto.dev (.json, or .json.gz)."),
     ] = None,
 ) -> None:
-    """Write a run that was made with --artefacts as a page to look at, or as a trace for Perfetto.
+    """Write a run that is over as a page to look at, or as a trace for Perfetto.
 
-    The page has the figures, layers, waterfall, timeline, roofline, links on the floorplan, memories over time, and
-    faults. The trace has planned and measured slices of every unit, DRAM channel and link, side by side.
+    The page has for each workload the figures, layers, waterfall, timeline, roofline, links on the floorplan, memories
+    over time, and faults. The trace has planned and measured slices of every unit, DRAM channel and link, side by side.
     """
     if out is None and trace is None:
         raise typer.BadParameter("say what to write: --out run.html, --trace run.json", param_hint="--out")
-    from ..compare.explained import explained
-    from ..compare.kept import kept
+    from ..compare.explained import explained_all
     from ..compare.pictures import pictures
     from ..compare.timelines import timeline
     from ..report.console import console
-    from ..report.page import page
+    from ..report.page import Shown, page
     from ..report.trace import save_trace
     from ..results.named import find, one
     from ..results.schema import write_atomically
 
-    found = one(find(run), workload).load()
-    known, screen = kept(found), console()
+    there = find(run)
+    runs, failed = explained_all(there if workload is None else (one(there, workload),), None)
+    screen = console()
+    for name, why in failed.items():
+        screen.print(f"{name}: {why}", style="yellow", markup=False, soft_wrap=True)
     if trace is not None:
-        save_trace(timeline(known), found.row, trace)
+        save_trace([(timeline(each.run), each.run.row) for each in runs], trace)
         screen.print(f"trace: {trace}; open it in https://ui.perfetto.dev", markup=False, soft_wrap=True)
     if out is not None:
-        model = not known.measured  # after a fault only the plan is known
-        why = explained(known, model)
-        write_atomically(out, page(found.row, why, pictures(known, found, why.waterfall, model), found.chip))
+        shown = [
+            Shown(each.run.row, each.why, pictures(each.run, each.found, each.why.waterfall, each.model), each.run.chip)
+            for each in runs
+        ]
+        write_atomically(out, page(shown, failed))
         screen.print(f"page: {out}", markup=False, soft_wrap=True)

@@ -111,12 +111,13 @@ def run(
     device: Device = "verilator",
     waves: Annotated[bool, typer.Option("--waves", help="Write FST waveforms below sim_build/ (slower).")] = False,
     artefacts: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--artefacts",
-            help="Keep the schedule, the program and every instruction's cycles (Parquet) next to the results.",
+            "--artefacts/--no-artefacts",
+            help="Keep schedule, program and every instruction's cycles (Parquet) next to the results, or not at all.",
+            show_default="in the cache, as long as there is room",
         ),
-    ] = False,
+    ] = None,
     regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False,
     jobs: Annotated[
         int, typer.Option(min=1, metavar="N", help="Devices that run at the same time; default: one per CPU.")
@@ -127,8 +128,9 @@ def run(
     A network runs from picture to label, and every tensor is compared; `NETWORK/LAYER` and `NETWORK/*` run layers by
     themselves. Each workload is scheduled, lowered to a program, run on the chip's RTL, and compared byte by byte with
     ONNX Runtime and cycle by cycle with the model. If one cannot be run, its row reports an error and the others run.
-    Results go to sim_build/results/ as JSON (latest.json is the newest) and JUnit XML. The exit status is 1 on any
-    mismatch, fault, incomplete comparison or model error past its bound; `meshloom --help` lists the others.
+    Results go to sim_build/results/ as JSON (latest.json is the newest) and JUnit XML; `meshloom explain`, `compare`
+    and `report` take that file. The exit status is 1 on any mismatch, fault, incomplete comparison or model error past
+    its bound; `meshloom --help` lists the others.
     """
     if regression == bool(workloads):
         raise typer.BadParameter("give workloads or --regression", param_hint="WORKLOAD")
@@ -139,6 +141,7 @@ def run(
     from ..report.console import Reporter, console
     from ..results.saved import SUFFIXES
     from ..results.schema import Recorder, Row, Unwritten, unwritable
+    from ..results.shelf import Shelf, cached
 
     saved = [Path(each) for each in workloads or () if each.endswith(SUFFIXES)]
     chip = chip or (_chip_of(saved) if saved else "quad16")
@@ -194,12 +197,13 @@ def run(
             def on_event(event: Any) -> None:
                 if isinstance(event, Row):
                     recorder.add(event)
-                if isinstance(event, Unwritten):
+                if isinstance(event, Unwritten) and event.asked:
                     recorder.missing.append(event.why)
                 reporter(event)
 
             traces = recorder.path.with_suffix("")
-            options = RunOptions(device, jobs, waves, links, traces, traces if artefacts else None)
+            shelf = Shelf(traces) if artefacts else cached(recorder.run) if artefacts is None else None
+            options = RunOptions(device, jobs, waves, links, traces, shelf)
             found = run_workloads(names, chip, scheduler, on_event, options)
         # rows arrive as they finish; the table lists them in the order requested
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))

@@ -147,9 +147,8 @@ def _spent(found: Found, model: bool) -> _Spent:
     if row.status in (Status.FAILED, Status.FAULT):
         return _Spent({}, False, f"{row.workload}: {row.reason}")
     if found.folder is None:
-        why = (
-            f"the artefacts of {row.workload} are not in {found.gone} any more" if found.gone else "without --artefacts"
-        )
+        where = f"are not in {found.gone} any more" if found.gone else "were not kept"
+        why = f"the artefacts of {row.workload} {where}"
         return _Spent({}, False, f"{why}: only what the results files say is known")
     try:
         falls = waterfall_of(kept(found.load()), model)

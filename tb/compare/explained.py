@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from ..results.artefacts import Artefacts
 from ..results.explanation import CriticalPath, Explanation, Waterfall
+from ..results.named import Found
 from ..results.schema import ResultsError
-from .causes import Causes
+from .causes import AttributionError, Causes
 from .critical import costly_waits, critical_path
-from .kept import Entry, Kept
+from .kept import Entry, Kept, kept
 from .records import Place
 from .spread import spread
 from .waterfall import waterfall
@@ -16,6 +19,37 @@ from .waterfall import waterfall
 
 class ExplainError(ResultsError):
     """A run that cannot be explained, or a layer or operation that it does not have; the message says why."""
+
+
+class ExplainedRun(NamedTuple):
+    """A workload of a run with what it left, and why it took its cycles, or its model's."""
+
+    found: Artefacts
+    run: Kept
+    why: Explanation
+    model: bool
+
+
+def explained_all(
+    workloads: Sequence[Found], model: bool | None = False, most: int = 10
+) -> tuple[list[ExplainedRun], dict[str, str]]:
+    """Explains workloads of a run; of those that cannot be, the reason by name. `model`: None is the RTL, or the model
+    where nothing was measured (after a fault). Raises what the first of them does if none can be explained."""
+    found: list[ExplainedRun] = []
+    failed: dict[str, str] = {}
+    first: Exception | None = None
+    for each in workloads:
+        try:
+            left = each.load()
+            run = kept(left)
+            planned = not run.measured if model is None else model
+            found.append(ExplainedRun(left, run, explained(run, planned, most=most), planned))
+        except (ResultsError, AttributionError) as error:
+            first = first or error
+            failed[each.row.workload] = str(error).removeprefix(f"{each.row.workload}: ")
+    if first is not None and not found:
+        raise first
+    return found, failed
 
 
 def times(run: Kept, model: bool) -> tuple[Mapping[Place, Entry], int]:

@@ -13,6 +13,7 @@ from meshloom.sched.ir.schedule import Operation, Schedule
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.network.scheduler import layer_of
 from meshloom.sched.workload.layout import ActivationLayout, WeightLayout
+from meshloom.sched.workload.training import find, setting_of
 
 from ..results.artefacts import Artefacts
 from ..results.explanation import Who
@@ -82,6 +83,8 @@ class Kept:
         network = self.row.network
         if network is not None:
             return {layer.name: layer.macs for layer in network.layers} or {self.row.workload: network.macs}
+        if self.row.gradient is not None:
+            return {self.row.workload: sum(each.macs for each in find(self.row.workload, setting_of(self.chip)))}
         layouts = {tensor.name: tensor.layout for tensor in self.schedule.tensors}
         made, weights = layouts.get("y"), layouts.get("w")
         if not isinstance(made, ActivationLayout) or not isinstance(weights, WeightLayout):

@@ -350,8 +350,10 @@ class Reporter:
                 self._done += 1
                 self._progress.update(self._task, completed=self._done)
                 self._console.print(self._line(event), style=_COLOUR[event.status], markup=False, soft_wrap=True)
-            case Unwritten():
-                pass  # the command says so at its end
+            case Unwritten(workload, why, asked):
+                if not asked:  # otherwise the command says so at its end
+                    note = f"note: {workload}: `explain` and `report` will know nothing of it: {why}"
+                    self._console.print(note, style="yellow", markup=False, soft_wrap=True)
 
     def _line(self, row: Row) -> str:
         count = f"[{self._done}/{self._planned or '?'}] {row.workload}: {row.status}"

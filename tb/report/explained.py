@@ -12,14 +12,29 @@ from rich.table import Table
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.program.names import tile_name
 
-from ..results.explanation import CriticalPath, Explanation, PathStep, Spread, Wait, Waterfall, Who
-from .console import dense
+from ..results.explanation import CriticalPath, Explanation, Explanations, PathStep, Spread, Wait, Waterfall, Who
+from .console import dense, percent
 from .narrow import show
 
 #: Steps of a path that are shown: the longest, in the order of time.
 SHOWN = 24
 #: Units that a difference has reached, shown at most.
 _UNITS = 12
+
+
+def print_overview(found: Explanations, to: Console) -> None:
+    """Prints a line for each workload of a run: its cycles, how many of them are ideal, and what takes most of the
+    others; then why the rest is not explained."""
+    made = dense("workloads", ("workload",), ("cycles", "useful", "most of the rest", "RTL - model"))
+    for each in found.workloads:
+        falls = each.waterfall
+        lost = Counter({cause: cycles for cause, cycles in falls.total.items() if cause != "useful"})
+        most = ", ".join(f"{cause} {_share(cycles, falls.cycles * falls.pes)}" for cause, cycles in lost.most_common(3))
+        off = f"{each.spread.end_lag:+,}" if each.spread.instructions else "-"
+        made.add_row(escape(each.workload), f"{falls.cycles:,}", percent(100 * falls.ideal_share, 1), most, off)
+    show(made, to)
+    for workload, why in found.unexplained.items():
+        to.print(f"{workload}: {why}", style="yellow", markup=False, soft_wrap=True)
 
 
 def print_explanation(

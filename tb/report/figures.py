@@ -23,16 +23,16 @@ _COLOURS = {
 }  # fmt: skip
 
 
-def figures(falls: Waterfall, found: RunPictures, chip: ChipConfig) -> list[Figure]:
-    """All figures of a page; `id`: of the element that each is drawn in."""
+def figures(falls: Waterfall, found: RunPictures, chip: ChipConfig, prefix: str = "") -> list[Figure]:
+    """All figures of a workload; `id`: of the element that each is drawn in, which begins with `prefix`."""
     made = [
-        _figure("waterfall", *_waterfall(falls)),
-        _figure("by-layer", *_by_layer(falls)),
-        _figure("roofline", *_roofline(found.points, found.peak_macs, found.peak_bytes)),
-        _figure("memory", *_memory(found.memories)),
+        _figure(f"{prefix}waterfall", *_waterfall(falls)),
+        _figure(f"{prefix}by-layer", *_by_layer(falls)),
+        _figure(f"{prefix}roofline", *_roofline(found.points, found.peak_macs, found.peak_bytes)),
+        _figure(f"{prefix}memory", *_memory(found.memories)),
     ]
     for what in ("busy", "blocked") if found.links else ():
-        made.append(_figure(f"links-{what}", *_links(found.links, what, chip)))
+        made.append(_figure(f"{prefix}links-{what}", *_links(found.links, what, chip)))
     return made
 
 

@@ -1,9 +1,6 @@
 "use strict";
 // The page of a run: figures by Plotly, and the timeline, which may have millions of slices, on a canvas of its own.
 const data = JSON.parse(document.getElementById("data").textContent);
-for (const figure of data.figures) {
-  Plotly.newPlot(figure.id, figure.data, figure.layout, { responsive: true, displaylogo: false });
-}
 
 function numbers(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -201,5 +198,20 @@ class Timeline {
   }
 }
 
-window.timeline = new Timeline(document.querySelector("#gantt canvas"), document.getElementById("tip"), data.timeline);
+// Draws a workload, once it can be seen.
+function drawn(run) {
+  const place = document.getElementById(`w${run.at}-run`);
+  if (place.dataset.drawn) return;
+  place.dataset.drawn = "yes";
+  for (const figure of run.figures) {
+    Plotly.newPlot(figure.id, figure.data, figure.layout, { responsive: true, displaylogo: false });
+  }
+  window.timeline = new Timeline(place.querySelector(".gantt canvas"), place.querySelector(".tip"), run.timeline);
+}
+
+for (const run of data) {
+  const fold = document.querySelector(`#w${run.at}-run > details`);
+  if (!fold || fold.open) drawn(run);
+  fold?.addEventListener("toggle", () => fold.open && drawn(run));
+}
 document.body.dataset.ready = "yes";

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,18 +30,49 @@ _KINDS = ("mover", "matrix", "vector", "channel")
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def page(row: Row, why: Explanation, found: RunPictures, chip: ChipConfig) -> str:
-    """The page of a run."""
-    data = {"figures": figures(why.waterfall, found, chip), "timeline": _timeline(found.timeline, why.waterfall.cycles)}
+class Shown(NamedTuple):
+    """A workload of a run, and what its page shows of it."""
+
+    row: Row
+    why: Explanation
+    found: RunPictures
+    chip: ChipConfig
+
+    @property
+    def title(self) -> str:
+        """What ran on what."""
+        return f"{self.row.workload} on {self.row.chip} by {self.row.scheduler}"
+
+
+def page(runs: Sequence[Shown], failed: Mapping[str, str] | None = None) -> str:
+    """The page of a run of one workload or of several, of which each is drawn when it is opened; `failed`: why nothing
+    can be shown of others."""
+    single = len(runs) == 1 and not failed
+    data = [
+        {
+            "at": number,
+            "figures": figures(each.why.waterfall, each.found, each.chip, _name(number, "")),
+            "timeline": _timeline(each.found.timeline, each.why.waterfall.cycles),
+        }
+        for number, each in enumerate(runs)
+    ]
     here = files("meshloom.tb.report")
     plotly = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
-    title = escape(f"{row.workload} on {row.chip} by {row.scheduler}")
+    title = escape(runs[0].title if single else f"{len(runs)} workloads")
     parts = [
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         f"<style>{(here / 'page.css').read_text(encoding='utf-8')}</style></head><body>",
         f"<h1>{title}</h1>",
-        *_sections(row, why, found, chip),
+        *([] if single else [_overview(runs)]),
+        *(_text(f"{name}: {why}", "bad") for name, why in (failed or {}).items()),
+    ]
+    for number, each in enumerate(runs):
+        opened = " open" * (number == 0)
+        head = "" if single else f"<details{opened}><summary>{escape(each.title)}</summary>"
+        parts += [f'<div class="run" id="{_name(number, "run")}">{head}', *_sections(each, number)]
+        parts.append(("" if single else "</details>") + "</div>")
+    parts += [
         f'<script type="application/json" id="data">{_embedded(data)}</script>',
         f"<script>{plotly}</script>",
         f"<script>{(here / 'page.js').read_text(encoding='utf-8')}</script>",
@@ -50,15 +81,40 @@ def page(row: Row, why: Explanation, found: RunPictures, chip: ChipConfig) -> st
     return "\n".join(parts)
 
 
+def _name(number: int, what: str) -> str:
+    """The id of an element that each workload has."""
+    return f"w{number}-{what}"
+
+
+def _overview(runs: Sequence[Shown]) -> str:
+    """A line for each workload."""
+    rows = [
+        (
+            each.title,
+            each.row.status,
+            f"{each.why.waterfall.cycles:,}",
+            percent(100 * each.why.waterfall.ideal_share, 1),
+            percent(each.row.error_percent, sign="+"),
+        )
+        for each in runs
+    ]
+    return _table(("workload", "status", "cycles", "useful PE cycles", "model"), rows, left=2)
+
+
 def _embedded(data: object) -> str:
     """JSON that cannot end the script element that it is in."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _sections(row: Row, why: Explanation, found: RunPictures, chip: ChipConfig) -> Iterable[str]:
+def _sections(shown: Shown, number: int) -> Iterable[str]:
+    row, why, found, chip = shown
+
+    def plot(what: str) -> str:
+        return f'<div class="plot" id="{_name(number, what)}"></div>'
+
     yield "<h2>Summary</h2>" + _summary(row, why)
     yield "<h2>Faults</h2>" + _faults(row)
-    yield '<h2>Where the cycles went</h2><div class="plot" id="waterfall"></div><div id="by-layer"></div>'
+    yield "<h2>Where the cycles went</h2>" + plot("waterfall") + f'<div id="{_name(number, "by-layer")}"></div>'
     if why.waterfall.note:
         yield _text(why.waterfall.note)
     yield "<h2>Layers</h2>" + _layers(row, why)
@@ -67,16 +123,16 @@ def _sections(row: Row, why: Explanation, found: RunPictures, chip: ChipConfig) 
         "Wheel: zoom; drag: move; double click: all of it. Above in each track what the model planned, below what was "
         "measured; a slice of a mover or channel begins when the one before has ended. Colours are layers."
     )
-    yield '<div id="gantt"><canvas></canvas><div id="tip"></div></div>'
+    yield '<div class="gantt"><canvas></canvas><div class="tip"></div></div>'
     yield "<h2>Critical path and waits</h2>" + _path(why, chip) + _waits(why, chip)
     for line in spread_lines(why.spread, chip):
         yield _text(line, "bad" if why.spread.differing else "")
-    yield '<h2>Roofline</h2><div class="plot" id="roofline"></div>'
+    yield "<h2>Roofline</h2>" + plot("roofline")
     yield _text("A layer's cycles are its part of the run's, so that layers which overlap are not counted twice.")
     yield "<h2>Links</h2>"
-    links = '<div class="plot" id="links-busy"></div><div class="plot" id="links-blocked"></div>'
+    links = plot("links-busy") + plot("links-blocked")
     yield f'<div class="pair">{links}</div>' if found.links else _text("Nothing was counted.")
-    yield '<h2>Memories</h2><div class="plot" id="memory"></div>'
+    yield "<h2>Memories</h2>" + plot("memory")
 
 
 def _text(words: str, style: str = "") -> str:
@@ -103,7 +159,7 @@ def _summary(row: Row, why: Explanation) -> str:
         ("status", f"{row.status}{f': {row.reason}' if row.reason else ''}"),
         ("cycles on the RTL", f"{row.rtl_cycles:,} ({row.simulator})"),
         ("cycles of the model", f"{row.model_cycles:,} ({percent(row.error_percent, sign='+')})"),
-        ("useful PE cycles", percent(100 * falls.total.get("useful", 0) / max(1, falls.cycles * falls.pes), 1)),
+        ("useful PE cycles", percent(100 * falls.ideal_share, 1)),
         ("bytes compared", f"{row.bytes_checked:,}, {row.mismatches:,} of them wrong"),
         ("instructions", f"{row.instructions:,}"),
         ("chip", f"{row.chip} ({row.chip_digest[:12]}), {falls.pes:,} PEs"),

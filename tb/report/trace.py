@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,20 @@ _SHARED = ("mover", "channel", "link")
 _Event = dict[str, Any]
 
 
-def save_trace(found: RunTimeline, row: Row, path: Path) -> None:
-    """Writes the trace, compressed if the name ends in .gz. Raises OSError."""
-    text = "[\n" + ",\n".join(json.dumps(event, separators=(",", ":")) for event in events(found, row)) + "\n]\n"
+def save_trace(runs: Sequence[tuple[RunTimeline, Row]], path: Path) -> None:
+    """Writes a trace of one or several workloads, one below the other, compressed if the name ends in .gz. Raises
+    OSError."""
+    made = chain.from_iterable(events(found, row, 2 * number) for number, (found, row) in enumerate(runs))
+    text = "[\n" + ",\n".join(json.dumps(event, separators=(",", ":")) for event in made) + "\n]\n"
     write_atomically(path, gzip.compress(text.encode(), 6, mtime=0) if path.suffix == ".gz" else text)
 
 
-def events(found: RunTimeline, row: Row) -> Iterator[_Event]:
-    """The events of a trace: of the plan, then of the measurement; for each its names, slices and flows."""
+def events(found: RunTimeline, row: Row, before: int = 0) -> Iterator[_Event]:
+    """The events of a trace: of the plan, then of the measurement; for each its names, slices and flows. `before`:
+    processes that the trace has already."""
     sides = (
-        (1, "planned (timeline model)", found.planned, found.planned_flows),
-        (2, f"measured ({row.simulator})", found.measured, found.measured_flows),
+        (before + 1, "planned (timeline model)", found.planned, found.planned_flows),
+        (before + 2, f"measured ({row.simulator})", found.measured, found.measured_flows),
     )
     for process, name, slices, flows in sides:
         if not len(slices):

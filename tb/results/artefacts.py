@@ -192,7 +192,7 @@ def load(folder: Path) -> Artefacts:
         schedule = Schedule.load(folder / SCHEDULE)
         program = image.load(folder / PROGRAM, said.chip)
     except (ScheduleError, image.ImageError) as error:
-        raise ArtefactsError(f"{error}; run the workload again with --artefacts") from error
+        raise ArtefactsError(f"{error}; run the workload again") from error
     return Artefacts(said.row, said.chip, schedule, program, {name: _read(folder, name) for name in TABLES})
 
 
@@ -203,7 +203,7 @@ def manifest(folder: Path) -> Manifest:
         text = path.read_bytes()
     except OSError as error:
         raise ArtefactsError(
-            f"{path}: cannot be read: {error.strerror}; give a folder that `meshloom run --artefacts` has written"
+            f"{path}: cannot be read: {error.strerror}; give a folder that `meshloom run` has written"
         ) from error
     try:
         return Manifest.model_validate_json(text)
@@ -211,7 +211,7 @@ def manifest(folder: Path) -> Manifest:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ArtefactsError(
-            f"{path}: {where + ': ' if where else ''}{first['msg']}; run the workload again with --artefacts"
+            f"{path}: {where + ': ' if where else ''}{first['msg']}; run the workload again"
         ) from error
 
 
@@ -225,7 +225,7 @@ def _read(folder: Path, name: str) -> pyarrow.Table:
             found = pyarrow.parquet.read_table(file)
     except (OSError, pyarrow.ArrowException) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
-        raise ArtefactsError(f"{path}: cannot be read: {why}; run the workload again with --artefacts") from error
+        raise ArtefactsError(f"{path}: cannot be read: {why}; run the workload again") from error
     if (
         not found.schema.equals(_schema(name), check_metadata=False)
         or (found.schema.metadata or {}).get(_VERSION_KEY) != str(VERSION).encode()

@@ -41,6 +41,11 @@ class Waterfall(Record):
             raise ValueError(f"total is {sum(self.total.values())} PE cycles, not {self.cycles} x {self.pes}")
         return self
 
+    @property
+    def ideal_share(self) -> float:
+        """Ideal cycles as a share of those that it took."""
+        return self.total.get("useful", 0) / max(1, self.cycles * self.pes)
+
     def in_cycles(self, spent: dict[str, int]) -> dict[str, float]:
         """PE cycles of the chip as cycles."""
         return {cause: count / self.pes for cause, count in spent.items()}
@@ -154,3 +159,10 @@ class Explanation(Record):
     path: CriticalPath | None
     waits: tuple[Wait, ...]
     spread: Spread
+
+
+class Explanations(Record):
+    """All workloads of a run, or the one that was asked for. `unexplained`: why, by name, of those that cannot be."""
+
+    workloads: tuple[Explanation, ...]
+    unexplained: dict[str, str] = {}

@@ -1,5 +1,5 @@
 """JSON Schemas (draft 2020-12) of what people and other programs write or read: chips, schedules, scenarios, sweeps,
-results.
+results, explanations, comparisons.
 
 They follow from the models that read these files, and are what editors complete and check with. What spans several
 fields (a floorplan with one host, addresses inside their memory) no schema says: reading the file does.
@@ -68,6 +68,20 @@ def scenario_results() -> dict[str, Any]:
     return ScenarioResults.model_json_schema(mode="serialization")
 
 
+def explanations() -> dict[str, Any]:
+    """Of what `meshloom explain --json` writes, with the computed fields."""
+    from .explanation import Explanations
+
+    return Explanations.model_json_schema(mode="serialization")
+
+
+def comparisons() -> dict[str, Any]:
+    """Of what `meshloom compare --json` writes, with the computed fields."""
+    from .comparison import Comparisons
+
+    return Comparisons.model_json_schema(mode="serialization")
+
+
 def sweep() -> dict[str, Any]:
     """Of a sweep's TOML file."""
     from .sweep import json_schema
@@ -82,6 +96,8 @@ SCHEMAS = {
     "scenario": scenario,
     "scenario_results": scenario_results,
     "sweep": sweep,
+    "explanations": explanations,
+    "comparisons": comparisons,
 }
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from meshloom.sched.store.use import touch
+
 from . import artefacts, schema
 from .schema import RESULTS_FOLDER, ResultsError, Row
+from .shelf import places
 
 #: Names the run that ended last.
 LATEST = "latest"
+
+
+#: Other files of ours by a field that only they have, and what to do with them instead.
+_OTHERS = {
+    "instances": "of `meshloom serve`, many networks at once, whose own tables say when each ran; run one alone",
+    "operations": "a schedule; run it first (`meshloom run`), and give the results of that",
+}
 
 
 class RunNameError(ResultsError):
@@ -29,9 +40,12 @@ class Found:
     def load(self) -> artefacts.Artefacts:
         """Its artefacts. Raises RunNameError if it has none, ArtefactsError if they are damaged."""
         if self.folder is None:
-            why = self.row.reason or "it kept no instructions; run it again with --artefacts"
+            why = self.row.reason or "its artefacts were not kept; run it again without --no-artefacts"
             if self.gone:
-                why = f"its artefacts are not in {self.gone} any more; run it again"
+                why = (
+                    f"its artefacts are not in {self.gone} any more; run it again (--artefacts keeps them for good, "
+                    "next to the results)"
+                )
             raise RunNameError(f"{self.row.workload}: {why}")
         return artefacts.load(self.folder)
 
@@ -46,30 +60,42 @@ def find(name: str, folder: Path = RESULTS_FOLDER) -> tuple[Found, ...]:
         path = folder / f"{name}.json"
     if not path.is_file():
         where = f"{path}: there is no such run" if name != LATEST else f"{path}: nothing has been run here"
-        raise RunNameError(
-            f"{where}; give a results file of `meshloom run`, a folder that --artefacts has made, or {LATEST}"
-        )
+        raise RunNameError(f"{where}; give a results file of `meshloom run`, a folder of artefacts, or {LATEST}")
+    _refuse_others(path)
     rows = schema.load(path).rows
     if not rows:
         raise RunNameError(f"{path}: no workload was run; run it again")
     return tuple(_found(row, path) for row in rows)
 
 
+def _refuse_others(path: Path) -> None:
+    """Raises RunNameError for a file of ours that is something else than the results of a run."""
+    try:
+        found: object = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:  # reading it as results says what is wrong
+        return
+    for field, what in _OTHERS.items():
+        if isinstance(found, dict) and field in found and "rows" not in found:
+            raise RunNameError(f"{path}: is {what}")
+
+
 def _of_folders(path: Path) -> tuple[Found, ...]:
     single = (path / artefacts.MANIFEST).exists()
     folders = [path] if single else sorted(file.parent for file in path.glob(f"*/{artefacts.MANIFEST}"))
     if not folders:
-        raise RunNameError(f"{path}: has no {artefacts.MANIFEST}; give a folder that --artefacts has made")
+        raise RunNameError(
+            f"{path}: has no {artefacts.MANIFEST}; give a folder of artefacts, or a results file of `meshloom run`"
+        )
     return tuple(Found(artefacts.manifest(folder).row, folder) for folder in folders)
 
 
 def _found(row: Row, file: Path) -> Found:
-    """A row and its folder: where the run said, or beside its file if both were moved."""
+    """A row and its folder."""
     if row.artefacts is None:
         return Found(row, None)
-    said = Path(row.artefacts)
-    for place in (said, file.parent / Path(*said.parts[-2:])):
+    for place in places(Path(row.artefacts), file):
         if (place / artefacts.MANIFEST).exists():
+            touch(place.parent)  # in the cache, what was looked at last goes last
             return Found(row, place)
     return Found(row, None, row.artefacts)
 

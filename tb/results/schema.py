@@ -664,10 +664,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Unwritten:
-    """Event of a run: artefacts of a workload that could not be written; `why` names the file."""
+    """Event of a run: artefacts of a workload that could not be written; `why` names the file. `asked`: they were asked
+    for, so that the run has failed in this."""
 
     workload: str
     why: str
+    asked: bool = True
 
 
 #: The events of a run: its plan, then stages, and each row as soon as it is finished.

@@ -24,6 +24,7 @@ from ..devices.folders import RunsError
 from ..devices.interface import Device, Job, NoDeviceError, Run
 from ..results import artefacts
 from ..results.schema import Event, Row, Settings, Stage, Unwritten
+from ..results.shelf import Shelf
 from .failures import Failure, failure, row_error
 from .options import RunOptions
 
@@ -198,20 +199,22 @@ class _Batch:
         if own.waves is not None:
             update["waves"] = os.path.relpath(own.waves)
         row = row.model_copy(update=update)
-        if (folder := self.options.artefacts) is not None:
+        if (shelf := self.options.artefacts) is not None:
             try:
-                saved = _save(folder, row, item, result, self.config)
+                saved = _save(shelf, row, item, result, self.config)
                 row = row.model_copy(update={"artefacts": os.path.relpath(saved)})
             except OSError as error:  # the comparison matters more than the files
-                self.found.put(Unwritten(item.name, f"{error.filename or folder}: {error.strerror or error}"))
+                why = f"{error.filename or shelf.folder}: {error.strerror or error}"
+                self.found.put(Unwritten(item.name, why, shelf.asked))
         self.found.put((index, row))
 
 
-def _save(folder: Path, row: Row, item: Item, run: Run, chip: ChipConfig) -> Path:
+def _save(shelf: Shelf, row: Row, item: Item, run: Run, chip: ChipConfig) -> Path:
     """Saves the artefacts of one workload; returns their folder."""
+    shelf.take()
     found = tables(run, item.timeline, item.program, item.schedule, chip)
     code = image.to_bytes(item.program, metadata_of(item.schedule))
-    return artefacts.save(folder, row, chip, item.schedule, code, found)
+    return artefacts.save(shelf.folder, row, chip, item.schedule, code, found)
 
 
 def _shares(costs: Sequence[int], count: int) -> list[list[int]]:

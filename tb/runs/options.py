@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..results.shelf import Shelf
+
 
 @dataclass(frozen=True)
 class RunOptions:
     """`device`: the device by name (`devices.registry`); `jobs`: how many of them run concurrently.
 
     `waves`: write waveforms. `links`: rows include the data plane's links and the congestion. `traces`: folder for
-    tracebacks of unexpected errors, `artefacts`: for the artefacts of each run (None: not kept). `here`: workloads are
+    tracebacks of unexpected errors, `artefacts`: for what each workload leaves (None: not kept). `here`: workloads are
     prepared in this process, one after another, not in processes of their own."""
 
     device: str = "verilator"
@@ -19,5 +21,5 @@ class RunOptions:
     waves: bool = False
     links: bool = False
     traces: Path | None = None
-    artefacts: Path | None = None
+    artefacts: Shelf | None = None
     here: bool = False

@@ -17,6 +17,7 @@ from meshloom.hw.isa import Opcode
 from meshloom.tb.results import artefacts
 from meshloom.tb.results.artefacts import TABLES, Artefacts, ArtefactsError, folder_name, load
 from meshloom.tb.results.schema import Event, Row, Unwritten
+from meshloom.tb.results.shelf import Shelf
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.options import RunOptions
 
@@ -25,7 +26,7 @@ LAYER = "gemm:5x6x7"
 
 
 def run(keep: Path | None, events: list[Event], *names: str) -> list[Row]:
-    return runner.run(names or [LAYER], "tiny", "loop_order", events.append, RunOptions(artefacts=keep))
+    return runner.run(names or [LAYER], "tiny", "loop_order", events.append, RunOptions(artefacts=keep and Shelf(keep)))
 
 
 @pytest.fixture(scope="module")

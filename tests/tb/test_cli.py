@@ -59,6 +59,7 @@ from meshloom.tb.results.schema import (
     Unwritten,
     load,
 )
+from meshloom.tb.results.shelf import Shelf
 from meshloom.tb.runs.options import RunOptions
 
 from ..sched.float_models import FloatModel
@@ -91,7 +92,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, .
     """Installs an engine that plays a script of rows and exceptions; returns the arguments of its calls."""
 
     def install(
-        *script: Row | Unwritten | BaseException, kept: list[Path | None] | None = None
+        *script: Row | Unwritten | BaseException, kept: list[Shelf | None] | None = None
     ) -> list[tuple[Any, ...]]:
         calls: list[tuple[Any, ...]] = []
         kept = [] if kept is None else kept
@@ -281,12 +282,33 @@ def test_rows_as_a_table(folder: Path, engine: Any) -> None:
     assert invoke("run", "gemm:8x8x8", "--chip", "tiny", "--csv", "place").exit_code == 5
 
 
-def test_artefacts_are_kept_if_asked_for(folder: Path, engine: Any) -> None:
-    kept: list[Path | None] = []
+def test_artefacts_are_kept_in_the_cache_or_where_asked_for(
+    folder: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESHLOOM_CACHE", str(folder / "cache"))
+    kept: list[Shelf | None] = []
     engine(row(), kept=kept)
+    for option in ((), ("--artefacts",), ("--no-artefacts",)):
+        assert invoke("run", "gemm:8x8x8", "--chip", "tiny", *option).exit_code == 0
+    cached, asked, none = kept
+    assert none is None
+    assert asked is not None
+    assert asked.asked
+    assert asked.folder.parent == Path("sim_build/results")
+    assert cached is not None
+    assert not cached.asked
+    assert cached.folder.parent == folder / "cache" / "artefacts"
+    assert (results_in(folder) / f"{cached.folder.name}.json").exists()
+    monkeypatch.setenv("MESHLOOM_ARTEFACTS_MB", "0")
     assert invoke("run", "gemm:8x8x8", "--chip", "tiny").exit_code == 0
-    assert invoke("run", "gemm:8x8x8", "--chip", "tiny", "--artefacts").exit_code == 0
-    assert kept == [None, Path("sim_build/results") / load(results_in(folder) / "latest.json").run]
+    assert kept[-1] is None
+
+
+def test_no_room_in_the_cache_is_a_note(folder: Path, engine: Any) -> None:
+    engine(Unwritten("gemm:8x8x8", "there/links.parquet: No space left on device", asked=False), row())
+    shown = invoke("run", "gemm:8x8x8", "--chip", "tiny")
+    assert shown.exit_code == 0
+    assert "will know nothing of it: there/links.parquet: No space left on device" in shown.output
 
 
 def test_artefacts_that_cannot_be_written_exit_with_5(folder: Path, engine: Any) -> None:

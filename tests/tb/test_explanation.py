@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from meshloom.tb.compare.critical import costly_waits
 from meshloom.tb.compare.explained import ExplainError, explained
 from meshloom.tb.compare.kept import Kept, kept
 from meshloom.tb.results.artefacts import load as load_artefacts
-from meshloom.tb.results.explanation import Explanation, Waterfall
+from meshloom.tb.results.explanation import Explanation, Explanations, Waterfall
 from meshloom.tb.results.named import RunNameError, find, one
 
 from ..tiers import slow_but
@@ -267,7 +268,7 @@ def test_runs_without_artefacts_are_named_with_the_mend(layer: Path, tmp_path: P
     plain = results_file(tmp_path / "plain.json", layer, artefacts=None)
     shown = invoke(plain)
     assert shown.exit_code == 2
-    assert "run it again with --artefacts" in shown.output
+    assert "run it again without --no-artefacts" in shown.output
     gone = results_file(tmp_path / "gone.json", layer, artefacts="nowhere/run/gemm")
     assert "are not in nowhere/run/gemm any more; run it again" in invoke(gone).output
     moved = results_file(
@@ -278,11 +279,11 @@ def test_runs_without_artefacts_are_named_with_the_mend(layer: Path, tmp_path: P
 
 def test_the_json_is_read_back(layer: Path, tmp_path: Path) -> None:
     shown = invoke(layer, "--json", "-")
-    found = Explanation.model_validate_json(shown.output)
+    (found,) = Explanations.model_validate_json(shown.output).workloads
     assert found == explained(run_of(layer))
     assert invoke(layer, "--json", tmp_path / "why.json").exit_code == 0
     assert json.loads((tmp_path / "why.json").read_text()) == json.loads(shown.output)
-    wrong = json.loads(shown.output)["waterfall"]
+    wrong = json.loads(shown.output)["workloads"][0]["waterfall"]
     wrong["total"]["dram"] += 1
     with pytest.raises(ValueError, match="is not the sum over the layers"):
         Waterfall.model_validate(wrong)
@@ -295,3 +296,40 @@ def test_a_run_that_ended_in_a_fault_has_only_the_model(tmp_path: Path) -> None:
     with pytest.raises(ExplainError, match="no cycles were measured"):
         explained(faulty)
     assert explained(faulty, model=True).waterfall.cycles == run.row.model_cycles
+
+
+def test_all_workloads_of_a_run_or_why_not(layer: Path, tmp_path: Path) -> None:
+    other = keep(tmp_path / "run", "gemm:5x6x7", TINY)
+    both = results_file(tmp_path / "both.json", layer, other)
+    found = Explanations.model_validate_json(invoke(both, "--json", "-").output)
+    assert [each.workload for each in found.workloads] == [SHAPES[0], "gemm:5x6x7"]
+    shown = invoke(both)
+    assert shown.output.index("most of the rest") < shown.output.index("where the cycles went")
+    shutil.rmtree(other)
+    shown = invoke(both)
+    assert shown.exit_code == 0
+    assert "gemm:5x6x7: its artefacts are not in" in shown.output
+    refused = invoke(both, "--op", "1")
+    assert (refused.exit_code, "name one with --workload" in refused.output) == (2, True)
+    page = CliRunner().invoke(app, ["report", str(both), "--out", str(tmp_path / "both.html")])
+    assert page.exit_code == 0
+    assert "gemm:5x6x7: its artefacts are not in" in (tmp_path / "both.html").read_text()
+
+
+def test_artefacts_in_the_cache_are_found_from_any_folder(
+    layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESHLOOM_CACHE", str(tmp_path / "cache"))
+    file = results_file(tmp_path / "r.json", layer, artefacts=f"../cache/artefacts/some-run/{layer.name}")
+    assert find(str(file))[0].folder is None
+    kept_there = tmp_path / "cache" / "artefacts" / "some-run" / layer.name
+    shutil.copytree(layer, kept_there)
+    monkeypatch.chdir("/")
+    assert find(str(file))[0].folder == kept_there
+
+
+def test_other_files_of_ours_are_named(tmp_path: Path) -> None:
+    for text, what in (('{"operations": []}', "is a schedule; run it"), ('{"instances": []}', "many networks at once")):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(RunNameError, match=what):
+            find(str(tmp_path / "x.json"))

@@ -24,7 +24,7 @@ from meshloom.tb.compare.explained import explained
 from meshloom.tb.compare.kept import Kept, kept
 from meshloom.tb.compare.lives import occupancy, thinned
 from meshloom.tb.compare.pictures import pictures
-from meshloom.tb.report.page import page
+from meshloom.tb.report.page import Shown, page
 from meshloom.tb.results.artefacts import Artefacts
 from meshloom.tb.results.artefacts import load as load_artefacts
 from meshloom.tb.results.schema import FaultReport
@@ -55,13 +55,14 @@ def made(run: Kept, found: Artefacts, timeline: RunTimeline | None = None, **cha
     shown = pictures(run, found, why.waterfall)
     if timeline is not None:
         shown = replace(shown, timeline=timeline)
-    return page(run.row.model_copy(update=changes), why, shown, run.chip)
+    return page([Shown(run.row.model_copy(update=changes), why, shown, run.chip)])
 
 
 def data_of(text: str) -> dict[str, Any]:
     embedded = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert embedded is not None
-    return json.loads(embedded[1])
+    (only,) = json.loads(embedded[1])
+    return only
 
 
 def numbers(text: str) -> list[int]:
@@ -83,9 +84,9 @@ def test_the_page_fetches_nothing(run: Kept, found: Artefacts) -> None:
 
 def test_the_figures_are_those_of_the_run(run: Kept, found: Artefacts) -> None:
     text = made(run, found)
-    figures = {figure["id"]: figure for figure in data_of(text)["figures"]}
+    figures = {figure["id"].removeprefix("w0-"): figure for figure in data_of(text)["figures"]}
     assert set(figures) == {"waterfall", "by-layer", "roofline", "memory", "links-busy", "links-blocked"}
-    assert {f'id="{name}"' for name in figures} <= set(re.findall(r'id="[\w-]+"', text))
+    assert {f'id="w0-{name}"' for name in figures} <= set(re.findall(r'id="[\w-]+"', text))
     bars = figures["waterfall"]["data"][0]
     assert bars["y"][-1] == pytest.approx(sum(bars["y"][:-1])) == run.row.rtl_cycles
     (_, layers) = figures["roofline"]["data"]
@@ -133,7 +134,7 @@ def test_text_from_outside_stays_text(run: Kept, found: Artefacts) -> None:
 def test_after_a_fault_the_plan_is_shown(run: Kept, found: Artefacts) -> None:
     faulty = replace(run, measured={})
     why = explained(faulty, model=True)
-    shown = data_of(page(run.row, why, pictures(faulty, found, why.waterfall, model=True), run.chip))
+    shown = data_of(page([Shown(run.row, why, pictures(faulty, found, why.waterfall, model=True), run.chip)]))
     assert [side["name"] for side in shown["timeline"]["sides"]] == ["planned"]
 
 
@@ -193,7 +194,7 @@ def opened(browser_page: Page, path: Path) -> bytes:
 def colours(browser_page: Page) -> int:
     """Different colours on the canvas of the timeline."""
     return browser_page.evaluate(
-        """() => { const canvas = document.querySelector("#gantt canvas");
+        """() => { const canvas = document.querySelector(".gantt canvas");
         const image = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
         return new Set(new Uint32Array(image.data.buffer)).size; }"""
     )
@@ -209,13 +210,13 @@ def test_a_browser_shows_it(browser_page: Page, folder: Path, tmp_path: Path) ->
     assert browser_page.locator(".main-svg").count() >= 6
     assert colours(browser_page) > 20
     before = browser_page.evaluate("timeline.view")
-    browser_page.locator("#gantt canvas").hover(position={"x": 600, "y": 40})
+    browser_page.locator(".gantt canvas").hover(position={"x": 600, "y": 40})
     browser_page.mouse.wheel(0, -500)
     browser_page.wait_for_function("timeline.pending === 0")
     low, high = browser_page.evaluate("timeline.view")
     assert before[0] <= low < high <= before[1]
     assert high - low < before[1] - before[0]
-    browser_page.locator("#gantt canvas").dblclick(position={"x": 600, "y": 40})
+    browser_page.locator(".gantt canvas").dblclick(position={"x": 600, "y": 40})
     browser_page.wait_for_function(f"timeline.view[1] - timeline.view[0] === {run_cycles(folder)}")
 
 

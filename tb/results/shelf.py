@@ -1,0 +1,47 @@
+"""Where the artefacts of a run go: next to its results and for good if asked for, otherwise into the cache, of which a
+bounded part is kept, so that `explain`, `compare` and `report` know any recent run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshloom.sched.store import use
+from meshloom.sched.store.entries import trim
+from meshloom.sched.store.kinds import ARTEFACTS
+
+#: Runs whose artefacts are in the cache at most: many small ones take long to look through.
+_RUNS = 500
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A folder for the artefacts of one run, with a folder for each workload. `asked`: somebody wants to have them, and
+    what cannot be written is a failure."""
+
+    folder: Path
+    asked: bool = True
+
+    def take(self) -> None:
+        """Makes the folder; nobody removes it while this process lives. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.asked:
+            use.keep(self.folder)
+
+
+def cached(run: str) -> Shelf | None:
+    """The shelf of a run in the cache, where room is made for it; None if nothing is to be kept there. Raises
+    SettingError."""
+    folder, limit = ARTEFACTS.folder(), ARTEFACTS.limit()
+    if not limit:
+        return None
+    if folder.is_dir():
+        trim(folder, limit, _RUNS)
+    return Shelf(folder / run, asked=False)
+
+
+def places(said: Path, results: Path) -> tuple[Path, ...]:
+    """Where artefacts can be that a results file says are in `said`: there, beside the file if both were moved, or in
+    the cache, whatever folder the file is read in."""
+    own = Path(*said.parts[-2:])  # run, workload
+    return said, results.parent / own, ARTEFACTS.folder() / own
