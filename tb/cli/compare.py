@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..results.exits import Exit
-from .options import STDOUT, RunName, examples
+from .options import STDOUT, Energy, RunName, examples
 
 app = typer.Typer()
 
@@ -34,6 +34,7 @@ def compare(
             help="Exit with status 1 if a workload takes more cycles by more than that, is missing or did not run.",
         ),
     ] = None,
+    energy: Energy = None,
     json: Annotated[
         Path | None,
         typer.Option("--json", metavar="PATH", help="Also write it as JSON; - is stdout, and nothing else is printed."),
@@ -48,11 +49,14 @@ def compare(
     from ..compare.compared import compare as compare_runs
     from ..report.compared import print_comparison
     from ..report.console import console
+    from ..results.energy import DEFAULT
+    from ..results.energy import load as load_energy
     from ..results.named import find
     from ..results.schema import write_atomically
 
     bound = None if max_regression is None else _percent(max_regression)
-    found = against_model(find(a), bound) if b is None else compare_runs(find(a), find(b), bound)
+    table = load_energy(energy or DEFAULT)
+    found = against_model(find(a), bound) if b is None else compare_runs(find(a), find(b), table, bound)
     if json == STDOUT:
         typer.echo(found.model_dump_json(indent=2))
     else:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import STDOUT, RunName, examples
+from .options import STDOUT, Energy, RunName, examples
 
 app = typer.Typer()
 
@@ -29,6 +29,7 @@ def explain(
     ] = None,
     model: Annotated[bool, typer.Option("--model", help="Explain the model's cycles instead of the RTL's.")] = False,
     waits: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the most costly waits.")] = 10,
+    energy: Energy = None,
     json: Annotated[
         Path | None,
         typer.Option("--json", metavar="PATH", help="Write all of it as JSON; - is stdout, and nothing else."),
@@ -37,12 +38,15 @@ def explain(
     """Explain the cycles of a run that is over, workload by workload.
 
     A waterfall from the ideal cycles to those that it took, by cause and layer; the critical path, from the end
-    backwards; the waits of arrays that cost most, and what they were for; and where model and RTL differ.
+    backwards; the waits of arrays that cost most, and what they were for; where model and RTL differ; and an
+    estimate of the energy.
     """
     from ..compare.explained import explained, explained_all
     from ..compare.kept import kept
     from ..report.console import console
     from ..report.explained import print_explanation, print_overview
+    from ..results.energy import DEFAULT
+    from ..results.energy import load as load_energy
     from ..results.explanation import Explanations
     from ..results.named import find, one
     from ..results.schema import write_atomically
@@ -55,7 +59,7 @@ def explain(
         parts = [(explained(kept(found), model, layer, operation, waits), found.chip)]
         failed: dict[str, str] = {}
     else:
-        told, failed = explained_all(there, model, waits)
+        told, failed = explained_all(there, load_energy(energy or DEFAULT), model, waits)
         parts = [(each.why, each.run.chip) for each in told]
     said = Explanations(workloads=tuple(why for why, _ in parts), unexplained=failed)
     text = said.model_dump_json(indent=2)

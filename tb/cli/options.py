@@ -82,6 +82,15 @@ RunName = Annotated[
         help="A run that is over: its results file, its name in sim_build/results, a folder of artefacts, or `latest`.",
     ),
 ]
+Energy = Annotated[
+    Path | None,
+    typer.Option(
+        "--energy",
+        metavar="TOML",
+        help="Picojoules of products, memories and links, for estimates of energy.",
+        show_default="a 45 nm process",
+    ),
+]
 SavedChip = Annotated[
     str | None,
     typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import RunName, examples
+from .options import Energy, RunName, examples
 
 app = typer.Typer()
 
@@ -24,6 +24,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, no network needed).")
     ] = None,
+    energy: Energy = None,
     trace: Annotated[
         Path | None,
         typer.Option("--trace", metavar="PATH", help="Write a trace for ui.perfetto.dev (.json, or .json.gz)."),
@@ -42,11 +43,14 @@ def report(
     from ..report.console import console
     from ..report.page import Shown, page
     from ..report.trace import save_trace
+    from ..results.energy import DEFAULT
+    from ..results.energy import load as load_energy
     from ..results.named import find, one
     from ..results.schema import write_atomically
 
     there = find(run)
-    runs, failed = explained_all(there if workload is None else (one(there, workload),), None)
+    chosen = there if workload is None else (one(there, workload),)
+    runs, failed = explained_all(chosen, load_energy(energy or DEFAULT), None)
     screen = console()
     for name, why in failed.items():
         screen.print(f"{name}: {why}", style="yellow", markup=False, soft_wrap=True)

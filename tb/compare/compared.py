@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..results.comparison import Comparison, Comparisons, LayerMoved, Side
+from ..results.energy import EnergyFigures, EnergyTable
 from ..results.named import Found
 from ..results.schema import ResultsError, Row, Status
 from .causes import AttributionError
+from .energy import energy
 from .explained import ExplainError, waterfall_of
 from .kept import kept
 from .waterfall import CAUSES
@@ -28,13 +30,17 @@ class _Spent(NamedTuple):
     layers: Mapping[str, Mapping[str, float]]
     exact: bool
     note: str = ""
+    energy: EnergyFigures | None = None
 
 
-def compare(a: Sequence[Found], b: Sequence[Found], max_regression: float | None = None) -> Comparisons:
+def compare(
+    a: Sequence[Found], b: Sequence[Found], table: EnergyTable, max_regression: float | None = None
+) -> Comparisons:
     """Compares the workloads that two runs have in common, by name, and in turn where a name occurs several times. Two
     runs of one workload each are compared whatever it is called.
 
-    `max_regression`: percent that a workload may take more cycles. Raises CompareRunsError if nothing is in common,
+    `table`: of the estimates of their energy; `max_regression`: percent that a workload may take more cycles. Raises
+    CompareRunsError if nothing is in common,
     the errors of `Found.load` for damaged artefacts.
     """
     pairs, only_a, only_b = _pairs(a, b)
@@ -42,12 +48,12 @@ def compare(a: Sequence[Found], b: Sequence[Found], max_regression: float | None
         raise CompareRunsError(
             f"the runs have no workload in common: {', '.join(only_a)} in the first, {', '.join(only_b)} in the second"
         )
-    return _judged([_compared(one, other, False) for one, other in pairs], only_a, only_b, max_regression)
+    return _judged([_compared(one, other, table) for one, other in pairs], only_a, only_b, max_regression)
 
 
 def against_model(run: Sequence[Found], max_regression: float | None = None) -> Comparisons:
     """Compares each workload of a run on the RTL (`b`) with what the timeline model says of it (`a`)."""
-    return _judged([_compared(one, one, True) for one in run], (), (), max_regression)
+    return _judged([_compared(one, one, None) for one in run], (), (), max_regression)
 
 
 def _pairs(
@@ -84,14 +90,17 @@ def _judged(
     )
 
 
-def _compared(a: Found, b: Found, model: bool) -> Comparison:
+def _compared(a: Found, b: Found, table: EnergyTable | None) -> Comparison:
+    """Without `table` (of energies) the first is the model of the second."""
+    model = table is None
     sides = _side(a.row, model), _side(b.row, False)
-    spent = [_spent(found, modelled) for found, modelled in ((a, model), (b, False))]
+    spent = [_spent(found, modelled, table) for found, modelled in ((a, model), (b, False))]
+    energies = {"a_energy": spent[0].energy, "b_energy": spent[1].energy}
     note = next((each.note for each in spent if each.note), "")
     if not all(each.exact for each in spent):  # only what both know can be compared
         spent = [_of_row(found.row, modelled) for found, modelled in ((a, model), (b, False))]
     if not all(each.layers for each in spent):
-        return Comparison(a=sides[0], b=sides[1], a_causes={}, b_causes={}, layers=(), note=note)
+        return Comparison(a=sides[0], b=sides[1], a_causes={}, b_causes={}, layers=(), note=note, **energies)
     one, other = (each.layers for each in spent)
     layers: list[LayerMoved] = []
     for name in dict.fromkeys((*one, *other)):
@@ -105,7 +114,9 @@ def _compared(a: Found, b: Found, model: bool) -> Comparison:
             )
         )
     causes = [_in_all(each) for each in (one, other)]
-    return Comparison(a=sides[0], b=sides[1], a_causes=causes[0], b_causes=causes[1], layers=tuple(layers), note=note)
+    return Comparison(
+        a=sides[0], b=sides[1], a_causes=causes[0], b_causes=causes[1], layers=tuple(layers), note=note, **energies
+    )
 
 
 def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
@@ -141,7 +152,7 @@ def _side(row: Row, model: bool) -> Side:
     )
 
 
-def _spent(found: Found, model: bool) -> _Spent:
+def _spent(found: Found, model: bool, table: EnergyTable | None) -> _Spent:
     """From artefacts if there are any, otherwise from the row."""
     row = found.row
     if row.status in (Status.FAILED, Status.FAULT):
@@ -150,11 +161,14 @@ def _spent(found: Found, model: bool) -> _Spent:
         where = f"are not in {found.gone} any more" if found.gone else "were not kept"
         why = f"the artefacts of {row.workload} {where}"
         return _Spent({}, False, f"{why}: only what the results files say is known")
+    left = found.load()
+    run = kept(left)
+    taken = None if table is None else energy(run, left, table)
     try:
-        falls = waterfall_of(kept(found.load()), model)
+        falls = waterfall_of(run, model)
     except (ExplainError, AttributionError) as error:
-        return _Spent({}, False, str(error))
-    return _Spent({layer.layer: falls.in_cycles(layer.pe_cycles) for layer in falls.layers}, True, falls.note)
+        return _Spent({}, False, str(error), taken)
+    return _Spent({layer.layer: falls.in_cycles(layer.pe_cycles) for layer in falls.layers}, True, falls.note, taken)
 
 
 def _of_row(row: Row, model: bool) -> _Spent:

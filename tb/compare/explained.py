@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..results.artefacts import Artefacts
+from ..results.energy import EnergyTable
 from ..results.explanation import CriticalPath, Explanation, Waterfall
 from ..results.named import Found
 from ..results.schema import ResultsError
 from .causes import AttributionError, Causes
 from .critical import costly_waits, critical_path
+from .energy import energy
 from .kept import Entry, Kept, kept
 from .records import Place
 from .spread import spread
@@ -31,10 +33,11 @@ class ExplainedRun(NamedTuple):
 
 
 def explained_all(
-    workloads: Sequence[Found], model: bool | None = False, most: int = 10
+    workloads: Sequence[Found], table: EnergyTable, model: bool | None = False, most: int = 10
 ) -> tuple[list[ExplainedRun], dict[str, str]]:
-    """Explains workloads of a run; of those that cannot be, the reason by name. `model`: None is the RTL, or the model
-    where nothing was measured (after a fault). Raises what the first of them does if none can be explained."""
+    """Explains workloads of a run; of those that cannot be, the reason by name. `table`: of the estimates of their
+    energy. `model`: None is the RTL, or the model where nothing was measured (after a fault). Raises what the first of
+    them does if none can be explained."""
     found: list[ExplainedRun] = []
     failed: dict[str, str] = {}
     first: Exception | None = None
@@ -43,7 +46,8 @@ def explained_all(
             left = each.load()
             run = kept(left)
             planned = not run.measured if model is None else model
-            found.append(ExplainedRun(left, run, explained(run, planned, most=most), planned))
+            why = explained(run, planned, most=most).model_copy(update={"energy": energy(run, left, table)})
+            found.append(ExplainedRun(left, run, why, planned))
         except (ResultsError, AttributionError) as error:
             first = first or error
             failed[each.row.workload] = str(error).removeprefix(f"{each.row.workload}: ")

@@ -30,6 +30,10 @@ def print_comparison(found: Comparisons, to: Console) -> None:
             if len(each.layers) > 1:
                 show(layer_table(each), to)
             show(cause_table(each), to)
+        if each.a_energy and each.b_energy:
+            before, after = each.a_energy.microjoules, each.b_energy.microjoules
+            change = percent(100 * (after / before - 1) if before else None, sign="+")
+            line(f"energy, an estimate ({each.b_energy.table}): {before:,.3g} -> {after:,.3g} microjoules ({change})")
         if each.note:
             line(f"note: {each.note}")
     for names, which in ((found.only_a, "first"), (found.only_b, "second")):

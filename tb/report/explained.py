@@ -12,6 +12,7 @@ from rich.table import Table
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.program.names import tile_name
 
+from ..results.energy import EnergyFigures
 from ..results.explanation import CriticalPath, Explanation, Explanations, PathStep, Spread, Wait, Waterfall, Who
 from .console import dense, percent
 from .narrow import show
@@ -62,6 +63,16 @@ def print_explanation(
         show(wait_table(found.waits, chip), to)
     for text in spread_lines(found.spread, chip):
         line(text, "yellow" if found.spread.differing else None)
+    if found.energy is not None:
+        line(energy_line(found.energy))
+
+
+def energy_line(found: EnergyFigures) -> str:
+    """An estimate in a sentence, the largest part first."""
+    whole = found.microjoules * 1e6
+    parts = sorted(found.parts.items(), key=lambda part: -part[1].picojoules)
+    told = ", ".join(f"{name} {_share(part.picojoules, whole)}" for name, part in parts)
+    return f"energy, an estimate ({found.table}): {found.microjoules:,.3g} microjoules: {told}"
 
 
 def _cycles(value: float) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from meshloom.hw.config import ChipConfig
 
+from ..results.energy import EnergyFigures
 from ..results.explanation import Explanation
 from ..results.schema import Row
 from ..results.tracks import Ints, RunPictures, RunTimeline, Slices
@@ -113,6 +114,8 @@ def _sections(shown: Shown, number: int) -> Iterable[str]:
         return f'<div class="plot" id="{_name(number, what)}"></div>'
 
     yield "<h2>Summary</h2>" + _summary(row, why)
+    if why.energy is not None:
+        yield "<h2>Energy, an estimate</h2>" + _energy(why.energy)
     yield "<h2>Faults</h2>" + _faults(row)
     yield "<h2>Where the cycles went</h2>" + plot("waterfall") + f'<div id="{_name(number, "by-layer")}"></div>'
     if why.waterfall.note:
@@ -174,6 +177,21 @@ def _summary(row: Row, why: Explanation) -> str:
     if row.network is not None and row.network.answer:
         rows.append(("answer", row.network.answer))
     return _table(("", ""), rows, left=2)
+
+
+def _energy(found: EnergyFigures) -> str:
+    rows = [
+        (
+            name,
+            f"{part.count:,}",
+            f"{part.picojoules / 1e6:,.4g}",
+            percent(part.picojoules / found.microjoules / 1e4, 1),
+        )
+        for name, part in sorted(found.parts.items(), key=lambda part: -part[1].picojoules)
+        if found.microjoules
+    ]
+    head = ("part", "products, bytes, bytes x links", "microjoules", "share")
+    return _table(head, [*rows, ("all", "", f"{found.microjoules:,.4g}", "")], caption=f"by the table {found.table!r}")
 
 
 def _faults(row: Row) -> str:

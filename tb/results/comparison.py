@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, computed_field
 
+from .energy import EnergyFigures
 from .schema import Record, Status
 
 Count = Annotated[int, Field(ge=0)]
@@ -44,7 +45,8 @@ class LayerMoved(Record):
 
 
 class Comparison(Record):
-    """A workload in two runs. `a_causes`, `b_causes`: cycles by cause, empty if it is unknown (`note` says why)."""
+    """A workload in two runs. `a_causes`, `b_causes`: cycles by cause, empty if it is unknown (`note` says why).
+    `a_energy`, `b_energy`: estimates; null of a run without artefacts."""
 
     a: Side
     b: Side
@@ -52,6 +54,8 @@ class Comparison(Record):
     b_causes: dict[str, float]
     layers: tuple[LayerMoved, ...]
     note: str = ""
+    a_energy: EnergyFigures | None = None
+    b_energy: EnergyFigures | None = None
 
     @computed_field
     @property

@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, computed_field, model_validator
 
+from .energy import EnergyFigures
 from .schema import Divergence, Record
 
 Count = Annotated[int, Field(ge=0)]
@@ -149,7 +150,8 @@ class Spread(Record):
 
 class Explanation(Record):
     """Why a run took its cycles. `source`: rtl or model. `path`: to the end of the run, or of the operation asked for;
-    null in a program timed ahead, where nothing waits. `waits`: the most costly ones of arrays, worst first."""
+    null in a program timed ahead, where nothing waits. `waits`: the most costly ones of arrays, worst first.
+    `energy`: an estimate for the whole run; null if only a layer or an operation was asked for."""
 
     workload: str
     chip: str
@@ -159,6 +161,7 @@ class Explanation(Record):
     path: CriticalPath | None
     waits: tuple[Wait, ...]
     spread: Spread
+    energy: EnergyFigures | None = None
 
 
 class Explanations(Record):

@@ -82,6 +82,13 @@ def comparisons() -> dict[str, Any]:
     return Comparisons.model_json_schema(mode="serialization")
 
 
+def energy() -> dict[str, Any]:
+    """Of a table of energies (TOML)."""
+    from .energy import EnergyTable
+
+    return EnergyTable.model_json_schema()
+
+
 def sweep() -> dict[str, Any]:
     """Of a sweep's TOML file."""
     from .sweep import json_schema
@@ -98,6 +105,7 @@ SCHEMAS = {
     "sweep": sweep,
     "explanations": explanations,
     "comparisons": comparisons,
+    "energy": energy,
 }
 
 

@@ -12,6 +12,7 @@ from meshloom.sched.model.timeline import Executed
 from meshloom.tb.cli.main import app
 from meshloom.tb.compare.compared import CompareRunsError, against_model, compare
 from meshloom.tb.results.comparison import Comparison, Comparisons
+from meshloom.tb.results.energy import load as load_energy
 from meshloom.tb.results.named import find
 from meshloom.tb.results.schema import LayerFigures, NetworkFigures, RowError
 
@@ -55,7 +56,7 @@ def assert_adds_up(found: Comparison) -> None:
 
 
 def test_two_chips(folders: dict[str, Path]) -> None:
-    found = compare(find(str(folders["tiny"])), find(str(folders["slow"])))
+    found = compare(find(str(folders["tiny"])), find(str(folders["slow"])), load_energy())
     (one,) = found.workloads
     assert_adds_up(one)
     assert (one.a.chip, one.b.chip) == ("tiny", "slow")
@@ -76,7 +77,7 @@ def test_the_model_and_the_rtl_of_a_run(folders: dict[str, Path]) -> None:
 
 
 def test_layers_that_only_one_has(folders: dict[str, Path]) -> None:
-    (one,) = compare(find(str(folders["tiny"])), find(str(folders["other"]))).workloads
+    (one,) = compare(find(str(folders["tiny"])), find(str(folders["other"])), load_energy()).workloads
     assert_adds_up(one)
     assert [(layer.layer, layer.a is None, layer.b is None) for layer in one.layers] == [
         (SHAPE, False, True),
@@ -112,18 +113,18 @@ def test_runs_that_have_nothing_in_common(folders: dict[str, Path], tmp_path: Pa
     one = results_file(tmp_path / "one.json", folders["tiny"], folders["tiny"])
     other = results_file(tmp_path / "other.json", folders["other"])
     with pytest.raises(CompareRunsError, match=rf"no workload in common: {SHAPE}, {SHAPE} in the first, {OTHER} in"):
-        compare(find(str(one)), find(str(other)))
+        compare(find(str(one)), find(str(other)), load_energy())
 
 
 def test_without_artefacts_the_shares_of_the_rows(folders: dict[str, Path], tmp_path: Path) -> None:
     """A network's layers as its results have them; of a layer by itself only the cycles are known."""
     alone = results_file(tmp_path / "alone.json", folders["tiny"], artefacts=None)
-    (one,) = compare(find(str(alone)), find(str(folders["slow"]))).workloads
+    (one,) = compare(find(str(alone)), find(str(folders["slow"])), load_energy()).workloads
     assert (one.layers, one.a_causes) == ((), {})
     assert "were not kept" in one.note
     assert one.change is not None
     moved = results_file(tmp_path / "moved.json", folders["tiny"], artefacts="nowhere/run/gemm")
-    (one,) = compare(find(str(moved)), find(str(folders["slow"]))).workloads
+    (one,) = compare(find(str(moved)), find(str(folders["slow"])), load_energy()).workloads
     assert one.change is not None
     assert "are not in nowhere/run/gemm any more" in one.note
 
@@ -141,7 +142,7 @@ def test_without_artefacts_the_shares_of_the_rows(folders: dict[str, Path], tmp_
         )
         for number, parts in enumerate([(100, 200), (100, 150, 50)])
     )
-    (one,) = compare(find(str(before)), find(str(after))).workloads
+    (one,) = compare(find(str(before)), find(str(after)), load_energy()).workloads
     assert_adds_up(one)
     assert [(layer.layer, layer.change) for layer in one.layers] == [("conv0", 0.0), ("conv1", -50.0), ("conv2", 50.0)]
     assert one.layers[1].causes == {"compute": -25.0, "dram": -25.0}

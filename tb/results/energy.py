@@ -1,0 +1,100 @@
+"""What the energy of a run is estimated from, a table of picojoules, and the estimate, as data."""
+
+from __future__ import annotations
+
+import tomllib
+from itertools import pairwise
+from math import exp, log
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
+
+from meshloom.hw.support.mistakes import mistakes
+
+from .schema import Count, Record, ResultsError
+
+#: The table that holds without another one; it names its source.
+DEFAULT = Path(__file__).with_name("energy_45nm.toml")
+_Picojoules = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
+
+
+class EnergyError(ResultsError):
+    """A table of energies that cannot be read; the message names the file and the field."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SramEnergy(_Model):
+    """A memory of `bytes`: picojoules for each byte that is read or written."""
+
+    bytes: Annotated[int, Field(ge=1)]
+    byte: _Picojoules
+
+
+class EnergyTable(_Model):
+    """Picojoules of a product with its addition, of a byte of DRAM, of a byte over a link between routers, and of a
+    byte of SRAM by its size, in ascending order. `source`: where they come from."""
+
+    name: Annotated[str, Field(min_length=1)]
+    source: str = ""
+    product: _Picojoules
+    dram_byte: _Picojoules
+    link_byte: _Picojoules
+    sram: Annotated[tuple[SramEnergy, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for one, other in pairwise(self.sram):
+            if one.bytes >= other.bytes:
+                raise ValueError(f"sram: {other.bytes} bytes after {one.bytes}; list them from small to large")
+        if len(self.sram) > 1 and not all(each.byte for each in self.sram):
+            raise ValueError("sram: give energies above 0, or only one")
+        return self
+
+    def sram_byte(self, size: int) -> float:
+        """Picojoules of a byte of a memory of `size` bytes: a power law through the two nearest sizes."""
+        if len(self.sram) == 1:
+            return self.sram[0].byte
+        pairs = list(pairwise(self.sram))
+        low, high = next((pair for pair in pairs if size <= pair[1].bytes), pairs[-1])
+        slope = log(high.byte / low.byte) / log(high.bytes / low.bytes)
+        return low.byte * exp(slope * log(max(1, size) / low.bytes))
+
+
+def load(path: Path = DEFAULT) -> EnergyTable:
+    """Reads a table (TOML). Raises EnergyError with the file and the field."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise EnergyError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise EnergyError(f"{path}: malformed TOML: {error}") from error
+    try:
+        return EnergyTable.model_validate(values)
+    except ValidationError as error:
+        raise EnergyError(f"{path}: {mistakes(error, values, EnergyTable)}") from error
+
+
+class EnergyPart(Record):
+    """Something that takes energy: how often (products; bytes read or written; bytes x links), and picojoules."""
+
+    count: Count
+    picojoules: Annotated[float, Field(ge=0)]
+
+
+class EnergyFigures(Record):
+    """An estimate of the energy of a run, by the energy table `table`. `parts`: products; operand memories, result
+    memories, scratchpads, DRAM (with the program); links. Clock, control, leakage, the vector unit and partial sums are
+    not in it."""
+
+    table: str
+    parts: dict[str, EnergyPart]
+
+    @computed_field
+    @property
+    def microjoules(self) -> float:
+        """Of all parts."""
+        return sum(part.picojoules for part in self.parts.values()) / 1e6
