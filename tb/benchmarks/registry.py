@@ -65,6 +65,10 @@ LAYER_LATENCY = module(
     "latencies of random layers, alone and beside others, predicted and measured in the model and on the RTL",
     "layer_latency",
 )
+MODELS = module(
+    "closed forms (SCALE-Sim's, Layer-Puzzle's, Timeloop's, ZigZag's, ours) against the RTL: random layers, five chips",
+    "models",
+)
 ONLINE_ABLATION = module(
     "our online scheduler with each of its parts switched off, ten workloads in the model", "online_ablation"
 )
@@ -109,6 +113,7 @@ SHIPPED = {
     "flexer_rtl": f"{__name__}:FLEXER_RTL",
     "layer_puzzle": f"{__name__}:LAYER_PUZZLE",
     "layer_latency": f"{__name__}:LAYER_LATENCY",
+    "models": f"{__name__}:MODELS",
     "online_ablation": f"{__name__}:ONLINE_ABLATION",
     "klotski": f"{__name__}:KLOTSKI",
     "klotski_solvers": f"{__name__}:KLOTSKI_SOLVERS",

@@ -37,6 +37,7 @@ from meshloom.tb.benchmarks import (
     layer_latency,
     layer_puzzle,
     layers,
+    models,
     networks,
     noc,
     online_ablation,
@@ -87,7 +88,7 @@ MODULES = {
     "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
     "builds": builds, "vector": vector, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim,
     "flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
-    "layer_latency": layer_latency,
+    "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
     "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
 }  # fmt: skip

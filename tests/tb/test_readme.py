@@ -1,4 +1,5 @@
-"""README's commands: all of them are understood, and those of its sections for architects and FPGA prototypers run."""
+"""Commands of the README and of docs/claims.md: all are understood; of the README's, those of the sections for
+architects and FPGA prototypers run."""
 
 from __future__ import annotations
 
@@ -14,10 +15,13 @@ import pytest
 from typer.main import get_command
 
 from meshloom.hw.config import built_in_chips
+from meshloom.tb.benchmarks.registry import SHIPPED
 from meshloom.tb.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+#: Each claim of a paper with the command that shows what becomes of it.
+CLAIMS = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
 #: An indented block that begins with its file's name as a comment.
 FILES = re.findall(r"((?:^    # \w+\.(?:toml|ys)\n)(?:^(?:    .*)?\n)+)", TEXT, re.MULTILINE)
 SECTIONS = ("For architects: size a chip", "For FPGA prototypers: from a chip to gates")
@@ -47,7 +51,7 @@ def test_the_files_are_found(folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {"my_chip.toml", "tiny.ys"}
 
 
-@pytest.mark.parametrize("command", [each for each in commands(TEXT) if each.startswith("meshloom ")])
+@pytest.mark.parametrize("command", [each for each in commands(TEXT + CLAIMS) if each.startswith("meshloom ")])
 def test_meshloom_understands(command: str) -> None:
     _, name, *arguments = shlex.split(re.split(r" [|>] ", command)[0])
     group: Any = get_command(app)
@@ -55,6 +59,12 @@ def test_meshloom_understands(command: str) -> None:
     chip = given.get("chip")
     for each in [chip] if isinstance(chip, str) else chip or ():
         assert each in built_in_chips() or each == "my_chip.toml"
+
+
+def test_benchmarks_that_show_a_claim_exist() -> None:
+    named = [command.split()[2] for command in commands(CLAIMS) if command.startswith("meshloom bench ")]
+    assert len(named) > 10
+    assert set(named) <= SHIPPED.keys()
 
 
 @pytest.mark.parametrize("command", [each for each in commands(TEXT) if each.startswith("make ")])
