@@ -20,18 +20,21 @@ if TYPE_CHECKING:
     from meshloom.sched.ir.schedule import Schedule
     from meshloom.tb.api.calls import load_chip, run, schedule
     from meshloom.tb.api.result import Result
+    from meshloom.tb.api.sweeping import Swept, sweep
     from meshloom.tb.api.workload import Workload
 
-__all__ = ["ChipConfig", "Result", "Schedule", "Workload", "load_chip", "run", "schedule"]
+__all__ = ["ChipConfig", "Result", "Schedule", "Swept", "Workload", "load_chip", "run", "schedule", "sweep"]
 
 _PLACES = {
     "ChipConfig": "hw.config",
     "Result": "tb.api.result",
     "Schedule": "sched.ir.schedule",
+    "Swept": "tb.api.sweeping",
     "Workload": "tb.api.workload",
     "load_chip": "tb.api.calls",
     "run": "tb.api.calls",
     "schedule": "tb.api.calls",
+    "sweep": "tb.api.sweeping",
 }
 
 

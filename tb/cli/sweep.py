@@ -23,6 +23,7 @@ _SHOWN = 10
 @app.command(
     epilog=examples(
         "meshloom sweep memory.toml",
+        "meshloom sweep memory.toml --plot front.svg --pareto cycles,-utilisation",
         "meshloom sweep memory.toml --cluster tls://head:8786 --out results/memory",
         "meshloom query sim_build/sweeps/memory 'select chip, min(cycles) from points group by chip'",
     )
@@ -43,6 +44,16 @@ def sweep(
             help="Scheduler of a Dask cluster instead, such as tls://head:8786; it must be one that you trust.",
         ),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="PATH", help="Then draw all rows and their Pareto front: .svg or .png."),
+    ] = None,
+    aims: Annotated[
+        str,
+        typer.Option(
+            "--pareto", metavar="COLUMN,COLUMN", help="Columns of --plot: least is best, with - in front greatest."
+        ),
+    ] = "cycles,dram_bytes",
     retry: Annotated[bool, typer.Option("--retry", help="Make points again that failed.")] = False,
     only_plan: Annotated[bool, typer.Option("--plan", help="Say how many points there are, and make none.")] = False,
 ) -> None:
@@ -54,6 +65,7 @@ def sweep(
     from ..report.console import console
     from ..report.progress import Counted
     from ..results.sweep import read
+    from ..sweeps import query as queries
     from ..sweeps import sweep as sweeps
     from ..sweeps.store import Store
 
@@ -87,5 +99,8 @@ def sweep(
         markup=False,
     )
     screen.print(f"rows: {place}", markup=False, soft_wrap=True)
+    if plot is not None:
+        queries.draw(queries.rows(place), [each.strip() for each in aims.split(",")], plot)
+        screen.print(f"picture: {plot}", markup=False, soft_wrap=True)
     if failed:
         raise typer.Exit(Exit.WRONG if any(row.error_kind is None for row in failed) else Exit.NOT_RUN)

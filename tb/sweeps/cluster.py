@@ -7,8 +7,10 @@ kills them is found: it fails, and the others are done.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any
 
 from ..build.tools import ToolError
@@ -38,7 +40,21 @@ _SETTINGS: dict[str, Any] = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.target": False,
     "distributed.admin.tick.limit": "1 hour",
+    "distributed.worker.multiprocessing-method": "forkserver",
 }
+#: What workers of this machine need: one process imports it, of which they are copies, also those that replace others.
+_IMPORTED = ("distributed", "meshloom.tb.sweeps.evaluate", "meshloom.sched.schedulers.loop_order.scheduler")
+
+
+def begin() -> None:
+    """Starts the process that workers of this machine are copied from, if it does not run yet; it imports meanwhile."""
+    from dask import config
+    from distributed.utils import get_mp_context
+
+    with config.set(_SETTINGS):
+        get_mp_context()  # sets a list of its own, once
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(_IMPORTED))
+    forkserver.ensure_running()
 
 
 @contextmanager
@@ -55,6 +71,7 @@ def opened(jobs: int, address: str | None) -> Generator[Client]:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with config.set(_SETTINGS):
         if address is None:
+            begin()
             keys = Security.temporary()
             with (
                 LocalCluster(

@@ -19,6 +19,8 @@ from .store import Store
 PREDICTIONS, RUNS = 10, 20
 #: Batches for each worker at least, so that none waits long for the last one.
 EACH = 4
+#: Work of a whole network, in that of preparing a layer; and products of each PE that take the RTL as long.
+NETWORK, SIMULATED = 20.0, 10_000
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ def run(
     Raises SweepError and the errors of names before anything runs, ClusterError, OSError if rows cannot be written. An
     interrupt loses only batches under way.
     """
+    if address is None:
+        cluster.begin()
     planned = plan(sweep, folder)
     device = sweep.device if sweep.measure == "rtl" else None
     with Store(out) as store:
@@ -105,27 +109,50 @@ def run(
 
 
 def batches(planned: Sequence[Planned], device: str | None, workers: int) -> list[Batch]:
-    """Points in groups for one worker each, all of a group on one chip."""
-    most = max(1, min(len(planned) // (EACH * workers), PREDICTIONS if device is None else RUNS))
-    made: list[Batch] = []
-    for _, group in groupby(planned, lambda each: each.point.chip and each.point.chip.digest):
-        same = list(group)
-        for start in range(0, len(same), most):
-            some = same[start : start + most]
-            chip = some[0].point.chip
-            if chip is not None:
-                tasks = tuple(
-                    Task(
-                        key=each.key,
-                        scheduler=each.point.scheduler,
-                        workload=each.point.workload,
-                        parameters=each.parameters,
-                        code=each.code,
-                    )
-                    for each in some
-                )
-                made.append(Batch(sources=sources(), chip=chip, device=device, tasks=tasks))
-    return made
+    """Points in groups of about equal work for one worker each, all of a group on one chip; the most work first, so
+    that at the end all workers have something small."""
+    work = [_work(each.point, device) for each in planned]
+    share = sum(work) / (EACH * max(1, workers))
+    made: list[tuple[float, Batch]] = []
+    both = zip(planned, work, strict=True)
+    for _, group in groupby(both, lambda each: each[0].point.chip and each[0].point.chip.digest):
+        some: list[Planned] = []
+        spent = 0.0
+        for each, own in group:
+            full = len(some) >= (PREDICTIONS if device is None else RUNS) or spent + own > share
+            if some and full:
+                made.append((spent, _batch(some, device)))
+                some, spent = [], 0.0
+            some.append(each)
+            spent += own
+        made.append((spent, _batch(some, device)))
+    return [batch for _, batch in sorted(made, key=lambda each: -each[0])]
+
+
+def _work(point: grid.Point, device: str | None) -> float:
+    """What a point takes, roughly, in units of preparing a layer."""
+    chip = point.chip
+    if point.macs is None or chip is None:
+        return NETWORK
+    simulated = 0.0 if device is None else point.macs / (chip.rows * chip.cols * len(chip.cores)) / SIMULATED
+    return 1.0 + simulated
+
+
+def _batch(some: Sequence[Planned], device: str | None) -> Batch:
+    """Points on one chip, as a worker takes them."""
+    chip = some[0].point.chip
+    assert chip is not None
+    tasks = (
+        Task(
+            key=each.key,
+            scheduler=each.point.scheduler,
+            workload=each.point.workload,
+            parameters=each.parameters,
+            code=each.code,
+        )
+        for each in some
+    )
+    return Batch(sources=sources(), chip=chip, device=device, tasks=tuple(tasks))
 
 
 def _impossible(each: Planned, device: str | None) -> PointRow:

@@ -18,6 +18,7 @@ import polars
 import pytest
 from typer.testing import CliRunner, Result
 
+import meshloom
 from meshloom.hw.config import ConfigError, load
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.layers import WorkloadError
@@ -216,6 +217,20 @@ def test_a_batch_that_loses_its_workers_is_taken_apart_until_the_point_is_known(
         cluster._finished(lacking, parts[0], lambda done: None)
 
 
+def test_batches_are_of_about_equal_work_and_the_most_of_it_comes_first(tmp_path: Path) -> None:
+    text = TEXT.replace("gemm:{m}x8x8", 'resnet8", "gemm:64x{m}x64').replace(":effort={effort}", "")
+    text = text.replace("effort = [0.01, 0.02]", "")
+    planned = sweeps.plan(sweep_of('measure = "rtl"\n' + text, tmp_path), tmp_path)
+    made = sweeps.batches(planned, "verilator", 2)
+    work = {each.key: sweeps._work(each.point, "verilator") for each in planned}
+    spent = [sum(work[task.key] for task in each.tasks) for each in made]
+    assert spent == sorted(spent, reverse=True)
+    assert made[0].tasks[0].workload == "resnet8"
+    assert sorted(task.key for each in made for task in each.tasks) == sorted(work)
+    share = sum(work.values()) / (2 * sweeps.EACH)
+    assert all(one <= share or len(each.tasks) == 1 for one, each in zip(spent, made, strict=True))
+
+
 def test_batches_are_of_one_chip_each_and_small_enough_for_all_workers(tmp_path: Path) -> None:
     planned = sweeps.plan(sweep_of(TEXT, tmp_path), tmp_path)
     made = sweeps.batches(planned, None, 1)
@@ -322,6 +337,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         for each in batches:
             on_done(Done.model_validate_json(evaluate(each.model_dump_json())))
 
+    monkeypatch.setattr(cluster, "begin", lambda: None)
     monkeypatch.setattr(cluster, "opened", lambda jobs, address: nullcontext())
     monkeypatch.setattr(cluster, "workers", lambda client: 1)
     monkeypatch.setattr(cluster, "run", run)
@@ -350,6 +366,25 @@ def test_the_command_makes_what_is_not_there_and_says_what_failed(here: None, tm
     assert (tmp_path / "p.svg").read_text().startswith("<?xml")
     assert invoke("query", out, "--out", tmp_path / "rows.parquet").exit_code == 0
     assert invoke("query", tmp_path / "rows.parquet", "select count(*) as n from points").exit_code == 0
+
+
+def test_the_end_of_a_sweep_as_a_picture(here: None, tmp_path: Path) -> None:
+    sweep_of(TEXT, tmp_path)
+    shown = invoke("sweep", tmp_path / "trial.toml", "--out", tmp_path / "out", "--plot", tmp_path / "front.svg")
+    assert shown.exit_code == 0, shown.output
+    assert "Pareto front" in (tmp_path / "front.svg").read_text()
+
+
+def test_a_sweep_from_python(here: None, tmp_path: Path) -> None:
+    asked = {"name": "t", "chips": ["tiny"], "schedulers": ["loop_order:effort=0.01"], "workloads": ["gemm:{m}x8x8"],
+             "parameters": {"m": [4, 8]}}  # fmt: skip
+    found = meshloom.sweep(asked, tmp_path / "out", jobs=1)
+    assert (found.points, found.kept, len(found.rows), found.failed) == (2, 0, 2, ())
+    assert found.frame()["m"].to_list() == [4, 8]
+    assert found.pareto("cycles").height >= 1
+    assert meshloom.sweep(asked, tmp_path / "out", jobs=1).kept == 2
+    with pytest.raises(SweepError, match="workload"):
+        meshloom.sweep({**asked, "workload": []})
 
 
 def test_a_wrong_file_runs_nothing(here: None, tmp_path: Path) -> None:
@@ -411,3 +446,28 @@ def test_a_killed_worker_changes_no_row(here: None, tmp_path: Path, monkeypatch:
     assert sum(len(done.rows) for done in outcome.batches) == 16
     assert without_seconds(store.read(tmp_path / "serial")) == without_seconds(store.read(tmp_path / "parallel"))
     assert json.loads(outcome.rows[0].parameters).keys() == {"core.a_words", "m", "effort"}
+
+
+@pytest.mark.slow
+def test_a_cluster_that_somebody_else_started_makes_the_same_rows(here: None, tmp_path: Path) -> None:
+    sweep = sweep_of(TEXT, tmp_path)
+    sweeps.run(sweep, tmp_path, tmp_path / "serial", jobs=1)
+    about, started = tmp_path / "scheduler.json", list[subprocess.Popen[bytes]]()
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(about), "--nthreads", "1"]
+    try:
+        for command in ([*dask, "--no-dashboard", "--scheduler-file", str(about)], [*worker, "--no-dashboard"]):
+            started.append(subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL))
+        while not about.exists():
+            assert started[0].poll() is None
+            time.sleep(0.05)
+        address = json.loads(about.read_text())["address"]
+        command = [sys.executable, "-c", SCRIPT, "sweep", str(tmp_path / "trial.toml"), "--cluster", address]
+        done = subprocess.run([*command, "--out", str(tmp_path / "away")], capture_output=True, text=True, check=False)
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "16 of 16 points made, 0 were there" in done.stdout
+    assert without_seconds(store.read(tmp_path / "serial")) == without_seconds(store.read(tmp_path / "away"))
