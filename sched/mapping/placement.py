@@ -7,6 +7,7 @@ each segment of each plane has a home among the DRAM tiles.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, Opcode
 
 from ..ir.schedule import Piece
+from ..workload.graph import Place
 from .nodes import Run
 from .problem import DoesNotFit
 
@@ -105,6 +107,12 @@ class Stored:
         }
         return view
 
+    def word(self, plane: int, row: int, column: int) -> tuple[int, int]:
+        """Tile and address of a word."""
+        segment = bisect_right(self.cuts, row) - 1
+        home, at = self._place[plane, segment]
+        return home, at + (row - self.cuts[segment]) * self.width + column
+
     def pieces(self) -> tuple[Piece, ...]:
         """Where each part of the packed word array lies, in order; neighbours are merged."""
         found: list[list[int]] = []
@@ -165,6 +173,34 @@ class Stored:
                 count += 1
             yield home, plane, count, apart
             plane += count
+
+
+class Placed:
+    """The rows and columns of an array that one operand of a paste has (`workload.graph.Place`), as an array of
+    `planes` x `rows` x `width` words to write."""
+
+    def __init__(self, whole: Stored, place: Place) -> None:
+        self.planes, self.rows, self.width = whole.planes, place.rows, place.columns
+        self._whole, self._at = whole, place
+
+    def transfers(
+        self, planes: tuple[int, int], rows: tuple[int, int, int], columns: tuple[int, int], tile: int, address: int
+    ) -> Iterator[Transfer]:
+        """As `Stored.transfers`; `rows` one by one."""
+        place, (first, end, _), wide = self._at, rows, columns[1] - columns[0]
+        if place.step_w == 1:
+            there = place.top + first * place.step_h, place.top + (end - 1) * place.step_h + 1, place.step_h
+            yield from self._whole.transfers(
+                planes, there, (place.left + columns[0], place.left + columns[1]), tile, address
+            )
+            return
+        for plane in range(*planes):
+            for row in range(first, end):
+                home, at = self._whole.word(
+                    plane, place.top + row * place.step_h, place.left + columns[0] * place.step_w
+                )
+                local = address + ((plane - planes[0]) * (end - first) + row - first) * wide
+                yield Transfer(Run(home, at, 1, place.step_w), Run(tile, local, wide, wide), wide)
 
 
 class _Box(NamedTuple):

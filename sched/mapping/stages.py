@@ -4,6 +4,7 @@
   a max pool, if rows enough for two tiles fit OUT: what it drops need not be kept anywhere.
 * A concatenation computes nothing: its operands are made in place, as planes of one tensor (its *root*). What
   cannot be made there (an input or output of the network, part of two concatenations) is copied by the vector unit.
+* A paste computes nothing either: the vector unit copies each operand to its rows and columns of one tensor.
 * Channels lie in blocks of one word. A result of the matrix unit has `cols` channels in a block, a concatenation the
   blocks of its operands one after the other: so blocks may have lanes without a channel, which are zero. The channel
   of each lane is a tensor's `lanes`, and weights get zeros where a lane has none.
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 
-from ..workload.graph import Graph, Layer, Value, Window
+from ..workload.graph import PLACED, Graph, Layer, Place, Value, Window
 from ..workload.layers import WorkloadError
 
 #: Channel of each lane of a tensor's words, -1 for none; int [planes * P].
@@ -63,6 +64,8 @@ class Stages:
     roots: dict[str, tuple[str, int]]
     #: Planes of the tensors that a root consists of, in order.
     members: dict[str, list[int]]
+    #: The rows and columns of the root where copies of a paste's operands lie; all other tensors have all of them.
+    places: dict[str, Place]
 
 
 def blocks_of(channels: int, block: int, lanes: int) -> Lanes:
@@ -80,14 +83,22 @@ def cut(
     apart: Collection[str] = (),
     tight: bool = False,
     whole_inputs: Collection[str] = (),
+    pastes: bool = False,
 ) -> Stages:
     """The stages of a network on a chip, in the order of its layers; nothing is fused with the convolutions `apart`,
     nothing before those with `whole_inputs`.
 
     `tight`: max pools are fused even if a tile then makes one row of them only, so that most rows are computed twice.
+    `pastes`: whether who asks knows `Stages.places`.
 
     Raises WorkloadError for what cannot be.
     """
+    for layer in graph.layers:
+        if layer.kind == "paste" and not pastes:
+            raise WorkloadError(
+                f"network {graph.name}: layer {layer.output} (paste): this scheduler places whole maps only; take "
+                "loop_order"
+            )
     values = dict(graph.values)
     made_at = {layer.output: index for index, layer in enumerate(graph.layers)}
     for name in graph.outputs:
@@ -135,7 +146,14 @@ def cut(
     members: dict[str, list[int]] = {}
     direct: dict[str, tuple[str, int]] = {}
     copies: dict[str, list[Stage]] = {}
+    places: dict[str, Place] = {}
     for layer in graph.layers:
+        if layer.kind == "paste":
+            for index, (name, place) in enumerate(zip(layer.inputs, layer.places, strict=True)):
+                copy = f"{layer.output}/copy{index}"
+                values[copy], lanes[copy] = replace(values[name], name=copy), lanes[name]
+                copies.setdefault(layer.output, []).append(Stage(Layer("max_pool", copy, (name,), Window())))
+                direct[copy], places[copy] = (layer.output, 0), place
         if layer.kind != "concat":
             continue
         first, members[layer.output] = 0, []
@@ -151,7 +169,7 @@ def cut(
             members[layer.output].append(planes)
             first += planes
     for layer in graph.layers:
-        if layer.kind == "concat":
+        if layer.kind in PLACED:
             found += copies.get(layer.output, [])
         elif layer.output in fused:
             found.append(Stage(layer, *fused[layer.output], before=before.get(layer.output)))
@@ -166,7 +184,7 @@ def cut(
         roots[name] = root, first
     for name in values:
         members.setdefault(name, [len(lanes[name]) // chip.lanes])
-    return Stages(graph, tuple(found), values, lanes, roots, members)
+    return Stages(graph, tuple(found), values, lanes, roots, members, places)
 
 
 def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]) -> Lanes:
@@ -179,7 +197,9 @@ def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]
             found.append(np.where(lanes[name] >= 0, lanes[name] + first, -1))
             first += graph.value(name).channels
         return np.concatenate(found)
-    if layer.kind == "add" and not np.array_equal(lanes[layer.inputs[0]], lanes[layer.inputs[1]]):
+    if layer.kind in ("add", "paste") and any(
+        not np.array_equal(lanes[layer.inputs[0]], lanes[name]) for name in layer.inputs
+    ):
         raise WorkloadError(
             f"network {graph.name}: layer {layer.output}: its operands lie in different channel blocks "
             f"(one is a concatenation of pieces that are not multiples of {chip.cols} channels)"

@@ -2,12 +2,12 @@
 
 Numbers are those of docs/architecture.md: every tensor is int8 with zero point 0 and has one real value per step
 (`Value.step`); convolutions, depthwise convolutions and average pools are requantised by `scale` / 2^17. The operands
-and the result of an `add`, of a `max_pool`, of a `slice` and of a `concat` share one step.
+and the result of an `add`, of a `max_pool`, of a `slice`, of a `concat` and of a `paste` share one step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
 
-Kind = Literal["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice"]
+Kind = Literal["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice", "paste"]
 #: Kinds that requantise.
 SCALED = ("conv", "depthwise", "average_pool")
+#: Kinds that compute nothing: where their operands are put is all.
+PLACED = ("concat", "paste")
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,46 @@ class Window:
         )
 
 
+def slice_size(window: Window, height: int, width: int) -> tuple[int, int]:
+    """Rows and columns of a `slice`."""
+    rows, columns = height - window.pad_top - window.pad_bottom, width - window.pad_left - window.pad_right
+    return -(-rows // window.stride_h), -(-columns // window.stride_w)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operand of a `paste` goes: its rows to rows top, top + step_h, ..., its columns likewise."""
+
+    top: int
+    left: int
+    step_h: int
+    step_w: int
+    rows: int
+    columns: int
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The first row and column behind it."""
+        return self.top + (self.rows - 1) * self.step_h + 1, self.left + (self.columns - 1) * self.step_w + 1
+
+
+def pasted_pixels(places: Sequence[Place]) -> NDArray[np.int64]:
+    """For each row and column of a `paste` the number of its pixel among those of all operands, one after the other.
+
+    Raises ValueError where two operands meet or none is.
+    """
+    height, width = (max(place.end[axis] for place in places) for axis in (0, 1))
+    found = np.full((height, width), -1, np.int64)
+    covered = first = 0
+    for p in places:
+        here = found[p.top : p.end[0] : p.step_h, p.left : p.end[1] : p.step_w]
+        here[...] = np.arange(first, first + p.rows * p.columns).reshape(p.rows, p.columns)
+        covered, first = covered + here.size, first + here.size
+    if covered != found.size or np.any(found < 0):
+        raise ValueError(f"its operands have {covered} pixels and do not cover {height}x{width} exactly once")
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """One layer. `output` = the name of the value that it makes (also the layer's own name).
@@ -68,9 +110,11 @@ class Layer:
     depthwise: `w` int8 [C, 1, KH, KW], `bias` int32 [C].
     average_pool: y = sat8(RNE(sum of the window * scale / 2^17)); padding counts as zeros.
     max_pool: padding never wins. add: sat8(a + b). concat: along the channels.
-    slice: rows `window.pad_top`.. and columns `window.pad_left`.. in steps of `window.stride_h`, `stride_w`; nothing
-    else of the window counts (a space-to-depth layer is four slices and a concat).
-    After that, for all but concat and slice: clamped below at 0 if `relu`, above at `clamp` (127: not clamped).
+    slice: rows and columns from `window.pad_top`, `pad_left` on without the last `pad_bottom`, `pad_right`, in steps of
+    `stride_h`, `stride_w`; nothing else of the window counts (a space-to-depth layer is four slices and a concat).
+    paste: each operand at its place in `places`; together they cover the map, each pixel once (a depth-to-space layer
+    puts its operands side by side in steps).
+    After that, for all but concat, slice and paste: clamped below at 0 if `relu`, above at `clamp` (127: not clamped).
     """
 
     kind: Kind
@@ -82,6 +126,7 @@ class Layer:
     scale: int = 0
     w: NDArray[np.int8] | None = None
     bias: NDArray[np.int32] | None = None
+    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +193,7 @@ class Graph:
             return WorkloadError(f"network {self.name}: layer {layer.output} ({layer.kind}): {why}")
 
         count = {"add": 2}.get(layer.kind, 1)
-        if (layer.kind == "concat" and not inputs) or (layer.kind != "concat" and len(inputs) != count):
+        if (layer.kind in PLACED and not inputs) or (layer.kind not in PLACED and len(inputs) != count):
             raise no(f"has {len(inputs)} inputs, must have {count}")
         x = inputs[0]
         if layer.kind in SCALED and not 0 < layer.scale <= SCALE_LIMIT:
@@ -168,12 +213,21 @@ class Graph:
         if layer.kind in ("max_pool", "average_pool"):
             return x.channels, *layer.window.output(x.height, x.width)
         if layer.kind == "slice":
-            w = layer.window
-            return x.channels, -(-(x.height - w.pad_top) // w.stride_h), -(-(x.width - w.pad_left) // w.stride_w)
+            return x.channels, *slice_size(layer.window, x.height, x.width)
         if layer.kind == "add":
             if inputs[0].shape != inputs[1].shape:
                 raise no(f"operands have shapes {inputs[0].shape[1:]} and {inputs[1].shape[1:]}")
             return x.channels, x.height, x.width
+        if layer.kind == "paste":
+            if [(p.rows, p.columns) for p in layer.places] != [(v.height, v.width) for v in inputs]:
+                raise no("its places are not of the size of its operands")
+            if len({value.channels for value in inputs}) != 1:
+                raise no("operands differ in channels")
+            try:
+                height, width = pasted_pixels(layer.places).shape
+            except ValueError as error:
+                raise no(str(error)) from error
+            return x.channels, height, width
         if len({(value.height, value.width) for value in inputs}) != 1:
             raise no("operands differ in rows or columns")
         return sum(value.channels for value in inputs), x.height, x.width

@@ -21,7 +21,7 @@ from meshloom.sched.schedulers.network.limits import limits
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of
 from meshloom.sched.schedulers.registry import Chosen, find_network
 from meshloom.sched.store.kinds import SCHEDULES
-from meshloom.sched.workload.graph import Graph
+from meshloom.sched.workload.graph import PLACED, Graph
 
 from ..compare import attribution, mismatch, records
 from ..compare.arrivals import arrivals
@@ -131,7 +131,7 @@ def compare_bytes(
         right = golden_words[mismatches[0].tensor]
         maker = mismatch.computed(mismatches[0], right, run.observed, made.schedule, prepared.program, match, chip)
         first += f"; {mismatch.made_by(maker, chip)}" if maker else ""
-    missing = {layer.output for layer in prepared.graph.layers if layer.kind != "concat"} - computed.keys()
+    missing = {layer.output for layer in prepared.graph.layers if layer.kind not in PLACED} - computed.keys()
     if missing and prepared.described:  # an operation without a box would not be checked
         raise AssertionError(f"network {prepared.graph.name}: nothing was observed of {', '.join(sorted(missing))}")
     place, wrong_byte = 0, None

@@ -14,7 +14,7 @@ from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Operation, Tensor, Vec, writes
 from meshloom.sched.mapping.stages import words
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
-from meshloom.sched.workload.graph import Graph, Layer, Value, Window
+from meshloom.sched.workload.graph import PLACED, Graph, Layer, Place, Value, Window
 from meshloom.tb.devices.observe import REGIONS, Mismatch, Observed, Words, Written, compare_values, values
 
 Arrays = dict[str, NDArray[np.int8]]
@@ -64,6 +64,9 @@ class Grower:
     def concat(self, name: str, *parts: str) -> str:
         return self.take(Layer("concat", name, parts))
 
+    def paste(self, name: str, parts: tuple[str, ...], *places: Place) -> str:
+        return self.take(Layer("paste", name, parts, places=places))
+
     def slice(self, name: str, x: str, top: int, left: int, step: tuple[int, int]) -> str:
         return self.take(Layer("slice", name, (x,), Window(1, 1, *step, top, left)))
 
@@ -106,6 +109,25 @@ def every_kind(size: int = 14, width: int = 20) -> Graph:
     g.concat("raw", "side", "x", "side")  # inputs have to be copied
     g.conv("on_raw", "raw", 7, square(5, 4, 2), relu=True)
     return g.graph("every", "scores", "mix", "entry", "on_raw", "packed")
+
+
+def placed() -> Graph:
+    """Maps put together from others in every way: rows and columns in turns, one map several times, one below the
+    other, part of a concatenation; and slices that end before the map does."""
+    g = Grower(3, Value("x", 5, 7, 6, 0.5))
+    g.conv("a", "x", 6, square(3, 1, 1))
+    g.conv("b", "x", 6)
+    g.paste("turns", ("a", "b", "a", "b"), *(Place(y, x, 2, 2, 7, 6) for y in (0, 1) for x in (0, 1)))
+    g.paste("thrice", ("x", "x", "x"), *(Place(0, x, 1, 3, 7, 6) for x in range(3)))
+    g.paste("below", ("a", "b"), Place(0, 0, 1, 1, 7, 6), Place(7, 0, 1, 1, 7, 6))
+    g.paste("stripes", ("a", "b"), Place(0, 0, 2, 1, 7, 6), Place(1, 0, 2, 1, 7, 6))
+    g.take(Layer("slice", "middle", ("turns",), Window(1, 1, 1, 2, 1, 2, 3, 1)))
+    g.take(Layer("slice", "first", ("a",), Window(1, 1, 1, 1, 0, 0, 6, 0)))
+    g.paste("edge", ("first", "a"), Place(0, 0, 1, 1, 1, 6), Place(1, 0, 1, 1, 7, 6))
+    g.conv("z", "turns", 3, square(3, 2, 1))
+    g.concat("both", "below", "stripes")
+    g.pool("peak", "middle", square(2))
+    return g.graph("placed", "z", "both", "peak", "turns", "edge", "thrice")
 
 
 def random_network(seed: int, layers: int = 12) -> Graph:
@@ -208,7 +230,7 @@ def mismatches(
 ) -> list[Mismatch]:
     """Words that cores computed and that are not golden; AssertionError if nothing was seen of some layer."""
     computed = values(made.schedule, observed, chip)
-    layers = {layer.output for layer in made.graph.layers if layer.kind != "concat"}
+    layers = {layer.output for layer in made.graph.layers if layer.kind not in PLACED}
     assert computed.keys() == layers
     right = {}
     for name, found in computed.items():

@@ -86,10 +86,16 @@ def defined_values(graph: Graph, inputs: dict[str, NDArray[np.int8]]) -> dict[st
         elif layer.kind == "concat":
             y = np.concatenate([found[name] for name in layer.inputs], axis=1)
         elif layer.kind == "slice":
-            y = x[:, :, window.pad_top :: window.stride_h, window.pad_left :: window.stride_w]
+            end_h, end_w = x.shape[2] - window.pad_bottom, x.shape[3] - window.pad_right
+            y = x[:, :, window.pad_top : end_h : window.stride_h, window.pad_left : end_w : window.stride_w]
+        elif layer.kind == "paste":
+            y = np.zeros(graph.value(layer.output).shape, np.int64)
+            for name, place in zip(layer.inputs, layer.places, strict=True):
+                rows = slice(place.top, place.end[0], place.step_h)
+                y[:, :, rows, place.left : place.end[1] : place.step_w] = found[name]
         else:
             y = _windows(graph, layer, x)
-        if layer.kind not in ("concat", "slice"):
+        if layer.kind not in ("concat", "slice", "paste"):
             y = np.clip(y, 0 if layer.relu else -128, layer.clamp)
         found[layer.output] = y
     return found

@@ -24,7 +24,7 @@ from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_o
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 
-from .network_graphs import POINT, Grower, every_kind, inputs_of, mismatches, perform, random_network, square
+from .network_graphs import POINT, Grower, every_kind, inputs_of, mismatches, perform, placed, random_network, square
 from .random_graphs import defined_values
 
 CHIPS = ("tiny", "quad8", "pe12x14", "quad16")
@@ -64,6 +64,12 @@ def test_every_kind_of_layer(name: str) -> None:
     assert set(made.spilled) >= set(made.graph.outputs)
     assert made.schedule.workload == "every"
     assert {tensor.role for tensor in made.schedule.tensors} == {"input", "constant", "output"}
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_maps_put_together_from_others(name: str) -> None:
+    made = computes(placed(), load(name))
+    assert {layer.kind for layer in made.graph.layers} >= {"paste", "slice"}
 
 
 @pytest.mark.parametrize("name", CHIPS)

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshloom.sched.workload.graph import Graph, Layer, Value, Window
+from meshloom.sched.workload.graph import Graph, Layer, Place, Value, Window
+from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.golden.graph import GoldenError, golden_values
 
+from ..sched.network_graphs import placed
 from ..sched.random_graphs import defined_values, random_graph, random_inputs
 
 
@@ -27,6 +29,27 @@ def test_every_tensor_is_the_definition(seed):
         assert found[name].dtype == np.int8
         assert found[name].shape == value.shape
         np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+
+
+def test_maps_put_together_from_others():
+    graph = placed()
+    inputs = random_inputs(graph, 1)
+    found, wanted = golden_values(graph, inputs), defined_values(graph, inputs)
+    for name in graph.values:
+        np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ((Place(0, 0, 1, 1, 4, 4), Place(0, 0, 1, 1, 4, 4)), "have 32 pixels and do not cover 4x4 exactly once"),
+        ((Place(0, 0, 1, 1, 4, 4), Place(5, 0, 1, 1, 4, 4)), "do not cover 9x4"),
+        ((Place(0, 0, 1, 1, 4, 4), Place(4, 0, 1, 1, 4, 3)), "its places are not of the size of its operands"),
+    ],
+)
+def test_places_that_do_not_fit(places, message):
+    with pytest.raises(WorkloadError, match=message):
+        graph_of(Layer("paste", "y", ("x", "x"), places=places))
 
 
 @pytest.mark.parametrize("scale", [1, 3, 1 << 15, (1 << 16) - 1])

@@ -31,7 +31,7 @@ from meshloom.tb.runs.batch import simulate
 from meshloom.tb.runs.items import NetworkItem
 from meshloom.tb.runs.network import PreparedNetwork
 
-from ..sched.network_graphs import Grower, Value, every_kind, inputs_of, square
+from ..sched.network_graphs import Grower, Value, every_kind, inputs_of, placed, square
 
 CHIP = load("tiny")
 LABELS = tuple(f"class {number}" for number in range(10))
@@ -356,6 +356,15 @@ def test_a_network_whose_program_ends_early_is_a_row_that_says_so(prepared: Prep
     assert found.failure.startswith("what the cores computed is not what the schedule says: core 0 (tile 0x01) wrote")
     assert "END must wait for every stream" in found.failure
     assert found.records_compared < found.records_expected
+
+
+@pytest.mark.slow
+def test_maps_put_together_from_others() -> None:
+    made = network.prepare(placed(), CHIP)
+    feed = Feed("noise", inputs_of(placed(), 3))
+    (run,) = SimulatedDevice(build(CHIP, "verilator")).run([network.job(made, feed.arrays, CHIP, 4, 20_000)])
+    found = network.row(made, "placed", feed, run, CHIP)
+    assert (found.status, found.mismatches, found.error_percent) == (Status.PASSED, 0, 0)
 
 
 def test_other_chips_schedule_it_too() -> None:

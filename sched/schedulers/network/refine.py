@@ -65,7 +65,7 @@ def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
     """The convolutions, by name, that a depthwise one can go with."""
     if not sharing.fused or sharing.planner is not None:
         return []
-    return [stage.layer.output for stage in cut(graph, chip).stages if stage.before]
+    return [stage.layer.output for stage in cut(graph, chip, pastes=True).stages if stage.before]
 
 
 class _Search:

@@ -17,7 +17,7 @@ from ...ir.schedule import Schedule
 from ...mapping.core import Epilogue
 from ...mapping.interleave import Interleaver
 from ...mapping.nodes import Node
-from ...mapping.placement import Dram, Stored
+from ...mapping.placement import Dram, Placed, Stored
 from ...mapping.problem import DoesNotFit
 from ...mapping.prologue import Prologue
 from ...mapping.stages import Lanes, Stage, Stages, cut, spread
@@ -127,7 +127,7 @@ class _Builder:
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
         self.sharing, self.planner = sharing, sharing.planner
-        self.cut: Stages = cut(graph, chip, apart, sharing.tight, sharing.apart)
+        self.cut: Stages = cut(graph, chip, apart, sharing.tight, sharing.apart, pastes=True)
         self.dram = Dram(chip)
         self.tensors = NetworkTensors(self.cut, chip, self.dram)
         self.choices: dict[tuple[object, ...], list[Candidate]] = {}
@@ -273,11 +273,11 @@ class _Builder:
         return any(part in self.by_rows for part in parts)
 
     def _vector(self, stage: Stage) -> list[Node]:
-        layer = stage.layer
+        layer, place = stage.layer, self.cut.places.get(stage.y)
         task = vector.VectorTask(
             layer=layer,
             x=self._whole(stage.x),
-            y=self._whole(stage.y),
+            y=self._whole(stage.y) if place is None else Placed(self._whole(stage.y), place),
             r=self._whole(layer.inputs[1]) if layer.kind == "add" else None,
             made=layer.output if layer.output in self.graph.values else "",
             rows_first=self._by_rows(stage.x),

@@ -17,7 +17,7 @@ from meshloom.hw.timing import VecShape, vec_occupancy
 from ...ir.schedule import Box, Piece
 from ...mapping.fields import VECTOR_OPS, vector_fields, vector_window
 from ...mapping.nodes import Node
-from ...mapping.placement import Allocator, Stored
+from ...mapping.placement import Allocator, Placed, Stored
 from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
 from ...mapping.tiling import Range, even
 from ...mapping.windows import check_window
@@ -43,7 +43,7 @@ class VectorTask:
 
     layer: Layer
     x: Stored
-    y: Stored
+    y: Stored | Placed
     r: Stored | None
     made: str
     rows_first: bool = False

@@ -8,16 +8,17 @@ DequantizeLinear at an output. What may follow at the end is `lowering.ENDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import Graph, Layer, Value
+from ..graph import PLACED, Graph, Layer, Place, Value, pasted_pixels, slice_size
 from ..layers import NO_CLAMP, SCALE_LIMIT
 from .errors import OnnxError, Refused
 from .load import CheckedModel, check, is_float_model, load_model
@@ -59,7 +60,7 @@ class _View:
     """An ONNX tensor that holds value `value` plus `zero` (uint8: 128, int8: 0); `step`: its scale in the model.
 
     Inside an addition it is int32, `value` None, and holds clip(sum of `addends`) + `zero`. `real`: it is an input that
-    is still to be quantised.
+    is still to be quantised. `pixels`: it has `value` None and holds the pixels of these values, one after the other.
     """
 
     value: str | None
@@ -69,6 +70,7 @@ class _View:
     low: int = -(1 << 31)
     high: int = (1 << 31) - 1
     real: bool = False
+    pixels: tuple[str, ...] = ()
 
 
 class _Integers(Lowering[_View]):
@@ -117,9 +119,10 @@ class _Integers(Lowering[_View]):
             return sum(size[0] for size in sizes if size), x[1], x[2]
         if layer.kind == "add":
             return x
+        if layer.kind == "paste":
+            return x[0], *pasted_pixels(layer.places).shape
         if layer.kind == "slice":
-            rows, columns = x[1] - window.pad_top, x[2] - window.pad_left
-            size = channels, -(-rows // window.stride_h), -(-columns // window.stride_w)
+            size = channels, *slice_size(window, *x[1:])
         else:
             size = channels, *window.output(x[1], x[2])
         if min(size) < 1:
@@ -229,6 +232,11 @@ class _Integers(Lowering[_View]):
         self.emit(Layer("max_pool", node.output[0], (view.value or "",), window), view.zero, view.step)
 
     def concat(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        if all(self.view(name).pixels for name in node.input) and attributes["axis"] in (2, -1):
+            first = self.view(node.input[0])
+            pixels = tuple(value for name in node.input for value in self.view(name).pixels)
+            self.views[node.output[0]] = replace(first, pixels=pixels)
+            return
         views = [self.tensor(name) for name in node.input]
         if attributes["axis"] not in (1, -3):
             raise Refused(f"axis = {attributes['axis']}; channels are axis 1")
@@ -236,6 +244,21 @@ class _Integers(Lowering[_View]):
             raise Refused("operands differ in type")
         inputs = tuple(view.value or "" for view in views)
         self.emit(Layer("concat", node.output[0], inputs), views[0].zero, views[0].step)
+
+    def reshape(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        view, shape = self.tensor(node.input[0]), self.constant(node, 1, "shape").tolist()
+        size = self.sizes.get(view.value or "")
+        if size is None or shape not in ([1, size[0], -1], [1, size[0], size[1] * size[2]]):
+            raise Refused("only to rows of pixels, for a Gather that puts them elsewhere")
+        self.views[node.output[0]] = replace(view, value=None, pixels=(view.value or "",))
+
+    def gather(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        view, indices = self.view(node.input[0]), self.constant(node, 1, "indices")
+        sizes = [self.sizes.get(name) for name in view.pixels]
+        if not sizes or None in sizes or attributes.get("axis", 0) not in (2, -1) or indices.ndim != 2:
+            raise Refused("only of rows of pixels, into rows and columns")
+        places = _places(indices, [size[1:] for size in sizes if size])
+        self.emit(Layer("paste", node.output[0], view.pixels, places=places), view.zero, view.step)
 
     def slice(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view = self.tensor(node.input[0])
@@ -364,6 +387,8 @@ _OPERATORS = {
     "Clip": "clip",
     "MaxPool": "max_pool",
     "Concat": "concat",
+    "Gather": "gather",
+    "Reshape": "reshape",
     "Slice": "slice",
     "com.microsoft.QLinearAdd": "qlinear_add",
     "Cast": "cast",
@@ -384,5 +409,27 @@ def _bounds(low: int, high: int) -> tuple[bool, int]:
     return low == 0, high
 
 
+def _places(indices: NDArray[Any], sizes: Sequence[tuple[int, int]]) -> tuple[Place, ...]:
+    """Where the operands of a paste lie, from the number of the pixel at each row and column. Raises Refused."""
+    found: list[Place] = []
+    first = 0
+    for rows, columns in sizes:
+        at = np.argwhere((indices >= first) & (indices < first + rows * columns))
+        if not len(at):
+            raise Refused("leaves out an operand")
+        top, left = at.min(axis=0).tolist()
+        end = at.max(axis=0).tolist()
+        step_h, step_w = (max(1, (end[i] - at.min(axis=0)[i]) // max(1, n - 1)) for i, n in enumerate((rows, columns)))
+        found.append(Place(top, left, int(step_h), int(step_w), rows, columns))
+        first += rows * columns
+    try:
+        same = np.array_equal(pasted_pixels(found), indices)
+    except (ValueError, IndexError):
+        same = False
+    if not same:
+        raise Refused("its operands do not keep their rows and columns, in even steps")
+    return tuple(found)
+
+
 def _clampable(layer: Layer) -> bool:
-    return layer.kind not in ("concat", "slice") and not layer.relu and layer.clamp == NO_CLAMP
+    return layer.kind not in ("slice", *PLACED) and not layer.relu and layer.clamp == NO_CLAMP

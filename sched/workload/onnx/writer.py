@@ -14,6 +14,7 @@ saturate). What steps really stand for is metadata (`metadata`).
 | add | Cast to int32, Add, Sub of a zero point, Clip, Cast back |
 | concat | Concat |
 | slice | Slice |
+| paste | Reshape to rows of pixels, Concat, Gather |
 
 and a Clip after those that have relu or clamp.
 """
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import Graph, Layer
+from ..graph import PLACED, Graph, Layer, pasted_pixels
 from ..layers import NO_CLAMP
 from .errors import OnnxError
 from .metadata import KEY, Metadata
@@ -122,7 +123,7 @@ class _Writer:
 
     def add(self, layer: Layer) -> None:
         """The nodes of one layer."""
-        clipped = layer.kind not in ("add", "concat", "slice") and (layer.relu or layer.clamp != NO_CLAMP)
+        clipped = layer.kind not in ("add", "slice", *PLACED) and (layer.relu or layer.clamp != NO_CLAMP)
         output = self.fresh(f"{layer.output}/full") if clipped else layer.output
         low, high = (128 if layer.relu else 0), 128 + layer.clamp
         match layer.kind:
@@ -136,6 +137,8 @@ class _Writer:
                 self.node("Concat", list(layer.inputs), output, axis=1)
             case "slice":
                 self._slice(layer)
+            case "paste":
+                self._paste(layer)
         if clipped:
             bounds = [self.constant(f"at_{bound}", np.array(bound, np.uint8)) for bound in (low, high)]
             self.node("Clip", [output, *bounds], layer.output)
@@ -172,12 +175,23 @@ class _Writer:
         x, window = self.graph.value(layer.inputs[0]), layer.window
         numbers = {
             "starts": (window.pad_top, window.pad_left),
-            "ends": (x.height, x.width),
+            "ends": (x.height - window.pad_bottom, x.width - window.pad_right),
             "axes": (2, 3),
             "steps": (window.stride_h, window.stride_w),
         }
         operands = [self.constant(f"{layer.output}/{name}", np.array(pair)) for name, pair in numbers.items()]
         self.node("Slice", [layer.inputs[0], *operands], layer.output)
+
+    def _paste(self, layer: Layer) -> None:
+        name = layer.output
+        line = self.constant("one_row", np.array((1, self.graph.value(name).channels, -1)))
+        rows = [
+            self.node("Reshape", [source, line], self.fresh(f"{name}/pixels{index}"))
+            for index, source in enumerate(layer.inputs)
+        ]
+        pixels = self.node("Concat", rows, self.fresh(f"{name}/pixels"), axis=2)
+        indices = self.constant(f"{name}/indices", pasted_pixels(layer.places))
+        self.node("Gather", [pixels, indices], name, axis=2)
 
 
 def _window(layer: Layer) -> dict[str, list[int]]:
