@@ -201,7 +201,7 @@ def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, mad
 
     done: list[Feed] = []
     graph = found.graph
-    original = Original(model, source.name, found.origins.values())
+    original = Original(model, source.name, found.origins.values(), found.sources)
     for path, feed in zip(source.inputs, made, strict=True):
         x = _real(path)
         if path.suffix == ".npy":
@@ -213,8 +213,7 @@ def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, mad
             x = _normalised(source, x)
         values = original.run({original.inputs[0]: x})
         floats = {
-            name: values[origin].astype(np.float64).reshape(graph.value(name).shape)
-            for name, origin in found.origins.items()
+            name: found.ends[name].value(values[origin].astype(np.float64)) for name, origin in found.origins.items()
         }
         best = int(floats[graph.outputs[0]].argmax()) if _classes(graph) > 1 else -1
         done.append(replace(feed, floats=floats, float_label=best))

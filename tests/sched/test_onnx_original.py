@@ -5,16 +5,16 @@ Each case makes a reader misread one attribute or operand of one operator, as a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
-from meshloom.sched.workload.onnx import float_reader, folding, windows
+from meshloom.sched.workload.onnx import float_reader, folding, movement, sliding, windows
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.original import check_float
@@ -99,6 +99,31 @@ def joined(m: FloatModel, axis: int = 1) -> str:
     return m.node("Concat", [m.conv("x", name, (4, 3, 1, 1)) for name in "ab"], "y", axis=axis)
 
 
+def split(m: FloatModel, *more: str, **attributes: Any) -> str:
+    m.nodes.append(helper.make_node("Split", [m.conv("x", "a", (4, 3, 1, 1)), *more], ["b", "c"], "n_b", **attributes))
+    return m.conv("c", "y", (3, attributes.get("split", (1, 3))[1], 1, 1))
+
+
+def transposed(m: FloatModel, **more: Any) -> str:
+    groups = more.get("group", 1)
+    w, bias = m.normal(4, 6 // groups, 3, 2), m.normal(6)
+    return m.node("ConvTranspose", [m.conv("x", "a", (4, 3, 1, 1)), w, bias], "y", **more)
+
+
+def shuffled(m: FloatModel, perm: Sequence[int] = (0, 2, 1, 3, 4)) -> str:
+    groups = m.node("Reshape", [m.conv("x", "a", (6, 3, 1, 1)), m.integers(1, 2, 3, 8, 8)], "r")
+    back = m.node("Reshape", [m.node("Transpose", groups, "t", perm=list(perm)), m.integers(1, 6, 8, 8)], "s")
+    return m.conv(back, "y", (6, 1, 3, 3), group=6)
+
+
+def deep(m: FloatModel, **more: Any) -> str:
+    return m.conv(m.node("DepthToSpace", m.conv("x", "a", (8, 3, 1, 1)), "d", **more), "y", (3, 2, 3, 3))
+
+
+def resized(m: FloatModel, **more: Any) -> str:
+    return m.conv(m.node("Resize", ["x", "", m.constant([1.0, 1.0, 2.0, 2.0])], "r", **more), "y", (4, 3, 3, 3))
+
+
 def trained(m: FloatModel) -> str:
     numbers = [m.constant(m.random.uniform(0.5, 1, 3)) for _ in range(4)]
     return m.node("BatchNormalization", ["x", *numbers], "y", training_mode=1)
@@ -157,6 +182,22 @@ FLOAT_CASES: list[tuple[str, str, Any, Callable[[FloatModel], str], dict[str, An
     ("Pad", "pads", [0, 0, 0, 1, 0, 0, 2, 0], padded, {"opset": 10}),
     ("Pad", "value", None, padded_with_ones, {"opset": 10}),
     ("Pad", "mode", None, reflected, {}),
+    ("Split", "axis", 2, lambda m: split(m, m.integers(1, 3), axis=1), {}),
+    ("Split", "split", [2, 2], lambda m: split(m, axis=1, split=[1, 3]), {"opset": 11}),
+    ("Gather", "axis", 2, lambda m: m.conv(m.node("Gather", ["x", m.integers(1, 0, 2)], "g", axis=1), "y",
+     (4, 3, 1, 1)), {}),
+    ("Transpose", "perm", [0, 1, 2, 3, 4], shuffled, {}),
+    ("DepthToSpace", "blocksize", 1, lambda m: deep(m, blocksize=2), {}),
+    ("DepthToSpace", "mode", "CRD", lambda m: deep(m, blocksize=2), {}),
+    ("Resize", "mode", None, lambda m: resized(m, mode="linear"), {}),
+    ("ConvTranspose", "strides", [2, 2], lambda m: transposed(m, strides=[2, 1]), {}),
+    ("ConvTranspose", "pads", [0, 1, 1, 0], lambda m: transposed(m, strides=[2, 2], pads=[1, 0, 0, 1]), {}),
+    ("ConvTranspose", "pads", None, lambda m: transposed(m, pads=[1, 1, 1, 1]), {}),
+    ("ConvTranspose", "output_padding", None, lambda m: transposed(m, strides=[2, 2], output_padding=[1, 1]), {}),
+    ("ConvTranspose", "output_shape", [15, 16], lambda m: transposed(m, strides=[2, 2], output_shape=[16, 16]), {}),
+    ("ConvTranspose", "auto_pad", "SAME_LOWER", lambda m: transposed(m, strides=[2, 1], auto_pad="SAME_UPPER"), {}),
+    ("ConvTranspose", "dilations", None, lambda m: transposed(m, dilations=[2, 2]), {}),
+    ("ConvTranspose", "group", 1, lambda m: transposed(m, group=2), {}),
 ]  # fmt: skip
 
 
@@ -193,7 +234,17 @@ FLOAT_OPERANDS: list[tuple[str, int, Callable[[NDArray], Any], Callable[[FloatMo
     ("Pad", 2, np.zeros_like,
      lambda m: m.conv(m.node("Pad", ["x", m.integers(*[0, 0, 1, 1] * 2), m.constant(1.0)], "p"), "y", (4, 3, 1, 1)),
      {}),
-    ("Reshape", 1, lambda shape: [1, -1, 1, 1], lambda m: reshaped(m, "Reshape", m.integers(1, -1)), {}),
+    ("Reshape", 1, lambda shape: np.array([1, 1, -1]), lambda m: reshaped(m, "Reshape", m.integers(1, -1)), {}),
+    ("Split", 1, lambda sizes: sizes[::-1],
+     lambda m: split(m, m.integers(1, 3), axis=1) and m.node("Relu", "c", "z"), {}),
+    ("Gather", 1, lambda at: at[::-1], lambda m: m.conv(m.node("Gather", ["x", m.integers(2, 0)], "g", axis=1), "y",
+     (4, 2, 1, 1)), {}),
+    ("Tile", 1, lambda counts: counts[[0, 1, 3, 2]], lambda m: m.conv(m.node("Tile", ["x", m.integers(1, 1, 2, 1)],
+     "t"), "y", (4, 3, 3, 3)), {}),
+    ("Expand", 1, lambda shape: shape[[0, 1, 3, 2]], lambda m: m.conv(m.node("Expand", [m.node("GlobalMaxPool", "x",
+     "g"), m.integers(1, 1, 3, 5)], "e"), "y", (4, 3, 3, 3)), {}),
+    ("ConvTranspose", 1, lambda w: w[..., ::-1], transposed, {}),
+    ("ConvTranspose", 2, lambda b: b[::-1], transposed, {}),
 ]  # fmt: skip
 
 
@@ -224,7 +275,7 @@ def test_all_attributes_that_the_float_reader_looks_at_have_a_case(monkeypatch: 
     covered = {(operator, name) for operator, name, *_ in FLOAT_CASES}
     assert read <= covered
     # and no operator that has attributes is missing
-    names = {name for module in (float_reader, folding, windows) for name in looked_at(module)}
+    names = {name for module in (float_reader, folding, movement, sliding, windows) for name in looked_at(module)}
     assert names <= {name for _, name in covered}
 
 

@@ -232,7 +232,7 @@ def test_calibration_data_must_fit():
 
 def test_models_at_fault(tmp_path):
     m = FloatModel((1, 3, "rows", 8))
-    with pytest.raises(OnnxError, match=r"dimension 2 of input 'x' is not fixed \(rows\)"):
+    with pytest.raises(OnnxError, match="its window does not fit the input"):  # the data have one row
         quantise(m.build(m.conv("x", "y", (4, 3, 3, 3))), m.data())
     with pytest.raises(OnnxError, match="cannot be read"):
         quantise(tmp_path / "none.onnx", m.data())

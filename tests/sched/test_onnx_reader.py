@@ -20,6 +20,7 @@ from meshloom.sched.workload.onnx.runtime import run, session
 from meshloom.sched.workload.onnx.writer import flip, save, to_onnx, unflip
 
 from .integer_models import IntegerModel
+from .network_graphs import placed
 from .random_graphs import random_graph, random_inputs
 
 
@@ -51,6 +52,26 @@ def test_written_and_read_it_is_the_same(seed):
     onnx.checker.check_model(model, full_check=True)
     # concat and slice have neither relu nor clamp
     same(from_onnx(model, "model"), graph)
+
+
+def test_maps_put_together_from_others():
+    same(from_onnx(to_onnx(placed()), "model"), placed())
+
+
+@pytest.mark.parametrize(
+    ("indices", "message"),
+    [
+        (np.arange(25)[::-1].reshape(5, 5), "do not keep their rows and columns"),
+        (np.arange(25).reshape(5, 5).T, "do not keep their rows and columns"),
+        (np.arange(25), "only of rows of pixels, into rows and columns"),
+    ],
+)
+def test_pixels_that_go_elsewhere(indices, message):
+    model = IntegerModel()
+    model.node("Reshape", [model.conv("x", "a", WEIGHTS), model.array("row", np.array([1, 3, -1]))], "b")
+    model.node("Gather", ["b", model.array("indices", indices)], "y", axis=2)
+    with pytest.raises(UnsupportedError, match=message):
+        from_onnx(model.build("y"), "m")
 
 
 def test_files(tmp_path):
@@ -297,10 +318,10 @@ def test_weights_in_a_missing_file(tmp_path):
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((1, 2, "height", 5), r"dimension 2 of input 'x' is not fixed \(height\); export the model with a fixed"),
+        ((1, 2, "height", 5), r"dimension 2 of input 'x' is not fixed \(height\); give it a size \(--bind height=N\)"),
         ((1, 2, None, 5), r"dimension 2 of input 'x' is not fixed \(unknown\)"),
-        ((4, 2, 5, 5), "has a batch of 4; export it with a batch of 1"),
-        ((1, 2, 5), "has 3 dimensions"),
+        ((4, 2, 5, 5), "has a batch of 4; bind it"),
+        ((1, 2, 5, 1, 1), "has 5 dimensions"),
     ],
 )
 def test_sizes_that_cannot_be(shape, message):

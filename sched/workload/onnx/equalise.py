@@ -69,11 +69,16 @@ def _groups(net: FloatNet, statistics: Mapping[str, Statistics]) -> list[_Channe
         return name
 
     for layer in net.layers:
-        if layer.kind in ("add", "max_pool", "average_pool", "slice"):
+        if layer.kind in ("add", "max_pool", "average_pool", "slice", "paste"):
             for name in layer.inputs:
                 parent[root(name)] = root(layer.output)
     held = {root(name) for name in (*net.inputs, *net.outputs)}
-    held |= {root(name) for layer in net.layers if layer.kind == "concat" for name in (layer.output, *layer.inputs)}
+    held |= {
+        root(name)
+        for layer in net.layers
+        if layer.kind == "concat" or layer.moves
+        for name in (layer.output, *layer.inputs)
+    }
     makers: dict[str, list[str]] = {}
     readers: dict[str, list[str]] = {}
     room: dict[str, NDArray[np.float64]] = {}

@@ -31,19 +31,52 @@ class Problem:
         return f"{self.node} ({self.operator}): {self.why}"
 
 
+#: What comes nearest to operators that the chip lacks.
+NEAREST = {
+    "Elu": "Relu, or Clip at 0 and above",
+    "Gelu": "Relu",
+    "HardSigmoid": "Clip at 0 and above",
+    "HardSwish": "Relu, or Clip at 0 and 6 (ReLU6)",
+    "InstanceNormalization": "BatchNormalization",
+    "LayerNormalization": "BatchNormalization",
+    "LeakyRelu": "Relu",
+    "PRelu": "Relu",
+    "Sigmoid": "Clip at 0 and above; at the end of a model it need not run on the chip",
+    "Softmax": "at the end of a model it need not run on the chip",
+    "Tanh": "Clip at 0 and above",
+}
+
+
 class UnsupportedError(OnnxError):
-    """Nodes that the chip cannot run, all of them; `problems` in the order of the model."""
+    """Nodes that the chip cannot run, all of them: `problems` in the order of the model; the message names each kind
+    once, with its first node."""
 
     def __init__(self, model: str, problems: list[Problem]) -> None:
         self.model, self.problems = model, tuple(problems)
         count = f"{len(problems)} nodes" if len(problems) > 1 else "1 node"
-        lines = "\n".join(f"  {problem}" for problem in problems)
+        kinds: dict[tuple[str, str], list[Problem]] = {}
+        for problem in problems:
+            kinds.setdefault((problem.operator, problem.why), []).append(problem)
+        lines = [f"  {_kind(alike)}" for alike in kinds.values()]
+        text = "\n".join(lines)
         super().__init__(
-            f"{model}: {count} cannot run on the chip; change or remove them in the exporting program:\n{lines}"
+            f"{model}: {count} cannot run on the chip; change or remove them in the exporting program:\n{text}"
         )
 
     def __reduce__(self) -> tuple[type[UnsupportedError], tuple[Any, ...]]:
         return UnsupportedError, (self.model, list(self.problems))  # as it comes out of a worker process
+
+
+def _kind(alike: list[Problem]) -> str:
+    """Nodes that cannot run for the same reason, and what comes nearest to them."""
+    first, more = alike[0], len(alike) - 1
+    nearest = NEAREST.get(first.operator)
+    return (
+        f"{first.node} ({first.operator})"
+        + (f" and {more} more" if more else "")
+        + f": {first.why}"
+        + (f" (nearest that runs: {nearest})" if nearest else "")
+    )
 
 
 def node_name(node: NodeProto) -> str:

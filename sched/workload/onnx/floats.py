@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph import Kind, Window
+from ..graph import Kind, Place, Window, pasted_pixels
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -25,7 +25,8 @@ OPSET, IR_VERSION = 13, 8
 class FloatLayer:
     """`workload.graph.Layer` in real numbers: `clamp` and weights are real, average pools are true averages.
 
-    `w` float64 [O, C, KH, KW] (depthwise [C, 1, KH, KW]) and `bias` float64 [O] of conv and depthwise.
+    `w` float64 [O, C, KH, KW] (depthwise [C, 1, KH, KW]) and `bias` float64 [O] of conv and depthwise. `moves`: its
+    weights are 0 and at most one 1 in each filter, so that its result is its operand moved, in integers too.
     """
 
     kind: Kind
@@ -36,34 +37,60 @@ class FloatLayer:
     clamp: float = inf
     w: NDArray[np.float64] | None = None
     bias: NDArray[np.float64] | None = None
+    places: tuple[Place, ...] = ()
+    moves: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """An input: its size as a value (channels, rows, columns), its shape in the model, and for each of its elements
+    there the number in the value (None: the same order)."""
+
+    size: tuple[int, int, int]
+    shape: tuple[int, ...]
+    index: NDArray[np.int64] | None = None
+
+    def value(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The value [1, C, H, W] of the model's array."""
+        found = np.empty(self.size, array.dtype)
+        found.reshape(-1)[slice(None) if self.index is None else self.index.ravel()] = array.ravel()
+        return found[None]
+
+    def array(self, value: NDArray[Any]) -> NDArray[Any]:
+        """The inverse of `value`."""
+        flat = value.ravel()
+        return (flat if self.index is None else flat[self.index]).reshape(self.shape)
 
 
 @dataclass
 class FloatNet:
     """Layers in an order in which every input is made before it is used.
 
-    `inputs`: name to (channels, rows, columns). `outputs` and the ONNX tensors that they were (`origins`), for
+    `inputs`: by name. `outputs` and the ONNX tensors that they were (`origins`), for
     comparison. `normalise`: for inputs that the model normalises itself, gain and offset of each channel; the network
     takes gain * x + offset where the model takes x. `shapes`: what the ONNX tensors were taken for, those without
-    padding that is still to come, in the order of the nodes.
+    padding that is still to come, in the order of the nodes. `orders`: of ONNX tensors that hold a layer's result in
+    another order, the number in the result of each element. `sizes`: channels, rows, columns of every layer's result.
     """
 
     name: str
-    inputs: dict[str, tuple[int, int, int]]
+    inputs: dict[str, Source]
     layers: list[FloatLayer]
     outputs: list[str]
     origins: list[str]
     normalise: dict[str, PerChannel] = field(default_factory=dict[str, PerChannel])
     notes: list[str] = field(default_factory=list[str])
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    orders: dict[str, NDArray[np.int64]] = field(default_factory=dict[str, NDArray[np.int64]])
+    sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
 
     def users(self, name: str) -> list[FloatLayer]:
         """The layers that read a tensor."""
         return [layer for layer in self.layers if name in layer.inputs]
 
     def feed(self, name: str, array: NDArray[np.floating]) -> NDArray[np.float32]:
-        """The network's input [1, C, H, W] for an input of the ONNX model."""
-        x = array.astype(np.float64).reshape(1, *self.inputs[name])
+        """The network's input for an input of the ONNX model, both [1, C, H, W]."""
+        x = array.astype(np.float64).reshape(1, *self.inputs[name].size)
         if name in self.normalise:
             gain, offset = (numbers[:, None, None] for numbers in self.normalise[name])
             x = gain * x + offset
@@ -120,16 +147,25 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
             case "concat":
                 nodes.append(helper.make_node("Concat", inputs, [output], layer.output, axis=1))
             case "slice":
-                numbers = ((w.pad_top, w.pad_left), (1 << 30, 1 << 30), (2, 3), (w.stride_h, w.stride_w))
+                ends = tuple(-pad or 1 << 30 for pad in (w.pad_bottom, w.pad_right))
+                numbers = ((w.pad_top, w.pad_left), ends, (2, 3), (w.stride_h, w.stride_w))
                 for name, pair in zip(("starts", "ends", "axes", "steps"), numbers, strict=True):
                     initialisers.append(numpy_helper.from_array(np.array(pair, np.int64), f"{layer.output}//{name}"))
                     inputs.append(f"{layer.output}//{name}")
                 nodes.append(helper.make_node("Slice", inputs, [output], layer.output))
+            case "paste":
+                shape, indices = f"{output}//row", f"{output}//indices"
+                initialisers.append(numpy_helper.from_array(np.array((1, 0, -1)), shape))
+                initialisers.append(numpy_helper.from_array(pasted_pixels(layer.places), indices))
+                rows = [f"{output}//pixels{index}" for index in range(len(inputs))]
+                nodes += [helper.make_node("Reshape", [x, shape], [row]) for x, row in zip(inputs, rows, strict=True)]
+                nodes.append(helper.make_node("Concat", rows, [f"{output}//pixels"], axis=2))
+                nodes.append(helper.make_node("Gather", [f"{output}//pixels", indices], [output], axis=2))
         if clipped:
             low = constant(f"{layer.output}//low", np.array(0.0 if layer.relu else -inf))
             high = constant(f"{layer.output}//high", np.array(layer.clamp))
             nodes.append(helper.make_node("Clip", [output, low, high], [layer.output]))
-    sources = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, *size)) for name, size in net.inputs.items()]
+    sources = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, *x.size)) for name, x in net.inputs.items()]
     read = dict.fromkeys(name for layer in net.layers for name in layer.inputs if name in given)
     sources += [helper.make_tensor_value_info(source(name), TensorProto.FLOAT, None) for name in read]
     results = [helper.make_tensor_value_info(layer.output, TensorProto.FLOAT, None) for layer in net.layers]

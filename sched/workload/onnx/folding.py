@@ -5,65 +5,59 @@ The operators are in `float_reader`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import inf, prod
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Window
+from .arranging import Arranging
 from .errors import OnnxError, Refused, operator_name
-from .floats import FloatLayer, FloatNet, PerChannel
+from .floats import FloatLayer, FloatNet, PerChannel, Source
 from .load import CheckedModel, attributes
-from .lowering import Lowering
-from .windows import check_window
+from .views import NO_PAD, Size, View, natural
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-NO_PAD = (0, 0, 0, 0)
+
+#: Operators before the first that mixes channels, which treat all axes alike.
+_ALIKE = ("Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sub")
 
 
-@dataclass(frozen=True)
-class View:
-    """An ONNX tensor of shape `shape` that holds value `value`, of `size` channels, rows, columns, in that order.
-
-    `pad`: zeros around it (top, left, bottom, right) that the next window will take in. `single`: nothing else reads
-    the value through another tensor.
-    """
-
-    value: str
-    size: tuple[int, int, int]
-    shape: tuple[int, ...]
-    pad: tuple[int, int, int, int] = NO_PAD
-    single: bool = True
-
-    @property
-    def channels(self) -> int:
-        return self.size[0]
-
-
-class Folding(Lowering[View]):
+class Folding(Arranging):
     def __init__(self, model: CheckedModel, normalised: bool) -> None:
         super().__init__(model)
         self.normalised = normalised
-        self.layers: dict[str, FloatLayer] = {}
-        self.inputs: dict[str, tuple[int, int, int]] = {}
+        self.inputs: dict[str, Source] = {}
         self.normalise: dict[str, PerChannel] = {}
         self.notes: list[str] = []
         for value in model.inputs:
-            shape = model.input_sizes[value.name]
-            size = (*shape[1:], 1, 1)[:3]
-            self.inputs[value.name] = (size[0], size[1], size[2])
-            self.views[value.name] = View(value.name, self.inputs[value.name], shape)
+            view = _input(value.name, model.input_sizes[value.name], self._channels_last(value.name))
+            self.inputs[value.name] = Source(view.size, view.shape, view.index)
+            self.views[value.name] = view
 
     def guess(self, name: str) -> View | None:
         shape = self.model.inferred.get(name)
-        if shape is None or len(shape) not in (2, 4) or shape[0] != 1:
+        if shape is None or not shape or (len(shape) > 2 and shape[0] != 1):
             return None
-        size = (*shape[1:], 1, 1)[:3]
-        return View(name, (size[0], size[1], size[2]), shape, single=False)
+        return replace(_input(name, shape, False), single=False)
+
+    def _channels_last(self, name: str) -> bool:
+        """Whether channels are the last axis of an input: where nodes first mix them, that is what they take."""
+        for node in self.model.nodes:
+            if name not in node.input:
+                continue
+            if node.op_type == "Transpose":
+                perm = attributes(node).get("perm", (3, 2, 1, 0))
+                return len(perm) > 2 and perm[1] == len(perm) - 1
+            if node.op_type == "MatMul":
+                return node.input[0] == name
+            return node.op_type in _ALIKE and self._channels_last(node.output[0])
+        return False
 
     def fold(self, node: NodeProto) -> bool:
         """Also computes nodes whose operands are all constants, and Shape."""
@@ -106,40 +100,35 @@ class Folding(Lowering[View]):
 
     # -- layers ---------------------------------------------------------------------------------------------
 
-    def emit(self, layer: FloatLayer, size: tuple[int, int, int], shape: tuple[int, ...] | None = None) -> None:
-        check_window(layer.kind, layer.window)
-        if min(size) < 1:
-            raise Refused("its window does not fit the input")
-        self.layers[layer.output] = layer
-        self.views[layer.output] = View(layer.output, size, shape or (1, *size))
-
-    def picture(self, name: str, *, padded: bool = False) -> View:
-        """An operand that must be [1, channels, rows, columns]."""
-        view = self.view(name)
-        if view.shape != (1, *view.size):
-            raise Refused(f"its operand has shape {list(view.shape)}, must be {[1, *view.size]}")
-        if view.pad != NO_PAD and not padded:
-            raise Refused("its operand is padded; only convolutions and pools take padding in")
-        return view
-
     def pass_on(self, node: NodeProto, **changes: Any) -> None:
         """The result is the operand, seen otherwise."""
-        view, name = self.view(node.input[0]), node.input[0]
-        self.views[node.output[0]] = replace(view, single=view.single and self.used_once(name), **changes)
+        self.see(node, self.view(node.input[0]), **changes)
 
-    def fusible(self, name: str, kinds: tuple[str, ...]) -> FloatLayer | None:
-        """The layer after a tensor, if its result is used here alone and it is of one of these kinds."""
-        view = self.view(name)
-        layer = self.layers.get(view.value)
-        return layer if layer and view.single and self.used_once(name) and layer.kind in kinds else None
+    def see(self, node: NodeProto, view: View, output: int = 0, **changes: Any) -> None:
+        """Result `output` of a node is a view of what its first operand is."""
+        single = view.single and self.used_once(node.input[0])
+        self.views[node.output[output]] = replace(view, single=single, **changes)
 
     def rename(self, layer: FloatLayer, node: NodeProto) -> None:
         """The layer's result becomes the node's."""
         view = self.view(node.input[0]) if node.input[0] in self.views else self.view(node.input[1])
         del self.layers[layer.output]
+        self.orders.pop(layer.output, None)
         layer.output = node.output[0]
         self.layers[layer.output] = layer
-        self.views[layer.output] = replace(view, value=layer.output)
+        self.sizes[layer.output] = view.size
+        self.keep_view(layer.output, view)
+
+    def keep_view(self, output: str, view: View) -> None:
+        """A layer's result is seen as its operand was."""
+        self.views[output] = replace(view, value=output, single=True)
+        if view.index is not None:
+            self.orders[output] = view.index
+
+    def emit_like(self, layer: FloatLayer, view: View) -> None:
+        """A layer whose result has the size of what it reads, and is seen in the same way."""
+        self.emit(layer, view.size)
+        self.keep_view(layer.output, view)
 
     def clip_at(self, node: NodeProto, relu: bool, clamp: float) -> None:
         """Clamping, in the layer before if nothing else reads its result."""
@@ -149,8 +138,13 @@ class Folding(Lowering[View]):
             layer.relu, layer.clamp = layer.relu or relu, min(layer.clamp, clamp)
             self.rename(layer, node)
             return
-        self.emit(FloatLayer("max_pool", node.output[0], (view.value,), relu=relu, clamp=clamp), view.size, view.shape)
-        self.views[node.output[0]] = replace(self.views[node.output[0]], pad=view.pad)  # zeros stay zeros
+        if makers := self.makers(name):
+            for layer in makers:
+                layer.relu, layer.clamp = relu, clamp
+            self.rename(self.layers[view.value], node)
+            return
+        # zeros around it stay zeros
+        self.emit_like(FloatLayer("max_pool", node.output[0], (view.value,), relu=relu, clamp=clamp), view)
 
     def affine(self, node: NodeProto, name: str, gain: NDArray[np.float64], offset: NDArray[np.float64]) -> None:
         """gain * x + offset, channel by channel: in the layer before, in the picture, or as a depthwise layer."""
@@ -158,12 +152,10 @@ class Folding(Lowering[View]):
         if not (np.all(np.isfinite(gain)) and np.all(np.isfinite(offset))):
             raise Refused("its constants are not finite")
         if view.pad != NO_PAD:
-            raise Refused("its operand is padded; put the Pad after it")
-        layer = self.fusible(name, ("conv", "depthwise"))
-        if layer and layer.w is not None and layer.bias is not None and not layer.relu and layer.clamp == inf:
-            layer.w = layer.w * gain[:, None, None, None]
-            layer.bias = layer.bias * gain + offset
-            self.rename(layer, node)
+            view = self.picture(name)
+        if makers := self.makers(name):
+            self._scaled(makers, gain, offset)
+            self.rename(self.layers[view.value], node)
             return
         if self.normalised and view.value in self.inputs and view.single and self.used_once(name) and np.all(gain > 0):
             before = self.normalise.get(view.value, (np.ones(view.channels), np.zeros(view.channels)))
@@ -171,48 +163,77 @@ class Folding(Lowering[View]):
             self.views[node.output[0]] = view
             return
         w = gain[:, None, None, None].copy()
-        layer = FloatLayer("depthwise", node.output[0], (view.value,), w=w, bias=offset.copy())
-        self.emit(layer, view.size, view.shape)
+        self.emit_like(FloatLayer("depthwise", node.output[0], (view.value,), w=w, bias=offset.copy()), view)
+
+    def _scaled(self, makers: Sequence[FloatLayer], gain: NDArray[np.float64], offset: NDArray[np.float64]) -> None:
+        """What makes a tensor makes gain * x + offset instead: filters of one layer, of all phases, or of parts."""
+        first, whole = 0, len(gain)
+        for layer in makers:
+            assert layer.w is not None
+            assert layer.bias is not None
+            count = len(layer.w)
+            some = slice(first, first + count)
+            layer.w, layer.moves = layer.w * gain[some, None, None, None], False
+            layer.bias = layer.bias * gain[some] + offset[some]
+            first = (first + count) % whole  # phases have all channels, parts some of them
 
     def per_channel(self, array: NDArray[Any], view: View) -> NDArray[np.float64]:
         """A constant operand of elementwise arithmetic as one number for each channel."""
         try:
-            whole = np.broadcast_to(array.astype(np.float64), view.shape).reshape(view.channels, -1)
+            whole = np.broadcast_to(array.astype(np.float64), view.shape).ravel()
         except ValueError:
             raise Refused(f"a constant of shape {list(array.shape)} does not fit {list(view.shape)}") from None
-        if np.any(whole != whole[:, :1]):
+        channel = view.channel_of.ravel()
+        found = np.ones(view.channels)
+        found[channel] = whole
+        if np.any(found[channel] != whole):
             raise Refused("its constant differs from pixel to pixel; it may differ from channel to channel")
-        return whole[:, 0].copy()
+        return found
 
     def fully_connected(self, node: NodeProto, w: NDArray[Any], bias: NDArray[Any] | None) -> None:
-        """`w` [outputs, features]; the kernel of the convolution is its whole input."""
+        """`w` [outputs, features], for the last axis of the operand."""
         view = self.view(node.input[0])
+        if view.pad != NO_PAD:
+            view = self.picture(node.input[0])
+        outputs, rows = len(w), view.shape[:-1]
+        if w.shape[1] != view.shape[-1]:
+            raise Refused(f"{w.shape[1]} features for an operand of shape {list(view.shape)}")
+        if bias is None or bias.size in (1, outputs):
+            bias = np.zeros(outputs) if bias is None else np.broadcast_to(bias.ravel(), (outputs,))
+        else:
+            raise Refused(f"a bias of shape {list(bias.shape)} for {outputs} outputs")
+        layer = FloatLayer("conv", node.output[0], (view.value,), w=finite(w)[:, :, None, None], bias=finite(bias))
+        if prod(rows) == 1:
+            self.whole_map(layer, view, rows)
+            return
+        columns = view.order.reshape(1, 1, prod(rows), -1).transpose(0, 3, 1, 2)  # a picture of one row of vectors
+        layer.inputs = (self.arrange(node.input[0], view.moved(columns)).value,)
+        self.emit(layer, (outputs, 1, prod(rows)))
+        made = self.views[layer.output]
+        self.keep_view(layer.output, made.moved(made.order[0, :, 0].T.reshape(*rows, outputs)))
+
+    def whole_map(self, layer: FloatLayer, view: View, rows: Sequence[int]) -> None:
+        """A fully connected layer of a whole map: its kernel is the map, however its pixels are ordered."""
+        assert layer.w is not None
         channels, height, width = view.size
-        if view.shape not in ((1, prod(view.size)), (1, prod(view.size), 1, 1)) or view.pad != NO_PAD:
-            raise Refused(f"its operand has shape {list(view.shape)}, must be [1, features]")
-        if w.shape[1] != prod(view.size):
-            raise Refused(f"{w.shape[1]} features for an operand of {prod(view.size)}")
-        outputs = len(w)
-        bias = np.zeros(outputs) if bias is None else np.broadcast_to(bias.astype(np.float64).ravel(), (outputs,))
-        layer = FloatLayer(
-            "conv",
-            node.output[0],
-            (view.value,),
-            Window(height, width),
-            w=finite(w).reshape(outputs, channels, height, width),
-            bias=finite(bias),
-        )
-        self.emit(layer, (outputs, 1, 1), (1, outputs) if len(view.shape) == 2 else None)
+        dense = scattered(layer.w[:, :, 0, 0], view.order.ravel(), prod(view.size))
+        layer.w, layer.window = dense.reshape(-1, channels, height, width), Window(height, width)
+        self.emit_conv(layer, view)
+        self.views[layer.output] = replace(self.views[layer.output], shape=(*rows, len(layer.w)))
 
     def net(self) -> FloatNet:
         """The result."""
         outputs: list[str] = []
         origins: list[str] = []
         for name in self.model.outputs:
-            if name not in self.views or self.views[name].pad != NO_PAD:
-                raise OnnxError(f"{self.model.name}: output {name!r} is a constant or padded; remove it")
-            outputs.append(self.views[name].value)
-            origins.append(self.before.get(name, name))
+            if name not in self.views:
+                raise OnnxError(f"{self.model.name}: output {name!r} is a constant; remove it")
+            origin = self.before.get(name, name)
+            view = self._result(origin)
+            outputs.append(view.value)
+            origins.append(origin)
+            if view.index is not None:
+                self.orders[origin] = view.index
         needed = set(outputs)
         for layer in reversed(self.layers.values()):
             if layer.output in needed:
@@ -226,7 +247,52 @@ class Folding(Lowering[View]):
             name: view.shape for name, view in self.views.items() if view.pad == NO_PAD and name not in self.before
         }
         notes = [*self.notes, *self.end_notes()]
-        return FloatNet(self.model.name, self.inputs, layers, outputs, origins, self.normalise, notes, shapes)
+        orders = {name: index for name, index in self.orders.items() if name in shapes}
+        return FloatNet(
+            self.model.name, self.inputs, layers, outputs, origins, self.normalise, notes, shapes, orders, self.sizes
+        )
+
+    def _result(self, name: str) -> View:
+        """A result of the network: a value with its axes in any order, or a picture made of some; if no picture can be
+        made, all elements of a value in any order."""
+        view = self.view(name)
+        whole = view.order.size == prod(view.size) and bool(np.all(np.bincount(view.order.ravel()) == 1))
+        if view.pad == NO_PAD and whole and (view.index is None or (natural(view) and view.value not in self.inputs)):
+            return view
+        try:
+            return self.picture(name)
+        except Refused as refusal:
+            if whole and view.value not in self.inputs:
+                return view
+            raise OnnxError(f"{self.model.name}: output {name!r} cannot be made: {refusal}") from refusal
+
+
+def _input(name: str, shape: tuple[int, ...], channels_last: bool) -> View:
+    """The value of a tensor: its axes after the first are channels, rows and columns, or channels and columns; two axes
+    are vectors, several of them columns."""
+    if len(shape) == 1:
+        return View(name, (shape[0], 1, 1), shape)
+    if len(shape) == 2 and shape[0] > 1:
+        return View(name, (shape[1], 1, shape[0]), shape, np.arange(prod(shape)).reshape(shape[::-1]).T)
+    if len(shape) > 4:
+        shape = (*shape[:3], prod(shape[3:]))
+    middle = (1,) if len(shape) == 3 else ()
+    order = (1, *range(2, len(shape)))
+    if channels_last and len(shape) > 2:
+        order = (len(shape) - 1, *range(1, len(shape) - 1))
+    sizes = [shape[axis] for axis in order]
+    size: Size = tuple([sizes[0], *middle, *sizes[1:], 1, 1][:3])  # pyright: ignore[reportAssignmentType]  (three)
+    index = None
+    if channels_last and len(shape) > 2:
+        index = np.arange(prod(size)).reshape(1, *sizes).transpose(0, *range(2, len(shape)), 1)
+    return View(name, size, shape, index)
+
+
+def scattered(w: NDArray[np.float64], places: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """Weights [outputs, inputs, ...] for `count` inputs, of which those given are at `places`; 0 for the others."""
+    found = np.zeros((count, len(w), *w.shape[2:]))
+    np.add.at(found, places, w.swapaxes(0, 1))
+    return found.swapaxes(0, 1)
 
 
 def finite(array: NDArray[Any]) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -207,17 +207,88 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
 
 def _fix_batch(name: str, value: ValueInfoProto) -> None:
     dims = value.type.tensor_type.shape.dim
-    if len(dims) not in (2, 4):
+    if not 1 <= len(dims) <= 4:
         raise OnnxError(
-            f"{name}: input {value.name!r} has {len(dims)} dimensions; the chip takes [1, channels, rows, columns] "
-            "or [1, features]"
+            f"{name}: input {value.name!r} has {len(dims)} dimensions; the chip takes [1, channels, rows, columns], "
+            "[1, channels, columns] or [1, features]"
         )
-    if dims[0].HasField("dim_value") and dims[0].dim_value > 1:
-        raise OnnxError(f"{name}: input {value.name!r} has a batch of {dims[0].dim_value}; export it with a batch of 1")
-    dims[0].dim_value = 1
+    if len(dims) > 2 and dims[0].HasField("dim_value") and dims[0].dim_value > 1:
+        raise OnnxError(
+            f"{name}: input {value.name!r} has a batch of {dims[0].dim_value}; bind it (--bind) or export it with 1"
+        )
+    if len(dims) > 1 and not dims[0].HasField("dim_value"):
+        dims[0].dim_value = 1
     for index, dim in enumerate(dims):
         if not dim.HasField("dim_value") or dim.dim_value < 1:
+            free = dim.dim_param or "unknown"
             raise OnnxError(
-                f"{name}: dimension {index} of input {value.name!r} is not fixed ({dim.dim_param or 'unknown'}); "
-                "export the model with a fixed picture size"
+                f"{name}: dimension {index} of input {value.name!r} is not fixed ({free}); give it a size "
+                f"(--bind {dim.dim_param or value.name}=N), or a picture of that size"
             )
+
+
+def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[str, int], name: str) -> ModelProto:
+    """A copy of a model whose inputs have sizes that are not fixed in it, or a batch, or the same model if there is
+    nothing to bind.
+
+    `sizes`: shapes of arrays that the inputs will be given, by input, where they are known: they decide what is not
+    fixed. `names`: sizes by the names that the model gives them ("batch"), or by `input:axis`; they replace fixed ones
+    too. A batch becomes 1, whatever it was: the chip takes one picture after the other. Raises OnnxError for a name
+    that the model does not have.
+    """
+    import onnx
+
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    known = {item.name for item in model.graph.initializer}
+    used: set[str] = set()
+    batches: set[int] = set()
+    for value in found.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.name in known or not dims:
+            continue
+        given = sizes.get(value.name, ())
+        for axis, dim in enumerate(dims):
+            keys = [key for key in (dim.dim_param, f"{value.name}:{axis}") if key and key in names]
+            used.update(keys)
+            if keys:
+                dim.dim_value = names[keys[0]]
+            elif not dim.HasField("dim_value") and axis and len(given) == len(dims):
+                dim.dim_value = given[axis]
+        if len(dims) > 2 and (dims[0].dim_value != 1 or dims[0].dim_param):
+            batches.add(dims[0].dim_value)
+            dims[0].dim_value = 1
+    if unknown := [key for key in names if key not in used]:
+        raise OnnxError(f"{name}: no input has a size {unknown[0]!r} to bind; sizes are {_sizes(model)}")
+    if found == model:
+        return model
+    _rebatch(found, batches)
+    for value in found.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    del found.graph.value_info[:]
+    return found
+
+
+def _rebatch(model: ModelProto, batches: Container[int]) -> None:
+    """A batch of 1 in the shapes that a model reshapes to."""
+    from onnx import numpy_helper
+
+    shapes = {node.input[1] for node in model.graph.node if node.op_type in ("Reshape", "Expand")}
+    for item in model.graph.initializer:
+        if item.name in shapes:
+            array = numpy_helper.to_array(item).copy()
+            if array.size > 1 and array[0] > 1 and int(array[0]) in batches:
+                array[0] = 1
+                item.CopyFrom(numpy_helper.from_array(array, item.name))
+
+
+def _sizes(model: ModelProto) -> str:
+    """The sizes that can be bound, for messages."""
+    known = {item.name for item in model.graph.initializer}
+    found = [
+        dim.dim_param or f"{value.name}:{axis}"
+        for value in model.graph.input
+        if value.name not in known
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+    ]
+    return ", ".join(dict.fromkeys(found))

@@ -8,6 +8,7 @@ network will see. The network's tensors keep the names that they have in the fil
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..graph import Graph
 from .errors import OnnxError, node_name, operator_name
-from .floats import FloatLayer, FloatNet, float_model
+from .floats import FloatLayer, FloatNet, Source, float_model
 from .runtime import run, session
 
 if TYPE_CHECKING:
@@ -34,14 +35,16 @@ _TYPES: Mapping[str, Any] = {"tensor(float)": np.float32, "tensor(double)": np.f
 class Original:
     """A model in ONNX Runtime, unchanged but for outputs: those of `tensors` that it makes are outputs, too.
 
-    `name` is for messages. Raises OnnxError when ONNX Runtime refuses the model.
+    `name` is for messages; `sources`: the inputs of a float one. Raises OnnxError when ONNX Runtime refuses the model.
     """
 
-    def __init__(self, model: ModelProto, name: str, tensors: Iterable[str]) -> None:
+    def __init__(
+        self, model: ModelProto, name: str, tensors: Iterable[str], sources: Mapping[str, Source] | None = None
+    ) -> None:
         import onnx
         from onnx import helper
 
-        self.name = name
+        self.name, self.sources = name, sources or {}
         known = {item.name for item in model.graph.initializer}
         self.inputs = [value.name for value in model.graph.input if value.name not in known]
         self.outputs = [value.name for value in model.graph.output]
@@ -58,14 +61,17 @@ class Original:
     def run(self, feeds: Arrays) -> dict[str, NDArray[Any]]:
         """The tensors that were asked for and the outputs, by name, in the order of the nodes.
 
-        `feeds`: an array for each input, [1, C, H, W] also where the model's own input is [1, features]; it is given
-        the type that the model asks for.
+        `feeds`: an array for each input, [1, C, H, W] whatever the shape of the model's own input; it is given the type
+        that the model asks for.
         """
         typed: dict[str, NDArray[Any]] = {}
         for value in self._live.get_inputs():
             array = np.asarray(feeds[value.name])
             array = array.astype(_TYPES.get(value.type) or value.type.removeprefix("tensor(").removesuffix(")"))
-            typed[value.name] = array.reshape(array.shape[: len(value.shape)])
+            source = self.sources.get(value.name)
+            typed[value.name] = (
+                array.reshape(array.shape[: len(value.shape)]) if source is None else source.array(array)
+            )
         found = run(self._live, typed, self.name)
         return {tensor: found[tensor] for tensor in (*self._makers, *found) if tensor in found}
 
@@ -161,24 +167,27 @@ def _same_bytes(original: Original, tensor: str, found: NDArray[Any], golden: ND
 def check_float(model: ModelProto, net: FloatNet, data: Sequence[Arrays], feeds: Sequence[Arrays]) -> None:
     """Raises OnnxError unless each layer of the folded network makes of the model's tensors what the model does.
 
-    `data`: inputs of the model, `feeds`: the same as inputs of the network (`FloatNet.feed`). Each layer is given the
-    operands that the model computed, so that differences do not add up and the first one is where the misread node is.
+    `data`: inputs of the model as [1, C, H, W], `feeds`: the same as inputs of the network (`FloatNet.feed`). Each
+    layer is given the operands that the model computed, so that differences do not add up and the first one is where
+    the misread node is.
     """
-    original = Original(model, net.name, [*net.shapes, *net.origins])
+    original = Original(model, net.name, [*net.shapes, *net.origins], net.inputs)
     tolerance = HALF_TOLERANCE if _has_halves(model) else TOLERANCE
     layers = {layer.output: layer for layer in net.layers}
     ends = zip(net.outputs, net.origins, strict=True)  # an output may be an input, renamed
     compared = layers | {origin: layers[name] for name, origin in ends if name in layers}
     most = {layer.output: _most(layer) for layer in net.layers}
+    sizes = {name: prod(size) for name, size in net.sizes.items()}
     ours: InferenceSession | None = None
     wanted: set[str] = set()
     for index, (item, feed) in enumerate(zip(data, feeds, strict=True)):
         theirs = original.run(item)
-        given = layers.keys() & theirs.keys()  # the parts of a SpaceToDepth have no name in the file
+        # the parts of a SpaceToDepth have no name in the file, and what repeats values does not give all of them back
+        given = {name for name in layers.keys() & theirs.keys() if theirs[name].size == sizes.get(name)}
         if ours is None:
             ours = session(float_model(net, given), net.name)
             wanted = {value.name for value in ours.get_inputs()}
-        operands = {**feed, **{tensor: _four(theirs[tensor]) for tensor in given}}
+        operands = {**feed, **{tensor: _value(theirs[tensor], net, tensor) for tensor in given}}
         named = {_given(name, given): np.asarray(array, np.float32) for name, array in operands.items()}
         found = run(ours, {name: array for name, array in named.items() if name in wanted}, net.name)
         where = f" for calibration input {index}"
@@ -192,7 +201,10 @@ def check_float(model: ModelProto, net: FloatNet, data: Sequence[Arrays], feeds:
             weights, bias = most[layer.output]
             sums = weights * _largest(layer, operands) + bias
             bound = tolerance * float(np.abs(right).max()) + DIGITS * sums
-            _same_reals(original, tensor, right, found[layer.output], bound, operands, where)
+            mine = found[layer.output]
+            if tensor in net.orders:
+                mine = mine.ravel()[net.orders[tensor]]
+            _same_reals(original, tensor, right, mine, bound, operands, where)
 
 
 def _given(name: str, given: Iterable[str]) -> str:
@@ -222,9 +234,9 @@ def _largest(layer: FloatLayer, operands: Arrays) -> float:
     return max(float(np.abs(operands[name]).max()) if name in operands else 0.0 for name in layer.inputs)
 
 
-def _four(array: NDArray[Any]) -> NDArray[Any]:
-    """[1, features] as [1, features, 1, 1]."""
-    return array.reshape(*array.shape, *(1,) * (4 - array.ndim))
+def _value(array: NDArray[Any], net: FloatNet, tensor: str) -> NDArray[Any]:
+    """A tensor of the file as the value that it is in the network."""
+    return Source(net.sizes[tensor], array.shape, net.orders.get(tensor)).value(array)
 
 
 def _same_reals(

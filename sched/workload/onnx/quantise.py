@@ -32,8 +32,8 @@ from .calibrate import Feeds, measure, run_all
 from .equalise import equalised
 from .errors import OnnxError
 from .float_reader import fold
-from .floats import FloatNet
-from .load import load_model
+from .floats import FloatNet, Source
+from .load import bound, load_model
 from .original import check_float
 from .rounding import Rounder
 from .runtime import run, session
@@ -65,7 +65,8 @@ class Quantised:
     """A quantised network with a report. `snr_db`: the worst of its outputs. `agreement`: share of the calibration data
     for which the largest of the first output's values is where the float network's is. `equalised`, `clipped`: what was
     chosen (exponent of the factors; whether activations are clipped where that lessens the error). `origins`: for each
-    output of the graph, the ONNX tensor that it stands for."""
+    output of the graph, the ONNX tensor that it stands for; `ends`: how its elements are those of the output;
+    `sources`: how the inputs of the model are those of the graph."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]
@@ -74,6 +75,8 @@ class Quantised:
     equalised: float
     clipped: bool
     origins: dict[str, str] = field(default_factory=dict[str, str])
+    ends: dict[str, Source] = field(default_factory=dict[str, Source])
+    sources: dict[str, Source] = field(default_factory=dict[str, Source])
 
 
 def quantise(
@@ -110,15 +113,16 @@ def quantise_with_report(
     notes: Sequence[str] = (),
     real: bool = True,
 ) -> Quantised:
-    """As `quantise`, with how well it went."""
+    """As `quantise`, with how well it went. Sizes that the model leaves open are those of the calibration data."""
     if isinstance(model, str | Path):
         name = name or Path(model).stem
         model = load_model(model)
     name = name or model.graph.name or "network"
     data = _calibration(model, name, calibration)
+    model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
     net = fold(model, name, normalised=picture is not None or _bytes_only(data))
     picture = _picture(net, picture)
-    _check_shapes(net, data)
+    data = _as_values(net, data)
     feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]
     check_float(model, net, data, feeds)
     about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
@@ -144,7 +148,12 @@ def quantise_with_report(
     if best is None:
         assert refusal is not None
         raise refusal
-    return replace(best, origins=dict(zip(net.outputs, net.origins, strict=True)))
+    origins = dict(zip(net.outputs, net.origins, strict=True))
+    ends = {
+        name: Source(best.graph.value(name).shape[1:], net.shapes[origin], net.orders.get(origin))
+        for name, origin in origins.items()
+    }
+    return replace(best, origins=origins, ends=ends, sources=net.inputs)
 
 
 # -- calibration data -------------------------------------------------------------------------------------------
@@ -172,14 +181,24 @@ def _calibration(model: ModelProto, name: str, items: Calibration) -> list[dict[
     return found
 
 
-def _check_shapes(net: FloatNet, data: list[dict[str, NDArray[np.floating]]]) -> None:
+def _as_values(net: FloatNet, data: list[dict[str, NDArray[np.floating]]]) -> list[dict[str, NDArray[np.floating]]]:
+    """The data as [1, C, H, W]; they may have the shape that the model's input has. Raises OnnxError for others."""
+    found: list[dict[str, NDArray[np.floating]]] = []
     for index, item in enumerate(data):
+        values: dict[str, NDArray[np.floating]] = {}
         for key, array in item.items():
-            shape = (1, *net.inputs[key])
-            if array.shape != shape and not (array.shape == shape[:2] and shape[2:] == (1, 1)):
+            source, shape = net.inputs[key], (1, *net.inputs[key].size)
+            if array.shape == shape or (array.shape == shape[:2] and shape[2:] == (1, 1)):
+                values[key] = array.reshape(shape)
+            elif array.shape == source.shape:
+                values[key] = source.value(array)
+            else:
                 raise OnnxError(
-                    f"{net.name}: calibration {index}: {key} has shape {list(array.shape)}, must be {list(shape)}"
+                    f"{net.name}: calibration {index}: {key} has shape {list(array.shape)}, must be "
+                    f"{list(source.shape)}"
                 )
+        found.append(values)
+    return found
 
 
 def _bytes_only(data: list[dict[str, NDArray[np.floating]]]) -> bool:
@@ -194,7 +213,8 @@ def _picture(net: FloatNet, picture: Picture | None) -> Picture | None:
         return None
     if len(net.inputs) != 1:
         raise OnnxError(f"{net.name}: has {len(net.inputs)} inputs; a picture can be the input of one")
-    ((name, (channels, *_)),) = net.inputs.items()
+    ((name, source),) = net.inputs.items()
+    channels = source.size[0]
     if channels not in (1, 3):
         raise OnnxError(f"{net.name}: input {name!r} has {channels} channels; a picture has 3, or 1 if it is grey")
     if picture is None:

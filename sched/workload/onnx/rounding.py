@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import Graph, Layer, Picture, Value
+from ..graph import PLACED, SCALED, Graph, Layer, Picture, Value
 from ..layers import NO_CLAMP, SCALE_LIMIT, WorkloadError
 from .calibrate import Statistics, common_step
 from .floats import FloatLayer, FloatNet
@@ -20,6 +20,8 @@ from .floats import FloatLayer, FloatNet
 _NARROWEST = 0.5
 #: Multipliers that are tried for a layer.
 _TRIES = 48
+#: The weight that stands for 1 in layers that only move values.
+_ONE = 64
 #: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
 _GROWTH = 16.0
 
@@ -38,7 +40,7 @@ class Rounder:
         self.weight_steps: dict[str, float] = {}
         self._parent = {name: name for name in statistics}
         for layer in net.layers:
-            if layer.kind in ("add", "max_pool", "concat", "slice"):
+            if layer.kind in ("add", "max_pool", "slice", *PLACED) or layer.moves:
                 for name in layer.inputs:
                     self._parent[self._root(name)] = self._root(layer.output)
         self.steps = self._choose(clip, picture)
@@ -49,7 +51,7 @@ class Rounder:
         step = {name: self.steps[self._root(name)] for name in self.statistics}
         return Graph(
             name=self.net.name,
-            inputs=tuple(Value(name, *size, step[name]) for name, size in self.net.inputs.items()),
+            inputs=tuple(Value(name, *x.size, step[name]) for name, x in self.net.inputs.items()),
             layers=layers,
             outputs=tuple(dict.fromkeys(self.net.outputs)),
             steps={layer.output: step[layer.output] for layer in layers},
@@ -88,11 +90,11 @@ class Rounder:
         """
         asked = dict(steps)
         inputs = {self._root(name) for name in self.net.inputs}
-        makers = Counter(self._root(layer.output) for layer in self.net.layers if layer.kind in _MAKERS)
+        makers = Counter(self._root(layer.output) for layer in self.net.layers if _makes(layer))
         for _ in range(len(steps) + 1):
             before = dict(steps)
             for layer in self.net.layers:
-                if layer.kind not in _MAKERS:
+                if not _makes(layer):
                     continue
                 root, x_step = self._root(layer.output), steps[self._root(layer.inputs[0])]
                 least = self._least(layer, x_step)
@@ -120,13 +122,16 @@ class Rounder:
         y_step = self.steps[self._root(layer.output)]
         clamp = NO_CLAMP if layer.clamp == inf else min(NO_CLAMP, round(layer.clamp / y_step))
         relu = layer.relu
-        plain = Layer(layer.kind, layer.output, layer.inputs, layer.window, relu=relu, clamp=clamp)
+        plain = Layer(layer.kind, layer.output, layer.inputs, layer.window, relu=relu, clamp=clamp, places=layer.places)
         if layer.kind == "average_pool":
             gain = self.steps[self._root(layer.inputs[0])] / (layer.window.kernel_h * layer.window.kernel_w)
             m = self._multiplier(layer, round(gain / y_step * 2**SCALE_SHIFT))
             return replace(plain, scale=m)
         if layer.w is None or layer.bias is None:
             return plain
+        if layer.moves:  # x * _ONE * 2**17 / _ONE / 2**17
+            w = (layer.w * _ONE).astype(np.int8)
+            return replace(plain, scale=(1 << SCALE_SHIFT) // _ONE, w=w, bias=np.zeros(len(w), np.int32))
         m, w_step, w = self._weights(layer, y_step)
         bias = self._bias(layer, w, w_step)
         self.weight_steps[layer.output] = w_step
@@ -183,5 +188,6 @@ class Rounder:
         return WorkloadError(f"{self.net.name}: layer {layer.output} ({layer.kind}) cannot be quantised: {why}")
 
 
-#: Kinds whose multiplier absorbs whatever step their result has.
-_MAKERS = ("conv", "depthwise", "average_pool")
+def _makes(layer: FloatLayer) -> bool:
+    """Whether a layer's multiplier absorbs whatever step its result has."""
+    return layer.kind in SCALED and not layer.moves

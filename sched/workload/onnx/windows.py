@@ -61,34 +61,55 @@ def slice_window(
     axes: NDArray[Any] | None,
     steps: NDArray[Any] | None,
 ) -> Window:
-    """The window of a `slice` layer. Raises Refused when it is none: it must reach the last row and column."""
-    top, stride = [0, 0], [1, 1]
-    count = len(starts)
-    axes = np.arange(count) if axes is None else axes % 4
+    """The window of a `slice` layer. Raises Refused when it is none."""
+    pads, stride = [0, 0, 0, 0], [1, 1]
+    for axis, each in enumerate(slices(size, starts, ends, axes, steps)):
+        start, end, step = each.indices(size[axis])
+        if axis in (0, 1):
+            if start or end < size[axis] or step != 1:
+                raise Refused("only rows and columns can be sliced")
+            continue
+        if step < 1 or end <= start:
+            raise Refused("a slice must have positive steps and at least one row and column")
+        pads[axis - 2], pads[axis], stride[axis - 2] = start, size[axis] - end, step
+    return Window(1, 1, *stride, *pads)
+
+
+def slices(
+    size: tuple[int, ...],
+    starts: NDArray[Any],
+    ends: NDArray[Any],
+    axes: NDArray[Any] | None,
+    steps: NDArray[Any] | None,
+) -> tuple[slice, ...]:
+    """The operands of a Slice of a tensor of `size`, one slice for each of its axes. Raises Refused."""
+    count, rank = len(starts), len(size)
+    axes = np.arange(count) if axes is None else axes % rank
     steps = np.ones(count, np.int64) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise Refused("its starts, ends, axes and steps differ in number")
+    found = [slice(None)] * rank
     for axis, start, end, step in zip(*(array.tolist() for array in (axes, starts, ends, steps)), strict=True):
-        extent = size[int(axis)]
-        start, end = (min(max(at + extent if at < 0 else at, 0), extent) for at in (start, end))
-        if axis in (0, 1):
-            if start or end < extent or step != 1:
-                raise Refused("only rows and columns can be sliced")
-            continue
-        if step < 1 or start >= extent or -(-(end - start) // step) != -(-(extent - start) // step):
-            raise Refused("a slice must have positive steps and reach the last row and column")
-        top[axis - 2], stride[axis - 2] = start, step
-    return Window(stride_h=stride[0], stride_w=stride[1], pad_top=top[0], pad_left=top[1])
+        if not step:
+            raise Refused("a step of 0")
+        # backwards, an end before the first element is none
+        found[axis] = slice(start, None if step < 0 and end < -size[axis] else end, step)
+    return tuple(found)
+
+
+def limit(name: str, opcode: Opcode = Opcode.GEMM) -> int:
+    """The largest number that a field of an instruction holds."""
+    return INSTRUCTIONS[opcode].most(name)
 
 
 def check_window(kind: str, window: Window) -> None:
     """Refused when no instruction of the unit that runs layers of this kind can hold the window."""
     opcode = Opcode.GEMM if kind == "conv" else Opcode.VEC
-    offsets = INSTRUCTIONS[opcode].offsets
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation", "pad_top", "pad_left")
-    if kind == "slice":  # addressing alone
-        return
+    if kind == "slice":  # where it begins is addressing alone
+        names = ("stride_h", "stride_w")
     for name in names:
-        limit = (1 << offsets[name][1]) - 1
-        if getattr(window, name) > limit:
-            raise Refused(f"{name} = {getattr(window, name)}, a {opcode.name} instruction holds at most {limit}")
+        if getattr(window, name) > limit(name, opcode):
+            raise Refused(
+                f"{name} = {getattr(window, name)}, a {opcode.name} instruction holds at most {limit(name, opcode)}"
+            )

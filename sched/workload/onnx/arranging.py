@@ -1,0 +1,298 @@
+"""Pictures made of rearranged values, and convolutions whose windows no instruction holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.isa import INSTRUCTIONS, Opcode
+
+from ..graph import Place, Window, slice_size
+from .errors import Refused
+from .floats import FloatLayer
+from .load import CheckedModel
+from .lowering import Lowering
+from .views import NO_PAD, Piece, Size, View, arranged, channels_selected
+from .windows import check_window, limit
+
+#: Rows or columns of zeros that one layer of the vector unit can put around a map, before and behind in all.
+_MOST_PAD = min(INSTRUCTIONS[Opcode.VEC].most("pad_top"), INSTRUCTIONS[Opcode.VEC].most("kernel_h") - 1)
+
+
+class Arranging(Lowering[View]):
+    """`layers`: by their results. `orders`, `sizes`: as in `FloatNet`."""
+
+    def __init__(self, model: CheckedModel) -> None:
+        super().__init__(model)
+        self.layers: dict[str, FloatLayer] = {}
+        self.orders: dict[str, NDArray[np.int64]] = {}
+        self.sizes: dict[str, Size] = {}
+
+    # -- layers ---------------------------------------------------------------------------------------------
+
+    def emit(self, layer: FloatLayer, size: Size, shape: tuple[int, ...] | None = None) -> str:
+        check_window(layer.kind, layer.window)
+        if min(size) < 1:
+            raise Refused("its window does not fit the input")
+        self.layers[layer.output], self.sizes[layer.output] = layer, size
+        self.views[layer.output] = View(layer.output, size, shape or (1, *size))
+        return layer.output
+
+    def fresh(self, name: str) -> str:
+        """A name that no value has."""
+        while name in self.views or name in self.layers:
+            name += "_"
+        return name
+
+    def fusible(self, name: str, kinds: tuple[str, ...]) -> FloatLayer | None:
+        """The layer after a tensor, if its result is used here alone and it is of one of these kinds."""
+        view = self.view(name)
+        layer = self.layers.get(view.value)
+        return layer if layer and view.single and self.used_once(name) and layer.kind in kinds else None
+
+    def slice_of(self, name: str, output: str, size: Size, window: Window) -> str:
+        """Rows and columns of a value; itself if these are all."""
+        if window == Window():
+            return name
+        return self.emit(
+            FloatLayer("slice", self.fresh(output), (name,), window), (size[0], *slice_size(window, *size[1:]))
+        )
+
+    def concat_of(self, names: Sequence[str], output: str, size: Size) -> str:
+        """Channels of values of `size` one after the other."""
+        return self.emit(FloatLayer("concat", output, tuple(names)), (size[0] * len(names), *size[1:]))
+
+    # -- pictures -------------------------------------------------------------------------------------------
+
+    def picture(self, name: str, *, padded: bool = False) -> View:
+        """An operand that must be [1, channels, rows, columns], or [1, channels, columns], as a value of its own."""
+        view = self.view(name)
+        if len(view.shape) == 3:
+            view = view.moved(view.order.reshape(*view.shape[:2], 1, view.shape[2]))
+        if len(view.shape) != 4 or view.shape[0] != 1:
+            raise Refused(f"its operand has shape {list(view.shape)}, must be [1, channels, rows, columns]")
+        if not view.is_picture:
+            view = self.arrange(name, view)
+        if view.pad != NO_PAD and not padded:
+            view = self._padded(name, view)
+        return view
+
+    def arrange(self, name: str, view: View) -> View:
+        """A value that a view [1, channels, rows, columns] is the picture of; `name`: of the tensor."""
+        if view.is_picture:
+            return view
+        selected, maker = channels_selected(view), self.fusible(name, ("conv",))
+        if selected is not None and maker and maker.w is not None and maker.bias is not None and not maker.moves:
+            del self.layers[maker.output]  # other filters, or the same in another order
+            maker.w, maker.bias = maker.w[selected], maker.bias[selected]
+            maker.output = self.fresh(f"{name}/channels")
+            self.emit(maker, (len(selected), *view.size[1:]))
+            return self._became(name, view, self.views[maker.output])
+        runs = arranged(view.order[0], view.size)
+        parts = [
+            self._run(view, pieces, f"{name}/moved" + (f"{index}" if len(runs) > 1 else ""))
+            for index, pieces in enumerate(runs)
+        ]
+        if len(parts) == 1:
+            return self._became(name, view, self.views[parts[0]])
+        layer = FloatLayer("concat", self.fresh(f"{name}/moved"), tuple(parts))
+        self.emit(layer, (view.shape[1], view.shape[2], view.shape[3]))
+        return self._became(name, view, self.views[layer.output])
+
+    def _became(self, name: str, view: View, made: View) -> View:
+        """What is known of a tensor whose picture has been made: it is used again by who reads it too."""
+        old = self.views[name]
+        if old.order.size == view.order.size and np.array_equal(old.order.ravel(), view.order.ravel()):
+            self.views[name] = replace(made, shape=old.shape)
+        return made
+
+    def _run(self, view: View, pieces: list[Piece], output: str) -> str:
+        """The pieces of a run of channels."""
+        chosen: dict[bytes, str] = {}
+        parts: list[str] = []
+        for index, piece in enumerate(pieces):
+            key = piece.channels.tobytes()
+            if key not in chosen:
+                chosen[key] = self._select(view, piece.channels, f"{output}/channels{len(chosen)}")
+            size = len(piece.channels), *view.size[1:]
+            parts.append(self.slice_of(chosen[key], f"{output}/part{index}", size, piece.window))
+        places = tuple(piece.place for piece in pieces)
+        if len(parts) == 1 and (places[0].top, places[0].left, places[0].step_h, places[0].step_w) == (0, 0, 1, 1):
+            return parts[0]
+        height, width = (max(place.end[axis] for place in places) for axis in (0, 1))
+        layer = FloatLayer("paste", self.fresh(output), tuple(parts), places=places)
+        return self.emit(layer, (len(pieces[0].channels), height, width))
+
+    def _select(self, view: View, channels: NDArray[np.int64], output: str) -> str:
+        """Channels of a value, by a convolution that picks them."""
+        count = view.size[0]
+        if np.array_equal(channels, np.arange(count)):
+            return view.value
+        w = np.zeros((len(channels), count, 1, 1))
+        w[np.arange(len(channels)), channels] = 1
+        layer = FloatLayer("conv", self.fresh(output), (view.value,), w=w, bias=np.zeros(len(w)), moves=True)
+        return self.emit(layer, (len(channels), *view.size[1:]))
+
+    def _padded(self, name: str, view: View) -> View:
+        """A picture with its zeros around it: depthwise layers of one tap."""
+        made, (top, left, bottom, right) = replace(view, pad=NO_PAD), view.pad
+        while top + left + bottom + right:
+            t, le = min(top, _MOST_PAD), min(left, _MOST_PAD)
+            b, r = min(bottom, _MOST_PAD - t), min(right, _MOST_PAD - le)
+            w = np.zeros((view.channels, 1, t + b + 1, le + r + 1))
+            w[:, :, b, r] = 1
+            window = Window(t + b + 1, le + r + 1, 1, 1, t + b, le + r, t + b, le + r)
+            output = self.fresh(f"{name}/padded")
+            layer = FloatLayer("depthwise", output, (made.value,), window, w=w, bias=np.zeros(len(w)), moves=True)
+            self.emit(layer, (made.channels, *window.output(*made.size[1:])))
+            made, (top, left, bottom, right) = self.views[output], (top - t, left - le, bottom - b, right - r)
+        self.views[name] = made
+        return made
+
+    # -- convolutions ---------------------------------------------------------------------------------------
+
+    def emit_conv(self, layer: FloatLayer, view: View) -> None:
+        """A convolution over a value, put into a form that instructions can hold.
+
+        A stride beyond what a GEMM holds becomes a smaller one over phases of the map, one behind the other in the
+        channels; so do the parts of a kernel that is too large: the sums are the same, and rounded once.
+        """
+        assert layer.w is not None
+        w, size = layer.window, view.size
+        outputs = (len(layer.w), *w.output(*size[1:]))
+        if layer.kind != "conv":
+            self.emit(layer, outputs)
+            return
+        name, most, stride = view.value, limit("kernel_h"), limit("stride_h")
+        rows = _factor(w.kernel_h, w.stride_h, w.dilation, most, stride)
+        columns = _factor(w.kernel_w, w.stride_w, w.dilation, most, stride)
+        if min(outputs) > 0 and (rows > 1 or columns > 1):
+            name, size = self._phases(layer, name, size, (rows, columns))
+        w = layer.window
+        if min(outputs) > 0 and max(w.kernel_h, w.kernel_w) > most:
+            name, size = self._shifted(layer, name, size, most, outputs[1:])
+        layer.inputs = (name,)
+        self.emit(layer, outputs)
+
+    def _phases(self, layer: FloatLayer, name: str, size: Size, factor: tuple[int, int]) -> tuple[str, Size]:
+        """Rows and columns of equal remainders, all behind each other in the channels; the layer's kernel likewise."""
+        assert layer.w is not None
+        w, (down, right) = layer.window, factor
+        kernel = -(-w.kernel_h // down), -(-w.kernel_w // right)
+        out_h, out_w = w.output(*size[1:])
+        step_h, step_w = w.stride_h // down, w.stride_w // right
+        high, wide = (out_h - 1) * step_h + kernel[0], (out_w - 1) * step_w + kernel[1]
+        pad = (w.pad_top, w.pad_left, high * down - size[1] - w.pad_top, wide * right - size[2] - w.pad_left)
+        name, size = self._fitted(name, size, pad)
+        parts = [
+            self.slice_of(name, f"{layer.output}/phase{y}_{x}", size, Window(1, 1, down, right, y, x))
+            for y in range(down)
+            for x in range(right)
+        ]
+        weights = np.zeros((*layer.w.shape[:2], kernel[0] * down, kernel[1] * right))
+        weights[:, :, : w.kernel_h, : w.kernel_w] = layer.w
+        folded = weights.reshape(*layer.w.shape[:2], kernel[0], down, kernel[1], right).transpose(0, 3, 5, 1, 2, 4)
+        layer.w = folded.reshape(len(layer.w), -1, *kernel)
+        layer.window = Window(*kernel, step_h, step_w)
+        one = size[0], high, wide
+        return self.concat_of(parts, self.fresh(f"{layer.output}/phases"), one), (one[0] * len(parts), high, wide)
+
+    def _shifted(
+        self, layer: FloatLayer, name: str, size: Size, most: int, result: tuple[int, int]
+    ) -> tuple[str, Size]:
+        """The map once for each part of the kernel, moved by the taps before it, behind each other in the channels."""
+        assert layer.w is not None
+        w, counts = layer.window, [-(-kernel // most) for kernel in (layer.window.kernel_h, layer.window.kernel_w)]
+        kernel = -(-w.kernel_h // counts[0]), -(-w.kernel_w // counts[1])
+        high = (result[0] - 1) * w.stride_h + (kernel[0] - 1) * w.dilation + 1
+        wide = (result[1] - 1) * w.stride_w + (kernel[1] - 1) * w.dilation + 1
+        apart = kernel[0] * w.dilation, kernel[1] * w.dilation
+        full = high + (counts[0] - 1) * apart[0], wide + (counts[1] - 1) * apart[1]
+        pad = (w.pad_top, w.pad_left, full[0] - size[1] - w.pad_top, full[1] - size[2] - w.pad_left)
+        name, size = self._fitted(name, size, pad)
+        weights = np.zeros((*layer.w.shape[:2], kernel[0] * counts[0], kernel[1] * counts[1]))
+        weights[:, :, : w.kernel_h, : w.kernel_w] = layer.w
+        parts: list[str] = []
+        pieces: list[NDArray[np.float64]] = []
+        for y in range(counts[0]):
+            for x in range(counts[1]):
+                top, left = y * apart[0], x * apart[1]
+                window = Window(1, 1, 1, 1, top, left, full[0] - top - high, full[1] - left - wide)
+                parts.append(self.slice_of(name, f"{layer.output}/part{y}_{x}", size, window))
+                across = slice(x * kernel[1], (x + 1) * kernel[1])
+                pieces.append(weights[:, :, y * kernel[0] : (y + 1) * kernel[0], across])
+        layer.w = np.concatenate(pieces, axis=1)
+        layer.window = replace(Window(*kernel, w.stride_h, w.stride_w), dilation=w.dilation)
+        one = size[0], high, wide
+        return self.concat_of(parts, self.fresh(f"{layer.output}/parts"), one), (one[0] * len(parts), high, wide)
+
+    def _fitted(self, name: str, size: Size, pad: tuple[int, int, int, int]) -> tuple[str, Size]:
+        """A value with zeros around it, or (negative) without its last rows and columns."""
+        cut = Window(pad_bottom=max(0, -pad[2]), pad_right=max(0, -pad[3]))
+        name = self.slice_of(name, f"{name}/cut", size, cut)
+        size = size[0], size[1] - cut.pad_bottom, size[2] - cut.pad_right
+        zeros = pad[0], pad[1], max(0, pad[2]), max(0, pad[3])
+        if zeros != NO_PAD:
+            keep = self.views.get(name)
+            made = self._padded(name, View(name, size, (1, *size), pad=zeros))
+            if keep is not None:
+                self.views[name] = keep
+            return made.value, made.size
+        return name, size
+
+    # -- what a rearranged tensor's pictures are pasted of ----------------------------------------------------
+
+    def pasted(self, output: str, parts: Sequence[FloatLayer], size: Size, steps: tuple[int, int]) -> None:
+        """A map of `size` whose rows and columns the results of `parts` take in turn."""
+        places: list[Place] = []
+        names: list[str] = []
+        for index, part in enumerate(parts):
+            y, x = divmod(index, steps[1])
+            rows, columns = -(-(size[1] - y) // steps[0]), -(-(size[2] - x) // steps[1])
+            if rows > 0 and columns > 0:
+                names.append(self.emit(part, (size[0], rows, columns)))
+                places.append(Place(y, x, *steps, rows, columns))
+        self.emit(FloatLayer("paste", output, tuple(names), places=tuple(places)), size)
+
+    def makers(self, name: str) -> list[FloatLayer]:
+        """The layers with weights that a tensor is the result of, put together from several or not, if nothing else
+        reads them and nothing follows their sums yet."""
+        whole = self.fusible(name, ("conv", "depthwise", "paste", "concat"))
+        if whole is None:
+            return []
+        found = [whole] if whole.w is not None else [self.layers.get(part) for part in dict.fromkeys(whole.inputs)]
+        own = whole.w is not None or all(  # no tensors of the file
+            not self.model.uses[part] and sum(part in layer.inputs for layer in self.layers.values()) == 1
+            for part in whole.inputs
+        )
+        layers = [layer for layer in found if layer and layer.w is not None and not layer.relu and layer.clamp == inf]
+        return layers if own and len(layers) == len(found) else []
+
+
+def _factor(kernel: int, stride: int, dilation: int, most: int, most_stride: int) -> int:
+    """By what a stride that no GEMM holds is divided; 1 if it need not be."""
+    if stride <= most_stride and (kernel <= most or stride == 1):
+        return 1
+    for factor in range(2, stride + 1):
+        if (
+            stride % factor == 0
+            and stride // factor <= most_stride
+            and (-(-kernel // factor) <= most or factor == stride)
+        ):
+            if dilation > 1:
+                raise Refused(f"a stride of {stride} with dilation {dilation}")
+            return factor
+    return 1
+
+
+def inflated(w: NDArray[Any], rows: int, columns: int) -> NDArray[Any]:
+    """Weights [..., KH, KW] with zeros between their taps, which then are `rows` and `columns` apart."""
+    high, wide = ((size - 1) * apart + 1 for size, apart in zip(w.shape[2:], (rows, columns), strict=True))
+    found = np.zeros((*w.shape[:2], high, wide), w.dtype)
+    found[:, :, ::rows, ::columns] = w
+    return found
