@@ -142,7 +142,35 @@ class WordMap:
             page.starts[first:last] = [low]
 
 
-def dependences(operations: Sequence[Operation], chip: ChipConfig) -> list[tuple[Dependence, ...]]:
+class _Fences:
+    """What operations wait for because of fences (`Schedule.fences`)."""
+
+    def __init__(self, fences: Sequence[int]) -> None:
+        self.fences = set(fences)
+        self.ended: dict[EventClass, int] = {}  # the last end of each class before the latest fence
+        self.present: dict[EventClass, int] = {}  # and since then
+        self.waited: set[tuple[int, Unit]] = set()  # streams that have waited at the latest fence
+
+    def before(self, index: int, op: Operation) -> dict[EventClass, int]:
+        """By class, the ends that an operation must wait for: those of everything before the fence, if it is the first
+        behind it in its stream."""
+        if index in self.fences:
+            self.ended, self.present = self.present, {}
+            self.waited.clear()
+        stream = (op.issuer if isinstance(op, Move) else op.core), unit_of(op)
+        if not self.ended or stream in self.waited:
+            return {}
+        self.waited.add(stream)
+        return self.ended
+
+    def note(self, index: int, end: EventClass) -> None:
+        """An operation's end."""
+        self.present[end] = index
+
+
+def dependences(
+    operations: Sequence[Operation], chip: ChipConfig, fences: Sequence[int] = ()
+) -> list[tuple[Dependence, ...]]:
     """The dependences of each operation of a validated schedule, latest first.
 
     Omits those among one core's GEMMs and among its VECs (they are hazard-free in order), and all but the latest of
@@ -152,6 +180,7 @@ def dependences(operations: Sequence[Operation], chip: ChipConfig) -> list[tuple
     numbers: dict[EventClass, int] = {}
     classes: list[tuple[EventClass, EventClass]] = []  # of each operation: end of its reads, end of its writes
     found: list[tuple[Dependence, ...]] = []
+    fenced = _Fences(fences)
     for index, op in enumerate(operations):
         if isinstance(op, Move):
             mine = event_class(op, Event.READ), event_class(op, Event.DELIVERED)
@@ -176,6 +205,9 @@ def dependences(operations: Sequence[Operation], chip: ChipConfig) -> list[tuple
                 key = classes[source][which], overwrite
                 if source > latest.get(key, -1):
                     latest[key] = source
+        for end, source in fenced.before(index, op).items():
+            latest[end, False] = max(source, latest.get((end, False), -1))
+        fenced.note(index, mine[1])
         found.append(
             tuple(
                 Dependence(on, key[0].event, key[1])

@@ -254,7 +254,9 @@ class Execution(StrEnum):
 class Schedule(_Frozen):
     """Operations in a total program order on one chip, and the tensors they work on.
 
-    `execution`: what starts them; the default is triggered. `scheduler`: who made the schedule; it has no effect.
+    `execution`: what starts them; the default is triggered. `fences`: places in the list, rising: no operation from
+    there on begins before all operations before it have ended (triggered schedules only; without fences, operations
+    wait for the words that they share and for nothing else). `scheduler`: who made the schedule; it has no effect.
     `validate` checks it against the chip. Raises pydantic's ValidationError on contradictory content.
     """
 
@@ -265,11 +267,23 @@ class Schedule(_Frozen):
     scheduler: str
     execution: Execution = Execution.TRIGGERED
     operations: tuple[Annotated[Move | Gemm | Vec, Field(discriminator="kind")], ...]
+    fences: tuple[Positive, ...] = ()
     tensors: tuple[Tensor, ...] = ()
     predicted: Prediction | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.fences:
+            if any(one >= other for one, other in zip(self.fences, self.fences[1:], strict=False)):
+                raise ValueError(
+                    f"fences {', '.join(map(str, self.fences))} do not rise; list each place once, in order"
+                )
+            if self.fences[-1] >= len(self.operations):
+                raise ValueError(
+                    f"fence {self.fences[-1]} has no operation behind it: there are {len(self.operations)}, from 0 on"
+                )
+            if self.execution is not Execution.TRIGGERED:
+                raise ValueError(f"a {self.execution} schedule has no fences; its cycles say what begins when")
         names = [tensor.name for tensor in self.tensors]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"tensor {twice[0]!r} is listed twice; names must differ")

@@ -12,17 +12,21 @@ from .flexer_layers import LayerCost, grouped, total
 from .flexer_reuse import KINDS, SHARED, Reuse
 from .flexer_search import TABLE_2, mean_ratio
 
+#: Cycles and words of a schedule.
+Point = tuple[float, int]
+
 _COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple")
 _SETTINGS: Any = {"svg.hashsalt": "meshloom", "font.size": 7, "svg.fonttype": "none"}
 _PAIRS = (("flexer", "paper_static"), ("flexer", "loop_order"), ("hybrid", "loop_order"))
 
 
 def _bars(axis: Any, groups: Sequence[str], series: Mapping[str, Sequence[float]], title: str) -> None:
-    """Bars side by side, one colour for each series, with a line at 1."""
+    """Ratios as bars from 1 up or down, side by side, one colour for each series."""
     wide = 0.8 / max(1, len(series))
     for number, (name, values) in enumerate(series.items()):
         at = [index + (number - (len(series) - 1) / 2) * wide for index in range(len(groups))]
-        axis.bar(at, values, wide, label=name, color=_COLOURS[number % len(_COLOURS)])
+        above = [value - 1.0 for value in values]
+        axis.bar(at, above, wide, bottom=1.0, label=name, color=_COLOURS[number % len(_COLOURS)])
     axis.axhline(1.0, color="black", linewidth=0.6)
     axis.set_xticks(range(len(groups)), groups, rotation=60, ha="right")
     axis.set_title(title)
@@ -128,6 +132,26 @@ def draw_policies(policies: Mapping[tuple[str, str, str], tuple[float, float]], 
     with mpl.rc_context(_SETTINGS):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
         figure, axis = plt.subplots(figsize=(7, 4))
         _policies(axis, policies)
+        _write(figure, path)
+
+
+def draw_assumptions(found: Mapping[str, Mapping[str, Sequence[Point]]], arch: str, path: Path) -> None:
+    """Figure 1: of each layer, the points of each kind of schedule."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    with mpl.rc_context(_SETTINGS):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
+        figure, axes = plt.subplots(1, len(found), figsize=(6 * len(found), 4), squeeze=False)
+        for axis, (name, series) in zip(axes[0], found.items(), strict=True):
+            for colour, (label, points) in zip(_COLOURS, series.items(), strict=False):
+                cycles, words = zip(*points, strict=True)
+                axis.scatter(cycles, words, s=4, color=colour, label=label)
+            axis.set(xscale="log", yscale="log", xlabel="cycles (estimate)", ylabel="words from and to DRAM")
+            axis.set_title(f"{name} on {arch}: one point a tiling (Figure 1)")
+            axis.grid(alpha=0.3)
+            axis.legend(fontsize=6)
         _write(figure, path)
 
 

@@ -62,11 +62,11 @@ def draw(panels: Mapping[str, Sequence[Curve]], path: Path) -> None:
 
 
 def _peer(axis: Any, figures: Figures, label: str, colour: str) -> None:
-    """The two points that are known of a peer, joined by a dotted line that is not a curve."""
+    """The two points that are known of a peer; nothing is known between them."""
     axis.plot(
         [0, figures.saturation],
         [figures.zero_load, FACTOR * figures.zero_load],
-        linestyle=":",
+        linestyle="",
         marker="x",
         color=colour,
         label=label,

@@ -52,6 +52,9 @@ AHEAD = module(
 FLEXER = module(
     "out-of-order schedules against static ones, all layers of four networks on eight chips, in the model", "flexer"
 )
+FLEXER_ASSUMPTIONS = module(
+    "what the paper leaves open: which assumption yields which part of its speed-up", "flexer_assumptions"
+)
 FLEXER_POLICIES = module(
     "its search: time, priorities and memory policies, what ours adds, what de-duplication costs", "flexer_policies"
 )
@@ -109,6 +112,7 @@ SHIPPED = {
     "dtt_routing": f"{__name__}:DTT_ROUTING",
     "ahead": f"{__name__}:AHEAD",
     "flexer": f"{__name__}:FLEXER",
+    "flexer_assumptions": f"{__name__}:FLEXER_ASSUMPTIONS",
     "flexer_policies": f"{__name__}:FLEXER_POLICIES",
     "flexer_rtl": f"{__name__}:FLEXER_RTL",
     "layer_puzzle": f"{__name__}:LAYER_PUZZLE",

@@ -12,15 +12,17 @@ from meshloom.hw.config import ChipConfig, CoreConfig, load
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.functional import run
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule
+from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.problem import DoesNotFit, pose
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer import layer as layers
-from meshloom.sched.schedulers.flexer.entry import PolicyOptions
+from meshloom.sched.schedulers.flexer.entry import PolicyOptions, StaticOptions
+from meshloom.sched.schedulers.flexer.flows import flows
 from meshloom.sched.schedulers.flexer.judge import dram_words
 from meshloom.sched.schedulers.flexer.layer import Layer
-from meshloom.sched.schedulers.flexer.order import AHEAD, Orderer
+from meshloom.sched.schedulers.flexer.order import AHEAD
 from meshloom.sched.schedulers.flexer.playing import play
 from meshloom.sched.schedulers.flexer.policy import (
     MEMORIES,
@@ -31,8 +33,8 @@ from meshloom.sched.schedulers.flexer.policy import (
     Choice,
     Policy,
 )
-from meshloom.sched.schedulers.flexer.search import _Search
 from meshloom.sched.schedulers.flexer.state import DROP, GIVE, LOAD, NEXT, ORDERS, RUN, STORE
+from meshloom.sched.schedulers.flexer.static import unrolled
 from meshloom.sched.schedulers.flexer.tiles import Tiles, Tiling, steps, viable
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
@@ -81,9 +83,17 @@ def drawn(random: np.random.Generator, layer: Layer, kind: str) -> tuple[Choice,
         return Choice(tiling, "mn"[int(random.integers(2))], shape=shape), Policy("nest", home=True)
     loops = ORDERS[int(random.integers(len(ORDERS)))].loops
     if kind == "static":
-        found = list(_Search(layer.problem, layer.chip, PAPER_STATIC, "x", 1, None, None, None, None).choices(tiling))
+        policy = Policy(
+            "static",
+            overlap=bool(random.integers(2)),
+            private=bool(random.integers(2)),
+            unroll=("any", "m", "n")[int(random.integers(3))],
+            regions=("best", "equal")[int(random.integers(2))],
+        )
+        found = list(flows(layer.problem, layer.chip, policy, tiling))
+        assert all(policy.unroll in ("any", unrolled(choice.loops)) for choice in found)
         if found:
-            return found[int(random.integers(len(found)))], PAPER_STATIC
+            return found[int(random.integers(len(found)))], policy
     policy = Policy(
         "flexer",
         priority=int(random.integers(len(PRIORITIES))),
@@ -91,6 +101,8 @@ def drawn(random: np.random.Generator, layer: Layer, kind: str) -> tuple[Choice,
         pruning=int(random.integers(len(PRUNINGS))) if tiles.operations < 60 else int(random.integers(2, 4)),
         home=home,
         again=bool(random.integers(2)),
+        overlap=bool(random.integers(4)),
+        private=home or bool(random.integers(4)),
     )
     return Choice(tiling, loops), policy
 
@@ -122,7 +134,8 @@ def test_random_choices_compute_the_layer(name: str, kind: str) -> None:
         assert (log["kind"] == RUN).sum() == Tiles(layer.problem, choice.tiling).operations
         stores += int((log["kind"] == STORE).sum())
         made = layer.emitted(choice, policy)
-        order = Orderer(made.nodes, made.steps, chip).run(AHEAD[int(random.integers(len(AHEAD)))])
+        assert policy.overlap or made.fences or len(made.nodes) < 2
+        order = layer.orders(made).run(AHEAD[int(random.integers(len(AHEAD)))])
         assert sorted(order.order) == list(range(len(made.nodes)))
         schedule = layer.schedule(made, order, "test")
         proven(schedule, chip, name)
@@ -238,9 +251,31 @@ def test_every_option_of_a_policy_is_the_searchs() -> None:
     assert PolicyOptions().policy("flexer") == PAPER
     assert PolicyOptions().policy("static") == PAPER_STATIC
     given = PolicyOptions(
-        priority="min_spill", memory="small", pruning="beam", words=2, cycles=3, home=True, again=True
+        priority="min_spill", memory="small", pruning="beam", words=2, cycles=3, home=True, again=True, overlap=False
     )
-    assert given.policy("flexer") == Policy("flexer", 2, 2, 3, 3.0, 2.0, True, True)
+    assert given.policy("flexer") == Policy("flexer", 2, 2, 3, 3.0, 2.0, True, True, False)
+    given = StaticOptions(unroll="n", regions="equal", private=False)
+    assert given.policy("static") == Policy("static", private=False, unroll="n", regions="equal")
+
+
+def test_sets_take_turns_where_nothing_may_overlap() -> None:
+    """Each operation of a set begins after the set's tiles have come, and those of the next come after it has ended."""
+    chip = load("tiny")
+    layer = Layer(SMALL, chip, random_data(SMALL).scale, budget=Budget(steps=200_000))
+    for kind in ("static", "flexer"):
+        cycles = {overlap: layer.best(Policy(kind, overlap=overlap), "x").cycles for overlap in (True, False)}
+        made = layer.best(Policy(kind, overlap=False), "x").schedule
+        times = predict(made, chip)
+        assert made.fences
+        for fence in made.fences:
+            assert min(times.start[fence:]) > max(times.end[:fence])
+        assert cycles[False] > cycles[True]
+
+
+def test_regions_that_hold_no_tile_are_one_error() -> None:
+    chip = load("tiny").model_copy(update={"spm_words": 16})
+    with pytest.raises(DoesNotFit, match=r"raise spm_words, or let the regions differ|no tiling"):
+        Layer(SMALL, chip, 1 << 15, budget=Budget(steps=1000)).best(Policy("static", regions="equal"), "x")
 
 
 def test_options_travel_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,11 @@ from meshloom.sched.schedulers.budget import Budget, BudgetError
 from meshloom.sched.schedulers.flexer import jit, machine
 from meshloom.sched.schedulers.flexer import layer as layers
 from meshloom.sched.schedulers.flexer import search as module
+from meshloom.sched.schedulers.flexer.flows import flows
 from meshloom.sched.schedulers.flexer.layer import Layer
 from meshloom.sched.schedulers.flexer.playing import attempt, play
 from meshloom.sched.schedulers.flexer.policy import OURS, PAPER, PAPER_STATIC, Choice, Policy, power
-from meshloom.sched.schedulers.flexer.search import Partial, Progress, _Search, bounds, search
+from meshloom.sched.schedulers.flexer.search import Partial, Progress, bounds, search
 from meshloom.sched.schedulers.flexer.tiles import Tiling, viable
 from meshloom.sched.workload.shapes import parse
 
@@ -46,7 +47,7 @@ def test_search_is_proven_right(policy: Policy) -> None:
     cycles, words = bounds(space, chip)
     best = np.inf
     for index in np.argsort(cycles * words)[:12]:
-        for choice in _Search(problem, chip, policy, "x", 1, None, None, None, None).choices(space.tiling(int(index))):
+        for choice in flows(problem, chip, policy, space.tiling(int(index))):
             good, took, moved, _ = play(problem, chip, choice, policy)
             assert good
             assert took >= cycles[index]
@@ -108,7 +109,7 @@ def test_more_work_is_spent_to_the_step() -> None:
 def test_a_schedule_is_given_up_when_its_work_exceeds_a_limit() -> None:
     chip = load("quad8").model_copy(update={"spm_words": 512})
     problem = pose(SMALL, chip)
-    static = next(_Search(problem, chip, PAPER_STATIC, "x", 1, None, None, None, None).choices(Tiling(5, 10, 1, 2)))
+    static = next(flows(problem, chip, PAPER_STATIC, Tiling(5, 10, 1, 2)))
     again = Policy(again=True)
     for choice, policy in (
         (Choice(Tiling(5, 10, 1, 2), "mnk"), PAPER),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from meshloom.hw.config import ChipConfig, DramConfig
 from meshloom.hw.isa import Opcode, Region, Unit, address
@@ -182,6 +183,41 @@ def test_semaphores_never_overflow() -> None:
         most.append(interleaver.most)
     assert most[0] == 8, most  # so the limit did hold something back
     assert most[2] > 64, most
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_passes_a_fence(seed: int) -> None:
+    """Every operation behind a fence begins when all before it have ended, and the program still ends in any order."""
+    chip, rng = small_chip(), random.Random(seed)
+    free = schedule_of(random_operations(rng, chip, 40), chip)
+    fences = tuple(sorted(rng.sample(range(1, 40), rng.randint(1, 6))))
+    schedule = free.model_copy(update={"fences": fences})
+    times = predict(schedule, chip)
+    for fence in fences:
+        assert min(times.start[fence:]) > max(times.end[:fence])
+    unfenced = predict(free, chip)
+    assert any(min(unfenced.start[fence:]) < max(unfenced.end[:fence]) for fence in fences)
+    program = lower(schedule, chip)
+    memories, _ = interleave(program, chip, seed, 0)
+    assert same(expected(schedule, chip, seed), memories, program)
+
+
+@pytest.mark.parametrize(
+    ("fences", "message"),
+    [
+        ((3, 3), "do not rise"),
+        ((2, 1), "do not rise"),
+        ((1, 9), "fence 9 has no operation behind it"),
+        ((0,), "greater than or equal to 1"),
+    ],
+)
+def test_fences_that_mean_nothing_are_refused(fences: tuple[int, ...], message: str) -> None:
+    chip = small_chip()
+    good = schedule_of(random_operations(random.Random(0), chip, 5), chip).model_dump()
+    with pytest.raises(ValidationError, match=message):
+        Schedule.model_validate(good | {"fences": fences})
+    with pytest.raises(ValidationError, match="has no fences"):
+        Schedule.model_validate(good | {"fences": (1,), "execution": "timed"})
 
 
 @pytest.mark.parametrize("event", [Event.DELIVERED, Event.READ])

@@ -28,6 +28,7 @@ from meshloom.tb.benchmarks import (
     builds,
     dtt_routing,
     flexer,
+    flexer_assumptions,
     flexer_policies,
     flexer_rtl,
     gemm,
@@ -87,8 +88,8 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 MODULES = {
     "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
     "builds": builds, "vector": vector, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim,
-    "flexer": flexer, "flexer_policies": flexer_policies, "flexer_rtl": flexer_rtl,
-    "layer_latency": layer_latency, "models": models,
+    "flexer": flexer, "flexer_assumptions": flexer_assumptions, "flexer_policies": flexer_policies,
+    "flexer_rtl": flexer_rtl, "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
     "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
 }  # fmt: skip

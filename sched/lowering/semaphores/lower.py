@@ -44,7 +44,7 @@ def lower(schedule: Schedule, chip: ChipConfig, limit: int = POST_LIMIT, reserve
     operations = schedule.operations
     semaphores = chip.semaphores - reserved
     numbers = Numbers(operations, chip)
-    needs = dependences(operations, chip)
+    needs = dependences(operations, chip, schedule.fences)
     learnt = Learnt(Pass(operations, needs, chip, numbers, limit, Learnt()).consumers)
     passes = 0
     while True:  # one pass usually suffices: credits and handovers only add knowledge, so no post is added

@@ -20,6 +20,7 @@ from ...ir.schedule import Box, Tensor
 from ...mapping.fields import window_fields
 from ...mapping.nodes import Node, Run
 from ...workload.layers import ConvShape
+from .policy import PAPER, Policy
 from .residence import Operation, Residence, Slots, divide, link_sums, place_sums, reside
 from .state import LOAD, NEXT, RUN, STORE
 from .striping import Places
@@ -31,17 +32,22 @@ BIAS_AHEAD = 2
 
 @dataclass
 class Emitted:
-    """Operations in the order of the log, the number of the set that each is for, and the tensors that they work on."""
+    """Operations in the order of the log, the number of the set that each is for, and the tensors that they work on.
+
+    `fences`: operations before which all earlier ones must have ended, if nothing is to overlap (see `policy.Policy`).
+    """
 
     nodes: list[Node]
     steps: list[int]
     tensors: tuple[Tensor, ...]
+    fences: tuple[int, ...] = ()
 
 
 class _Emitter:
-    def __init__(
-        self, shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.void], scale: int, made: str
-    ) -> None:
+    def __init__(  # see `emit`
+        self, shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.void], scale: int, made: str,
+        policy: Policy,
+    ) -> None:  # fmt: skip
         self.tiles, self.chip, self.log = places.tiles, chip, log
         self.places, self.made = places, made
         tiles = places.tiles
@@ -50,6 +56,8 @@ class _Emitter:
         self.nodes: list[Node] = []
         self.steps: list[int] = []
         self.step = 0
+        self.fences: list[int] = []
+        self.private, self.overlap = policy.private, policy.overlap
         self.asked: set[int] = set()  # stays of biases that have been asked for
         self.rows: dict[int, int] = {}  # where each tile lies in the scratchpad now
         self.in_spm: set[int] = set()  # sums whose words are there (not still in a core)
@@ -73,15 +81,20 @@ class _Emitter:
                 chain.append(op)
             elif kind == STORE:
                 chains[divmod(int(what) - self.sums, n)][-1].spilled = True
-        link_sums(chains)
+        link_sums(chains, self.private)
         for mine in self.by_core.values():
             place_sums(mine, chains, self.slots, k - 1)
-        self.residences: dict[int, Residence] = {core: reside(mine, self.slots) for core, mine in self.by_core.items()}
+        self.residences: dict[int, Residence] = {
+            core: reside(mine, self.slots, self.private) for core, mine in self.by_core.items()
+        }
 
     def run(self) -> list[Node]:
-        at = 0
+        at, before = 0, NEXT
         for kind, what, where, _ in self.log:
             tile = int(what)
+            if kind == NEXT or (kind == RUN and before != RUN):
+                self._fence()
+            before = kind
             if kind == RUN:
                 self._operation(self.operations[at])
                 at += 1
@@ -94,6 +107,11 @@ class _Emitter:
                 if kind == LOAD:
                     self._load(tile, int(where))
         return self.nodes
+
+    def _fence(self) -> None:
+        """Without overlap, what follows begins when all that was made has ended."""
+        if not self.overlap and len(self.nodes) > (self.fences[-1] if self.fences else 0):
+            self.fences.append(len(self.nodes))
 
     def _move(self, issuer: int, label: str, source: Run, target: Run, words: int) -> None:
         self._add(Node(issuer, [], label, source, target, words))
@@ -221,12 +239,15 @@ class _Emitter:
 
 
 def emit(
-    shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.void], scale: int = 0, made: str = ""
-) -> Emitted:
-    """All operations of a log (`state.State.log`), in its order. `made`: the result's name in a network, for boxes.
+    shape: ConvShape, chip: ChipConfig, places: Places, log: NDArray[np.void], scale: int = 0, made: str = "",
+    policy: Policy = PAPER,
+) -> Emitted:  # fmt: skip
+    """All operations of a log (`state.State.log`), in its order, as a policy assumes of the machine. `made`: the
+    result's name in a network, for boxes.
 
     Raises DoesNotFit when DRAM is too small.
     """
-    emitter = _Emitter(shape, chip, places, log, scale, made)
+    emitter = _Emitter(shape, chip, places, log, scale, made, policy)
     nodes = emitter.run()
-    return Emitted(nodes, emitter.steps, emitter.places.tensors(shape))
+    fences = tuple(at for at in emitter.fences if at < len(nodes))
+    return Emitted(nodes, emitter.steps, emitter.places.tensors(shape), fences)

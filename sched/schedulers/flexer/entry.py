@@ -37,6 +37,9 @@ class PolicyOptions(SearchOptions):
         default=False, description="what list scheduling found is played once more, with its future known"
     )
 
+    overlap: bool = Field(default=True, description="tiles travel while cores compute (no: first they come, then)")
+    private: bool = Field(default=True, description="cores keep tiles from one operation to the next")
+
     def policy(self, kind: Kind) -> Policy:
         """As the search takes it."""
         from .policy import MEMORIES, PRIORITIES, PRUNINGS, Policy
@@ -50,7 +53,26 @@ class PolicyOptions(SearchOptions):
             self.words,
             self.home,
             self.again,
+            self.overlap,
+            self.private,
         )
+
+
+class StaticOptions(PolicyOptions):
+    """And what the baseline may do."""
+
+    unroll: Literal["any", "m", "n"] = Field(
+        default="any", description="which loop goes over the cores: pixels (m), output channels (n)"
+    )
+    regions: Literal["best", "equal"] = Field(
+        default="best", description="shares of the scratchpad for inputs, weights and sums"
+    )
+
+    def policy(self, kind: Kind) -> Policy:
+        """As the search takes it."""
+        from dataclasses import replace
+
+        return replace(super().policy(kind), unroll=self.unroll, regions=self.regions)
 
 
 def _layers(kind: Kind, name: str) -> Maker:
@@ -60,7 +82,7 @@ def _layers(kind: Kind, name: str) -> Maker:
         layer = Layer(shape, chip, scale, context.folder, options.budget, context.on_progress)
         return layer.best(options.policy(kind), name).schedule
 
-    return Maker(make, PolicyOptions)
+    return Maker(make, StaticOptions if kind == "static" else PolicyOptions)
 
 
 def _networks(kind: Kind, name: str) -> Maker:
@@ -69,7 +91,7 @@ def _networks(kind: Kind, name: str) -> Maker:
 
         return layerwise(graph, chip, options.policy(kind), name, options.budget, context)
 
-    return Maker(make, PolicyOptions)
+    return Maker(make, StaticOptions if kind == "static" else PolicyOptions)
 
 
 def _hybrid(shape: ConvShape, chip: ChipConfig, scale: int, options: SearchOptions, context: Context) -> Schedule:

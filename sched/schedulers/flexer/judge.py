@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from meshloom.hw.config import ChipConfig
 
@@ -47,6 +48,24 @@ def dram_words(schedule: Schedule, chip: ChipConfig) -> int:
     )
 
 
+class Orders(Protocol):
+    """Puts operations into an order."""
+
+    def run(self, ahead: tuple[int, int]) -> Ordered:
+        """The order in which streams are so far `ahead` of themselves (`order.AHEAD`)."""
+        ...
+
+
+class InTurn(Orders):
+    """The order of the log, whose cycles nobody estimates: 0."""
+
+    def __init__(self, made: Emitted) -> None:
+        self.count = len(made.nodes)
+
+    def run(self, ahead: tuple[int, int]) -> Ordered:
+        return Ordered(list(range(self.count)), 0, ahead)
+
+
 class Judge:
     """One layer on one chip: what becomes of choices.
 
@@ -61,7 +80,11 @@ class Judge:
         """The operations of a choice in the order of its log; `places`, `made`: in a network (see `emit`)."""
         _, _, _, log = play(self.problem, self.chip, choice, policy, record=True)
         places = places or Places(Tiles(self.problem, choice.tiling), self.chip)
-        return emit(self.shape, self.chip, places, log, self.scale, made)
+        return emit(self.shape, self.chip, places, log, self.scale, made, policy)
+
+    def orders(self, made: Emitted) -> Orders:
+        """The orders in which operations can be issued: that of the log alone if nothing is to overlap."""
+        return InTurn(made) if made.fences else Orderer(made.nodes, made.steps, self.chip)
 
     def schedule(self, made: Emitted, order: Ordered, name: str) -> Schedule:
         """The schedule of operations in an order, without a prediction."""
@@ -71,6 +94,7 @@ class Judge:
             workload=self.shape.name,
             scheduler=name,
             operations=tuple(made.nodes[index].operation() for index in order.order),
+            fences=made.fences,
             tensors=made.tensors,
         )
 
@@ -95,15 +119,16 @@ class Judge:
     ) -> list[tuple[Choice, Emitted, Ordered]]:
         """The choices that are best once their operations are put in order, with the orders that the model is to play:
         the best of `AHEAD`, those that come to the same once."""
-        found: list[tuple[float, int, Choice, Emitted, Orderer]] = []
+        found: list[tuple[float, int, Choice, Emitted, Orders]] = []
         operations = 0
         for number, choice in enumerate(choices):
             made = self.emitted(choice, policy)
             operations += len(made.nodes)
             if number > 1 and operations > ORDERED:
                 break
-            orderer = Orderer(made.nodes, made.steps, self.chip)
-            found.append((rank.metric(orderer.run(COMPARED).cycles, choice.words), number, choice, made, orderer))
+            orderer = self.orders(made)
+            cycles = orderer.run(COMPARED).cycles or choice.cycles
+            found.append((rank.metric(cycles, choice.words), number, choice, made, orderer))
         found.sort(key=lambda entry: entry[:2])
         turns: list[tuple[int, int, Choice, Emitted, Ordered]] = []
         for number, (count, (_, _, choice, made, orderer)) in enumerate(zip(PLAYED, found, strict=False)):

@@ -15,7 +15,6 @@ from ...store.findings import SearchCache
 from ...workload.layers import ConvShape
 from ..budget import Budget, labelled
 from .judge import Decision, Judge, dram_words
-from .order import Orderer
 from .policy import Choice, Policy
 from .search import OnProgress, Partial, distinct, search
 
@@ -93,7 +92,7 @@ class Layer(Judge):
         """The best schedule by a policy's metric, or that of `rank`. Raises DoesNotFit."""
         found = self.decided(policy, rank)
         made = self.emitted(found.choice, policy)
-        order = Orderer(made.nodes, made.steps, self.chip).run(found.ahead)
+        order = self.orders(made).run(found.ahead)
         schedule = self.schedule(made, order, labelled(name, self.budget))
         return Made(
             schedule.model_copy(update={"predicted": Prediction(cycles=found.cycles)}), found.cycles, found.words

@@ -172,6 +172,30 @@ def flush(work: Work, state: State, log: Array, record: bool) -> Array:
 
 
 @inner
+def apart(work: Work, state: State) -> None:
+    """Without overlap: what comes next comes when all that is scheduled has ended."""
+    ended = max(state.clock.dram, state.clock.end)
+    for core in range(work.dims.cores):
+        ended = max(ended, state.free[core] + work.rates.drain)
+    state.clock.dram = state.clock.ports = ended
+
+
+@inner
+def gathered(work: Work, state: State, pairs: Array, size: int) -> None:
+    """Without overlap: no tile of a set can be read before all of them have come."""
+    come, first = 0.0, sums_of(work, 0)
+    for index in range(size):
+        pair = pairs[index]
+        for kind in range(3):
+            tile = operand(state.pairs, pair, kind) if kind < 2 else first + pair
+            come = max(come, state.there[tile])
+    for index in range(size):
+        pair = pairs[index]
+        for kind in range(3):
+            state.there[operand(state.pairs, pair, kind) if kind < 2 else first + pair] = come
+
+
+@inner
 def _hold(slots: Array, tile: int, room: int) -> bool:
     """Whether a core's memory of `room` tiles holds a tile; then, or once it has come, it was used last."""
     at = 0
@@ -190,6 +214,20 @@ def _holds(slots: Array, tile: int, room: int) -> bool:
     while at < room and slots[at] != tile:
         at += 1
     return at < room
+
+
+@inner
+def _gain(work: Work, state: State, pair: int, core: int) -> int:
+    """Words that a pair's next operation finds in a core's own memories; its sums count twice, for they would come and
+    go."""
+    gain, slots = 0, state.slots[core]
+    if state.pairs[pair].depth > 0 and state.pairs[pair].core == core and _holds(slots[2], pair, work.dims.sum_slots):
+        gain += 2 * state.tiles[sums_of(work, pair)].words
+    if _holds(slots[0], state.pairs[pair].input, work.dims.a_slots):
+        gain += state.tiles[state.pairs[pair].input].words
+    if _holds(slots[1], state.pairs[pair].weight, work.dims.b_slots):
+        gain += state.tiles[state.pairs[pair].weight].words
+    return gain
 
 
 @inner
@@ -217,17 +255,9 @@ def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> N
             for core in range(total):
                 if (taken[core] and not twice) or (home and fresh[core] >= work.dims.sum_slots):
                     continue
-                gain, slots = 0, state.slots[core]
-                if (
-                    state.pairs[pair].depth > 0
-                    and state.pairs[pair].core == core
-                    and _holds(slots[2], pair, work.dims.sum_slots)
-                ):
-                    gain += 2 * state.tiles[sums_of(work, pair)].words
-                if _holds(slots[0], state.pairs[pair].input, work.dims.a_slots):
-                    gain += state.tiles[state.pairs[pair].input].words
-                if _holds(slots[1], state.pairs[pair].weight, work.dims.b_slots):
-                    gain += state.tiles[state.pairs[pair].weight].words
+                gain = 0
+                if work.dims.private:
+                    gain = _gain(work, state, pair, core)
                 if gain > best_gain or (gain == best_gain and state.free[core] < best_free):
                     best, best_core, best_gain, best_free = index, core, gain, state.free[core]
         if best < 0:
@@ -245,6 +275,7 @@ def _sums(work: Work, state: State, pair: int, core: int) -> tuple[int, float]:
     """Words of partial sums that an operation pulls, and when they are there."""
     rates, tile = work.rates, sums_of(work, pair)
     resident = _hold(state.slots[core, 2], pair, work.dims.sum_slots) and state.pairs[pair].core == core
+    resident = resident and (work.dims.private or work.dims.home)
     if state.pairs[pair].depth == 0 or (resident and (state.tiles[tile].dirty or work.dims.home)):
         return 0, 0.0
     words, ready = state.tiles[tile].words, state.there[tile] + rates.near
@@ -265,7 +296,7 @@ def _run(work: Work, state: State, pair: int, core: int) -> None:
         tile = one if kind == 0 else two
         room = work.dims.a_slots if kind == 0 else work.dims.b_slots
         ready = max(ready, state.there[tile])
-        if not _hold(state.slots[core, kind], tile, room):
+        if not (_hold(state.slots[core, kind], tile, room) and work.dims.private):
             words += state.tiles[tile].words
             if room == 1:  # no second slot: the operation before must be done
                 pull = max(pull, state.free[core])
@@ -373,7 +404,11 @@ def commit(
     """Schedules a possible set: memory operations, its operations on the cores, what they wake up; the log."""
     if record:
         log = log_event(log, state.totals, NEXT, size, 0, 0)
+    if not work.dims.overlap:
+        apart(work, state)
     log = bring(work, state, wanted, gone, pairs, size, policy, now, log, record)
+    if not work.dims.overlap:
+        gathered(work, state, pairs, size)
     cores = np.zeros(size, np.int64)
     assign(work, state, pairs, size, cores)
     return run_set(work, state, pairs, cores, size, log, record)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .jit import compiled, inner
-from .machine import assign, bring, flush, hopeless, latency, log_event, run_one
+from .machine import apart, assign, bring, flush, gathered, hopeless, latency, log_event, run_one
 from .memory import FUTURE
 from .sets import Scratch, look
 from .state import NEXT, RUN, Array, Dims, State, Work
@@ -119,7 +119,11 @@ def _several(
         log = flush(work, state, log, record)
     if record:
         log = log_event(log, state.totals, NEXT, size, 0, 0)
+    if not work.dims.overlap:
+        apart(work, state)
     log = bring(work, state, room.wanted, room.gone, chosen, size, policy, now, log, record)
+    if not work.dims.overlap:
+        gathered(work, state, chosen, size)
     assign(work, state, chosen, size, cores)
     for index in range(size):
         log = run_one(work, state, chosen[index], cores[index], log, record)
@@ -141,7 +145,11 @@ def _single(
         log = flush(work, state, log, record)
     if record:
         log = log_event(log, state.totals, NEXT, 1, 0, 0)
+    if not work.dims.overlap:
+        apart(work, state)
     log = bring(work, state, room.wanted, room.gone, chosen, 1, policy, now, log, record)
+    if not work.dims.overlap:
+        gathered(work, state, chosen, 1)
     assign(work, state, chosen, 1, cores)
     log = run_one(work, state, chosen[0], cores[0], log, record)
     state.tiles[state.pairs[chosen[0]].input].following = sequence.next_input[index]

@@ -24,7 +24,6 @@ from ..network.scheduler import LAYERWISE, NetworkSchedule, Progress, SharingOpt
 from ..network.storage import Between
 from .judge import Decision
 from .layer import Layer
-from .order import Orderer
 from .policy import FASTEST, OURS, PAPER, PAPER_STATIC, Policy
 from .search import OnProgress
 from .striping import Places
@@ -62,7 +61,7 @@ class Planner:
         policy, decision = self.decide(layer)
         places = Places(Tiles(layer.problem, decision.choice.tiling), chip, dram, x, y)
         made = layer.emitted(decision.choice, policy, places, task.made)
-        order = Orderer(made.nodes, made.steps, chip).run(decision.ahead).order
+        order = layer.orders(made).run(decision.ahead).order
         constants = {"w": places.w.pieces(), "bias": places.bias.pieces()}
         return ConvNodes([made.nodes[index] for index in order], constants)
 

@@ -45,7 +45,7 @@ def attempt(
     """The same, and the steps that it took; it is given up after more than `most`."""
     tiles = Tiles(problem, choice.tiling)
     order = Order(choice.loops if len(choice.loops) == 3 else "mnk")
-    start = begin(tiles, chip, order, policy.home)
+    start = begin(tiles, chip, order, policy.home, policy.overlap, policy.private)
     arrays = start.work
     weights = np.array([policy.by_cycles, policy.by_words])
     room = scratch(start)

@@ -14,6 +14,9 @@ MEMORIES = ("fragmentation", "first_fit", "small")
 PRUNINGS = ("every", "pruned", "levels", "beam")
 
 Kind = Literal["flexer", "static", "nest"]
+#: Which loop the baseline unrolls over the cores, and how it divides the scratchpad.
+Unroll = Literal["any", "m", "n"]
+Regions = Literal["best", "equal"]
 
 
 def power(base: float, exponent: float) -> float:
@@ -41,6 +44,12 @@ class Policy:
     sets and `memory` policy: numbers of `PRIORITIES` and `MEMORIES`; `pruning`: of `PRUNINGS`; metric = cycles **
     by_cycles * words ** by_words. `home`: partial sums stay in the core that makes them. `again`: the sequence that
     list scheduling has found is played once more, with its future known.
+
+    What follows are assumptions about the machine and the baseline that the paper leaves open. `overlap`: tiles of the
+    next set travel while a set computes (else all that a set needs comes, then it computes and its results leave, then
+    the next one comes); `private`: cores keep tiles in their own memories from one operation to the next (else each
+    operation brings its own). Of the baseline alone: `unroll`, the loop over the cores (m: pixels, n: output channels),
+    and `regions`, whether inputs, weights and sums get the best shares of the scratchpad or equal ones.
     """
 
     kind: Kind = "flexer"
@@ -51,6 +60,10 @@ class Policy:
     by_words: float = 1.0
     home: bool = False
     again: bool = False
+    overlap: bool = True
+    private: bool = True
+    unroll: Unroll = "any"
+    regions: Regions = "best"
 
     @property
     def static(self) -> bool:

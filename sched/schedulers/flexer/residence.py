@@ -104,20 +104,23 @@ def _stays(keys: Sequence[Hashable], slots: int) -> tuple[dict[int, Residency], 
     return {residency.first: residency for residency in found}, [residency for residency in of if residency is not None]
 
 
-def reside(operations: Sequence[Operation], slots: Slots) -> Residence:
-    """Plans the memories of one core, whose `operations` these are in order."""
+def reside(operations: Sequence[Operation], slots: Slots, private: bool = True) -> Residence:
+    """Plans the memories of one core, whose `operations` these are in order. Not `private`: nothing stays there for
+    the next operation."""
     found = Residence()
-    found.a, found.a_of = _stays([(op.m, op.k) for op in operations], slots.a)
-    found.b, found.b_of = _stays([(op.n, op.k) for op in operations], slots.b)
+    own = [0 if private else op.index for op in operations]
+    found.a, found.a_of = _stays([(op.m, op.k, at) for op, at in zip(operations, own, strict=True)], slots.a)
+    found.b, found.b_of = _stays([(op.n, op.k, at) for op, at in zip(operations, own, strict=True)], slots.b)
     found.bias, found.bias_of = _stays([op.n for op in operations], slots.bias)
     return found
 
 
-def link_sums(chains: dict[tuple[int, int], list[Operation]]) -> None:
-    """Decides for each operation, in the order of its chain, whether its sums may stay in their core."""
+def link_sums(chains: dict[tuple[int, int], list[Operation]], private: bool = True) -> None:
+    """Decides for each operation, in the order of its chain, whether its sums may stay in their core; if cores keep
+    nothing (not `private`), none do."""
     for chain in chains.values():
         for one, following in zip(chain, chain[1:], strict=False):
-            one.keep = following.core == one.core and not one.spilled
+            one.keep = private and following.core == one.core and not one.spilled
             following.pull = not one.keep
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 
-from ...mapping.problem import Problem
+from ...mapping.problem import DoesNotFit, Problem
 from ..budget import Budget
+from .flows import flows
 from .playing import UNLIMITED, attempt
 from .policy import Choice, Policy
 from .ready import Heard, ready
-from .state import ORDERS, begin, rates
-from .static import divisions
-from .tiles import Space, Tiles, Tiling, viable
+from .state import rates
+from .tiles import Space, viable
 from .turns import WINDOW, in_turn, seen
 
 Floats = NDArray[np.float64]
@@ -146,39 +146,6 @@ class _Search:
         self.halted, self.steps = False, None if budget is None else budget.steps
         self.told = self.saved = time.monotonic()
 
-    def choices(self, tiling: Tiling) -> Iterator[Choice]:
-        """All data flows of a tiling; of the baseline, with all divisions of the scratchpad."""
-        if self.policy.kind == "nest":
-            yield from self.nests(tiling)
-            return
-        tiles = Tiles(self.problem, tiling)
-        long = {loop for loop, size in zip("mnk", tiles.shape, strict=True) if size > 1}
-        seen: set[str] = set()
-        for order in ORDERS:  # a loop of one step is nowhere
-            same = "".join(loop for loop in order.loops if loop in long)
-            if self.policy.static:
-                same += [loop for loop in order.loops if loop != "k"][-1]  # but the one that is unrolled
-            if same in seen:
-                continue
-            seen.add(same)
-            if not self.policy.static:
-                yield Choice(tiling, order.loops)
-                continue
-            for slots in divisions(begin(tiles, self.chip, order), order):
-                yield Choice(tiling, order.loops, slots)
-
-    def nests(self, tiling: Tiling) -> Iterator[Choice]:
-        """All nests of rectangles of a tiling."""
-        dims = begin(Tiles(self.problem, tiling), self.chip, ORDERS[0], True).work.dims
-        m, n, k, cores, slots = dims.m, dims.n, dims.k, dims.cores, dims.sum_slots
-        shapes = {(min(tall, m), min(cores // tall, n)) for tall in range(1, cores + 1)}
-        shapes |= {(min(cores // wide, m), wide) for _, wide in shapes}
-        widest = max(tall * wide for tall, wide in shapes)
-        for tall, wide in sorted(shape for shape in shapes if 2 * shape[0] * shape[1] > widest):
-            for loops, inner in (("m", -(-n // wide)), ("n", -(-m // tall))):
-                for group in sorted({1, min(2, slots, inner), min(slots, inner)}) if k > 1 else (1,):
-                    yield Choice(tiling, loops, shape=(tall, wide), group=group)
-
     def probe(self, index: int, best: float | None) -> _Tried:
         """Plays one nest of a tiling, for the order in which tilings come. `best`: of the tilings probed before."""
         tiling = self.space.tiling(index)
@@ -192,7 +159,8 @@ class _Search:
         to be kept, as far as tilings before have shown."""
         found: list[_Tried] = []
         something, spent, most = bool(self.at.kept), 0, np.inf if limit is None else limit
-        for number, choice in enumerate(self.choices(self.space.tiling(index))):
+        tiling = self.space.tiling(index)
+        for number, choice in enumerate(flows(self.problem, self.chip, self.policy, tiling)):
             left = self._left() - spent if something else UNLIMITED
             if left <= 0 or self.halted:
                 break
@@ -233,6 +201,11 @@ class _Search:
         except BaseException:
             self._save()
             raise
+        if not self.at.kept:
+            raise DoesNotFit(
+                f"{self.layer} on {self.chip.name}: no tiling leaves every region of the scratchpad room for its tiles; "
+                "raise spm_words, or let the regions differ"
+            )
         # What was kept while the best was worse depends on who came first.
         limit = self.at.kept[0][0] * SLACK
         choices = [choice for value, _, _, choice in self.at.kept if value <= limit]

@@ -27,7 +27,8 @@ Floats = NDArray[np.float64]
 
 class Dims(NamedTuple):
     """Tiles of pixels, output and input blocks; cores; rows of the scratchpad; tiles that A, B and ACC of a core hold;
-    whether partial sums stay in the core that makes them; tiles that OUT holds."""
+    whether partial sums stay in the core that makes them; tiles that OUT holds; whether tiles travel while cores
+    compute, and whether cores keep tiles from one operation to the next (see `policy.Policy`)."""
 
     m: int
     n: int
@@ -39,6 +40,8 @@ class Dims(NamedTuple):
     sum_slots: int
     home: bool
     out_slots: int
+    overlap: bool
+    private: bool
 
 
 #: Result tiles that OUT is divided into at most; more than a few only delay nothing.
@@ -275,8 +278,11 @@ class Start:
         )
 
 
-def begin(tiles: Tiles, chip: ChipConfig, order: Order, home: bool = False) -> Start:
-    """The arrays of a tiling on a chip. `home`: partial sums never leave the core that makes them."""
+def begin(
+    tiles: Tiles, chip: ChipConfig, order: Order, home: bool = False, overlap: bool = True, private: bool = True
+) -> Start:
+    """The arrays of a tiling on a chip. `home`: partial sums never leave the core that makes them; `overlap`,
+    `private`: see `policy.Policy`."""
     core = chip.core
     m, n, k = tiles.shape
     sums = 1
@@ -296,7 +302,7 @@ def begin(tiles: Tiles, chip: ChipConfig, order: Order, home: bool = False) -> S
     pairs["input"], pairs["weight"] = pairs["m"] * k, (m + pairs["n"]) * k
     pairs["core"], pairs["result"] = -1, tiles.out_words.ravel()
     work = Work(
-        dims=Dims(m, n, k, len(chip.cores), chip.spm_words, *slots, home, results),
+        dims=Dims(m, n, k, len(chip.cores), chip.spm_words, *slots, home, results, overlap, private),
         cycles=tiles.cycles.reshape(-1, k),
         place=order.places(tiles.shape),
         rates=rates(chip),

@@ -15,21 +15,34 @@ from typing import Any
 import numpy as np
 
 from .jit import compiled, inner
-from .machine import assign, come, hopeless, latency, leave, log_event, operand, run_set, sums_of
+from .machine import apart, assign, come, gathered, hopeless, latency, leave, log_event, operand, run_set, sums_of
+from .policy import Regions
 from .state import NEXT, Array, Order, Start, State, Work
 
 #: Numbers of the loops.
 M, N, K = range(3)
 
 
-def divisions(start: Start, order: Order) -> Iterator[tuple[int, int, int]]:
-    """Slots for inputs, weights and sums: what a set needs once or twice, and the rest of the room for one kind."""
+def unrolled(loops: str) -> str:
+    """The loop that a nest unrolls over the cores: the innermost one over pixels or output blocks."""
+    return [loop for loop in loops if loop != "k"][-1]
+
+
+def divisions(start: Start, order: Order, shares: Regions = "best") -> Iterator[tuple[int, int, int]]:
+    """Slots for inputs, weights and sums: what a set needs once or twice, and the rest of the room for one kind; with
+    equal `shares`, as many as fit into a region as large as the others."""
     m, n, k, cores, rows = start.work.dims[:5]
     tall = [int(start.tiles["height"][a:b].max()) for a, b in ((0, m * k), (m * k, (m + n) * k), ((m + n) * k, None))]
     total = [m * k, n * k, m * n if k > 1 else 0]
-    inner = [loop for loop in order.loops if loop != "k"][-1]
+    inner = unrolled(order.loops)
     wide = min(cores, n if inner == "n" else m)
     need = [wide if inner == "m" else 1, wide if inner == "n" else 1, wide if k > 1 else 0]
+    if shares == "equal":
+        room = rows // sum(1 for height in tall if height)
+        equal = tuple(min(most, room // height) if height else 0 for most, height in zip(total, tall, strict=True))
+        if all(has >= least for has, least, height in zip(equal, need, tall, strict=True) if height):
+            yield equal[0], equal[1], equal[2]
+        return
     found: set[tuple[int, int, int]] = set()
     for greedy in range(3):
         for factors in np.ndindex(2, 2):
@@ -133,7 +146,11 @@ def unroll(
                     pairs[index] = m * n + at[N] + (index if loops[inner] == N else 0)
                 if record:
                     log = log_event(log, state.totals, NEXT, size, 0, 0)
+                if not work.dims.overlap:
+                    apart(work, state)
                 log = _bring(work, state, slots, turns, pairs, size, log, record)
+                if not work.dims.overlap:
+                    gathered(work, state, pairs, size)
                 assign(work, state, pairs, size, mine)
                 log = run_set(work, state, pairs, mine, size, log, record)
             if hopeless(work, state, weights, limit, most):
