@@ -73,7 +73,7 @@ class Assumption:
 
 def _policy(base: Policy, options: dict[str, str]) -> Policy:
     flags = {name: options.get(name, "yes") == "yes" for name in ("overlap", "private")}
-    return replace(base, **flags, **{name: value for name, value in options.items() if name not in flags})  # pyright: ignore[reportArgumentType]  (the literals of ASSUMPTIONS)
+    return replace(base, **flags, **{name: value for name, value in options.items() if name not in flags})
 
 
 def _named(name: str, options: dict[str, str]) -> str:
@@ -84,7 +84,6 @@ _APART = {"overlap": "no"}
 _ALONE = {"private": "no"}
 ASSUMPTIONS = (
     Assumption("both overlap, 1 byte (as everywhere else here)"),
-    Assumption("both overlap, 2 bytes", width=2),
     Assumption("both overlap, 4 bytes", width=4),
     Assumption("static does not overlap, 1 byte", _APART),
     Assumption("static does not overlap, 2 bytes", _APART, width=2),
@@ -92,7 +91,6 @@ ASSUMPTIONS = (
     Assumption("neither overlaps, 1 byte", _APART, _APART),
     Assumption("neither overlaps, 4 bytes", _APART, _APART, 4),
     Assumption("static over output channels only", {"unroll": "n"}),
-    Assumption("static over pixels only", {"unroll": "m"}),
     Assumption("static with equal regions", {"regions": "equal"}),
     Assumption("no private memory", _ALONE, _ALONE),
     Assumption(
@@ -103,7 +101,7 @@ ASSUMPTIONS = (
     ),
 )
 #: Those that are tried on all architectures.
-EVERYWHERE = (ASSUMPTIONS[3], ASSUMPTIONS[4])
+EVERYWHERE = tuple(one for one in ASSUMPTIONS if one.static == _APART and not one.flexer and one.width < 4)
 
 
 #: Cycles and words of the baseline's schedule, and of Flexer's.

@@ -28,7 +28,7 @@ def example() -> Start:
     pairs["input"], pairs["weight"] = pairs["m"] * K, (M + pairs["n"]) * K
     pairs["core"], pairs["result"] = -1, 1
     work = Work(
-        dims=Dims(M, N, K, 2, ROOM, 2, 2, 2, False, 4),
+        dims=Dims(M, N, K, 2, ROOM, 2, 2, 2, False, 4, overlap=True, private=True),
         cycles=np.full((M * N, K), 10, np.int64),
         place=Place(N, 1, M * N),
         rates=Rates(*[1.0] * 11),

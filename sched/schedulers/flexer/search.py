@@ -203,7 +203,7 @@ class _Search:
             raise
         if not self.at.kept:
             raise DoesNotFit(
-                f"{self.layer} on {self.chip.name}: no tiling leaves every region of the scratchpad room for its tiles; "
+                f"{self.layer} on {self.chip.name}: no tiling leaves each region of the scratchpad room for its tiles; "
                 "raise spm_words, or let the regions differ"
             )
         # What was kept while the best was worse depends on who came first.
