@@ -18,7 +18,6 @@ from ...mapping.tiling import Range
 from ...workload.layout import ActivationLayout
 from ...workload.training import TrainingLayer
 
-
 #: Sums of so many products of two int8 are in int32, whatever the operands are.
 MOST_PRODUCTS = ((1 << 31) - 1) // (128 * 128)
 
