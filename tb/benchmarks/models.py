@@ -205,7 +205,8 @@ def draw(judged: Sequence[Judged], path: Path) -> None:
 
     settings: Any = {"svg.hashsalt": "meshloom", "font.size": 8, "svg.fonttype": "none"}
     with mpl.rc_context(settings):  # pyright: ignore[reportUnknownMemberType]  (names of settings are open)
-        figure, axis = plt.subplots(figsize=(8, 4.5))
+        figure, axes = plt.subplots(figsize=(8, 4.5))
+        axis: Any = axes
         shares = np.linspace(0, 100, 201)
         for form in _names():
             axis.plot(np.percentile([each.error(form) for each in judged], shares), shares, label=form, linewidth=1.2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from meshloom.hw.isa import Region, split_address
@@ -18,7 +18,8 @@ def energy(run: Kept, found: Artefacts, table: EnergyTable) -> EnergyFigures:
     """The estimate for a run and its artefacts. What a program computes of which that is unknown counts as it feeds its
     arrays, padding included."""
     chip = run.chip
-    counts, picojoules = Counter[str](), Counter[str]()
+    counts = Counter[str]()
+    picojoules: defaultdict[str, float] = defaultdict(float)
 
     def add(part: str, count: int, each: float) -> None:
         counts[part] += count

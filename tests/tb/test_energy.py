@@ -12,7 +12,7 @@ from meshloom.tb.compare.energy import energy
 from meshloom.tb.compare.kept import kept
 from meshloom.tb.results.artefacts import Artefacts
 from meshloom.tb.results.artefacts import load as load_artefacts
-from meshloom.tb.results.energy import DEFAULT, EnergyError, EnergyTable, SramEnergy, load
+from meshloom.tb.results.energy import DEFAULT, EnergyError, EnergyTable, load
 
 from .kept_runs import keep
 
@@ -27,8 +27,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
 
 def counting(**parts: float) -> EnergyTable:
     """A table with which only some parts take energy."""
-    none = {"product": 0.0, "dram_byte": 0.0, "link_byte": 0.0}
-    return EnergyTable(name="t", sram=(SramEnergy(bytes=1, byte=parts.pop("sram", 0.0)),), **none | parts)
+    sram = [{"bytes": 1, "byte": parts.pop("sram", 0.0)}]
+    none = {"name": "t", "sram": sram, "product": 0.0, "dram_byte": 0.0, "link_byte": 0.0}
+    return EnergyTable.model_validate(none | parts)
 
 
 def test_counts_are_those_of_the_run(found: Artefacts) -> None:
