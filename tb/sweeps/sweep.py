@@ -16,7 +16,7 @@ from .evaluate import Batch, Done, Task, deciding_code
 from .store import Store
 
 #: Points of a batch at most: of predictions, and of runs on the RTL, which share the start of a simulator.
-PREDICTIONS, RUNS = 10, 20
+PREDICTIONS, RUNS = 10, 10
 #: Batches for each worker at least, so that none waits long for the last one.
 EACH = 4
 #: Work of a whole network, in that of preparing a layer; and products of each PE that take the RTL as long.
