@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from meshloom.hw.support.mistakes import mistakes
 
 from ..results.sweep import PointRow, SweepError, SweepFile, read
-from ..sweeps import query
-from ..sweeps import sweep as sweeps
+from ..runs.sweeps import query
+from ..runs.sweeps import sweep as sweeps
 
 if TYPE_CHECKING:
     import polars

@@ -17,9 +17,9 @@ from meshloom.hw.config import load
 from ..results.identity import sources
 from ..results.schema import OnEvent, Plan, Stage
 from ..results.sweep import PointRow, SweepFile
-from ..sweeps import cluster
-from ..sweeps import sweep as sweeps
-from ..sweeps.evaluate import Batch, Done, evaluate
+from ..runs.sweeps import cluster
+from ..runs.sweeps import sweep as sweeps
+from ..runs.sweeps.evaluate import Batch, Done, evaluate
 from .results import Result, Sheet
 
 WORKERS = 2
@@ -123,8 +123,8 @@ def run(on_progress: OnEvent) -> Result:
         "must be the same, but for their seconds; those that failed are chips that cannot be. The seconds of all "
         "workers together: *busy* in batches that came back; at the *start* until the first batch, once more for the "
         "worker that replaces the killed one; *between* one batch and the next, which is the overhead for each point "
-        f"(the bar is {MOST_MS:g} ms; the last column has all four); *lost* in the batch that was killed; at the *end*, "
-        "with nothing left to do. "
+        f"(the bar is {MOST_MS:g} ms; the last column has all four); *lost* in the batch that was killed; at the "
+        "*end*, with nothing left to do. "
         "Seconds are wall clock, differ between machines, and grow with whatever else these do.",
         (
             Sheet("With one worker killed, against a serial run", columns, rows),

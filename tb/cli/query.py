@@ -45,7 +45,7 @@ def query(
     from ..report.narrow import show
     from ..report.tables import frame_table
     from ..results.schema import write_atomically
-    from ..sweeps import query as queries
+    from ..runs.sweeps import query as queries
 
     found = queries.select(queries.rows(results), sql)
     aims = [] if pareto is None else [each.strip() for each in pareto.split(",")]

@@ -65,9 +65,9 @@ def sweep(
     from ..report.console import console
     from ..report.progress import Counted
     from ..results.sweep import read
-    from ..sweeps import query as queries
-    from ..sweeps import sweep as sweeps
-    from ..sweeps.store import Store
+    from ..runs.sweeps import query as queries
+    from ..runs.sweeps import sweep as sweeps
+    from ..runs.sweeps.store import Store
 
     asked = read(file)
     place = out or sweeps.default_folder(asked)

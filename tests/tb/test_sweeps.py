@@ -25,9 +25,9 @@ from meshloom.sched.workload.layers import WorkloadError
 from meshloom.tb.cli.main import app
 from meshloom.tb.results.identity import sources
 from meshloom.tb.results.sweep import PointRow, SweepError, SweepFile, read
-from meshloom.tb.sweeps import cluster, grid, query, store
-from meshloom.tb.sweeps import sweep as sweeps
-from meshloom.tb.sweeps.evaluate import Batch, Done, OtherSourcesError, Task, deciding_code, evaluate
+from meshloom.tb.runs.sweeps import cluster, grid, query, store
+from meshloom.tb.runs.sweeps import sweep as sweeps
+from meshloom.tb.runs.sweeps.evaluate import Batch, Done, OtherSourcesError, Task, deciding_code, evaluate
 
 TEXT = """
 name = "trial"

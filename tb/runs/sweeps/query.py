@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..results import flat
-from ..results.schema import load
-from ..results.sweep import SweepError
+from ...results import flat
+from ...results.schema import load
+from ...results.sweep import SweepError
 from . import store
 
 if TYPE_CHECKING:

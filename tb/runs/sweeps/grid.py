@@ -19,10 +19,10 @@ from meshloom.sched.schedulers.registry import find_network
 from meshloom.sched.workload import topology
 from meshloom.sched.workload.catalog import find
 
-from ..inputs.chips import UnknownFieldError, changed
-from ..inputs.sources import is_network
-from ..results.saved import SUFFIXES
-from ..results.sweep import Scalar, SweepError, SweepFile
+from ...inputs.chips import UnknownFieldError, changed
+from ...inputs.sources import is_network
+from ...results.saved import SUFFIXES
+from ...results.sweep import Scalar, SweepError, SweepFile
 
 #: Points that a sweep may have before conditions and sample. They are all looked at.
 MOST = 1_000_000

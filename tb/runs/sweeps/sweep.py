@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from ..devices.registry import find as find_device
-from ..results.identity import sources
-from ..results.sweep import FAILED, PointRow, SweepFile
+from ...devices.registry import find as find_device
+from ...results.identity import sources
+from ...results.sweep import FAILED, PointRow, SweepFile
 from . import cluster, grid
 from .evaluate import Batch, Done, Task, deciding_code
 from .store import Store

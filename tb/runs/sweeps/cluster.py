@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any
 
-from ..build.tools import ToolError
-from ..runs.failures import Failure
+from ...build.tools import ToolError
+from ..failures import Failure
 from .evaluate import Batch, Done, OtherSourcesError, evaluate, failed_row
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _SETTINGS: dict[str, Any] = {
     "distributed.worker.multiprocessing-method": "forkserver",
 }
 #: What workers of this machine need: one process imports it, of which they are copies, also those that replace others.
-_IMPORTED = ("distributed", "meshloom.tb.sweeps.evaluate", "meshloom.sched.schedulers.loop_order.scheduler")
+_IMPORTED = ("distributed", "meshloom.tb.runs.sweeps.evaluate", "meshloom.sched.schedulers.loop_order.scheduler")
 
 
 def begin() -> None:

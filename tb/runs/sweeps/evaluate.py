@@ -20,16 +20,16 @@ from meshloom.sched.schedulers.interface import Scheduler
 from meshloom.sched.schedulers.registry import scheduler_of
 from meshloom.sched.store import provenance
 
-from ..devices.registry import find as find_device
-from ..results.identity import code, sources
-from ..results.schema import Row, Settings
-from ..results.sweep import FAILED, PREDICTED, PointRow
-from ..runs import runner
-from ..runs.batch import Item, simulate
-from ..runs.failures import Failure, failure
-from ..runs.items import NetworkItem, Prepared
-from ..runs.network import dram_bytes
-from ..runs.options import RunOptions
+from ...devices.registry import find as find_device
+from ...results.identity import code, sources
+from ...results.schema import Row, Settings
+from ...results.sweep import FAILED, PREDICTED, PointRow
+from .. import runner
+from ..batch import Item, simulate
+from ..failures import Failure, failure
+from ..items import NetworkItem, Prepared
+from ..network import dram_bytes
+from ..options import RunOptions
 
 
 class _Model(BaseModel):
@@ -193,7 +193,7 @@ def deciding_code(scheduler: str, device: str | None) -> str:
     Of a scheduler outside of Meshloom it is the file that it is in; what that imports is not followed.
     """
     found = hashlib.sha256()
-    modules = ["tb.sweeps.evaluate"]
+    modules = ["tb.runs.sweeps.evaluate"]
     for module, path in _modules(scheduler_of(scheduler)):
         if module.startswith("meshloom."):
             modules.append(module.removeprefix("meshloom."))
