@@ -18,6 +18,9 @@ VECTOR_OPS = {
     "add": VectorOp.ADD,
 }
 
+#: The same of kinds that only loop nests of whole networks know so far (`schedulers.network`).
+FUNCTION_OPS = {"table": VectorOp.TABLE, "mul": VectorOp.PAIR, "upsample": VectorOp.MAX}
+
 
 def window_fields(problem: Problem, tile: MTile, a: int, b: int, n_blocks: int, k_blocks: int) -> dict[str, int]:
     """Body fields of a GEMM with its inputs at word `a` of A and its weights at word `b` of B: all but its addend, its
@@ -40,7 +43,7 @@ def vector_window(layer: Layer) -> Window:
     w = layer.window
     if layer.kind == "slice":
         return Window(1, 1, w.stride_h, w.stride_w, -w.pad_top, -w.pad_left)
-    return w if layer.kind != "add" else Window()
+    return Window() if layer.kind in ("add", *FUNCTION_OPS) else w
 
 
 def vector_fields(window: Window, result: tuple[Range, Range], x: tuple[Range, Range], blocks: int) -> dict[str, int]:

@@ -6,8 +6,9 @@
   cannot be made there (an input or output of the network, part of two concatenations) is copied by the vector unit.
 * A paste computes nothing either: the vector unit copies each operand to its rows and columns of one tensor.
 * Channels lie in blocks of one word. A result of the matrix unit has `cols` channels in a block, a concatenation the
-  blocks of its operands one after the other: so blocks may have lanes without a channel, which are zero. The channel
-  of each lane is a tensor's `lanes`, and weights get zeros where a lane has none.
+  blocks of its operands one after the other: so blocks may have lanes without a channel, which are zero (or what a
+  table makes of it, see `unclean`). The channel of each lane is a tensor's `lanes`, and weights get zeros where a lane
+  has none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 
-from ..workload.graph import PLACED, Graph, Layer, Place, Value, Window
+from ..workload.graph import PLACED, TABLE_SIZE, Graph, Layer, Place, Value, Window
 from ..workload.layers import WorkloadError
 
 #: Channel of each lane of a tensor's words, -1 for none; int [planes * P].
@@ -197,7 +198,7 @@ def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]
             found.append(np.where(lanes[name] >= 0, lanes[name] + first, -1))
             first += graph.value(name).channels
         return np.concatenate(found)
-    if layer.kind in ("add", "paste") and any(
+    if layer.kind in ("add", "mul", "paste") and any(
         not np.array_equal(lanes[layer.inputs[0]], lanes[name]) for name in layer.inputs
     ):
         raise WorkloadError(
@@ -205,6 +206,16 @@ def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]
             f"(one is a concatenation of pieces that are not multiples of {chip.cols} channels)"
         )
     return lanes[layer.inputs[0]]
+
+
+def unclean(graph: Graph) -> frozenset[str]:
+    """Tensors whose lanes without a channel need not be zero: what a table makes of 0, until weights drop it."""
+    found: set[str] = set()
+    for layer in graph.layers:
+        made = layer.table is not None and layer.table[TABLE_SIZE // 2] != 0
+        if layer.kind not in ("conv", "depthwise") and (made or found.intersection(layer.inputs)):
+            found.add(layer.output)
+    return frozenset(found)
 
 
 def spread(array: NDArray[np.int8], lanes: Lanes) -> NDArray[np.int8]:

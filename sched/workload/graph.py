@@ -1,8 +1,9 @@
 """A whole network: layers over int8 tensors of one picture, as the chip computes them.
 
 Numbers are those of docs/architecture.md: every tensor is int8 with zero point 0 and has one real value per step
-(`Value.step`); convolutions, depthwise convolutions and average pools are requantised by `scale` / 2^17. The operands
-and the result of an `add`, of a `max_pool`, of a `slice`, of a `concat` and of a `paste` share one step.
+(`Value.step`); convolutions, depthwise convolutions, average pools and products are requantised by `scale` / 2^17. The
+operands and the result of an `add`, of a `max_pool`, of a `slice`, of an `upsample`, of a `concat` and of a `paste`
+share one step.
 """
 
 from __future__ import annotations
@@ -17,11 +18,17 @@ from numpy.typing import NDArray
 
 from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
 
-Kind = Literal["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice", "paste"]
+#: Kinds of layers of float networks, too (`onnx.floats`).
+PlainKind = Literal["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice", "paste"]
+Kind = PlainKind | Literal["table", "mul", "upsample"]
 #: Kinds that requantise.
-SCALED = ("conv", "depthwise", "average_pool")
+SCALED = ("conv", "depthwise", "average_pool", "mul")
 #: Kinds that compute nothing: where their operands are put is all.
 PLACED = ("concat", "paste")
+#: Entries of a table: one for each byte.
+TABLE_SIZE = 256
+#: Largest factor of an `upsample`.
+MOST_REPEATS = 4
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,10 @@ class Layer:
     `stride_h`, `stride_w`; nothing else of the window counts (a space-to-depth layer is four slices and a concat).
     paste: each operand at its place in `places`; together they cover the map, each pixel once (a depth-to-space layer
     puts its operands side by side in steps).
+    table: y = table[x + 128], int8 [256]; any function of one activation.
+    mul: y = sat8(RNE(a * b * scale / 2^17)), with `times16` / 2^13; the shapes are equal, or b has one row and column:
+    then it is a factor for each channel.
+    upsample: y[i, j] = x[i // repeat, j // repeat], `repeat` 2..4 (nearest).
     After that, for all but concat, slice and paste: clamped below at 0 if `relu`, above at `clamp` (127: not clamped).
     """
 
@@ -127,6 +138,9 @@ class Layer:
     w: NDArray[np.int8] | None = None
     bias: NDArray[np.int32] | None = None
     places: tuple[Place, ...] = ()
+    table: NDArray[np.int8] | None = None
+    times16: bool = False
+    repeat: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +206,7 @@ class Graph:
         def no(why: str) -> WorkloadError:
             return WorkloadError(f"network {self.name}: layer {layer.output} ({layer.kind}): {why}")
 
-        count = {"add": 2}.get(layer.kind, 1)
+        count = {"add": 2, "mul": 2}.get(layer.kind, 1)
         if (layer.kind in PLACED and not inputs) or (layer.kind not in PLACED and len(inputs) != count):
             raise no(f"has {len(inputs)} inputs, must have {count}")
         x = inputs[0]
@@ -212,6 +226,21 @@ class Graph:
             return outputs, *layer.window.output(x.height, x.width)
         if layer.kind in ("max_pool", "average_pool"):
             return x.channels, *layer.window.output(x.height, x.width)
+        if layer.kind == "table":
+            if layer.table is None or layer.table.shape != (TABLE_SIZE,) or layer.table.dtype != np.int8:
+                raise no(f"its table must be int8[{TABLE_SIZE}]")
+            return x.channels, x.height, x.width
+        if layer.kind == "upsample":
+            if not 2 <= layer.repeat <= MOST_REPEATS:
+                raise no(f"repeat = {layer.repeat} must be in 2..{MOST_REPEATS}")
+            return x.channels, x.height * layer.repeat, x.width * layer.repeat
+        if layer.kind == "mul":
+            if inputs[1].shape not in (x.shape, (1, x.channels, 1, 1)):
+                raise no(
+                    f"operands have shapes {inputs[0].shape[1:]} and {inputs[1].shape[1:]}; the second may have one "
+                    "row and one column instead"
+                )
+            return x.channels, x.height, x.width
         if layer.kind == "slice":
             return x.channels, *slice_size(layer.window, x.height, x.width)
         if layer.kind == "add":

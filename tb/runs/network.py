@@ -14,7 +14,7 @@ from meshloom.hw.config import INSTRUCTION_BYTES, OFFSET_BITS, ChipConfig
 from meshloom.hw.isa import Opcode, Unit
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
 from meshloom.sched.lowering.programs import program_of
-from meshloom.sched.mapping.stages import words
+from meshloom.sched.mapping.stages import Lanes, unclean, words
 from meshloom.sched.model.timeline import Executed, Timeline, play
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.network.limits import limits
@@ -107,8 +107,9 @@ def compare_bytes(
 ) -> Compared:
     """Compares every word that the cores computed, and the outputs in DRAM, with ONNX Runtime's tensors.
 
-    Whole words are compared: lanes without a channel must be zero. `match`: the run's records, which give the time at
-    which a wrong word was made. Raises observe.ObserveError if the cores did not write what the schedule specifies.
+    Whole words are compared: lanes without a channel must be zero (unless `unclean`). `match`: the run's records, which
+    give the time at which a wrong word was made. Raises observe.ObserveError if the cores did not write what the
+    schedule specifies.
     """
     from ..golden.graph import golden_values
 
@@ -118,11 +119,14 @@ def compare_bytes(
     expected = {name: words(array[0], made.lanes[name], chip.lanes) for name, array in golden.items()}
     computed = observe.values(made.schedule, run.observed, chip)
     golden_words: dict[str, NDArray[np.uint8]] = {}
+    free = unclean(prepared.graph)
     for name in expected:  # in the order of the layers, because an error spreads to later ones
         if name in computed:
             right, found = expected[name], computed[name].words
             # A tensor may be treated as one row of all its pixels, or as one column of them.
             golden_words[name] = right.reshape(found.shape) if right.size == found.size else right
+            if name in free:
+                golden_words[name] = _with_idle(golden_words[name], found, made.lanes[name])
     mismatches = observe.compare_values(computed, golden_words)
     checked = sum(right.size for right in golden_words.values())
     wrong = sum(each.count for each in mismatches)
@@ -141,6 +145,10 @@ def compare_bytes(
         got = np.concatenate(run.memory[place : place + len(tensor.pieces)])
         place += len(tensor.pieces)
         right = expected[tensor.name].reshape(got.shape)
+        if tensor.name in free:
+            planes = len(made.lanes[tensor.name]) // chip.lanes
+            folded = planes, -1, chip.lanes
+            right = _with_idle(right.reshape(folded), got.reshape(folded), made.lanes[tensor.name]).reshape(got.shape)
         differ = int(np.count_nonzero(got != right))
         checked, wrong = checked + right.size, wrong + differ
         if differ and wrong_byte is None:
@@ -151,6 +159,12 @@ def compare_bytes(
     if wrong_byte is not None and not first:
         first = f"output {mismatch.described(wrong_byte, chip)}"
     return Compared(len(computed), checked, wrong, first, wrong_byte)
+
+
+def _with_idle(right: NDArray[np.uint8], found: NDArray[np.uint8], lanes: Lanes) -> NDArray[np.uint8]:
+    """Words [planes, ..., P] with the bytes of `found` in lanes without a channel."""
+    idle = (lanes < 0).reshape(len(right), *[1] * (right.ndim - 2), -1)
+    return np.where(idle, found, right)
 
 
 def dram_bytes(schedule: Schedule, program: Program, chip: ChipConfig) -> int:

@@ -43,6 +43,7 @@ def _layer(random: np.random.Generator, graph: Graph, name: str) -> Layer:
     values = list(graph.values.values())
     x = values[-int(random.integers(1, min(3, len(values)) + 1))]
     mates = [value for value in values if value.shape == x.shape]
+    factors = [value for value in values if value.shape in (x.shape, (1, x.channels, 1, 1))]
     level = [value for value in values if value.shape[2:] == x.shape[2:]]
     relu, clamp = bool(random.integers(2)), int(random.choice([127, 127, 90]))
     k = kernel_h, kernel_w = [int(random.integers(1, min(3, side) + 1)) for side in (x.height, x.width)]
@@ -50,7 +51,8 @@ def _layer(random: np.random.Generator, graph: Graph, name: str) -> Layer:
     stride_h, stride_w = random.integers(1, 3, 2).tolist()
     dilation = 2 if max(k) > 1 and min(x.height, x.width) > 4 and random.integers(4) == 0 else 1
     window = Window(kernel_h, kernel_w, stride_h, stride_w, top, left, bottom, right, dilation)
-    kind = random.choice(["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice"])
+    windowed = ["conv", "depthwise", "max_pool", "average_pool"]
+    kind = random.choice([*windowed, "add", "concat", "slice", "table", "mul", "upsample"])
     match kind:
         case "conv" | "depthwise":
             outputs = int(random.integers(1, 7)) if kind == "conv" or x.channels == 1 else x.channels
@@ -71,6 +73,15 @@ def _layer(random: np.random.Generator, graph: Graph, name: str) -> Layer:
         case "concat":
             chosen = [level[random.integers(len(level))].name for _ in range(random.integers(1, 4))]
             return Layer(kind, name, tuple(chosen))
+        case "table":
+            table = random.integers(-128, 128, 256).astype(np.int8)
+            return Layer(kind, name, (x.name,), relu=relu, clamp=clamp, table=table)
+        case "mul":
+            other, times16 = factors[random.integers(len(factors))], bool(random.integers(2))
+            scale = int(random.integers(4096, 1 << 16) if times16 else random.integers(500, 5000))
+            return Layer(kind, name, (x.name, other.name), relu=relu, clamp=clamp, scale=scale, times16=times16)
+        case "upsample" if x.height * x.width < 200:
+            return Layer(kind, name, (x.name,), relu=relu, clamp=clamp, repeat=int(random.integers(2, 4)))
         case _:
             top, left = int(random.integers(0, min(2, x.height))), int(random.integers(0, min(2, x.width)))
             return Layer("slice", name, (x.name,), Window(1, 1, stride_h, stride_w, top, left))
@@ -93,6 +104,12 @@ def defined_values(graph: Graph, inputs: dict[str, NDArray[np.int8]]) -> dict[st
             for name, place in zip(layer.inputs, layer.places, strict=True):
                 rows = slice(place.top, place.end[0], place.step_h)
                 y[:, :, rows, place.left : place.end[1] : place.step_w] = found[name]
+        elif layer.table is not None:
+            y = layer.table.astype(np.int64)[x + 128]
+        elif layer.kind == "mul":
+            y = np.clip(_rounded(x * found[layer.inputs[1]] * layer.scale, 13 if layer.times16 else 17), -128, 127)
+        elif layer.kind == "upsample":
+            y = x.repeat(layer.repeat, axis=2).repeat(layer.repeat, axis=3)
         else:
             y = _windows(graph, layer, x)
         if layer.kind not in ("concat", "slice", "paste"):
@@ -121,8 +138,12 @@ def _windows(graph: Graph, layer: Layer, x: NDArray[np.int64]) -> NDArray[np.int
             else:
                 sums += layer.w[:, :, ky, kx].astype(np.int64) @ x[0, :, iy, ix]
         sums = sums if layer.bias is None else sums + layer.bias
-        # exact: half to even of an integer over 2^17
-        whole, rest = np.divmod(sums * layer.scale, 1 << 17)
-        up = (rest > 1 << 16) | ((rest == 1 << 16) & (whole % 2 == 1))
-        y[0, :, oy, ox] = np.clip(whole + up, -128, 127)
+        y[0, :, oy, ox] = np.clip(_rounded(sums * layer.scale, 17), -128, 127)
     return y
+
+
+def _rounded(products: NDArray[np.int64], shift: int) -> NDArray[np.int64]:
+    """Half to even of integers over 2^shift, exactly."""
+    whole, rest = np.divmod(products, 1 << shift)
+    half = 1 << (shift - 1)
+    return whole + ((rest > half) | ((rest == half) & (whole % 2 == 1)))

@@ -24,7 +24,18 @@ from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_o
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 
-from .network_graphs import POINT, Grower, every_kind, inputs_of, mismatches, perform, placed, random_network, square
+from .network_graphs import (
+    POINT,
+    Grower,
+    every_kind,
+    functions,
+    inputs_of,
+    mismatches,
+    perform,
+    placed,
+    random_network,
+    square,
+)
 from .random_graphs import defined_values
 
 CHIPS = ("tiny", "quad8", "pe12x14", "quad16")
@@ -64,6 +75,17 @@ def test_every_kind_of_layer(name: str) -> None:
     assert set(made.spilled) >= set(made.graph.outputs)
     assert made.schedule.workload == "every"
     assert {tensor.role for tensor in made.schedule.tensors} == {"input", "constant", "output"}
+
+
+@pytest.mark.parametrize("name", ["tiny", "quad16"])
+def test_functions_of_activations(name: str) -> None:
+    computes(functions(), load(name))
+
+
+def test_functions_in_small_memories() -> None:
+    """Tiles of some columns of one row, and rows that are repeated."""
+    core = {"a_words": 64, "b_words": 700, "out_words": 54, "vec_words": 54}
+    computes(functions(7, 9), variant("tiny", core))
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -348,6 +370,10 @@ def big() -> Graph:
         (
             grown(lambda g: (g.conv("c", "x", 20), g.add("y", "c", "x")), x(20, 3, 3)), load("pe12x14"), WorkloadError,
             "network corner: layer y: its operands lie in different channel blocks",
+        ),
+        (
+            grown(lambda g: g.table("y", "x"), x(4, 3, 3)), load("quad8"), DoesNotFit,
+            r"layer y needs a table, and cores of quad8 have none; take another chip, or set core\.vec_table = true",
         ),
         (
             grown(lambda g: g.conv("y", "x", 3), x(4, 3, 3), outputs=("y", "x")), load("tiny"), WorkloadError,

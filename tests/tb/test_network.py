@@ -31,7 +31,7 @@ from meshloom.tb.runs.batch import simulate
 from meshloom.tb.runs.items import NetworkItem
 from meshloom.tb.runs.network import PreparedNetwork
 
-from ..sched.network_graphs import Grower, Value, every_kind, inputs_of, placed, square
+from ..sched.network_graphs import Grower, Value, every_kind, functions, inputs_of, placed, square
 
 CHIP = load("tiny")
 LABELS = tuple(f"class {number}" for number in range(10))
@@ -94,6 +94,16 @@ def test_every_tensor_is_compared_and_right(row: Row, prepared: PreparedNetwork)
     assert row.bytes_checked == sum(bytes_of(name, prepared) for name in (*layers, *prepared.graph.outputs))
     assert (row.workload, row.chip, row.scheduler, row.simulator) == ("every", "tiny", "network", "verilator")
     assert row.instructions == prepared.program.instructions
+
+
+def test_functions_of_activations_on_the_rtl() -> None:
+    """Tables (whose lanes without a channel are not zero), products and repetitions, to the byte and the cycle."""
+    made = network.prepare(functions(7, 9), CHIP)
+    feed = Feed("noise.png", inputs_of(made.graph, 6), 4, 7)
+    (run,) = SimulatedDevice(build(CHIP, "verilator")).run([network.job(made, feed.arrays, CHIP, 4, 60_000)])
+    row = network.row(made, "functions", feed, run, CHIP)
+    assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
+    assert row.rtl_cycles == row.model_cycles > 0
 
 
 def test_the_answer_is_that_of_the_chip(row: Row, feed: Feed) -> None:

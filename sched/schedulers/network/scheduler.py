@@ -278,7 +278,7 @@ class _Builder:
             layer=layer,
             x=self._whole(stage.x),
             y=self._whole(stage.y) if place is None else Placed(self._whole(stage.y), place),
-            r=self._whole(layer.inputs[1]) if layer.kind == "add" else None,
+            r=self._whole(layer.inputs[1]) if layer.kind in ("add", "mul") else None,
             made=layer.output if layer.output in self.graph.values else "",
             rows_first=self._by_rows(stage.x),
         )
@@ -287,6 +287,8 @@ class _Builder:
         made = vector.emit(task, self.chip, self.dram)
         if layer.kind == "depthwise":
             self.tensors.depthwise_constants(layer, made.constants)
+        if layer.table is not None:
+            self.tensors.table(layer.output, layer.table, made.constants["table"])
         return made.nodes
 
 

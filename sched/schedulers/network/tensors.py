@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
@@ -93,6 +94,12 @@ class NetworkTensors:
         self._constant(f"{layer.output}/w{copy}", layout, pieces["w"], constant(layer, "w", lanes))
         bias = BiasLayout(out_channels=len(lanes), cols=self.chip.lanes)
         self._constant(f"{layer.output}/bias{copy}", bias, pieces["bias"], constant(layer, "bias", lanes))
+
+    def table(self, name: str, table: NDArray[np.int8], pieces: tuple[Piece, ...]) -> None:
+        """The table of layer `name`, int8 [256], as a row of words of P entries each."""
+        lanes = self.chip.lanes
+        layout = ActivationLayout(batch=1, channels=lanes, height=1, width=len(table) // lanes, block=lanes)
+        self._constant(f"{name}/table", layout, pieces, table.reshape(1, 1, -1, lanes).transpose(0, 3, 1, 2))
 
     def _constant(self, name: str, layout: Layout, pieces: tuple[Piece, ...], array: NDArray[Any]) -> None:
         self.tensors.append(Tensor(name=name, role="constant", layout=layout, pieces=pieces))

@@ -1,4 +1,5 @@
-"""Layers of the vector unit: pooling, depthwise convolutions, additions that are not fused, slices and copies.
+"""Layers of the vector unit: pooling, depthwise convolutions, additions that are not fused, functions of one or two
+activations, slices, copies with and without repetition.
 
 Every channel block is computed by itself. Blocks are shared out among the cores, and rows where there are fewer blocks
 than cores; each core works through tiles of some blocks x some rows: pull, VEC, store, three tiles under way at a time.
@@ -11,11 +12,11 @@ from dataclasses import dataclass
 from math import ceil
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region, VectorOp, address
-from meshloom.hw.timing import VecShape, vec_occupancy
+from meshloom.hw.isa import Pair, Region, VectorOp, YWalk, address
+from meshloom.hw.timing import VecShape, table_words, vec_occupancy
 
 from ...ir.schedule import Box, Piece
-from ...mapping.fields import VECTOR_OPS, vector_fields, vector_window
+from ...mapping.fields import FUNCTION_OPS, VECTOR_OPS, vector_fields, vector_window
 from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Placed, Stored
 from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
@@ -35,7 +36,7 @@ UNFAIR = 1.15
 
 @dataclass(frozen=True)
 class VectorTask:
-    """A layer of the vector unit with the places of its tensors. `r`: second operand of an addition.
+    """A layer of the vector unit with the places of its tensors. `r`: second operand of an addition or product.
 
     `made`: name of its result in boxes; empty for copies, which are not compared. `rows_first`: its input is made by
     cores that share out rows, so it had better do the same: then all cores find finished rows from the beginning.
@@ -58,7 +59,7 @@ class _Tile:
 
 @dataclass
 class VectorNodes:
-    """The operations of a layer, in order, and where its constants lie (depthwise: "w" and "bias")."""
+    """The operations of a layer, in order, and where its constants lie (depthwise: "w" and "bias"; table: "table")."""
 
     nodes: list[Node]
     constants: dict[str, tuple[Piece, ...]]
@@ -69,7 +70,15 @@ class _Emitter:
         self.task, self.chip = task, chip
         layer = task.layer
         check_window(layer)
-        self.op, self.window = VECTOR_OPS[layer.kind], vector_window(layer)
+        self.op, self.window = (VECTOR_OPS | FUNCTION_OPS)[layer.kind], vector_window(layer)
+        if self.op is VectorOp.TABLE and not chip.core.vec_table:
+            raise DoesNotFit(
+                f"layer {layer.output} needs a table, and cores of {chip.name} have none; take another chip, or set "
+                "core.vec_table = true in its file"
+            )
+        self.repeat = layer.repeat
+        #: r has one word for all pixels of a block
+        self.broadcast = task.r is not None and (task.r.rows, task.r.width) != (task.y.rows, task.y.width)
         self.taps = self.window.kernel_h * self.window.kernel_w
         self.planes, self.rows, self.width = task.y.planes, task.y.rows, task.y.width
         self.constants: dict[str, Stored] = {}
@@ -81,11 +90,15 @@ class _Emitter:
                 ),
                 "bias": Stored(dram, 1, self.planes, 4, [], lambda _plane, _at: turn[0]),
             }
+        if layer.kind == "table":
+            home = chip.drams[0]
+            self.constants = {"table": Stored(dram, 1, 1, table_words(chip), [], lambda _plane, _at: home)}
 
     # -- cutting --------------------------------------------------------------------------------------------------
 
     def _reach(self, low: int, high: int, stride: int, pad: int, kernel: int, size: int) -> Range:
-        """Input rows or columns that outputs [low, high) read."""
+        """Input rows or columns that outputs [low, high) read; `low` is a multiple of `repeat`."""
+        low, high = low // self.repeat, ceil(high / self.repeat)
         first = low * stride - pad
         end = (high - 1) * stride - pad + (kernel - 1) * self.window.dilation + 1
         return max(first, 0), min(end, size)
@@ -97,6 +110,11 @@ class _Emitter:
     def input_columns(self, columns: Range) -> Range:
         w = self.window
         return self._reach(*columns, w.stride_w, w.pad_left, w.kernel_w, self.task.x.width)
+
+    def _even(self, low: int, high: int, parts: int) -> list[Range]:
+        """Cuts a range of outputs into parts that begin at multiples of `repeat`, as both ends are."""
+        cuts = even(low // self.repeat, high // self.repeat, parts)
+        return [(begin * self.repeat, end * self.repeat) for begin, end in cuts]
 
     def _words(self, rows: Range, columns: Range) -> tuple[int, int]:
         """Words of one block of a tile: input and output."""
@@ -110,12 +128,13 @@ class _Emitter:
         # Blocks that do not divide leave cores idle; rows may divide better.
         options: list[tuple[int, int, int]] = []
         for n in range(1, over_blocks + 1):
-            m = min(cores // n, self.rows)
-            options.append((ceil(self.planes / n) * ceil(self.rows / m), m, n))
+            lines = self.rows // self.repeat
+            m = min(cores // n, lines)
+            options.append((ceil(self.planes / n) * ceil(lines / m), m, n))
         least = min(options)[0]
         fair = [option for option in options if option[0] <= least * UNFAIR]
         _, m, n = max(fair, key=lambda option: option[1]) if self.task.rows_first else min(fair)
-        return [(blocks, rows) for rows in even(0, self.rows, m) for blocks in even(0, self.planes, n)]
+        return [(blocks, rows) for rows in self._even(0, self.rows, m) for blocks in even(0, self.planes, n)]
 
     def tiles(self, blocks: Range, rows: Range) -> Iterator[_Tile]:
         """The tiles of one core, rows outermost."""
@@ -123,26 +142,28 @@ class _Emitter:
         room_x, room_y = core.a_words // SLOTS, min(core.vec_words, core.out_words) // SLOTS
         pieces = 1
         while True:  # whole rows unless a single one is too long
-            columns = even(0, self.width, pieces)
+            columns = self._even(0, self.width, pieces)
             widest = max(columns, key=lambda c: c[1] - c[0])
             # the widest window of x may belong to another piece: one with neighbours on both sides
             reach = max(columns, key=lambda c: self.input_columns(c)[1] - self.input_columns(c)[0])
-            x, y = self._words((rows[0], rows[0] + 1), reach)[0], self._words((rows[0], rows[0] + 1), widest)[1]
+            first = rows[0], rows[0] + self.repeat
+            x, y = self._words(first, reach)[0], self._words(first, widest)[1]
             w = self.window
             across = self.input_columns(reach)[1] - self.input_columns(reach)[0]
             x = max(x, min(w.kernel_h, self.task.x.rows) * across)
-            if x <= room_x and y <= room_y and max(across, y) <= MAX_IN_WIDTH:
+            if x <= room_x and y <= room_y and max(across, y // self.repeat) <= MAX_IN_WIDTH:
                 break
-            if pieces == self.width:
+            if pieces == self.width // self.repeat:
                 raise DoesNotFit(
                     f"layer {self.task.layer.output}: A or VEC of a {self.chip.name} core is too small: one output "
                     f"pixel needs {x} words of A, there are {room_x} for each of {SLOTS} tiles"
+                    + (f"; with those beside it {y} words of VEC, there are {room_y}" if self.repeat > 1 else "")
                 )
             pieces += 1
         count, have = blocks[1] - blocks[0], rows[1] - rows[0]
         best: tuple[float, int, int] | None = None
-        for high in range(1, have + 1):
-            x = max(self._words(some, reach)[0] for some in even(*rows, ceil(have / high)))
+        for high in range(self.repeat, have + 1, self.repeat):
+            x = max(self._words(some, reach)[0] for some in self._even(*rows, ceil(have / high)))
             y = high * (widest[1] - widest[0])
             if x > room_x or y > room_y:
                 break
@@ -156,7 +177,7 @@ class _Emitter:
                 best = cost, high, deep
         assert best is not None  # one row fits
         _, high, deep = best
-        for some in even(*rows, ceil(have / high)):
+        for some in self._even(*rows, ceil(have / high)):
             for block in even(*blocks, ceil(count / deep)):
                 for column in columns:
                     yield _Tile(block, some, column)
@@ -190,9 +211,10 @@ class _Emitter:
             after = [vecs[index - SLOTS]] if index >= SLOTS else []
             found = self._loads(core, tile, slot * x_slot, slot * y_slot, after)
             fresh: list[Node] = []
-            if self.constants and tile.blocks not in constants:
-                fresh = constants[tile.blocks] = self._constants(core, tile.blocks, blocks)
-            loads.append([*found, *constants.get(tile.blocks, [])])
+            mine = blocks if "table" in self.constants else tile.blocks
+            if self.constants and mine not in constants:
+                fresh = constants[mine] = self._constants(core, mine, blocks)
+            loads.append([*found, *constants.get(mine, [])])
             return [*fresh, *found]
 
         ahead = min(SLOTS - 1, len(tiles))
@@ -211,7 +233,8 @@ class _Emitter:
         label = f"x b{tile.blocks[0]} y{rows[0]} x{columns[0]}"
         places = [(self.task.x, address(Region.MAIN, x_at), rows, columns)]
         if self.task.r is not None:
-            places.append((self.task.r, address(Region.OUT, y_at), tile.rows, tile.columns))
+            some, wide = ((0, 1), (0, 1)) if self.broadcast else (tile.rows, tile.columns)
+            places.append((self.task.r, address(Region.OUT, y_at), some, wide))
         return [
             Node(core, list(after), label, t.dram, t.local, t.words)
             for stored, at, some, wide in places
@@ -219,7 +242,13 @@ class _Emitter:
         ]
 
     def _constants(self, core: int, blocks: Range, mine: Range) -> list[Node]:
-        """Weights and biases of some blocks; they stay."""
+        """Weights and biases of some blocks, or the table of all; they stay."""
+        if "table" in self.constants:
+            words = table_words(self.chip)
+            if words > self.chip.core.b_words:
+                raise DoesNotFit(f"layer {self.task.layer.output}: its table does not fit B of a {self.chip.name} core")
+            table = self.constants["table"].transfers((0, 1), (0, 1, 1), (0, words), core, address(Region.B, 0))
+            return [Node(core, [], "table", t.dram, t.local, t.words) for t in table]
         first = blocks[0] - mine[0]
         w, bias = self.constants["w"], self.constants["bias"]
         if (mine[1] - mine[0]) * self.taps > self.chip.core.b_words or mine[1] - mine[0] > self.chip.core.acc_words:
@@ -243,10 +272,18 @@ class _Emitter:
             "relu": int(layer.relu),
             "clamp": layer.clamp if layer.kind != "slice" else NO_CLAMP,
         }
-        if self.op is VectorOp.ADD:
+        if self.repeat > 1:
+            fields["repeat"] = self.repeat - 1
+        if self.task.r is not None:
             fields["y_base"] = y_at
-        if self.op in (VectorOp.MAC, VectorOp.SUM):
+        if self.op is VectorOp.TABLE:
+            fields["y_base"] = 0
+        if self.broadcast:
+            fields["y_walk"] = int(YWalk.BLOCK)
+        if self.op in (VectorOp.MAC, VectorOp.SUM, VectorOp.PAIR):
             fields["scale"] = layer.scale
+        if self.op is VectorOp.PAIR:
+            fields |= {"pair": int(Pair.MUL), "times16": int(layer.times16)}
         if self.op is VectorOp.MAC:
             fields |= {"y_base": first * self.taps, "addend": 1, "addend_base": first}
         box = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph import Kind, Place, Window, pasted_pixels
+from ..graph import Place, PlainKind, Window, pasted_pixels
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -29,7 +29,7 @@ class FloatLayer:
     weights are 0 and at most one 1 in each filter, so that its result is its operand moved, in integers too.
     """
 
-    kind: Kind
+    kind: PlainKind
     output: str
     inputs: tuple[str, ...]
     window: Window = field(default_factory=Window)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import PLACED, Graph, Layer, Place, Value, pasted_pixels, slice_size
+from ..graph import MOST_REPEATS, PLACED, TABLE_SIZE, Graph, Layer, Place, Value, pasted_pixels, slice_size
 from ..layers import NO_CLAMP, SCALE_LIMIT
 from .errors import OnnxError, Refused
 from .load import CheckedModel, check, is_float_model, load_model
@@ -117,10 +117,12 @@ class _Integers(Lowering[_View]):
         window, channels = layer.window, x[0] if layer.w is None else len(layer.w)
         if layer.kind == "concat":
             return sum(size[0] for size in sizes if size), x[1], x[2]
-        if layer.kind == "add":
+        if layer.kind in ("add", "mul", "table"):
             return x
         if layer.kind == "paste":
             return x[0], *pasted_pixels(layer.places).shape
+        if layer.kind == "upsample":
+            return channels, x[1] * layer.repeat, x[2] * layer.repeat
         if layer.kind == "slice":
             size = channels, *slice_size(window, *x[1:])
         else:
@@ -252,7 +254,7 @@ class _Integers(Lowering[_View]):
             raise Refused("only to rows of pixels, for a Gather that puts them elsewhere")
         self.views[node.output[0]] = replace(view, value=None, pixels=(view.value or "",))
 
-    def gather(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+    def _gather_pixels(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view, indices = self.view(node.input[0]), self.constant(node, 1, "indices")
         sizes = [self.sizes.get(name) for name in view.pixels]
         if not sizes or None in sizes or attributes.get("axis", 0) not in (2, -1) or indices.ndim != 2:
@@ -276,6 +278,57 @@ class _Integers(Lowering[_View]):
         if not a_scale == b_scale == scale:
             raise Refused(f"scales {a_scale:g}, {b_scale:g} and {scale:g} must be equal")
         self.emit(Layer("add", node.output[0], (a.value or "", b.value or "")), zero, scale)
+
+    def qlinear_mul(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        (a, a_scale), (b, b_scale) = self.operand(node, 0), self.operand(node, 3)
+        scale, zero = float(self.number(node, 6, "output scale")), self.zero_point(node, 7, None)
+        if not all(np.isfinite(step) and step > 0 for step in (a_scale, b_scale, scale)):
+            raise Refused(f"scales {a_scale:g}, {b_scale:g} and {scale:g} must be positive")
+        ratio = a_scale * b_scale / scale * 2**SCALE_SHIFT
+        times16 = ratio > SCALE_LIMIT
+        m = ratio / 16 if times16 else ratio
+        if not m.is_integer() or not 1 <= m <= SCALE_LIMIT:
+            raise Refused(
+                f"scale m = sa * sb / sy * 2^{SCALE_SHIFT} = {ratio:g} must be a whole number of 1..{SCALE_LIMIT}, or "
+                "16 times one; quantise the float model with Meshloom instead"
+            )
+        pair, sizes = [a.value or "", b.value or ""], [self.sizes.get(view.value or "") for view in (a, b)]
+        if None not in sizes and sizes[0] != sizes[1] and sizes[0] == (sizes[1] or (0,))[:1] + (1, 1):
+            pair.reverse()
+        self.emit(Layer("mul", node.output[0], (pair[0], pair[1]), scale=int(m), times16=times16), zero, scale)
+
+    def gather(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        """From a table, which is a constant, or of pixels, whose places are."""
+        if node.input[0] in self.views:
+            self._gather_pixels(node, attributes)
+        else:
+            self._gather_entries(node)
+
+    def _gather_entries(self, node: NodeProto) -> None:
+        """An element of a table for each element of a tensor."""
+        table = self.constant(node, 0, "table")
+        index = self.view(node.input[1])
+        if table.shape != (TABLE_SIZE,) or table.dtype.name not in ("uint8", "int8"):
+            raise Refused(f"gathers from {table.dtype}{list(table.shape)}, must be a table of {TABLE_SIZE} bytes")
+        if index.value is not None or len(index.addends) != 1 or index.zero != 128 or (index.low, index.high) != _WIDE:
+            raise Refused("a table is indexed by a uint8 tensor at zero point 128, cast to int32")
+        entries = (table.astype(np.int16) - (128 if table.dtype == np.uint8 else 0)).astype(np.int8)
+        layer = Layer("table", node.output[0], index.addends, table=entries)
+        self.emit(layer, 128 if table.dtype == np.uint8 else 0, 0.0)
+
+    def resize(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        view = self.tensor(node.input[0])
+        scales = self.constant(node, 2, "scales")
+        how = (attributes.get("mode", b"nearest"), attributes.get("nearest_mode"))
+        if [_text(each) for each in how] != ["nearest", "floor"] or (
+            _text(attributes.get("coordinate_transformation_mode")) != "asymmetric"
+        ):
+            raise Refused("only nearest, floor, asymmetric is computed")
+        factor = float(scales[-1]) if scales.shape == (4,) else 0.0
+        if scales.tolist() != [1, 1, factor, factor] or factor not in range(2, MOST_REPEATS + 1):
+            raise Refused(f"scales {scales.tolist()} must be 1, 1 and twice one of 2..{MOST_REPEATS}")
+        layer = Layer("upsample", node.output[0], (view.value or "",), repeat=int(factor))
+        self.emit(layer, view.zero, view.step)
 
     def cast(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         from onnx import TensorProto
@@ -391,6 +444,8 @@ _OPERATORS = {
     "Reshape": "reshape",
     "Slice": "slice",
     "com.microsoft.QLinearAdd": "qlinear_add",
+    "com.microsoft.QLinearMul": "qlinear_mul",
+    "Resize": "resize",
     "Cast": "cast",
     "Add": "add",
     "Sub": "subtract",
@@ -400,6 +455,12 @@ _OPERATORS = {
 }
 #: Zero points by element type of ONNX: UINT8, INT8.
 _ZEROS = {2: 128, 3: 0}
+#: Bounds of a sum that has not been clipped.
+_WIDE = (-(1 << 31), (1 << 31) - 1)
+
+
+def _text(attribute: bytes | str | None) -> str:
+    return attribute.decode() if isinstance(attribute, bytes) else attribute or ""
 
 
 def _bounds(low: int, high: int) -> tuple[bool, int]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import Opcode
 
-from ..graph import Kind, Place, Window
+from ..graph import PlainKind, Place, Window
 from .arranging import inflated
 from .errors import Refused
 from .floats import FloatLayer
@@ -86,7 +86,7 @@ class Sliding(Movement):
 
     def _grouped(
         self, node: NodeProto, w: NDArray[np.float64], group: int, channels: int
-    ) -> tuple[Kind, NDArray[np.float64]]:
+    ) -> tuple[PlainKind, NDArray[np.float64]]:
         """Weights of a convolution in groups: one filter for each channel, or as one convolution with zeros."""
         outputs, inputs = w.shape[:2]
         if group == 1 or group == channels == outputs:
@@ -219,7 +219,7 @@ class Sliding(Movement):
     def reduce_max(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         self._reduced("max_pool", node, attributes)
 
-    def _reduced(self, kind: Kind, node: NodeProto, attributes: dict[str, Any]) -> None:
+    def _reduced(self, kind: PlainKind, node: NodeProto, attributes: dict[str, Any]) -> None:
         axes = self.optional(node, 1, "axes")
         axes = attributes.get("axes") if axes is None else axes.tolist()
         view = self.settled(node.input[0])
@@ -236,7 +236,7 @@ class Sliding(Movement):
         shape = tuple(1 if axis in over else size for axis, size in enumerate(view.shape) if keep or axis not in over)
         self._global(kind, node, view, shape)
 
-    def _global(self, kind: Kind, node: NodeProto, view: View, shape: tuple[int, ...] | None = None) -> None:
+    def _global(self, kind: PlainKind, node: NodeProto, view: View, shape: tuple[int, ...] | None = None) -> None:
         """One window, or, where no instruction holds it, windows of windows."""
         name, (channels, height, width), most = view.value, view.size, limit("kernel_h", Opcode.VEC)
         step = 0

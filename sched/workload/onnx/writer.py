@@ -15,6 +15,9 @@ saturate). What steps really stand for is metadata (`metadata`).
 | concat | Concat |
 | slice | Slice |
 | paste | Reshape to rows of pixels, Concat, Gather |
+| table | Cast to int32, Gather from the table |
+| mul | QLinearMul (com.microsoft), with second scale m / 2**17 |
+| upsample | Resize, nearest |
 
 and a Clip after those that have relu or clamp.
 """
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
 
 OPSET, IR_VERSION = 13, 8
+#: Domain of QLinearMul.
+MICROSOFT = "com.microsoft"
 _ZERO, _ONE = "zero_point", "one"
 
 
@@ -62,6 +67,9 @@ def to_onnx(graph: Graph, *, all_outputs: bool = False) -> ModelProto:
     for layer in graph.layers:
         writer.add(layer)
     names = [layer.output for layer in graph.layers] if all_outputs else graph.outputs
+    opsets = [helper.make_opsetid("", OPSET)]
+    if any(node.domain == MICROSOFT for node in writer.nodes):
+        opsets.append(helper.make_opsetid(MICROSOFT, 1))
     model = helper.make_model(
         helper.make_graph(
             writer.nodes,
@@ -70,7 +78,7 @@ def to_onnx(graph: Graph, *, all_outputs: bool = False) -> ModelProto:
             [helper.make_tensor_value_info(name, TensorProto.UINT8, graph.value(name).shape) for name in names],
             writer.initialisers,
         ),
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=opsets,
         ir_version=IR_VERSION,
         producer_name="meshloom",
     )
@@ -139,6 +147,19 @@ class _Writer:
                 self._slice(layer)
             case "paste":
                 self._paste(layer)
+            case "table":
+                self._table(layer, output)
+            case "mul":
+                scale = np.array(layer.scale / 2 ** (SCALE_SHIFT - 4 * layer.times16), np.float32)
+                a, b = layer.inputs
+                second = self.constant(f"{layer.output}/scale", scale)
+                operands = [a, self.one, self.zero, b, second, self.zero, self.one, self.zero]
+                self.node("QLinearMul", operands, output, domain=MICROSOFT)
+            case "upsample":
+                factors = np.array([1, 1, layer.repeat, layer.repeat], np.float32)
+                scales = self.constant(f"{layer.output}/scales", factors)
+                how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+                self.node("Resize", [layer.inputs[0], "", scales], output, **how)
         if clipped:
             bounds = [self.constant(f"at_{bound}", np.array(bound, np.uint8)) for bound in (low, high)]
             self.node("Clip", [output, *bounds], layer.output)
@@ -170,6 +191,13 @@ class _Writer:
         bounds = [self.constant(f"at_{bound}_int32", np.array(bound, np.int32)) for bound in (low, high)]
         clipped = self.node("Clip", [once, *bounds], self.fresh(f"{name}/clipped"))
         self.node("Cast", [clipped], name, to=TensorProto.UINT8)
+
+    def _table(self, layer: Layer, output: str) -> None:
+        from onnx import TensorProto
+
+        assert layer.table is not None
+        index = self.node("Cast", [layer.inputs[0]], self.fresh(f"{layer.output}/index"), to=TensorProto.INT32)
+        self.node("Gather", [self.constant(f"{layer.output}/table", flip(layer.table)), index], output)
 
     def _slice(self, layer: Layer) -> None:
         x, window = self.graph.value(layer.inputs[0]), layer.window
