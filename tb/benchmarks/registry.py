@@ -88,6 +88,10 @@ KLOTSKI_PARTITION = module(
     "klotski_partition",
 )
 SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
+GRADIENT = module(
+    "both gradients of the layers of nine networks in every order, in the model and on the RTL", "gradient", parts=True
+)
+TRAINING = module("a network trained with int8 passes on the RTL, beside floating point; every order", "training")
 SCALESIM = module("cycles and CPU-seconds side by side with SCALE-Sim v3", "scale_sim")
 
 
@@ -123,6 +127,8 @@ SHIPPED = {
     "klotski_solvers": f"{__name__}:KLOTSKI_SOLVERS",
     "klotski_partition": f"{__name__}:KLOTSKI_PARTITION",
     "sweep": f"{__name__}:SWEEP",
+    "gradient": f"{__name__}:GRADIENT",
+    "training": f"{__name__}:TRAINING",
     "scalesim": f"{__name__}:SCALESIM",
 }
 REGISTRY: Registry[Benchmark] = Registry("benchmark", GROUP, SHIPPED, _accept, UnknownBenchmarkError)

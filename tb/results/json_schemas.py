@@ -89,6 +89,13 @@ def energy() -> dict[str, Any]:
     return EnergyTable.model_json_schema()
 
 
+def training_results() -> dict[str, Any]:
+    """Of the JSON file that training writes, with the computed fields."""
+    from .training import TrainingResults
+
+    return TrainingResults.model_json_schema(mode="serialization")
+
+
 def sweep() -> dict[str, Any]:
     """Of a sweep's TOML file."""
     from .sweep import json_schema
@@ -102,6 +109,7 @@ SCHEMAS = {
     "results": results,
     "scenario": scenario,
     "scenario_results": scenario_results,
+    "training_results": training_results,
     "sweep": sweep,
     "explanations": explanations,
     "comparisons": comparisons,

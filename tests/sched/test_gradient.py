@@ -218,6 +218,11 @@ def test_what_does_not_fit_says_what_is_too_small() -> None:
         schedule(layer("gemm:64x64x64"), EDGE6.model_copy(update={"dram": dram}))
 
 
+def test_sums_that_may_leave_int32_are_refused_before_anything_runs() -> None:
+    with pytest.raises(DoesNotFit, match="dw: sums of 131,072 products of int8 may leave int32, of 131,071 they do n"):
+        schedule(layer("gemm:131072x8x8"), EDGE6)
+
+
 def test_tilings_fit_and_reach_the_whole_layer() -> None:
     found = tilings(Pair(layer("gemm:8x8x6"), EDGE6))
     assert found == [Tiling(8, 6, 8)]

@@ -32,6 +32,7 @@ from meshloom.tb.benchmarks import (
     flexer_policies,
     flexer_rtl,
     gemm,
+    gradient,
     klotski,
     klotski_partition,
     klotski_solvers,
@@ -48,6 +49,7 @@ from meshloom.tb.benchmarks import (
     scale_sim,
     speed,
     sweep,
+    training,
     vector,
 )
 from meshloom.tb.benchmarks import scale_sim_driver as driver
@@ -92,6 +94,7 @@ MODULES = {
     "flexer_rtl": flexer_rtl, "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
     "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
+    "gradient": gradient, "training": training,
 }  # fmt: skip
 
 

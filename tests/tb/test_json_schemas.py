@@ -20,6 +20,7 @@ from meshloom.sched.workload.shapes import parse
 from meshloom.tb.cli.main import app
 from meshloom.tb.results import json_schemas
 from meshloom.tb.runs.online.serve import serve
+from meshloom.tb.runs.training.run import Training, train
 
 from ..tiers import slow_but
 from .served_chip import CHIP
@@ -148,6 +149,14 @@ def test_wrong_scenarios_do_not_fit(change: dict[str, Any], schemas: dict[str, D
     right = {"name": "s", "deadline_factor": 0.5, "network": [{"name": "vww"}]}
     assert fits(schemas["scenario"], right)
     assert not fits(schemas["scenario"], right | change)
+
+
+def test_results_of_training_fit(tmp_path: Path, schemas: dict[str, Draft202012Validator]) -> None:
+    found = train(Training("digits", load_chip("quad16"), 1, tmp_path / "checkpoint.npz", device=None))
+    found.save(tmp_path / "out.json")
+    text = json.loads((tmp_path / "out.json").read_text())
+    assert fits(schemas["training_results"], text)
+    assert not fits(schemas["training_results"], text | {"accuracy": 1.5})
 
 
 @pytest.mark.parametrize("device", slow_but(["none", "verilator"], "none"))
