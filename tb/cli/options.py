@@ -75,6 +75,15 @@ Budget = Annotated[
         "on every machine), or seconds such as 5s.",
     ),
 ]
+Bind = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bind",
+        metavar="SIZE=N",
+        help="Give a size that an ONNX file leaves open a number, by its name in the file or as INPUT:AXIS; "
+        "a picture gives rows and columns by itself.",
+    ),
+]
 RunName = Annotated[
     str,
     typer.Argument(
@@ -105,3 +114,14 @@ SavedChip = Annotated[
 def examples(*lines: str) -> str:
     """The examples at the end of a command's help."""
     return "\n".join(("Examples:\n", *(f"- `{line}`" for line in lines)))
+
+
+def bindings(texts: list[str] | None) -> dict[str, int]:
+    """What `--bind` says. Raises BadParameter."""
+    found: dict[str, int] = {}
+    for text in texts or ():
+        name, _, number = text.rpartition("=")
+        if not name or not number.isdecimal() or not int(number):
+            raise typer.BadParameter(f"{text!r} must be a name and a size of 1 or more: batch=1", param_hint="--bind")
+        found[name] = int(number)
+    return found

@@ -15,7 +15,7 @@ import typer
 from ..results.exits import Exit, verdict
 from .completion import complete_chips, complete_workloads
 from .errors import say_error
-from .options import STDOUT, Budget, Device, Reports, Scheduler, examples
+from .options import STDOUT, Bind, Budget, Device, Reports, Scheduler, bindings, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +68,7 @@ def run(
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File with the names of a network's classes, one per line.")
     ] = None,
+    bind: Bind = None,
     per_layer: Annotated[
         bool, typer.Option("--layers", help="Show each layer of a network: its cycles, and where the time went.")
     ] = False,
@@ -174,14 +175,16 @@ def run(
     count = len(networks) + len(saved)
     if (inputs or calibrate) and count != 1:
         raise typer.BadParameter(f"is for one network; given are {count}", param_hint="--input")
-    if labels and count != 1:
-        raise typer.BadParameter(f"is for one network; given are {count}", param_hint="--labels")
+    for option, given in (("--labels", labels), ("--bind", bind)):
+        if given and count != 1:
+            raise typer.BadParameter(f"is for one network; given are {count}", param_hint=option)
     if count:
         from ..runs.saved import SavedSource
 
         files = tuple(inputs or ()), tuple(calibrate or ())
         numbers = _numbers(mean, "--mean"), _numbers(std, "--std")
-        fed = NetworkSource("", *files, *numbers, labels, recorder.path.with_suffix(""))
+        sizes = tuple(bindings(bind).items())
+        fed = NetworkSource("", *files, *numbers, labels, sizes, recorder.path.with_suffix(""))
         names = [
             replace(fed, name=name)
             if name in networks

@@ -8,18 +8,36 @@ from typing import Annotated
 import typer
 
 from ..results.exits import expected
-from .options import SavedChip, examples
+from .options import Bind, SavedChip, bindings, examples
 
 app = typer.Typer()
 
 
-@app.command(epilog=examples("meshloom check conv1.json", "meshloom check conv1.bin --chip my_chip.toml"))
+@app.command(
+    epilog=examples(
+        "meshloom check conv1.json",
+        "meshloom check conv1.bin --chip my_chip.toml",
+        "meshloom check model.onnx --bind height=224 --bind width=224",
+    )
+)
 def check(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A saved schedule (.json) or a program image.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A saved schedule (.json), a program image or an ONNX file.")
+    ],
     chip: SavedChip = None,
+    bind: Bind = None,
 ) -> None:
     """Prove that a schedule or a program can run on its chip: capacity, defined bytes, no deadlock, no race and,
-    if it is timed ahead, nothing late."""
+    if it is timed ahead, nothing late. Of an ONNX file, say what the chip would run, or what it cannot."""
+    if path.suffix == ".onnx":
+        from ..inputs.sources import described
+        from ..report.console import console
+
+        for line in described(path, bindings(bind)):
+            console().print(line, markup=False, soft_wrap=True)
+        return
+    if bind:
+        raise typer.BadParameter("is for ONNX files", param_hint="--bind")
     from ..results.saved import read
 
     config, program, saved = read(path, chip)

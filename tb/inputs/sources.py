@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,8 @@ class NetworkSource:
 
     A float model is quantised with `calibration` (if empty: with the inputs). `mean`, `std`: how its pictures are
     normalised, (byte - mean) / std, one number for all channels or one for each. `labels`: a file with the name of a
-    class on each line. `tensors`: folder in which outputs are saved that are no vectors.
+    class on each line. `bind`: sizes that the file leaves open, by name. `tensors`: folder in which outputs are saved
+    that are no vectors.
     """
 
     name: str
@@ -35,6 +37,7 @@ class NetworkSource:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (255.0,)
     labels: Path | None = None
+    bind: tuple[tuple[str, int], ...] = ()
     tensors: Path | None = field(default=None, compare=False)
 
     @property
@@ -48,7 +51,8 @@ class Feed:
     """One run's inputs, where they are from, and the class that they show, if that is known (index, or -1).
 
     `floats`: what the float model that was quantised makes of them, float [1, C, H, W] by name of the network's output.
-    `notes`: what the run is to say about the network's file.
+    `notes`: what the run is to say about the network's file. `finish`: what the host makes of the network's real
+    outputs, [1, C, H, W] by name: those of the model that the chip leaves to it.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Feed:
     float_label: int = -1
     floats: dict[str, NDArray[np.float64]] = field(default_factory=dict[str, NDArray[np.float64]])
     notes: tuple[str, ...] = ()
+    finish: Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]] | None = None
 
 
 def is_network(name: str) -> bool:
@@ -89,6 +94,8 @@ def model_settings(source: NetworkSource) -> dict[str, Any]:
         files = source.calibration or source.inputs
         found["calibration"] = tuple(f"{path.name} {_sha256(path)}" for path in files)
         found |= {"mean": source.mean, "std": source.std}
+    if source.bind:
+        found["bind"] = tuple(f"{name}={size}" for name, size in source.bind)
     return found
 
 
@@ -121,14 +128,15 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
         check_integer(model, graph, cases, source.name)
     else:
         made = _with_floats(source, model, found, made)
-    return graph, [replace(feed, notes=graph.notes) for feed in made]
+    finish = found.finish if found is not None and found.host is not None else None
+    return graph, [replace(feed, notes=graph.notes, finish=finish) for feed in made]
 
 
 def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised | None]:
     """The network; of a file also the model in it, and how its quantisation went if it is a float one."""
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.onnx.labels import labels_in
-    from meshloom.sched.workload.onnx.load import is_float_model, load_model
+    from meshloom.sched.workload.onnx.load import bound, is_float_model, load_model
     from meshloom.sched.workload.onnx.reader import from_onnx
 
     names = None if source.labels is None else _read_lines(source.labels)
@@ -136,7 +144,7 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
     if not source.name.endswith(".onnx"):
         graph = zoo.load(source.name)
     else:
-        model = load_model(source.name)
+        model = bound(load_model(source.name), {}, dict(source.bind), source.name)
         found = _quantised(source, model) if is_float_model(model) else None
         graph = from_onnx(model, source.name) if found is None else found.graph
         own = labels_in(model)
@@ -151,6 +159,31 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
             )
         graph = replace(graph, labels=names)
     return graph, model, found
+
+
+def described(path: Path, bind: Mapping[str, int]) -> list[str]:
+    """What the chip would run of an ONNX file, in lines for people; nothing is run. Raises WorkloadError."""
+    from meshloom.sched.workload.onnx.host import fold_to_end
+    from meshloom.sched.workload.onnx.load import bound, is_float_model, load_model
+    from meshloom.sched.workload.onnx.reader import from_onnx
+
+    check_files(NetworkSource(str(path)))
+    model = bound(load_model(path), {}, bind, str(path))
+    operators = len(model.graph.node)
+    if is_float_model(model):
+        net = fold_to_end(model, str(path), normalised=True)
+        sizes = {name: list(source.shape) for name, source in net.inputs.items()}
+        kinds, notes = Counter(layer.kind for layer in net.layers), tuple(net.notes)
+        what = "float; it is quantised with pictures (--input or --calibrate)"
+    else:
+        graph = from_onnx(model, str(path))
+        sizes = {value.name: list(value.shape) for value in graph.inputs}
+        kinds, notes = Counter(layer.kind for layer in graph.layers), graph.notes
+        what = "8 bits; it runs as it is"
+    layers = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    inputs = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    count = sum(kinds.values())
+    return [f"{path}: {operators} nodes can run as {count} layers ({layers}); input {inputs}; {what}", *notes]
 
 
 def _classes(graph: Graph) -> int:

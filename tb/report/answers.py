@@ -6,13 +6,14 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.sched.workload.graph import Graph, Value
 
-from ..inputs.sources import Feed, label_of
+from ..inputs.sources import Feed
 from ..results.schema import ClassScore, OutputFigures, Row
 
 #: So many classes are shown.
@@ -42,12 +43,31 @@ def outputs(
                 snr_db=_snr_db(value, array, feed.floats.get(name)),
             )
         )
+    if feed.finish is not None:
+        real = {name: _real(graph.value(name), computed[name]) for name in graph.outputs}
+        finished = feed.finish(real).items()
+        found += [_finished(graph, name, np.asarray(array), title, feed, folder) for name, array in finished]
     return tuple(found)
 
 
+def _finished(
+    graph: Graph, name: str, array: NDArray[np.floating], title: str, feed: Feed, folder: Path | None
+) -> OutputFigures:
+    """An output that the host has made: scores if there is one for each label, or the number of a class."""
+    flat, count = array.ravel(), len(graph.labels)
+    top: tuple[ClassScore, ...] = ()
+    if flat.size > 1 and max(array.shape) == flat.size and count in (0, flat.size):
+        top = _best(graph, flat, named=True)
+    elif flat.size == 1 and array.dtype.kind in "iu":
+        top = (ClassScore(index=int(flat[0]), label=graph.labels[int(flat[0])] if count > flat[0] else "", score=1.0),)
+    file = None if top or folder is None else _save(folder, [title, feed.name, name], array)
+    return OutputFigures(name=name, shape=array.shape, top=top, file=file, snr_db=None)
+
+
 def answer(graph: Graph, found: tuple[OutputFigures, ...]) -> str:
-    """The class that the first output names; empty if it names none."""
-    return label_of(graph, found[0].top[0].index) if found and found[0].top else ""
+    """The class that the first output with scores names; empty if none does."""
+    best = next((each.top[0] for each in found if each.top), None)
+    return "" if best is None else best.label or f"class {best.index}"
 
 
 def lines(row: Row) -> list[str]:
@@ -77,13 +97,16 @@ def _real(value: Value, array: NDArray[np.int8]) -> NDArray[np.int8] | NDArray[n
 
 def _top(graph: Graph, value: Value, array: NDArray[np.int8], *, named: bool) -> tuple[ClassScore, ...]:
     """The classes with the highest scores, of equal ones the first; labels are those of the first output."""
-    scores = array.ravel().astype(np.int16)
+    return _best(graph, array.ravel() * (value.step or 1.0), named=named)
+
+
+def _best(graph: Graph, scores: NDArray[Any], *, named: bool) -> tuple[ClassScore, ...]:
     best: list[int] = np.argsort(-scores, kind="stable")[:TOP].tolist()
     return tuple(
         ClassScore(
             index=index,
             label=graph.labels[index] if named and index < len(graph.labels) else "",
-            score=float(scores[index]) * (value.step or 1.0),
+            score=float(scores[index]),
         )
         for index in best
     )

@@ -190,7 +190,7 @@ class ClassScore(Record):
 
 
 class OutputFigures(Record):
-    """One output as the chip computed it, [1, channels, rows, columns].
+    """One output: as the chip computed it, [1, channels, rows, columns], or in the shape that the host gave it.
 
     `top`: for a vector, the classes with the highest scores. `file`: where any other output was saved. `snr_db`: signal
     to noise ratio, with the float model's output as signal and the difference from it as noise, if there is a float
@@ -198,7 +198,7 @@ class OutputFigures(Record):
     """
 
     name: str
-    shape: tuple[Count, Count, Count, Count]
+    shape: tuple[Count, ...]
     top: tuple[ClassScore, ...] = ()
     file: str | None = None
     snr_db: float | None = None
@@ -361,7 +361,7 @@ class Settings(Record):
     `code`: version, commit and digest of the sources. `scheduler`: as requested, with all its options. `input`: what it
     was fed, and `input_digest` the SHA-256 of those arrays. `model_digest`: SHA-256 of an ONNX file; built-in networks
     and layers are determined by `code`, and random data is seeded by the workload's name. A float model was quantised
-    with the files `calibration` (name and SHA-256 of each) and `mean`, `std`.
+    with the files `calibration` (name and SHA-256 of each) and `mean`, `std`; `bind`: sizes that its file leaves open.
     """
 
     code: str
@@ -375,6 +375,7 @@ class Settings(Record):
     calibration: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    bind: tuple[str, ...] = ()
 
 
 class Row(Record):

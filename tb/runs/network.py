@@ -266,7 +266,7 @@ def row(
                 failure += f"; {why}"
         if prepared.described and not traced.get("record_problem"):  # only complete records explain the cycles
             layers, shares = figures(prepared, run, chip)
-        computed = _results(prepared, run)
+        computed = results(prepared, run)
         try:
             said = answers.outputs(graph, computed, feed, title, tensors)
         except OSError as error:  # the comparison matters more than the file
@@ -312,7 +312,7 @@ def row(
     )
 
 
-def _results(prepared: PreparedNetwork, run: Run) -> dict[str, NDArray[np.int8]]:
+def results(prepared: PreparedNetwork, run: Run) -> dict[str, NDArray[np.int8]]:
     """The outputs in DRAM after the run, int8 [1, C, H, W] by name."""
     found: dict[str, NDArray[np.int8]] = {}
     place = 0

@@ -47,12 +47,28 @@ def test_classes_have_their_labels() -> None:
 def test_labels_are_those_of_the_first_output() -> None:
     named = graph("map", "scores", labels=tuple("abcdefg"))
     found = outputs(named)
-    assert answers.answer(named, found) == ""
+    assert answers.answer(named, found) == "class 4", "of the first output with scores"
     assert {each.label for each in found[1].top} == {""}
 
 
 def test_scores_without_a_step_are_those_of_the_tensor() -> None:
     assert outputs(graph("scores", steps={}))[0].top[0].score == 127
+
+
+def test_what_the_host_makes_of_the_outputs(tmp_path: Path) -> None:
+    """Scores, the number of a class, and a tensor in a file; from real values."""
+
+    def finish(values: Any) -> dict[str, Any]:
+        np.testing.assert_array_equal(values["scores"], SCORES * np.float32(0.25))
+        scores = values["scores"].reshape(1, 7)
+        return {"twice": 2 * scores, "best": np.array([4]), "boxes": scores.reshape(7, 1) * np.ones((1, 4))}
+
+    named = graph("scores", labels=tuple("abcdefg"))
+    _, twice, best, boxes = outputs(named, tmp_path, finish=finish)
+    assert (twice.shape, twice.top[0].label, twice.top[0].score) == ((1, 7), "e", 63.5)
+    assert [(each.index, each.label) for each in best.top] == [(4, "e")]
+    assert boxes.file is not None
+    assert np.load(boxes.file).shape == boxes.shape == (7, 4)
 
 
 def test_random_weights_say_nothing() -> None:

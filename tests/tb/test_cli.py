@@ -546,7 +546,7 @@ def test_bad_input_exits_with_2_and_says_why(folder: Path, arguments: list[str],
     for name, operator in (("odd", "Sin"), ("float", "Relu")):
         model = FloatModel()
         model.node(operator, model.conv("x", "c", (4, 3, 1, 1)), "y")
-        onnx.save(model.build("y"), folder / f"{name}.onnx")
+        onnx.save(model.build(model.conv("y", "z", (2, 4, 1, 1))), folder / f"{name}.onnx")
     before = set(folder.rglob("*"))
     shown = invoke(*arguments)
     assert shown.exit_code == 2, shown.output
@@ -701,6 +701,31 @@ def test_check_and_disasm_of_schedule_and_image(folder: Path) -> None:
         wrong = invoke("check", name, "--chip", "quad8")
         assert wrong.exit_code == 2
         assert wrong.stderr.startswith("error: ")
+
+
+def test_check_of_onnx_files(folder: Path) -> None:
+    """What would run, and what cannot; sizes that the file leaves open are asked for."""
+    model = FloatModel((1, 3, "rows", 8))
+    scores = model.node("GlobalAveragePool", model.conv("x", "c", (4, 3, 3, 3)), "p")
+    onnx.save(model.build(model.node("Sigmoid", scores, "y")), "good.onnx")
+    shown = invoke("check", "good.onnx", "--bind", "rows=6")
+    assert shown.exit_code == 0, shown.output
+    assert (
+        "good.onnx: 3 nodes can run as 2 layers (1 conv, 1 average_pool); input x [1, 3, 6, 8]; float" in shown.output
+    )
+    assert "Sigmoid y at the end runs on the host." in shown.output
+    for options, message in (
+        ((), "dimension 2 of input 'x' is not fixed (rows); give it a size (--bind rows=N)"),
+        (("--bind", "row=6"), "no input has a size 'row' to bind; sizes are x:0, x:1, rows, x:3"),
+        (("--bind", "rows"), "'rows' must be a name and a size of 1 or more"),
+    ):
+        shown = invoke("check", "good.onnx", *options)
+        assert shown.exit_code == 2
+        assert message in shown.stderr
+    onnx.save(model.build(model.conv("y", "z", (4, 4, 1, 1))), "bad.onnx")
+    shown = invoke("check", "bad.onnx", "--bind", "rows=6")
+    assert shown.exit_code == 2
+    assert "n_y (Sigmoid): no layer does that" in shown.stderr
 
 
 def test_check_of_damaged_files(folder: Path) -> None:

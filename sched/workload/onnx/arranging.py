@@ -163,6 +163,7 @@ class Arranging(Lowering[View]):
         channels; so do the parts of a kernel that is too large: the sums are the same, and rounded once.
         """
         assert layer.w is not None
+        _widened(layer)
         w, size = layer.window, view.size
         outputs = (len(layer.w), *w.output(*size[1:]))
         if layer.kind != "conv":
@@ -255,6 +256,7 @@ class Arranging(Lowering[View]):
             y, x = divmod(index, steps[1])
             rows, columns = -(-(size[1] - y) // steps[0]), -(-(size[2] - x) // steps[1])
             if rows > 0 and columns > 0:
+                _widened(part)
                 names.append(self.emit(part, (size[0], rows, columns)))
                 places.append(Place(y, x, *steps, rows, columns))
         self.emit(FloatLayer("paste", output, tuple(names), places=tuple(places)), size)
@@ -272,6 +274,24 @@ class Arranging(Lowering[View]):
         )
         layers = [layer for layer in found if layer and layer.w is not None and not layer.relu and layer.clamp == inf]
         return layers if own and len(layers) == len(found) else []
+
+
+def _widened(layer: FloatLayer) -> None:
+    """Adds taps of 0 where windows would lie in the padding alone, which no instruction takes: on the other side, so
+    that each window has a pixel."""
+    assert layer.w is not None
+    w = layer.window
+    taps: list[tuple[int, int]] = []
+    for kernel, before, behind in ((w.kernel_h, w.pad_top, w.pad_bottom), (w.kernel_w, w.pad_left, w.pad_right)):
+        reach = (kernel - 1) * w.dilation
+        taps.append((max(0, -(-(behind - reach) // w.dilation)), max(0, -(-(before - reach) // w.dilation))))
+    (top, bottom), (left, right) = taps
+    layer.w = np.pad(layer.w, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    layer.window = replace(
+        w, kernel_h=w.kernel_h + top + bottom, kernel_w=w.kernel_w + left + right,
+        pad_top=w.pad_top + top * w.dilation, pad_left=w.pad_left + left * w.dilation,
+        pad_bottom=w.pad_bottom + bottom * w.dilation, pad_right=w.pad_right + right * w.dilation,
+    )  # fmt: skip
 
 
 def _factor(kernel: int, stride: int, dilation: int, most: int, most_stride: int) -> int:

@@ -21,11 +21,12 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One node that cannot run: its name (or its outputs), its operator and why."""
+    """One node that cannot run: its name (or its outputs), its operator, why, and its results."""
 
     node: str
     operator: str
     why: str
+    outputs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.node} ({self.operator}): {self.why}"

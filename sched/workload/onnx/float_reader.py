@@ -31,14 +31,14 @@ def fold(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
     done when the input is made (`FloatNet.normalise`); otherwise it becomes a layer. Raises UnsupportedError with all
     nodes that the chip cannot run, OnnxError as `load.check` does.
     """
-    reader = _FloatReader(check(model, name, _OPERATORS.keys() | ENDS), normalised)
+    reader = _FloatReader(check(model, name, OPERATORS.keys() | ENDS), normalised)
     reader.lower_nodes()
     return reader.net()
 
 
 class _FloatReader(Sliding):
     def handlers(self) -> Mapping[str, Callable[[NodeProto, dict[str, Any]], None]]:
-        return {operator: getattr(self, method) for operator, method in _OPERATORS.items()}
+        return {operator: getattr(self, method) for operator, method in OPERATORS.items()}
 
     # -- layers with weights ----------------------------------------------------------------------------------
 
@@ -140,7 +140,8 @@ class _FloatReader(Sliding):
         raise Refused("the model is quantised already, around float layers; give the float model that it was made from")
 
 
-_OPERATORS = {
+#: Operators and the methods that read them.
+OPERATORS = {
     **MOVEMENT,
     **SLIDING,
     "Add": "add",

@@ -21,9 +21,11 @@ from .load import CheckedModel, attributes
 from .views import NO_PAD, Size, View, natural
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import NodeProto, ValueInfoProto
 
 
+#: Operators that mean the same for integers and for the real numbers that these are.
+_OF_INTEGERS = {"Cast", "Expand", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Tile", "Transpose"}
 #: Operators before the first that mixes channels, which treat all axes alike.
 _ALIKE = ("Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sub")
 
@@ -36,6 +38,7 @@ class Folding(Arranging):
         self.normalise: dict[str, PerChannel] = {}
         self.notes: list[str] = []
         for value in model.inputs:
+            self._check_type(value)
             view = _input(value.name, model.input_sizes[value.name], self._channels_last(value.name))
             self.inputs[value.name] = Source(view.size, view.shape, view.index)
             self.views[value.name] = view
@@ -45,6 +48,18 @@ class Folding(Arranging):
         if shape is None or not shape or (len(shape) > 2 and shape[0] != 1):
             return None
         return replace(_input(name, shape, False), single=False)
+
+    def _check_type(self, value: ValueInfoProto) -> None:
+        """Raises OnnxError for integers that the model computes with: only what moves them may be quantised."""
+        from onnx import TensorProto
+
+        kind = TensorProto.DataType.Name(value.type.tensor_type.elem_type)
+        readers = {node.op_type for node in self.model.nodes if value.name in node.input}
+        if "FLOAT" in kind or kind == "DOUBLE" or (kind != "BOOL" and readers <= _OF_INTEGERS):
+            return
+        raise OnnxError(
+            f"{self.model.name}: input {value.name!r} is {kind}; only models of floating point are quantised"
+        )
 
     def _channels_last(self, name: str) -> bool:
         """Whether channels are the last axis of an input: where nodes first mix them, that is what they take."""
@@ -260,11 +275,17 @@ class Folding(Arranging):
         if view.pad == NO_PAD and whole and (view.index is None or (natural(view) and view.value not in self.inputs)):
             return view
         try:
-            return self.picture(name)
+            return self.picture(name) if len(view.shape) > 2 else self._vectors(name, view)
         except Refused as refusal:
             if whole and view.value not in self.inputs:
                 return view
             raise OnnxError(f"{self.model.name}: output {name!r} cannot be made: {refusal}") from refusal
+
+    def _vectors(self, name: str, view: View) -> View:
+        """A result of one or two axes: the last is channels, the other columns."""
+        rows = view.order.reshape(-1, view.shape[-1])
+        made = self.arrange(name, view.moved(rows.T[None, :, None]))
+        return made.moved(made.order[0, :, 0].T.reshape(view.shape))
 
 
 def _input(name: str, shape: tuple[int, ...], channels_last: bool) -> View:

@@ -184,7 +184,7 @@ def check(model: ModelProto, name: str, supported: Container[str]) -> CheckedMod
         onnx.checker.check_model(checked)  # pyright: ignore[reportUnknownMemberType]  (onnx leaves PathLike open)
     except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
         unknown = [
-            Problem(node_name(node), operator_name(node), "no layer does that")
+            Problem(node_name(node), operator_name(node), "no layer does that", tuple(node.output))
             for node in model.graph.node
             if operator_name(node) not in supported
         ]
@@ -248,6 +248,8 @@ def bound(model: ModelProto, sizes: Mapping[str, Sequence[int]], names: Mapping[
         if value.name in known or not dims:
             continue
         given = sizes.get(value.name, ())
+        if len(given) == len(dims) == 4 and dims[3].dim_value == given[1] != dims[1].dim_value:
+            given = (given[0], *given[2:], given[1])  # channels last
         for axis, dim in enumerate(dims):
             keys = [key for key in (dim.dim_param, f"{value.name}:{axis}") if key and key in names]
             used.update(keys)

@@ -142,7 +142,7 @@ class Lowering(ABC, Generic[V]):
 
     def _refuse(self, node: NodeProto, why: str | None) -> None:
         if why is not None:
-            self.problems.append(Problem(node_name(node), operator_name(node), why))
+            self.problems.append(Problem(node_name(node), operator_name(node), why, tuple(node.output)))
         for name in node.output:
             if (stand_in := self.guess(name)) is not None:
                 self.views[name] = stand_in

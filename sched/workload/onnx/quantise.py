@@ -31,8 +31,8 @@ from ..layers import WorkloadError
 from .calibrate import Feeds, measure, run_all
 from .equalise import equalised
 from .errors import OnnxError
-from .float_reader import fold
 from .floats import FloatNet, Source
+from .host import HostPart, fold_to_end
 from .load import bound, load_model
 from .original import check_float
 from .rounding import Rounder
@@ -66,7 +66,7 @@ class Quantised:
     for which the largest of the first output's values is where the float network's is. `equalised`, `clipped`: what was
     chosen (exponent of the factors; whether activations are clipped where that lessens the error). `origins`: for each
     output of the graph, the ONNX tensor that it stands for; `ends`: how its elements are those of the output;
-    `sources`: how the inputs of the model are those of the graph."""
+    `sources`: how the inputs of the model are those of the graph; `host`: what the host does behind the graph."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]
@@ -77,6 +77,13 @@ class Quantised:
     origins: dict[str, str] = field(default_factory=dict[str, str])
     ends: dict[str, Source] = field(default_factory=dict[str, Source])
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
+    host: HostPart | None = None
+
+    def finish(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The model's outputs that are left to the host, by name, for real outputs of the graph, [1, C, H, W]."""
+        if self.host is None:
+            return {}
+        return self.host.run({self.origins[name]: self.ends[name].array(array) for name, array in values.items()})
 
 
 def quantise(
@@ -120,7 +127,7 @@ def quantise_with_report(
     name = name or model.graph.name or "network"
     data = _calibration(model, name, calibration)
     model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
-    net = fold(model, name, normalised=picture is not None or _bytes_only(data))
+    net = fold_to_end(model, name, normalised=picture is not None or _bytes_only(data))
     picture = _picture(net, picture)
     data = _as_values(net, data)
     feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]
@@ -153,7 +160,8 @@ def quantise_with_report(
         name: Source(best.graph.value(name).shape[1:], net.shapes[origin], net.orders.get(origin))
         for name, origin in origins.items()
     }
-    return replace(best, origins=origins, ends=ends, sources=net.inputs)
+    host = HostPart(model, net.origins, name)
+    return replace(best, origins=origins, ends=ends, sources=net.inputs, host=host if host.outputs else None)
 
 
 # -- calibration data -------------------------------------------------------------------------------------------

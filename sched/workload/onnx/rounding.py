@@ -18,6 +18,8 @@ from .floats import FloatLayer, FloatNet
 
 #: Weights may be clipped to this share of the largest, if that lessens their error.
 _NARROWEST = 0.5
+#: Share of a layer's power that weights beyond every multiplier may lose.
+_CLIPPED = 1e-4
 #: Multipliers that are tried for a layer.
 _TRIES = 48
 #: The weight that stands for 1 in layers that only move values.
@@ -156,8 +158,11 @@ class Rounder:
         largest = float(np.abs(layer.w).max())
         full = largest / 127 / unit
         # weights of zero: any scale does; otherwise m < 1/2 would round all weights away
-        top = self._multiplier(layer, int(np.ceil(full)) if full >= 0.5 or not largest else 0) if largest else 1
-        tries = sorted({round(m) for m in np.linspace(max(1, full * _NARROWEST), top, _TRIES)}, reverse=True)
+        wanted = int(np.ceil(full)) if full >= 0.5 or not largest else 0
+        top = min(wanted, SCALE_LIMIT) if self._may_clip(layer, weight, unit) else self._multiplier(layer, wanted)
+        top = top if largest else 1
+        low = min(max(1, full * _NARROWEST), top)
+        tries = sorted({round(m) for m in np.linspace(low, top, _TRIES)}, reverse=True)
         best = (inf, 0, 0.0, np.zeros_like(layer.w, np.int8))
         for m in tries:
             step = m * unit
@@ -166,6 +171,15 @@ class Rounder:
             if error < best[0]:
                 best = (error, m, step, w.astype(np.int8))
         return best[1:]
+
+    @staticmethod
+    def _may_clip(layer: FloatLayer, weight: NDArray[np.float64], unit: float) -> bool:
+        """Whether the largest weights that any multiplier can express lose next to nothing of the layer's power: those
+        that are larger multiply channels that are almost always 0."""
+        assert layer.w is not None
+        most = 127 * SCALE_LIMIT * unit
+        lost = weight * (layer.w - np.clip(layer.w, -most, most)) ** 2
+        return float(lost.sum()) <= _CLIPPED * float((weight * layer.w**2).sum())
 
     def _bias(self, layer: FloatLayer, w: NDArray[np.int8], w_step: float) -> NDArray[np.int32]:
         assert layer.w is not None

@@ -129,7 +129,7 @@ class Sliding(Movement):
                 parts.append(FloatLayer(kind, name, (view.value,), window, w=taps, bias=numbers.copy()))
         if len(parts) == 1:
             parts[0].output = node.output[0]
-            self.emit(parts[0], (outputs, *size))
+            self.emit_conv(parts[0], view)
         else:
             self.pasted(node.output[0], parts, (outputs, *size), (strides[0], strides[1]))
         if rank == 3:
@@ -145,6 +145,9 @@ class Sliding(Movement):
         zeros = bool(layer and layer.relu)  # that are never larger than what is there
         view = self.picture(node.input[0], padded=zeros)
         windows = [self._pool_window(view, one) for one in _by_axis(attributes)]
+        if view.pad != NO_PAD and not all(_has_pixels(one) for one in windows if one.dilation == 1):
+            view = self.picture(node.input[0])
+            windows = [self._pool_window(view, one) for one in _by_axis(attributes)]
         steps = [part for window in windows for part in _composed(window)]
         name, size = view.value, view.size
         for index, window in enumerate(steps):
@@ -162,6 +165,9 @@ class Sliding(Movement):
         window = self._pool_window(view, attributes)
         if window.dilation != 1:
             raise Refused("dilations of an average")
+        if view.pad != NO_PAD and not _has_pixels(window):
+            view = self.picture(node.input[0])
+            window = self._pool_window(view, attributes)
         size = view.channels, *window.output(*view.size[1:])
         plain = self._pool_window(view, attributes | {"ceil_mode": 0})
         pads = window.pad_top, window.pad_left, window.pad_bottom, window.pad_right
@@ -344,6 +350,12 @@ def _even_taps(w: NDArray[Any], attributes: dict[str, Any]) -> tuple[NDArray[Any
     apart = gcd(down, right)
     rest = {name: value for name, value in attributes.items() if name not in ("dilations", "kernel_shape")}
     return inflated(w, down // apart, right // apart), rest | {"dilations": [apart, apart]}
+
+
+def _has_pixels(window: Window) -> bool:
+    """Whether no window lies in the padding alone."""
+    rows, columns = max(window.pad_top, window.pad_bottom), max(window.pad_left, window.pad_right)
+    return rows < window.kernel_h and columns < window.kernel_w
 
 
 def _by_axis(attributes: dict[str, Any]) -> list[dict[str, Any]]:

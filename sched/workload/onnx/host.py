@@ -1,0 +1,126 @@
+"""What stands at the end of a float model and runs on the host: probabilities, decoding, suppression of boxes.
+
+The chip computes everything up to the last layer with weights. Nodes behind it that it lacks, and all that follow them,
+are a model of their own, which ONNX Runtime runs on what the chip computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import UnsupportedError, operator_name
+from .float_reader import fold
+from .floats import FloatNet
+from .runtime import run, session
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+#: Operators that no host runs in the chip's place: where one of them follows, the model is not at its end.
+_HEAVY = {
+    "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GRU", "Gemm", "GlobalAveragePool",
+    "GlobalMaxPool", "InstanceNormalization", "LSTM", "LayerNormalization", "MatMul", "MaxPool", "RNN", "Resize",
+}  # fmt: skip
+#: So many nodes at the end are named.
+_NAMED = 4
+
+
+class HostPart:
+    """The nodes between tensors that the chip computes, `sources`, and the outputs of a model."""
+
+    def __init__(self, model: ModelProto, sources: Iterable[str], name: str) -> None:
+        import onnx
+        from onnx import helper
+
+        self.sources, self._name = tuple(dict.fromkeys(sources)), f"{name}: what runs on the host"
+        self.nodes = _between(model, self.sources)
+        self.outputs = tuple(value.name for value in model.graph.output if value.name not in self.sources)
+        read = {name for node in self.nodes for name in node.input}
+        values = [helper.make_tensor_value_info(name, 1, None) for name in self.sources if name in read]
+        graph = helper.make_graph(
+            self.nodes, "host", values, [value for value in model.graph.output if value.name in self.outputs],
+            [item for item in model.graph.initializer if item.name in read],
+        )  # fmt: skip
+        self._model: Any = onnx.ModelProto()
+        self._model.CopyFrom(helper.make_model(graph, opset_imports=list(model.opset_import)))
+        self._model.ir_version = model.ir_version
+        for value in self._model.graph.output:
+            value.type.tensor_type.ClearField("shape")
+
+    @property
+    def note(self) -> str:
+        """Which nodes they are, in a sentence for people."""
+        work = [node for node in self.nodes if node.op_type != "Constant"]
+        names = [f"{operator_name(node)} {node.output[0]}" for node in work[:_NAMED]]
+        more = f" and {len(work) - _NAMED} more" if len(work) > _NAMED else ""
+        verb = "runs" if len(work) == 1 else "run"
+        return f"{', '.join(names)}{more} at the end {verb} on the host."
+
+    def run(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The model's outputs for its `sources`, float32 in the shapes that they have in the model."""
+        live = session(self._model, self._name)
+        read = {value.name for value in live.get_inputs()}
+        return run(live, {name: np.asarray(array, np.float32) for name, array in values.items() if name in read})
+
+
+def fold_to_end(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
+    """As `float_reader.fold`; where the model ends with nodes that the chip lacks, the network ends before them, and
+    its notes say so."""
+    try:
+        return fold(model, name, normalised=normalised)
+    except UnsupportedError as refusal:
+        outputs = _last_tensors(model, {output for problem in refusal.problems for output in problem.outputs})
+        if not outputs:
+            raise
+        shorter = _ending(model, outputs)
+        net = fold(shorter, name, normalised=normalised)
+    net.notes.append(HostPart(model, net.origins, name).note)
+    return net
+
+
+def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:
+    """The tensors that refused nodes and all behind them read of the rest; none if work for the chip is among them, or
+    nothing is left of the model."""
+    known = {item.name for item in model.graph.initializer}
+    inputs = {value.name for value in model.graph.input} - known
+    behind, constants = set(refused), set(known)
+    tail: list[NodeProto] = []
+    for node in model.graph.node:
+        if set(node.input) & behind or set(node.output) & refused:
+            tail.append(node)
+            behind.update(node.output)
+        elif set(node.input) - {""} <= constants:
+            constants.update(node.output)
+    if any(node.op_type in _HEAVY for node in tail):
+        return []
+    read = [name for node in tail for name in node.input if name and name not in behind and name not in constants]
+    read += [value.name for value in model.graph.output if value.name not in behind]
+    found = list(dict.fromkeys(read))
+    return [] if set(found) & inputs else found
+
+
+def _ending(model: ModelProto, outputs: Sequence[str]) -> ModelProto:
+    """The model with other outputs."""
+    import onnx
+    from onnx import helper
+
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    del found.graph.output[:]
+    found.graph.output.extend(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs)
+    return found
+
+
+def _between(model: ModelProto, sources: Sequence[str]) -> list[NodeProto]:
+    """The nodes that outputs depend on, back to `sources`."""
+    needed = {value.name for value in model.graph.output} - set(sources)
+    found: list[NodeProto] = []
+    for node in reversed(model.graph.node):
+        if needed.intersection(node.output):
+            needed.update(name for name in node.input if name not in sources)
+            found.append(node)
+    return found[::-1]
