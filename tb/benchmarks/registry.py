@@ -35,6 +35,9 @@ BUILDS = module("seconds to a simulator: whole chips, a changed part, chips with
 VECTOR = module(
     "windows that the vector unit computes at once: cycles of networks on the RTL, cells after synthesis", "vector"
 )
+OPERATORS = module(
+    "ONNX's node tests of all operators of float files, in 8 bits on the RTL of a small chip", "operators"
+)
 AREA = module("cells of tiles with and without what serving many networks at once takes, after synthesis", "area")
 REGRESSION = module("error of the model, layer by layer, on four chips", "regression")
 NETWORKS = module(
@@ -109,6 +112,7 @@ SHIPPED = {
     "speed": f"{__name__}:SPEED",
     "builds": f"{__name__}:BUILDS",
     "vector": f"{__name__}:VECTOR",
+    "operators": f"{__name__}:OPERATORS",
     "area": f"{__name__}:AREA",
     "regression": f"{__name__}:REGRESSION",
     "networks": f"{__name__}:NETWORKS",

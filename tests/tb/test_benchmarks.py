@@ -22,6 +22,7 @@ from meshloom.sched.checker.check import check
 from meshloom.sched.program.program import ProgramError
 from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import find
+from meshloom.sched.workload.onnx import float_reader
 from meshloom.tb.benchmarks import (
     ahead,
     area,
@@ -43,6 +44,7 @@ from meshloom.tb.benchmarks import (
     networks,
     noc,
     online_ablation,
+    operators,
     plain_loop,
     registry,
     regression,
@@ -61,6 +63,8 @@ from meshloom.tb.devices.readout import Record
 from meshloom.tb.report.console import CAUSES, console
 from meshloom.tb.results.schema import OnEvent, Plan, Row, write_atomically
 from meshloom.tb.runs.options import RunOptions
+
+from ..tiers import slow_but
 
 
 def row(**changes: Any) -> Row:
@@ -89,7 +93,8 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 MODULES = {
     "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
-    "builds": builds, "vector": vector, "dtt_routing": dtt_routing, "ahead": ahead, "scalesim": scale_sim,
+    "builds": builds, "vector": vector, "operators": operators, "dtt_routing": dtt_routing, "ahead": ahead,
+    "scalesim": scale_sim,
     "flexer": flexer, "flexer_assumptions": flexer_assumptions, "flexer_policies": flexer_policies,
     "flexer_rtl": flexer_rtl, "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
@@ -194,6 +199,43 @@ def test_all_tiles_are_those_of_the_floorplan(monkeypatch: pytest.MonkeyPatch) -
     assert rows["mover of a core", "programs"] == ["110", "5", "+10.0 %"]
     assert rows["all tiles", ""] == ["1,600", "80", ""]
     assert rows["all tiles", "programs, counters"] == ["10,760", "80", "+572.5 %"]
+
+
+# -- operators of ONNX files -----------------------------------------------------------------------------------------
+
+
+def test_operators_are_those_of_the_reader() -> None:
+    """Each that the float reader knows is described, and the package has cases of all but one."""
+    kept = {"DequantizeLinear", "QuantizeLinear"}  # refused, with a reason of their own
+    assert operators.HOW.keys() == float_reader.OPERATORS.keys() - kept
+    assert operators.HOW.keys() - {case.operator for case in operators.cases()} == {"Cast"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    slow_but(
+        [
+            "test_reshape_one_dim", "test_convtranspose_pads", "test_resize_upsample_scales_nearest", "test_edge_pad",
+            "test_averagepool_2d_precomputed_same_upper", "test_gemm_alpha", "test_split_variable_parts_2d_opset18",
+        ],
+        "test_reshape_one_dim",
+    ),
+)  # fmt: skip
+def test_a_case_runs_or_says_why_not(name: str) -> None:
+    found = operators.outcome(next(case for case in operators.cases() if case.name == name))
+    assert found.wrong == ""
+    if name == "test_reshape_one_dim":
+        assert found.nothing
+    else:
+        assert found.refused == ""
+        assert found.cycles
+        assert found.snr_db > operators.LEAST_DB
+
+
+def test_reasons_of_refusals_are_counted() -> None:
+    case = operators.cases()[0]
+    some = [operators.Outcome(case, refused=f"n (Add): {why}") for why in ("no", "yes", "no")]
+    assert [cells[1:3] for cells in operators.refusals(some)] == [("no", "2"), ("yes", "1")]
 
 
 # -- the vector unit --------------------------------------------------------------------------------------------------

@@ -1,0 +1,243 @@
+"""ONNX's own backend node tests of all operators that float files may have, quantised and run on a small chip's RTL."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.hw.config import load
+from meshloom.sched.mapping.problem import DoesNotFit
+from meshloom.sched.workload.layers import WorkloadError
+
+from ..results.schema import OnEvent, Stage
+from .results import Result, Sheet
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from meshloom.sched.workload.onnx.quantise import Quantised
+
+CHIP = "tiny"
+#: A result whose signal-to-noise ratio against ONNX Runtime is less is wrong: no rounding to 8 bits costs so much.
+LEAST_DB = 20.0
+#: Newest opset and IR version of the cases: ONNX Runtime lags behind the package that has them.
+OPSET, IR_VERSION = 22, 10
+#: What each operator becomes, and where that ends.
+HOW: Mapping[str, tuple[str, str]] = {
+    "Add": ("add; with a constant folded, or a depthwise layer", "two tensors of one shape; constants by channel"),
+    "AveragePool": ("average pools; with borders of fewer pixels one for each number, pasted", "no dilations"),
+    "BatchNormalization": ("folded, or a depthwise layer", "for inference"),
+    "Cast": ("nothing", "to floating point"),
+    "Clip": ("in the layer before, or a max pool", "lower bound 0 or none, upper 0 or more"),
+    "Concat": ("channels: planes of one tensor; rows, columns: a paste", "no constants, not along the batch"),
+    "Conv": ("conv or depthwise; large kernels and strides as parts and phases in the channels", "one or two axes"),
+    "ConvTranspose": ("one conv for each phase, pasted", "one or two axes"),
+    "DepthToSpace": ("convs that select channels, pasted", ""),
+    "Div": ("folded, or a depthwise layer", "by constants by channel"),
+    "Dropout": ("nothing", "for inference"),
+    "Expand": ("slices, pasted", "rows and columns"),
+    "Flatten": ("nothing", ""),
+    "Gather": ("channels: a conv; rows, columns: slices, pasted", "constant indices"),
+    "Gemm": ("a conv whose kernel is the map, or of 1x1 over several vectors", "one constant factor"),
+    "GlobalAveragePool": ("average pools", "31x31 pixels, or sides with small divisors"),
+    "GlobalMaxPool": ("max pools", "31x31 pixels, or sides with small divisors"),
+    "Identity": ("nothing", ""),
+    "MatMul": ("as Gemm", "one constant factor of two axes"),
+    "MaxPool": ("max pools; beyond 31 one behind the other", "one or two axes; no indices"),
+    "Mul": ("folded, or a depthwise layer", "by constants by channel"),
+    "Neg": ("folded, or a depthwise layer", ""),
+    "Pad": (
+        "zeros: in the layer behind, or a depthwise layer of one tap; copies: slices, pasted",
+        "no other constants",
+    ),
+    "ReduceMax": ("a max pool", "over all rows and columns"),
+    "ReduceMean": ("an average pool", "over all rows and columns"),
+    "Relu": ("in the layer before, or a max pool", ""),
+    "Reshape": ("nothing, where who reads it can tell channels, rows and columns", "whole words of channels"),
+    "Resize": ("nearest: slices, pasted; linear, cubic: depthwise layers, pasted", "not nearest: by whole factors"),
+    "Slice": ("a slice; channels: a conv that selects them", "rows and columns move as wholes"),
+    "SpaceToDepth": ("slices, one behind the other in the channels", ""),
+    "Split": ("as Slice; nothing where a conv reads the part", ""),
+    "Squeeze": ("nothing", ""),
+    "Sub": ("folded, or a depthwise layer", "constants by channel"),
+    "Sum": ("as Add", "two tensors"),
+    "Tile": ("slices, pasted", "rows and columns"),
+    "Transpose": ("nothing, where channels stay whole: NHWC, channel shuffle", "rows and columns do not change places"),
+    "Unsqueeze": ("nothing", ""),
+    "Upsample": ("as Resize", ""),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node test: its operator, the model with all inputs but the first as constants, and what that is given."""
+
+    name: str
+    operator: str
+    model: ModelProto
+    x: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a case: `refused` why, `wrong` how, both empty where it passed."""
+
+    case: Case
+    refused: str = ""
+    wrong: str = ""
+    cycles: int = 0
+    snr_db: float = float("inf")
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no layer is left of it."""
+        return self.refused.endswith("nothing is left to compute; give a model with layers")
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """All node tests whose nodes are operators of `HOW` alone, by name."""
+    import onnx
+    from onnx import numpy_helper
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package casts numbers beyond their types, on purpose
+        collected: list[Any] = collect_testcases(None)
+    found: dict[str, Case] = {}
+    for test in collected:
+        operators = [node.op_type for node in test.model.graph.node]
+        given: tuple[Any, ...] = tuple(test.data_sets[0][0])
+        arrays: list[NDArray[Any]] = [np.asarray(array) for array in given if hasattr(array, "dtype")]
+        if (
+            not operators
+            or not set(operators) <= HOW.keys()
+            or len(arrays) != len(test.model.graph.input)
+            or not arrays
+        ):
+            continue
+        model = onnx.ModelProto()
+        model.CopyFrom(test.model)
+        model.opset_import[0].version = min(OPSET, model.opset_import[0].version)
+        model.ir_version = min(IR_VERSION, model.ir_version)
+        for value, array in list(zip(model.graph.input, arrays, strict=True))[1:]:
+            model.graph.initializer.append(numpy_helper.from_array(array, value.name))
+            model.graph.input.remove(value)
+        found[test.name] = Case(test.name, operators[0], model, arrays[0])
+    return tuple(found[name] for name in sorted(found))
+
+
+def outcome(case: Case) -> Outcome:
+    """Quantises, schedules and runs one case, and compares every byte, every cycle, and the result in real numbers."""
+    from meshloom.sched.workload.onnx.load import bound
+    from meshloom.sched.workload.onnx.quantise import quantise_with_report
+
+    try:
+        model = bound(case.model, {}, {}, case.name)
+        x = case.x[:1] if case.x.ndim > 2 else case.x  # a batch is one picture after the other
+        report = quantise_with_report(model, [x], name=case.name)
+        return _ran(case, model, report, x)
+    except (WorkloadError, DoesNotFit) as error:
+        return Outcome(case, refused=str(error).splitlines()[-1].strip())
+
+
+def _ran(case: Case, model: ModelProto, report: Quantised, x: NDArray[Any]) -> Outcome:
+    from meshloom.sched.workload.onnx.original import Original
+
+    from ..build.builder import build
+    from ..devices.simulated import SimulatedDevice
+    from ..inputs.pictures import quantise_input
+    from ..inputs.sources import Feed
+    from ..runs import network
+
+    chip = load(CHIP)
+    ((name, source),) = report.sources.items()
+    value = source.value(x.astype(np.float32))
+    feed = Feed(case.name, {name: quantise_input(value, report.graph.inputs[0])})
+    prepared = network.prepare(report.graph, chip)
+    (run,) = SimulatedDevice(build(chip, "verilator")).run([network.job(prepared, feed.arrays, chip, 4, 20_000)])
+    row = network.row(prepared, case.name, feed, run, chip)
+    if row.reason or row.rtl_cycles != row.model_cycles:
+        return Outcome(case, wrong=row.reason or f"{row.rtl_cycles} cycles, the model says {row.model_cycles}")
+    exact = Original(model, case.name, report.origins.values(), report.sources).run({name: value})
+    computed = network.results(prepared, run)
+    worst = min(
+        _decibels(exact[origin], report.ends[tensor].array(computed[tensor]) * report.graph.value(tensor).step)
+        for tensor, origin in report.origins.items()
+    )
+    wrong = "" if worst >= LEAST_DB else f"signal-to-noise ratio {worst:.1f} dB"
+    return Outcome(case, wrong=wrong, cycles=row.rtl_cycles, snr_db=worst)
+
+
+def _decibels(exact: NDArray[Any], found: NDArray[Any]) -> float:
+    exact = exact.astype(np.float64)
+    if exact.shape != found.shape:
+        return -np.inf
+    signal, noise = float((exact**2).sum()), float(((found - exact) ** 2).sum())
+    return float(10 * np.log10(signal / noise)) if signal and noise else np.inf if not noise else -np.inf
+
+
+def _operators(outcomes: list[Outcome]) -> Sheet:
+    cells: list[tuple[str, ...]] = []
+    for operator, (how, limits) in HOW.items():
+        some = [each for each in outcomes if each.case.operator == operator]
+        ran = [each for each in some if not each.refused]
+        counts = len(ran), sum(each.nothing for each in some), sum(bool(each.refused) for each in some)
+        noise = [each.snr_db for each in ran if np.isfinite(each.snr_db)]
+        cells.append(
+            (
+                operator,
+                how,
+                limits,
+                f"{counts[0]}",
+                f"{counts[1]}",
+                f"{counts[2] - counts[1]}",
+                f"{sum(bool(each.wrong) for each in some)}",
+                f"{min(noise):.0f} dB" if noise else "",
+            )
+        )
+    columns = ("operator", "becomes", "limits", "ran>", "nothing to compute>", "refused>", "wrong>", "worst SNR>")
+    return Sheet("Operators of float files", columns, cells)
+
+
+def refusals(outcomes: list[Outcome]) -> Iterator[tuple[str, ...]]:
+    """Why cases were refused: operator, reason, how many, the first."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for each in outcomes:
+        if each.refused and not each.nothing:
+            reason = each.refused.partition("): ")[2] or each.refused.partition(": ")[2] or each.refused
+            reasons.setdefault((each.case.operator, reason), []).append(each.case.name)
+    for (operator, reason), names in reasons.items():
+        yield operator, reason, f"{len(names)}", names[0]
+
+
+def run(on_progress: OnEvent) -> Result:
+    """Runs all cases, one after the other."""
+    outcomes: list[Outcome] = []
+    for index, case in enumerate(cases()):
+        on_progress(Stage(workload=case.name, what=f"quantising and running ({index + 1} of {len(cases())})"))
+        outcomes.append(outcome(case))
+    counts = Counter("refused" if each.refused else "wrong" if each.wrong else "ran" for each in outcomes)
+    return Result(
+        "operators",
+        "Operators of ONNX files",
+        "ONNX's own backend node tests (package onnx) of the operators that float files may have: their first input is "
+        f"the network's, the others are constants. Each is quantised to 8 bits and run on the RTL of {CHIP}; every "
+        "byte is compared with ONNX Runtime's integer model, cycles with the timeline model, and the result in real "
+        "numbers with ONNX Runtime's of the float model. A batch is one picture. Nothing is left to compute where a "
+        f"node only gives its input another shape. {len(outcomes)} cases: {counts['ran']} ran, {counts['refused']} "
+        f"refused, {counts['wrong']} wrong. Bars: no byte differs, no cycle, and no signal-to-noise ratio below "
+        f"{LEAST_DB:.0f} dB.",
+        (
+            _operators(outcomes),
+            Sheet("Why cases are refused", ("operator", "why", "cases>", "first"), list(refusals(outcomes))),
+        ),
+        failures=tuple(f"{each.case.name}: {each.wrong}" for each in outcomes if each.wrong),
+    )
