@@ -138,6 +138,8 @@ def placed() -> Graph:
     g.concat("both", "below", "stripes")
     g.pool("peak", "middle", square(2))
     return g.graph("placed", "z", "both", "peak", "turns", "edge", "thrice")
+
+
 def functions(size: int = 9, width: int = 20) -> Graph:
     """Tables, products, factors of channels and repetitions, as activation functions, squeeze-and-excitation and a
     detector's upsampling use them; two outputs."""

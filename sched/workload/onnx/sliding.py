@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import Opcode
 
-from ..graph import PlainKind, Place, Window
+from ..graph import Place, PlainKind, Window
 from .arranging import inflated
 from .errors import Refused
 from .floats import FloatLayer
