@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import log
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.mapping.problem import Problem, pose
@@ -26,6 +27,7 @@ from ..runs.options import RunOptions
 from ..runs.runner import run as run_workloads
 from .flexer_layers import ARCHS, NETWORKS, budget_in_words, same
 from .flexer_plots import Point, draw_assumptions
+from .interface import BenchmarkError
 from .results import FOLDER, Result, Sheet
 
 #: What a search may do for a layer.
@@ -39,6 +41,7 @@ FIGURE_1, FIGURE_1_ARCH, TILINGS = ("resnet50/conv3_1_1", "vgg16/conv4_2"), "arc
 #: How much more a word counts in Figure 9 (c).
 WEIGHED = 3.0
 PLOT = "flexer_assumptions.svg"
+PARTS = ("layers", "networks", "rtl", "weighed", "tilings")
 #: The paper's best: of a network, of a layer.
 PAPER_NETWORK, PAPER_LAYER = 1.67, 2.17
 
@@ -239,37 +242,69 @@ def _best(sheet: Sheet, column: str) -> tuple[float, str]:
     return max((float(row[at]), ", ".join(row[:labels])) for row in sheet.rows)
 
 
-def remarks(layers: Sheet, networks: Sheet) -> tuple[str, ...]:
+def _nearest(layers: Sheet) -> str:
+    """The assumption whose network and best layer, by the timeline, are nearest to the paper's."""
+
+    def far(row: tuple[str, ...]) -> float:
+        return abs(log(float(row[4]) / PAPER_NETWORK)) + abs(log(float(row[5]) / PAPER_LAYER))
+
+    row = min(layers.rows, key=far)
+    return f"{row[0]}, {row[4]} and {row[5]}"
+
+
+def remarks(layers: Sheet | None, networks: Sheet | None) -> tuple[str, ...]:
     """What that comes to, beside what the paper says."""
-    here, where = _best(layers, "timeline: network>")
-    most, which = max(_best(networks, f"{each.width} B: network>") for each in EVERYWHERE)
-    layer, of = max(_best(networks, f"{each.width} B: best layer>") for each in EVERYWHERE)
+    found = [f"The paper's best: {PAPER_NETWORK} for a network, {PAPER_LAYER} for a layer."]
+    if layers is not None:
+        here, where = _best(layers, "timeline: network>")
+        found.append(
+            f"With the same assumptions for both schedulers, {NETWORK} on {ARCH} has {layers.rows[0][4]}. What yields "
+            f"most there: {where} ({here:.2f}). Nearest to the paper's pair: {_nearest(layers)}."
+        )
+    if networks is not None:
+        most, which = max(_best(networks, f"{each.width} B: network>") for each in EVERYWHERE)
+        layer, of = max(_best(networks, f"{each.width} B: best layer>") for each in EVERYWHERE)
+        found.append(
+            "A baseline whose transfers and computing take turns, on all architectures: at most "
+            f"{most:.2f} for a network ({which}), {layer:.2f} for a layer ({of})."
+        )
     return (
-        f"The paper's best: {PAPER_NETWORK} for a network, {PAPER_LAYER} for a layer. With the same assumptions for "
-        f"both schedulers, {NETWORK} on {ARCH} has {layers.rows[0][4]}. What yields most there: {where} ({here:.2f}). "
-        f"A baseline whose transfers and computing take turns, on all architectures: at most {most:.2f} for a network "
-        f"({which}), {layer:.2f} for a layer ({of}).",
+        " ".join(found),
         "Without overlap, a set's tiles come, then its operations run and results leave, then the next set's come; "
         "fences in the schedule (`Schedule.fences`) see to it, and what they cost is part of the figures. *Estimate*: "
         "of the search, which sees bandwidths and arrays but no requests, queues and fences, as the simulators of the "
-        "papers do; *timeline*: of the schedule that it chose, which the RTL confirms.",
+        "papers do; *timeline*: of the schedule that it chose (part `rtl` runs layers on the RTL).",
         "Elements of more bytes: scratchpad and DRAM hold and move so many times fewer of them, the array and the "
         "cores' own memories stay as they are; partial sums are four elements wide.",
-        f"![tilings]({PLOT})",
     )
 
 
-def run(on_progress: OnEvent) -> Result:
-    """All of it; what was searched before is not searched again. Raises DoesNotFit."""
-    layers, networks = layers_sheet(on_progress), networks_sheet(on_progress)
-    rtl, bad = rtl_sheet(on_progress)
-    weighed = weighed_sheet(on_progress)
-    draw_assumptions({name: scatter(name) for name in FIGURE_1}, FIGURE_1_ARCH, FOLDER / PLOT)
+def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
+    """Some of `PARTS` (none named: all); what was searched before is not searched again. Raises DoesNotFit,
+    BenchmarkError for other parts."""
+    if unknown := [part for part in parts if part not in PARTS]:
+        raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    asked = parts or PARTS
+    sheets: dict[str, Sheet] = {}
+    bad: list[str] = []
+    if "layers" in asked:
+        sheets["layers"] = layers_sheet(on_progress)
+    if "networks" in asked:
+        sheets["networks"] = networks_sheet(on_progress)
+    if "rtl" in asked:
+        sheets["rtl"], bad = rtl_sheet(on_progress)
+    if "weighed" in asked:
+        sheets["weighed"] = weighed_sheet(on_progress)
+    said = remarks(sheets.get("layers"), sheets.get("networks"))
+    if "tilings" in asked:
+        draw_assumptions({name: scatter(name) for name in FIGURE_1}, FIGURE_1_ARCH, FOLDER / PLOT)
+        said = (*said, f"![tilings]({PLOT})")
     return Result(
         "flexer_assumptions",
         "Flexer's assumptions",
-        f"Which assumption yields which part of the speed-up in Figures 8 and 9. {budget_in_words(BUDGET)}",
-        (layers, networks, rtl, weighed),
-        remarks(layers, networks),
+        "Which assumption yields which part of the speed-up in Figures 8 and 9. Shown: "
+        f"{', '.join(asked)} (there are {', '.join(PARTS)}). {budget_in_words(BUDGET)}",
+        tuple(sheets.values()),
+        said,
         tuple(bad),
     )

@@ -35,7 +35,7 @@ def budget_in_words(budget: Budget) -> str:
     """What a page says of its searches."""
     seconds = (budget.steps or 0) / 1e8
     return (
-        f"Each search may do {budget} steps of work for a layer (some {seconds:.0f} to {2 * seconds:.0f} seconds of "
+        f"Each search may do {budget} steps of work for a layer (some {seconds:g} to {2 * seconds:g} seconds of "
         "one thread), so what it finds is the same on every machine and with any number of threads."
     )
 
