@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.sched.workload.graph import Graph, Layer, Picture, Value, Window
 
+#: Kinds of layers that every scheduler of networks knows, and all that random graphs have.
+PLAIN = ("conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice")
+KINDS = (*PLAIN, "table", "mul", "upsample")
 
-def random_graph(seed: int, layers: int = 9) -> Graph:
-    """A network of one or two inputs; weights over all of int8, scales and biases so that some results saturate."""
+
+def random_graph(seed: int, layers: int = 9, kinds: Sequence[str] = KINDS) -> Graph:
+    """A network of one or two inputs, with layers of `kinds`; weights over all of int8, scales and biases so that some
+    results saturate."""
     random = np.random.default_rng(seed)
     size = (int(random.integers(1, 6)), int(random.integers(4, 10)), int(random.integers(4, 10)))
     inputs = tuple(Value(f"in{index}", *size, 0.25) for index in range(random.integers(1, 3)))
     graph = Graph(f"random{seed}", inputs, (), ())
     for index in range(layers):
-        layer = _layer(random, graph, f"l{index}")
+        layer = _layer(random, graph, f"l{index}", kinds)
         graph = Graph(graph.name, inputs, (*graph.layers, layer), ())
     used = {name for layer in graph.layers for name in layer.inputs}
     ends = tuple(layer.output for layer in graph.layers if layer.output not in used)
@@ -38,7 +45,7 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, NDArray[np.int8]]:
     return {value.name: random.integers(-128, 128, value.shape).astype(np.int8) for value in graph.inputs}
 
 
-def _layer(random: np.random.Generator, graph: Graph, name: str) -> Layer:
+def _layer(random: np.random.Generator, graph: Graph, name: str, kinds: Sequence[str]) -> Layer:
     """A layer that fits the tensors there are, on a recent one."""
     values = list(graph.values.values())
     x = values[-int(random.integers(1, min(3, len(values)) + 1))]
@@ -51,8 +58,7 @@ def _layer(random: np.random.Generator, graph: Graph, name: str) -> Layer:
     stride_h, stride_w = random.integers(1, 3, 2).tolist()
     dilation = 2 if max(k) > 1 and min(x.height, x.width) > 4 and random.integers(4) == 0 else 1
     window = Window(kernel_h, kernel_w, stride_h, stride_w, top, left, bottom, right, dilation)
-    windowed = ["conv", "depthwise", "max_pool", "average_pool"]
-    kind = random.choice([*windowed, "add", "concat", "slice", "table", "mul", "upsample"])
+    kind = random.choice(kinds)
     match kind:
         case "conv" | "depthwise":
             outputs = int(random.integers(1, 7)) if kind == "conv" or x.channels == 1 else x.channels

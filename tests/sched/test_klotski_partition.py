@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -22,7 +23,7 @@ from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 
 from .network_graphs import Grower, every_kind, random_network, square
-from .random_graphs import random_graph
+from .random_graphs import PLAIN, random_graph
 
 CHIP = config.load("pe12x14")
 PARTITIONS = (Partition(3, 4, 16, 14), Partition(2, 100, 32, 28), Partition(1, 1, 160, 14), Partition(99, 5, 16, 42))
@@ -153,7 +154,7 @@ def check_costs(graph: MuGraph, chip: config.ChipConfig) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("make", [random_network, random_graph], ids=["network", "graph"])
+@pytest.mark.parametrize("make", [random_network, partial(random_graph, kinds=PLAIN)], ids=["network", "graph"])
 def test_random_networks(make, seed):
     graph = make(seed)
     stages = stages_of(graph, CHIP)
