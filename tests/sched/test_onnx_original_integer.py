@@ -90,6 +90,13 @@ def qadd(m: IntegerModel, *scales: float) -> str:
     return m.node("QLinearAdd", operands, "y", domain="com.microsoft")
 
 
+def qresized(m: IntegerModel, **more: str) -> str:
+    """Twice as many rows and columns, each pixel four times."""
+    how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"} | more
+    scales = m.array("scales", np.array([1, 1, 2, 2], np.float32))
+    return m.node("Resize", [qconv(m, output="a"), "", scales], "y", **how)
+
+
 def qends(m: IntegerModel, scale: float = 0.5) -> str:
     """A float input and a float output."""
     q = m.node("QuantizeLinear", ["x", m.scale("in", scale), "zero"], "q")
@@ -116,6 +123,14 @@ INTEGER_CASES: list[tuple[str, str, Any, Callable[[IntegerModel], str]]] = [
     ("MaxPool", "ceil_mode", None, lambda m: qpool(m, strides=[2, 2], ceil_mode=1)),
     ("Concat", "axis", 1, qjoined),
     ("Cast", "to", TensorProto.INT8, qsum),
+    ("Resize", "mode", "nearest", lambda m: qresized(m, mode="linear")),
+    ("Resize", "nearest_mode", "floor", lambda m: qresized(m, nearest_mode="ceil")),
+    (
+        "Resize",
+        "coordinate_transformation_mode",
+        "asymmetric",
+        lambda m: qresized(m, coordinate_transformation_mode="half_pixel"),
+    ),
 ]
 
 
@@ -179,7 +194,8 @@ def test_a_misread_operand_of_an_integer_file(
 
 
 @pytest.mark.parametrize(
-    "build", [qconv, qgrouped, qpool, qclip, qsliced, qsum, qadd, qends, lambda m: qconv(m, auto_pad="SAME_LOWER")]
+    "build",
+    [qconv, qgrouped, qpool, qclip, qsliced, qsum, qadd, qends, qresized, lambda m: qconv(m, auto_pad="SAME_LOWER")],
 )
 def test_integer_files_that_are_read_right_pass(build: Callable[[IntegerModel], str]) -> None:
     check(built(build))
