@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..results.exits import Exit
+from .conclude import conclude
 from .errors import say_error
 from .options import STDOUT, Chip, OnlineScheduler, examples
 
@@ -107,28 +108,8 @@ def serve(
         )
     results = served.results
     print_scenario(results, screen)
-    trouble = ""
-    for place in (path, json):
-        if place == STDOUT:
-            typer.echo(results.model_dump_json(indent=1))
-        elif place is not None:
-            try:
-                results.save(place)
-            except OSError as error:
-                trouble = trouble or f"{error.filename or place}: {error.strerror or error}"
     picture = gantt or path.with_suffix(".svg")
-    try:
-        draw(results, picture)
-    except OSError as error:
-        trouble = trouble or f"{picture}: {error.strerror or error}"
-    if trouble:
-        say_error(f"results could not be written: {trouble}")
-    else:
-        screen.print(f"results: {path}, picture: {picture}", markup=False, soft_wrap=True)
-    if not results.ok:
-        raise typer.Exit(Exit.WRONG)
-    if trouble:
-        raise typer.Exit(Exit.NOT_WRITTEN)
+    conclude(results, path, json, picture, lambda: draw(results, picture), screen)
 
 
 class _Progress:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..results.exits import Exit
+from .conclude import conclude
 from .errors import say_error
 from .options import STDOUT, Chip, Device, examples
 
@@ -112,24 +113,4 @@ def train(
     picture = path.with_suffix(".svg")
     results = results.model_copy(update={"picture": picture.as_posix()})
     print_training(results, screen)
-    trouble = ""
-    for place in (path, json):
-        try:
-            if place == STDOUT:
-                typer.echo(results.model_dump_json(indent=1))
-            elif place is not None:
-                results.save(place)
-        except OSError as error:
-            trouble = trouble or f"{error.filename or place}: {error.strerror or error}"
-    try:
-        draw(results, picture)
-    except OSError as error:
-        trouble = trouble or f"{picture}: {error.strerror or error}"
-    if trouble:
-        say_error(f"results could not be written: {trouble}")
-    else:
-        screen.print(f"results: {path}, picture: {picture}", markup=False, soft_wrap=True)
-    if not results.ok:
-        raise typer.Exit(Exit.WRONG)
-    if trouble:
-        raise typer.Exit(Exit.NOT_WRITTEN)
+    conclude(results, path, json, picture, lambda: draw(results, picture), screen)

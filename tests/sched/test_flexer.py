@@ -18,7 +18,7 @@ from meshloom.sched.mapping.problem import DoesNotFit, pose
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer import layer as layers
-from meshloom.sched.schedulers.flexer.entry import PolicyOptions, StaticOptions
+from meshloom.sched.schedulers.flexer.entry import PolicyOptions, StaticLayerOptions
 from meshloom.sched.schedulers.flexer.flows import flows
 from meshloom.sched.schedulers.flexer.judge import dram_words
 from meshloom.sched.schedulers.flexer.layer import Layer
@@ -251,11 +251,19 @@ def test_every_option_of_a_policy_is_the_searchs() -> None:
     assert PolicyOptions().policy("flexer") == PAPER
     assert PolicyOptions().policy("static") == PAPER_STATIC
     given = PolicyOptions(
-        priority="min_spill", memory="small", pruning="beam", words=2, cycles=3, home=True, again=True, overlap=False
+        priority="min_spill", memory="small", pruning="beam", words=2, cycles=3, home=True, again=True
     )
-    assert given.policy("flexer") == Policy("flexer", 2, 2, 3, 3.0, 2.0, True, True, False)
-    given = StaticOptions(unroll="n", regions="equal", private=False)
-    assert given.policy("static") == Policy("static", private=False, unroll="n", regions="equal")
+    assert given.policy("flexer") == Policy("flexer", 2, 2, 3, 3.0, 2.0, True, True)
+    given = StaticLayerOptions(unroll="n", regions="equal", private=False, overlap=False)
+    assert given.policy("static") == Policy("static", overlap=False, private=False, unroll="n", regions="equal")
+
+
+def test_networks_always_overlap() -> None:
+    """Nothing is silently left out: where fences cannot be kept, the option that asks for them is refused."""
+    with pytest.raises(registry.SchedulerError, match="no option 'overlap' for networks"):
+        registry.find_network("paper_static:overlap=no")
+    registry.find_network("paper_static:unroll=n,regions=equal,private=no")
+    registry.find("paper_static:overlap=no")
 
 
 def test_sets_take_turns_where_nothing_may_overlap() -> None:

@@ -13,7 +13,19 @@ from meshloom.hw.config import ChipConfig, DramConfig
 from meshloom.hw.isa import Opcode, Region, Unit, address
 from meshloom.sched.checker.check import check
 from meshloom.sched.ir.hazards import Dependence, Event, EventClass, dependences, event_class
-from meshloom.sched.ir.schedule import Access, Gemm, Move, Operation, Schedule, Span, Vec, memory_words, reads, writes
+from meshloom.sched.ir.schedule import (
+    Access,
+    Gemm,
+    Move,
+    Operation,
+    Schedule,
+    ScheduleError,
+    Span,
+    Vec,
+    memory_words,
+    reads,
+    writes,
+)
 from meshloom.sched.lowering.predict import predict
 from meshloom.sched.lowering.semaphores import lower as lower_module
 from meshloom.sched.lowering.semaphores.lower import lower
@@ -21,6 +33,7 @@ from meshloom.sched.lowering.semaphores.waits import Pass
 from meshloom.sched.program import program as program_module
 from meshloom.sched.program.disasm import listing
 from meshloom.sched.program.program import Program, ProgramError, from_words, next_tag
+from meshloom.sched.schedulers.ahead.entry import timed
 
 from .any_order import Failure, Interleaver
 from .random_schedules import (
@@ -218,6 +231,8 @@ def test_fences_that_mean_nothing_are_refused(fences: tuple[int, ...], message: 
         Schedule.model_validate(good | {"fences": fences})
     with pytest.raises(ValidationError, match="has no fences"):
         Schedule.model_validate(good | {"fences": (1,), "execution": "timed"})
+    with pytest.raises(ScheduleError, match="has fences, which operations that are timed ahead cannot keep"):
+        timed(Schedule.model_validate(good | {"fences": (1,)}))
 
 
 @pytest.mark.parametrize("event", [Event.DELIVERED, Event.READ])

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from meshloom.hw.config import ChipConfig
 
-from ...ir.schedule import Execution, Schedule
+from ...ir.schedule import Execution, Schedule, ScheduleError
 from ..interface import Context, Maker, Options, Scheduler
 from ..loop_order.entry import NetworkOptions, network
 
@@ -46,7 +46,13 @@ def _network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: C
 
 
 def timed(schedule: Schedule) -> Schedule:
-    """The same operations, to be run ahead of time. What was predicted of them no longer holds."""
+    """The same operations, to be run ahead of time. What was predicted of them no longer holds. Raises ScheduleError
+    for a schedule with fences."""
+    if schedule.fences:
+        raise ScheduleError(
+            f"schedule of {schedule.workload} by {schedule.scheduler} has fences, which operations that are timed "
+            "ahead cannot keep; let its transfers overlap"
+        )
     return schedule.model_copy(update={"scheduler": NAME, "execution": Execution.TIMED, "predicted": None})
 
 

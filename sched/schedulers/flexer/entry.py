@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -37,7 +38,6 @@ class PolicyOptions(SearchOptions):
         default=False, description="what list scheduling found is played once more, with its future known"
     )
 
-    overlap: bool = Field(default=True, description="tiles travel while cores compute (no: first they come, then)")
     private: bool = Field(default=True, description="cores keep tiles from one operation to the next")
 
     def policy(self, kind: Kind) -> Policy:
@@ -53,9 +53,20 @@ class PolicyOptions(SearchOptions):
             self.words,
             self.home,
             self.again,
-            self.overlap,
-            self.private,
+            private=self.private,
         )
+
+
+class LayerOptions(PolicyOptions):
+    """And what holds for layers alone: a network's operations are interleaved, so its layers always overlap."""
+
+    overlap: bool = Field(
+        default=True, description="tiles travel while cores compute (no: they come, then cores compute)"
+    )
+
+    def policy(self, kind: Kind) -> Policy:
+        """As the search takes it."""
+        return replace(super().policy(kind), overlap=self.overlap)
 
 
 class StaticOptions(PolicyOptions):
@@ -70,9 +81,11 @@ class StaticOptions(PolicyOptions):
 
     def policy(self, kind: Kind) -> Policy:
         """As the search takes it."""
-        from dataclasses import replace
-
         return replace(super().policy(kind), unroll=self.unroll, regions=self.regions)
+
+
+class StaticLayerOptions(StaticOptions, LayerOptions):
+    """Of the baseline, for layers."""
 
 
 def _layers(kind: Kind, name: str) -> Maker:
@@ -82,7 +95,7 @@ def _layers(kind: Kind, name: str) -> Maker:
         layer = Layer(shape, chip, scale, context.folder, options.budget, context.on_progress)
         return layer.best(options.policy(kind), name).schedule
 
-    return Maker(make, StaticOptions if kind == "static" else PolicyOptions)
+    return Maker(make, StaticLayerOptions if kind == "static" else LayerOptions)
 
 
 def _networks(kind: Kind, name: str) -> Maker:

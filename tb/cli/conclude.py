@@ -1,0 +1,56 @@
+"""The end of a command that has one set of results: files, picture, what is said of them, and the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import typer
+
+from ..results.exits import Exit
+from .errors import say_error
+from .options import STDOUT
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Kept(Protocol):
+    """Results that can be saved, and that are good or not."""
+
+    @property
+    def ok(self) -> bool: ...
+
+    def save(self, path: Path) -> None: ...
+
+    def model_dump_json(self, *, indent: int) -> str: ...
+
+
+def conclude(
+    results: Kept, path: Path, json: Path | None, picture: Path, draw: Callable[[], None], screen: Console
+) -> None:
+    """Saves results at `path` and at `json` (STDOUT: prints them there), has their picture drawn at `picture`, and says
+    where they are. Raises typer.Exit if results are bad or something could not be written, which keeps nothing else
+    from being written."""
+    trouble = ""
+    for place in (path, json):
+        try:
+            if place == STDOUT:
+                typer.echo(results.model_dump_json(indent=1))
+            elif place is not None:
+                results.save(place)
+        except OSError as error:
+            trouble = trouble or f"{error.filename or place}: {error.strerror or error}"
+    try:
+        draw()
+    except OSError as error:
+        trouble = trouble or f"{picture}: {error.strerror or error}"
+    if trouble:
+        say_error(f"results could not be written: {trouble}")
+    else:
+        screen.print(f"results: {path}, picture: {picture}", markup=False, soft_wrap=True)
+    if not results.ok:
+        raise typer.Exit(Exit.WRONG)
+    if trouble:
+        raise typer.Exit(Exit.NOT_WRITTEN)
