@@ -38,7 +38,7 @@ from meshloom.sched.workload import zoo
 from meshloom.sched.workload.graph import Picture
 from meshloom.sched.workload.onnx import quantise
 from meshloom.sched.workload.onnx.writer import save
-from meshloom.tb.golden.graph import golden_values
+from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.pictures import quantise_input, read_picture
 
 if TYPE_CHECKING:

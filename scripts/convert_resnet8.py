@@ -24,7 +24,7 @@ from sources import PACKAGES, Weights, keras_layers, mltk_archive
 
 from meshloom.hw.isa import SCALE_SHIFT
 from meshloom.sched.workload.layers import SCALE_LIMIT, ConvShape, LayerData
-from meshloom.tb.golden.layer import golden
+from meshloom.tb.inputs.golden.layer import golden
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 #: Pictures whose activations are kept (numbers in the foolbox set).

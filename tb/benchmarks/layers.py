@@ -49,7 +49,7 @@ def run_layers(
     from meshloom.sched.workload.catalog import find
 
     from ..devices.simulated import VERILATOR
-    from ..golden import layer  # its imports are no layer's cost
+    from ..inputs.golden import layer  # its imports are no layer's cost
     from ..runs import runner
 
     assert layer

@@ -43,7 +43,7 @@ _ALONE = (
     "tb/runs/online/serve.py",
 )
 #: What else decides on the RTL.
-_ON_RTL = ("tb/runs/online/rtl_session.py", "tb/devices/serving.py", "tb/build/serve.py", "tb/golden/graph.py")
+_ON_RTL = ("tb/runs/online/rtl_session.py", "tb/devices/serving.py", "tb/build/serve.py", "tb/inputs/golden/graph.py")
 _RESULTS = TypeAdapter(ScenarioResults)
 
 

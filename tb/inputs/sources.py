@@ -122,7 +122,7 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
     if found is None:
         from meshloom.sched.workload.onnx.original import check_integer
 
-        from ..golden.graph import golden_values
+        from .golden.graph import golden_values
 
         cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in made)
         check_integer(model, graph, cases, source.name)

@@ -96,7 +96,7 @@ class GradientItem:
         return Job(self.program, memory, outputs, _PATIENCE * self.cycles + _MARGIN)
 
     def row(self, run: Run, chip: ChipConfig) -> Row:
-        from ..golden.layer import golden
+        from ..inputs.golden.layer import golden
 
         products, made = random_gradients(self.layer).products(), self.made
         figures = GradientFigures(
@@ -183,7 +183,7 @@ def _job(prepared: Prepared, lanes: int) -> Job:
 
 def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
     """Compares a run with the golden model, byte by byte, and with the timeline, instruction by instruction."""
-    from ..golden.layer import golden
+    from ..inputs.golden.layer import golden
 
     workload = prepared.workload
     return row_of(prepared, workload.shape.macs, lambda _: golden(workload.data()), run, chip)

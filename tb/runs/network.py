@@ -111,7 +111,7 @@ def compare_bytes(
     give the time at which a wrong word was made. Raises observe.ObserveError if the cores did not write what the
     schedule specifies.
     """
-    from ..golden.graph import golden_values
+    from ..inputs.golden.graph import golden_values
 
     made = prepared.made
     match = match or records.match(run.records, prepared.timeline.executed, prepared.program)

@@ -14,7 +14,7 @@ from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.schedulers import registry
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
-from meshloom.tb.golden.layer import golden
+from meshloom.tb.inputs.golden.layer import golden
 
 from .test_networks import computes, every_kind, small
 

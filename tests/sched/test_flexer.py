@@ -38,7 +38,7 @@ from meshloom.sched.schedulers.flexer.static import unrolled
 from meshloom.sched.schedulers.flexer.tiles import Tiles, Tiling, steps, viable
 from meshloom.sched.workload.layers import random_data
 from meshloom.sched.workload.shapes import parse
-from meshloom.tb.golden.layer import golden
+from meshloom.tb.inputs.golden.layer import golden
 
 from ..tiers import slow_but
 

@@ -175,7 +175,7 @@ def test_unfolding_is_what_a_convolution_sums() -> None:
     x = rng.integers(-128, 128, one.shape.x_shape).astype(np.int8)
     w = rng.integers(-128, 128, one.shape.w_shape).astype(np.int8)
     from meshloom.sched.workload.layers import LayerData
-    from meshloom.tb.golden.layer import golden_int32
+    from meshloom.tb.inputs.golden.layer import golden_int32
 
     sums = golden_int32(LayerData(one.shape, x, w, np.zeros(4, np.int32), 1))
     found = unfolded(one, x).astype(np.int64) @ w.reshape(4, -1).T
@@ -183,7 +183,7 @@ def test_unfolding_is_what_a_convolution_sums() -> None:
 
 
 def test_products_by_onnx_runtime_are_those_by_numpy() -> None:
-    from meshloom.tb.golden.layer import golden
+    from meshloom.tb.inputs.golden.layer import golden
 
     one = layer("gemm:19x8x13")
     wanted = expected(one)

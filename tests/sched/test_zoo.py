@@ -13,7 +13,7 @@ from PIL import Image
 
 from meshloom.sched.workload import networks, zoo
 from meshloom.sched.workload.layers import WorkloadError, random_data
-from meshloom.tb.golden.graph import golden_values
+from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.pictures import read_picture
 
 #: Multiply-accumulates, layers of each kind, shape of the result. The sums are those of the papers' or the makers'

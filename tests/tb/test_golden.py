@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from meshloom.sched.workload import catalog, resnet8, shapes
 from meshloom.sched.workload.layers import ConvShape, LayerData, WorkloadError, gemm_shape, random_data
-from meshloom.tb.golden.layer import GoldenError, golden, golden_exact, golden_int32
+from meshloom.tb.inputs.golden.layer import GoldenError, golden, golden_exact, golden_int32
 
 
 def defined_sums(data: LayerData) -> np.ndarray:

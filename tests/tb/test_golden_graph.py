@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from meshloom.sched.workload.graph import Graph, Layer, Place, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.tb.golden.graph import GoldenError, golden_values
+from meshloom.tb.inputs.golden.graph import GoldenError, golden_values
 
 from ..sched.network_graphs import placed
 from ..sched.random_graphs import defined_values, random_graph, random_inputs

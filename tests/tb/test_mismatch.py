@@ -20,7 +20,7 @@ from meshloom.tb.compare import mismatch
 from meshloom.tb.compare.records import Match
 from meshloom.tb.devices.interface import FILL, Run
 from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
-from meshloom.tb.golden.layer import golden
+from meshloom.tb.inputs.golden.layer import golden
 from meshloom.tb.report.junit import junit
 from meshloom.tb.results.schema import Maker, Recorder, Row, Status, WrongByte
 from meshloom.tb.results.schema import load as load_results

@@ -22,7 +22,7 @@ from meshloom.tb.compare import attribution
 from meshloom.tb.devices.interface import Job, Run
 from meshloom.tb.devices.observe import ObserveError
 from meshloom.tb.devices.simulated import SimulatedDevice
-from meshloom.tb.golden.graph import golden_values
+from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.sources import Feed
 from meshloom.tb.report.console import CAUSES
 from meshloom.tb.results.schema import Row, Settings, Status

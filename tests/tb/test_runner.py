@@ -43,7 +43,7 @@ from meshloom.tb.devices.interface import Job, NoDeviceError
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.devices.registry import UnknownDeviceError
 from meshloom.tb.devices.simulated import SimulatedDevice
-from meshloom.tb.golden import layer
+from meshloom.tb.inputs.golden import layer
 from meshloom.tb.inputs.sources import NetworkSource, feeds
 from meshloom.tb.results import identity
 from meshloom.tb.results.schema import Event, Plan, Row, Stage, Status

@@ -188,7 +188,7 @@ def _compare(
     made: Compiled, images: Sequence[Mapping[str, NDArray[np.int8]]], base: int, memory: RtlSession
 ) -> Outcome:
     """Compares every tensor of an instance, whole words, with ONNX Runtime's."""
-    from ...golden.graph import golden_values
+    from ...inputs.golden.graph import golden_values
 
     served, chip = made.served, memory.chip
     golden = [golden_values(served.graph, image) for image in images]

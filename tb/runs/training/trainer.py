@@ -14,7 +14,7 @@ from meshloom.sched.schedulers.training.step import Half, TrainingStep
 from meshloom.sched.workload.training_examples import Examples
 from meshloom.sched.workload.training_net import TrainedLayer
 
-from ...golden import training as golden
+from ...inputs.golden import training as golden
 from .machine import Arrays, Machine, Outcome
 from .numbers import Reals, adapted, exponent_of, first_exponent, loss_and_gradient, multiplier, quantised
 from .state import State
