@@ -35,7 +35,7 @@ INTERFACE = {
     "schedulers": ("Schedulers", "meshloom.sched.schedulers.registry", "meshloom.sched.workload.layers"),
     "checker": ("Programs and their checker", "meshloom.sched.program.program", "meshloom.sched.checker.check"),
     "model": ("Timeline model", "meshloom.sched.model.timeline"),
-    "results": ("Results", "meshloom.tb.results.schema", "meshloom.tb.results.exits"),
+    "results": ("Results", "meshloom.tb.results.schema", "meshloom.tb.results.figures", "meshloom.tb.results.exits"),
 }
 #: Code, which stays as it is, or the middle of `[block][pixel]`, which would be a link.
 _CODE_OR_INDEX = re.compile(r"(`[^`]*`|^    .*$)|(\]\[)", re.MULTILINE)

@@ -20,7 +20,8 @@ from ..devices.registry import find as find_device
 from ..inputs.chips import changed
 from ..inputs.sources import NetworkSource, check_files
 from ..inputs.sources import load as load_network
-from ..results.schema import Event, Recorder
+from ..results.events import Event
+from ..results.recorder import Recorder
 from ..results.shelf import Shelf, cached
 from ..runs import network, runner
 from ..runs.options import RunOptions

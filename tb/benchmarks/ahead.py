@@ -10,7 +10,8 @@ from meshloom.hw.contracts import REQUEST_INTERVAL
 from meshloom.hw.routes import LOCAL
 from meshloom.sched.schedulers.ahead.entry import NAME
 
-from ..results.schema import OnEvent, Row, Stage
+from ..results.events import OnEvent, Stage
+from ..results.schema import Row
 from ..runs.options import RunOptions
 from ..runs.runner import prepare
 from ..runs.runner import run as run_workloads

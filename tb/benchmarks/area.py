@@ -19,7 +19,7 @@ from meshloom.sched.store.store import key
 from ..build.builder import OUTPUT
 from ..devices.noc.build import yosys
 from ..report.console import percent
-from ..results.schema import OnEvent, Plan, Stage
+from ..results.events import OnEvent, Plan, Stage
 from .results import Result, Sheet
 
 #: A data flit of a chip with 16 lanes.

@@ -18,7 +18,7 @@ from meshloom.sched.store.kinds import BLOCKS
 
 from ..build import blocks
 from ..build.tools import compiler_version
-from ..results.schema import OnEvent, Plan, Stage
+from ..results.events import OnEvent, Plan, Stage
 from .interface import BenchmarkError
 from .results import Result, Sheet
 

@@ -15,7 +15,7 @@ from meshloom.sched.routing.hardware import DttError
 from meshloom.sched.routing.plan import Plan, Settings
 from meshloom.sched.routing.waypoints import Between, compress
 
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from .dtt_flows import FLOWS, Flows, Routed, flows_row, pushed_and_pulled, route
 from .interface import BenchmarkError
 from .results import FOLDER, Result, Sheet

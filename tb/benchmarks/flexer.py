@@ -19,7 +19,7 @@ from meshloom.sched.schedulers.flexer.policy import OURS, PAPER, PAPER_STATIC, P
 from meshloom.sched.workload.catalog import find
 
 from ..build.builder import OUTPUT
-from ..results.schema import OnEvent
+from ..results.events import OnEvent
 from .flexer_layers import ARCHS, BUDGET, NETWORKS, LayerCost, budget_in_words, collect, grouped, total
 from .flexer_plots import draw
 from .flexer_reuse import KINDS, SHARED, Reuse, reuse, unlimited

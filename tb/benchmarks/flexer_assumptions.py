@@ -22,7 +22,8 @@ from meshloom.sched.schedulers.flexer.tiles import viable
 from meshloom.sched.workload.catalog import find
 
 from ..build.builder import OUTPUT
-from ..results.schema import MEAN_ERROR_PERCENT, OnEvent, Row, Stage, Status
+from ..results.events import OnEvent, Stage
+from ..results.schema import MEAN_ERROR_PERCENT, Row, Status
 from ..runs.options import RunOptions
 from ..runs.runner import run as run_workloads
 from .flexer_layers import ARCHS, NETWORKS, budget_in_words, same

@@ -17,7 +17,7 @@ from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import ConvShape
 
 from ..build.builder import OUTPUT
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 
 NETWORKS = ("vgg16", "resnet50", "squeezenet", "yolov2")
 ARCHS = tuple(f"arch{number}" for number in range(1, 9))

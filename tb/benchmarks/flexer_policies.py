@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from meshloom.sched.schedulers.flexer.policy import PAPER
 
-from ..results.schema import OnEvent
+from ..results.events import OnEvent
 from .flexer_layers import BUDGET, budget_in_words
 from .flexer_plots import draw_policies
 from .flexer_search import (

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..report.console import percent
-from ..results.schema import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, OnEvent, Row, Stage, Status
+from ..results.events import OnEvent, Stage
+from ..results.schema import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, Row, Status
 from ..runs.options import RunOptions
 from ..runs.runner import run as run_workloads
 from .flexer_layers import BUDGET, HYBRID_BAR, MEMORY_BOUND, budget_in_words, compile_search, floor_cycles

@@ -23,7 +23,7 @@ from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.layers import ConvShape
 
 from ..build.builder import OUTPUT
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from .flexer_layers import BUDGET, compile_search, same
 
 #: Table 2's priorities and memory policies beside the paper's own.

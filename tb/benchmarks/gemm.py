@@ -16,7 +16,7 @@ from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_folds, gemm_occupanc
 from meshloom.sched.program.program import Instruction, Program, next_tag, place
 
 from ..devices.readout import Record
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from .interface import BenchmarkError
 from .results import Result, Sheet
 

@@ -12,7 +12,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.sched.schedulers.gradient.orders import Order, selected
 from meshloom.sched.workload.training import TrainingLayer
 
-from ..results.schema import OnEvent
+from ..results.events import OnEvent
 from . import gradient_runs as runs
 from .gradient_runs import Ran, Taken
 from .interface import BenchmarkError

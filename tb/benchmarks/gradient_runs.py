@@ -18,7 +18,8 @@ from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload.training import TrainingLayer, find, setting_of
 
 from ..build.builder import ingredients
-from ..results.schema import OnEvent, Stage, Status
+from ..results.events import OnEvent, Stage
+from ..results.schema import Status
 from ..runs.runner import run as run_workloads
 
 CHIP, DEVICE = "edge45", "verilator"

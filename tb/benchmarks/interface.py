@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..results.schema import OnEvent, Row
+    from ..results.events import OnEvent
+    from ..results.schema import Row
     from .results import Result
 
 

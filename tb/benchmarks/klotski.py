@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import geometric_mean
 
 from ..report.console import percent
-from ..results.schema import OnEvent, Plan
+from ..results.events import OnEvent, Plan
 from . import klotski_waits as waits
 from .interface import BenchmarkError
 from .klotski_runs import Asked, Found, known, measure

@@ -30,7 +30,7 @@ from meshloom.sched.schedulers.klotski.zigzag import undivided, zigzag
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import zoo
 
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from .results import Result, Sheet
 
 CHIPS = ("klotski9", "klotski16", "klotski25")

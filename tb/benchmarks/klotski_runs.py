@@ -25,7 +25,9 @@ from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import zoo
 
 from ..build.builder import ingredients
-from ..results.schema import MicroOpFigures, OnEvent, Stage, Status
+from ..results.events import OnEvent, Stage
+from ..results.figures import MicroOpFigures
+from ..results.schema import Status
 from ..runs.runner import run as run_workloads
 
 DEVICE = "verilator"

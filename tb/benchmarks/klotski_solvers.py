@@ -17,7 +17,7 @@ from meshloom.sched.schedulers.klotski.flexibility import levels
 from meshloom.sched.schedulers.klotski.listing import check, listed, makespan, searched
 from meshloom.sched.schedulers.klotski.mapping import annealed, greedy, hop_words, mapped_by_cp_sat
 
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from .klotski_graphs import NETWORKS, layered
 from .results import Result, Sheet
 

@@ -19,7 +19,7 @@ from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 from meshloom.sched.workload import zoo
 
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from .klotski_runs import config
 from .results import Sheet
 

@@ -35,7 +35,7 @@ from meshloom.sched.workload import zoo
 from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS
 
 from ..build.builder import build
-from ..results.schema import OnEvent, Plan, Stage
+from ..results.events import OnEvent, Plan, Stage
 from ..runs.workers import workers
 from . import layer_rtl
 from .layer_puzzle_sheets import SCHEDULERS

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from meshloom.sched.workload.workload_sets import EACH, SIZES
 
-from ..results.schema import OnEvent, Plan
+from ..results.events import OnEvent, Plan
 from . import layer_puzzle_sheets as sheets
 from .interface import BenchmarkError
 from .layer_puzzle_sheets import CHIPS, SCHEDULERS, Found

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from meshloom.hw.isa import Opcode
 
 from ..devices.readout import Record
-from ..results.schema import OnEvent, Row, Stage
+from ..results.events import OnEvent, Stage
+from ..results.schema import Row
 
 if TYPE_CHECKING:
     from ..runs.runner import Prepared

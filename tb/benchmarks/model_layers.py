@@ -22,7 +22,7 @@ from ..build.builder import ingredients
 from ..compare.attribution import Cause, spent_by_layer
 from ..compare.causes import Causes
 from ..compare.records import locate, operations
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from ..runs.options import RunOptions
 from ..runs.runner import run as run_workloads
 from .closed_forms import FORMS, Case, roofline

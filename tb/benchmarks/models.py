@@ -15,7 +15,7 @@ from meshloom.hw.config import load
 from meshloom.sched.workload.catalog import find
 
 from ..build.builder import build
-from ..results.schema import OnEvent, Plan, Stage
+from ..results.events import OnEvent, Plan, Stage
 from ..runs.workers import workers
 from .closed_forms import FORMS
 from .interface import BenchmarkError

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ..inputs.sources import NetworkSource, pictures
 from ..report.console import CAUSES, percent
-from ..results.schema import Event, OnEvent, Plan, Row, Status
+from ..results.events import Event, OnEvent, Plan
+from ..results.schema import Row, Status
 from .results import Result, Sheet
 
 #: Networks on each chip; `all`: on every stored picture, otherwise on the first.

@@ -7,7 +7,7 @@ from importlib import metadata
 
 from ..devices.noc.build import Mesh
 from ..devices.noc.traffic import TrafficError, load_point
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from .area import BITS, DEPTH, router_area
 from .interface import BenchmarkError
 from .noc_curves import FACTOR, PATIENCE, SAMPLE, WARMUP, Curve

@@ -6,7 +6,7 @@ from math import fsum
 
 from meshloom.sched.workload.workload_sets import EACH
 
-from ..results.schema import OnEvent, Plan
+from ..results.events import OnEvent, Plan
 from .layer_puzzle import CHIP
 from .results import Result, Sheet
 from .served import Asked, known, measure, result

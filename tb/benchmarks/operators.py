@@ -16,7 +16,7 @@ from meshloom.hw.config import load
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
 
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from .results import Result, Sheet
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from meshloom.sched.support.plugins import PluginError, Registry
 from .interface import Benchmark, BenchmarkError, module
 
 if TYPE_CHECKING:
-    from ..results.schema import OnEvent
+    from ..results.events import OnEvent
     from .results import Result
 
 #: Entry points of other packages that are benchmarks.

@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 
 from ..report.console import percent
-from ..results.schema import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, Event, OnEvent, Plan, Row, Status, summarise
+from ..results.events import Event, OnEvent, Plan
+from ..results.schema import MEAN_ERROR_PERCENT, WORST_ERROR_PERCENT, Row, Status, summarise
 from .results import Result, Sheet
 
 CHIPS = ("quad16", "quad8", "pe12x14", "tiny")

@@ -17,7 +17,7 @@ from meshloom.sched.lowering.templates.template import Place, Template
 from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.sched.workload.workload_sets import NETWORKS
 
-from ..results.schema import OnEvent, Plan, Stage
+from ..results.events import OnEvent, Plan, Stage
 from ..runs.online.networks import compile_networks
 from .results import Result, Sheet
 

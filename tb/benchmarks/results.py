@@ -15,7 +15,8 @@ from meshloom.sched.store import cache
 from ..build.builder import ROOT
 from ..devices.simulated import VERILATOR
 from ..report.narrow import show
-from ..results.schema import environment, write_atomically
+from ..results.files import write_atomically
+from ..results.recorder import environment
 
 #: Pages belong to the repository; those of an installed package to the folder that it runs in.
 FOLDER = ROOT / "docs" / "results" if cache.checkout() else Path("sim_build", "bench")

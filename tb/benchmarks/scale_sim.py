@@ -16,7 +16,7 @@ from meshloom.sched.store.store import Recipe, StoreError, key
 from meshloom.sched.workload.layers import ConvShape
 
 from ..build.builder import OUTPUT
-from ..results.schema import OnEvent, Plan, Stage
+from ..results.events import OnEvent, Plan, Stage
 from .interface import BenchmarkError
 from .layers import Ran, run_layers
 from .results import Result, Sheet

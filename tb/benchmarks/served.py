@@ -23,8 +23,8 @@ from meshloom.sched.workload.workload_sets import workload_sets
 
 from ..build.builder import ROOT, build, ingredients
 from ..devices.interface import DeviceError
+from ..results.events import OnEvent, Stage
 from ..results.scenario import ScenarioResults
-from ..results.schema import OnEvent, Stage
 from ..runs.online.networks import compile_networks
 from ..runs.online.serve import serve
 from ..runs.workers import Workers, report_progress, workers

@@ -11,7 +11,8 @@ from meshloom.hw.config import load
 
 from ..build.builder import TARGET
 from ..build.tools import compiler_version
-from ..results.schema import OnEvent, Plan, Row
+from ..results.events import OnEvent, Plan
+from ..results.schema import Row
 from . import plain_loop, relocation, timeline
 from .layers import run_layers
 from .results import Result, Sheet

@@ -14,8 +14,8 @@ from typing import Any
 
 from meshloom.hw.config import load
 
+from ..results.events import OnEvent, Plan, Stage
 from ..results.identity import sources
-from ..results.schema import OnEvent, Plan, Stage
 from ..results.sweep import PointRow, SweepFile
 from ..runs.sweeps import cluster
 from ..runs.sweeps import sweep as sweeps

@@ -20,7 +20,7 @@ from meshloom.hw.config import load
 from meshloom.sched.ir.schedule import Schedule
 from meshloom.sched.model import native
 
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from .interface import BenchmarkError
 from .results import Result, Sheet
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from meshloom.hw.config import load
 from meshloom.sched.schedulers.gradient.orders import Order
 
-from ..results.schema import OnEvent, Stage
+from ..results.events import OnEvent, Stage
 from ..results.training import TrainingResults
 from ..runs.training.run import Training, train
 from .results import Result, Sheet

@@ -10,7 +10,8 @@ from meshloom.hw.config import CHIP_FOLDER, load
 from meshloom.hw.isa import Unit
 
 from ..report.console import CAUSES, percent
-from ..results.schema import Event, OnEvent, Plan, Row, Stage
+from ..results.events import Event, OnEvent, Plan, Stage
+from ..results.schema import Row
 from .area import Area, unit_area
 from .interface import BenchmarkError, all_ran
 from .results import Result, Sheet

@@ -214,7 +214,7 @@ def _write(json: Path | None, content: dict[str, Any]) -> None:
     if json == STDOUT:
         typer.echo(text, nl=False)
         return
-    from ..results.schema import write_atomically
+    from ..results.files import write_atomically
 
     try:
         write_atomically(json, text)

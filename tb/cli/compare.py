@@ -51,8 +51,8 @@ def compare(
     from ..report.console import console
     from ..results.energy import DEFAULT
     from ..results.energy import load as load_energy
+    from ..results.files import write_atomically
     from ..results.named import find
-    from ..results.schema import write_atomically
 
     bound = None if max_regression is None else _percent(max_regression)
     table = load_energy(energy or DEFAULT)

@@ -48,8 +48,8 @@ def explain(
     from ..results.energy import DEFAULT
     from ..results.energy import load as load_energy
     from ..results.explanation import Explanations
+    from ..results.files import write_atomically
     from ..results.named import find, one
-    from ..results.schema import write_atomically
 
     there = find(run)
     if workload is not None or layer is not None or operation is not None:

@@ -44,7 +44,7 @@ def query(
     from ..report.console import console
     from ..report.narrow import show
     from ..report.tables import frame_table
-    from ..results.schema import write_atomically
+    from ..results.files import write_atomically
     from ..runs.sweeps import query as queries
 
     found = queries.select(queries.rows(results), sql)

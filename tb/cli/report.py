@@ -45,8 +45,8 @@ def report(
     from ..report.trace import save_trace
     from ..results.energy import DEFAULT
     from ..results.energy import load as load_energy
+    from ..results.files import write_atomically
     from ..results.named import find, one
-    from ..results.schema import write_atomically
 
     there = find(run)
     chosen = there if workload is None else (one(there, workload),)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..report.registry import Report
-    from ..results.schema import Recorder
+    from ..results.recorder import Recorder
 
 app = typer.Typer()
 
@@ -140,8 +140,11 @@ def run(
     from ..devices.registry import find as find_device
     from ..report import registry as reports
     from ..report.console import Reporter, console
+    from ..results.events import Unwritten
+    from ..results.files import unwritable
+    from ..results.recorder import Recorder
     from ..results.saved import SUFFIXES
-    from ..results.schema import Recorder, Row, Unwritten, unwritable
+    from ..results.schema import Row
     from ..results.shelf import Shelf, cached
 
     saved = [Path(each) for each in workloads or () if each.endswith(SUFFIXES)]

@@ -74,8 +74,8 @@ def serve(
     from ..build.builder import SIMULATORS
     from ..report.console import console
     from ..report.gantt import SUFFIXES
+    from ..results.files import unwritable
     from ..results.scenario import results_path
-    from ..results.schema import unwritable
 
     config = load_chip(chip)
     asked = load(scenario, zoo.names())

@@ -80,8 +80,9 @@ def train(
     from ..report.console import console
     from ..report.progress import Counted
     from ..report.training import draw, print_training
+    from ..results.files import unwritable
+    from ..results.recorder import RESULTS_FOLDER
     from ..results.scenario import results_path
-    from ..results.schema import RESULTS_FOLDER, unwritable
     from ..runs.training.run import Training
     from ..runs.training.run import train as run_training
     from ..runs.training.trainer import Rates

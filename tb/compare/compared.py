@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ..results.comparison import Comparison, Comparisons, LayerMoved, Side
 from ..results.energy import EnergyFigures, EnergyTable
 from ..results.named import Found
-from ..results.schema import ResultsError, Row, Status
+from ..results.record import ResultsError
+from ..results.schema import Row, Status
 from .causes import AttributionError
 from .energy import energy
 from .explained import ExplainError, waterfall_of

@@ -9,7 +9,7 @@ from ..results.artefacts import Artefacts
 from ..results.energy import EnergyTable
 from ..results.explanation import CriticalPath, Explanation, Waterfall
 from ..results.named import Found
-from ..results.schema import ResultsError
+from ..results.record import ResultsError
 from .causes import AttributionError, Causes
 from .critical import costly_waits, critical_path
 from .energy import energy

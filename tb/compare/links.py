@@ -26,7 +26,7 @@ from meshloom.sched.program.routes import Route, route_of
 
 from ..devices.interface import Run
 from ..devices.readout import Record
-from ..results.schema import Congestion, LinkFigures, PacketFigures, SourceFigures
+from ..results.figures import Congestion, LinkFigures, PacketFigures, SourceFigures
 from .idle import idle_move, steady_cycles
 from .records import Place, locate
 

@@ -24,7 +24,7 @@ from meshloom.sched.workload.layout import ActivationLayout
 from ..devices.interface import FILL
 from ..devices.observe import Mismatch, Observed, maker
 from ..devices.readout import Record
-from ..results.schema import Maker, WrongByte
+from ..results.figures import Maker, WrongByte
 from .records import Match, Place, numbered
 
 Words = NDArray[np.uint8]

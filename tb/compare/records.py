@@ -15,7 +15,7 @@ from meshloom.sched.program.program import OPERATIONS, TAGS, Program
 
 from ..devices.interface import Run
 from ..devices.readout import Record
-from ..results.schema import Divergence, FaultReport
+from ..results.figures import Divergence, FaultReport
 
 _Key = tuple[int, Unit, Opcode, int]
 

@@ -9,7 +9,7 @@ from meshloom.hw.isa import Opcode, Region, Unit, split_address
 from meshloom.sched.program.names import tile_name
 
 from ..results.explanation import Spread, StreamLag
-from ..results.schema import Divergence
+from ..results.figures import Divergence
 from .kept import Kept
 from .records import Place
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from meshloom.sched.workload.graph import Graph, Value
 
 from ..inputs.sources import Feed
-from ..results.schema import ClassScore, OutputFigures, Row
+from ..results.figures import ClassScore, OutputFigures
+from ..results.schema import Row
 
 #: So many classes are shown.
 TOP = 5

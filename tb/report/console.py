@@ -17,7 +17,8 @@ from rich.table import Table
 
 from meshloom.hw.config import built_in_chips, load, tile_position
 
-from ..results.schema import MEAN_ERROR_PERCENT, Event, Plan, Results, Row, Stage, Status, Summary, Unwritten
+from ..results.events import Event, Plan, Stage, Unwritten
+from ..results.schema import MEAN_ERROR_PERCENT, Results, Row, Status, Summary
 from .answers import lines
 from .narrow import show
 

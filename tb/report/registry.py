@@ -11,7 +11,8 @@ from typing import cast
 from meshloom.sched.support.plugins import PluginError, Registry
 
 from ..results import flat
-from ..results.schema import Results, write_atomically
+from ..results.files import write_atomically
+from ..results.schema import Results
 from .junit import junit
 
 #: Entry points of other packages that are reports.

@@ -15,7 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..results.schema import Row, write_atomically
+from ..results.files import write_atomically
+from ..results.schema import Row
 from ..results.tracks import Flow, RunTimeline, Slices
 
 #: Kinds of tracks on which slices overlap.

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..results.schema import write_atomically
+from ..results.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console

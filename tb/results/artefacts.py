@@ -23,7 +23,8 @@ from meshloom.sched.ir.schedule import Schedule, ScheduleError
 from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
 
-from .schema import ResultsError, Row
+from .record import ResultsError
+from .schema import Row
 
 if TYPE_CHECKING:
     import pyarrow

@@ -12,7 +12,7 @@ from meshloom.hw.registers import Counted
 from meshloom.hw.routes import ports_at
 from meshloom.sched.model.busy import Snapshot
 
-from .schema import Record
+from .record import Record
 
 #: What kinds of tiles have besides a mover and links.
 _OWN = {

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field, computed_field
 
 from .energy import EnergyFigures
-from .schema import Record, Status
+from .record import Record
+from .schema import Status
 
 Count = Annotated[int, Field(ge=0)]
 

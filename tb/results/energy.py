@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_fie
 
 from meshloom.hw.support.mistakes import mistakes
 
-from .schema import Count, Record, ResultsError
+from .record import Count, Record, ResultsError
 
 #: The table that holds without another one; it names its source.
 DEFAULT = Path(__file__).with_name("energy_45nm.toml")

@@ -7,7 +7,8 @@ from typing import Annotated, Self
 from pydantic import Field, computed_field, model_validator
 
 from .energy import EnergyFigures
-from .schema import Divergence, Record
+from .figures import Divergence
+from .record import Record
 
 Count = Annotated[int, Field(ge=0)]
 

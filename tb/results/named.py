@@ -10,7 +10,9 @@ from pathlib import Path
 from meshloom.sched.store.use import touch
 
 from . import artefacts, schema
-from .schema import RESULTS_FOLDER, ResultsError, Row
+from .record import ResultsError
+from .recorder import RESULTS_FOLDER
+from .schema import Row
 from .shelf import places
 
 #: Names the run that ended last.

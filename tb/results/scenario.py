@@ -12,7 +12,9 @@ from pydantic import Field, computed_field
 from meshloom.hw.config import tile_position
 
 from .busy import BusyRow
-from .schema import RESULTS_FOLDER, Record, write_atomically
+from .files import write_atomically
+from .record import Record
+from .recorder import RESULTS_FOLDER
 
 #: A program may end so many percent of its length from where the model says, and each metric be so many percent off.
 END_PERCENT, METRIC_PERCENT = 2.0, 1.0

@@ -23,7 +23,8 @@ from ..compare.tables import tables
 from ..devices.folders import RunsError
 from ..devices.interface import Device, Job, NoDeviceError, Run
 from ..results import artefacts
-from ..results.schema import Event, Row, Settings, Stage, Unwritten
+from ..results.events import Event, Stage, Unwritten
+from ..results.schema import Row, Settings
 from ..results.shelf import Shelf
 from .failures import Failure, failure, row_error
 from .options import RunOptions

@@ -12,7 +12,8 @@ from typing import TypeVar
 from meshloom.sched.schedulers.registry import SchedulerError
 
 from ..results.exits import is_ours
-from ..results.schema import RowError, write_atomically
+from ..results.files import write_atomically
+from ..results.schema import RowError
 
 T = TypeVar("T")
 #: Called with the next step; its first word is the stage: scheduling, lowering, ...

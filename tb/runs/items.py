@@ -26,7 +26,8 @@ from ..compare.arrivals import arrivals
 from ..compare.completeness import completeness
 from ..devices.interface import Job, Run
 from ..inputs.sources import Feed
-from ..results.schema import GradientFigures, Row
+from ..results.figures import GradientFigures
+from ..results.schema import Row
 from . import network
 
 if TYPE_CHECKING:

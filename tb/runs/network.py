@@ -31,7 +31,8 @@ from ..devices.interface import Job, Run
 from ..devices.readout import Record
 from ..inputs.sources import Feed, label_of
 from ..report import answers
-from ..results.schema import LayerFigures, MicroOpFigures, NetworkFigures, Row, WrongByte
+from ..results.figures import LayerFigures, MicroOpFigures, NetworkFigures, WrongByte
+from ..results.schema import Row
 
 Inputs = Mapping[str, NDArray[np.int8]]
 

@@ -32,9 +32,10 @@ from meshloom.sched.workload.training import find as find_training
 from ..devices.interface import DeviceKind
 from ..devices.registry import find as find_device
 from ..inputs.sources import Feed, NetworkSource, check_files, is_network, model_settings, ready, regression_networks
+from ..results.events import Event, Plan, Stage
 from ..results.identity import code
 from ..results.saved import SUFFIXES
-from ..results.schema import Event, Plan, Row, Settings, Stage
+from ..results.schema import Row, Settings
 from . import network
 from .batch import Item, failed_row, simulate
 from .failures import At, Failure, attempt

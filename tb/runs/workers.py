@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from ..results.schema import Stage
+from ..results.events import Stage
 
 T = TypeVar("T")
 #: Seconds between two progress reports of a worker, and between two reads of them by the parent.

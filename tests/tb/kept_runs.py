@@ -18,7 +18,8 @@ from meshloom.tb.devices.interface import Run
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.inputs.sources import NetworkSource, ready
 from meshloom.tb.results import artefacts
-from meshloom.tb.results.schema import NetworkFigures, Results, Row
+from meshloom.tb.results.figures import NetworkFigures
+from meshloom.tb.results.schema import Results, Row
 from meshloom.tb.runs import network
 from meshloom.tb.runs.items import Prepared
 from meshloom.tb.runs.runner import prepare

@@ -11,7 +11,8 @@ import pytest
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.tb.inputs.sources import Feed
 from meshloom.tb.report import answers
-from meshloom.tb.results.schema import NetworkFigures, OutputFigures, Row
+from meshloom.tb.results.figures import NetworkFigures, OutputFigures
+from meshloom.tb.results.schema import Row
 
 SCORES = np.array([3, 9, -128, 9, 127, 0, 3], np.int8).reshape(1, 7, 1, 1)
 MAP = np.arange(-8, 8, dtype=np.int8).reshape(1, 1, 4, 4)

@@ -17,8 +17,9 @@ from meshloom.sched.mapping.task import LayerTask
 from meshloom.sched.schedulers.interface import Options
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.tb.results.events import Stage
 from meshloom.tb.results.flat import columns
-from meshloom.tb.results.schema import Stage, Status, load
+from meshloom.tb.results.schema import Status, load
 from meshloom.tb.runs import runner
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,8 @@ from meshloom.hw.config import load as load_chip
 from meshloom.hw.isa import Opcode
 from meshloom.tb.results import artefacts
 from meshloom.tb.results.artefacts import TABLES, Artefacts, ArtefactsError, folder_name, load
-from meshloom.tb.results.schema import Event, Row, Unwritten
+from meshloom.tb.results.events import Event, Unwritten
+from meshloom.tb.results.schema import Row
 from meshloom.tb.results.shelf import Shelf
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.options import RunOptions

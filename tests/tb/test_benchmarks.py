@@ -61,7 +61,9 @@ from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result
 from meshloom.tb.build import builder
 from meshloom.tb.devices.readout import Record
 from meshloom.tb.report.console import CAUSES, console
-from meshloom.tb.results.schema import OnEvent, Plan, Row, write_atomically
+from meshloom.tb.results.events import OnEvent, Plan
+from meshloom.tb.results.files import write_atomically
+from meshloom.tb.results.schema import Row
 from meshloom.tb.runs.options import RunOptions
 
 from ..tiers import slow_but

@@ -42,23 +42,18 @@ from meshloom.tb.devices.folders import RunsError
 from meshloom.tb.devices.interface import DeviceError
 from meshloom.tb.inputs.sources import NetworkSource, is_network
 from meshloom.tb.report.console import CAUSES, LOG_WIDTH
+from meshloom.tb.results.events import OnEvent, Plan, Stage, Unwritten
 from meshloom.tb.results.exits import Exit
-from meshloom.tb.results.saved import SUFFIXES
-from meshloom.tb.results.schema import (
+from meshloom.tb.results.figures import (
     Congestion,
     LayerFigures,
     LinkFigures,
     NetworkFigures,
-    OnEvent,
     PacketFigures,
-    Plan,
-    Row,
     SourceFigures,
-    Stage,
-    Status,
-    Unwritten,
-    load,
 )
+from meshloom.tb.results.saved import SUFFIXES
+from meshloom.tb.results.schema import Row, Status, load
 from meshloom.tb.results.shelf import Shelf
 from meshloom.tb.runs.options import RunOptions
 

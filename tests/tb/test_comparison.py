@@ -13,8 +13,9 @@ from meshloom.tb.cli.main import app
 from meshloom.tb.compare.compared import CompareRunsError, against_model, compare
 from meshloom.tb.results.comparison import Comparison, Comparisons
 from meshloom.tb.results.energy import load as load_energy
+from meshloom.tb.results.figures import LayerFigures, NetworkFigures
 from meshloom.tb.results.named import find
-from meshloom.tb.results.schema import LayerFigures, NetworkFigures, RowError
+from meshloom.tb.results.schema import RowError
 
 from .kept_runs import keep, results_file
 

@@ -17,7 +17,8 @@ from meshloom.tb.compare.records import match
 from meshloom.tb.devices.interface import Job, Run
 from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
 from meshloom.tb.report.junit import junit
-from meshloom.tb.results.schema import Recorder, Row, Settings, Status
+from meshloom.tb.results.recorder import Recorder
+from meshloom.tb.results.schema import Row, Settings, Status
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.batch import simulate
 from meshloom.tb.runs.items import Prepared

@@ -16,7 +16,8 @@ from meshloom.tb.cli.main import app
 from meshloom.tb.devices.simulated import VERILATOR
 from meshloom.tb.report.registry import PARQUET
 from meshloom.tb.results import flat
-from meshloom.tb.results.schema import Recorder, Results, Row
+from meshloom.tb.results.recorder import Recorder
+from meshloom.tb.results.schema import Results, Row
 
 DIVERGENCE = {
     "tile": 1, "unit": "mover", "tag": 3, "predicted_start": 1, "predicted_end": 2, "measured_start": 3,

@@ -7,7 +7,8 @@ import pytest
 from meshloom.tb.benchmarks import klotski, klotski_waits
 from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.benchmarks.klotski_runs import Asked, Found
-from meshloom.tb.results.schema import MicroOpFigures, OnEvent
+from meshloom.tb.results.events import OnEvent
+from meshloom.tb.results.figures import MicroOpFigures
 
 SAID = MicroOpFigures(count=10, planned_cycles=110, bound_cycles=100, hops_bytes=4096, spilled_words=0)
 NINE = Asked("klotski9", "resnet50", klotski.OURS)

@@ -9,7 +9,7 @@ import pytest
 from meshloom.sched.schedulers.klotski.dag import Dag
 from meshloom.tb.benchmarks import klotski_solvers
 from meshloom.tb.benchmarks.klotski_graphs import layered
-from meshloom.tb.results.schema import OnEvent
+from meshloom.tb.results.events import OnEvent
 
 
 def test_graphs_have_layers_and_are_the_same_every_time() -> None:

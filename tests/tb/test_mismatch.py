@@ -22,7 +22,9 @@ from meshloom.tb.devices.interface import FILL, Run
 from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
 from meshloom.tb.inputs.golden.layer import golden
 from meshloom.tb.report.junit import junit
-from meshloom.tb.results.schema import Maker, Recorder, Row, Status, WrongByte
+from meshloom.tb.results.figures import Maker, WrongByte
+from meshloom.tb.results.recorder import Recorder
+from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.results.schema import load as load_results
 from meshloom.tb.runs import items, runner
 from meshloom.tb.runs.items import Prepared

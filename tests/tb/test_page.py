@@ -27,7 +27,7 @@ from meshloom.tb.compare.pictures import pictures
 from meshloom.tb.report.page import Shown, page
 from meshloom.tb.results.artefacts import Artefacts
 from meshloom.tb.results.artefacts import load as load_artefacts
-from meshloom.tb.results.schema import FaultReport
+from meshloom.tb.results.figures import FaultReport
 from meshloom.tb.results.tracks import RunTimeline, Slices, Track
 
 from .kept_runs import keep

@@ -15,7 +15,8 @@ from meshloom.tb.cli.main import app
 from meshloom.tb.devices.registry import REGISTRY, UnknownDeviceError, find
 from meshloom.tb.report.registry import REGISTRY as REPORTS
 from meshloom.tb.report.registry import asked
-from meshloom.tb.results.schema import Event, Row, Stage, Status
+from meshloom.tb.results.events import Event, Stage
+from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs import runner
 from meshloom.tb.runs.options import RunOptions
 

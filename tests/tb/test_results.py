@@ -16,25 +16,20 @@ from meshloom.hw.config import load as load_chip
 from meshloom.tb.devices.simulated import ICARUS, VERILATOR
 from meshloom.tb.report import console
 from meshloom.tb.report.registry import JUNIT
+from meshloom.tb.results.events import Plan, Stage
+from meshloom.tb.results.figures import Congestion, Divergence, FaultReport, LinkFigures
+from meshloom.tb.results.files import unwritable, write_atomically
+from meshloom.tb.results.record import ResultsError
+from meshloom.tb.results.recorder import Recorder
 from meshloom.tb.results.schema import (
     MEAN_ERROR_PERCENT,
     SCHEMA_VERSION,
     WORST_ERROR_PERCENT,
-    Congestion,
-    Divergence,
-    FaultReport,
-    LinkFigures,
-    Plan,
-    Recorder,
     Results,
-    ResultsError,
     Row,
-    Stage,
     Status,
     load,
     summarise,
-    unwritable,
-    write_atomically,
 )
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "results" / "README.md"

@@ -46,7 +46,8 @@ from meshloom.tb.devices.simulated import SimulatedDevice
 from meshloom.tb.inputs.golden import layer
 from meshloom.tb.inputs.sources import NetworkSource, feeds
 from meshloom.tb.results import identity
-from meshloom.tb.results.schema import Event, Plan, Row, Stage, Status
+from meshloom.tb.results.events import Event, Plan, Stage
+from meshloom.tb.results.schema import Row, Status
 from meshloom.tb.runs import items, runner
 from meshloom.tb.runs.options import RunOptions
 from meshloom.tb.runs.workers import EVERY, report_progress, workers

@@ -17,8 +17,8 @@ from meshloom.sched.workload.scenario import Request, Scenario
 from meshloom.tb.benchmarks import layer_puzzle, layer_puzzle_sheets, served
 from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.benchmarks.served import Asked, Network
+from meshloom.tb.results.events import Event, Stage
 from meshloom.tb.results.scenario import ScenarioResults
-from meshloom.tb.results.schema import Event, Stage
 from meshloom.tb.runs.online.serve import Served, serve
 from meshloom.tb.runs.workers import Workers
 

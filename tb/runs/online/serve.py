@@ -29,8 +29,8 @@ from meshloom.sched.workload.scenario import Scenario
 from ...build.builder import build
 from ...devices.serving import ServedChip
 from ...results.busy import counters_of
+from ...results.recorder import environment
 from ...results.scenario import CoresRow, InstanceRow, Metrics, ProgramRow, ScenarioFigures, ScenarioResults
-from ...results.schema import environment
 from .executor import SessionExecutor, described
 from .networks import Compiled, compile_networks
 from .recorded import DiffersError, FollowingSession, RecordingSession, Records

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ...results.schema import write_atomically
+from ...results.files import write_atomically
 from ...results.sweep import PointRow, SweepError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from meshloom.sched.workload.training_examples import Examples
 
 from ...devices.registry import find as find_device
 from ...results.identity import code
-from ...results.schema import environment
+from ...results.recorder import environment
 from ...results.training import TrainingResults
 from . import reference
 from .machine import Functional, Machine, on_device

@@ -14,7 +14,7 @@ import numpy as np
 
 from meshloom.sched.workload.training_net import TrainingNet
 
-from ...results.schema import write_atomically
+from ...results.files import write_atomically
 from .numbers import Reals
 
 #: Version of the saved form.
