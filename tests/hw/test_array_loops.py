@@ -21,8 +21,8 @@ SHAPES = [
     (5, 2, True, True),
     (1, 4, False, False),
     (4, 1, True, False),
-    (18, 17, False, False),
-    (17, 18, True, False),
+    pytest.param(18, 17, False, False, marks=pytest.mark.slow),
+    pytest.param(17, 18, True, False, marks=pytest.mark.slow),
 ]
 
 

@@ -36,7 +36,7 @@ FIXED = {"tile", "host"}
 INSIDE = {"axi__awready"}
 
 
-@pytest.fixture(scope="module", params=slow_but(CHIPS, "ahead of time", "programs"))
+@pytest.fixture(scope="module", params=slow_but(CHIPS, "ahead of time"))
 def assembly(request: pytest.FixtureRequest) -> Assembly:
     config = ChipConfig.model_validate(CHIPS[request.param])
     return Assembly(config, partition(config, observed=True, loops=True))
@@ -114,6 +114,7 @@ def test_a_gate_or_a_register_in_the_wrong_place_is_refused() -> None:
         gates(own.replace("endmodule", "  always @(posedge clk)\n    x <= y;\nendmodule"), "box")
 
 
+@pytest.mark.slow
 def test_a_chip_has_one_block_for_equal_tiles_whatever_the_floorplan() -> None:
     """The netlist of a core depends on its own parameters only, so chips can share its library."""
     first, second = (
@@ -125,6 +126,7 @@ def test_a_chip_has_one_block_for_equal_tiles_whatever_the_floorplan() -> None:
     assert {name for name in first if first[name].rtlil != other[name].rtlil} == {"tile_spm", "tile_host"}, "CONFIG"
 
 
+@pytest.mark.slow
 def test_cores_come_first() -> None:
     """They take longest to compile."""
     heard: list[str] = []

@@ -42,6 +42,7 @@ def test_layers_are_proven(name: str) -> None:
     assert sorted(one.operation for one in made.table.timed) == list(range(operations))
 
 
+@pytest.mark.slow
 def test_the_same_schedule_gives_the_same_program(ahead: Ahead) -> None:
     again = compile_ahead(ahead.schedule, CHIP)
     assert again.program == ahead.program

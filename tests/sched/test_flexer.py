@@ -163,7 +163,7 @@ def test_partial_sums_are_spilled_and_come_back() -> None:
     assert any(isinstance(node.operation(), Gemm) and node.operation()["to_acc"] for node in made.nodes)  # type: ignore[index]
 
 
-@pytest.mark.parametrize("name", ["flexer", "paper_static", "hybrid"])
+@pytest.mark.parametrize("name", slow_but(["flexer", "paper_static", "hybrid"], "flexer"))
 @pytest.mark.parametrize("chip_name", slow_but(["quad8", "tiny"], "quad8"))
 def test_schedulers(name: str, chip_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every scheduler on four cores and on one; found again from the folder, without another search."""

@@ -93,6 +93,7 @@ def test_a_budget_of_work_finds_the_same_everywhere(
         assert replace(other, seconds=alone.seconds) == alone
 
 
+@pytest.mark.slow
 def test_more_work_is_spent_to_the_step() -> None:
     """What a budget does not suffice for is not made; what was counted is what the same plays count by themselves."""
     chip = load("quad8").model_copy(update={"spm_words": 512})
@@ -125,7 +126,7 @@ def test_a_schedule_is_given_up_when_its_work_exceeds_a_limit() -> None:
         assert steps // 2 < fewer < steps
 
 
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("threads", slow_but([1, 3], 3))
 @pytest.mark.parametrize("budget", [None, Budget(steps=12_000_000)], ids=str)
 def test_interrupted_search_goes_on(budget: Budget | None, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted again and again, in both halves of a search: what it has found is not done again, and the result is

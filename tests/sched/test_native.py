@@ -27,6 +27,7 @@ def built() -> None:
 # -- the same timeline ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_compiled_and_python_say_the_same(built: None) -> None:
     said = {}
     for pure in ("0", "1"):

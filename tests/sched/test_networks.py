@@ -26,6 +26,7 @@ from meshloom.sched.schedulers.network.storage import Between
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.graph import Graph, Value
 
+from ..tiers import slow_but
 from .network_graphs import Grower, every_kind, inputs_of, mismatches, perform, random_network, square
 from .random_graphs import defined_values
 
@@ -44,6 +45,9 @@ def small(words: int = 300, name: str = "quad8") -> ChipConfig:
     return ChipConfig.model_validate(load(name).model_dump() | {"name": f"small{words}", "spm_words": words})
 
 
+SMALL = small()
+
+
 def computes(made: NetworkSchedule, chip: ChipConfig, seed: int = 0) -> None:
     """Proves that a schedule computes every tensor, whole, and that its program can run."""
     validate(made.schedule, chip)
@@ -57,7 +61,7 @@ def computes(made: NetworkSchedule, chip: ChipConfig, seed: int = 0) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-@pytest.mark.parametrize("chip", [load("quad8"), small(), load("pe12x14")], ids=lambda chip: chip.name)
+@pytest.mark.parametrize("chip", slow_but([SMALL, load("quad8"), load("pe12x14")], SMALL), ids=lambda chip: chip.name)
 def test_every_kind_of_layer(name: str, chip: ChipConfig) -> None:
     made = registry.find_network(name)(every_kind(), chip, None)
     computes(made, chip)
@@ -66,11 +70,12 @@ def test_every_kind_of_layer(name: str, chip: ChipConfig) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_but(range(3), 2))
 def test_random_networks(name: str, seed: int) -> None:
     computes(registry.find_network(name)(random_network(20 + seed), small(200), None), small(200), seed)
 
 
+@pytest.mark.slow
 def test_layers_by_themselves_leave_nothing_on_the_chip() -> None:
     graph, chip = every_kind(), load("quad8")
     planner = Planner(chip, {PAPER: PAPER}, budget=BUDGET)
@@ -133,6 +138,7 @@ def test_a_pool_is_fused_tightly_when_two_rows_of_it_do_not_fit() -> None:
     assert words == {False: 20 * 20, True: 10 * 10}, "what the pool reads is kept nowhere"
 
 
+@pytest.mark.slow
 def test_the_hybrid_is_no_worse_than_any_of_its_ways() -> None:
     graph, chip = big_between(), small(256)
     made = registry.find_network(f"hybrid:budget={BUDGET}")(graph, chip, None)

@@ -19,6 +19,7 @@ from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
 from .test_device import CASES, CHIP, Case
 
 
+@pytest.mark.slow
 def test_threads_change_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two and more than there are processors: the same bytes, cycles, records and counters as with one."""
     case = CASES["product"]
@@ -57,6 +58,7 @@ def _libraries(config: ChipConfig) -> set[str]:
     return {blocks.name(block, config, block_compiler()) for block in parts.blocks.values()}
 
 
+@pytest.mark.slow
 def test_wide_inputs_are_put_together_of_their_pieces() -> None:
     """A host that hears of more than 64 tiles, and narrow ones of several pieces with constants in between."""
     config = load("tiny")
@@ -89,6 +91,7 @@ def test_every_signal_of_the_chip_is_in_the_text() -> None:
         assert written == 1, (name, port)
 
 
+@pytest.mark.slow
 def test_what_the_compiler_says_is_kept(tmp_path: Path) -> None:
     """A tool that fails is named, with the block and the place of what it printed."""
     config = load("tiny")

@@ -396,6 +396,7 @@ def test_records_of_long_programs_find_their_instructions(turns: int) -> None:
     assert sorted(numbers.values()) == list(range(count))
 
 
+@pytest.mark.slow
 def test_a_divergence_in_a_long_program_is_of_the_right_operation() -> None:
     schedule, program, records, places = long_program(TAGS + 200, lambda i: (FIRST, SECOND)[i % 2])
     named = [

@@ -439,6 +439,7 @@ def test_speed_of_wrong_bytes_does_not_count() -> None:
     assert speed.missed([sped(0.5, bytes_checked=0)], clang=True)
 
 
+@pytest.mark.slow
 def test_plain_loop_counts_work() -> None:
     """Sixteen times the elements take longer."""
     small, large = (plain_loop.speed(load(chip), "x86-64") for chip in ("tiny", "quad16"))

@@ -179,9 +179,10 @@ def scheduled(seed: int, chip: ChipConfig) -> tuple[Job, NDArray[np.uint8]]:
 _FILLED, _KEPT, _LOADED = 128, 1600, 2000
 
 
-def test_random_schedules_over_all_ways_leave_the_right_bytes() -> None:
-    given = [scheduled(seed, THREE) for seed in range(8)]
-    for (_, wanted), run in zip(given, runs(THREE, [job for job, _ in given]), strict=True):
+@pytest.mark.parametrize("name", slow_but(["ways", "three"], "ways"))
+def test_random_schedules_over_all_ways_leave_the_right_bytes(name: str) -> None:
+    given = [scheduled(seed, CHIPS[name]) for seed in range(8)]
+    for (_, wanted), run in zip(given, runs(CHIPS[name], [job for job, _ in given]), strict=True):
         assert run.fault is None
         np.testing.assert_array_equal(np.stack(run.memory), wanted)
 

@@ -106,6 +106,7 @@ def right(run: Run) -> bool:
     return run.fault is None and bool((run.memory[0] == CASE.expected[0]).all())
 
 
+@pytest.mark.slow
 def test_every_flip_happens_and_without_one_the_bytes_are_right(runs: Runs) -> None:
     assert set(ALL) - {None} == runs[1]
     assert right(runs[0][None])

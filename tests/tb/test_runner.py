@@ -123,7 +123,7 @@ def test_events_come_as_things_happen(results: dict[str, tuple[list[Row], list[E
 # -- checks that can fail -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["x", "w", "bias"])
+@pytest.mark.parametrize("name", slow_but(["x", "w", "bias"], "w"))
 def test_one_wrong_operand_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A single number in the chip's memory differs from what the golden model is given."""
 
@@ -259,6 +259,7 @@ def test_one_cycle_is_a_divergence_and_the_earliest_is_named(start: int, end: in
 # -- networks -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_network_and_a_layer_side_by_side() -> None:
     """Rows come in the order asked for, one for each input of a network."""
     shown = [path for path, _ in zoo.pictures("resnet8")[:2]]
@@ -471,6 +472,7 @@ def test_a_simulator_that_dies_costs_one_row(jobs: int, monkeypatch: pytest.Monk
             shutil.rmtree(log.parent)
 
 
+@pytest.mark.slow
 def test_an_error_of_the_golden_model_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(data: LayerData) -> np.ndarray:
         if data.shape.name == "gemm:5x6x7":

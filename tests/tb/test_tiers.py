@@ -56,6 +56,7 @@ def ran(lines: list[str]) -> list[str]:
     return [match[1] for line in lines if (match := re.search(r"tests/test_.\.py::(\w+) PASSED|$", line)) and match[1]]
 
 
+@pytest.mark.slow
 def test_costs_are_measured_and_the_dearest_file_goes_first(suite: Path) -> None:
     assert ran(run(suite, "--record-costs")) == ["test_cheap", "test_first", "test_slow"], "nothing is known yet"
     found = [line.split() for line in (suite / "tests" / "costs.txt").read_text().splitlines()[1:]]
@@ -79,6 +80,7 @@ def test_parts_of_files_say_nothing_of_their_costs(suite: Path) -> None:
     assert not (suite / "tests" / "costs.txt").exists()
 
 
+@pytest.mark.slow
 def test_files_of_unknown_cost_go_first(suite: Path) -> None:
     (suite / "tests" / "costs.txt").write_text("# costs\n     1      2 tests/test_b.py\n")
     assert ran(run(suite)) == ["test_cheap", "test_first", "test_slow"]
