@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .jit import compiled
-from .machine import commit, flush, hopeless, latency
+from .machine import apart, commit, flush, hopeless, latency
 from .sets import Scratch, choose
 from .state import Array, State, Work
 
@@ -28,6 +28,7 @@ def make(
     log = state.log
     best = np.zeros(work.dims.cores, np.int64)
     while state.totals.ready > 0:
+        apart(work, state)
         size = choose(work, state, room, pruning, priority, policy, best)
         if size == 0:
             log = flush(work, state, log, record)

@@ -111,7 +111,10 @@ def bring(
     work: Work, state: State, wanted: Array, gone: Array, pairs: Array, size: int, policy: int, now: int, log: Array,
     record: bool,
 ) -> Array:  # fmt: skip
-    """Gives the tiles of a possible set (see `sets.look`) their places, and moves them there; the log."""
+    """Gives the tiles of a possible set their places, and moves them there; the log.
+
+    Places depend on the clock, so nothing may have advanced it since `sets.look` found the set possible.
+    """
     state.totals.stamp += 1
     stamp = state.totals.stamp
     missing, first_sums = 0, sums_of(work, 0)
@@ -134,6 +137,7 @@ def bring(
     count, lost = place(
         state.spm, state.time, count, state.tiles, stamp, now, wanted, missing, policy, state.clock.dram, gone
     )
+    assert lost >= 0  # what was not placed would be looked for beyond the last segment
     state.totals.segments = count
     stored = 0.0
     for index in range(lost):
@@ -168,12 +172,15 @@ def flush(work: Work, state: State, log: Array, record: bool) -> Array:
         row += state.spm[index].rows
     state.totals.segments = 1
     state.spm[0].rows, state.spm[0].tile, state.time[0] = row, -1, time
+    apart(work, state)
     return log
 
 
 @inner
 def apart(work: Work, state: State) -> None:
-    """Without overlap: what comes next comes when all that is scheduled has ended."""
+    """Without overlap: what comes next comes when all that is scheduled has ended. Called before a set is looked at."""
+    if work.dims.overlap:
+        return
     ended = max(state.clock.dram, state.clock.end)
     for core in range(work.dims.cores):
         ended = max(ended, state.free[core] + work.rates.drain)
@@ -404,8 +411,6 @@ def commit(
     """Schedules a possible set: memory operations, its operations on the cores, what they wake up; the log."""
     if record:
         log = log_event(log, state.totals, NEXT, size, 0, 0)
-    if not work.dims.overlap:
-        apart(work, state)
     log = bring(work, state, wanted, gone, pairs, size, policy, now, log, record)
     if not work.dims.overlap:
         gathered(work, state, pairs, size)

@@ -111,6 +111,7 @@ def _several(
         pair, k = sequence.pairs[index], sequence.k[index]
         state.pairs[pair].input = state.pairs[pair].m * work.dims.k + k
         state.pairs[pair].weight = (work.dims.m + state.pairs[pair].n) * work.dims.k + k
+    apart(work, state)
     if not look(work, state, room, chosen, size, policy, now).possible:
         if size > 1:
             for index in range(begin, end):
@@ -119,8 +120,6 @@ def _several(
         log = flush(work, state, log, record)
     if record:
         log = log_event(log, state.totals, NEXT, size, 0, 0)
-    if not work.dims.overlap:
-        apart(work, state)
     log = bring(work, state, room.wanted, room.gone, chosen, size, policy, now, log, record)
     if not work.dims.overlap:
         gathered(work, state, chosen, size)
@@ -141,12 +140,11 @@ def _single(
 ) -> Array:  # fmt: skip
     """Schedules one operation; the log."""
     chosen, cores = sequence.pairs[index : index + 1], np.zeros(1, np.int64)
+    apart(work, state)
     if not look(work, state, room, chosen, 1, policy, now).possible:
         log = flush(work, state, log, record)
     if record:
         log = log_event(log, state.totals, NEXT, 1, 0, 0)
-    if not work.dims.overlap:
-        apart(work, state)
     log = bring(work, state, room.wanted, room.gone, chosen, 1, policy, now, log, record)
     if not work.dims.overlap:
         gathered(work, state, chosen, 1)

@@ -146,8 +146,7 @@ def unroll(
                     pairs[index] = m * n + at[N] + (index if loops[inner] == N else 0)
                 if record:
                     log = log_event(log, state.totals, NEXT, size, 0, 0)
-                if not work.dims.overlap:
-                    apart(work, state)
+                apart(work, state)
                 log = _bring(work, state, slots, turns, pairs, size, log, record)
                 if not work.dims.overlap:
                     gathered(work, state, pairs, size)
