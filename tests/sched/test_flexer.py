@@ -31,6 +31,7 @@ from meshloom.sched.schedulers.flexer.policy import (
     PRIORITIES,
     PRUNINGS,
     Choice,
+    Kind,
     Policy,
 )
 from meshloom.sched.schedulers.flexer.state import DROP, GIVE, LOAD, NEXT, ORDERS, RUN, STORE
@@ -278,6 +279,25 @@ def test_sets_take_turns_where_nothing_may_overlap() -> None:
         for fence in made.fences:
             assert min(times.start[fence:]) > max(times.end[:fence])
         assert cycles[False] > cycles[True]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "kind", "choice"),
+    [
+        ("conv:12x10x32-24,k3", 192, "flexer", Choice(Tiling(3, 4, 1, 1), "kmn")),
+        ("conv:10x10x24-40,k3", 256, "nest", Choice(Tiling(4, 2, 3, 1), "n", shape=(2, 2))),
+    ],
+)
+def test_without_overlap_every_tile_has_a_place(name: str, rows: int, kind: Kind, choice: Choice) -> None:
+    """Where the clock that a set is tried with is not the one that it is placed with, it finds no room here."""
+    chip = load("quad8").model_copy(update={"spm_words": rows})
+    layer = Layer(parse(name), chip, random_data(parse(name)).scale)
+    policy = Policy(kind, overlap=False)
+    good, _, _, log = play(layer.problem, chip, choice, policy, record=True)
+    assert good
+    assert (log["where"][np.isin(log["kind"], (LOAD, GIVE))] >= 0).all()
+    made = layer.emitted(choice, policy)
+    proven(layer.schedule(made, layer.orders(made).run(AHEAD[0]), "test"), chip, name)
 
 
 def test_regions_that_hold_no_tile_are_one_error() -> None:
