@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import RESPONSE_CYCLES, clear_cycles
@@ -27,56 +26,8 @@ from meshloom.hw.isa import Cause, Format, Region
 from meshloom.hw.registers import CONTROL, FAULT_WHO, STATUS, Register
 from meshloom.hw.verilog import manifest
 
-#: Registers of the bench that Python sets (name, bits) and reads.
-INPUTS = {
-    "job": 32,
-    "program_tile": 32,
-    "program_addr": 32,
-    "program_count": 32,
-    "watchdog": 32,
-    "stall_limit": 32,
-    "trace_tile": 32,
-    "trace_addr": 32,
-    "trace_count": 32,
-    "observe": 1,
-    "request": 1,
-    "act": 32,
-    "place": 32,
-    "given": 32,
-    "order": 1,
-}
+from .ports import INPUTS, KINDS, OUTPUTS, Act
 
-
-class Act(IntEnum):
-    """What Python can order beside jobs, one at a time: it sets `act`, `place` and `given`, toggles `order` and waits
-    for `ordered`. Programs that come and go (`ChipConfig.programs`) are launched so."""
-
-    OPEN = 0  #: reset the chip; `answer`: its digest
-    WRITE = 1  #: the register `place` becomes `given`
-    READ = 2  #: `answer` becomes the register `place`
-    RUN = 3  #: `place` cycles, or until `irq` is set; `answer`: whether it is
-    LOAD = 4  #: the images of `job` into the DRAM channels, beside what is there; of job 0: in its place
-    DUMP = 5  #: the ranges of data, as for a job
-
-
-#: File that the simulation writes as soon as the chip is there.
-STARTED = "started"
-OUTPUTS = {
-    "ordered": 1,
-    "answer": 32,
-    "loaded": 1,
-    "ran": 1,
-    "finished": 1,
-    "status": 32,
-    "cycles": 32,
-    "fault_who": 32,
-    "fault_value": 32,
-    "quiet": 32,
-    "chip_id": 32,
-    "protocol": 1,
-}
-#: What is dumped of a channel.
-KINDS = ("data", "records")
 #: What the chip shows of its cores' units when it is built to be observed, and the memory that each writes.
 TAPS = {"out": Region.OUT, "vec": Region.VEC}
 #: Bits of the offset in a record of the log; the region and the core stand above.

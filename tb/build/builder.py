@@ -22,6 +22,7 @@ from meshloom.sched.store import cache
 from meshloom.sched.store.kinds import SIMULATORS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, StoreError, key
 
+from .ports import INPUTS, OUTPUTS
 from .tools import ToolError
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
         here / "bench.py",
         here / "blocks.py",
         here / "builder.py",
+        here / "ports.py",
         *sorted((here / "verilog").glob("*.v")),
         *sorted(_SOURCES.glob("*.h")),
     ]:
@@ -276,7 +278,7 @@ def _public(config: ChipConfig) -> Iterator[str]:
     from . import bench
 
     yield "`verilator_config\n"
-    for name in (*bench.INPUTS, *bench.channel_inputs(config), *bench.OUTPUTS):
+    for name in (*INPUTS, *bench.channel_inputs(config), *OUTPUTS):
         yield f'public_flat_rw -module "bench" -var "{name}"\n'
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import Timer
 
-from .bench import OUTPUTS, STARTED
+from .ports import OUTPUTS, STARTED
 
 
 @cocotb.test()

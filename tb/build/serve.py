@@ -1,7 +1,7 @@
 """The cocotb side of a simulation in which programs come and go. Runs inside the simulator.
 
 The process that started it writes lines to the pipe `orders` in the folder of the run, each a JSON list of the bench's
-inputs to set, {name: value}, and of acts (`bench.Act`), [act, place, answer]. It reads a line from `answers` for each:
+inputs to set, {name: value}, and of acts (`ports.Act`), [act, place, answer]. It reads a line from `answers` for each:
 what the acts answered, the CPU seconds that they took, and whether the chip has broken a protocol. The simulation ends
 when `orders` ends.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import Timer
 
-from .bench import STARTED
+from .ports import STARTED
 
 ORDERS, ANSWERS = "orders", "answers"
 

@@ -52,6 +52,7 @@ def main(simulator: str, build: str, folder: str, *options: str) -> None:
             results_xml=str(run / "results.xml"),
             plusargs=[f"+jobs={run / JOBS}"],
             test_args=["--trace-file", str(run / "waves.fst")] if waves and simulator == "verilator" else [],
+            extra_env={"COCOTB_REWRITE_ASSERTION_FILES": ""},  # it asserts nothing, and pytest's plugins load slowly
             waves=waves,
         )
 

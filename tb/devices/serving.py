@@ -25,8 +25,8 @@ from meshloom.hw.registers import CONTROL, COUNT, Counted, Register
 from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.store.kinds import RUNS
 
-from ..build.bench import KINDS, Act
 from ..build.builder import OUTPUT, Build, tool_variables
+from ..build.ports import KINDS, Act
 from ..build.serve import ANSWERS, ORDERS
 from .folders import Claim, claim
 from .images import read_hex, write_image
@@ -73,12 +73,7 @@ class ServedChip:
         self._claim = claim("serve", RUNS.folder(OUTPUT))
         try:
             self._start()
-            (digest,) = self._order([(Act.OPEN, 0, 0)])
-            if digest != int(chip.digest[-8:], 16):
-                raise NoDeviceError(f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild")
-            for register in (Register.WATCHDOG, Register.STALL_LIMIT):
-                self.write(register, 0)
-            self.write(Register.CONTROL, CONTROL.pack({"start": 1, "serve": 1, "count": int(chip.counters)}))
+            self.reset()
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
@@ -129,6 +124,19 @@ class ServedChip:
             self.keep = True
             raise DeviceError(f"the chip broke the AXI4 protocol towards DRAM; see {self.folder / 'sim.log'}")
         return [int(value) for value in said]
+
+    def reset(self) -> None:
+        """Resets the chip and makes it ready for launches. What is in its DRAM stays.
+
+        Raises NoDeviceError if the simulator is another chip's.
+        """
+        chip = self.config
+        (digest,) = self._order([(Act.OPEN, 0, 0)])
+        if digest != int(chip.digest[-8:], 16):
+            raise NoDeviceError(f"the simulator in {self.build.folder} is another chip than {chip.name}; rebuild")
+        for register in (Register.WATCHDOG, Register.STALL_LIMIT):
+            self.write(register, 0)
+        self.write(Register.CONTROL, CONTROL.pack({"start": 1, "serve": 1, "count": int(chip.counters)}))
 
     # -- registers ----------------------------------------------------------------------------------------------------
 

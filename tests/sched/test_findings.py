@@ -9,11 +9,15 @@ from pydantic import TypeAdapter
 
 from meshloom.hw.config import load
 from meshloom.sched.mapping.tiling import Candidate
+from meshloom.sched.schedulers.loop_order import kept
 from meshloom.sched.schedulers.network import conv
 from meshloom.sched.schedulers.network.scheduler import schedule, search_cache
+from meshloom.sched.schedulers.registry import SchedulerError
+from meshloom.sched.schedulers.registry import find as find_scheduler
 from meshloom.sched.store.cache import VARIABLE
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
+from meshloom.sched.workload.catalog import find
 
 from .network_graphs import every_kind
 
@@ -28,6 +32,19 @@ def test_a_second_run_searches_nothing_and_finds_the_same(tmp_path: Path, monkey
     first = schedule(graph, CHIP, memory=search_cache(tmp_path, CHIP))
     monkeypatch.setattr(conv, "choose", None)  # a search would fail
     assert schedule(graph, CHIP, memory=search_cache(tmp_path, CHIP)).schedule == first.schedule
+
+
+@pytest.mark.parametrize("effort", ["", ":effort=0.5"])
+def test_a_layer_is_not_searched_twice(effort: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = find("gemm:5x6x7")[0].shape
+    first = find_scheduler(f"loop_order{effort}", tmp_path)(shape, CHIP, 77)
+    assert first == find_scheduler(f"loop_order{effort}")(shape, CHIP, 77), "the same as without a folder"
+    monkeypatch.setattr(kept, "search", None)  # a search would fail
+    assert find_scheduler(f"loop_order{effort}", tmp_path)(shape, CHIP, 77) == first
+    other_scale = find_scheduler(f"loop_order{effort}", tmp_path)(shape, CHIP, 78)
+    assert other_scale.predicted == first.predicted
+    with pytest.raises(SchedulerError):  # another effort is another search
+        find_scheduler("loop_order:effort=0.25", tmp_path)(shape, CHIP, 77)
 
 
 def test_an_interrupted_run_keeps_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

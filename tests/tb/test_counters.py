@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import cycle
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,7 +18,7 @@ from meshloom.sched.lowering.templates.template import Place, compile_stage
 from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.session import Completion, Launch
-from meshloom.tb.build.builder import build
+from meshloom.tb.build.builder import Build, build
 from meshloom.tb.devices.interface import NoDeviceError
 from meshloom.tb.devices.serving import ServedChip
 from meshloom.tb.runs.online.rtl_session import RtlSession
@@ -25,8 +26,7 @@ from meshloom.tb.runs.online.rtl_session import RtlSession
 from ..sched.network_graphs import every_kind
 from ..sched.test_serving_templates import served_chip
 from ..tiers import slow_but
-from .served_chip import CHIP
-from .test_serving import CHIP as SEVERAL
+from .served_chip import CHIP, chip_with
 
 #: A cycle by which all launches have been written: one for each slot.
 FIRST = 3_000
@@ -125,6 +125,7 @@ def test_rtl_and_model_count_alike_at_any_moment(name: str) -> None:
         assert any(len({counts[tile] for counts in seen}) > 4 for tile in chip.tiles), (counted.name, len(seen))
 
 
-def test_a_chip_without_counters_says_so() -> None:
-    with pytest.raises(NoDeviceError, match=r"several has no counters to read: set counters = true"):
-        ServedChip(build(SEVERAL, "verilator")).count(Counted.MOVER)
+def test_a_chip_without_counters_says_so(tmp_path: Path) -> None:
+    never_started = Build(chip_with("lp4bare", counters=False), "verilator", False, tmp_path, False)
+    with pytest.raises(NoDeviceError, match=r"lp4bare has no counters to read: set counters = true"):
+        ServedChip(never_started).count(Counted.MOVER)

@@ -44,10 +44,10 @@ class NetworkOptions(Options):
     )
 
 
-def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, _: Context) -> Schedule:
-    from .scheduler import schedule
+def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions, context: Context) -> Schedule:
+    from .kept import schedule
 
-    return schedule(shape, chip, scale, effort=options.effort)
+    return schedule(shape, chip, scale, options.effort, context.folder)
 
 
 def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
