@@ -48,7 +48,7 @@ test-changed: native ## slow tests that a change can break (SINCE= a commit, SEC
 lint: $(STAMP) ## style (ruff), types (pyright), and which package may import which (import-linter)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --project .typing
+	$(BIN)/pyright --threads 2 --project .typing
 	cd .typing && ../$(BIN)/lint-imports --config ../pyproject.toml --no-cache
 
 docs: $(STAMP) ## the documentation as a site, in sim_build/site; a broken link fails

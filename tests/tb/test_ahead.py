@@ -42,7 +42,8 @@ def rows(names: list[str], device: SimulatedDevice, chip: ChipConfig) -> list[Ro
     return simulate(items, device, Settings(code="", scheduler="dtt", simulator_version=""), lambda event: None)
 
 
-@pytest.mark.parametrize("simulator", ["verilator", pytest.param("icarus", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 def test_every_word_lands_when_it_was_planned_to(simulator: str) -> None:
     names = workloads(7, 12) if simulator == "verilator" else ["gemm:9x8x7", "conv:5x6x5-6,k3,p1,relu"]
     found = rows(names, SimulatedDevice(build(SMALL, simulator)), SMALL)

@@ -11,8 +11,10 @@ import pytest
 
 from meshloom.hw.isa import ARRIVAL, DATA_HEAD, REQUEST_HEAD, Cause, route_field
 from meshloom.hw.routes import TURN_BITS
+from meshloom.tb.build.builder import build
 from meshloom.tb.compare.explain import explain
 from meshloom.tb.devices.interface import Job, Run
+from meshloom.tb.devices.simulated import SimulatedDevice
 
 from . import flips
 from .flips import CHANNEL, LAST, Flip, FlippingDevice
@@ -106,12 +108,18 @@ def right(run: Run) -> bool:
     return run.fault is None and bool((run.memory[0] == CASE.expected[0]).all())
 
 
+def test_the_journey_ends_right_on_the_chip_as_it_ships() -> None:
+    (run,) = SimulatedDevice(build(WAYS, "verilator")).run([CASE.job])
+    assert right(run)
+
+
 @pytest.mark.slow
 def test_every_flip_happens_and_without_one_the_bytes_are_right(runs: Runs) -> None:
     assert set(ALL) - {None} == runs[1]
     assert right(runs[0][None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flip", HEADS, ids=str)
 def test_a_flipped_head_is_a_named_fault(flip: Flip, runs: Runs) -> None:
     fault = runs[0][flip].fault
@@ -120,6 +128,7 @@ def test_a_flipped_head_is_a_named_fault(flip: Flip, runs: Runs) -> None:
     assert fault.cause in ((Cause.PARITY, Cause.DESTINATION) if flip.bit < 8 else (Cause.PARITY,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flip", TURN_FLIPS, ids=str)
 def test_a_flipped_turn_leads_astray_or_there_all_the_same(flip: Flip, runs: Runs) -> None:
     run = runs[0][flip]
@@ -129,6 +138,7 @@ def test_a_flipped_turn_leads_astray_or_there_all_the_same(flip: Flip, runs: Run
         assert run.fault.cause is Cause.DESTINATION
 
 
+@pytest.mark.slow
 def test_both_kinds_of_flipped_turns_are_there(runs: Runs) -> None:
     """Most lead astray; entries behind the end do not, nor does a flag that is lost before the first turn."""
     came = {flip: right(runs[0][flip]) for flip in TURN_FLIPS}
@@ -137,6 +147,7 @@ def test_both_kinds_of_flipped_turns_are_there(runs: Runs) -> None:
     assert all(came[flip] for flip in TURN_FLIPS if flip.bit >= END - TURN_BITS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flip", REQUESTS, ids=str)
 def test_a_flipped_way_in_a_request_is_a_named_fault(flip: Flip, runs: Runs) -> None:
     fault = runs[0][flip].fault
@@ -144,6 +155,7 @@ def test_a_flipped_way_in_a_request_is_a_named_fault(flip: Flip, runs: Runs) -> 
     assert fault.cause is Cause.PARITY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flip", [*CHANNELS, *TAILS, *ANY], ids=str)
 def test_other_flips_end_in_a_fault_in_words_or_in_words_of_data(flip: Flip, runs: Runs) -> None:
     """A flit on another channel is taken for a head there; one on a channel that does not exist is lost."""
@@ -159,6 +171,7 @@ def test_other_flips_end_in_a_fault_in_words_or_in_words_of_data(flip: Flip, run
         assert run.fault.cause in (Cause.PARITY, Cause.DESTINATION, Cause.LENGTH, Cause.ADDRESS)
 
 
+@pytest.mark.slow
 def test_what_hangs_names_the_words_that_are_missing(runs: Runs) -> None:
     """A tail that is lost on its way leaves a packet without an end: the tile where it should come says so."""
     hung = {flip: run for flip, run in runs[0].items() if run.fault is not None and run.fault.cause in HUNG}

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from ..tiers import slow_but
+from ..tiers import BUDGET, costs, slow_but
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = "from tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure\n"
@@ -81,6 +81,17 @@ def test_parts_of_files_say_nothing_of_their_costs(suite: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_first_tier_alone_is_measured_beside_what_the_second_added(suite: Path) -> None:
+    kept = suite / "tests" / "costs.txt"
+    kept.write_text("# costs\n     9     11 tests/test_b.py\n")
+    run(suite, "--record-costs", "-m", "not slow")
+    assert [line.split() for line in kept.read_text().splitlines()[1:]] == [
+        ["1", "3", "tests/test_b.py"],
+        ["0", "0", "tests/test_a.py"],
+    ]
+
+
+@pytest.mark.slow
 def test_files_of_unknown_cost_go_first(suite: Path) -> None:
     (suite / "tests" / "costs.txt").write_text("# costs\n     1      2 tests/test_b.py\n")
     assert ran(run(suite)) == ["test_cheap", "test_first", "test_slow"]
@@ -101,6 +112,19 @@ def test_every_listed_file_is_there() -> None:
     names = [line.split()[2] for line in (ROOT / "tests" / "costs.txt").read_text().splitlines()[1:]]
     assert [name for name in names if not (ROOT / name).exists()] == []
     assert len(set(names)) == len(names)
+
+
+def test_the_first_tier_stays_within_its_budget() -> None:
+    """`make test` shall take eight minutes of two CPUs where simulators are built; what is dearer is slow."""
+    spent = sum(first for first, _ in costs().values())
+    assert spent <= BUDGET, f"the first tier costs {spent:.0f} CPU seconds, {BUDGET} are meant: mark dear tests slow"
+
+
+def test_most_test_files_have_been_measured() -> None:
+    """A budget of which half the files know nothing bounds nothing."""
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    unknown = sorted(files - set(costs()))
+    assert len(unknown) <= len(files) // 10, f"`pytest -m 'not slow' --record-costs` knows {unknown}"
 
 
 def test_no_test_file_is_slow_as_a_whole(changed_tests: ModuleType) -> None:
