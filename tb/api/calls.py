@@ -20,6 +20,7 @@ from ..devices.registry import find as find_device
 from ..inputs.chips import changed
 from ..inputs.sources import NetworkSource, check_files
 from ..inputs.sources import load as load_network
+from ..results.energy import load as load_energy
 from ..results.events import Event
 from ..results.recorder import Recorder
 from ..results.shelf import Shelf, cached
@@ -77,6 +78,7 @@ def run(
     waves: bool = False,
     links: bool = False,
     artefacts: str | Path | bool = True,
+    energy: str | Path | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> Result:  # the options of `meshloom run`, by name
     """Runs workloads on the chip's RTL and compares every byte with ONNX Runtime and every cycle with the model.
@@ -85,7 +87,8 @@ def run(
     a function is called in this process. `computes`: what schedules and programs compute that do not say so; "" leaves
     their bytes unchecked. `jobs`: devices at the same time (all CPUs). `artefacts`: a folder for schedule, program and
     every instruction's cycles; True: in the cache, as long as there is room; False: nowhere. With them `meshloom
-    explain` knows the run by the file that `Result.save` writes. `on_event` is called with each row as soon as it is
+    explain` knows the run by the file that `Result.save` writes. `energy`: a file with picojoules (TOML), by which
+    `Row.energy` is estimated; a 45 nm process without it. `on_event` is called with each row as soon as it is
     there, and with what is being done.
 
     A workload that cannot be run has a row with an `error`. Raises the errors of bad input before anything runs;
@@ -98,9 +101,10 @@ def run(
     place = None if isinstance(artefacts, bool) else Path(artefacts)
     recorder = Recorder("api", find_device(device).tools())
     shelf = Shelf(place) if place is not None else cached(recorder.run) if artefacts else None
+    table = None if energy is None else load_energy(Path(energy))
     found = runner.run(
         asked, load_chip(chip), _chosen(scheduler, options), on_event,
-        RunOptions(device, count, waves, links, place, shelf),
+        RunOptions(device, count, waves, links, place, shelf, energy=table),
     )  # fmt: skip
     recorder.rows += found
     return Result(recorder.results(complete=True))

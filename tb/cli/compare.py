@@ -49,13 +49,12 @@ def compare(
     from ..compare.compared import compare as compare_runs
     from ..report.compared import print_comparison
     from ..report.console import console
-    from ..results.energy import DEFAULT
     from ..results.energy import load as load_energy
     from ..results.files import write_atomically
     from ..results.named import find
 
     bound = None if max_regression is None else _percent(max_regression)
-    table = load_energy(energy or DEFAULT)
+    table = None if energy is None else load_energy(energy)
     found = against_model(find(a), bound) if b is None else compare_runs(find(a), find(b), table, bound)
     if json == STDOUT:
         typer.echo(found.model_dump_json(indent=2))

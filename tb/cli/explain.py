@@ -45,7 +45,6 @@ def explain(
     from ..compare.kept import kept
     from ..report.console import console
     from ..report.explained import print_explanation, print_overview
-    from ..results.energy import DEFAULT
     from ..results.energy import load as load_energy
     from ..results.explanation import Explanations
     from ..results.files import write_atomically
@@ -59,7 +58,7 @@ def explain(
         parts = [(explained(kept(found), model, layer, operation, waits), found.chip)]
         failed: dict[str, str] = {}
     else:
-        told, failed = explained_all(there, load_energy(energy or DEFAULT), model, waits)
+        told, failed = explained_all(there, None if energy is None else load_energy(energy), model, waits)
         parts = [(each.why, each.run.chip) for each in told]
     said = Explanations(workloads=tuple(why for why, _ in parts), unexplained=failed)
     text = said.model_dump_json(indent=2)

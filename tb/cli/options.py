@@ -97,7 +97,7 @@ Energy = Annotated[
         "--energy",
         metavar="TOML",
         help="Picojoules of products, memories and links, for estimates of energy.",
-        show_default="a 45 nm process",
+        show_default="that of the run, or a 45 nm process",
     ),
 ]
 SavedChip = Annotated[

@@ -43,14 +43,13 @@ def report(
     from ..report.console import console
     from ..report.page import Shown, page
     from ..report.trace import save_trace
-    from ..results.energy import DEFAULT
     from ..results.energy import load as load_energy
     from ..results.files import write_atomically
     from ..results.named import find, one
 
     there = find(run)
     chosen = there if workload is None else (one(there, workload),)
-    runs, failed = explained_all(chosen, load_energy(energy or DEFAULT), None)
+    runs, failed = explained_all(chosen, None if energy is None else load_energy(energy), None)
     screen = console()
     for name, why in failed.items():
         screen.print(f"{name}: {why}", style="yellow", markup=False, soft_wrap=True)

@@ -15,7 +15,7 @@ import typer
 from ..results.exits import Exit, verdict
 from .completion import complete_chips, complete_workloads
 from .errors import say_error
-from .options import STDOUT, Bind, Budget, Device, Reports, Scheduler, bindings, examples
+from .options import STDOUT, Bind, Budget, Device, Energy, Reports, Scheduler, bindings, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,6 +119,7 @@ def run(
             show_default="in the cache, as long as there is room",
         ),
     ] = None,
+    energy: Energy = None,
     regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False,
     jobs: Annotated[
         int, typer.Option(min=1, metavar="N", help="Devices that run at the same time; default: one per CPU.")
@@ -140,6 +141,7 @@ def run(
     from ..devices.registry import find as find_device
     from ..report import registry as reports
     from ..report.console import Reporter, console
+    from ..results.energy import load as load_energy
     from ..results.events import Unwritten
     from ..results.files import unwritable
     from ..results.recorder import Recorder
@@ -156,6 +158,7 @@ def run(
     copies += [(reports.PARQUET if csv.suffix == ".parquet" else reports.CSV, csv)] if csv else []
     if [place for _, place in copies].count(STDOUT) > 1:
         raise typer.BadParameter("only one of --json, --csv and --report can go to stdout", param_hint="--report")
+    table = None if energy is None else load_energy(energy)
     name = load(chip).name  # before the engine is imported: a wrong name is reported at once
     from ..inputs.sources import NetworkSource, is_network
     from ..runs.options import RunOptions
@@ -209,7 +212,7 @@ def run(
 
             traces = recorder.path.with_suffix("")
             shelf = Shelf(traces) if artefacts else cached(recorder.run) if artefacts is None else None
-            options = RunOptions(device, jobs, waves, links, traces, shelf)
+            options = RunOptions(device, jobs, waves, links, traces, shelf, energy=table)
             found = run_workloads(names, chip, scheduler, on_event, options)
         # rows arrive as they finish; the table lists them in the order requested
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))

@@ -6,13 +6,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..results.artefacts import Artefacts
 from ..results.comparison import Comparison, Comparisons, LayerMoved, Side
 from ..results.energy import EnergyFigures, EnergyTable
+from ..results.energy import load as load_energy
 from ..results.named import Found
 from ..results.record import ResultsError
 from ..results.schema import Row, Status
 from .causes import AttributionError
-from .energy import energy
+from .energy import energy_of
 from .explained import ExplainError, waterfall_of
 from .kept import kept
 from .waterfall import CAUSES
@@ -26,23 +28,23 @@ class CompareRunsError(ResultsError):
 
 
 class _Spent(NamedTuple):
-    """Cycles by layer and cause; `exact`: from artefacts, by the causes of a waterfall."""
+    """Cycles by layer and cause; `exact`: from artefacts, by the causes of a waterfall. `left`: the artefacts."""
 
     layers: Mapping[str, Mapping[str, float]]
     exact: bool
     note: str = ""
-    energy: EnergyFigures | None = None
+    left: Artefacts | None = None
 
 
 def compare(
-    a: Sequence[Found], b: Sequence[Found], table: EnergyTable, max_regression: float | None = None
+    a: Sequence[Found], b: Sequence[Found], table: EnergyTable | None = None, max_regression: float | None = None
 ) -> Comparisons:
     """Compares the workloads that two runs have in common, by name, and in turn where a name occurs several times. Two
     runs of one workload each are compared whatever it is called.
 
-    `table`: of the estimates of their energy; `max_regression`: percent that a workload may take more cycles. Raises
-    CompareRunsError if nothing is in common,
-    the errors of `Found.load` for damaged artefacts.
+    `table`: of the estimates of their energy (None: that of both runs if it is the same, or ours); `max_regression`:
+    percent that a workload may take more cycles. Raises CompareRunsError if nothing is in common, the errors of
+    `Found.load` for damaged artefacts.
     """
     pairs, only_a, only_b = _pairs(a, b)
     if not pairs:
@@ -54,7 +56,7 @@ def compare(
 
 def against_model(run: Sequence[Found], max_regression: float | None = None) -> Comparisons:
     """Compares each workload of a run on the RTL (`b`) with what the timeline model says of it (`a`)."""
-    return _judged([_compared(one, one, None) for one in run], (), (), max_regression)
+    return _judged([_compared(one, one, None, True) for one in run], (), (), max_regression)
 
 
 def _pairs(
@@ -91,12 +93,14 @@ def _judged(
     )
 
 
-def _compared(a: Found, b: Found, table: EnergyTable | None) -> Comparison:
-    """Without `table` (of energies) the first is the model of the second."""
-    model = table is None
+def _compared(a: Found, b: Found, table: EnergyTable | None, model: bool = False) -> Comparison:
+    """`table`: of energies. `model`: the first is the model of the second."""
     sides = _side(a.row, model), _side(b.row, False)
-    spent = [_spent(found, modelled, table) for found, modelled in ((a, model), (b, False))]
-    energies = {"a_energy": spent[0].energy, "b_energy": spent[1].energy}
+    spent = [_spent(found, modelled) for found, modelled in ((a, model), (b, False))]
+    energies: dict[str, EnergyFigures | None] = {}
+    if not model:
+        known = table or (None if _of_one_table(a.row, b.row) else load_energy())
+        energies = {"a_energy": _energy(a.row, spent[0].left, known), "b_energy": _energy(b.row, spent[1].left, known)}
     note = next((each.note for each in spent if each.note), "")
     if not all(each.exact for each in spent):  # only what both know can be compared
         spent = [_of_row(found.row, modelled) for found, modelled in ((a, model), (b, False))]
@@ -118,6 +122,18 @@ def _compared(a: Found, b: Found, table: EnergyTable | None) -> Comparison:
     return Comparison(
         a=sides[0], b=sides[1], a_causes=causes[0], b_causes=causes[1], layers=tuple(layers), note=note, **energies
     )
+
+
+def _of_one_table(a: Row, b: Row) -> bool:
+    """Whether the energies of two rows can be compared."""
+    return a.energy is not None and b.energy is not None and a.energy.table_digest == b.energy.table_digest
+
+
+def _energy(row: Row, left: Artefacts | None, table: EnergyTable | None) -> EnergyFigures | None:
+    """By a table, or as the row has it; None if neither the row nor artefacts know it by that table."""
+    if table is None or (row.energy is not None and row.energy.table_digest == table.digest):
+        return row.energy
+    return None if left is None else energy_of(left, table)
 
 
 def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
@@ -153,7 +169,7 @@ def _side(row: Row, model: bool) -> Side:
     )
 
 
-def _spent(found: Found, model: bool, table: EnergyTable | None) -> _Spent:
+def _spent(found: Found, model: bool) -> _Spent:
     """From artefacts if there are any, otherwise from the row."""
     row = found.row
     if row.status in (Status.FAILED, Status.FAULT):
@@ -164,12 +180,11 @@ def _spent(found: Found, model: bool, table: EnergyTable | None) -> _Spent:
         return _Spent({}, False, f"{why}: only what the results files say is known")
     left = found.load()
     run = kept(left)
-    taken = None if table is None else energy(run, left, table)
     try:
         falls = waterfall_of(run, model)
     except (ExplainError, AttributionError) as error:
-        return _Spent({}, False, str(error), taken)
-    return _Spent({layer.layer: falls.in_cycles(layer.pe_cycles) for layer in falls.layers}, True, falls.note, taken)
+        return _Spent({}, False, str(error), left)
+    return _Spent({layer.layer: falls.in_cycles(layer.pe_cycles) for layer in falls.layers}, True, falls.note, left)
 
 
 def _of_row(row: Row, model: bool) -> _Spent:

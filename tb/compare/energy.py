@@ -2,67 +2,75 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
 
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Region, split_address
 from meshloom.hw.timing import GemmShape, gemm_folds
-from meshloom.sched.ir.schedule import Gemm
+from meshloom.sched.ir.schedule import Gemm, Schedule
+from meshloom.sched.program.program import Program
 
 from ..results.artefacts import Artefacts
-from ..results.energy import EnergyFigures, EnergyPart, EnergyTable
-from .kept import Kept
+from ..results.energy import DEFAULT, EnergyFigures, EnergyPart, EnergyTable, load
+from ..results.schema import Row
+from .kept import macs_of
+from .links import data_moves
+
+_OPERANDS, _RESULTS = "operand memories", "result memories"
 
 
-def energy(run: Kept, found: Artefacts, table: EnergyTable) -> EnergyFigures:
-    """The estimate for a run and its artefacts. What a program computes of which that is unknown counts as it feeds its
+def energy(row: Row, schedule: Schedule, program: Program, chip: ChipConfig, table: EnergyTable) -> EnergyFigures:
+    """The estimate for a run to its end. What a program computes of which that is unknown counts as it feeds its
     arrays, padding included."""
-    chip = run.chip
-    counts = Counter[str]()
-    picojoules: defaultdict[str, float] = defaultdict(float)
-
-    def add(part: str, count: int, each: float) -> None:
-        counts[part] += count
-        picojoules[part] += count * each
-
     core, lanes = chip.core, chip.lanes
     sizes = {
         Region.MAIN: core.a_words, Region.B: core.b_words, Region.ACC: core.acc_words, Region.OUT: core.out_words,
         Region.VEC: core.vec_words,
     }  # fmt: skip
-    byte = {region: table.sram_byte(words * lanes) for region, words in sizes.items()}
+    read = Counter[Region]()  # bytes, or written
+    count = Counter[str]()
     fed = 0
-    for op in run.schedule.operations:
+    for op in schedule.operations:
         if isinstance(op, Gemm):
             shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
-            windows = gemm_folds(chip, shape) * shape.taps
-            inputs, weights = shape.pixels * shape.n_blocks * shape.taps, windows * chip.cols
-            fed += inputs * lanes * chip.cols
-            add("operand memories", inputs * lanes, byte[Region.MAIN])
-            add("operand memories", weights * lanes, byte[Region.B])
-            add("result memories", shape.pixels * shape.n_blocks * lanes, byte[Region.OUT])
-    add("products", fed if run.macs is None else sum(run.macs.values()), table.product)
-    spm, drams, spms = table.sram_byte(chip.spm_words * lanes), set(chip.drams), set(chip.spms)
-    for size, links, *ends in _moves(found):
-        add("links", size * links, table.link_byte)
-        for tile, address in (ends[:2], ends[2:]):
+            inputs = shape.pixels * shape.n_blocks * shape.taps * lanes
+            fed += inputs * chip.cols
+            read[Region.MAIN] += inputs
+            read[Region.B] += gemm_folds(chip, shape) * shape.taps * chip.cols * lanes
+            read[Region.OUT] += shape.pixels * shape.n_blocks * lanes
+    macs = macs_of(row, schedule, chip)
+    count["products"] = fed if macs is None else sum(macs.values())
+    drams, spms = set(chip.drams), set(chip.spms)
+    for fields, route in data_moves(program, chip):
+        size = fields["words"] * lanes
+        count["links"] += size * route.hops
+        for tile, address in ((fields["src_tile"], fields["src"]), (fields["dst_tile"], fields["dst"])):
             if tile in drams:
-                add("DRAM", size, table.dram_byte)
+                count["DRAM"] += size
             elif tile in spms:
-                add("scratchpads", size, spm)
-            elif (region := split_address(address)[0]) in byte:
-                part = "operand memories" if region in (Region.MAIN, Region.B) else "result memories"
-                add(part, size, byte[Region(region)])
-    program = sum(len(stream.instructions) for stream in (*found.program.streams, found.program.boot))
-    add("DRAM", program * chip.instruction_words * lanes, table.dram_byte)
-    parts = {part: EnergyPart(count=counts[part], picojoules=picojoules[part]) for part in counts}
-    return EnergyFigures(table=table.name, parts=parts)
+                count["scratchpads"] += size
+            elif (region := split_address(address)[0]) in sizes:
+                read[Region(region)] += size
+    instructions = sum(len(stream.instructions) for stream in (*program.streams, program.boot))
+    count["DRAM"] += instructions * chip.instruction_words * lanes
+    prices = {
+        "products": table.product, "links": table.link_byte, "DRAM": table.dram_byte,
+        "scratchpads": table.sram_byte(chip.spm_words * lanes),
+    }  # fmt: skip
+    spent = {name: each * prices[name] for name, each in count.items()}
+    for region, size in read.items():
+        name = _OPERANDS if region in (Region.MAIN, Region.B) else _RESULTS
+        count[name] += size
+        spent[name] = spent.get(name, 0.0) + size * table.sram_byte(sizes[region] * lanes)
+    parts = {name: EnergyPart(count=each, picojoules=spent[name]) for name, each in count.items()}
+    return EnergyFigures(table=table.name, version=table.version, table_digest=table.digest, parts=parts)
 
 
-def _moves(found: Artefacts) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """Bytes, links, and tile and address of both ends of all MOVEs."""
-    table = found.tables["instructions"]
-    names = ("bytes", "hops", "src_tile", "src", "dst_tile", "dst")
-    for row in zip(*(table[name].to_pylist() for name in names), strict=True):
-        if row[0] is not None:
-            yield row
+def energy_of(found: Artefacts, table: EnergyTable | None) -> EnergyFigures:
+    """The estimate for a run that has left these artefacts. Without `table` it is the one in its row, if there is one.
+
+    Raises EnergyError for a default table that cannot be read.
+    """
+    if table is None and found.row.energy is not None:
+        return found.row.energy
+    return energy(found.row, found.schedule, found.program, found.chip, table or load(DEFAULT))

@@ -12,7 +12,7 @@ from ..results.named import Found
 from ..results.record import ResultsError
 from .causes import AttributionError, Causes
 from .critical import costly_waits, critical_path
-from .energy import energy
+from .energy import energy_of
 from .kept import Entry, Kept, kept
 from .records import Place
 from .spread import spread
@@ -33,11 +33,11 @@ class ExplainedRun(NamedTuple):
 
 
 def explained_all(
-    workloads: Sequence[Found], table: EnergyTable, model: bool | None = False, most: int = 10
+    workloads: Sequence[Found], table: EnergyTable | None, model: bool | None = False, most: int = 10
 ) -> tuple[list[ExplainedRun], dict[str, str]]:
     """Explains workloads of a run; of those that cannot be, the reason by name. `table`: of the estimates of their
-    energy. `model`: None is the RTL, or the model where nothing was measured (after a fault). Raises what the first of
-    them does if none can be explained."""
+    energy; None is that of each run, or ours. `model`: None is the RTL, or the model where nothing was measured (after
+    a fault). Raises what the first of them does if none can be explained."""
     found: list[ExplainedRun] = []
     failed: dict[str, str] = {}
     first: Exception | None = None
@@ -46,7 +46,7 @@ def explained_all(
             left = each.load()
             run = kept(left)
             planned = not run.measured if model is None else model
-            why = explained(run, planned, most=most).model_copy(update={"energy": energy(run, left, table)})
+            why = explained(run, planned, most=most).model_copy(update={"energy": energy_of(left, table)})
             found.append(ExplainedRun(left, run, why, planned))
         except (ResultsError, AttributionError) as error:
             first = first or error

@@ -80,16 +80,21 @@ class Kept:
     @property
     def macs(self) -> dict[str, int] | None:
         """Multiply-accumulates of each layer; None for a program of which nobody knows what it computes."""
-        network = self.row.network
-        if network is not None:
-            return {layer.name: layer.macs for layer in network.layers} or {self.row.workload: network.macs}
-        if self.row.gradient is not None:
-            return {self.row.workload: sum(each.macs for each in find(self.row.workload, setting_of(self.chip)))}
-        layouts = {tensor.name: tensor.layout for tensor in self.schedule.tensors}
-        made, weights = layouts.get("y"), layouts.get("w")
-        if not isinstance(made, ActivationLayout) or not isinstance(weights, WeightLayout):
-            return None
-        return {self.row.workload: prod(made.shape) * prod(weights.shape[1:])}
+        return macs_of(self.row, self.schedule, self.chip)
+
+
+def macs_of(row: Row, schedule: Schedule, chip: ChipConfig) -> dict[str, int] | None:
+    """Multiply-accumulates of each layer of a run; None for a program of which nobody knows what it computes."""
+    network = row.network
+    if network is not None:
+        return {layer.name: layer.macs for layer in network.layers} or {row.workload: network.macs}
+    if row.gradient is not None:
+        return {row.workload: sum(each.macs for each in find(row.workload, setting_of(chip)))}
+    layouts = {tensor.name: tensor.layout for tensor in schedule.tensors}
+    made, weights = layouts.get("y"), layouts.get("w")
+    if not isinstance(made, ActivationLayout) or not isinstance(weights, WeightLayout):
+        return None
+    return {row.workload: prod(made.shape) * prod(weights.shape[1:])}
 
 
 def kept(found: Artefacts) -> Kept:

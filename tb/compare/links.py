@@ -122,6 +122,11 @@ def routes_of(program: Program, chip: ChipConfig) -> dict[tuple[int, Unit, int],
     return {(stream.tile, stream.unit, index): route for stream, index, _, route in _moves(program, chip)}
 
 
+def data_moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Mapping[str, int], Route]]:
+    """The fields of each MOVE that is not of code, and the route of its data."""
+    return ((fields, route) for _, _, fields, route in _moves(program, chip))
+
+
 def _moves(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, int, Mapping[str, int], Route]]:
     """The MOVEs of a program except those that fetch code: stream, index in it, fields, and route of the data."""
     for stream in (*program.streams, program.boot):

@@ -33,7 +33,7 @@ def print_comparison(found: Comparisons, to: Console) -> None:
         if each.a_energy and each.b_energy:
             before, after = each.a_energy.microjoules, each.b_energy.microjoules
             change = percent(100 * (after / before - 1) if before else None, sign="+")
-            line(f"energy, an estimate ({each.b_energy.table}): {before:,.3g} -> {after:,.3g} microjoules ({change})")
+            line(f"energy, an estimate ({each.b_energy.by}): {before:,.3g} -> {after:,.3g} microjoules ({change})")
         if each.note:
             line(f"note: {each.note}")
     for names, which in ((found.only_a, "first"), (found.only_b, "second")):

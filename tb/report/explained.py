@@ -72,7 +72,7 @@ def energy_line(found: EnergyFigures) -> str:
     whole = found.microjoules * 1e6
     parts = sorted(found.parts.items(), key=lambda part: -part[1].picojoules)
     told = ", ".join(f"{name} {_share(part.picojoules, whole)}" for name, part in parts)
-    return f"energy, an estimate ({found.table}): {found.microjoules:,.3g} microjoules: {told}"
+    return f"energy, an estimate ({found.by}): {found.microjoules:,.3g} microjoules: {told}"
 
 
 def _cycles(value: float) -> str:

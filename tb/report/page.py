@@ -191,7 +191,7 @@ def _energy(found: EnergyFigures) -> str:
         if found.microjoules
     ]
     head = ("part", "products, bytes, bytes x links", "microjoules", "share")
-    return _table(head, [*rows, ("all", "", f"{found.microjoules:,.4g}", "")], caption=f"by the table {found.table!r}")
+    return _table(head, [*rows, ("all", "", f"{found.microjoules:,.4g}", "")], caption=f"by the table {found.by!r}")
 
 
 def _faults(row: Row) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from itertools import pairwise
 from math import exp, log
@@ -36,9 +37,11 @@ class SramEnergy(_Model):
 
 class EnergyTable(_Model):
     """Picojoules of a product with its addition, of a byte of DRAM, of a byte over a link between routers, and of a
-    byte of SRAM by its size, in ascending order. `source`: where they come from."""
+    byte of SRAM by its size, in ascending order. `version`: of the table, in its author's words; `source`: where the
+    numbers come from."""
 
     name: Annotated[str, Field(min_length=1)]
+    version: str = ""
     source: str = ""
     product: _Picojoules
     dram_byte: _Picojoules
@@ -53,6 +56,11 @@ class EnergyTable(_Model):
         if len(self.sram) > 1 and not all(each.byte for each in self.sram):
             raise ValueError("sram: give energies above 0, or only one")
         return self
+
+    @property
+    def digest(self) -> str:
+        """Of its numbers: tables of the same name may have others."""
+        return hashlib.sha256(self.model_dump_json(exclude={"name", "version", "source"}).encode()).hexdigest()[:12]
 
     def sram_byte(self, size: int) -> float:
         """Picojoules of a byte of a memory of `size` bytes: a power law through the two nearest sizes."""
@@ -86,12 +94,19 @@ class EnergyPart(Record):
 
 
 class EnergyFigures(Record):
-    """An estimate of the energy of a run, by the energy table `table`. `parts`: products; operand memories, result
-    memories, scratchpads, DRAM (with the program); links. Clock, control, leakage, the vector unit and partial sums are
-    not in it."""
+    """An estimate of the energy of a run, by the energy table `table`, whose `version` its author names and whose
+    numbers have the digest `table_digest`. `parts`: products; operand memories, result memories, scratchpads, DRAM
+    (with the program); links. Clock, control, leakage, the vector unit and partial sums are not in it."""
 
     table: str
+    version: str = ""
+    table_digest: str = ""
     parts: dict[str, EnergyPart]
+
+    @property
+    def by(self) -> str:
+        """The table, for people."""
+        return f"{self.table}, version {self.version}" if self.version else self.table
 
     @computed_field
     @property

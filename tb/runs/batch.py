@@ -18,11 +18,13 @@ from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
 
 from ..build.builder import BuildError
+from ..compare.energy import energy
 from ..compare.links import figures as link_figures
 from ..compare.tables import tables
 from ..devices.folders import RunsError
 from ..devices.interface import Device, Job, NoDeviceError, Run
 from ..results import artefacts
+from ..results.energy import load as load_energy
 from ..results.events import Event, Stage, Unwritten
 from ..results.schema import Row, Settings
 from ..results.shelf import Shelf
@@ -138,6 +140,7 @@ class _Batch:
     def __init__(self, items: Sequence[Item], device: Device, settings: Settings, options: RunOptions) -> None:
         self.items, self.device, self.settings, self.options = items, device, settings, options
         self.config = device.config
+        self.energies = self.options.energy or load_energy()
         self.found: queue.Queue[tuple[int, Row] | Stage | Unwritten | BaseException | None] = queue.Queue()
         self.stop = threading.Event()
 
@@ -197,6 +200,9 @@ class _Batch:
         update["settings"] = settings
         if self.options.links:
             update |= link_figures(result, item.program, self.config, not row.record_problem)
+        if row.rtl_cycles and not row.faults:
+            # of all that was computed and moved, however long it took
+            update["energy"] = energy(row, item.schedule, item.program, self.config, self.energies)
         if own.waves is not None:
             update["waves"] = os.path.relpath(own.waves)
         row = row.model_copy(update=update)

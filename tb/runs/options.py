@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..results.energy import EnergyTable
 from ..results.shelf import Shelf
 
 
@@ -14,7 +15,8 @@ class RunOptions:
 
     `waves`: write waveforms. `links`: rows include the data plane's links and the congestion. `traces`: folder for
     tracebacks of unexpected errors, `artefacts`: for what each workload leaves (None: not kept). `here`: workloads are
-    prepared in this process, one after another, not in processes of their own."""
+    prepared in this process, one after another, not in processes of their own. `energy`: the table of the estimates of
+    their energy (None: ours)."""
 
     device: str = "verilator"
     jobs: int = 1
@@ -23,3 +25,4 @@ class RunOptions:
     traces: Path | None = None
     artefacts: Shelf | None = None
     here: bool = False
+    energy: EnergyTable | None = None

@@ -116,6 +116,10 @@ def test_schedules_and_workloads_run_together_and_a_failure_is_a_row(tmp_path: P
     assert found.rows[0].rtl_cycles == found.rows[1].rtl_cycles == made.predicted.cycles
     assert not found.ok
     assert len(found.reasons) == 1
+    estimates = [row.energy for row in found.rows]
+    assert estimates[0] is not None
+    assert estimates[0] == estimates[1]
+    assert (estimates[0].table, estimates[0].parts["products"].count, estimates[2]) == ("45 nm", 5 * 6 * 7, None)
     assert any(isinstance(each, Stage) for each in said)
     assert "gemm:8x8x4000 on tiny: failed" in repr(found)
     frame = found.frame()

@@ -11,7 +11,10 @@ from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.model.timeline import Executed
 from meshloom.tb.cli.main import app
 from meshloom.tb.compare.compared import CompareRunsError, against_model, compare
+from meshloom.tb.compare.energy import energy_of
+from meshloom.tb.results.artefacts import load as load_artefacts
 from meshloom.tb.results.comparison import Comparison, Comparisons
+from meshloom.tb.results.energy import EnergyTable
 from meshloom.tb.results.energy import load as load_energy
 from meshloom.tb.results.figures import LayerFigures, NetworkFigures
 from meshloom.tb.results.named import find
@@ -147,3 +150,26 @@ def test_without_artefacts_the_shares_of_the_rows(folders: dict[str, Path], tmp_
     assert_adds_up(one)
     assert [(layer.layer, layer.change) for layer in one.layers] == [("conv0", 0.0), ("conv1", -50.0), ("conv2", 50.0)]
     assert one.layers[1].causes == {"compute": -25.0, "dram": -25.0}
+
+
+def test_energies_are_compared_by_one_table(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Rows that were estimated by the same table are taken as they are, with or without artefacts; others again."""
+    mine = load_energy().model_copy(update={"name": "mine", "product": 7.0})
+
+    def file(name: str, table: EnergyTable | None, artefacts: str | None) -> str:
+        left = load_artefacts(folders[name])
+        spent = None if table is None else energy_of(left, table)
+        kept = {} if artefacts is None else {"artefacts": artefacts}
+        return str(results_file(tmp_path / f"{name}.json", folders[name], energy=spent, **kept))
+
+    def compared(table: EnergyTable | None = None) -> tuple[str | None, str | None]:
+        (one,) = compare(find(a), find(b), table).workloads
+        return tuple(each and each.table for each in (one.a_energy, one.b_energy))
+
+    a, b = file("tiny", mine, "nowhere"), file("slow", mine, None)
+    assert compared() == ("mine", "mine")
+    assert compared(load_energy()) == (None, "45 nm")
+    b = file("slow", load_energy(), None)
+    assert compared() == (None, "45 nm")
+    b = file("slow", None, None)
+    assert compared(mine) == ("mine", "mine")

@@ -9,10 +9,9 @@ import pytest
 from meshloom.hw.config import load as load_chip
 from meshloom.sched.workload.catalog import find
 from meshloom.tb.compare.energy import energy
-from meshloom.tb.compare.kept import kept
 from meshloom.tb.results.artefacts import Artefacts
 from meshloom.tb.results.artefacts import load as load_artefacts
-from meshloom.tb.results.energy import DEFAULT, EnergyError, EnergyTable, load
+from meshloom.tb.results.energy import DEFAULT, EnergyError, EnergyFigures, EnergyTable, load
 
 from .kept_runs import keep
 
@@ -25,6 +24,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
     return load_artefacts(keep(tmp_path_factory.mktemp("runs"), SHAPE, TINY))
 
 
+def estimate(found: Artefacts, table: EnergyTable) -> EnergyFigures:
+    return energy(found.row, found.schedule, found.program, found.chip, table)
+
+
 def counting(**parts: float) -> EnergyTable:
     """A table with which only some parts take energy."""
     sram = [{"bytes": 1, "byte": parts.pop("sram", 0.0)}]
@@ -33,7 +36,7 @@ def counting(**parts: float) -> EnergyTable:
 
 
 def test_counts_are_those_of_the_run(found: Artefacts) -> None:
-    counts = {name: part.count for name, part in energy(kept(found), found, counting()).parts.items()}
+    counts = {name: part.count for name, part in estimate(found, counting()).parts.items()}
     assert counts["products"] == find(SHAPE)[0].shape.macs
     rows = [row for row in found.tables["instructions"].to_pylist() if row["bytes"] is not None]
     assert counts["links"] == sum(row["bytes"] * row["hops"] for row in rows)
@@ -59,7 +62,7 @@ def test_counts_are_those_of_the_run(found: Artefacts) -> None:
     ],
 )
 def test_each_price_is_paid_for_its_part(found: Artefacts, parts: dict[str, float], names: set[str]) -> None:
-    made = energy(kept(found), found, counting(**parts))
+    made = estimate(found, counting(**parts))
     paid = {name: part for name, part in made.parts.items() if part.picojoules}
     assert set(paid) == names & set(made.parts)
     assert made.microjoules == pytest.approx(sum(2.0 * part.count for part in paid.values()) / 1e6)
