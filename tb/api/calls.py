@@ -79,6 +79,7 @@ def run(
     links: bool = False,
     artefacts: str | Path | bool = True,
     energy: str | Path | None = None,
+    area: bool = False,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> Result:  # the options of `meshloom run`, by name
     """Runs workloads on the chip's RTL and compares every byte with ONNX Runtime and every cycle with the model.
@@ -88,7 +89,8 @@ def run(
     their bytes unchecked. `jobs`: devices at the same time (all CPUs). `artefacts`: a folder for schedule, program and
     every instruction's cycles; True: in the cache, as long as there is room; False: nowhere. With them `meshloom
     explain` knows the run by the file that `Result.save` writes. `energy`: a file with picojoules (TOML), by which
-    `Row.energy` is estimated; a 45 nm process without it. `on_event` is called with each row as soon as it is
+    `Row.energy` is estimated; a 45 nm process without it. `area`: synthesise the chip, unless
+    that was done before, for `Row.area`. `on_event` is called with each row as soon as it is
     there, and with what is being done.
 
     A workload that cannot be run has a row with an `error`. Raises the errors of bad input before anything runs;
@@ -104,7 +106,7 @@ def run(
     table = None if energy is None else load_energy(Path(energy))
     found = runner.run(
         asked, load_chip(chip), _chosen(scheduler, options), on_event,
-        RunOptions(device, count, waves, links, place, shelf, energy=table),
+        RunOptions(device, count, waves, links, place, shelf, energy=table, area=area),
     )  # fmt: skip
     recorder.rows += found
     return Result(recorder.results(complete=True))

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from meshloom.hw.config import ChipConfig, TileKind, load
 from meshloom.hw.isa import Unit
 from meshloom.hw.routes import RouteField
-from meshloom.sched.store.kinds import SYNTHESIS
-from meshloom.sched.store.store import key
 
-from ..build.builder import OUTPUT
-from ..devices.noc.build import yosys
+from ..build.synthesis import LOGIC, WHOLE, Area, area
 from ..report.console import percent
 from ..results.events import OnEvent, Plan, Stage
 from .results import Result, Sheet
@@ -36,22 +28,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "programs, counters": {"programs": 9, "counters": True},
 }
 KINDS = (TileKind.HOST, TileKind.DRAM, TileKind.SPM, TileKind.CORE)
-_READ = "read_rtlil design.il; "
-_COUNT = "tee -q -o area.json stat -json"
-_SCRIPT = f"{_READ}synth -flatten -top design; {_COUNT}"
-#: The same without what turns memories into flip-flops: an ASIC or FPGA has macros for them.
-_UNIT_SCRIPT = (
-    f"{_READ}synth -flatten -top design -run begin:fine; opt -fast -full; opt -undriven -fine; techmap; opt; "
-    f"abc; opt_clean; {_COUNT}"
-)
-
-
-@dataclass(frozen=True)
-class Area:
-    """Generic cells: two-input gates, multiplexers and `flip_flops`."""
-
-    cells: int
-    flip_flops: int
 
 
 def router_area(vcs: int, allocate: str = "same", bits: int = BITS, depth: int = DEPTH) -> Area:
@@ -65,7 +41,7 @@ def router_area(vcs: int, allocate: str = "same", bits: int = BITS, depth: int =
     from meshloom.hw.noc.router import VcRouter
 
     router = VcRouter(1, 1, Plane(3, 3, bits, depth, vcs, allocate=allocate, routes=ROUTES))
-    return _area(f"router-{vcs}vc-{allocate}", router, _SCRIPT)
+    return _area(f"router-{vcs}vc-{allocate}", router, WHOLE)
 
 
 def unit_area(config: ChipConfig, unit: Unit) -> Area:
@@ -75,7 +51,7 @@ def unit_area(config: ChipConfig, unit: Unit) -> Area:
     from meshloom.hw.core.vector import VectorUnit
 
     design = {Unit.MATRIX: MatrixUnit, Unit.VECTOR: VectorUnit}[unit](config)
-    return _area(f"{unit.name.lower()}-{config.lanes}-{config.core.vec_windows}", design, _UNIT_SCRIPT)
+    return _area(f"{unit.name.lower()}-{config.lanes}-{config.core.vec_windows}", design)
 
 
 def tile_area(config: ChipConfig, kind: TileKind) -> Area:
@@ -85,7 +61,7 @@ def tile_area(config: ChipConfig, kind: TileKind) -> Area:
     from meshloom.hw.tile import Tile
 
     others = blocks(config) if kind is TileKind.CORE else {}
-    return _area(f"tile-{kind.value}-{config.programs}-{config.counters}", Tile(config, kind), _UNIT_SCRIPT, others)
+    return _area(f"tile-{kind.value}-{config.programs}-{config.counters}", Tile(config, kind), others=others)
 
 
 def mover_area(config: ChipConfig, kind: TileKind) -> Area:
@@ -95,32 +71,17 @@ def mover_area(config: ChipConfig, kind: TileKind) -> Area:
     from meshloom.hw.regions import readable_regions
 
     mover = Mover(config, kind, readable_regions(config, kind))
-    return _area(f"mover-{kind.value}-{config.programs}-{config.counters}", mover, _UNIT_SCRIPT)
+    return _area(f"mover-{kind.value}-{config.programs}-{config.counters}", mover)
 
 
-def _area(name: str, component: Any, script: str, others: Mapping[str, Any] | None = None) -> Area:
-    """The area of a design, from the cache if its very netlist was synthesised before. `others`: modules that it
-    instantiates, by name. Raises BuildError."""
+def _area(name: str, component: Any, script: str = LOGIC, others: Mapping[str, Any] | None = None) -> Area:
+    """The area of a design. `others`: modules that it instantiates, by name. Raises BuildError."""
     from meshloom.hw.verilog import merge, to_rtlil
 
     text = to_rtlil(component, "design")
     if others:
         text = merge("\n".join([text, *(to_rtlil(part, module) for module, part in others.items())]))
-    tools = " ".join(f"{tool}={metadata.version(tool)}" for tool in ("pyosys", "amaranth"))
-    entry = key(name, design=text, script=script, tools=tools)
-    found = SYNTHESIS.store(OUTPUT).made(entry, lambda: json.dumps(asdict(_synthesise(text, script, name))).encode())
-    return Area(**json.loads(found))
-
-
-def _synthesise(text: str, script: str, name: str) -> Area:
-    with tempfile.TemporaryDirectory(prefix="meshloom_") as made:
-        folder = Path(made)
-        (folder / "design.il").write_text(text)
-        yosys(script, folder, name)
-        design = json.loads((folder / "area.json").read_text())["design"]
-    kinds: dict[str, int] = design["num_cells_by_type"]
-    cells = sum(count for kind, count in kinds.items() if not kind.startswith("$mem"))
-    return Area(cells, sum(count for kind, count in kinds.items() if "DFF" in kind))
+    return area(name, text, script)
 
 
 def _sheet(on_progress: OnEvent) -> Sheet:
@@ -132,9 +93,9 @@ def _sheet(on_progress: OnEvent) -> Sheet:
 
     def add(part: str, found: Mapping[str, Area]) -> None:
         first = found[""]
-        for name, area in found.items():
-            more = percent(100 * (area.cells - first.cells) / first.cells, sign="+", digits=1) if name else ""
-            rows.append((part, name, f"{area.cells:,}", f"{area.flip_flops:,}", more))
+        for name, one in found.items():
+            more = percent(100 * (one.cells - first.cells) / first.cells, sign="+", digits=1) if name else ""
+            rows.append((part, name, f"{one.cells:,}", f"{one.flip_flops:,}", more))
 
     on_progress(Plan(rows=len(KINDS) + 1))
     on_progress(Stage(workload="mover", what="synthesising"))
@@ -144,9 +105,9 @@ def _sheet(on_progress: OnEvent) -> Sheet:
         found = {name: tile_area(chip, kind) for name, chip in chips.items()}
         add(f"{kind.value} tile", found)
         count = sum(each is kind for each in plain.tiles.values())
-        for name, area in found.items():
+        for name, one in found.items():
             before = whole[name]
-            whole[name] = Area(before.cells + count * area.cells, before.flip_flops + count * area.flip_flops)
+            whole[name] = Area(before.cells + count * one.cells, before.flip_flops + count * one.flip_flops)
     add("all tiles", whole)
     columns = ("part", "with", "cells>", "of them flip-flops>", "more>")
     title = f"Tiles of {CHIP} without routers and memories (Yosys `synth`, generic cells)"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import STDOUT, Energy, RunName, examples
+from .options import STDOUT, Area, Energy, RunName, examples
 
 app = typer.Typer()
 
@@ -30,6 +30,7 @@ def explain(
     model: Annotated[bool, typer.Option("--model", help="Explain the model's cycles instead of the RTL's.")] = False,
     waits: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the most costly waits.")] = 10,
     energy: Energy = None,
+    area: Area = False,
     json: Annotated[
         Path | None,
         typer.Option("--json", metavar="PATH", help="Write all of it as JSON; - is stdout, and nothing else."),
@@ -38,8 +39,8 @@ def explain(
     """Explain the cycles of a run that is over, workload by workload.
 
     A waterfall from the ideal cycles to those that it took, by cause and layer; the critical path, from the end
-    backwards; the waits of arrays that cost most, and what they were for; where model and RTL differ; and an
-    estimate of the energy.
+    backwards; the waits of arrays that cost most, and what they were for; where model and RTL differ; and
+    estimates of the energy and, if it is known or `--area` is given, of the chip's area.
     """
     from ..compare.explained import explained, explained_all
     from ..compare.kept import kept
@@ -58,7 +59,12 @@ def explain(
         parts = [(explained(kept(found), model, layer, operation, waits), found.chip)]
         failed: dict[str, str] = {}
     else:
-        told, failed = explained_all(there, None if energy is None else load_energy(energy), model, waits)
+        table = None if energy is None else load_energy(energy)
+
+        def tell(what: str) -> None:
+            console(stderr=True).print(what, style="dim", markup=False, soft_wrap=True)
+
+        told, failed = explained_all(there, table, model, waits, area, tell)
         parts = [(each.why, each.run.chip) for each in told]
     said = Explanations(workloads=tuple(why for why, _ in parts), unexplained=failed)
     text = said.model_dump_json(indent=2)

@@ -100,6 +100,12 @@ Energy = Annotated[
         show_default="that of the run, or a 45 nm process",
     ),
 ]
+Area = Annotated[
+    bool,
+    typer.Option(
+        "--area", help="Estimate the chip's area with Yosys, unless it is known: minutes, once for each chip."
+    ),
+]
 SavedChip = Annotated[
     str | None,
     typer.Option(

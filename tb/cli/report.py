@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Energy, RunName, examples
+from .options import Area, Energy, RunName, examples
 
 app = typer.Typer()
 
@@ -25,6 +25,7 @@ def report(
         Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, no network needed).")
     ] = None,
     energy: Energy = None,
+    area: Area = False,
     trace: Annotated[
         Path | None,
         typer.Option("--trace", metavar="PATH", help="Write a trace for ui.perfetto.dev (.json, or .json.gz)."),
@@ -49,8 +50,13 @@ def report(
 
     there = find(run)
     chosen = there if workload is None else (one(there, workload),)
-    runs, failed = explained_all(chosen, None if energy is None else load_energy(energy), None)
     screen = console()
+    table = None if energy is None else load_energy(energy)
+
+    def tell(what: str) -> None:
+        screen.print(what, style="dim", markup=False, soft_wrap=True)
+
+    runs, failed = explained_all(chosen, table, None, area=area, on_progress=tell)
     for name, why in failed.items():
         screen.print(f"{name}: {why}", style="yellow", markup=False, soft_wrap=True)
     if trace is not None:

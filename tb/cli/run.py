@@ -15,7 +15,7 @@ import typer
 from ..results.exits import Exit, verdict
 from .completion import complete_chips, complete_workloads
 from .errors import say_error
-from .options import STDOUT, Bind, Budget, Device, Energy, Reports, Scheduler, bindings, examples
+from .options import STDOUT, Area, Bind, Budget, Device, Energy, Reports, Scheduler, bindings, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,6 +120,7 @@ def run(
         ),
     ] = None,
     energy: Energy = None,
+    area: Area = False,
     regression: Annotated[bool, typer.Option("--regression", help="Run the layers of `make sim`.")] = False,
     jobs: Annotated[
         int, typer.Option(min=1, metavar="N", help="Devices that run at the same time; default: one per CPU.")
@@ -212,7 +213,7 @@ def run(
 
             traces = recorder.path.with_suffix("")
             shelf = Shelf(traces) if artefacts else cached(recorder.run) if artefacts is None else None
-            options = RunOptions(device, jobs, waves, links, traces, shelf, energy=table)
+            options = RunOptions(device, jobs, waves, links, traces, shelf, energy=table, area=area)
             found = run_workloads(names, chip, scheduler, on_event, options)
         # rows arrive as they finish; the table lists them in the order requested
         recorder.rows.sort(key=lambda row: found.index(row) if row in found else len(found))

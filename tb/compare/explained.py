@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..results.artefacts import Artefacts
@@ -10,6 +10,7 @@ from ..results.energy import EnergyTable
 from ..results.explanation import CriticalPath, Explanation, Waterfall
 from ..results.named import Found
 from ..results.record import ResultsError
+from .area import area_of
 from .causes import AttributionError, Causes
 from .critical import costly_waits, critical_path
 from .energy import energy_of
@@ -33,11 +34,17 @@ class ExplainedRun(NamedTuple):
 
 
 def explained_all(
-    workloads: Sequence[Found], table: EnergyTable | None, model: bool | None = False, most: int = 10
+    workloads: Sequence[Found],
+    table: EnergyTable | None,
+    model: bool | None = False,
+    most: int = 10,
+    area: bool = False,
+    on_progress: Callable[[str], None] = lambda what: None,
 ) -> tuple[list[ExplainedRun], dict[str, str]]:
     """Explains workloads of a run; of those that cannot be, the reason by name. `table`: of the estimates of their
     energy; None is that of each run, or ours. `model`: None is the RTL, or the model where nothing was measured (after
-    a fault). Raises what the first of them does if none can be explained."""
+    a fault). `area`: those of their chips are measured if they are not known, which takes minutes, and `on_progress`
+    hears of it. Raises what the first of them does if none can be explained, BuildError if synthesis fails."""
     found: list[ExplainedRun] = []
     failed: dict[str, str] = {}
     first: Exception | None = None
@@ -46,7 +53,8 @@ def explained_all(
             left = each.load()
             run = kept(left)
             planned = not run.measured if model is None else model
-            why = explained(run, planned, most=most).model_copy(update={"energy": energy_of(left, table)})
+            estimates = {"energy": energy_of(left, table), "area": area_of(run.chip, area, on_progress)}
+            why = explained(run, planned, most=most).model_copy(update=estimates)
             found.append(ExplainedRun(left, run, why, planned))
         except (ResultsError, AttributionError) as error:
             first = first or error

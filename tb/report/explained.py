@@ -12,6 +12,7 @@ from rich.table import Table
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.program.names import tile_name
 
+from ..results.area import AreaFigures
 from ..results.energy import EnergyFigures
 from ..results.explanation import CriticalPath, Explanation, Explanations, PathStep, Spread, Wait, Waterfall, Who
 from .console import dense, percent
@@ -65,6 +66,8 @@ def print_explanation(
         line(text, "yellow" if found.spread.differing else None)
     if found.energy is not None:
         line(energy_line(found.energy))
+    if found.area is not None:
+        line(area_line(found.area))
 
 
 def energy_line(found: EnergyFigures) -> str:
@@ -73,6 +76,19 @@ def energy_line(found: EnergyFigures) -> str:
     parts = sorted(found.parts.items(), key=lambda part: -part[1].picojoules)
     told = ", ".join(f"{name} {_share(part.picojoules, whole)}" for name, part in parts)
     return f"energy, an estimate ({found.by}): {found.microjoules:,.3g} microjoules: {told}"
+
+
+def area_line(found: AreaFigures) -> str:
+    """An estimate in a sentence, the largest part first."""
+    parts = [f"{_times(part.count)}{part.name} {_share(part.count * part.cells, found.cells)}" for part in found.parts]
+    return (
+        f"area of the chip, an estimate ({found.flow}): {found.cells:,} cells, {found.flip_flops:,} flip-flops among "
+        f"them, and {found.memory_bits:,} bits of memory: {', '.join(parts)}"
+    )
+
+
+def _times(count: int) -> str:
+    return f"{count} x " if count > 1 else ""
 
 
 def _cycles(value: float) -> str:

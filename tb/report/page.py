@@ -17,6 +17,7 @@ import numpy as np
 
 from meshloom.hw.config import ChipConfig
 
+from ..results.area import AreaFigures
 from ..results.energy import EnergyFigures
 from ..results.explanation import Explanation
 from ..results.schema import Row
@@ -116,6 +117,8 @@ def _sections(shown: Shown, number: int) -> Iterable[str]:
     yield "<h2>Summary</h2>" + _summary(row, why)
     if why.energy is not None:
         yield "<h2>Energy, an estimate</h2>" + _energy(why.energy)
+    if why.area is not None:
+        yield "<h2>Area of the chip, an estimate</h2>" + _area(why.area)
     yield "<h2>Faults</h2>" + _faults(row)
     yield "<h2>Where the cycles went</h2>" + plot("waterfall") + f'<div id="{_name(number, "by-layer")}"></div>'
     if why.waterfall.note:
@@ -192,6 +195,17 @@ def _energy(found: EnergyFigures) -> str:
     ]
     head = ("part", "products, bytes, bytes x links", "microjoules", "share")
     return _table(head, [*rows, ("all", "", f"{found.microjoules:,.4g}", "")], caption=f"by the table {found.by!r}")
+
+
+def _area(found: AreaFigures) -> str:
+    rows = [
+        (part.name, part.count, f"{part.cells:,}", f"{part.flip_flops:,}", f"{part.memory_bits:,}",
+         percent(100 * part.count * part.cells / found.cells, 1) if found.cells else "")
+        for part in found.parts
+    ]  # fmt: skip
+    whole = ("all", "", f"{found.cells:,}", f"{found.flip_flops:,}", f"{found.memory_bits:,}", "")
+    head = ("part", "how often", "cells of one", "of them flip-flops", "bits of memory", "share of all cells")
+    return _table(head, [*rows, whole], caption=f"{found.flow} ({found.tools})")
 
 
 def _faults(row: Row) -> str:

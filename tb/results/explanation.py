@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, computed_field, model_validator
 
+from .area import AreaFigures
 from .energy import EnergyFigures
 from .figures import Divergence
 from .record import Record
@@ -152,7 +153,8 @@ class Spread(Record):
 class Explanation(Record):
     """Why a run took its cycles. `source`: rtl or model. `path`: to the end of the run, or of the operation asked for;
     null in a program timed ahead, where nothing waits. `waits`: the most costly ones of arrays, worst first.
-    `energy`: an estimate for the whole run; null if only a layer or an operation was asked for."""
+    `energy`: an estimate for the whole run; null if only a layer or an operation was asked for. `area`: an estimate
+    for the chip; null if it has not been measured (`--area`)."""
 
     workload: str
     chip: str
@@ -163,6 +165,7 @@ class Explanation(Record):
     waits: tuple[Wait, ...]
     spread: Spread
     energy: EnergyFigures | None = None
+    area: AreaFigures | None = None
 
 
 class Explanations(Record):

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, ValidationError, computed_field, model_validator
 
+from .area import AreaTotals
 from .energy import EnergyFigures
 from .figures import Congestion, Divergence, FaultReport, GradientFigures, LinkFigures, NetworkFigures, WrongByte
 from .files import write_atomically
@@ -119,6 +120,7 @@ class Row(Record):
     failure: str | None = None  #: why the comparison is void
     error: RowError | None = None  #: the error that ended the run before the comparison
     energy: EnergyFigures | None = None  #: an estimate, by the table that it names; null if it did not run to its end
+    area: AreaTotals | None = None  #: an estimate for the chip; null if it has not been measured yet
     waves: str | None = None  #: waveform file, relative to the working directory
     artefacts: str | None = None  #: folder of `results.artefacts`, relative to the working directory
 

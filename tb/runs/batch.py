@@ -18,12 +18,14 @@ from meshloom.sched.program import image
 from meshloom.sched.program.program import Program
 
 from ..build.builder import BuildError
+from ..compare.area import area_of
 from ..compare.energy import energy
 from ..compare.links import figures as link_figures
 from ..compare.tables import tables
 from ..devices.folders import RunsError
 from ..devices.interface import Device, Job, NoDeviceError, Run
 from ..results import artefacts
+from ..results.area import AreaTotals
 from ..results.energy import load as load_energy
 from ..results.events import Event, Stage, Unwritten
 from ..results.schema import Row, Settings
@@ -107,7 +109,10 @@ def simulate(
 
     Raises NoDeviceError, BuildError, RunsError if there is no device on which to run anything.
     """
-    batch = _Batch(items, device, settings, options or RunOptions())
+    options = options or RunOptions()
+    name = device.config.name
+    area = area_of(device.config, options.area, lambda what: on_event(Stage(workload=name, what=what)))
+    batch = _Batch(items, device, settings, options, area and area.totals)
     rows: list[Row | None] = [None] * len(items)
     threads = [
         threading.Thread(target=batch.work, args=(share,), daemon=True)
@@ -137,10 +142,13 @@ class _Batch:
     """State shared by the threads of a run: the items, and a queue of what was `found`: rows with the index of their
     item, other events, an error that ends the run, and None from each thread at its end."""
 
-    def __init__(self, items: Sequence[Item], device: Device, settings: Settings, options: RunOptions) -> None:
+    def __init__(
+        self, items: Sequence[Item], device: Device, settings: Settings, options: RunOptions, area: AreaTotals | None
+    ) -> None:
         self.items, self.device, self.settings, self.options = items, device, settings, options
         self.config = device.config
         self.energies = self.options.energy or load_energy()
+        self.area = area
         self.found: queue.Queue[tuple[int, Row] | Stage | Unwritten | BaseException | None] = queue.Queue()
         self.stop = threading.Event()
 
@@ -197,7 +205,7 @@ class _Batch:
         settings = self.settings.model_copy(update=item.settings())
         update: dict[str, object] = {} if row.network else {"scheduler": settings.scheduler}
         update["chip_digest"] = self.config.digest
-        update["settings"] = settings
+        update |= {"settings": settings, "area": self.area}
         if self.options.links:
             update |= link_figures(result, item.program, self.config, not row.record_problem)
         if row.rtl_cycles and not row.faults:

@@ -16,7 +16,7 @@ class RunOptions:
     `waves`: write waveforms. `links`: rows include the data plane's links and the congestion. `traces`: folder for
     tracebacks of unexpected errors, `artefacts`: for what each workload leaves (None: not kept). `here`: workloads are
     prepared in this process, one after another, not in processes of their own. `energy`: the table of the estimates of
-    their energy (None: ours)."""
+    their energy (None: ours). `area`: the chip's area is measured first if it is not known; rows have it if it is."""
 
     device: str = "verilator"
     jobs: int = 1
@@ -26,3 +26,4 @@ class RunOptions:
     artefacts: Shelf | None = None
     here: bool = False
     energy: EnergyTable | None = None
+    area: bool = False

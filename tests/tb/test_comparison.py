@@ -164,7 +164,7 @@ def test_energies_are_compared_by_one_table(folders: dict[str, Path], tmp_path: 
 
     def compared(table: EnergyTable | None = None) -> tuple[str | None, str | None]:
         (one,) = compare(find(a), find(b), table).workloads
-        return tuple(each and each.table for each in (one.a_energy, one.b_energy))
+        return one.a_energy and one.a_energy.table, one.b_energy and one.b_energy.table
 
     a, b = file("tiny", mine, "nowhere"), file("slow", mine, None)
     assert compared() == ("mine", "mine")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +15,7 @@ from meshloom.sched.store.kinds import MESHES as KIND
 from meshloom.sched.store.store import Recipe, StoreError, key
 
 from ...build.builder import OUTPUT, ROOT, BuildError, tool_variables
+from ...build.synthesis import yosys
 
 #: Where heads of the bench hold a source route: the fields of `verilog/traffic.sv`.
 ROUTES = RouteField(flag_bit=36, first_bit=37, turns=13)
@@ -135,16 +135,6 @@ def _compile(mesh: Mesh, folder: Path, log: Path) -> None:
     (folder / "model" / "Vbench").rename(folder / "bench")
     (folder / "mesh.il").unlink()
     shutil.rmtree(folder / "model")
-
-
-def yosys(script: str, folder: Path, name: str) -> str:
-    """Runs a script in `folder`; returns what the tool printed. Raises BuildError with its last words."""
-    from meshloom.hw.verilog import YOSYS
-
-    done = subprocess.run([sys.executable, "-c", YOSYS, script], cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        raise BuildError(f"yosys failed on {name}: {(done.stderr or done.stdout).strip()[-2000:]}")
-    return done.stdout
 
 
 def top(mesh: Mesh) -> str:
