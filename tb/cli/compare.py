@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..results.exits import Exit
-from .options import STDOUT, Energy, RunName, examples
+from .options import STDOUT, Energy, RunName, SavedChip, examples
 
 app = typer.Typer()
 
@@ -34,6 +34,7 @@ def compare(
             help="Exit with status 1 if a workload takes more cycles by more than that, is missing or did not run.",
         ),
     ] = None,
+    chip: SavedChip = None,
     energy: Energy = None,
     json: Annotated[
         Path | None,
@@ -51,11 +52,13 @@ def compare(
     from ..report.console import console
     from ..results.energy import load as load_energy
     from ..results.files import write_atomically
-    from ..results.named import find
+    from ..runs.planned import find, is_saved
 
     bound = None if max_regression is None else _percent(max_regression)
     table = None if energy is None else load_energy(energy)
-    found = against_model(find(a), bound) if b is None else compare_runs(find(a), find(b), table, bound)
+    saved = [each for each in (a, b) if each is not None and is_saved(each)]
+    runs = [find(each, chip if each in saved or not saved else None) for each in (a, b) if each is not None]
+    found = against_model(runs[0], bound) if b is None else compare_runs(runs[0], runs[1], table, bound)
     if json == STDOUT:
         typer.echo(found.model_dump_json(indent=2))
     else:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import STDOUT, Area, Energy, RunName, examples
+from .options import STDOUT, Area, Energy, RunName, SavedChip, examples
 
 app = typer.Typer()
 
@@ -16,6 +16,7 @@ app = typer.Typer()
     epilog=examples(
         "meshloom explain latest",
         "meshloom explain latest --workload resnet8 --layer conv3_1_1",
+        "meshloom explain conv1.json",
         "meshloom explain latest --op 527 --json - | jq '.workloads[0].path'",
     )
 )
@@ -29,6 +30,7 @@ def explain(
     ] = None,
     model: Annotated[bool, typer.Option("--model", help="Explain the model's cycles instead of the RTL's.")] = False,
     waits: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the most costly waits.")] = 10,
+    chip: SavedChip = None,
     energy: Energy = None,
     area: Area = False,
     json: Annotated[
@@ -49,9 +51,10 @@ def explain(
     from ..results.energy import load as load_energy
     from ..results.explanation import Explanations
     from ..results.files import write_atomically
-    from ..results.named import find, one
+    from ..results.named import one
+    from ..runs.planned import find
 
-    there = find(run)
+    there = find(run, chip)
     if workload is not None or layer is not None or operation is not None:
         there = (one(there, workload),)
     if layer is not None or operation is not None:
@@ -76,5 +79,5 @@ def explain(
     screen = console()
     if len(there) > 1:
         print_overview(said, screen)
-    for why, chip in parts:
-        print_explanation(why, chip, screen, layer, operation)
+    for why, of in parts:
+        print_explanation(why, of, screen, layer, operation)

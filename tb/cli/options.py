@@ -88,7 +88,8 @@ RunName = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run that is over: its results file, its name in sim_build/results, a folder of artefacts, or `latest`.",
+        help="A run that is over: its results file, its name in sim_build/results, a folder of artefacts, or `latest`; "
+        "or a saved schedule (.json) or program (.bin) that has not run, as the model plans it.",
     ),
 ]
 Energy = Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Area, Energy, RunName, examples
+from .options import Area, Energy, RunName, SavedChip, examples
 
 app = typer.Typer()
 
@@ -24,6 +24,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="PATH", help="Write a page (one HTML file, no network needed).")
     ] = None,
+    chip: SavedChip = None,
     energy: Energy = None,
     area: Area = False,
     trace: Annotated[
@@ -46,9 +47,10 @@ def report(
     from ..report.trace import save_trace
     from ..results.energy import load as load_energy
     from ..results.files import write_atomically
-    from ..results.named import find, one
+    from ..results.named import one
+    from ..runs.planned import find
 
-    there = find(run)
+    there = find(run, chip)
     chosen = there if workload is None else (one(there, workload),)
     screen = console()
     table = None if energy is None else load_energy(energy)

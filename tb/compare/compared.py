@@ -95,15 +95,16 @@ def _judged(
 
 def _compared(a: Found, b: Found, table: EnergyTable | None, model: bool = False) -> Comparison:
     """`table`: of energies. `model`: the first is the model of the second."""
-    sides = _side(a.row, model), _side(b.row, False)
-    spent = [_spent(found, modelled) for found, modelled in ((a, model), (b, False))]
+    models = model or _planned(a.row), _planned(b.row)
+    sides = _side(a.row, models[0]), _side(b.row, models[1])
+    spent = [_spent(found, modelled) for found, modelled in zip((a, b), models, strict=True)]
     energies: dict[str, EnergyFigures | None] = {}
     if not model:
         known = table or (None if _of_one_table(a.row, b.row) else load_energy())
         energies = {"a_energy": _energy(a.row, spent[0].left, known), "b_energy": _energy(b.row, spent[1].left, known)}
     note = next((each.note for each in spent if each.note), "")
     if not all(each.exact for each in spent):  # only what both know can be compared
-        spent = [_of_row(found.row, modelled) for found, modelled in ((a, model), (b, False))]
+        spent = [_of_row(found.row, modelled) for found, modelled in zip((a, b), models, strict=True)]
     if not all(each.layers for each in spent):
         return Comparison(a=sides[0], b=sides[1], a_causes={}, b_causes={}, layers=(), note=note, **energies)
     one, other = (each.layers for each in spent)
@@ -122,6 +123,10 @@ def _compared(a: Found, b: Found, table: EnergyTable | None, model: bool = False
     return Comparison(
         a=sides[0], b=sides[1], a_causes=causes[0], b_causes=causes[1], layers=tuple(layers), note=note, **energies
     )
+
+
+def _planned(row: Row) -> bool:
+    return row.status is Status.PLANNED
 
 
 def _of_one_table(a: Row, b: Row) -> bool:
@@ -174,7 +179,7 @@ def _spent(found: Found, model: bool) -> _Spent:
     row = found.row
     if row.status in (Status.FAILED, Status.FAULT):
         return _Spent({}, False, f"{row.workload}: {row.reason}")
-    if found.folder is None:
+    if found.folder is None and not _planned(row):
         where = f"are not in {found.gone} any more" if found.gone else "were not kept"
         why = f"the artefacts of {row.workload} {where}"
         return _Spent({}, False, f"{why}: only what the results files say is known")

@@ -89,6 +89,7 @@ def explained(
     waits. Raises ExplainError for a layer or operation that the run does not have, AttributionError if records are
     missing.
     """
+    model = model or run.planned
     records, cycles = times(run, model)
     causes = None if run.program.ahead else Causes(run.program, records, run.chip)
     falls = waterfall(run, causes, records, cycles)
@@ -110,6 +111,7 @@ def explained(
         chip=run.row.chip,
         scheduler=run.row.scheduler,
         source="model" if model else "rtl",
+        planned=run.planned,
         waterfall=falls,
         path=path,
         waits=() if causes is None else costly_waits(causes, most, run.who, wanted),

@@ -17,7 +17,7 @@ from meshloom.sched.workload.training import find, setting_of
 
 from ..results.artefacts import Artefacts
 from ..results.explanation import Who
-from ..results.schema import Row
+from ..results.schema import Row, Status
 from .records import Place, numbered
 
 _UNITS = {unit.name.lower(): unit for unit in Unit}
@@ -78,6 +78,11 @@ class Kept:
         )
 
     @property
+    def planned(self) -> bool:
+        """Whether it has not run, and was not to."""
+        return self.row.status is Status.PLANNED
+
+    @property
     def macs(self) -> dict[str, int] | None:
         """Multiply-accumulates of each layer; None for a program of which nobody knows what it computes."""
         return macs_of(self.row, self.schedule, self.chip)
@@ -122,4 +127,5 @@ def kept(found: Artefacts) -> Kept:
             times = (columns[name][row] for name in ("predicted_wait", "predicted_start", "predicted_end"))
             predicted[place] = Entry(*kind, *times)
     numbers = numbered(found.program, found.schedule)
-    return Kept(found.row, found.chip, found.schedule, found.program, measured, predicted, unmatched, numbers)
+    strange = unmatched if measured else 0  # where nothing was measured, that is no difference
+    return Kept(found.row, found.chip, found.schedule, found.program, measured, predicted, strange, numbers)

@@ -49,6 +49,8 @@ def print_explanation(
 
     falls = found.waterfall
     where = "RTL" if found.source == "rtl" else "timeline model"
+    if found.planned:
+        where = "planned by the timeline model, not measured: it has not run"
     line(f"{found.workload} on {found.chip} by {found.scheduler}: {falls.cycles:,} cycles ({where})")
     if operation is None:
         show(waterfall_table(falls, layer), to)

@@ -43,7 +43,8 @@ class Shown(NamedTuple):
     @property
     def title(self) -> str:
         """What ran on what."""
-        return f"{self.row.workload} on {self.row.chip} by {self.row.scheduler}"
+        planned = ", planned and not measured" if self.why.planned else ""
+        return f"{self.row.workload} on {self.row.chip} by {self.row.scheduler}{planned}"
 
 
 def page(runs: Sequence[Shown], failed: Mapping[str, str] | None = None) -> str:
@@ -119,7 +120,8 @@ def _sections(shown: Shown, number: int) -> Iterable[str]:
         yield "<h2>Energy, an estimate</h2>" + _energy(why.energy)
     if why.area is not None:
         yield "<h2>Area of the chip, an estimate</h2>" + _area(why.area)
-    yield "<h2>Faults</h2>" + _faults(row)
+    if not why.planned:
+        yield "<h2>Faults</h2>" + _faults(row)
     yield "<h2>Where the cycles went</h2>" + plot("waterfall") + f'<div id="{_name(number, "by-layer")}"></div>'
     if why.waterfall.note:
         yield _text(why.waterfall.note)
@@ -163,7 +165,7 @@ def _summary(row: Row, why: Explanation) -> str:
     falls = why.waterfall
     rows: list[tuple[str, str]] = [
         ("status", f"{row.status}{f': {row.reason}' if row.reason else ''}"),
-        ("cycles on the RTL", f"{row.rtl_cycles:,} ({row.simulator})"),
+        ("cycles on the RTL", f"{row.rtl_cycles:,} ({row.simulator})" if row.simulator else "-"),
         ("cycles of the model", f"{row.model_cycles:,} ({percent(row.error_percent, sign='+')})"),
         ("useful PE cycles", percent(100 * falls.ideal_share, 1)),
         ("bytes compared", f"{row.bytes_checked:,}, {row.mismatches:,} of them wrong"),

@@ -180,6 +180,11 @@ def _schema(name: str) -> pyarrow.Schema:
     return pyarrow.schema(fields, metadata={_VERSION_KEY: str(VERSION).encode()})
 
 
+def arrow_tables(tables: Mapping[str, Columns]) -> dict[str, pyarrow.Table]:
+    """Tables as `load` reads them."""
+    return {name: _table(name, columns) for name, columns in tables.items()}
+
+
 def _table(name: str, columns: Columns) -> pyarrow.Table:
     import pyarrow
 

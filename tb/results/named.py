@@ -22,7 +22,7 @@ LATEST = "latest"
 #: Other files of ours by a field that only they have, and what to do with them instead.
 _OTHERS = {
     "instances": "of `meshloom serve`, many networks at once, whose own tables say when each ran; run one alone",
-    "operations": "a schedule; run it first (`meshloom run`), and give the results of that",
+    "operations": "a schedule, of which nothing has run yet; run it (`meshloom run`), and give the results of that",
 }
 
 

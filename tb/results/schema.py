@@ -29,7 +29,7 @@ WORST_ERROR_PERCENT = 5.0
 
 
 class Status(StrEnum):
-    """The status of a row, worst first."""
+    """The status of a row, worst first; `planned` is of no row that a run has left."""
 
     FAILED = "failed"  #: it did not run to a comparison; `failure` gives the reason
     FAULT = "fault"  #: the chip raised a fault
@@ -38,6 +38,7 @@ class Status(StrEnum):
     INCOMPLETE = "incomplete"  #: all bytes are right, but not every instruction was compared with the model
     MODEL = "model"  #: all bytes are right, but predicted cycles or planned arrivals are not
     PASSED = "passed"
+    PLANNED = "planned"  #: it has not run, and was not to: what is known is the timeline model's plan
 
 
 class RowError(Record):
@@ -154,6 +155,8 @@ class Row(Record):
         """The worst finding. A row that compared no byte has failed, whatever its other fields."""
         if self.error is not None or self.failure is not None:
             return Status.FAILED
+        if not self.simulator:
+            return Status.PLANNED
         if self.faults:
             return Status.FAULT
         if self.mismatches:
@@ -174,6 +177,8 @@ class Row(Record):
         match self.status:
             case Status.PASSED:
                 return ""
+            case Status.PLANNED:
+                return "it has not run: its cycles are planned by the timeline model"
             case Status.FAILED if self.error is not None:
                 return self.error.words
             case Status.FAILED:

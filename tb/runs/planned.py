@@ -1,0 +1,113 @@
+"""Schedules and programs that have not run, as if they had been: what the timeline model plans, for `explain`,
+`compare` and `report`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshloom.hw.config import ChipConfig, load
+from meshloom.sched.model.timeline import Timeline
+from meshloom.sched.workload.layers import WorkloadError
+
+from ..compare.tables import tables
+from ..devices.interface import Run
+from ..inputs.sources import NetworkSource
+from ..inputs.sources import load as load_network
+from ..results import named
+from ..results.artefacts import Artefacts, arrow_tables
+from ..results.figures import LayerFigures, NetworkFigures
+from ..results.identity import code
+from ..results.named import Found, RunNameError
+from ..results.saved import chip_of
+from ..results.schema import Row, Settings
+from . import network
+from .saved import Saved, SavedSource, meaning, prepare, settings_of
+
+
+@dataclass(frozen=True)
+class PlannedRun(Found):
+    """What would run. `left`: its artefacts; nothing in them is measured."""
+
+    left: Artefacts | None = None
+
+    def load(self) -> Artefacts:
+        """Its artefacts."""
+        assert self.left is not None
+        return self.left
+
+
+def find(name: str, chip: str | None = None) -> tuple[Found, ...]:
+    """The workloads of a run by its name (`results.named.find`), or the one of a saved schedule (.json) or program
+    (.bin) that has not run. `chip`: for which a file was made, if not for a built-in one.
+
+    Raises RunNameError for a name that means none of these or if `chip` is given for a run, ResultsError for a damaged
+    file, and for a schedule or a program what reading and checking it raise.
+    """
+    path = Path(name)
+    if is_saved(name):
+        return (planned(path, load(chip) if chip else chip_of(path)),)
+    if chip is not None:
+        raise RunNameError(f"{name}: is a run, whose chip is known; --chip is for saved schedules and programs")
+    return named.find(name)
+
+
+def is_saved(name: str) -> bool:
+    """Whether this is a file with a schedule or a program, not a run."""
+    path = Path(name)
+    if not path.is_file() or path.suffix != ".json":
+        return path.is_file() and path.suffix == ".bin"
+    try:
+        found: object = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # whoever reads it as results says what is wrong
+        return False
+    return isinstance(found, dict) and "operations" in found and "rows" not in found
+
+
+def planned(path: Path, chip: ChipConfig) -> PlannedRun:
+    """The plan of a saved schedule or program: checked, and played by the timeline model. Raises what reading and
+    checking a file raise."""
+    source = SavedSource(path, "")  # its tensors need not be known
+    saved, _, _ = prepare(source, chip, lambda stage: None)
+    row = Row(
+        workload=saved.schedule.workload or source.title,
+        chip=chip.name,
+        chip_digest=chip.digest,
+        scheduler=saved.schedule.scheduler,
+        simulator="",
+        settings=Settings(code=code(), simulator_version="", **settings_of(source, saved.schedule)),
+        model_cycles=saved.timeline.cycles,
+        instructions=saved.program.instructions,
+        network=_network(path, saved, chip),
+    )
+    nothing = Run(0, None, [], [], {}, 0.0, "")
+    made = arrow_tables(tables(nothing, saved.timeline, saved.program, saved.schedule, chip))
+    return PlannedRun(row, None, left=Artefacts(row, chip, saved.schedule, saved.program, made))
+
+
+def _network(path: Path, saved: Saved, chip: ChipConfig) -> NetworkFigures | None:
+    """The layers of a network, if that is what the file says that it computes."""
+    try:
+        source = meaning(SavedSource(path), saved.schedule).network
+        graph = None if source is None else load_network(NetworkSource(source.name))
+    except (WorkloadError, OSError):  # whatever it is, its operations are known
+        return None
+    if graph is None:
+        return None
+    macs = {layer.output: graph.macs(layer) for layer in graph.layers}
+    kinds = {layer.output: layer.kind for layer in graph.layers}
+    layers = [
+        LayerFigures(name=name, kind=kinds.get(name, "copy"), macs=macs.get(name, 0), limit="", rtl_cycles=0,
+                     model_cycles=cycles, core_cycles=0, utilisation=0.0, shares={})
+        for name, cycles in _predicted(saved.timeline, saved, chip).items()
+    ]  # fmt: skip
+    order = {layer.output: index for index, layer in enumerate(graph.layers)}
+    layers.sort(key=lambda layer: order.get(layer.name, len(order)))
+    return NetworkFigures(macs=graph.total_macs, tensors_checked=0, dram_bytes=0, layers=tuple(layers), shares={})
+
+
+def _predicted(timeline: Timeline, saved: Saved, chip: ChipConfig) -> dict[str, int]:
+    """Each layer's cycles from its first GEMM or VEC to its last."""
+    found = network.spans(timeline.executed, chip, saved.schedule)
+    return {name: end - start for name, (start, end) in found.items()}
