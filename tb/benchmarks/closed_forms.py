@@ -1,6 +1,7 @@
 """Cycles of a layer by arithmetic, as tools for accelerators count them: what `bench models` holds against the RTL.
 
-Written from their papers, not taken from their programs. SCALE-Sim's, the roofline and Layer-Puzzle's know the layer
+Written from their papers, not taken from their programs; where a program's source shows what it counts, it is named
+beside the paper. SCALE-Sim's, the roofline and Layer-Puzzle's know the layer
 and the chip, and each is asked for the best mapping that it knows itself; Timeloop's and ZigZag's count a mapping, for
 which they are given the schedule that runs.
 """
@@ -41,7 +42,9 @@ def scale_sim(case: Case) -> float:
     """Output stationary, no stalls: (2 R + C + T - 2) cycles for each fold of R x C outputs with T products each.
 
     "A Systematic Methodology for Characterizing Scalability of DNN Accelerators using SCALE-Sim" (A. Samajdar et al.,
-    ISPASS 2020), equations 3 to 5; of several cores, the best grid of partitions (equation 6).
+    ISPASS 2020), the analytical model: run time of a fold, times the folds, ceil(S_R / R) ceil(S_C / C); of several
+    cores, the best grid of partitions. SCALE-Sim's own program lets a fold's results leave while the next one begins:
+    R + C + T - 2 (`scalesim/compute/systolic_compute_os.py`), R cycles fewer a fold.
     """
     shape, chip = case.shape, case.chip
     pixels, outputs = shape.batch * shape.out_h * shape.out_w, shape.out_channels
@@ -111,8 +114,8 @@ def timeloop(case: Case) -> float:
     """The busiest unit, as if all ran beside each other from the first cycle to the last: arrays, DRAM channels,
     scratchpads, and a core's way in and out.
 
-    "Timeloop: A Systematic Approach to DNN Accelerator Evaluation" (A. Parashar et al., ISPASS 2019), section VI: the
-    throughput model, isolated cycles of each component and their maximum.
+    "Timeloop: A Systematic Approach to DNN Accelerator Evaluation" (A. Parashar et al., ISPASS 2019): cycles of each
+    component by itself, and their maximum (Timeloop's `Topology::ComputeStats`, over arithmetic and all memories).
     """
     busy = Counter[str]()
     for periods in _periods(case).values():
@@ -131,8 +134,10 @@ def zigzag(case: Case) -> float:
     and the last results; the slowest core counts.
 
     "A Uniform Latency Model for DNN Accelerators with Diverse Architectures and Dataflows" (L. Mei et al., DATE 2022),
-    which ZigZag uses: compute with spatial under-utilisation + stalls from required against real bandwidth at each
-    port + preloading and offloading. Cores share the DRAM channels evenly.
+    which ZigZag uses: compute with spatial under-utilisation + stalls, real less allowed cycles of a transfer in each
+    period but the first + loading and offloading (ZigZag's `CostModelEvaluation.calc_latency`, `PortActivity`). Its
+    periods are alike, so it counts one and multiplies; here they are a schedule's, and each is counted. Cores share
+    the DRAM channels evenly.
     """
     cores = _periods(case)
     active = max(1, sum(map(bool, cores.values())))

@@ -329,7 +329,8 @@ def test_artefacts_in_the_cache_are_found_from_any_folder(
 
 
 def test_other_files_of_ours_are_named(tmp_path: Path) -> None:
-    for text, what in (('{"operations": []}', "is a schedule, of which nothing has run"), ('{"instances": []}', "many networks at once")):
+    schedule, served = "is a schedule, of which nothing has run", "many networks at once"
+    for text, what in (('{"operations": []}', schedule), ('{"instances": []}', served)):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(RunNameError, match=what):
             find(str(tmp_path / "x.json"))
