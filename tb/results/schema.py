@@ -304,4 +304,10 @@ def load(path: Path) -> Results:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ResultsError(f"{path}: {where + ': ' if where else ''}{first['msg']}") from error
+        why = first["msg"].removeprefix("Value error, ")
+        mend = {
+            "missing": "; is it a results file of `meshloom run`?",
+            "model_type": "; is it a results file of `meshloom run`?",
+            "extra_forbidden": ": this version of Meshloom does not know it; a later one wrote the file, run it again",
+        }
+        raise ResultsError(f"{path}: {where + ': ' if where else ''}{why}{mend.get(first['type'], '')}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any
 
@@ -73,20 +73,25 @@ def opened(jobs: int, address: str | None) -> Generator[Client]:
         if address is None:
             begin()
             keys = Security.temporary()
-            with (
-                LocalCluster(
-                    n_workers=jobs,
-                    threads_per_worker=1,
-                    processes=True,
-                    security=keys,
-                    protocol="tls://",
-                    dashboard_address=None,
-                    memory_limit=0,
-                    silence_logs=logging.CRITICAL,
-                ) as cluster,
-                Client(cluster, security=keys) as client,
-            ):
-                yield client
+            with ExitStack() as stack:
+                try:
+                    cluster = LocalCluster(
+                        n_workers=jobs,
+                        threads_per_worker=1,
+                        processes=True,
+                        security=keys,
+                        protocol="tls://",
+                        dashboard_address=None,
+                        memory_limit=0,
+                        silence_logs=logging.CRITICAL,
+                    )
+                    client = Client(stack.enter_context(cluster), security=keys)
+                except RuntimeError as error:
+                    raise ClusterError(
+                        f"worker processes do not start: {error} A Python script that sweeps must be a file, with the "
+                        'sweep below `if __name__ == "__main__":`, since they begin by importing it'
+                    ) from error
+                yield stack.enter_context(client)
             return
         try:
             client = Client(address, timeout=PATIENCE)
