@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from ..runs.sweeps.evaluate import Batch, Done, evaluate
 from .results import Result, Sheet
 
 WORKERS = 2
-#: Milliseconds of a worker that a point may cost beside its own work.
+#: Milliseconds of a worker that a point may cost beside its own work, with what the kill costs.
 MOST_MS = 50.0
 #: Batches without points.
 EMPTY = 500
@@ -58,8 +59,8 @@ SWEEPS = (
 @dataclass(frozen=True)
 class Ran:
     """A sweep, made twice; seconds. `serial`, `wall`: one after another, and with workers. Of the workers' time: `busy`
-    in batches that came back, `start` before their first one, `between` batches, `lost` in what was killed, `end` after
-    their last one. `killed`: process that was."""
+    in batches that came back, `start` before their first one, `between` batches, `lost` in what was killed, `again`
+    until the worker that replaces it has begun, `end` after their last one. `killed`: process that was."""
 
     sweep: SweepFile
     rows: int
@@ -72,18 +73,19 @@ class Ran:
     start: float
     between: float
     lost: float
+    again: float
     end: float
     killed: int
 
     @property
     def overhead(self) -> float:
-        """Milliseconds of a worker for each point between one batch and the next."""
-        return 1000 * self.between / self.rows
+        """Milliseconds of a worker for each point between one batch and the next, and by the kill."""
+        return 1000 * (self.between + self.lost + self.again) / self.rows
 
     @property
     def whole_overhead(self) -> float:
-        """The same with all that is no work: start, what was lost, and waiting at the end."""
-        return 1000 * (self.start + self.between + self.lost + self.end) / self.rows
+        """The same with all that is no work: the first start, and waiting at the end."""
+        return self.overhead + 1000 * (self.start + self.end) / self.rows
 
 
 def run(on_progress: OnEvent) -> Result:
@@ -100,17 +102,20 @@ def run(on_progress: OnEvent) -> Result:
             failures.append(f"{ran.sweep.name}: {ran.rows} rows, not {ran.sweep.sample}")
         if not ran.killed:
             failures.append(f"{ran.sweep.name}: no worker was killed")
+        elif ran.lost <= 0:
+            failures.append(f"{ran.sweep.name}: the worker was killed between batches, and no work was lost")
         if ran.overhead > MOST_MS:
             failures.append(f"{ran.sweep.name}: {ran.overhead:.1f} ms for each point, {MOST_MS:g} are allowed")
     columns = (
         "sweep", "points>", "failed>", "rows that differ>", "batches>", "serial, s>", "2 workers, s>", "busy>",
-        "start>", "between>", "lost>", "end>", "overhead, ms/point>",
+        "start>", "between>", "lost>", "again>", "end>", "overhead, ms/point>",
         "all but work, ms/point>",
     )  # fmt: skip
     rows = [
         (
             ran.sweep.name, f"{ran.rows:,}", str(ran.failed), str(ran.differ), str(ran.batches),
-            *(f"{each:.1f}" for each in (ran.serial, ran.wall, ran.busy, ran.start, ran.between, ran.lost, ran.end)),
+            *(f"{each:.1f}" for each in (ran.serial, ran.wall, ran.busy, ran.start, ran.between, ran.lost, ran.again)),
+            f"{ran.end:.1f}",
             f"{ran.overhead:.1f}", f"{ran.whole_overhead:.1f}",
         )
         for ran in found
@@ -119,12 +124,13 @@ def run(on_progress: OnEvent) -> Result:
         "sweep",
         "Sweeps on workers that die",
         "The points of two sweeps, in the model and on the RTL: one after another in one process, and by "
-        f"`meshloom sweep` with {WORKERS} workers, of which one is killed when half of the points are there. All rows "
-        "must be the same, but for their seconds; those that failed are chips that cannot be. The seconds of all "
-        "workers together: *busy* in batches that came back; at the *start* until the first batch, once more for the "
-        "worker that replaces the killed one; *between* one batch and the next, which is the overhead for each point "
-        f"(the bar is {MOST_MS:g} ms; the last column has all four); *lost* in the batch that was killed; at the "
-        "*end*, with nothing left to do. "
+        f"`meshloom sweep` with {WORKERS} workers, of which one is killed in the middle of a batch when half of the "
+        "points are there. All rows must be the same, but for their seconds; those that failed are chips that cannot "
+        "be. The seconds of all workers together: *busy* in batches that came back; at the *start* until the first "
+        "batch; *between* one batch and the next; *lost* in the batch that was killed, whose points are made once "
+        "more; until work goes on *again* in the worker that replaces the killed one; at the *end*, with nothing left "
+        f"to do. The overhead for each point is *between*, *lost* and *again* (the bar is {MOST_MS:g} ms); the last "
+        "column has *start* and *end* too. "
         "Seconds are wall clock, differ between machines, and grow with whatever else these do.",
         (
             Sheet("With one worker killed, against a serial run", columns, rows),
@@ -150,11 +156,12 @@ def _both(sweep: SweepFile, on_progress: OnEvent) -> Ran:
         alone |= {row.key: row for row in Done.model_validate_json(evaluate(batch.model_dump_json())).rows}
     serial = time.time() - began
     on_progress(Stage(workload=sweep.name, what=f"{WORKERS} workers"))
-    killer = _Killer(len(planned) // 2)
+    killer = _Killer(len(planned) // 2, serial / len(batches) / 2)
     with TemporaryDirectory() as folder:
         began = time.time()
         outcome = sweeps.run(sweep, Path(), Path(folder), jobs=WORKERS, on_rows=killer)
         ended = time.time()
+    killer.over()
     differ = sum(_content(alone[row.key]) != _content(row) for row in outcome.rows if row.key in alone)
     missing = len({each.key for each in planned} - {row.key for row in outcome.rows})
     failed = sum(row.error_kind is not None for row in outcome.rows)
@@ -166,13 +173,14 @@ def _both(sweep: SweepFile, on_progress: OnEvent) -> Ran:
 
 def _spent(done: Sequence[Done], began: float, ended: float, killer: _Killer) -> dict[str, float]:
     """What the workers did in their time, by name; see `Ran`."""
-    spent: dict[str, float] = dict.fromkeys(("busy", "start", "between", "lost", "end"), 0.0)
+    spent: dict[str, float] = dict.fromkeys(("busy", "start", "between", "lost", "again", "end"), 0.0)
     for worker in {each.worker for each in done}:
         own = sorted((each.began, each.ended) for each in done if each.worker == worker)
         spent["busy"] += sum(end - start for start, end in own)
         spent["between"] += sum(start - end for (_, end), (start, _) in zip(own, own[1:], strict=False))
         # one that began after the kill replaces what was killed
-        spent["start"] += own[0][0] - (killer.at if killer.pid and own[0][0] > killer.at else began)
+        replaces = killer.pid != 0 and own[0][0] > killer.at
+        spent["again" if replaces else "start"] += own[0][0] - (killer.at if replaces else began)
         spent["lost" if worker == killer.pid else "end"] += (killer.at if worker == killer.pid else ended) - own[-1][1]
     return spent
 
@@ -189,18 +197,29 @@ def _empty() -> tuple[float, float]:
 
 
 class _Killer:
-    """Hears of rows; kills a worker process when there are enough of them."""
+    """Hears of rows; when there are enough of them, it waits `delay` seconds, until the workers are in the middle of
+    their batches, and kills one."""
 
-    def __init__(self, after: int) -> None:
-        self._after, self._rows = after, 0
+    def __init__(self, after: int, delay: float) -> None:
+        self._after, self._rows, self._due = after, 0, False
+        self._timer = threading.Timer(delay, self._kill)
         self.pid, self.at = 0, 0.0
 
     def __call__(self, rows: Sequence[PointRow]) -> None:
         self._rows += len(rows)
+        if self._rows >= self._after and not self._due:
+            self._due = True
+            self._timer.start()
+
+    def _kill(self) -> None:
         children = [child.pid for child in multiprocessing.active_children() if child.pid]
-        if not self.pid and self._rows >= self._after and children:
+        if children:
             self.pid, self.at = children[0], time.time()
             os.kill(self.pid, signal.SIGKILL)
+
+    def over(self) -> None:
+        """Nothing is killed any more."""
+        self._timer.cancel()
 
 
 def _content(row: PointRow) -> dict[str, Any]:
