@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
 
 #: Kinds of layers of float networks, too (`onnx.floats`).
-PlainKind = Literal["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice", "paste"]
-Kind = PlainKind | Literal["table", "mul", "upsample"]
+PlainKind = Literal["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice", "paste", "table", "mul"]
+Kind = PlainKind | Literal["upsample"]
 #: Kinds that requantise.
 SCALED = ("conv", "depthwise", "average_pool", "mul")
 #: Kinds that compute nothing: where their operands are put is all.

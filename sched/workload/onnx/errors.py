@@ -34,17 +34,9 @@ class Problem:
 
 #: What comes nearest to operators that the chip lacks.
 NEAREST = {
-    "Elu": "Relu, or Clip at 0 and above",
-    "Gelu": "Relu",
-    "HardSigmoid": "Clip at 0 and above",
-    "HardSwish": "Relu, or Clip at 0 and 6 (ReLU6)",
     "InstanceNormalization": "BatchNormalization",
     "LayerNormalization": "BatchNormalization",
-    "LeakyRelu": "Relu",
-    "PRelu": "Relu",
-    "Sigmoid": "Clip at 0 and above; at the end of a model it need not run on the chip",
     "Softmax": "at the end of a model it need not run on the chip",
-    "Tanh": "Clip at 0 and above",
 }
 
 

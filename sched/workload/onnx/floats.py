@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Place, PlainKind, Window, pasted_pixels
+from .pointwise import MICROSOFT, OLDEST, Function
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 #: Gain and offset for each channel.
 PerChannel = tuple[NDArray[np.float64], NDArray[np.float64]]
-#: Opset and IR version of the models that `float_model` makes.
-OPSET, IR_VERSION = 13, 8
 
 
 @dataclass
@@ -27,6 +26,7 @@ class FloatLayer:
 
     `w` float64 [O, C, KH, KW] (depthwise [C, 1, KH, KW]) and `bias` float64 [O] of conv and depthwise. `moves`: its
     weights are 0 and at most one 1 in each filter, so that its result is its operand moved, in integers too.
+    `function`: of a table.
     """
 
     kind: PlainKind
@@ -39,6 +39,7 @@ class FloatLayer:
     bias: NDArray[np.float64] | None = None
     places: tuple[Place, ...] = ()
     moves: bool = False
+    function: Function | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +107,7 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
 
     nodes: list[NodeProto] = []
     initialisers: list[TensorProto] = []
+    opset = OLDEST
 
     def constant(name: str, array: NDArray[np.floating]) -> str:
         initialisers.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
@@ -142,8 +144,14 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
                 nodes.append(
                     helper.make_node("AveragePool", inputs, [output], layer.output, count_include_pad=1, **window)
                 )
-            case "add":
-                nodes.append(helper.make_node("Add", inputs, [output], layer.output))
+            case "add" | "mul":
+                nodes.append(helper.make_node(layer.kind.capitalize(), inputs, [output], layer.output))
+            case "table":
+                assert layer.function is not None
+                opset = max(opset, layer.function.opset)
+                parts, numbers = layer.function.within(f"{layer.output}//", inputs[0], output)
+                nodes += parts
+                initialisers += numbers
             case "concat":
                 nodes.append(helper.make_node("Concat", inputs, [output], layer.output, axis=1))
             case "slice":
@@ -170,4 +178,5 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
     sources += [helper.make_tensor_value_info(source(name), TensorProto.FLOAT, None) for name in read]
     results = [helper.make_tensor_value_info(layer.output, TensorProto.FLOAT, None) for layer in net.layers]
     graph = helper.make_graph(nodes, net.name, sources, results, initialisers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets, True))

@@ -137,8 +137,8 @@ class Folding(Arranging):
     def keep_view(self, output: str, view: View) -> None:
         """A layer's result is seen as its operand was."""
         self.views[output] = replace(view, value=output, single=True)
-        if view.index is not None:
-            self.orders[output] = view.index
+        if not view.is_picture:
+            self.orders[output] = view.order
 
     def emit_like(self, layer: FloatLayer, view: View) -> None:
         """A layer whose result has the size of what it reads, and is seen in the same way."""
@@ -149,7 +149,7 @@ class Folding(Arranging):
         """Clamping, in the layer before if nothing else reads its result."""
         name = node.input[0]
         view = self.view(name)
-        if layer := self.fusible(name, ("conv", "depthwise", "add", "max_pool", "average_pool")):
+        if layer := self.fusible(name, ("conv", "depthwise", "add", "mul", "max_pool", "average_pool")):
             layer.relu, layer.clamp = layer.relu or relu, min(layer.clamp, clamp)
             self.rename(layer, node)
             return

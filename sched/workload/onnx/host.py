@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .errors import UnsupportedError, operator_name
 from .float_reader import fold
 from .floats import FloatNet
+from .pointwise import UNARY
 from .runtime import run, session
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 _HEAVY = {
     "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GRU", "Gemm", "GlobalAveragePool",
     "GlobalMaxPool", "InstanceNormalization", "LSTM", "LayerNormalization", "MatMul", "MaxPool", "RNN", "Resize",
+}  # fmt: skip
+#: What moves to the host with the nodes behind it.
+_LIGHT = UNARY | {
+    "Concat", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
 }  # fmt: skip
 #: So many nodes at the end are named.
 _NAMED = 4
@@ -97,10 +102,30 @@ def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:
             constants.update(node.output)
     if any(node.op_type in _HEAVY for node in tail):
         return []
+    tail = _widened(model, tail)
+    behind.update(output for node in tail for output in node.output)
     read = [name for node in tail for name in node.input if name and name not in behind and name not in constants]
     read += [value.name for value in model.graph.output if value.name not in behind]
     found = list(dict.fromkeys(read))
     return [] if set(found) & inputs else found
+
+
+def _widened(model: ModelProto, tail: list[NodeProto]) -> list[NodeProto]:
+    """The nodes on the host with what they alone read and what is no work: functions of one tensor, and what moves
+    values. On the host they lose nothing to rounding, and joined tensors need not share a step."""
+    outputs = {value.name for value in model.graph.output}
+    readers: dict[str, list[NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    known = {output for node in tail for output in node.output}
+    for node in reversed(model.graph.node):
+        if operator_name(node) not in _LIGHT or known.intersection(node.output) or outputs.intersection(node.output):
+            continue
+        users = [user for name in node.output for user in readers.get(name, ())]
+        if users and all(known.issuperset(user.output) for user in users):
+            known.update(node.output)
+    return [node for node in model.graph.node if known.intersection(node.output)]
 
 
 def _ending(model: ModelProto, outputs: Sequence[str]) -> ModelProto:

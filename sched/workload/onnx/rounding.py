@@ -15,6 +15,7 @@ from ..graph import PLACED, SCALED, Graph, Layer, Picture, Value
 from ..layers import NO_CLAMP, SCALE_LIMIT, WorkloadError
 from .calibrate import Statistics, common_step
 from .floats import FloatLayer, FloatNet
+from .pointwise import Function
 
 #: Weights may be clipped to this share of the largest, if that lessens their error.
 _NARROWEST = 0.5
@@ -26,6 +27,8 @@ _TRIES = 48
 _ONE = 64
 #: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
 _GROWTH = 16.0
+#: How much larger the multiplier of a product may be than others (`times16`).
+_SIXTEEN = 16
 
 
 class Rounder:
@@ -99,10 +102,12 @@ class Rounder:
                 if not _makes(layer):
                     continue
                 root, x_step = self._root(layer.output), steps[self._root(layer.inputs[0])]
+                if layer.kind == "mul":
+                    x_step *= steps[self._root(layer.inputs[1])]
                 least = self._least(layer, x_step)
                 if steps[root] < least <= _GROWTH * asked[root]:
                     steps[root] = least
-                if layer.kind == "average_pool" and makers[root] == 1 and root not in inputs:
+                if layer.w is None and makers[root] == 1 and root not in inputs:
                     unit = x_step / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT
                     m = int(unit / steps[root] + 1e-6)  # rounded down: the step grows
                     if 0 < m <= SCALE_LIMIT:
@@ -113,6 +118,8 @@ class Rounder:
     @staticmethod
     def _least(layer: FloatLayer, x_step: float) -> float:
         """The smallest step of a layer's result for which its multiplier fits, none of its weights clipped."""
+        if layer.kind == "mul":
+            return x_step * 2**SCALE_SHIFT / (SCALE_LIMIT * _SIXTEEN)
         if layer.w is None:
             return x_step / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT / SCALE_LIMIT
         full = float(np.abs(layer.w).max()) / 127 * x_step * 2**SCALE_SHIFT
@@ -126,9 +133,16 @@ class Rounder:
         relu = layer.relu
         plain = Layer(layer.kind, layer.output, layer.inputs, layer.window, relu=relu, clamp=clamp, places=layer.places)
         if layer.kind == "average_pool":
-            gain = self.steps[self._root(layer.inputs[0])] / (layer.window.kernel_h * layer.window.kernel_w)
+            gain = self._step(layer.inputs[0]) / (layer.window.kernel_h * layer.window.kernel_w)
             m = self._multiplier(layer, round(gain / y_step * 2**SCALE_SHIFT))
             return replace(plain, scale=m)
+        if layer.kind == "mul":
+            gain = self._step(layer.inputs[0]) * self._step(layer.inputs[1]) / y_step * 2**SCALE_SHIFT
+            times16 = gain > SCALE_LIMIT
+            m = self._multiplier(layer, round(gain / _SIXTEEN if times16 else gain))
+            return replace(plain, scale=m, times16=times16)
+        if layer.function is not None:
+            return replace(plain, relu=False, clamp=NO_CLAMP, table=self._table(layer, layer.function, y_step))
         if layer.w is None or layer.bias is None:
             return plain
         if layer.moves:  # x * _ONE * 2**17 / _ONE / 2**17
@@ -138,6 +152,15 @@ class Rounder:
         bias = self._bias(layer, w, w_step)
         self.weight_steps[layer.output] = w_step
         return replace(plain, scale=m, w=w, bias=bias)
+
+    def _step(self, name: str) -> float:
+        return self.steps[self._root(name)]
+
+    def _table(self, layer: FloatLayer, function: Function, y_step: float) -> NDArray[np.int8]:
+        """The function of each value that the operand can have; 0 where it has no value there (the root of -1)."""
+        exact = function(np.arange(-128, 128) * self._step(layer.inputs[0]))
+        found = np.nan_to_num(exact, nan=0.0, posinf=inf, neginf=-inf)
+        return np.clip(np.rint(np.clip(found / y_step, -128, 127)), -128, 127).astype(np.int8)
 
     def _multiplier(self, layer: FloatLayer, m: int) -> int:
         if not 0 < m <= SCALE_LIMIT:
@@ -152,7 +175,7 @@ class Rounder:
     def _weights(self, layer: FloatLayer, y_step: float) -> tuple[int, float, NDArray[np.int8]]:
         """m, step and weights: the m with the least weighted squared error."""
         assert layer.w is not None
-        unit = y_step / self.steps[self._root(layer.inputs[0])] / 2**SCALE_SHIFT  # step of the weights for m = 1
+        unit = y_step / self._step(layer.inputs[0]) / 2**SCALE_SHIFT  # step of the weights for m = 1
         square = self.statistics[layer.inputs[0]].square
         weight = square[:, None, None, None] if layer.kind == "depthwise" else square[None, :, None, None]
         largest = float(np.abs(layer.w).max())
@@ -187,7 +210,7 @@ class Rounder:
         x = self.statistics[layer.inputs[0]]
         lost = (layer.w - w * w_step).sum(axis=(2, 3))  # [O, C] or [C, 1]
         shift = lost[:, 0] * x.mean if layer.kind == "depthwise" else lost @ x.mean
-        bias = np.rint((layer.bias + shift) / (self.steps[self._root(layer.inputs[0])] * w_step))
+        bias = np.rint((layer.bias + shift) / (self._step(layer.inputs[0]) * w_step))
         largest = np.abs(bias) + 128 * np.abs(w.astype(np.int64)).sum(axis=(1, 2, 3))
         if largest.max() >= 1 << 31:
             channel = int(largest.argmax())
