@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from meshloom.hw.config import load
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.onnx.pointwise import SEVERAL, UNARY
 
 from ..results.events import OnEvent, Stage
 from .results import Result, Sheet
@@ -31,16 +32,16 @@ LEAST_DB = 20.0
 OPSET, IR_VERSION = 22, 10
 #: What each operator becomes, and where that ends.
 HOW: Mapping[str, tuple[str, str]] = {
-    "Add": ("add; with a constant folded, or a depthwise layer", "two tensors of one shape; constants by channel"),
+    "Add": ("add; constants folded, or a depthwise layer; of one tensor a table", "two tensors; constants by channel"),
     "AveragePool": ("average pools; with borders of fewer pixels one for each number, pasted", "no dilations"),
     "BatchNormalization": ("folded, or a depthwise layer", "for inference"),
     "Cast": ("nothing", "to floating point"),
-    "Clip": ("in the layer before, or a max pool", "lower bound 0 or none, upper 0 or more"),
+    "Clip": ("in the layer before, or a max pool; other bounds a table", ""),
     "Concat": ("channels: planes of one tensor; rows, columns: a paste", "no constants, not along the batch"),
     "Conv": ("conv or depthwise; large kernels and strides as parts and phases in the channels", "one or two axes"),
     "ConvTranspose": ("one conv for each phase, pasted", "one or two axes"),
     "DepthToSpace": ("convs that select channels, pasted", ""),
-    "Div": ("folded, or a depthwise layer", "by constants by channel"),
+    "Div": ("as Mul, by a table's reciprocal", "two tensors; constants by channel"),
     "Dropout": ("nothing", "for inference"),
     "Expand": ("slices, pasted", "rows and columns"),
     "Flatten": ("nothing", ""),
@@ -51,12 +52,10 @@ HOW: Mapping[str, tuple[str, str]] = {
     "Identity": ("nothing", ""),
     "MatMul": ("as Gemm", "one constant factor of two axes"),
     "MaxPool": ("max pools; beyond 31 one behind the other", "one or two axes; no indices"),
-    "Mul": ("folded, or a depthwise layer", "by constants by channel"),
+    "Mul": ("mul; constants folded, or a depthwise layer; of one tensor a table", "two tensors; constants by channel"),
     "Neg": ("folded, or a depthwise layer", ""),
-    "Pad": (
-        "zeros: in the layer behind, or a depthwise layer of one tap; copies: slices, pasted",
-        "no other constants",
-    ),
+    "PRelu": ("a table; with a slope for each channel a depthwise layer and an add behind it", "constant slopes"),
+    "Pad": ("zeros: in the layer behind, or a layer of one tap; copies: slices, pasted", "no other constants"),
     "ReduceMax": ("a max pool", "over all rows and columns"),
     "ReduceMean": ("an average pool", "over all rows and columns"),
     "Relu": ("in the layer before, or a max pool", ""),
@@ -66,12 +65,14 @@ HOW: Mapping[str, tuple[str, str]] = {
     "SpaceToDepth": ("slices, one behind the other in the channels", ""),
     "Split": ("as Slice; nothing where a conv reads the part", ""),
     "Squeeze": ("nothing", ""),
-    "Sub": ("folded, or a depthwise layer", "constants by channel"),
+    "Sub": ("as Add, of a table's negative", "two tensors; constants by channel"),
     "Sum": ("as Add", "two tensors"),
     "Tile": ("slices, pasted", "rows and columns"),
     "Transpose": ("nothing, where channels stay whole: NHWC, channel shuffle", "rows and columns do not change places"),
     "Unsqueeze": ("nothing", ""),
     "Upsample": ("as Resize", ""),
+    **dict.fromkeys(sorted(name for name in UNARY if "." not in name), ("a table", "")),
+    **dict.fromkeys(sorted(SEVERAL - {"PRelu"}), ("a table", "with a constant")),
 }
 
 
@@ -186,7 +187,7 @@ def _decibels(exact: NDArray[Any], found: NDArray[Any]) -> float:
 
 def _operators(outcomes: list[Outcome]) -> Sheet:
     cells: list[tuple[str, ...]] = []
-    for operator, (how, limits) in HOW.items():
+    for operator, (how, limits) in sorted(HOW.items()):
         some = [each for each in outcomes if each.case.operator == operator]
         ran = [each for each in some if not each.refused]
         counts = len(ran), sum(each.nothing for each in some), sum(bool(each.refused) for each in some)

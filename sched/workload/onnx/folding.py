@@ -71,6 +71,8 @@ class Folding(Arranging):
                 return len(perm) > 2 and perm[1] == len(perm) - 1
             if node.op_type == "MatMul":
                 return node.input[0] == name
+            if node.op_type in ("Reshape", "Squeeze"):  # a grey picture, whose one channel goes elsewhere
+                return self.model.input_sizes.get(name, (0,))[-1] == 1
             return node.op_type in _ALIKE and self._channels_last(node.output[0])
         return False
 
@@ -247,8 +249,8 @@ class Folding(Arranging):
             view = self._result(origin)
             outputs.append(view.value)
             origins.append(origin)
-            if view.index is not None:
-                self.orders[origin] = view.index
+            if not view.is_picture:
+                self.orders[origin] = view.order
         needed = set(outputs)
         for layer in reversed(self.layers.values()):
             if layer.output in needed:

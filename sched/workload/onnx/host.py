@@ -7,6 +7,7 @@ are a model of their own, which ONNX Runtime runs on what the chip computed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,8 @@ _HEAVY = {
     "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GRU", "Gemm", "GlobalAveragePool",
     "GlobalMaxPool", "InstanceNormalization", "LSTM", "LayerNormalization", "MatMul", "MaxPool", "RNN", "Resize",
 }  # fmt: skip
+#: Numbers of a convolution that is no work for the chip.
+_DECODES = 64
 #: What moves to the host with the nodes behind it.
 _LIGHT = UNARY | {
     "Concat", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
@@ -100,7 +103,7 @@ def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:
             behind.update(node.output)
         elif set(node.input) - {""} <= constants:
             constants.update(node.output)
-    if any(node.op_type in _HEAVY for node in tail):
+    if any(node.op_type in _HEAVY and not _small(model, node) for node in tail):
         return []
     tail = _widened(model, tail)
     behind.update(output for node in tail for output in node.output)
@@ -108,6 +111,12 @@ def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:
     read += [value.name for value in model.graph.output if value.name not in behind]
     found = list(dict.fromkeys(read))
     return [] if set(found) & inputs else found
+
+
+def _small(model: ModelProto, node: NodeProto) -> bool:
+    """Whether a convolution only decodes: its filters have few numbers (expectations over bins of a distance)."""
+    sizes = {item.name: prod(item.dims) for item in model.graph.initializer}
+    return node.op_type == "Conv" and sizes.get(node.input[1], _DECODES + 1) <= _DECODES
 
 
 def _widened(model: ModelProto, tail: list[NodeProto]) -> list[NodeProto]:
