@@ -81,7 +81,8 @@ def drawn(random: np.random.Generator, layer: Layer, kind: str) -> tuple[Choice,
     if kind == "nest":
         cores = len(layer.chip.cores)
         shape = [(1, cores), (cores, 1), (2, max(1, cores // 2))][int(random.integers(3))]
-        return Choice(tiling, "mn"[int(random.integers(2))], shape=shape), Policy("nest", home=True)
+        policy = Policy("nest", home=True, overlap=bool(random.integers(4)))
+        return Choice(tiling, "mn"[int(random.integers(2))], shape=shape), policy
     loops = ORDERS[int(random.integers(len(ORDERS)))].loops
     if kind == "static":
         policy = Policy(

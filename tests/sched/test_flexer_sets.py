@@ -7,9 +7,21 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from meshloom.sched.schedulers.flexer import memory, sets
+from meshloom.sched.schedulers.flexer import memory, nests, sets
 from meshloom.sched.schedulers.flexer.machine import commit
-from meshloom.sched.schedulers.flexer.state import PAIR, SEGMENT, TILE, Dims, Place, Rates, Start, State, Work
+from meshloom.sched.schedulers.flexer.state import (
+    NEXT,
+    PAIR,
+    RUN,
+    SEGMENT,
+    TILE,
+    Dims,
+    Place,
+    Rates,
+    Start,
+    State,
+    Work,
+)
 
 #: Figure 6: three places x four output channel tiles x two input channel tiles; sizes of IN, WT, OT; the scratchpad's.
 M, N, K = 3, 4, 2
@@ -295,6 +307,39 @@ def test_future_spills_what_is_needed_last() -> None:
     _, lost = memory.place(spm, np.zeros(12), 3, tiles, 9, 2, np.array([3]), 1, memory.FUTURE, 0.0, gone)
     assert (lost, gone[0]) == (1, 1)
     assert list(spm[:3]["tile"]) == [0, 3, 2]
+
+
+def at_home(start: Start) -> Start:
+    """The same where sums stay in their cores, which hold one tile of them each."""
+    start.tiles["height"][(M + N) * K :] = 0
+    return Start(start.work._replace(dims=start.work.dims._replace(home=True, sum_slots=1)), start.tiles, start.pairs)
+
+
+def replayed(sets_of: list[list[tuple[int, int]]]) -> tuple[bool, np.ndarray]:
+    """Whether a sequence of sets of (pair, tile of input blocks) can be played there, and its log."""
+    start = at_home(example())
+    pairs, ks = (np.array([one[what] for some in sets_of for one in some]) for what in (0, 1))
+    known = nests.sequence(start.work.dims, pairs, ks, np.cumsum([0, *map(len, sets_of)]))
+    state = start.fresh()
+    good, _, _, log = nests.replay(
+        start.work, state, sets.scratch(start), known, memory.FUTURE, np.ones(2), np.inf, 1 << 62, True
+    )
+    return good, log[: state.totals.logged]
+
+
+def test_a_set_that_no_core_has_room_for_is_refused() -> None:
+    """Where sums stay in their cores, an operation that begins new ones needs a core with room for them: a set that
+    has none is taken apart, a sequence whose single operation has none is given up. No operation is without a core."""
+    rest = [[(pair, k)] for pair in range(3, M * N) for k in range(K)]
+    good, log = replayed([[(0, 0), (2, 0)], [(0, 1), (1, 0)], [(2, 1), (1, 1)], *rest])
+    assert good
+    runs = log[log["kind"] == RUN]
+    assert len(runs) == M * N * K
+    assert set(runs["where"]) == {0, 1}
+    assert list(log["what"][log["kind"] == NEXT][:4]) == [2, 1, 1, 2], "the second set was taken apart"
+    good, log = replayed([[(0, 0), (2, 0)], [(1, 0)], [(0, 1), (2, 1)], [(1, 1)], *rest])
+    assert not good
+    assert (log["kind"] == RUN).sum() == 2
 
 
 def test_state_counts() -> None:

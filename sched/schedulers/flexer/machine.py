@@ -238,11 +238,12 @@ def _gain(work: Work, state: State, pair: int, core: int) -> int:
 
 
 @inner
-def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> None:
+def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> bool:
     """Each operation of a set to the core that holds most of its tiles, the best match first.
 
     Sums that stay at home decide alone; a new pair then needs a core with room for one more. If no core without an
-    operation of the set has that, one that has gets two.
+    operation of the set has that, one that has gets two. Whether all have a core; if one has none, the set must not be
+    scheduled. Nothing but `cores` and the count of steps changes.
     """
     total, home = work.dims.cores, work.dims.home
     taken, fresh = np.zeros(total, np.int64), state.open.copy()
@@ -269,12 +270,13 @@ def assign(work: Work, state: State, pairs: Array, size: int, cores: Array) -> N
                     best, best_core, best_gain, best_free = index, core, gain, state.free[core]
         if best < 0:
             if twice:
-                return
+                break
             twice = True
             continue
         cores[best] = best_core
         taken[best_core] = 1
         fresh[best_core] += 1
+    return size == 0 or cores[:size].min() >= 0
 
 
 @inner
@@ -409,13 +411,14 @@ def commit(
     record: bool,
 ) -> Array:  # fmt: skip
     """Schedules a possible set: memory operations, its operations on the cores, what they wake up; the log."""
+    cores = np.zeros(size, np.int64)
+    fits = assign(work, state, pairs, size, cores)
+    assert fits  # sets that cores have no room for have been left out (`sets._clash`)
     if record:
         log = log_event(log, state.totals, NEXT, size, 0, 0)
     log = bring(work, state, wanted, gone, pairs, size, policy, now, log, record)
     if not work.dims.overlap:
         gathered(work, state, pairs, size)
-    cores = np.zeros(size, np.int64)
-    assign(work, state, pairs, size, cores)
     return run_set(work, state, pairs, cores, size, log, record)
 
 

@@ -35,7 +35,7 @@ class Sequence(NamedTuple):
 
 
 @compiled
-def _follow(dims: Dims, pairs: Array, k: Array, first: Array) -> tuple[Array, Array]:
+def follow(dims: Dims, pairs: Array, k: Array, first: Array) -> tuple[Array, Array]:
     """`Sequence.next_input` and `next_weight`."""
     inputs = np.full((dims.m, dims.k), len(first), np.int64)
     weights = np.full((dims.n, dims.k), len(first), np.int64)
@@ -52,7 +52,7 @@ def _follow(dims: Dims, pairs: Array, k: Array, first: Array) -> tuple[Array, Ar
 
 def sequence(dims: Dims, pairs: Ints, k: Ints, first: Ints) -> Sequence:
     """A sequence of given operations and sets."""
-    return Sequence(pairs, k, first, *_follow(dims, pairs, k, first))
+    return Sequence(pairs, k, first, *follow(dims, pairs, k, first))
 
 
 def of_log(dims: Dims, log: NDArray[np.void]) -> Sequence:
@@ -100,60 +100,42 @@ def nest(dims: Dims, tall: int, wide: int, by_rows: bool, group: int) -> Sequenc
 
 
 @inner
-def _several(
-    work: Work, state: State, room: Scratch, sequence: Sequence, begin: int, end: int, now: int, policy: int,
-    log: Array, record: bool,
-) -> Array:  # fmt: skip
-    """Schedules operations begin..end as one set, or one by one if they need more than the scratchpad has; the log."""
-    size = end - begin
-    chosen, cores = sequence.pairs[begin:end], np.zeros(size, np.int64)
+def _point(work: Work, state: State, sequence: Sequence, begin: int, end: int) -> None:
+    """Pairs go on with the input blocks that a sequence says."""
     for index in range(begin, end):
         pair, k = sequence.pairs[index], sequence.k[index]
         state.pairs[pair].input = state.pairs[pair].m * work.dims.k + k
         state.pairs[pair].weight = (work.dims.m + state.pairs[pair].n) * work.dims.k + k
+
+
+@inner
+def _together(
+    work: Work, state: State, room: Scratch, sequence: Sequence, begin: int, end: int, now: int, policy: int,
+    log: Array, record: bool,
+) -> tuple[bool, Array]:  # fmt: skip
+    """Schedules operations begin..end as one set; whether cores and scratchpad have room for it (else nothing is
+    done), and the log. A single operation gets an empty scratchpad if need be."""
+    size = end - begin
+    chosen, cores = sequence.pairs[begin:end], np.zeros(size, np.int64)
     apart(work, state)
-    if not look(work, state, room, chosen, size, policy, now).possible:
-        if size > 1:
-            for index in range(begin, end):
-                log = _single(work, state, room, sequence, index, now, policy, log, record)
-            return log
+    possible = look(work, state, room, chosen, size, policy, now).possible
+    if (size > 1 and not possible) or not assign(work, state, chosen, size, cores):
+        return False, log
+    if not possible:
         log = flush(work, state, log, record)
     if record:
         log = log_event(log, state.totals, NEXT, size, 0, 0)
     log = bring(work, state, room.wanted, room.gone, chosen, size, policy, now, log, record)
     if not work.dims.overlap:
         gathered(work, state, chosen, size)
-    assign(work, state, chosen, size, cores)
     for index in range(size):
         log = run_one(work, state, chosen[index], cores[index], log, record)
     for index in range(begin, end):
-        state.tiles[state.pairs[sequence.pairs[index]].input].following = sequence.next_input[index]
-        state.tiles[state.pairs[sequence.pairs[index]].weight].following = sequence.next_weight[index]
-        state.pairs[sequence.pairs[index]].depth += 1
-    return log
-
-
-@inner
-def _single(
-    work: Work, state: State, room: Scratch, sequence: Sequence, index: int, now: int, policy: int, log: Array,
-    record: bool,
-) -> Array:  # fmt: skip
-    """Schedules one operation; the log."""
-    chosen, cores = sequence.pairs[index : index + 1], np.zeros(1, np.int64)
-    apart(work, state)
-    if not look(work, state, room, chosen, 1, policy, now).possible:
-        log = flush(work, state, log, record)
-    if record:
-        log = log_event(log, state.totals, NEXT, 1, 0, 0)
-    log = bring(work, state, room.wanted, room.gone, chosen, 1, policy, now, log, record)
-    if not work.dims.overlap:
-        gathered(work, state, chosen, 1)
-    assign(work, state, chosen, 1, cores)
-    log = run_one(work, state, chosen[0], cores[0], log, record)
-    state.tiles[state.pairs[chosen[0]].input].following = sequence.next_input[index]
-    state.tiles[state.pairs[chosen[0]].weight].following = sequence.next_weight[index]
-    state.pairs[chosen[0]].depth += 1
-    return log
+        pair = sequence.pairs[index]
+        state.tiles[state.pairs[pair].input].following = sequence.next_input[index]
+        state.tiles[state.pairs[pair].weight].following = sequence.next_weight[index]
+        state.pairs[pair].depth += 1
+    return True, log
 
 
 @compiled
@@ -161,11 +143,20 @@ def replay(
     work: Work, state: State, room: Scratch, sequence: Sequence, policy: int, weights: Array, limit: float,
     most: int, record: bool,
 ) -> tuple[bool, float, int, Array]:  # fmt: skip
-    """Schedules a sequence: (finished, cycles, words moved, log); arguments as of `listing.make`."""
+    """Schedules a sequence: (finished, cycles, words moved, log); arguments as of `listing.make`.
+
+    Sets for which there is no room are taken operation by operation. A sequence is given up, unfinished, at an
+    operation that no core has room for: its sums would have to stay where other sums that stay fill ACC.
+    """
     log = state.log
     for number in range(len(sequence.first) - 1):
         begin, end = sequence.first[number], sequence.first[number + 1]
-        log = _several(work, state, room, sequence, begin, end, number, policy, log, record)
+        _point(work, state, sequence, begin, end)
+        fits, log = _together(work, state, room, sequence, begin, end, number, policy, log, record)
+        for index in range(begin, begin if fits else end):
+            fits, log = _together(work, state, room, sequence, index, index + 1, number, policy, log, record)
+            if not fits:
+                return False, latency(work, state), state.totals.moved, log
         if hopeless(work, state, weights, limit, most):
             return False, latency(work, state), state.totals.moved, log
     return True, latency(work, state), state.totals.moved, log

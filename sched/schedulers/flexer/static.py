@@ -150,7 +150,8 @@ def unroll(
                 log = _bring(work, state, slots, turns, pairs, size, log, record)
                 if not work.dims.overlap:
                     gathered(work, state, pairs, size)
-                assign(work, state, pairs, size, mine)
+                fits = assign(work, state, pairs, size, mine)
+                assert fits  # sums go to the scratchpad, so any core will do
                 log = run_set(work, state, pairs, mine, size, log, record)
             if hopeless(work, state, weights, limit, most):
                 return False, latency(work, state), state.totals.moved, log
