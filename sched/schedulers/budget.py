@@ -41,6 +41,12 @@ class Budget:
             "whose result depends on the machine"
         )
 
+    def over(self, steps: int, seconds: float) -> bool:
+        """Whether a search that has done so much is at its end."""
+        return (self.steps is not None and steps >= self.steps) or (
+            self.seconds is not None and seconds >= self.seconds
+        )
+
     def __str__(self) -> str:
         if self.seconds is not None:
             return f"{self.seconds:.15g}s"

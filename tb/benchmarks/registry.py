@@ -63,6 +63,7 @@ FLEXER_ASSUMPTIONS = module(
 FLEXER_POLICIES = module(
     "its search: time, priorities and memory policies, what ours adds, what de-duplication costs", "flexer_policies"
 )
+FLEXER_OPTIMUM = module("its sequences beside the best of all, on small random layers; looking ahead", "flexer_optimum")
 FLEXER_RTL = module("the same on the RTL: layers of all four networks, and three of these whole", "flexer_rtl")
 LAYER_PUZZLE = module(
     "many networks at once by five online schedulers, on the RTL and in the model; closed forms; versions",
@@ -124,6 +125,7 @@ SHIPPED = {
     "flexer": f"{__name__}:FLEXER",
     "flexer_assumptions": f"{__name__}:FLEXER_ASSUMPTIONS",
     "flexer_policies": f"{__name__}:FLEXER_POLICIES",
+    "flexer_optimum": f"{__name__}:FLEXER_OPTIMUM",
     "flexer_rtl": f"{__name__}:FLEXER_RTL",
     "layer_puzzle": f"{__name__}:LAYER_PUZZLE",
     "layer_latency": f"{__name__}:LAYER_LATENCY",

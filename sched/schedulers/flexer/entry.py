@@ -57,6 +57,18 @@ class PolicyOptions(SearchOptions):
         )
 
 
+class ListOptions(PolicyOptions):
+    """And what list scheduling alone may do."""
+
+    lookahead: int = Field(
+        default=0, ge=0, le=64, description="partial schedules that are kept side by side (0: list scheduling alone)"
+    )
+
+    def policy(self, kind: Kind) -> Policy:
+        """As the search takes it."""
+        return replace(super().policy(kind), lookahead=self.lookahead)
+
+
 class LayerOptions(PolicyOptions):
     """And what holds for layers alone: a network's operations are interleaved, so its layers always overlap."""
 
@@ -67,6 +79,10 @@ class LayerOptions(PolicyOptions):
     def policy(self, kind: Kind) -> Policy:
         """As the search takes it."""
         return replace(super().policy(kind), overlap=self.overlap)
+
+
+class ListLayerOptions(ListOptions, LayerOptions):
+    """Of list scheduling, for layers."""
 
 
 class StaticOptions(PolicyOptions):
@@ -95,7 +111,7 @@ def _layers(kind: Kind, name: str) -> Maker:
         layer = Layer(shape, chip, scale, context.folder, options.budget, context.on_progress)
         return layer.best(options.policy(kind), name).schedule
 
-    return Maker(make, StaticLayerOptions if kind == "static" else LayerOptions)
+    return Maker(make, StaticLayerOptions if kind == "static" else ListLayerOptions)
 
 
 def _networks(kind: Kind, name: str) -> Maker:
@@ -104,7 +120,7 @@ def _networks(kind: Kind, name: str) -> Maker:
 
         return layerwise(graph, chip, options.policy(kind), name, options.budget, context)
 
-    return Maker(make, StaticOptions if kind == "static" else PolicyOptions)
+    return Maker(make, StaticOptions if kind == "static" else ListOptions)
 
 
 def _hybrid(shape: ConvShape, chip: ChipConfig, scale: int, options: SearchOptions, context: Context) -> Schedule:

@@ -31,7 +31,7 @@ types: Any = numba_types
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: The modules whose functions are called from outside compiled code; the others are imported by these.
-_MODULES = ("listing", "nests", "static")
+_MODULES = ("beam", "exhaustive", "listing", "nests", "static")
 #: All functions that are compiled, by their number in memory.
 _made: dict[int, Any] = {}
 
@@ -52,7 +52,7 @@ def folder() -> Path | None:
     return place if os.access(place, os.W_OK) else None
 
 
-def _compile(function: F, **options: bool) -> F:
+def _compile(function: F, **options: bool | str) -> F:
     config: Any = numba_config
     njit: Any = numba.njit
     before, place = config.CACHE_DIR, folder()
@@ -73,6 +73,12 @@ def compiled(function: F) -> F:
 def inner(function: F) -> F:
     """The same for a function that only compiled ones call, which spares what makes it callable from outside."""
     return _generally(_compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True))
+
+
+def inlined(function: F) -> F:
+    """The same for a function that becomes part of those that call it, as one must that makes tuples with records:
+    compiled functions cannot return them."""
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, inline="always")
 
 
 def _generally(made: Any) -> Any:

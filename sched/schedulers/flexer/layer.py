@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 
 from pydantic import TypeAdapter
 
@@ -15,8 +16,10 @@ from ...store.findings import SearchCache
 from ...workload.layers import ConvShape
 from ..budget import Budget, labelled
 from .judge import Decision, Judge, dram_words
+from .playing import attempt
 from .policy import Choice, Policy
-from .search import OnProgress, Partial, distinct, search
+from .ready import ready
+from .search import OnProgress, Partial, compiling, distinct, search
 
 #: Choices that a search keeps.
 KEPT = 48
@@ -65,6 +68,8 @@ class Layer(Judge):
 
     def choices(self, policy: Policy) -> list[Choice]:
         """The best choices by a policy's metric, found now or before. Raises DoesNotFit."""
+        if policy.lookahead:
+            return self._ahead(policy)
         asked = self.key, policy, self.budget, KEPT
         found = self.searches.get(asked, _CHOICES)
         if found is None:
@@ -76,6 +81,25 @@ class Layer(Judge):
             ).choices  # fmt: skip
             self.searches.put(asked, _CHOICES, found)
             self.searches.drop(partly)
+        return distinct(found)
+
+    def _ahead(self, policy: Policy) -> list[Choice]:
+        """The best choices of list scheduling, then looking ahead, one after the other until the budget is spent once
+        more (one in any case)."""
+        asked = self.key, policy, self.budget, KEPT
+        found = self.searches.get(asked, _CHOICES)
+        if found is None:
+            listed = self.choices(replace(policy, lookahead=0))
+            ready("ahead", compiling(self.shape.name, self.on_progress))
+            found, spent, begun = list[Choice](), 0, monotonic()
+            for choice in listed:
+                if found and self.budget is not None and self.budget.over(spent, monotonic() - begun):
+                    break
+                _, cycles, words, _, steps = attempt(self.problem, self.chip, choice, policy)
+                found.append(choice.judged(cycles, words))
+                spent += steps
+            found.sort(key=lambda choice: policy.metric(choice.cycles, choice.words))
+            self.searches.put(asked, _CHOICES, found)
         return distinct(found)
 
     def decided(self, policy: Policy, rank: Policy | None = None) -> Decision:

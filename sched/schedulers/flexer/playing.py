@@ -21,6 +21,8 @@ from .state import Order, begin
 from .static import K, M, N, regions, unroll
 from .tiles import Tiles
 
+#: Steps after which looking ahead from one list schedule ends without a result.
+AHEAD_STEPS = 100_000_000
 #: Steps that it takes to set up a schedule, and to set up each of its tiles; more steps than any schedule takes.
 PLAY_STEPS, TILE_STEPS, UNLIMITED = 12_000, 120, 1 << 62
 _LOOPS = {"m": M, "n": N, "k": K}
@@ -60,14 +62,25 @@ def attempt(
         done = unroll(arrays, state, loops, np.array(choice.slots), weights, limit, most, record)
     else:
         state = start.fresh(steps)
-        late = np.inf if policy.again else limit
+        late = np.inf if policy.again or policy.lookahead else limit
         done = make(
             arrays, state, room, policy.pruning, policy.priority, policy.memory, weights, late, most,
             record or policy.again,
         )  # fmt: skip
-        if policy.again and done[0]:
-            order_ = of_log(arrays.dims, done[3][: state.totals.logged])
+        order_ = of_log(arrays.dims, done[3][: state.totals.logged]) if policy.again and done[0] else None
+        if policy.lookahead and done[0]:
+            from .beam import ahead  # compiled by itself (see `ready`)
+
+            worth = policy.metric(done[1], done[2])
+            better, more = ahead(
+                start, room, policy.lookahead, policy.priority, policy.memory, weights, worth, AHEAD_STEPS
+            )
+            state.totals.steps += more
+            if better is not None:
+                order_ = better
+        if order_ is not None:
             state = start.fresh(int(state.totals.steps))
-            done = replay(arrays, state, room, order_, FUTURE, weights, limit, most, record)
+            memory = FUTURE if policy.again else policy.memory
+            done = replay(arrays, state, room, order_, memory, weights, limit, most, record)
     good, cycles, words, log = done
     return good, cycles, int(words), log[: state.totals.logged], int(state.totals.steps)

@@ -43,7 +43,8 @@ class Policy:
     `kind`: out of order; loop nests with fixed regions; or nests of rectangles with the future known; `priority` of
     sets and `memory` policy: numbers of `PRIORITIES` and `MEMORIES`; `pruning`: of `PRUNINGS`; metric = cycles **
     by_cycles * words ** by_words. `home`: partial sums stay in the core that makes them. `again`: the sequence that
-    list scheduling has found is played once more, with its future known.
+    list scheduling has found is played once more, with its future known. `lookahead`: so many partial schedules are
+    kept side by side (`beam`; 0: list scheduling alone).
 
     What follows are assumptions about the machine and the baseline that the paper leaves open. `overlap`: tiles of the
     next set travel while a set computes (else all that a set needs comes, then it computes and its results leave, then
@@ -64,6 +65,7 @@ class Policy:
     private: bool = True
     unroll: Unroll = "any"
     regions: Regions = "best"
+    lookahead: int = 0
 
     @property
     def static(self) -> bool:

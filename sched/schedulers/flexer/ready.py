@@ -9,6 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
 
 from meshloom.hw.config import load
 
@@ -21,31 +24,36 @@ from .tiles import Tiling
 
 #: Says how far that is: so many functions of so many.
 Heard = Callable[[int, int], None]
+#: What is compiled together: a kind of schedules, or looking ahead (which `make setup` leaves to its first use).
+Part = Kind | Literal["ahead"]
 #: What this process has already.
-_ready: set[Kind] = set()
-#: A schedule of each kind: it takes everything that is ever compiled for its kind.
-_EXAMPLES: dict[Kind, tuple[Policy, Choice]] = {
+_ready: set[Part] = set()
+#: A schedule of each part: it takes everything that is ever compiled for it.
+_EXAMPLES: dict[Part, tuple[Policy, Choice]] = {
     "flexer": (PAPER, Choice(Tiling(4, 4, 1, 1), "mnk")),
     "static": (PAPER_STATIC, Choice(Tiling(4, 4, 1, 1), "mnk", slots=(1, 1, 1))),
     "nest": (OURS, Choice(Tiling(4, 4, 1, 1), "m", shape=(1, 1))),
+    "ahead": (Policy("flexer", lookahead=1), Choice(Tiling(4, 4, 1, 1), "mnk")),
 }
-KINDS = tuple(_EXAMPLES)
+KINDS: tuple[Kind, ...] = ("flexer", "static", "nest")
 
 
-def ready(kind: Kind, heard: Heard | None = None) -> None:
-    """Compiles, or loads, what searches of a kind need. `heard` is called while something is compiled, or another
-    process does that."""
-    kinds: set[Kind] = {kind, "nest"}  # all play nests, to begin with
+def ready(kind: Part, heard: Heard | None = None) -> None:
+    """Compiles, or loads, what searches of a kind, or looking ahead, need.
+
+    `heard` is called while something is compiled, or another process does that.
+    """
+    kinds: set[Part] = {kind, "nest"}  # all play nests, to begin with
     with _alone(kinds - _ready, heard), jit.hearing(heard or (lambda done, total: None)):
         for each in sorted(kinds - _ready):
             policy, choice = _EXAMPLES[each]
             chip = load("tiny")
-            play(pose(parse("conv:8x8x16-16,k3,p1"), chip), chip, choice, policy, 0.0)
+            play(pose(parse("conv:8x8x16-16,k3,p1"), chip), chip, choice, policy, np.inf if policy.lookahead else 0.0)
             _ready.add(each)
 
 
 @contextmanager
-def _alone(kinds: set[Kind], heard: Heard | None) -> Generator[None]:
+def _alone(kinds: set[Part], heard: Heard | None) -> Generator[None]:
     """Lets one process at a time compile; whoever finds that done need not wait."""
     from filelock import FileLock, Timeout
 
@@ -77,7 +85,7 @@ def main() -> None:
         return
     if place is None:
         sys.exit("search: not compiled ahead, nothing can be written where compiled code is kept")
-    for kind in _EXAMPLES:
+    for kind in KINDS:
         ready(kind, lambda done, total: heard.append(done))
     if heard:
         sys.stdout.write("search for out-of-order schedules: compiled\n")

@@ -321,11 +321,11 @@ def search(  # all but the first four have defaults and are named where they are
     """
     threads = threads or len(os.sched_getaffinity(0))
     searcher = _Search(problem, chip, policy, layer, keep, on_progress, budget, before, save)
-    ready(policy.kind, _compiling(layer, on_progress))
+    ready(policy.kind, compiling(layer, on_progress))
     return searcher.run(threads, None if budget is None else budget.seconds)
 
 
-def _compiling(layer: str, on_progress: OnProgress | None) -> Heard | None:
+def compiling(layer: str, on_progress: OnProgress | None) -> Heard | None:
     """Tells of what is compiled before a search."""
     if on_progress is None:
         return None

@@ -76,7 +76,7 @@ class Scratch(NamedTuple):
     `sets` [size, number, size]: pairs (m, n); `about` [size, number]; `counts` [size]: how many. `table`: data flows
     seen. `groups` [8, pairs], `group_counts`: ready pairs by which of their tiles are there. `lists` [tile, 4, some],
     `list_counts` [tile, 4]: the first ready pairs of each input and weight tile, by which other tiles are there;
-    `list_stamps`: since when that holds. `rows`: see `_survey`; `density`: the fewest words that a row of a tile
+    `list_stamps`: since when that holds. `rows`: see `survey`; `density`: the fewest words that a row of a tile
     stands for.
     """
 
@@ -315,7 +315,7 @@ def _grow(work: Work, state: State, room: Scratch, size: int, number: int) -> No
 
 
 @inner
-def _survey(work: Work, state: State, room: Scratch) -> None:
+def survey(work: Work, state: State, room: Scratch) -> None:
     """Enters in `room.rows` the rows that nobody needs, then those of live tiles that lose 1, 2, ... uses if
     spilled."""
     rows = room.rows
@@ -330,7 +330,7 @@ def _survey(work: Work, state: State, room: Scratch) -> None:
 def promise(about: About, rows: Array, density: float, priority: int) -> int:
     """An upper bound of a set's benefit (or of what comes before it in the priority).
 
-    `rows`: see `_survey`; `density`: the fewest words that a row of a tile stands for. What a set needs beyond the rows
+    `rows`: see `survey`; `density`: the fewest words that a row of a tile stands for. What a set needs beyond the rows
     that nobody needs must be taken from others, and those that lose fewest uses are the cheapest.
     """
     if priority == MIN_TRANSFER:
@@ -465,7 +465,7 @@ def better(first: Looked, second: Looked, priority: int) -> bool:
 
 
 @inner
-def _possible(work: Work, state: State, chosen: Array, size: int) -> bool:
+def possible_sums(work: Work, state: State, chosen: Array, size: int) -> bool:
     """Whether sums that stay in their cores allow a set."""
     bound = 0
     for index in range(size):
@@ -492,7 +492,7 @@ def _combinations(
         for index in range(size):
             chosen[index] = state.queue[places[index]]
         state.totals.steps += size * (size + 2)
-        if _possible(work, state, chosen, size) and (
+        if possible_sums(work, state, chosen, size) and (
             pruning == EVERY or not _seen(room.table, room.marks, data_flow(work, state, room, chosen, size))
         ):
             found = look(work, state, room, chosen, size, policy, 0)
@@ -560,7 +560,7 @@ def choose(work: Work, state: State, room: Scratch, pruning: int, priority: int,
             if _combinations(work, state, room, size, pruning, priority, policy, best):
                 return size
         return 0
-    _survey(work, state, room)
+    survey(work, state, room)
     enumerate_levels(work, state, room, most, priority, WIDTH, 0)
     if pruning == LEVELS:
         number, reached = _best_of(work, state, room, most, priority, policy)
