@@ -337,10 +337,14 @@ def _run(on_progress: OnEvent) -> Result:
             "the same reservations in the same order needs no waypoint; one that repeats the whole planning needs no "
             "departure either.",
             "*Pulled*: a tile requests a page from whoever holds it nearest, 0, 1 or 2 tasks ahead; an ideal protocol "
-            "(no directory traffic, requests never wait, trains wait at their sources only). *Gain*: cycles of the "
-            "best pulled run for each pushed one. *Ideal cycles*: if no core ever waited. *Busiest port*: of the "
-            "pushed flow, its share of cycles with a flit. Networks are the "
-            "convolutions and matrix products of their tables, each reading what the one before has made where shapes "
+            "(no directory traffic, requests never wait, trains wait at their sources only). *Pages expected*: the "
+            "directory also knows to whom a page is on its way, and sends who asks next there if it would come from "
+            "there first. Without that, asking ahead makes tiles ask in step: nobody but its home has a page then, "
+            "whose port sends it to each of them, one after the other (asking late spreads the tiles, so that later "
+            "ones find pages nearby). *Gain*: cycles of the best pulled run of both kinds for each pushed one. *Ideal "
+            "cycles*: if no core ever waited. *Busiest port*: of the pushed flow, its share of cycles with a flit. "
+            "Networks are the convolutions and matrix products of their tables, each reading what the one before has "
+            "made where shapes "
             "allow it." + ("" if not lost else " " + _lost(lost)),
         ),
         tuple(failures),

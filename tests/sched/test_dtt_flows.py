@@ -125,12 +125,28 @@ def test_asking_ahead_hides_what_asking_when_idle_does_not() -> None:
     assert pushed.cycles == pushed.begun[0] + 600
 
 
-def test_every_pulled_task_comes_behind_what_it_reads() -> None:
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_tiles_in_step_pass_pages_on_if_they_are_expected(ahead: int) -> None:
+    """Eight pages for four tiles at the same time: their home's port sends each of them four times, or about once."""
+    pages = tuple(Page(f"p{number}", 17, (0,)) for number in range(8))
+    tasks = tuple(Task(f"t{page} {tile}", tile, 20, (page,)) for page in range(8) for tile in range(1, 5))
+    program = Program(Mesh(5, 1, launch=3), pages, tasks)
+    known, expected = pull(program, ahead), pull(program, ahead, expecting=True)
+    assert known.moves == expected.moves == 32
+    assert expected.cycles < known.cycles
+    if ahead:
+        assert known.cycles > 32 * 17
+        assert expected.cycles < 0.75 * known.cycles
+    assert expected.flit_hops < known.flit_hops
+
+
+@pytest.mark.parametrize("expecting", [False, True])
+def test_every_pulled_task_comes_behind_what_it_reads(expecting: bool) -> None:
     for seed in range(4):
         program = random_program(4, 400, load=0.9, seed=seed)
         made = {page: number for number, task in enumerate(program.tasks) for page in task.outputs}
         for ahead in (0, 1, 3):
-            found = pull(program, ahead)
+            found = pull(program, ahead, expecting)
             busy: defaultdict[int, int] = defaultdict(int)
             for number, task in enumerate(program.tasks):
                 for page in task.inputs:

@@ -4,6 +4,11 @@ What a directory protocol does, at its best: the asking tile knows the nearest h
 or collide, and the network lets trains pass each other as if each waited at its source for a free way. Whatever the
 pulled flow loses here it loses to the round trip and to the order in which requests come.
 
+A directory may know who holds a page, or also who will: to whom it is on its way. That matters where tiles that work in
+step ask for the same page at the same time: nobody but its home has it then, whose port has to send it to each of them.
+A directory that expects pages sends all but the first to a tile that passes it on when it has come (of all that hold or
+expect it, the one from which it would arrive first).
+
 A page goes by dimension order (XY). Memories are caches: pages of tasks that wait or run stay, others leave, the one
 used longest ago first; results leave once they have been delivered.
 """
@@ -58,10 +63,13 @@ class _Memory:
 
 
 class _Run:
-    def __init__(self, program: Program, ahead: int) -> None:
+    def __init__(self, program: Program, ahead: int, expecting: bool) -> None:
         from ...routing import replay
 
         self.program, self.ahead, self.mesh = program, ahead, program.mesh
+        self.expecting = expecting
+        self.due: defaultdict[int, dict[int, int]] = defaultdict(dict)  # pages: where they are expected, and when
+        self.leaving: defaultdict[int, int] = defaultdict(int)  # cycle until which a tile sends what it was asked for
         self.replay = replay
         self.limit = 1 << 14
         self.space = mesh_space(self.mesh, Settings(), self.limit)
@@ -192,15 +200,34 @@ class _Run:
         if not there:
             self.waiting[page].append(lambda at: self.request(page, tile, at, then))
             return
-        holder = min(there, key=lambda one: (self.mesh.distance(one, tile), one))
+        ready = {one: holders[one] for one in there}
+        if self.expecting:
+            ready |= {one: due for one, due in self.due[page].items() if one != tile}
+        holder = min(
+            ready, key=lambda one: (self.start(one, ready[one], cycle, tile), self.mesh.distance(one, tile), one)
+        )
         hops = self.mesh.distance(holder, tile)
         self.request_flit_hops += REQUEST_FLITS * hops
+        if self.expecting:
+            flits = self.program.pages[page].flits
+            self.leaving[holder] = self.start(holder, ready[holder], cycle, tile) + flits
+            self.due[page][tile] = self.leaving[holder] + self.mesh.launch + hops + self.mesh.landing
         self.when(cycle + hops + REQUEST_CYCLES, lambda at: self.send(page, holder, tile, at, then))
+
+    def start(self, holder: int, ready: int, cycle: int, tile: int) -> int:
+        """When a page would begin to leave a tile for another one that asks for it now, as far as a directory knows; 0
+        for one that only knows holders."""
+        if not self.expecting:
+            return 0
+        return max(cycle + self.mesh.distance(holder, tile) + REQUEST_CYCLES, ready, self.leaving[holder])
 
     # -- sending --------------------------------------------------------------------------------------------------
 
     def send(self, page: int, source: int, tile: int, cycle: int, then: Callable[[int], None]) -> None:
-        """Sends a page as soon as its way is free."""
+        """Sends a page as soon as it is there and its way is free."""
+        if source in self.due[page]:
+            self.coming[page, source].append(lambda at: self.send(page, source, tile, at, then))
+            return
         path, flits = dimension_ordered(source, tile), self.program.pages[page].flits
         after = max(cycle, self.holders[page].get(source, cycle)) + self.mesh.launch
         tiles = np.array([self.mesh.number(one) for one in path], np.int64)
@@ -216,6 +243,7 @@ class _Run:
         region = self.program.pages[page].region
         self.memory(tile, region).ready[page] = cycle
         self.holders[page].setdefault(tile, cycle)
+        self.due[page].pop(tile, None)
         self.delivered(task, cycle)
         for then in self.coming.pop((page, tile), []):
             then(cycle)
@@ -283,12 +311,12 @@ class _Run:
             del self.full[tile][0]
 
 
-def pull(program: Program, ahead: int = 1) -> Pulled:
+def pull(program: Program, ahead: int = 1, expecting: bool = False) -> Pulled:
     """Plays a program on demand. `ahead`: tasks of a tile whose pages are asked for while another is worked on; with 0
-    a tile asks when it has nothing to do.
+    a tile asks when it has nothing to do. `expecting`: the directory also knows to whom pages are on their way.
 
     Planned starts are ignored. Raises DttError if a tile has too little room to go on.
     """
     if ahead < 0:
         raise DttError(f"ahead = {ahead} must not be negative")
-    return _Run(program, ahead).run()
+    return _Run(program, ahead, expecting).run()
