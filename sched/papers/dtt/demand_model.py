@@ -68,7 +68,8 @@ class _Run:
 
         self.program, self.ahead, self.mesh = program, ahead, program.mesh
         self.expecting = expecting
-        self.due: defaultdict[int, dict[int, int]] = defaultdict(dict)  # pages: where they are expected, and when
+        # pages: where they are expected, in which cycle, and by which request
+        self.due: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
         self.leaving: defaultdict[int, int] = defaultdict(int)  # cycle until which a tile sends what it was asked for
         self.replay = replay
         self.limit = 1 << 14
@@ -202,17 +203,19 @@ class _Run:
             return
         ready = {one: holders[one] for one in there}
         if self.expecting:
-            ready |= {one: due for one, due in self.due[page].items() if one != tile}
+            ready = {one: due for one, (due, _) in self.due[page].items() if one != tile} | ready
         holder = min(
             ready, key=lambda one: (self.start(one, ready[one], cycle, tile), self.mesh.distance(one, tile), one)
         )
         hops = self.mesh.distance(holder, tile)
         self.request_flit_hops += REQUEST_FLITS * hops
+        expected = None if holder in there else self.due[page][holder]
         if self.expecting:
             flits = self.program.pages[page].flits
             self.leaving[holder] = self.start(holder, ready[holder], cycle, tile) + flits
-            self.due[page][tile] = self.leaving[holder] + self.mesh.launch + hops + self.mesh.landing
-        self.when(cycle + hops + REQUEST_CYCLES, lambda at: self.send(page, holder, tile, at, then))
+            arrival = self.leaving[holder] + self.mesh.launch + hops + self.mesh.landing
+            self.due[page][tile] = arrival, next(self.order)
+        self.when(cycle + hops + REQUEST_CYCLES, lambda at: self.send(page, holder, tile, at, then, expected))
 
     def start(self, holder: int, ready: int, cycle: int, tile: int) -> int:
         """When a page would begin to leave a tile for another one that asks for it now, as far as a directory knows; 0
@@ -223,9 +226,12 @@ class _Run:
 
     # -- sending --------------------------------------------------------------------------------------------------
 
-    def send(self, page: int, source: int, tile: int, cycle: int, then: Callable[[int], None]) -> None:
-        """Sends a page as soon as it is there and its way is free."""
-        if source in self.due[page]:
+    def send(
+        self, page: int, source: int, tile: int, cycle: int, then: Callable[[int], None],
+        expected: tuple[int, int] | None = None,
+    ) -> None:  # fmt: skip
+        """Sends a page as soon as its way is free, and if it was `expected` at its source, has come there."""
+        if expected is not None and self.due[page].get(source) == expected:
             self.coming[page, source].append(lambda at: self.send(page, source, tile, at, then))
             return
         path, flits = dimension_ordered(source, tile), self.program.pages[page].flits
