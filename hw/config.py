@@ -73,6 +73,8 @@ class CoreConfig(_Frozen):
     `vec_windows`: overlapping windows of a row that the vector unit computes at the same time, each with a multiplier
     and an accumulator for each lane. 5 is enough for 5x5 windows, 1 reads every tap of every window by itself.
     `vec_table`: the vector unit has a table of 256 bytes for each lane (`VectorOp.TABLE`), for activation functions.
+    `vec_whole`: the vector unit goes over whole blocks twice (`YWalk.WHOLE`), for softmax and normalisation: it has a
+    serial divider with a root for each lane.
     """
 
     a_words: Words = 4096
@@ -82,6 +84,7 @@ class CoreConfig(_Frozen):
     vec_words: Annotated[int, Field(ge=1, le=1 << 14)] = 2048
     vec_windows: Annotated[int, Field(ge=1, le=8)] = 1
     vec_table: bool = False
+    vec_whole: bool = False
 
 
 class DramConfig(_Frozen):

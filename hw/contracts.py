@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from .isa import REQUEST_FLITS
+from .isa import DIVIDEND_SHIFT, REQUEST_FLITS, ROOT_SHIFT
 
 if TYPE_CHECKING:
     from .config import ChipConfig
@@ -133,9 +133,18 @@ STAGE_CYCLES: Final = 1
 #: Pipeline between the last operand address of a GEMM and its end: memory read, word register, operand register, store
 #: of the sum, addend, scale, write = 7 cycles; less 2 because `timing.gemm_tail` counts rows and columns from one.
 GEMM_PIPELINE: Final = 5
+#: Steps of the vector unit's divider, a bit each: of the root of a sum of squares (31 bits and those by which it is
+#: scaled, two at a time), and of a quotient (a scale of 16 bits and those by which it is).
+ROOT_STEPS: Final = (31 + ROOT_SHIFT + 1) // 2
+QUOTIENT_STEPS: Final = 16 + DIVIDEND_SHIFT
 #: From the last operand address of a VEC to its end: memory read, operand register, product, accumulation, scale, and
 #: then the write.
 VEC_PIPELINE: Final = 5
+#: `YWalk.WHOLE`: cycles without an address between the two walks over a block, in which the maximum or mean is rounded,
+#: the sum divides, or the root is drawn and divides.
+WHOLE_SUBTRACT_CYCLES: Final = 2
+WHOLE_DIVIDE_CYCLES: Final = QUOTIENT_STEPS
+WHOLE_ROOT_CYCLES: Final = ROOT_STEPS + QUOTIENT_STEPS
 #: Taps of the largest window with weights that slides: half of the vector unit's tap memory.
 WINDOW_TAPS: Final = 32
 #: From the read of a row's addend to the row's write to ACC; the write to OUT is `ACC_TO_OUT` later.

@@ -31,6 +31,11 @@ PAGE_BITS = OFFSET_BITS - 10
 SLOT_BITS = 5
 #: Requantisation divides by 2**SCALE_SHIFT.
 SCALE_SHIFT = 17
+#: With `YWalk.WHOLE`, a quotient is scale * 2**DIVIDEND_SHIFT over the sum, or over the root of 2**ROOT_SHIFT times the
+#: sum of squares, rounded down, at most MOST_QUOTIENT.
+DIVIDEND_SHIFT = 12
+ROOT_SHIFT = 8
+MOST_QUOTIENT = (1 << 16) - 1
 #: Bytes of the table of `VectorOp.TABLE`.
 TABLE_BYTES = 256
 
@@ -288,8 +293,8 @@ _BODIES: dict[Opcode, tuple[Field, ...]] = {
         Field("scale", 16, "MAC, SUM, REQUANT, `Pair.MUL`: m of y = sat8(RNE(acc * m / 2^17))"),
         Field("relu", 1, "1 = clamp below at 0"),
         Field("clamp", 7, "clamp above at this; 127 = no clamp"),
-        Field("pair", 2, "PAIR: what is done (`Pair`); must be 0 otherwise"),
-        Field("y_walk", 2, "ADD, PAIR: which word of OUT is y (`YWalk`); must be 0 otherwise"),
+        Field("pair", 2, "PAIR, `YWalk.WHOLE`: what is done (`Pair`); must be 0 otherwise"),
+        Field("y_walk", 2, "ADD, PAIR: which word of OUT is y; MAC, SUM, MAX: see `YWalk.WHOLE`; must be 0 otherwise"),
         Field("repeat", 2, "each word of x serves this many output rows and columns more than 1: 0..3"),
         Field("times16", 1, "MAC, SUM, REQUANT, `Pair.MUL`: 1 = m / 2^13; acc * 16 wraps at 32 bits; otherwise 0"),
     ),
@@ -375,11 +380,33 @@ class Pair(IntEnum):
 
 
 class YWalk(IntEnum):
-    """Which word of OUT is the y of block b and output pixel p in an ADD or PAIR."""
+    """Which word of OUT is the y of block b and output pixel p in an ADD or PAIR.
+
+    WHOLE is for MAC, SUM and MAX, in chips with `core.vec_whole`, with a 1x1 window and without bias or `repeat`: y is
+    what the operation makes of all x of block b, lane by lane, and `pair` what is done with each x and that:
+
+    - MAX, SUBTRACT: sat8(x - the maximum).
+    - SUM, SUBTRACT: sat8(x - the requantised sum): less the mean, if `scale` is 2^17 over the number of pixels.
+    - SUM, MUL: requantised x with, for `scale`, min(MOST_QUOTIENT, scale * 2^DIVIDEND_SHIFT / sum rounded down), or
+      MOST_QUOTIENT for a sum that is not above 0.
+    - MAC, MUL: the same with the root of 2^ROOT_SHIFT times the sum of squares, rounded down; no y is read from B.
+    """
 
     EACH = 0  #: y_base + b * pixels + p
     BLOCK = 1  #: y_base + b: a word for all pixels of a block, as a number for each channel
     PIXEL = 2  #: y_base + p: a word for all blocks of a pixel
+    WHOLE = 3  #: no word: what `op` makes of the whole block
+
+
+#: What y of ADD and PAIR may be.
+OPERAND_WALKS = (YWalk.EACH, YWalk.BLOCK, YWalk.PIXEL)
+#: What a `YWalk.WHOLE` may do.
+WHOLE_PAIRS = (
+    (VectorOp.MAX, Pair.SUBTRACT),
+    (VectorOp.SUM, Pair.SUBTRACT),
+    (VectorOp.SUM, Pair.MUL),
+    (VectorOp.MAC, Pair.MUL),
+)
 
 
 DATA_HEAD = Format(

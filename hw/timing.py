@@ -14,9 +14,12 @@ from .contracts import (
     GEMM_PIPELINE,
     VEC_ISSUE_CYCLES,
     VEC_PIPELINE,
+    WHOLE_DIVIDE_CYCLES,
+    WHOLE_ROOT_CYCLES,
+    WHOLE_SUBTRACT_CYCLES,
     WINDOW_TAPS,
 )
-from .isa import TABLE_BYTES, WINDOWED, VectorOp
+from .isa import TABLE_BYTES, WINDOWED, Pair, VectorOp, YWalk
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,8 @@ def gemm_start(config: ChipConfig, accepted: int, previous_start: int | None, pr
 class VecShape:
     """What the length of a VEC depends on; the fields are those of the instruction, counts all >= 1.
 
-    Those after `kernel_w` say whether windows slide (`slides`), and for how long. Raises ValueError on counts below 1,
-    and on a window other than 1x1 of an operation that has none.
+    `stride_w` to `pad_left` say whether windows slide (`slides`), and for how long. Raises ValueError on counts below
+    1, and on a window other than 1x1 of an operation that has none.
     """
 
     op: VectorOp
@@ -91,6 +94,8 @@ class VecShape:
     in_w: int = 1
     out_w: int = 1
     pad_left: int = 0
+    pair: int = 0
+    y_walk: int = 0
 
     @classmethod
     def of(cls, fields: Mapping[str, int]) -> VecShape:
@@ -100,7 +105,7 @@ class VecShape:
 
     def __post_init__(self) -> None:
         for field, value in vars(self).items():
-            if field not in ("op", "pad_left") and value < 1:
+            if field not in ("op", "pad_left", "pair", "y_walk") and value < 1:
                 raise ValueError(f"VEC {field} = {value} must be at least 1")
         if self.op not in WINDOWED and self.taps != 1:
             raise ValueError(f"VEC {self.op.name} has no window: {self.kernel_h}x{self.kernel_w} must be 1x1")
@@ -109,6 +114,11 @@ class VecShape:
     def taps(self) -> int:
         """Words of x for one result word."""
         return self.kernel_h * self.kernel_w
+
+    @property
+    def whole(self) -> bool:
+        """Whether each block is walked over twice."""
+        return self.op in WINDOWED and self.y_walk == YWalk.WHOLE
 
 
 def slides(config: ChipConfig, shape: VecShape) -> bool:
@@ -137,15 +147,15 @@ def _sliding_words(shape: VecShape) -> int:
 def vec_words(config: ChipConfig, shape: VecShape) -> int:
     """Cycles in which a VEC's walk advances, one word of x each, taps outside of the tile included.
 
-    `blocks * pixels * taps`, fewer where windows slide; TRANSPOSE: `blocks * ceil(pixels / P) * P`, which is also how
-    many words it writes.
+    `blocks * pixels * taps`, fewer where windows slide, twice as many for `YWalk.WHOLE`; TRANSPOSE:
+    `blocks * ceil(pixels / P) * P`, which is also how many words it writes.
     """
     if slides(config, shape):
         return shape.blocks * _sliding_words(shape)
     pixels = shape.pixels
     if shape.op is VectorOp.TRANSPOSE:
         pixels = -(-pixels // config.lanes) * config.lanes
-    return shape.blocks * pixels * shape.taps
+    return shape.blocks * pixels * shape.taps * (2 if shape.whole else 1)
 
 
 def table_words(config: ChipConfig) -> int:
@@ -158,11 +168,16 @@ def vec_occupancy(config: ChipConfig, shape: VecShape) -> int:
     leaves the transposer (the results take the only write port of the memory, so nothing else could use them).
 
     A sliding MAC reads the weights of its first block before, a word a cycle, and those of the next one during each
-    walk, which waits for them. A TABLE reads its table before, a word a cycle.
+    walk, which waits for them. A TABLE reads its table before, a word a cycle. Between the walks of `YWalk.WHOLE` the
+    reader waits.
     """
     if shape.op is VectorOp.MAC and slides(config, shape):
         walk = _sliding_words(shape)
         return shape.taps + (shape.blocks - 1) * max(walk, shape.taps) + walk
+    if shape.whole:
+        divides = WHOLE_ROOT_CYCLES if shape.op is VectorOp.MAC else WHOLE_DIVIDE_CYCLES
+        between = WHOLE_SUBTRACT_CYCLES if shape.pair == Pair.SUBTRACT else divides
+        return vec_words(config, shape) + shape.blocks * between
     more = {VectorOp.TRANSPOSE: config.lanes, VectorOp.TABLE: table_words(config)}
     return vec_words(config, shape) + more.get(shape.op, 0)
 
@@ -176,7 +191,7 @@ def vec_cycles(config: ChipConfig, shape: VecShape) -> int:
     """`end - start` of a VEC: first operand address to the cycle after its last result was written.
 
     words + 5, for TRANSPOSE words + P + 5, for TABLE words + 256 / P + 5, for a sliding MAC words + taps + 5 unless its
-    walks are short.
+    walks are short; for `YWalk.WHOLE` twice the words, 2, 28 or 48 for each block, and 5.
     """
     return vec_occupancy(config, shape) + vec_tail()
 

@@ -43,10 +43,12 @@ class CoreMemories:
         return CoreMemories(self.a.copy(), self.b.copy(), self.acc.copy(), self.out.copy(), self.vec.copy())
 
 
-def requantise(acc: npt.NDArray[np.int32], scale: int, relu: bool = False, clamp: int = 127) -> npt.NDArray[np.int8]:
+def requantise(
+    acc: npt.NDArray[np.int32], scale: int | npt.NDArray[np.int64], relu: bool = False, clamp: int = 127
+) -> npt.NDArray[np.int8]:
     """`clamp(sat8(RNE(acc * scale / 2^17)))`: int32 of any shape to int8 of the same shape.
 
-    `scale` 0..65535; round half to even; clamped below at 0 if `relu`, above at `clamp` (0..127).
+    `scale` 0..65535, one or one for each; round half to even; clamped below at 0 if `relu`, above at `clamp` (0..127).
     """
     product = acc.astype(np.int64) * scale
     quotient = product >> SCALE_SHIFT

@@ -8,7 +8,8 @@ transposing.
 Everything is done lane by lane, P lanes wide, for one word of x per cycle. With `core.vec_windows` of more than 1 there
 are as many multipliers and accumulators for each lane: a word of x counts for all windows of an output row that it is
 in, each with its own tap from a small memory of weights. With `core.vec_table` a TABLE first reads 256 bytes of B into
-a memory that all lanes look up at once.
+a memory that all lanes look up at once. With `core.vec_whole` it can go over a block twice: once for its maximum, sum
+or sum of squares in each lane, and again to subtract it or to divide by it or its root.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import OFFSET_BITS, ChipConfig
 from ..contracts import WINDOW_TAPS
 from ..isa import SCALE_SHIFT, TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp
+from .divider import Divider
 from .drain import RETIRE_LAYOUT
 from .ports import OperandPorts, address_bits, write_layout
 from .readers import FAULT_LAYOUT
@@ -37,7 +39,7 @@ class _Terms(NamedTuple):
     """One term of each lane's sum or maximum, for each window that is open (by number: the oldest is 0).
 
     `first`, `finished`: ends of the oldest window; `shift`: it is the next one now; `uses`: windows that have a term.
-    `largest`: a maximum."""
+    `largest`: a maximum. `lowered`: y of a whole block is subtracted."""
 
     valid: Signal
     terms: Sequence[Sequence[Signal]]
@@ -47,6 +49,7 @@ class _Terms(NamedTuple):
     uses: Signal
     largest: Signal
     finished: Signal
+    lowered: Signal
     result: Any
 
 
@@ -162,8 +165,9 @@ class VectorUnit(wiring.Component):
         arriving, x, y = self._fetch(m, fetched, operand)
         found = self._look_up(m, reader.table, fetched, arriving, x)
         terms = self._compute(m, operand, added, x, self._weights(m, reader.fill, fetched, operand, y), found)
-        totals = self._accumulate(m, terms)
-        writing = self._write(m, totals)
+        kept = [Signal(signed(8), name=f"kept_{lane}", reset_less=True) for lane in range(config.lanes)]
+        totals = self._accumulate(m, terms, kept)
+        writing = self._write(m, totals, kept)
         m.d.comb += self.busy.eq(reader.busy | fetched.active | operand.active | terms.valid | totals.valid | writing)
         return m
 
@@ -182,7 +186,7 @@ class VectorUnit(wiring.Component):
             m.d.comb += arriving.eq(Mux(fetched.x & (fetched.op != VectorOp.REQUANT), word, nothing))
             m.d.sync += x.eq(arriving)
             with m.If(fetched.op == VectorOp.MAC):
-                m.d.sync += y.eq(Mux(fetched.y, operands.b_data, 0))
+                m.d.sync += y.eq(Mux(fetched.first_walk, arriving, Mux(fetched.y, operands.b_data, 0)))
             with m.If(Cat(fetched.op == op for op in TWO_OPERANDS).any()):
                 m.d.sync += y.eq(Mux(fetched.y, operands.out_data, 0))
         return arriving, x, y
@@ -260,11 +264,17 @@ class VectorUnit(wiring.Component):
         uses = Signal(self._windows)
         largest = Signal()
         finished = Signal()
+        lowered = Signal()
         third = Signal(result_layout(self._at))
         m.d.sync += adding.eq(operand.active)
         with m.If(operand.active):
             m.d.sync += [shift.eq(operand.shift), uses.eq(Mux(operand.slides, operand.uses, 1))]
-            m.d.sync += [first.eq(operand.first), largest.eq(operand.op == VectorOp.MAX), finished.eq(operand.done)]
+            m.d.sync += [
+                first.eq(operand.first),
+                largest.eq((operand.op == VectorOp.MAX) & ~operand.second_walk),
+                finished.eq(operand.done),
+                lowered.eq(operand.second_walk & ~operand.result.divides),
+            ]
             with m.If(operand.done):
                 m.d.sync += third.eq(operand.result)
             with m.If(operand.addend):
@@ -276,7 +286,7 @@ class VectorUnit(wiring.Component):
                 m.d.comb += [a.eq(x.word_select(lane, 8)), b.eq(y[0].word_select(lane, 8)), product.eq(a * b)]
                 with m.Switch(operand.op):
                     with m.Case(VectorOp.MAC):
-                        m.d.sync += term.eq(product)
+                        m.d.sync += term.eq(Mux(operand.second_walk, a, product))
                     with m.Case(VectorOp.PAIR):
                         m.d.sync += term.eq(_paired(operand.pair, a, b, product))
                     if found:
@@ -293,10 +303,11 @@ class VectorUnit(wiring.Component):
                 for lane, term in enumerate(terms[window]):
                     a, b = x.word_select(lane, 8).as_signed(), y[window].word_select(lane, 8).as_signed()
                     m.d.sync += term.eq(Mux(operand.op == VectorOp.MAC, a * b, a))
-        return _Terms(adding, terms, addends, first, shift, uses, largest, finished, third)
+        return _Terms(adding, terms, addends, first, shift, uses, largest, finished, lowered, third)
 
-    def _accumulate(self, m: Module, terms: _Terms) -> _Totals:
-        """Sum or maximum over the taps of a window, one cycle after the terms. Returns those of the oldest window."""
+    def _accumulate(self, m: Module, terms: _Terms, kept: Sequence[Signal]) -> _Totals:
+        """Sum or maximum over the taps of a window or over a whole block, one cycle after the terms. Returns those of
+        the oldest window. `kept`: what is subtracted where terms are `lowered`."""
         totals = [
             [Signal(signed(32), name=f"total_{window}_{lane}", reset_less=True) for lane in range(self._config.lanes)]
             for window in range(self._windows)
@@ -309,7 +320,8 @@ class VectorUnit(wiring.Component):
                 m.d.sync += fourth.eq(terms.result)
             for lane, addend in enumerate(terms.addends):
                 empty = Signal(signed(32), name=f"empty_{lane}")
-                m.d.comb += empty.eq(Mux(terms.largest, -128, addend))
+                nothing = Mux(terms.lowered, -kept[lane], addend) if self._config.core.vec_whole else addend
+                m.d.comb += empty.eq(Mux(terms.largest, -128, nothing))
                 chain = [total[lane] for total in totals]
                 for window, (total, later) in enumerate(zip(chain, [*chain[1:], empty], strict=True)):
                     term = terms.terms[window][lane]
@@ -323,26 +335,44 @@ class VectorUnit(wiring.Component):
                         m.d.sync += total.eq(Mux(term > before, term, before))
         return _Totals(scaling, totals[0], fourth)
 
-    def _write(self, m: Module, totals: _Totals) -> Signal:
-        """Scaling; rounding and the write, one cycle after that. Returns whether this is the cycle of a write."""
+    def _divide(self, m: Module, totals: _Totals) -> Sequence[Value]:
+        """What each lane of the second walk over a whole block is multiplied by."""
+        m.submodules.divider = divider = Divider(self._config.lanes)
+        m.d.comb += [
+            divider.start.eq(totals.valid & totals.result.keep & totals.result.divides),
+            divider.root.eq(totals.result.root),
+            divider.scale.eq(totals.result.scale),
+            divider.sums.eq(Cat(totals.totals)),
+        ]
+        return [divider.quotients.word_select(lane, 16) for lane in range(self._config.lanes)]
+
+    def _write(self, m: Module, totals: _Totals, kept: Sequence[Signal]) -> Signal:
+        """Scaling; rounding and the write, one cycle after that. Returns whether this is the cycle of a write. `kept`
+        gets what a first walk has found."""
         writing = Signal()
         m.d.sync += writing.eq(totals.valid)
         products = [
             Signal(signed(PRODUCT_BITS), name=f"product_{lane}", reset_less=True) for lane in range(self._config.lanes)
         ]
         fourth, fifth = totals.result, Signal(result_layout(self._at), name="fifth")
+        quotients: Sequence[Value] = self._divide(m, totals) if self._config.core.vec_whole else []
         with m.If(totals.valid):
             m.d.sync += fifth.eq(fourth)
             for lane, (product, total) in enumerate(zip(products, totals.totals, strict=True)):
                 factor = Signal(signed(32), name=f"factor_{lane}")
                 m.d.comb += factor.eq(Mux(fourth.times16, total << 4, total))
-                m.d.sync += product.eq(Mux(fourth.exact, total << SCALE_SHIFT, factor * fourth.scale))
+                scale = Mux(fourth.divides, quotients[lane], fourth.scale) if quotients else fourth.scale
+                m.d.sync += product.eq(Mux(fourth.exact, total << SCALE_SHIFT, factor * scale))
+        rounds = Signal()
+        rounded = [requantise(m, rounds, product, fifth.relu, fifth.clamp) for product in products]
+        if quotients:
+            with m.If(writing & fifth.keep):
+                m.d.sync += [old.eq(new) for old, new in zip(kept, rounded, strict=True)]
         m.d.comb += [
+            rounds.eq(self.write.en | (writing & fifth.keep)),
             self.write.en.eq(writing & fifth.write),
             self.write.addr.eq(fifth.at),
-            self.write.data.eq(
-                Cat(requantise(m, self.write.en, product, fifth.relu, fifth.clamp) for product in products)
-            ),
+            self.write.data.eq(Cat(rounded)),
             self.retire.valid.eq(writing & fifth.last),
             self.retire.end.eq(self.now + 1),
         ]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config import ChipConfig
-from ..isa import TABLE_BYTES, TWO_OPERANDS, Pair, VectorOp, YWalk
+from ..isa import (
+    DIVIDEND_SHIFT,
+    MOST_QUOTIENT,
+    ROOT_SHIFT,
+    TABLE_BYTES,
+    TWO_OPERANDS,
+    Pair,
+    VectorOp,
+    YWalk,
+)
 from .golden import CoreMemories, requantise
 
 #: Operations whose results are not scaled.
@@ -71,6 +81,25 @@ def paired(pair: Pair, x: npt.NDArray[np.int32], y: npt.NDArray[np.int32]) -> np
     return (x == y).astype(np.int32) if pair is Pair.EQUAL else x - y
 
 
+def whole(x: npt.NDArray[np.int32], fields: Mapping[str, int]) -> npt.NDArray[np.int8]:
+    """The results of a `YWalk.WHOLE` for x (blocks, pixels, P), same shape."""
+    op, pair, low = VectorOp(fields["op"]), Pair(fields["pair"]), 0 if fields["relu"] else -128
+    sums = (x * x if op is VectorOp.MAC else x).sum(axis=1, keepdims=True, dtype=np.int32)
+    if pair is Pair.SUBTRACT:
+        if op is VectorOp.MAX:
+            y = x.max(axis=1, keepdims=True)
+        else:
+            y = requantise(sums << 4 if fields["times16"] else sums, fields["scale"], relu=False, clamp=127)
+        return np.clip(np.clip(x - y.astype(np.int32), -128, 127), low, fields["clamp"]).astype(np.int8)
+
+    def quotient(total: int) -> int:
+        divisor = isqrt(total << ROOT_SHIFT) if op is VectorOp.MAC and total > 0 else total
+        return min(MOST_QUOTIENT, (fields["scale"] << DIVIDEND_SHIFT) // divisor) if divisor > 0 else MOST_QUOTIENT
+
+    factors = np.array([quotient(int(total)) for total in sums.reshape(-1)], np.int64).reshape(sums.shape)
+    return requantise(x << 4 if fields["times16"] else x, factors, bool(fields["relu"]), fields["clamp"])
+
+
 def vec(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) -> None:
     """Executes one VEC in place.
 
@@ -84,6 +113,10 @@ def vec(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) -
         source, name = memories.acc, "ACC"
     x, inside = windows(source, name, fields)
     x[:, ~inside] = -128 if op is VectorOp.MAX else 0
+    if fields["y_walk"] == YWalk.WHOLE:
+        words = whole(x[:, :, 0], fields).reshape(-1, config.lanes)
+        _store(memories, fields["dest_base"], words)
+        return
     if op is VectorOp.MAC:
         taps = x.shape[2]
         y = taken(memories.b, fields["y_base"] + np.arange(blocks * taps), "B")
@@ -104,8 +137,11 @@ def vec(config: ChipConfig, memories: CoreMemories, fields: Mapping[str, int]) -
     else:
         sums = result << 4 if fields["times16"] else result
         words = requantise(sums, fields["scale"], bool(fields["relu"]), fields["clamp"])
-    words = words.reshape(-1, config.lanes)
-    dest = fields["dest_base"]
+    _store(memories, fields["dest_base"], words.reshape(-1, config.lanes))
+
+
+def _store(memories: CoreMemories, dest: int, words: npt.NDArray[np.int8]) -> None:
+    """Writes results to VEC. Raises IndexError past its end."""
     if dest + len(words) > len(memories.vec):
         raise IndexError(f"VEC writes VEC words up to {dest + len(words)}, VEC has {len(memories.vec)}")
     memories.vec[dest : dest + len(words)] = words

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from amaranth.hdl import Signal, Value, signed
 from amaranth.lib import data
 
-from ..contracts import WINDOW_TAPS
+from ..contracts import WHOLE_ROOT_CYCLES, WINDOW_TAPS
 from ..isa import INSTRUCTIONS, TABLE_BYTES, Opcode, Region
 from .ports import address_bits
 
@@ -21,6 +21,9 @@ def result_layout(dest_bits: int) -> data.StructLayout:
             "write": 1,  # to `at` (not if the VEC was faulted at issue or the word is past the memory)
             "at": dest_bits,
             "exact": 1,  # not scaled
+            "keep": 1,  # of a whole block: y of its second walk, not a result
+            "divides": 1,  # ... it divides; in the second walk: x is multiplied by the quotient
+            "root": 1,  # ... by the root of a sum of squares
             "times16": 1,
             "scale": 16,
             "relu": 1,
@@ -46,6 +49,8 @@ def step_layout(dest_bits: int, windows: int) -> data.StructLayout:
             "active": 1,
             "op": 3,
             "pair": 2,
+            "first_walk": 1,  # over a whole block, the first of two
+            "second_walk": 1,
             "x": 1,  # a word of x is read (REQUANT: by `acc_read`); otherwise the tap does not contribute
             "x_out": 1,  # ... from OUT
             "y": 1,  # a word of y is read
@@ -84,6 +89,9 @@ class Walk:
         self.tap_y0 = Signal(signed(15))
         self.group_step = Signal(15)  # TRANSPOSE: from the last result of a group to the first one of the next
         self.transposes = Signal()
+        self.whole = Signal()  # each block is walked over twice
+        self.second = Signal()  # ... and this is the second time
+        self.rest = Signal(range(WHOLE_ROOT_CYCLES + 1))  # ... which begins after so many cycles
         self.fetches = Signal()  # TABLE: the table is still being read; the walk waits
         # Counters.
         self.kx = Signal(5)
@@ -120,7 +128,8 @@ class Walk:
 
 
 class LoopEnds(NamedTuple):
-    """Which loops end in this cycle. `turn`: a group of TRANSPOSE; `done`: a result is finished.
+    """Which loops end in this cycle. `turn`: a group of TRANSPOSE; `done`: a result is finished;
+    `measured`: the first walk over a whole block ends.
 
     `column_last`: a column of sliding windows, `row_last` one of their rows."""
 
@@ -129,6 +138,7 @@ class LoopEnds(NamedTuple):
     row_last: Signal
     pixel_last: Signal
     turn: Signal
+    measured: Signal
     block_last: Signal
     walk_last: Signal
     done: Signal

@@ -9,8 +9,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import OFFSET_BITS, ChipConfig
-from ..contracts import WINDOW_TAPS
-from ..isa import TWO_OPERANDS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk
+from ..contracts import WHOLE_DIVIDE_CYCLES, WHOLE_ROOT_CYCLES, WHOLE_SUBTRACT_CYCLES, WINDOW_TAPS
+from ..isa import TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Cause, Pair, Region, VectorOp, YWalk
 from .ports import address_bits, read_layout
 from .readers import FAULT_LAYOUT, PendingInstruction
 from .tap_loader import FILL_LAYOUT, TapLoader
@@ -32,7 +32,8 @@ class WindowReader(wiring.Component):
     walk of fewer cycles than weights waits for the next block's.
 
     TRANSPOSE: blocks, groups of P pixels (the last one padded with cycles that read nothing), then P more cycles:
-    results follow P cycles after their operands. TABLE: the words of its table, then blocks and pixels.
+    results follow P cycles after their operands. TABLE: the words of its table, then blocks and pixels. With
+    `YWalk.WHOLE` each block is walked over twice, with a rest in between.
 
     Latency: `hw.timing.VEC_ISSUE_CYCLES` from an accepted instruction to its first address when idle; two instructions
     are held at a time, so that the words of the next one follow without a bubble.
@@ -45,7 +46,8 @@ class WindowReader(wiring.Component):
     - `fault`: registered strobe, at most one per instruction. Causes: ADDRESS (value = the word address; the access is
       suppressed and the word does not contribute: it is zero, or for a maximum the least value), SHAPE (a zero count,
       or a window larger than 1x1 for an operation without windows or with `repeat`), RESERVED_BITS (also for TABLE on a
-      chip without a table, an unknown `y_walk`, and for fields that must be 0 with this `op`). SHAPE and RESERVED_BITS
+      chip without a table, WHOLE on one without `core.vec_whole` or where there is none, and for fields that must be 0
+      with this `op`). SHAPE and RESERVED_BITS
       make the instruction void: it runs (counts at least 1), writes nothing, and retires.
     """
 
@@ -87,7 +89,7 @@ class WindowReader(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         pending = PendingInstruction(m, self.issue, VEC_LAYOUT)
-        windowed = self._check(m, pending)
+        windowed, whole = self._check(m, pending)
         walk = Walk(self._config.lanes)
         slides, loader = self._slide(m, walk, pending, windowed)
         ends = self._loop_ends(m, walk, pending)
@@ -97,21 +99,25 @@ class WindowReader(wiring.Component):
         self._read(m, walk, x, y, bias)
         dest = self._address_dest(m, walk, ends)
         self._advance(m, walk, ends)
-        self._load(m, walk, pending, windowed, slides)
+        self._load(m, walk, pending, windowed, slides, whole)
         m.d.comb += [self.busy.eq(walk.active | pending.waiting), self.reading.eq(walk.active)]
         self._describe(m, walk, ends, loader, x, y, dest)
         self._faults(m, pending, walk.vec, (x, y, bias, dest))
         return m
 
-    def _check(self, m: Module, pending: PendingInstruction) -> Signal:
-        """Checks the pending instruction; returns whether its operation has windows."""
+    def _check(self, m: Module, pending: PendingInstruction) -> tuple[Signal, Signal]:
+        """Checks the pending instruction; returns whether its operation has windows, and whether it is of whole
+        blocks."""
         after = pending.code
         windowed = Signal()
         summed = Signal()
         second = Signal()
         paired = Signal()
         scaled = Signal()
+        whole = Signal()
+        known = [(after.op == op) & (after.pair == pair) for op, pair in WHOLE_PAIRS]
         m.d.comb += [
+            whole.eq((after.y_walk == YWalk.WHOLE) & windowed & self._config.core.vec_whole),
             windowed.eq(_any_of(after.op, WINDOWED)),
             summed.eq((after.op == VectorOp.MAC) | (after.op == VectorOp.SUM)),
             second.eq(_any_of(after.op, TWO_OPERANDS)),
@@ -119,20 +125,22 @@ class WindowReader(wiring.Component):
             scaled.eq(summed | (after.op == VectorOp.REQUANT) | (paired & (after.pair == Pair.MUL))),
             pending.bad_shape.eq(
                 Cat(after[count] == 0 for count in _COUNTS).any()
-                | ((~windowed | after.repeat.any()) & ((after.kernel_h != 1) | (after.kernel_w != 1)))
+                | ((~windowed | whole | after.repeat.any()) & ((after.kernel_h != 1) | (after.kernel_w != 1)))
+                | (whole & after.repeat.any())
             ),
             pending.bad_bits.eq(
                 after.reserved.any()
                 | (after.x_out & (second | (after.op == VectorOp.REQUANT)))
-                | (after.addend & ~summed)
-                | (after.pair.any() & ~paired)
-                | (after.y_walk.any() & ~second)
-                | (after.y_walk > max(YWalk))
+                | (after.addend & (~summed | whole))
+                | (after.pair.any() & ~paired & ~whole)
+                | (after.y_walk.any() & ~second & ~whole)
+                | ((after.y_walk == YWalk.WHOLE) & second)
+                | (whole & ~Cat(known).any())
                 | (after.times16 & ~scaled)
                 | ((after.op == VectorOp.TABLE) & (not self._config.core.vec_table))
             ),
         ]
-        return windowed
+        return windowed, whole
 
     def _slide(
         self, m: Module, walk: Walk, pending: PendingInstruction, windowed: Signal
@@ -141,7 +149,7 @@ class WindowReader(wiring.Component):
         the loader of weights, None in units whose windows never do."""
         slides = Signal()
         if self._windows == 1:
-            m.d.comb += [walk.step.eq(walk.active & ~walk.fetches), self.fill.eq(0)]
+            m.d.comb += [walk.step.eq(walk.active & ~walk.fetches & (walk.rest == 0)), self.fill.eq(0)]
             return slides, None
         m.submodules.loader = loader = TapLoader()
         after, taps = pending.code, Signal(10)
@@ -160,7 +168,7 @@ class WindowReader(wiring.Component):
             loader.taps.eq(taps),
             loader.blocks.eq(after.blocks),
             loader.base.eq(after.y_base),
-            walk.step.eq(walk.active & ~walk.fetches & (~walk.fills | loader.ready)),
+            walk.step.eq(walk.active & ~walk.fetches & (walk.rest == 0) & (~walk.fills | loader.ready)),
         ]
         return slides, loader
 
@@ -173,6 +181,8 @@ class WindowReader(wiring.Component):
         row_last = Signal()
         pixel_last = Signal()
         turn = Signal()
+        plane_last = Signal()
+        measured = Signal()
         block_last = Signal()
         walk_last = Signal()
         done = Signal()
@@ -186,13 +196,17 @@ class WindowReader(wiring.Component):
             pixel_last.eq(walk.step & ~walk.flush & kx_last & column_last),
             row_last.eq(pixel_last & (walk.here.ox == vec.out_w - 1)),
             turn.eq(walk.step & walk.transposes & (walk.phase == lanes - 1)),
-            block_last.eq(pixel_last & (walk.left <= 1) & (~walk.transposes | turn)),
+            plane_last.eq(pixel_last & (walk.left <= 1) & (~walk.transposes | turn)),
+            measured.eq(plane_last & walk.whole & ~walk.second),
+            block_last.eq(plane_last & ~measured),
             walk_last.eq(block_last & (walk.block == vec.blocks - 1)),
-            done.eq(Mux(walk.transposes, walk.step & walk.primed, pixel_last)),
+            done.eq(Mux(walk.transposes, walk.step & walk.primed, pixel_last & (~walk.whole | walk.second))),
             vec_last.eq(Mux(walk.transposes, turn & walk.flush, walk_last)),
             pending.load.eq(pending.waiting & (~walk.active | vec_last)),
         ]
-        return LoopEnds(kx_last, column_last, row_last, pixel_last, turn, block_last, walk_last, done, vec_last)
+        return LoopEnds(
+            kx_last, column_last, row_last, pixel_last, turn, measured, block_last, walk_last, done, vec_last
+        )
 
     def _address_x(self, m: Module, walk: Walk) -> Access:
         """x: a word of A, OUT or (REQUANT) ACC. Taps outside the input tile are not read."""
@@ -233,7 +247,7 @@ class WindowReader(wiring.Component):
             with m.If(walk.fills):
                 m.d.comb += at.eq(loader.at)
         m.d.comb += [
-            of_b.eq((vec.op == VectorOp.MAC) | walk.of_table),
+            of_b.eq(((vec.op == VectorOp.MAC) & ~walk.whole) | walk.of_table),
             of_second.eq(_any_of(vec.op, TWO_OPERANDS)),
             walk.of_table.eq(vec.op == VectorOp.TABLE),
             y_wanted.eq(wanted),
@@ -320,6 +334,8 @@ class WindowReader(wiring.Component):
                     m.d.sync += [walk.column_turn.eq(0), here.x.eq(here.x + Mux(walk.slides, 0, vec.stride_w))]
         with m.If(walk.slides & (ends.row_last | ends.block_last)):
             m.d.sync += [walk.tap_x.eq(walk.tap_x0), walk.kx.eq(0), walk.tap.eq(0), walk.row_first.eq(1)]
+        if self._config.core.vec_whole:
+            self._advance_walk(m, walk, ends)
         with m.If(ends.block_last):
             m.d.sync += [
                 walk.block.eq(walk.block + 1),
@@ -343,6 +359,21 @@ class WindowReader(wiring.Component):
         with m.If(ends.vec_last):
             m.d.sync += walk.active.eq(0)
 
+    def _advance_walk(self, m: Module, walk: Walk, ends: LoopEnds) -> None:
+        """Whole blocks: the second walk over one begins where the first did, when y is there."""
+        divides = Mux(walk.vec.op == VectorOp.MAC, WHOLE_ROOT_CYCLES, WHOLE_DIVIDE_CYCLES)
+        with m.If(walk.rest != 0):
+            m.d.sync += walk.rest.eq(walk.rest - 1)
+        with m.If(ends.measured):
+            m.d.sync += [
+                walk.second.eq(1),
+                walk.rest.eq(Mux(walk.vec.pair == Pair.SUBTRACT, WHOLE_SUBTRACT_CYCLES, divides)),
+                walk.here.eq(0),
+                walk.left.eq(walk.vec.pixels),
+            ]
+        with m.If(ends.block_last):
+            m.d.sync += walk.second.eq(0)
+
     def _advance_column(self, m: Module, walk: Walk, ends: LoopEnds) -> None:
         """Sliding windows: down the column, then to the next one. `kx` is that column's number in the oldest window."""
         vec = walk.vec
@@ -364,7 +395,9 @@ class WindowReader(wiring.Component):
                 walk.tap.eq(kx),
             ]
 
-    def _load(self, m: Module, walk: Walk, pending: PendingInstruction, windowed: Signal, slides: Signal) -> None:
+    def _load(
+        self, m: Module, walk: Walk, pending: PendingInstruction, windowed: Signal, slides: Signal, whole: Signal
+    ) -> None:
         """Starts the pending instruction; its first address is that of the next cycle."""
         after, vec, lanes = pending.code, walk.vec, self._config.lanes
         with m.If(pending.load):
@@ -377,6 +410,8 @@ class WindowReader(wiring.Component):
             m.d.sync += [
                 walk.transposes.eq(after.op == VectorOp.TRANSPOSE),
                 walk.fetches.eq((after.op == VectorOp.TABLE) & self._config.core.vec_table),
+                walk.whole.eq(whole & ~pending.bad),
+                Cat(walk.second, walk.rest).eq(0),
                 walk.slides.eq(slides),
                 walk.fills.eq(slides & (after.op == VectorOp.MAC)),
                 walk.row_step.eq(after.stride_h * after.in_w),
@@ -406,7 +441,13 @@ class WindowReader(wiring.Component):
     ) -> None:
         """Drives `step`, in the cycle of the addresses."""
         vec, step, result = walk.vec, self.step, self.step.result
+        measures = walk.whole & ~walk.second
+        again = walk.whole & walk.second
+        divides = walk.whole & (vec.pair == Pair.MUL)
         m.d.comb += [
+            result.keep.eq(ends.measured),
+            result.divides.eq(divides),
+            result.root.eq(divides & (vec.op == VectorOp.MAC)),
             step.active.eq(walk.step),
             step.op.eq(vec.op),
             step.pair.eq(vec.pair),
@@ -414,10 +455,15 @@ class WindowReader(wiring.Component):
             step.x_out.eq(walk.of_out),
             step.y.eq(y.made),
             step.addend.eq(walk.step & (walk.block_first | walk.of_acc)),
-            step.first.eq(walk.transposes | Mux(walk.slides, walk.row_first, (walk.kx == 0) & (walk.ky == 0))),
+            step.first_walk.eq(measures),
+            step.second_walk.eq(again),
+            step.first.eq(
+                walk.transposes
+                | Mux(walk.slides, walk.row_first, (walk.kx == 0) & (walk.ky == 0) & (~measures | walk.block_first))
+            ),
             step.slides.eq(walk.slides),
             step.shift.eq(walk.shift),
-            step.done.eq(ends.done),
+            step.done.eq(ends.done | ends.measured),
             step.turn.eq(ends.turn),
             result.write.eq(dest.made),
             result.at.eq(dest.at),
@@ -427,11 +473,14 @@ class WindowReader(wiring.Component):
                 | walk.transposes
                 | walk.of_table
                 | ((vec.op == VectorOp.PAIR) & (vec.pair != Pair.MUL))
+                | (again & ~divides)
             ),
+            result.relu.eq(vec.relu & ~measures),
+            result.clamp.eq(Mux(measures, 127, vec.clamp)),
             result.last.eq(ends.vec_last),
             result.start.eq(walk.start),
         ]
-        for field in ("scale", "times16", "relu", "clamp", "tag", "post_sem", "post_n"):
+        for field in ("scale", "times16", "tag", "post_sem", "post_n"):
             m.d.comb += result[field].eq(vec[field])
         if loader is not None:
             for window in range(self._windows):

@@ -181,7 +181,7 @@ def vec_accesses(core: int, fields: Mapping[str, int], lanes: int) -> list[Acces
     x = Region.ACC if op == VectorOp.REQUANT else Region.OUT if f["x_out"] else Region.MAIN
     found = _tiles(core, x, f["x_base"], f["x_plane"], f["blocks"], words)
     results = f["blocks"] * f["pixels"]
-    if op == VectorOp.MAC:
+    if op == VectorOp.MAC and f["y_walk"] != YWalk.WHOLE:
         found.append(_block(core, Region.B, f["y_base"], f["blocks"] * f["kernel_h"] * f["kernel_w"]))
     elif op in (VectorOp.ADD, VectorOp.PAIR):
         second = {int(YWalk.EACH): results, int(YWalk.BLOCK): f["blocks"]}.get(f["y_walk"], f["pixels"])

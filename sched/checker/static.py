@@ -12,9 +12,11 @@ from meshloom.hw.contracts import ISSUE_CYCLES
 from meshloom.hw.isa import (
     ACCEPTS,
     FETCH_TAG,
+    OPERAND_WALKS,
     PAGE_WORDS,
     REQUANTISING,
     TWO_OPERANDS,
+    WHOLE_PAIRS,
     WINDOWED,
     Addend,
     IsaError,
@@ -319,15 +321,33 @@ class StaticCheck:
             problem(f"{name} with x_out = 1", "it must be 0: this operation has one place for x")
         if op == VectorOp.TABLE and not self.chip.core.vec_table:
             problem("TABLE", f"cores of {self.chip.name} have none: core.vec_table is off")
-        if op != VectorOp.PAIR and fields["pair"]:
+        whole = op in WINDOWED and fields["y_walk"] == YWalk.WHOLE
+        if whole:
+            self._whole(name, fields, problem)
+        if op != VectorOp.PAIR and fields["pair"] and not whole:
             problem(f"{name} with pair = {fields['pair']}", "it must be 0")
-        if fields["y_walk"] > (max(YWalk) if op in TWO_OPERANDS else 0):
-            problem(f"{name} with y_walk = {fields['y_walk']}", "0 to 2 for ADD and PAIR, otherwise 0")
+        if fields["y_walk"] not in (OPERAND_WALKS if op in TWO_OPERANDS else (0,)) and not whole:
+            problem(f"{name} with y_walk = {fields['y_walk']}", "0 to 2 for ADD and PAIR, 0 or 3 for MAC, SUM and MAX")
         scaled = op in REQUANTISING or (op == VectorOp.PAIR and fields["pair"] == Pair.MUL)
         if fields["times16"] and not scaled:
             problem(f"{name} with times16 = 1", "it must be 0: nothing is scaled")
         if op not in (VectorOp.MAC, VectorOp.SUM) and fields["addend"]:
             problem(f"{name} with addend = 1", "only MAC and SUM add a bias")
+
+    def _whole(self, name: str, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
+        """What a VEC of whole blocks may be."""
+        if not self.chip.core.vec_whole:
+            problem(f"{name} of whole blocks", f"cores of {self.chip.name} have none: core.vec_whole is off")
+        if (fields["op"], fields["pair"]) not in WHOLE_PAIRS:
+            problem(
+                f"{name} of whole blocks with pair = {fields['pair']}",
+                "MAX subtracts (3), MAC multiplies (0), SUM does either",
+            )
+        for field in ("addend", "repeat"):
+            if fields[field]:
+                problem(f"{name} of whole blocks with {field} = {fields[field]}", "it must be 0")
+        if (fields["kernel_h"], fields["kernel_w"]) != (1, 1):
+            problem(f"{name} of whole blocks with a window", "it must be 1x1")
 
     def _own_sums(self, fields: dict[str, int], problem: Callable[[str, str], None]) -> None:
         """A GEMM may accumulate in place, but not overwrite addends that it has yet to read."""

@@ -7,15 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.isa import SCALE_SHIFT, TWO_OPERANDS, Pair, VectorOp, YWalk
+from meshloom.hw.isa import (
+    DIVIDEND_SHIFT,
+    MOST_QUOTIENT,
+    ROOT_SHIFT,
+    SCALE_SHIFT,
+    TWO_OPERANDS,
+    Pair,
+    VectorOp,
+    YWalk,
+)
 
 from .schedule import Vec
 
 #: Words gathered at once.
 _CHUNK = 1 << 15
+#: What taps outside of the tile count as, and for a maximum.
+_NOTHING = (np.int8(0), np.int8(-128))
 
 
-def requantise(sums: NDArray[np.int32], scale: int, relu: int, clamp: int) -> NDArray[np.int8]:
+def requantise(sums: NDArray[np.int32], scale: int | NDArray[np.int64], relu: int, clamp: int) -> NDArray[np.int8]:
     """sat8(RNE(sums * scale / 2^17)), then clamped below at 0 if `relu`, above at `clamp`; same shape."""
     product = sums.astype(np.int64) * scale
     floor = product >> SCALE_SHIFT
@@ -42,6 +53,8 @@ def vector(
         words[:, :pixels] = np.where(inside[0, :, None], x[where[:, 0]], np.int8(0))
         flat = words.reshape(blocks, groups, lanes, lanes).transpose(1, 0, 3, 2).reshape(-1, lanes)
         return np.clip(flat, 0 if op["relu"] else -128, op["clamp"])
+    if op.whole:
+        return _whole(op, np.where(inside[0, :, None], x[where[:, 0]], _NOTHING[kind == VectorOp.MAX]))
     if kind == VectorOp.MAX:
         sums = _folded(np.maximum, -128, x, where, inside, None)
     else:
@@ -59,6 +72,39 @@ def vector(
     if not op.requantises:
         return np.clip(np.clip(sums, -128, 127), 0 if op["relu"] else -128, op["clamp"]).astype(np.int8)
     return requantise(sums << 4 if op["times16"] else sums, op["scale"], op["relu"], op["clamp"])
+
+
+def _whole(op: Vec, x: NDArray[Any]) -> NDArray[np.int8]:
+    """`YWalk.WHOLE`: x [block, pixel, P] with what the operation makes of each block."""
+    x = x.astype(np.int32)
+    lanes = x.shape[-1]
+    if op["op"] == VectorOp.MAX:
+        results = x - np.max(x, axis=1, keepdims=True)
+    else:
+        terms = x * x if op["op"] == VectorOp.MAC else x
+        sums = terms.sum(axis=1, keepdims=True, dtype=np.int32)
+        if op["pair"] == Pair.MUL:
+            return requantise(_times(op, x), _quotients(op, sums), op["relu"], op["clamp"]).reshape(-1, lanes)
+        results = x - requantise(_times(op, sums), op["scale"], 0, 127)
+    return (
+        np.clip(np.clip(results, -128, 127), 0 if op["relu"] else -128, op["clamp"]).astype(np.int8).reshape(-1, lanes)
+    )
+
+
+def _times(op: Vec, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+    return numbers << 4 if op["times16"] else numbers
+
+
+def _quotients(op: Vec, sums: NDArray[np.int32]) -> NDArray[np.int64]:
+    """What x is multiplied by, for sums of any shape."""
+    divisors = np.maximum(sums, 0).astype(np.int64)
+    if op["op"] == VectorOp.MAC:
+        squares = divisors << ROOT_SHIFT
+        divisors = np.sqrt(squares).astype(np.int64)  # below 2^39: off by one at most
+        divisors -= divisors**2 > squares
+        divisors += (divisors + 1) ** 2 <= squares
+    found = (op["scale"] << DIVIDEND_SHIFT) // np.maximum(divisors, 1)
+    return np.where(divisors > 0, np.minimum(found, MOST_QUOTIENT), MOST_QUOTIENT)
 
 
 def _paired(pair: Pair, x: NDArray[np.int32], y: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -20,6 +20,7 @@ from meshloom.hw.isa import (
     REQUANTISING,
     TABLE_BYTES,
     TWO_OPERANDS,
+    WINDOWED,
     Addend,
     Opcode,
     Pair,
@@ -179,9 +180,16 @@ class Vec(_Frozen):
         """Whether `scale` and `times16` count."""
         return self["op"] in REQUANTISING or (self["op"] == VectorOp.PAIR and self["pair"] == Pair.MUL)
 
+    @property
+    def whole(self) -> bool:
+        """Whether y is what the operation makes of each whole block."""
+        return self["op"] in WINDOWED and self["y_walk"] == YWalk.WHOLE
+
     def second(self, lanes: int) -> tuple[Region, int] | None:
         """Where y lies, and how many words it has from `y_base` on; None without y. `lanes`: P."""
         kind, blocks, pixels = self["op"], self["blocks"], self["pixels"]
+        if self.whole:
+            return None
         if kind == VectorOp.MAC:
             return Region.B, blocks * self.taps
         if kind == VectorOp.TABLE:

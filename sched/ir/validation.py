@@ -8,7 +8,9 @@ from itertools import pairwise
 from meshloom.hw.config import ChipConfig, TileKind, tile_position
 from meshloom.hw.isa import (
     INSTRUCTIONS,
+    OPERAND_WALKS,
     TWO_OPERANDS,
+    WHOLE_PAIRS,
     WINDOWED,
     Addend,
     IsaError,
@@ -210,6 +212,19 @@ def _check_gemm(op: Gemm, chip: ChipConfig) -> None:
             )
 
 
+def _check_whole(op: Vec, name: str, chip: ChipConfig) -> None:
+    """That a VEC of whole blocks is one that there is."""
+    if not chip.core.vec_whole:
+        raise ScheduleError(
+            f"VEC {name} of whole blocks: the cores of {chip.name} have none; set core.vec_whole = true in its file"
+        )
+    if (op["op"], op["pair"]) not in WHOLE_PAIRS:
+        known = ", ".join(f"{kind.name} with {pair.name}" for kind, pair in WHOLE_PAIRS)
+        raise ScheduleError(f"VEC {name} of whole blocks has pair = {op['pair']}; there are {known}")
+    if op["addend"] or op["repeat"] or op.taps != 1:
+        raise ScheduleError(f"VEC {name} of whole blocks has an addend, repeat or a window; it must have none")
+
+
 def _check_vec(op: Vec, chip: ChipConfig) -> None:
     _check_compute(op, Opcode.VEC, chip)
     kind = op["op"]
@@ -220,10 +235,15 @@ def _check_vec(op: Vec, chip: ChipConfig) -> None:
         raise ScheduleError(f"VEC {name} has a window of {op['kernel_h']}x{op['kernel_w']}; it must be 1x1")
     if op["repeat"] and op.taps != 1:
         raise ScheduleError(f"VEC {name} has repeat = {op['repeat']} with a window; one of them must go")
-    if op["pair"] and kind != VectorOp.PAIR:
+    if op.whole:
+        _check_whole(op, name, chip)
+    if op["pair"] and kind != VectorOp.PAIR and not op.whole:
         raise ScheduleError(f"VEC {name} has pair = {op['pair']} ({Pair(op['pair']).name}); it must be 0")
-    if op["y_walk"] not in (tuple(YWalk) if kind in TWO_OPERANDS else (YWalk.EACH,)):
-        raise ScheduleError(f"VEC {name} has y_walk = {op['y_walk']}; only ADD and PAIR have 1 BLOCK and 2 PIXEL")
+    if op["y_walk"] not in (OPERAND_WALKS if kind in TWO_OPERANDS else (YWalk.EACH,)) and not op.whole:
+        raise ScheduleError(
+            f"VEC {name} has y_walk = {op['y_walk']}; only ADD and PAIR have 1 BLOCK and 2 PIXEL, and MAC, SUM and MAX "
+            "3 WHOLE"
+        )
     if op["times16"] and not op.requantises:
         raise ScheduleError(f"VEC {name} has times16 = 1, but no scale; it must be 0")
     if op["x_out"] and kind in (*TWO_OPERANDS, VectorOp.REQUANT):

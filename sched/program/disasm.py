@@ -109,10 +109,13 @@ def _vec(fields: Mapping[str, int], chip: ChipConfig) -> list[str]:
     memory = "ACC" if op == VectorOp.REQUANT else "OUT" if fields["x_out"] else "A"
     source = f"{memory}+{fields['x_base']:#x} {fields['blocks']} x {rows}x{fields['in_w']} words"
     name = VectorOp(op).name if op != VectorOp.PAIR else isa.Pair(fields["pair"]).name
+    whole = op in isa.WINDOWED and fields["y_walk"] == isa.YWalk.WHOLE
     more = [_window("window", fields)]
     if fields["repeat"]:
         more.append(f"each word {fields['repeat'] + 1}x{fields['repeat'] + 1} times")
-    if op == VectorOp.MAC:
+    if whole:
+        more.append(f"{isa.Pair(fields['pair']).name} that of the whole block")
+    elif op == VectorOp.MAC:
         more.append(f"filters B+{fields['y_base']:#x}")
     elif op == VectorOp.TABLE:
         more.append(f"table B+{fields['y_base']:#x}")

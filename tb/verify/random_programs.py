@@ -10,8 +10,10 @@ from meshloom.hw.config import ChipConfig, tile_address, tile_position
 from meshloom.hw.isa import (
     FETCH_TAG,
     INSTRUCTIONS,
+    OPERAND_WALKS,
     REQUANTISING,
     TWO_OPERANDS,
+    WHOLE_PAIRS,
     WINDOWED,
     Opcode,
     Pair,
@@ -170,10 +172,13 @@ def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room
         pixels = random.randint(1, out_w * SIDE)
         taps, results = kernel_h * kernel_w, blocks * pixels
         pair = random.choice(list(Pair)) if op is VectorOp.PAIR else Pair.MUL
-        y_walk = random.choice(list(YWalk)) if op in TWO_OPERANDS else YWalk.EACH
-        operand = Region.OUT, {YWalk.EACH: results, YWalk.BLOCK: blocks, YWalk.PIXEL: pixels}[y_walk]
+        y_walk = random.choice(OPERAND_WALKS) if op in TWO_OPERANDS else YWalk.EACH
+        operand = Region.OUT, {YWalk.EACH: results, YWalk.BLOCK: blocks, YWalk.PIXEL: pixels}.get(y_walk, 0)
+        whole = chip.core.vec_whole and taps == 1 and windowed
+        if whole:
+            y_walk, pair = YWalk.WHOLE, random.choice([pair for known, pair in WHOLE_PAIRS if known is op])
         second = {
-            VectorOp.MAC: (Region.B, blocks * taps), VectorOp.TABLE: (Region.B, table_words(chip)),
+            VectorOp.MAC: None if whole else (Region.B, blocks * taps), VectorOp.TABLE: (Region.B, table_words(chip)),
             VectorOp.ADD: operand, VectorOp.PAIR: operand,
         }.get(op)  # fmt: skip
         if op is VectorOp.TRANSPOSE:
@@ -185,7 +190,8 @@ def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room
         ):
             break
     scaled = op in REQUANTISING or (op is VectorOp.PAIR and pair is Pair.MUL)
-    addend = random.randint(0, 1) if op in (VectorOp.MAC, VectorOp.SUM) and blocks <= room[Region.ACC] else 0
+    biased = op in (VectorOp.MAC, VectorOp.SUM) and not whole and blocks <= room[Region.ACC]
+    addend = random.randint(0, 1) if biased else 0
 
     def base(region: Region, words: int) -> int:
         return slices[region] + random.randint(0, room[region] - words)
@@ -215,7 +221,7 @@ def random_vec(random: Random, chip: ChipConfig, slices: dict[Region, int], room
         "clamp": random.choice((127, random.randint(0, 127))),
         "pair": int(pair),
         "y_walk": int(y_walk),
-        "repeat": random.choice((0, random.randint(0, 3))) if taps == 1 else 0,
+        "repeat": random.choice((0, random.randint(0, 3))) if taps == 1 and not whole else 0,
         "times16": random.randint(0, 1) if scaled else 0,
     }
 

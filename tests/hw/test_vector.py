@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from fractions import Fraction
@@ -14,7 +15,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import VEC_ISSUE_CYCLES
 from meshloom.hw.core import golden, vector_golden
 from meshloom.hw.core.golden import CoreMemories
-from meshloom.hw.isa import TWO_OPERANDS, WINDOWED, Pair, Region, VectorOp, YWalk
+from meshloom.hw.isa import TWO_OPERANDS, WHOLE_PAIRS, WINDOWED, Pair, Region, VectorOp, YWalk
 from meshloom.hw.timing import (
     GemmShape,
     VecShape,
@@ -28,7 +29,19 @@ from meshloom.hw.timing import (
 )
 
 from . import matrix_bench
-from .vector_bench import CHIPS, ONE, Outcome, Vec, chip, complete, random_memories, random_vec, run, shape
+from .vector_bench import (
+    CHIPS,
+    ONE,
+    Outcome,
+    Vec,
+    chip,
+    complete,
+    random_memories,
+    random_vec,
+    random_whole,
+    run,
+    shape,
+)
 
 
 def check(config: ChipConfig, memories: CoreMemories, vecs: Sequence[Vec], gaps: Sequence[int] = ()) -> Outcome:
@@ -54,6 +67,8 @@ def check(config: ChipConfig, memories: CoreMemories, vecs: Sequence[Vec], gaps:
 def naive(config: ChipConfig, memories: CoreMemories, v: Vec) -> dict[int, list[int]]:
     """The written semantics, number by number: address in VEC to the lanes of the word there."""
     lanes, op = config.lanes, VectorOp(v["op"])
+    if v["y_walk"] == YWalk.WHOLE:
+        return naive_whole(config, memories, v)
     source: Any = memories.acc if op is VectorOp.REQUANT else memories.out if v["x_out"] else memories.a
     words: dict[int, list[int]] = {}
     if op is VectorOp.TRANSPOSE:
@@ -106,6 +121,39 @@ def naive(config: ChipConfig, memories: CoreMemories, v: Vec) -> dict[int, list[
     return words
 
 
+def naive_whole(config: ChipConfig, memories: CoreMemories, v: Vec) -> dict[int, list[int]]:
+    """`naive` for `YWalk.WHOLE`."""
+    op, pair = VectorOp(v["op"]), Pair(v["pair"])
+    source: Any = memories.out if v["x_out"] else memories.a
+    words: dict[int, list[int]] = {}
+    for b in range(v["blocks"]):
+        for lane in range(config.lanes):
+            xs: list[int] = []
+            for p in range(v["pixels"]):
+                iy = p // v["out_w"] * v["stride_h"] - v["pad_top"]
+                ix = p % v["out_w"] * v["stride_w"] - v["pad_left"]
+                inside = 0 <= ix < v["in_w"] and 0 <= iy * v["in_w"] < v["x_plane"]
+                outside = -128 if op is VectorOp.MAX else 0
+                x = source[v["x_base"] + b * v["x_plane"] + iy * v["in_w"] + ix][lane] if inside else outside
+                xs.append(int(x))
+            times = 16 if v["times16"] else 1
+            if pair is Pair.SUBTRACT:
+                y = max(xs)
+                if op is VectorOp.SUM:
+                    y = min(127, max(-128, round(Fraction(times * sum(xs) * v["scale"], 1 << 17))))
+                found = [x - y for x in xs]
+            else:
+                total = sum(x * x for x in xs) if op is VectorOp.MAC else sum(xs)
+                d = math.isqrt(256 * total) if op is VectorOp.MAC else total
+                m = min(65535, v["scale"] * 4096 // d) if d > 0 else 65535
+                found = [round(Fraction(times * x * m, 1 << 17)) for x in xs]
+            for p, y in enumerate(found):
+                y = min(127, max(-128, y))
+                y = min(max(y, 0) if v["relu"] else y, v["clamp"])
+                words.setdefault(v["dest_base"] + b * v["pixels"] + p, [0] * config.lanes)[lane] = y
+    return words
+
+
 @pytest.mark.parametrize("op", VectorOp)
 def test_golden_is_the_written_semantics(op: VectorOp) -> None:
     config = CHIPS["4"]
@@ -128,6 +176,32 @@ def test_each_operation(op: VectorOp) -> None:
         config = CHIPS[name]
         vecs = [random_vec(config, rng, op, rng.choice((3, 20, 60))) for _ in range(8)]
         check(config, random_memories(config, 4), vecs)
+
+
+@pytest.mark.parametrize("name", ["4", "odd memories", "5 windows"])
+def test_whole_blocks(name: str) -> None:
+    """Maxima, means, quotients and roots, behind one another and mixed with others, blocks of one pixel among them."""
+    config, rng = CHIPS[name], random.Random(f"whole {name}")
+    vecs = [random_whole(config, rng, rng.choice((2, 20, 90))) for _ in range(16)]
+    vecs += [random_vec(config, rng, rng.choice(tuple(VectorOp)), 20) for _ in range(6)]
+    rng.shuffle(vecs)
+    assert {(vec["op"], vec["pair"]) for vec in vecs if vec["y_walk"] == YWalk.WHOLE} == set(WHOLE_PAIRS)
+    check(config, random_memories(config, 9), vecs, [rng.choice((0, 0, 7, 90)) for _ in vecs])
+
+
+def test_quotients_at_their_limits() -> None:
+    """Sums below 1, quotients of 16 bits and more, roots of next to nothing and of the most, in every rounding."""
+    config = chip(4, a_words=600, vec_words=600)
+    memories = random_memories(config, 5)
+    memories.a[:300] = [[0, 1, -128, 127]]
+    memories.a[5, 0], memories.a[300:303] = 1, [[2, 5, -7, 0], [1, 1, 100, 3], [0, -6, 11, 1]]
+    line = ONE | {"y_walk": YWalk.WHOLE, "in_w": 300, "x_plane": 300, "out_w": 300, "pixels": 300}
+    vecs = [
+        complete(sizes | {"op": op, "scale": scale, "times16": times16})
+        for sizes in (line, line | {"x_base": 300, "in_w": 3, "x_plane": 3, "out_w": 3, "pixels": 3, "dest_base": 300})
+        for op in (VectorOp.SUM, VectorOp.MAC) for scale in (0, 1, 254, 65535) for times16 in (0, 1)
+    ]  # fmt: skip
+    check(config, memories, vecs)
 
 
 @pytest.mark.parametrize("name", CHIPS)

@@ -9,7 +9,7 @@ import pytest
 
 from meshloom.hw.core import vector_golden
 from meshloom.hw.core.golden import CoreMemories
-from meshloom.hw.isa import Cause, Pair, Region, VectorOp, YWalk, address
+from meshloom.hw.isa import WHOLE_PAIRS, Cause, Pair, Region, VectorOp, YWalk, address
 
 from .vector_bench import CHIPS, COUNTS, FORMAT, ONE, Vec, chip, complete, random_memories, run
 
@@ -29,7 +29,21 @@ FAULTS: dict[str, tuple[Vec, Cause, int]] = {
         f"{op.name} with y_walk": ({"op": op, "y_walk": YWalk.BLOCK}, Cause.RESERVED_BITS, 0)
         for op in VectorOp if op not in (ADD, PAIR)
     },
-    "y_walk 3": ({"op": PAIR, "y_walk": 3}, Cause.RESERVED_BITS, 0),
+    **{f"{op.name} of a whole block": ({"op": op, "y_walk": 3}, Cause.RESERVED_BITS, 0) for op in (ADD, PAIR, TABLE)},
+    **{
+        f"{op.name} of a whole block with {pair.name}": ({"op": op, "y_walk": 3, "pair": pair}, Cause.RESERVED_BITS, 0)
+        for op in (MAC, SUM, MAX) for pair in Pair if (op, pair) not in WHOLE_PAIRS
+    },
+    "whole block with addend": ({"op": SUM, "y_walk": 3, "addend": 1}, Cause.RESERVED_BITS, 0),
+    "maximum of a whole block times 16": (
+        {"op": MAX, "y_walk": 3, "pair": Pair.SUBTRACT, "times16": 1}, Cause.RESERVED_BITS, 0
+    ),
+    "whole block with a window": ({"op": MAC, "y_walk": 3, "kernel_w": 2}, Cause.SHAPE, 0),
+    "repeated whole block": ({"op": SUM, "y_walk": 3, "repeat": 1}, Cause.SHAPE, 0),
+    "x of a whole block in A": (LINE | {"op": MAC, "y_walk": 3, "x_base": 58}, Cause.ADDRESS, address(Region.MAIN, 61)),
+    "result of a whole block": (
+        LINE | {"op": SUM, "y_walk": 3, "dest_base": 79}, Cause.ADDRESS, address(Region.VEC, 83)
+    ),
     **{
         f"{op.name} times 16": ({"op": op, "times16": 1}, Cause.RESERVED_BITS, 0)
         for op in (MAX, ADD, TRANSPOSE, TABLE)

@@ -18,7 +18,18 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.core.golden import CoreMemories
 from meshloom.hw.core.vector import VectorUnit
 from meshloom.hw.core.walk import VEC_LAYOUT
-from meshloom.hw.isa import INSTRUCTIONS, REQUANTISING, TWO_OPERANDS, WINDOWED, Opcode, Pair, VectorOp, YWalk
+from meshloom.hw.isa import (
+    INSTRUCTIONS,
+    OPERAND_WALKS,
+    REQUANTISING,
+    TWO_OPERANDS,
+    WHOLE_PAIRS,
+    WINDOWED,
+    Opcode,
+    Pair,
+    VectorOp,
+    YWalk,
+)
 from meshloom.hw.timing import VecShape, table_words, vec_words
 
 Vec = dict[str, int]
@@ -133,7 +144,7 @@ ONE: Vec = dict.fromkeys(COUNTS, 1) | {"scale": 1 << 15, "clamp": 127, "x_plane"
 
 def chip(lanes: int, **core: int) -> ChipConfig:
     words = {"a_words": 256, "b_words": 128, "acc_words": 64, "out_words": 160, "vec_words": 200}
-    words |= {"vec_table": True} | core
+    words |= {"vec_table": True, "vec_whole": True} | core
     values = {"name": "t", "lanes": lanes, "rows": 1, "cols": 1, "floorplan": ["dram core host"], "core": words}
     return ChipConfig.model_validate(values)
 
@@ -155,6 +166,14 @@ def random_memories(config: ChipConfig, seed: int) -> CoreMemories:
     memories.acc[:] = rng.integers(-(1 << 17), 1 << 17, memories.acc.shape)
     memories.acc[::5] = rng.integers(-(1 << 31), 1 << 31, memories.acc[::5].shape)
     return memories
+
+
+def random_whole(config: ChipConfig, rng: random.Random, words: int) -> Vec:
+    """One with `YWalk.WHOLE`."""
+    while True:
+        vec = random_vec(config, rng, rng.choice(WINDOWED), words)
+        if vec["y_walk"] == YWalk.WHOLE:
+            return vec
 
 
 def random_vec(config: ChipConfig, rng: random.Random, op: VectorOp, words: int) -> Vec:
@@ -181,19 +200,22 @@ def random_vec(config: ChipConfig, rng: random.Random, op: VectorOp, words: int)
                 "relu": rng.randint(0, 1),
                 "clamp": rng.choice((127, rng.randint(0, 127))),
                 "pair": rng.choice(list(Pair)) if op is VectorOp.PAIR else 0,
-                "y_walk": rng.choice(list(YWalk)) if op in TWO_OPERANDS else 0,
+                "y_walk": rng.choice(OPERAND_WALKS) if op in TWO_OPERANDS else 0,
                 "tag": rng.randint(0, 65535),
                 "post_sem": rng.randint(0, 63),
                 "post_n": rng.randint(0, 15),
             }
         )
         vec["x_plane"] = vec["in_w"] * rng.randint(1, 6)
-        if vec["kernel_h"] == vec["kernel_w"] == 1:
+        if config.core.vec_whole and op in WINDOWED and rng.randrange(3) == 0:
+            pair = rng.choice([pair for known, pair in WHOLE_PAIRS if known is op])
+            vec |= {"y_walk": YWalk.WHOLE, "pair": pair, "kernel_h": 1, "kernel_w": 1, "addend": 0}
+        elif vec["kernel_h"] == vec["kernel_w"] == 1:
             vec["repeat"] = rng.choice((0, 0, rng.randint(1, 3)))
         if op in REQUANTISING or (op is VectorOp.PAIR and vec["pair"] == Pair.MUL):
             vec["times16"] = rng.randint(0, 1)
         results = vec["blocks"] * vec["pixels"]
-        second = {YWalk.EACH: results, YWalk.BLOCK: vec["blocks"], YWalk.PIXEL: vec["pixels"]}[YWalk(vec["y_walk"])]
+        second = {YWalk.BLOCK: vec["blocks"], YWalk.PIXEL: vec["pixels"]}.get(YWalk(vec["y_walk"]), results)
         written = vec_words(config, shape(vec)) if op is VectorOp.TRANSPOSE else results
         x_words = {VectorOp.REQUANT: core.acc_words}.get(op, core.out_words if vec["x_out"] else core.a_words)
         y = {VectorOp.MAC: core.b_words - vec["blocks"] * vec["kernel_h"] * vec["kernel_w"]}

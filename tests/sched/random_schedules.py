@@ -8,7 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from meshloom.hw.config import ChipConfig, CoreConfig, DramConfig
-from meshloom.hw.isa import REQUANTISING, TWO_OPERANDS, WINDOWED, Pair, Region, VectorOp, YWalk, address
+from meshloom.hw.isa import (
+    OPERAND_WALKS,
+    REQUANTISING,
+    TWO_OPERANDS,
+    WHOLE_PAIRS,
+    WINDOWED,
+    Pair,
+    Region,
+    VectorOp,
+    YWalk,
+    address,
+)
 from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.ir.functional import Memories, execute
 from meshloom.sched.ir.schedule import Gemm, Move, Operation, Schedule, ScheduleError, Span, Vec, memory_words
@@ -29,7 +40,9 @@ def small_chip(**changes: object) -> ChipConfig:
         "lanes": 4,
         "cols": 3,
         "floorplan": ["dram core spm", "host core dram"],
-        "core": CoreConfig(a_words=24, b_words=72, acc_words=10, out_words=16, vec_words=20, vec_table=True),
+        "core": CoreConfig(
+            a_words=24, b_words=72, acc_words=10, out_words=16, vec_words=20, vec_table=True, vec_whole=True
+        ),
         "spm_words": 40,
         "dram": DramConfig(words=65536, bytes_per_cycle=4),
         "semaphores": 64,
@@ -49,6 +62,10 @@ def random_vec(rng: random.Random) -> dict[str, int]:
     in_w, rows = rng.randint(1, 3), rng.randint(1, 3)
     windowed, biased = op in WINDOWED, op in (VectorOp.MAC, VectorOp.SUM)
     pair = rng.choice(list(Pair)) if op is VectorOp.PAIR else Pair.MUL
+    whole = windowed and rng.randrange(3) == 0
+    if whole:
+        windowed = biased = False
+        pair = rng.choice([pair for known, pair in WHOLE_PAIRS if known is op])
     kernel_h, kernel_w = (rng.randint(1, 3), rng.randint(1, 3)) if windowed else (1, 1)
     scaled = op in REQUANTISING or (op is VectorOp.PAIR and pair is Pair.MUL)
     return {
@@ -60,8 +77,9 @@ def random_vec(rng: random.Random) -> dict[str, int]:
         "out_w": rng.randint(1, 3), "pixels": rng.randint(1, 5), "y_base": rng.randrange(8),
         "addend": rng.randrange(2) if biased else 0, "addend_base": rng.randrange(8), "dest_base": rng.randrange(12),
         "scale": rng.randrange(1 << 16), "relu": rng.randrange(2), "clamp": rng.randrange(128),
-        "pair": pair, "y_walk": rng.choice(list(YWalk)) if op in TWO_OPERANDS else YWalk.EACH,
-        "repeat": rng.randrange(4) if kernel_h == kernel_w == 1 else 0, "times16": rng.randrange(2) if scaled else 0,
+        "pair": pair, "y_walk": rng.choice(OPERAND_WALKS) if op in TWO_OPERANDS else int(YWalk.WHOLE) * whole,
+        "repeat": rng.randrange(4) if kernel_h == kernel_w == 1 and not whole else 0,
+        "times16": rng.randrange(2) if scaled else 0,
     }  # fmt: skip
 
 

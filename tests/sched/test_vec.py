@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 from collections.abc import Mapping
@@ -138,10 +139,37 @@ class Loops:
         scale, factor = op["scale"] if scaled else 1 << 17, 16 if op["times16"] else 1
         return [requantised(wrap(wrap(value) * factor), scale, op["relu"], op["clamp"]) for value in total]
 
+    def whole(self) -> dict[int, list[int]]:
+        """`run` where y is what becomes of a whole block."""
+        op, kind, factor = self.op, VectorOp(self.op["op"]), 16 if self.op["times16"] else 1
+        nothing = [-128 if kind is VectorOp.MAX else 0] * self.lanes
+        found: dict[int, list[int]] = {}
+        for block in range(op["blocks"]):
+            words: list[list[int]] = []
+            for pixel in range(op["pixels"]):
+                row, column = divmod(pixel, op["out_w"])
+                at = row * op["stride_h"] - op["pad_top"], column * op["stride_w"] - op["pad_left"]
+                words.append(self.x(block, *at) or nothing)
+            lanes: list[list[int]] = []
+            for x in zip(*words, strict=True):
+                if op["pair"] == Pair.SUBTRACT:
+                    mean = requantised(wrap(sum(x) * factor), op["scale"], 0, 127)
+                    y = max(x) if kind is VectorOp.MAX else mean
+                    lanes.append([requantised(value - y, 1 << 17, op["relu"], op["clamp"]) for value in x])
+                    continue
+                total = math.isqrt(sum(v * v for v in x) * 256) if kind is VectorOp.MAC else sum(x)
+                times = min(65535, op["scale"] * 4096 // total) if total > 0 else 65535
+                lanes.append([requantised(value * factor, times, op["relu"], op["clamp"]) for value in x])
+            base = op["dest_base"] + block * op["pixels"]
+            found |= {base + pixel: list(word) for pixel, word in enumerate(zip(*lanes, strict=True))}
+        return found
+
     def run(self) -> dict[int, list[int]]:
         """Word of VEC -> what it holds afterwards."""
         op, lanes = self.op, self.lanes
         found = {}
+        if op["op"] in WINDOWED and op["y_walk"] == YWalk.WHOLE:
+            return self.whole()
         for block in range(op["blocks"]):
             for pixel in range(op["pixels"]):
                 word, base = self.pixel(block, pixel), op["dest_base"]
@@ -233,6 +261,12 @@ def test_large_windows_wrap_in_32_bits_and_round_halves_to_even() -> None:
         (vec(repeat=1, kernel_w=2), "VEC MAX has repeat = 1 with a window"),
         (vec(pair=2), r"VEC MAX has pair = 2 \(EQUAL\); it must be 0"),
         (vec(y_walk=1), "VEC MAX has y_walk = 1"),
+        (
+            vec(y_walk=3),
+            "VEC MAX of whole blocks has pair = 0; there are MAX with SUBTRACT, SUM with SUBTRACT, SUM with",
+        ),
+        (vec(y_walk=3, pair=3, kernel_w=2), "VEC MAX of whole blocks has an addend, repeat or a window"),
+        (vec(y_walk=3, pair=3, times16=1), "VEC MAX has times16 = 1, but no scale"),
         (vec(op=VectorOp.ADD, y_walk=3), "VEC ADD has y_walk = 3"),
         (vec(op=VectorOp.PAIR, pair=1, times16=1), "VEC PAIR has times16 = 1, but no scale"),
         (vec(op=VectorOp.SUM, addend=1, addend_base=10), r"VEC SUM uses words 40\.\.43 of ACC, which has 40"),
@@ -321,6 +355,9 @@ def test_a_good_program_passes() -> None:
         (VECTOR, 0, {"op": VectorOp.PAIR, "y_walk": 1}, "reads core@(1,0) OUT word 0, which nothing has written"),
         (VECTOR, 0, {"op": VectorOp.PAIR, "y_walk": 3}, "PAIR with y_walk = 3"),
         (VECTOR, 0, {"pair": 1}, "MAX with pair = 1"),
+        (VECTOR, 0, {"y_walk": 3}, "MAX of whole blocks with pair = 0; MAX subtracts"),
+        (VECTOR, 0, {"y_walk": 3, "pair": 3, "repeat": 1}, "MAX of whole blocks with repeat = 1; it must be 0"),
+        (VECTOR, 0, {"y_walk": 3, "pair": 3, "kernel_h": 2}, "MAX of whole blocks with a window"),
         (VECTOR, 0, {"times16": 1}, "MAX with times16 = 1"),
         (VECTOR, 0, {"repeat": 1, "kernel_w": 2}, "MAX with repeat = 1 and a window"),
         (VECTOR, 0, {"op": VectorOp.ADD, "kernel_h": 2}, "ADD with a window of 2x1; its window must be 1x1"),
@@ -358,6 +395,17 @@ def test_a_chip_without_a_table_looks_up_nothing() -> None:
         check(program(codes), bare, initial=[(TINY.drams[0], 0, 6)])
 
 
+def test_a_chip_may_have_no_whole_blocks() -> None:
+    bare = ChipConfig.model_validate(TINY.model_dump() | {"core": TINY.core.model_dump() | {"vec_whole": False}})
+    less = vec(y_walk=3, pair=3)
+    with pytest.raises(ScheduleError, match=r"the cores of tiny have none; set core\.vec_whole = true"):
+        validate(schedule_of([less], bare), bare)
+    codes = good()
+    codes[VECTOR][0].fields.update(y_walk=3, pair=3)
+    with pytest.raises(CheckError, match=r"cores of tiny have none: core\.vec_whole is off"):
+        check(program(codes), bare, initial=[(TINY.drams[0], 0, 6)])
+
+
 def test_listings_say_what_a_vec_does() -> None:
     text = instruction_text(good()[VECTOR][0], TINY)
     assert text == (
@@ -372,6 +420,8 @@ def test_listings_say_what_a_vec_does() -> None:
     assert text.startswith("VEC | MUL A+0x0 ")
     assert "| each word 2x2 times | and OUT+0x3 for each block | -> VEC+0x0 6 pixels (2x3) scale 8192/2^13" in text
     table = FIELDS | {"op": VectorOp.TABLE, "y_base": 64}
+    whole = FIELDS | {"op": VectorOp.MAC, "y_walk": YWalk.WHOLE, "scale": 7}
+    assert "| MUL that of the whole block |" in instruction_text(Instruction(Opcode.VEC, whole), TINY)
     assert "| table B+0x40 |" in instruction_text(Instruction(Opcode.VEC, table), TINY)
 
 
