@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshloom.hw.isa import VectorOp
+from meshloom.hw.isa import Pair, VectorOp
 
 from ..workload.graph import Layer, Window
 from .plan import box
@@ -20,6 +20,14 @@ VECTOR_OPS = {
 
 #: The same of kinds that only loop nests of whole networks know so far (`schedulers.network`).
 FUNCTION_OPS = {"table": VectorOp.TABLE, "mul": VectorOp.PAIR, "upsample": VectorOp.MAX}
+
+#: What a `normalise` layer does with whole blocks.
+WHOLE_OPS = {
+    "max": (VectorOp.MAX, Pair.SUBTRACT),
+    "mean": (VectorOp.SUM, Pair.SUBTRACT),
+    "sum": (VectorOp.SUM, Pair.MUL),
+    "root": (VectorOp.MAC, Pair.MUL),
+}
 
 
 def window_fields(problem: Problem, tile: MTile, a: int, b: int, n_blocks: int, k_blocks: int) -> dict[str, int]:
@@ -43,7 +51,7 @@ def vector_window(layer: Layer) -> Window:
     w = layer.window
     if layer.kind == "slice":
         return Window(1, 1, w.stride_h, w.stride_w, -w.pad_top, -w.pad_left)
-    return Window() if layer.kind in ("add", *FUNCTION_OPS) else w
+    return Window() if layer.kind in ("add", "normalise", *FUNCTION_OPS) else w
 
 
 def vector_fields(window: Window, result: tuple[Range, Range], x: tuple[Range, Range], blocks: int) -> dict[str, int]:

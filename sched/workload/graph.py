@@ -20,7 +20,9 @@ from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
 
 #: Kinds of layers of float networks, too (`onnx.floats`).
 PlainKind = Literal["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice", "paste", "table", "mul"]
-Kind = PlainKind | Literal["upsample"]
+Kind = PlainKind | Literal["upsample", "normalise"]
+#: What a `normalise` takes of all rows and columns of a channel.
+By = Literal["max", "mean", "sum", "root"]
 #: Kinds that requantise.
 SCALED = ("conv", "depthwise", "average_pool", "mul")
 #: Kinds that compute nothing: where their operands are put is all.
@@ -124,6 +126,10 @@ class Layer:
     table: y = table[x + 128], int8 [256]; any function of one activation.
     mul: y = sat8(RNE(a * b * scale / 2^17)), with `times16` / 2^13; the shapes are equal, or b has one row and column:
     then it is a factor for each channel.
+    normalise: with what `by` takes of all rows and columns of a channel: its maximum (y = sat8(x - max)), its mean
+    (y = sat8(x - sat8(RNE(sum * scale / 2^17)))), its sum or the root of its sum of squares (y = sat8(RNE(x * m /
+    2^17)), m = min(65535, scale * 2^12 / d rounded down), d the sum or the root of 256 times that of squares, rounded
+    down; m = 65535 where d <= 0). With `times16` 2^13 for 2^17. A softmax is max, a table of exponentials, and sum.
     upsample: y[i, j] = x[i // repeat, j // repeat], `repeat` 2..4 (nearest).
     After that, for all but concat, slice and paste: clamped below at 0 if `relu`, above at `clamp` (127: not clamped).
     """
@@ -141,6 +147,7 @@ class Layer:
     table: NDArray[np.int8] | None = None
     times16: bool = False
     repeat: int = 1
+    by: By | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +217,8 @@ class Graph:
         if (layer.kind in PLACED and not inputs) or (layer.kind not in PLACED and len(inputs) != count):
             raise no(f"has {len(inputs)} inputs, must have {count}")
         x = inputs[0]
-        if layer.kind in SCALED and not 0 < layer.scale <= SCALE_LIMIT:
+        scaled = layer.kind in SCALED or (layer.kind == "normalise" and layer.by != "max")
+        if scaled and not 0 < layer.scale <= SCALE_LIMIT:
             raise no(f"scale m = {layer.scale} must be in 1..{SCALE_LIMIT}")
         if layer.kind in ("conv", "depthwise"):
             if layer.w is None or layer.bias is None:
@@ -229,6 +237,10 @@ class Graph:
         if layer.kind == "table":
             if layer.table is None or layer.table.shape != (TABLE_SIZE,) or layer.table.dtype != np.int8:
                 raise no(f"its table must be int8[{TABLE_SIZE}]")
+            return x.channels, x.height, x.width
+        if layer.kind == "normalise":
+            if layer.by is None:
+                raise no("does not say by what")
             return x.channels, x.height, x.width
         if layer.kind == "upsample":
             if not 2 <= layer.repeat <= MOST_REPEATS:

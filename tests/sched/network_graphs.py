@@ -15,6 +15,7 @@ from meshloom.sched.ir.schedule import Gemm, Operation, Tensor, Vec, writes
 from meshloom.sched.mapping.stages import unclean, words
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule
 from meshloom.sched.workload.graph import PLACED, Graph, Layer, Place, Value, Window
+from meshloom.sched.workload.normalisation import softmax, standardise
 from meshloom.tb.devices.observe import REGIONS, Mismatch, Observed, Words, Written, compare_values, values
 
 Arrays = dict[str, NDArray[np.int8]]
@@ -163,6 +164,21 @@ def functions(size: int = 9, width: int = 20) -> Graph:
     g.pool("peak", "thrice", square(3, 3))
     g.upsample("four", "gate", 4)
     return g.graph("functions", "peak", "four")
+
+
+def normalised(size: int = 8, width: int = 20) -> Graph:
+    """A softmax and a layer normalisation with factors and offsets, over the pixels of each channel, and each way to
+    normalise, clamped; three outputs."""
+    g = Grower(7, Value("x", 3, size, size, 0.5))
+    g.conv("scores", "x", width, square(3, 1, 1))
+    for layer in (*softmax("shares", "scores", 0.1), *standardise("even", "scores", size * size, 1 / 32)):
+        g.take(layer)
+    g.depthwise("scaled", "even", Window())
+    g.conv("mixed", "shares", width)
+    g.take(Layer("normalise", "less", ("mixed",), by="max", clamp=90))
+    g.take(Layer("normalise", "centred", ("mixed",), by="mean", scale=2500, relu=True))
+    g.take(Layer("normalise", "shared", ("centred",), by="sum", scale=9000, clamp=100))
+    return g.graph("normalised", "scaled", "less", "shared")
 
 
 def random_network(seed: int, layers: int = 12) -> Graph:

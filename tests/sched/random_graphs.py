@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.sched.workload.graph import Graph, Layer, Picture, Value, Window
+from meshloom.sched.workload.graph import By, Graph, Layer, Picture, Value, Window
 
 #: Kinds of layers that every scheduler of networks knows, and all that random graphs have.
 PLAIN = ("conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice")
-KINDS = (*PLAIN, "table", "mul", "upsample")
+KINDS = (*PLAIN, "table", "mul", "upsample", "normalise")
 
 
 def random_graph(seed: int, layers: int = 9, kinds: Sequence[str] = KINDS) -> Graph:
@@ -86,6 +87,12 @@ def _layer(random: np.random.Generator, graph: Graph, name: str, kinds: Sequence
             other, times16 = factors[random.integers(len(factors))], bool(random.integers(2))
             scale = int(random.integers(4096, 1 << 16) if times16 else random.integers(500, 5000))
             return Layer(kind, name, (x.name, other.name), relu=relu, clamp=clamp, scale=scale, times16=times16)
+        case "normalise":
+            by: By = random.choice(["max", "mean", "sum", "root"])
+            times16 = bool(random.integers(2)) and by in ("sum", "root")
+            scale = int(2**17 / (x.height * x.width)) if by == "mean" else 254
+            scale = 0 if by == "max" else max(1, min(65535, int(scale * random.uniform(0.5, 4))))
+            return Layer(kind, name, (x.name,), relu=relu, clamp=clamp, scale=scale, times16=times16, by=by)
         case "upsample" if x.height * x.width < 200:
             return Layer(kind, name, (x.name,), relu=relu, clamp=clamp, repeat=int(random.integers(2, 4)))
         case _:
@@ -114,6 +121,8 @@ def defined_values(graph: Graph, inputs: dict[str, NDArray[np.int8]]) -> dict[st
             y = layer.table.astype(np.int64)[x + 128]
         elif layer.kind == "mul":
             y = np.clip(_rounded(x * found[layer.inputs[1]] * layer.scale, 13 if layer.times16 else 17), -128, 127)
+        elif layer.by is not None:
+            y = normalised(layer, x)
         elif layer.kind == "upsample":
             y = x.repeat(layer.repeat, axis=2).repeat(layer.repeat, axis=3)
         else:
@@ -122,6 +131,22 @@ def defined_values(graph: Graph, inputs: dict[str, NDArray[np.int8]]) -> dict[st
             y = np.clip(y, 0 if layer.relu else -128, layer.clamp)
         found[layer.output] = y
     return found
+
+
+def normalised(layer: Layer, x: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A `normalise` layer of [1, C, H, W], before it is clamped to less than int8."""
+    y, shift = np.zeros_like(x), 13 if layer.times16 else 17
+    for channel in range(x.shape[1]):
+        values = x[0, channel]
+        total = int(values.sum())
+        if layer.by in ("max", "mean"):
+            less = int(np.clip(_rounded(np.array(total * layer.scale), shift), -128, 127))
+            y[0, channel] = values - (values.max() if layer.by == "max" else less)
+            continue
+        d = total if layer.by == "sum" else isqrt(256 * int((values * values).sum()))
+        m = min(65535, layer.scale * 4096 // d) if d > 0 else 65535
+        y[0, channel] = _rounded(values * m, shift)
+    return np.clip(y, -128, 127)
 
 
 def _windows(graph: Graph, layer: Layer, x: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -23,6 +23,7 @@ from meshloom.sched.schedulers.network.limits import RESOURCES, busy, limits
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.normalisation import softmax, standardise
 
 from .network_graphs import (
     POINT,
@@ -31,6 +32,7 @@ from .network_graphs import (
     functions,
     inputs_of,
     mismatches,
+    normalised,
     perform,
     placed,
     random_network,
@@ -80,6 +82,20 @@ def test_every_kind_of_layer(name: str) -> None:
 @pytest.mark.parametrize("name", ["tiny", "quad16"])
 def test_functions_of_activations(name: str) -> None:
     computes(functions(), load(name))
+
+
+@pytest.mark.parametrize("name", ["tiny", "quad16"])
+def test_softmax_and_layer_normalisation(name: str) -> None:
+    computes(normalised(), load(name))
+
+
+def test_maps_of_any_shape_are_normalised() -> None:
+    """One pixel, one row, one channel, more channels than lanes; blocks with empty lanes."""
+    for size in ((1, 1, 1), (9, 1, 1), (5, 1, 13), (1, 7, 1)):
+        g = Grower(3, Value("x", *size, 0.5))
+        for layer in (*softmax("s", "x", 0.2), *standardise("n", "x", size[1] * size[2], 1 / 16)):
+            g.take(layer)
+        computes(g.graph("shapes", "s", "n"), load("tiny"))
 
 
 def test_functions_in_small_memories() -> None:
@@ -374,6 +390,14 @@ def big() -> Graph:
         (
             grown(lambda g: g.table("y", "x"), x(4, 3, 3)), load("quad8"), DoesNotFit,
             r"layer y needs a table, and cores of quad8 have none; take another chip, or set core\.vec_table = true",
+        ),
+        (
+            grown(lambda g: g.take(Layer("normalise", "y", ("x",), by="max")), x(4, 3, 3)), load("quad8"), DoesNotFit,
+            r"layer y normalises maps, and cores of quad8 cannot; take another chip, or set core\.vec_whole = true",
+        ),
+        (
+            grown(lambda g: g.take(Layer("normalise", "y", ("x",), by="max")), x(4, 40, 40)), load("tiny"), DoesNotFit,
+            r"layer y normalises maps of 40x40 pixels; a core of tiny holds 3 tiles of 682 words",
         ),
         (
             grown(lambda g: g.conv("y", "x", 3), x(4, 3, 3), outputs=("y", "x")), load("tiny"), WorkloadError,

@@ -31,7 +31,7 @@ from meshloom.tb.runs.batch import simulate
 from meshloom.tb.runs.items import NetworkItem
 from meshloom.tb.runs.network import PreparedNetwork
 
-from ..sched.network_graphs import Grower, Value, every_kind, functions, inputs_of, placed, square
+from ..sched.network_graphs import Grower, Value, every_kind, functions, inputs_of, normalised, placed, square
 
 CHIP = load("tiny")
 LABELS = tuple(f"class {number}" for number in range(10))
@@ -102,6 +102,15 @@ def test_functions_of_activations_on_the_rtl() -> None:
     feed = Feed("noise.png", inputs_of(made.graph, 6), 4, 7)
     (run,) = SimulatedDevice(build(CHIP, "verilator")).run([network.job(made, feed.arrays, CHIP, 4, 60_000)])
     row = network.row(made, "functions", feed, run, CHIP)
+    assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
+    assert row.rtl_cycles == row.model_cycles > 0
+
+
+def test_softmax_and_layer_normalisation_on_the_rtl() -> None:
+    made = network.prepare(normalised(6, 9), CHIP)
+    feed = Feed("noise.png", inputs_of(made.graph, 6), 4, 7)
+    (run,) = SimulatedDevice(build(CHIP, "verilator")).run([network.job(made, feed.arrays, CHIP, 4, 60_000)])
+    row = network.row(made, "normalised", feed, run, CHIP)
     assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
     assert row.rtl_cycles == row.model_cycles > 0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, TileKind
-from meshloom.hw.isa import TWO_OPERANDS, Region, VectorOp
+from meshloom.hw.isa import TWO_OPERANDS, Region, VectorOp, YWalk
 
 from ...ir.schedule import memory_words
 from ...mapping.nodes import Node, Run
@@ -85,6 +85,8 @@ def _fields(fields: dict[str, int], vec: bool, by: dict[Region, int]) -> dict[st
         return moved
     moved["x_base"] += by.get(Region.OUT if fields.get("x_out") else Region.MAIN, 0)
     moved["dest_base"] += by.get(Region.VEC, 0)
+    if fields.get("y_walk") == YWalk.WHOLE:
+        return moved
     if fields["op"] == VectorOp.MAC:
         moved["y_base"] += by.get(Region.B, 0)
         moved["addend_base"] += acc

@@ -16,7 +16,7 @@ from meshloom.hw.isa import Pair, Region, VectorOp, YWalk, address
 from meshloom.hw.timing import VecShape, table_words, vec_occupancy
 
 from ...ir.schedule import Box, Piece
-from ...mapping.fields import FUNCTION_OPS, VECTOR_OPS, vector_fields, vector_window
+from ...mapping.fields import FUNCTION_OPS, VECTOR_OPS, WHOLE_OPS, vector_fields, vector_window
 from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Placed, Stored
 from ...mapping.problem import MAX_IN_WIDTH, DoesNotFit
@@ -70,7 +70,15 @@ class _Emitter:
         self.task, self.chip = task, chip
         layer = task.layer
         check_window(layer)
-        self.op, self.window = (VECTOR_OPS | FUNCTION_OPS)[layer.kind], vector_window(layer)
+        self.window = vector_window(layer)
+        #: what is done with whole blocks, if it is that
+        self.whole = WHOLE_OPS[layer.by] if layer.by is not None else None
+        self.op = self.whole[0] if self.whole else (VECTOR_OPS | FUNCTION_OPS)[layer.kind]
+        if self.whole and not chip.core.vec_whole:
+            raise DoesNotFit(
+                f"layer {layer.output} normalises maps, and cores of {chip.name} cannot; take another chip, or set "
+                "core.vec_whole = true in its file"
+            )
         if self.op is VectorOp.TABLE and not chip.core.vec_table:
             raise DoesNotFit(
                 f"layer {layer.output} needs a table, and cores of {chip.name} have none; take another chip, or set "
@@ -128,7 +136,7 @@ class _Emitter:
         # Blocks that do not divide leave cores idle; rows may divide better.
         options: list[tuple[int, int, int]] = []
         for n in range(1, over_blocks + 1):
-            lines = self.rows // self.repeat
+            lines = 1 if self.whole else self.rows // self.repeat
             m = min(cores // n, lines)
             options.append((ceil(self.planes / n) * ceil(lines / m), m, n))
         least = min(options)[0]
@@ -140,6 +148,9 @@ class _Emitter:
         """The tiles of one core, rows outermost."""
         core = self.chip.core
         room_x, room_y = core.a_words // SLOTS, min(core.vec_words, core.out_words) // SLOTS
+        if self.whole:
+            yield from self._whole_tiles(blocks, min(room_x, room_y))
+            return
         pieces = 1
         while True:  # whole rows unless a single one is too long
             columns = self._even(0, self.width, pieces)
@@ -181,6 +192,19 @@ class _Emitter:
             for block in even(*blocks, ceil(count / deep)):
                 for column in columns:
                     yield _Tile(block, some, column)
+
+    def _whole_tiles(self, blocks: Range, room: int) -> Iterator[_Tile]:
+        """Tiles of whole blocks, of at most `room` words."""
+        size, count = self.rows * self.width, blocks[1] - blocks[0]
+        if size > room or self.width > MAX_IN_WIDTH:
+            raise DoesNotFit(
+                f"layer {self.task.layer.output} normalises maps of {self.rows}x{self.width} pixels; a core of "
+                f"{self.chip.name} holds {SLOTS} tiles of {room} words, in rows of at most {MAX_IN_WIDTH}; give it "
+                "larger A, OUT and VEC"
+            )
+        deep = max(1, min(room // size, ceil(count / LEAST_TILES)))
+        for some in even(*blocks, ceil(count / deep)):
+            yield _Tile(some, (0, self.rows), (0, self.width))
 
     # -- operations -----------------------------------------------------------------------------------------------
 
@@ -282,9 +306,11 @@ class _Emitter:
             fields["y_walk"] = int(YWalk.BLOCK)
         if self.op in (VectorOp.MAC, VectorOp.SUM, VectorOp.PAIR):
             fields["scale"] = layer.scale
+        if self.whole:
+            fields |= {"pair": int(self.whole[1]), "y_walk": int(YWalk.WHOLE), "times16": int(layer.times16)}
         if self.op is VectorOp.PAIR:
             fields |= {"pair": int(Pair.MUL), "times16": int(layer.times16)}
-        if self.op is VectorOp.MAC:
+        if self.op is VectorOp.MAC and not self.whole:
             fields |= {"y_base": first * self.taps, "addend": 1, "addend_base": first}
         box = None
         if self.task.made:

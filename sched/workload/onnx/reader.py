@@ -20,6 +20,7 @@ from meshloom.hw.isa import SCALE_SHIFT
 
 from ..graph import MOST_REPEATS, PLACED, TABLE_SIZE, Graph, Layer, Place, Value, pasted_pixels, slice_size
 from ..layers import NO_CLAMP, SCALE_LIMIT
+from . import normalising
 from .errors import OnnxError, Refused
 from .load import CheckedModel, check, is_float_model, load_model
 from .lowering import ENDS, Lowering
@@ -117,7 +118,7 @@ class _Integers(Lowering[_View]):
         window, channels = layer.window, x[0] if layer.w is None else len(layer.w)
         if layer.kind == "concat":
             return sum(size[0] for size in sizes if size), x[1], x[2]
-        if layer.kind in ("add", "mul", "table"):
+        if layer.kind in ("add", "mul", "table", "normalise"):
             return x
         if layer.kind == "paste":
             return x[0], *pasted_pixels(layer.places).shape
@@ -330,6 +331,14 @@ class _Integers(Lowering[_View]):
         layer = Layer("upsample", node.output[0], (view.value or "",), repeat=int(factor))
         self.emit(layer, view.zero, view.step)
 
+    def normalise(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        view = self.tensor(node.input[0])
+        if view.zero != 128:
+            raise Refused("an int8 tensor; functions of domain meshloom take uint8 with zero point 128")
+        by, (_, names) = next(found for found in normalising.FUNCTIONS.items() if found[1][0] == node.op_type)
+        given = {name: float(self.number(node, 1 + index, name)) for index, name in enumerate(names)}
+        self.emit(normalising.layer_of(by, node.output[0], view.value or "", given), 128, view.step)
+
     def cast(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         from onnx import TensorProto
 
@@ -446,6 +455,7 @@ _OPERATORS = {
     "com.microsoft.QLinearAdd": "qlinear_add",
     "com.microsoft.QLinearMul": "qlinear_mul",
     "Resize": "resize",
+    **{f"{normalising.DOMAIN}.{name}": "normalise" for name, _ in normalising.FUNCTIONS.values()},
     "Cast": "cast",
     "Add": "add",
     "Sub": "subtract",
@@ -493,4 +503,4 @@ def _places(indices: NDArray[Any], sizes: Sequence[tuple[int, int]]) -> tuple[Pl
 
 
 def _clampable(layer: Layer) -> bool:
-    return layer.kind not in ("slice", *PLACED) and not layer.relu and layer.clamp == NO_CLAMP
+    return layer.kind not in ("slice", "normalise", *PLACED) and not layer.relu and layer.clamp == NO_CLAMP

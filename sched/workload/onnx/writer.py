@@ -18,6 +18,7 @@ saturate). What steps really stand for is metadata (`metadata`).
 | table | Cast to int32, Gather from the table |
 | mul | QLinearMul (com.microsoft), with second scale m / 2**17 |
 | upsample | Resize, nearest |
+| normalise | a function of the model's own (`normalising`) |
 
 and a Clip after those that have relu or clamp.
 """
@@ -34,6 +35,7 @@ from meshloom.hw.isa import SCALE_SHIFT
 
 from ..graph import PLACED, Graph, Layer, pasted_pixels
 from ..layers import NO_CLAMP
+from . import normalising
 from .errors import OnnxError
 from .metadata import KEY, Metadata
 
@@ -68,8 +70,9 @@ def to_onnx(graph: Graph, *, all_outputs: bool = False) -> ModelProto:
         writer.add(layer)
     names = [layer.output for layer in graph.layers] if all_outputs else graph.outputs
     opsets = [helper.make_opsetid("", OPSET)]
-    if any(node.domain == MICROSOFT for node in writer.nodes):
-        opsets.append(helper.make_opsetid(MICROSOFT, 1))
+    domains = {node.domain for node in writer.nodes}
+    opsets += [helper.make_opsetid(domain, 1) for domain in (MICROSOFT, normalising.DOMAIN) if domain in domains]
+    ways = dict.fromkeys(layer.by for layer in graph.layers if layer.by)
     model = helper.make_model(
         helper.make_graph(
             writer.nodes,
@@ -80,6 +83,7 @@ def to_onnx(graph: Graph, *, all_outputs: bool = False) -> ModelProto:
         ),
         opset_imports=opsets,
         ir_version=IR_VERSION,
+        functions=[normalising.function(by, OPSET) for by in ways],
         producer_name="meshloom",
     )
     helper.set_model_props(model, {KEY: Metadata.of(graph).model_dump_json()})
@@ -131,7 +135,7 @@ class _Writer:
 
     def add(self, layer: Layer) -> None:
         """The nodes of one layer."""
-        clipped = layer.kind not in ("add", "slice", *PLACED) and (layer.relu or layer.clamp != NO_CLAMP)
+        clipped = layer.kind not in ("add", "slice", "normalise", *PLACED) and (layer.relu or layer.clamp != NO_CLAMP)
         output = self.fresh(f"{layer.output}/full") if clipped else layer.output
         low, high = (128 if layer.relu else 0), 128 + layer.clamp
         match layer.kind:
@@ -155,6 +159,11 @@ class _Writer:
                 second = self.constant(f"{layer.output}/scale", scale)
                 operands = [a, self.one, self.zero, b, second, self.zero, self.one, self.zero]
                 self.node("QLinearMul", operands, output, domain=MICROSOFT)
+            case "normalise" if layer.by is not None:
+                given = {name: np.array(number) for name, number in normalising.numbers(layer).items()}
+                operands = [self.constant(f"{layer.output}/{name}", number) for name, number in given.items()]
+                way, _ = normalising.FUNCTIONS[layer.by]
+                self.node(way, [layer.inputs[0], *operands], output, domain=normalising.DOMAIN)
             case "upsample":
                 factors = np.array([1, 1, layer.repeat, layer.repeat], np.float32)
                 scales = self.constant(f"{layer.output}/scales", factors)
