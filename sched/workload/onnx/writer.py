@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import PLACED, Graph, Layer, pasted_pixels
+from ..graph import PLACED, By, Graph, Layer, pasted_pixels
 from ..layers import NO_CLAMP
 from . import normalising
 from .errors import OnnxError
@@ -72,7 +72,7 @@ def to_onnx(graph: Graph, *, all_outputs: bool = False) -> ModelProto:
     opsets = [helper.make_opsetid("", OPSET)]
     domains = {node.domain for node in writer.nodes}
     opsets += [helper.make_opsetid(domain, 1) for domain in (MICROSOFT, normalising.DOMAIN) if domain in domains]
-    ways = dict.fromkeys(layer.by for layer in graph.layers if layer.by)
+    ways: dict[By, None] = dict.fromkeys(layer.by for layer in graph.layers if layer.by is not None)
     model = helper.make_model(
         helper.make_graph(
             writer.nodes,
@@ -159,7 +159,8 @@ class _Writer:
                 second = self.constant(f"{layer.output}/scale", scale)
                 operands = [a, self.one, self.zero, b, second, self.zero, self.one, self.zero]
                 self.node("QLinearMul", operands, output, domain=MICROSOFT)
-            case "normalise" if layer.by is not None:
+            case "normalise":
+                assert layer.by is not None  # the graph has checked it
                 given = {name: np.array(number) for name, number in normalising.numbers(layer).items()}
                 operands = [self.constant(f"{layer.output}/{name}", number) for name, number in given.items()]
                 way, _ = normalising.FUNCTIONS[layer.by]
