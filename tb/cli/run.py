@@ -61,6 +61,14 @@ def run(
             "--calibrate", metavar="FILE", help="Pictures to quantise a float model with; default: those of --input."
         ),
     ] = None,
+    calibration: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="A float model's ranges: of all values (max), of P percent (percentile:P), of least error (mse), or "
+            "the better of max and mse.",
+        ),
+    ] = "best",
     mean: Annotated[
         str, typer.Option(metavar="N[,N,N]", help="A float model takes pictures as (byte - mean) / std.")
     ] = "0",
@@ -191,7 +199,7 @@ def run(
         files = tuple(inputs or ()), tuple(calibrate or ())
         numbers = _numbers(mean, "--mean"), _numbers(std, "--std")
         sizes = tuple(bindings(bind).items())
-        fed = NetworkSource("", *files, *numbers, labels, sizes, recorder.path.with_suffix(""))
+        fed = NetworkSource("", *files, *numbers, labels, sizes, recorder.path.with_suffix(""), _ranges(calibration))
         names = [
             replace(fed, name=name)
             if name in networks
@@ -245,6 +253,17 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
     if not all(map(isfinite, found)) or (option == "--std" and 0 in found):
         raise typer.BadParameter(f"{text!r}: every value must be finite, and those of --std not 0", param_hint=option)
     return found
+
+
+def _ranges(text: str) -> str:
+    from meshloom.sched.workload.onnx.calibrate import ranges
+    from meshloom.sched.workload.onnx.errors import OnnxError
+
+    try:
+        ranges(text)
+    except OnnxError as error:
+        raise typer.BadParameter(str(error), param_hint="--calibration") from None
+    return text
 
 
 def _publish(

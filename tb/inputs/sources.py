@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class NetworkSource:
     """A network by built-in name or by the path of an ONNX file, with the files that it is fed, one run for each.
 
-    A float model is quantised with `calibration` (if empty: with the inputs). `mean`, `std`: how its pictures are
+    A float model is quantised with `calibration` (if empty: with the inputs), the ranges of its tensors chosen as
+    `ranges` says (`onnx.calibrate.ranges`). `mean`, `std`: how its pictures are
     normalised, (byte - mean) / std, one number for all channels or one for each. `labels`: a file with the name of a
     class on each line. `bind`: sizes that the file leaves open, by name. `tensors`: folder in which outputs are saved
     that are no vectors.
@@ -39,6 +40,7 @@ class NetworkSource:
     labels: Path | None = None
     bind: tuple[tuple[str, int], ...] = ()
     tensors: Path | None = field(default=None, compare=False)
+    ranges: str = "best"
 
     @property
     def title(self) -> str:
@@ -52,7 +54,8 @@ class Feed:
 
     `floats`: what the float model that was quantised makes of them, float [1, C, H, W] by name of the network's output.
     `notes`: what the run is to say about the network's file. `finish`: what the host makes of the network's real
-    outputs, [1, C, H, W] by name: those of the model that the chip leaves to it.
+    outputs, [1, C, H, W] by name: those of the model that the chip leaves to it. `snr_db`: how far each layer's result
+    is from the float model's over the calibration data, by name (inf: not at all).
     """
 
     name: str
@@ -62,6 +65,7 @@ class Feed:
     floats: dict[str, NDArray[np.float64]] = field(default_factory=dict[str, NDArray[np.float64]])
     notes: tuple[str, ...] = ()
     finish: Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]] | None = None
+    snr_db: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def is_network(name: str) -> bool:
@@ -129,7 +133,8 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
     else:
         made = _with_floats(source, model, found, made)
     finish = found.finish if found is not None and found.host is not None else None
-    return graph, [replace(feed, notes=graph.notes, finish=finish) for feed in made]
+    snr = {layer.name: layer.snr_db for layer in found.layers} if found is not None else {}
+    return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in made]
 
 
 def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised | None]:
@@ -212,11 +217,12 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
     name = Path(source.name).stem
     arrays = [_real(path) for path in files]
     if all(path.suffix == ".npy" for path in files):
-        return quantise_with_report(model, arrays, name=name)
+        return quantise_with_report(model, arrays, name=name, ranges=source.ranges)
     channels = arrays[0].shape[1]
     mean, std = (_per_channel(source, numbers, channels) for numbers in (source.mean, source.std))
     picture = Picture("RGB" if channels == 3 else "L", mean, std)
-    return quantise_with_report(model, [_normalised(source, array) for array in arrays], name=name, picture=picture)
+    data = [_normalised(source, array) for array in arrays]
+    return quantise_with_report(model, data, name=name, picture=picture, ranges=source.ranges)
 
 
 def _normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -196,10 +196,12 @@ def share_table(rows: Sequence[Row]) -> Table:
 def layer_table(row: Row) -> Table:
     """The layers of a network."""
     assert row.network is not None
+    quantised = any(layer.snr_db is not None for layer in row.network.layers)
     made = dense(
-        f"{row.workload} on {row.chip}, layer by layer; from compute on: % of the core cycles",
+        f"{row.workload} on {row.chip}, layer by layer; from compute on: % of the core cycles"
+        + ("; SNR: against the float model, dB" if quantised else ""),
         ("layer", "kind", "limit"),
-        ("MMAC", "RTL cycles", "error", "core cycles", *CAUSES),
+        ("MMAC", "RTL cycles", "error", "core cycles", *CAUSES, *(("SNR",) if quantised else ())),
     )
     for layer in row.network.layers:
         made.add_row(
@@ -211,6 +213,7 @@ def layer_table(row: Row) -> Table:
             percent(layer.error_percent, sign="+"),
             f"{layer.core_cycles:,}",
             *(f"{layer.shares.get(cause, 0):.1f}" if layer.shares else "-" for cause in CAUSES),
+            *(("-" if layer.snr_db is None else f"{layer.snr_db:.1f}",) if quantised else ()),
         )
     return made
 

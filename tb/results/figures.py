@@ -82,7 +82,8 @@ class LayerFigures(Record):
 
     `limit`: what bounds it at best: compute (the arrays), vector, dram or network. `utilisation`: useful
     multiply-accumulates / processing elements x the time that the arrays spent on it or waiting for it. `shares`: how
-    that time was spent, in percent of the layer's, by cause.
+    that time was spent, in percent of the layer's, by cause. `snr_db`: of a float model that was quantised, how far the
+    layer's result is from the float one over the calibration data; None where there is none, or no difference.
     """
 
     name: str
@@ -94,6 +95,7 @@ class LayerFigures(Record):
     core_cycles: Count
     utilisation: Annotated[float, Field(ge=0, le=1)]
     shares: dict[str, float]
+    snr_db: float | None = None
 
     @computed_field
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +205,11 @@ def spans(
     return found
 
 
-def figures(prepared: PreparedNetwork, run: Run, chip: ChipConfig) -> tuple[tuple[LayerFigures, ...], dict[str, float]]:
-    """Each layer's cycles and how the arrays' time was spent, and the same for the whole run."""
+def figures(
+    prepared: PreparedNetwork, run: Run, chip: ChipConfig, snr_db: Mapping[str, float] | None = None
+) -> tuple[tuple[LayerFigures, ...], dict[str, float]]:
+    """Each layer's cycles and how the arrays' time was spent, and the same for the whole run. `snr_db`: of layers that
+    were quantised, how far they are from the float model."""
     graph, made = prepared.graph, prepared.made.schedule
     measured = spans(run.records, chip, made)
     predicted = spans(list(prepared.timeline.executed), chip, made)
@@ -234,11 +238,16 @@ def figures(prepared: PreparedNetwork, run: Run, chip: ChipConfig) -> tuple[tupl
                 core_cycles=share.total // pes if share else 0,
                 utilisation=share.utilisation if share else 0.0,
                 shares=_percent(share) if share else {},
+                snr_db=_finite((snr_db or {}).get(name)),
             )
         )
     order = {layer.output: index for index, layer in enumerate(graph.layers)}
     rows.sort(key=lambda row: order.get(row.name, len(order)))
     return tuple(rows), whole
+
+
+def _finite(number: float | None) -> float | None:
+    return None if number is None or not isfinite(number) else number
 
 
 def _percent(share: attribution.Share) -> dict[str, float]:
@@ -266,7 +275,7 @@ def row(
             if why := traced.get("record_problem"):
                 failure += f"; {why}"
         if prepared.described and not traced.get("record_problem"):  # only complete records explain the cycles
-            layers, shares = figures(prepared, run, chip)
+            layers, shares = figures(prepared, run, chip, feed.snr_db)
         computed = results(prepared, run)
         try:
             said = answers.outputs(graph, computed, feed, title, tensors)

@@ -8,7 +8,7 @@ import pytest
 
 from meshloom.sched.workload.graph import Picture
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx.calibrate import common_step, measure
+from meshloom.sched.workload.onnx.calibrate import MAX, MSE, Range, common_step, measure, ranges
 from meshloom.sched.workload.onnx.equalise import equalised
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.float_reader import fold
@@ -132,6 +132,23 @@ def test_several_inputs_and_outputs():
         quantise(model, [{"x": m.data()[0]}])
 
 
+@pytest.mark.parametrize("text", ["mean", "percentile", "percentile:x", "percentile:50", "percentile:101", "max:1", ""])
+def test_ways_to_choose_ranges_that_there_are_not(text):
+    with pytest.raises(OnnxError, match="must be max, mse, best, or percentile:P with P above 50 and at most 100"):
+        ranges(text)
+
+
+def test_ranges_are_chosen_as_asked():
+    m = FloatModel()
+    m.conv(m.node("Relu", m.conv("x", "a", (8, 3, 3, 3)), "r"), "y", (4, 8, 1, 1))
+    model, data = m.build("y"), m.data()
+    found = {how: quantise_with_report(model, data, ranges=how) for how in ("max", "mse", "percentile:99", "best")}
+    assert [str(report.ranges) for report in found.values()][:3] == ["max", "mse", "percentile:99"]
+    steps = {how: report.graph.steps["r"] for how, report in found.items()}
+    assert steps["percentile:99"] < steps["max"]
+    assert found["best"].snr_db == max(found["max"].snr_db, found["mse"].snr_db)
+
+
 def test_clipping_lessens_the_error_of_heavy_tails():
     m = FloatModel((1, 3, 64, 64))
     m.conv("x", "y", (4, 3, 1, 1))
@@ -140,9 +157,12 @@ def test_clipping_lessens_the_error_of_heavy_tails():
     x = random.laplace(0, 1, (1, 3, 64, 64)).astype(np.float32)
     x[0, 0, 0, 0] = 60
     tensor = measure(net, [{"x": x}])["x"]
-    full, clipped = (common_step([tensor], clip=clip) for clip in (False, True))
+    full, clipped = (common_step([tensor], how) for how in (MAX, MSE))
+    most, all_ = (common_step([tensor], Range("percentile", percent)) for percent in (99.9, 100))
     assert full == pytest.approx(60 / 127)
     assert clipped < full
+    assert most == pytest.approx(np.percentile(np.abs(x), 99.9) / 127, rel=0.1)
+    assert all_ == pytest.approx(full)
 
     def error(step: float) -> float:
         return float(((np.clip(np.rint(x / step), -128, 127) * step - x) ** 2).sum())
@@ -170,7 +190,7 @@ def test_equalisation_changes_nothing_but_the_rounding():
     assert not np.allclose(after["expand"].samples, statistics["expand"].samples, atol=1e-2)
     errors = []
     for trial, numbers in ((net, statistics), (changed, after)):
-        graph = Rounder(trial, numbers, clip=False).graph()
+        graph = Rounder(trial, numbers).graph()
         wrong = [
             integer_outputs(graph, feed["x"])["scores"].ravel() - run_float(residual().build("scores"), x)["scores"][0]
             for feed, x in zip(feeds, pictures(), strict=True)

@@ -74,7 +74,7 @@ def test_tensors_of_one_sum_still_share_a_step() -> None:
     m.conv(m.node("Add", [a, b], "c"), "d", (4, 4, 1, 1))
     net = fold(m.build("d"), "model", normalised=False)
     statistics = measure(net, [{"x": x} for x in data])
-    graph = Rounder(net, statistics, clip=False).graph()
+    graph = Rounder(net, statistics).graph()
     (shared,) = {graph.value(name).step for name in "abc"}
     assert shared > max(statistics[name].full_step for name in "abc")
     assert next(layer.scale for layer in graph.layers if layer.output == "a") in (SCALE_LIMIT - 1, SCALE_LIMIT)
@@ -93,7 +93,7 @@ def test_a_growing_step_is_followed_by_those_behind() -> None:
     m.conv("b", "y", (2, 2, 1, 1))
     net = fold(m.build("y"), "model", normalised=False)
     statistics = measure(net, [{"x": 9 * x} for x in m.data()])
-    graph = Rounder(net, statistics, clip=False).graph()
+    graph = Rounder(net, statistics).graph()
     scales = {layer.output: layer.scale for layer in graph.layers}
     assert scales["a"] >= SCALE_LIMIT - 1
     assert scales["b"] >= SCALE_LIMIT - 1
@@ -111,5 +111,5 @@ def test_an_average_of_few_pixels_fits(kernel: int, scale: int) -> None:
     data = [np.zeros((1, 2, 8, 8), np.float32)]
     data[0][:, :, ::4, ::4] = m.random.normal(0, 3, (1, 2, 2, 2))
     net = fold(m.build("y"), "model", normalised=False)
-    graph = Rounder(net, measure(net, [{"x": x} for x in data]), clip=False).graph()
+    graph = Rounder(net, measure(net, [{"x": x} for x in data])).graph()
     assert graph.layers[-1].scale == scale

@@ -498,7 +498,7 @@ def test_results_that_cannot_be_written_are_shown(
         (["run", "absent.onnx", "--chip", "tiny"], "error: absent.onnx: cannot be read"),
         (["run", "resnet8", "--chip", "tiny", "--input", "absent.png"], "error: absent.png: cannot be read"),
         (["run", "resnet8", "--chip", "tiny", "--input", "wide.png"], "error: wide.png: is 33x32 pixels"),
-        (["run", "odd.onnx", "--chip", "tiny", "--input", "wide.png"], "Sin"),
+        (["run", "odd.onnx", "--chip", "tiny", "--input", "wide.png"], "Hardmax"),
         (["run", "float.onnx", "--chip", "tiny"], "error: float.onnx: is a float model; give pictures to calibrate"),
         (["run", "gemm:8x8x8", "absent.onnx", "--chip", "tiny"], "error: absent.onnx: cannot be read"),
         (["run", "resnet8", "ds_cnn", "--input", "wide.png"], "--input: is for one network; given are 2"),
@@ -538,7 +538,7 @@ def test_bad_input_exits_with_2_and_says_why(folder: Path, arguments: list[str],
     (folder / "broken.toml.json").write_text('{"version": 1, "chip": "tiny"')
     (folder / "no_dram.toml").write_text('name = "x"\nlanes = 4\nfloorplan = ["core host"]\n')
     Image.new("RGB", (33, 32)).save(folder / "wide.png")
-    for name, operator in (("odd", "Sin"), ("float", "Relu")):
+    for name, operator in (("odd", "Hardmax"), ("float", "Relu")):
         model = FloatModel()
         model.node(operator, model.conv("x", "c", (4, 3, 1, 1)), "y")
         onnx.save(model.build(model.conv("y", "z", (2, 4, 1, 1))), folder / f"{name}.onnx")
@@ -702,13 +702,13 @@ def test_check_of_onnx_files(folder: Path) -> None:
     """What would run, and what cannot; sizes that the file leaves open are asked for."""
     model = FloatModel((1, 3, "rows", 8))
     scores = model.node("GlobalAveragePool", model.conv("x", "c", (4, 3, 3, 3)), "p")
-    onnx.save(model.build(model.node("Sigmoid", scores, "y")), "good.onnx")
+    onnx.save(model.build(model.node("Hardmax", scores, "y", axis=1)), "good.onnx")
     shown = invoke("check", "good.onnx", "--bind", "rows=6")
     assert shown.exit_code == 0, shown.output
     assert (
         "good.onnx: 3 nodes can run as 2 layers (1 conv, 1 average_pool); input x [1, 3, 6, 8]; float" in shown.output
     )
-    assert "Sigmoid y at the end runs on the host." in shown.output
+    assert "Hardmax y at the end runs on the host." in shown.output
     for options, message in (
         ((), "dimension 2 of input 'x' is not fixed (rows); give it a size (--bind rows=N)"),
         (("--bind", "row=6"), "no input has a size 'row' to bind; sizes are x:0, x:1, rows, x:3"),
@@ -720,7 +720,7 @@ def test_check_of_onnx_files(folder: Path) -> None:
     onnx.save(model.build(model.conv("y", "z", (4, 4, 1, 1))), "bad.onnx")
     shown = invoke("check", "bad.onnx", "--bind", "rows=6")
     assert shown.exit_code == 2
-    assert "n_y (Sigmoid): no layer does that" in shown.stderr
+    assert "n_y (Hardmax): no layer does that" in shown.stderr
 
 
 def test_check_of_damaged_files(folder: Path) -> None:

@@ -114,9 +114,10 @@ def _last_tensors(model: ModelProto, refused: set[str]) -> list[str]:
 
 
 def _small(model: ModelProto, node: NodeProto) -> bool:
-    """Whether a convolution only decodes: its filters have few numbers (expectations over bins of a distance)."""
-    sizes = {item.name: prod(item.dims) for item in model.graph.initializer}
-    return node.op_type == "Conv" and sizes.get(node.input[1], _DECODES + 1) <= _DECODES
+    """Whether a convolution only decodes: one filter of few numbers (expectations over bins of a distance)."""
+    sizes = {item.name: tuple(item.dims) for item in model.graph.initializer}
+    size = sizes.get(node.input[1], ()) if node.op_type == "Conv" else ()
+    return bool(size) and size[0] == 1 and prod(size) <= _DECODES
 
 
 def _widened(model: ModelProto, tail: list[NodeProto]) -> list[NodeProto]:

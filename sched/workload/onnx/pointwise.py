@@ -23,15 +23,17 @@ ARGUMENT = "//x"
 #: Nodes are understood as in this opset, or in that of their file if it is newer.
 OLDEST = 13
 MICROSOFT = "com.microsoft"
-#: Operators that compute each element of their result from the elements at the same place, of one operand ...
+#: Operators that compute each element of their result from the elements at the same place, of one operand ... Those
+#: that are jumps alone (Round, Floor, Ceil, Sign, Mod) are not among them: where 8 bits move the argument past a jump
+#: the result is another whole number.
 UNARY = frozenset({
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp",
-    "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Reciprocal", "Round", "Selu", "Shrink",
-    "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp",
+    "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Reciprocal", "Selu", "Shrink",
+    "Sigmoid", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
     f"{MICROSOFT}.FastGelu", f"{MICROSOFT}.Gelu", f"{MICROSOFT}.QuickGelu",
 })  # fmt: skip
 #: ... or of several, all but one of which may be constants.
-SEVERAL = frozenset({"Max", "Min", "Mod", "PRelu", "Pow"})
+SEVERAL = frozenset({"Max", "Min", "PRelu", "Pow"})
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,12 @@
 4. Biases: round(b / (sx * sw)), with what rounding the weights shifts the mean of each channel by added (bias
    correction after Nagel et al. 2019, section 4.2, with the means of the calibration data).
 
-Channels are equalised across layers before (`equalise`). How strongly, and whether tensors are clipped, is decided by
-how often a classifier then decides as in float, and by the signal-to-noise ratio at the outputs, over the calibration
-data.
+Channels are equalised across layers before (`equalise`). How strongly, and which of several ways to choose ranges
+(`calibrate`), is decided by how often a classifier then decides as in float, and by the signal-to-noise ratio at the
+outputs, over the calibration data.
+
+Weights of a layer have one step: the multiplier is a field of the instruction (docs/isa.md), which computes words of
+channels. Where nothing but ReLU lies between two layers, equalisation does what steps by channel would.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from numpy.typing import NDArray
 
 from ..graph import Graph, Picture
 from ..layers import WorkloadError
-from .calibrate import Feeds, measure, run_all
+from .calibrate import BEST, Feeds, Range, measure, run_all
+from .calibrate import ranges as ranges_of
 from .equalise import equalised
 from .errors import OnnxError
 from .floats import FloatNet, Source
@@ -63,8 +67,8 @@ class LayerReport:
 @dataclass(frozen=True, eq=False)
 class Quantised:
     """A quantised network with a report. `snr_db`: the worst of its outputs. `agreement`: share of the calibration data
-    for which the largest of the first output's values is where the float network's is. `equalised`, `clipped`: what was
-    chosen (exponent of the factors; whether activations are clipped where that lessens the error). `origins`: for each
+    for which the largest of the first output's values is where the float network's is. `equalised`, `ranges`: what was
+    chosen (exponent of the factors; how ranges follow from values). `origins`: for each
     output of the graph, the ONNX tensor that it stands for; `ends`: how its elements are those of the output;
     `sources`: how the inputs of the model are those of the graph; `host`: what the host does behind the graph."""
 
@@ -73,7 +77,7 @@ class Quantised:
     snr_db: float
     agreement: float
     equalised: float
-    clipped: bool
+    ranges: Range
     origins: dict[str, str] = field(default_factory=dict[str, str])
     ends: dict[str, Source] = field(default_factory=dict[str, Source])
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
@@ -95,6 +99,7 @@ def quantise(
     labels: Sequence[str] = (),
     notes: Sequence[str] = (),
     real: bool = True,
+    ranges: str = BEST,
 ) -> Graph:
     """The int8 network of a float ONNX model; layers have the names of the ONNX tensors that they make.
 
@@ -103,10 +108,14 @@ def quantise(
     with constants at the model's beginning is added to it. If `picture` is None, the model begins with such
     arithmetic and the calibration data are whole numbers of 0..255, the input is taken for a picture.
 
+    `ranges`: how the ranges of tensors follow from their values, `max`, `mse`, `percentile:P` or the best of the first
+    two (`calibrate.ranges`).
+
     Raises UnsupportedError with all nodes that the chip cannot run; OnnxError when the file or the model is at fault,
     or the calibration data do not fit it; WorkloadError, naming the layer, when a scale, a bias or a sum does not fit.
     """
     arguments: dict[str, Any] = {"name": name, "picture": picture, "labels": labels, "notes": notes, "real": real}
+    arguments["ranges"] = ranges
     return quantise_with_report(model, calibration, **arguments).graph
 
 
@@ -119,12 +128,14 @@ def quantise_with_report(
     labels: Sequence[str] = (),
     notes: Sequence[str] = (),
     real: bool = True,
+    ranges: str = BEST,
 ) -> Quantised:
     """As `quantise`, with how well it went. Sizes that the model leaves open are those of the calibration data."""
     if isinstance(model, str | Path):
         name = name or Path(model).stem
         model = load_model(model)
     name = name or model.graph.name or "network"
+    hows = ranges_of(ranges)
     data = _calibration(model, name, calibration)
     model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
     net = fold_to_end(model, name, normalised=picture is not None or _bytes_only(data))
@@ -142,14 +153,14 @@ def quantise_with_report(
         if strength:
             trial = equalised(net, statistics, strength)
             trial_truth, trial_statistics = run_all(trial, feeds), measure(trial, feeds)
-        for clip in (False, True):
+        for how in hows:
             try:
-                rounder = Rounder(trial, trial_statistics, clip=clip, picture=picture)
+                rounder = Rounder(trial, trial_statistics, how, picture=picture)
                 graph = replace(rounder.graph(), **about)
             except WorkloadError as error:  # another choice may do
                 refusal = refusal or error
                 continue
-            found = _report(graph, rounder, trial_truth, strength, clip)
+            found = _report(graph, rounder, trial_truth, strength, how)
             if best is None or _rank(found) > _rank(best):
                 best = found
     if best is None:
@@ -248,7 +259,7 @@ def _rank(found: Quantised) -> tuple[float, float]:
 
 
 def _report(
-    graph: Graph, rounder: Rounder, truth: list[dict[str, NDArray[np.float32]]], strength: float, clip: bool
+    graph: Graph, rounder: Rounder, truth: list[dict[str, NDArray[np.float32]]], strength: float, how: Range
 ) -> Quantised:
     live = session(to_onnx(graph, all_outputs=True), graph.name)
     signal = dict.fromkeys(graph.values, 0.0)
@@ -281,7 +292,7 @@ def _report(
         for layer in graph.layers
     )
     worst = min(snr[name] for name in graph.outputs)
-    return Quantised(graph, layers, worst, alike / len(truth), strength, clip)
+    return Quantised(graph, layers, worst, alike / len(truth), strength, how)
 
 
 def _decibels(signal: float, noise: float) -> float:

