@@ -75,12 +75,18 @@ def _model(package: Package, path: str, sizes: tuple[tuple[str, int], ...] = ())
     return bound(onnx.ModelProto.FromString(member(package, path)), {}, dict(sizes), path)
 
 
+def _first(arrays: Arrays) -> NDArray[Any]:
+    return next(iter(arrays.values())).ravel()
+
+
 # -- judges ----------------------------------------------------------------------------------------------------------
 
 
 def same_class(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
     """Of the first output, scores of classes along its last axis."""
-    exact, found = ([next(iter(one[side].values())).ravel().argmax() for one in pairs] for side in (0, 1))
+    exact, found = (
+        [int(_first(each).argmax()) for each in side] for side in ([a for a, _, _ in pairs], [b for _, b, _ in pairs])
+    )
     text = f"as float on {sum(a == b for a, b in zip(exact, found, strict=True))} of {len(pairs)}"
     right = [one[2] for one in pairs]
     if min(right) >= 0:
@@ -129,7 +135,7 @@ def _boxes(output: NDArray[Any], size: int = 416) -> list[NDArray[np.float64]]:
     for stride in (8, 16, 32):
         rows = columns = size // stride
         grid = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), axis=-1).reshape(-1, 2)
-        cells.append(np.concatenate([grid, np.full((len(grid), 1), stride)], axis=1))
+        cells.append(np.concatenate([grid, np.full((len(grid), 1), stride)], axis=1).astype(np.float64))
     cell, raw = np.concatenate(cells), output[0].astype(np.float64)
     centre, extent = (raw[:, :2] + cell[:, :2]) * cell[:, 2:], np.exp(raw[:, 2:4]) * cell[:, 2:]
     score = raw[:, 4] * raw[:, 5:].max(axis=1)
@@ -156,13 +162,14 @@ def _overlap(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 def _imagenet(picture: NDArray[np.float32]) -> NDArray[np.float32]:
     mean, std = (np.array(numbers, np.float32)[:, None, None] for numbers in (_MEAN, _STD))
-    return ((picture / 255 - mean) / std)[None]
+    return ((picture / 255 - mean) / std)[None].astype(np.float32)
 
 
 def _lines(first: int, count: int) -> Inputs:
     """Lines of text, half of them upside down (class 1)."""
     pictures = [drawn.page(192, 48, 28, seed, turned=seed % 2 * 2) for seed in range(first, first + count)]
-    return [(picture[None] / 127.5 - 1, (first + index) % 2) for index, picture in enumerate(pictures)]
+    scaled = [(picture[None] / 127.5 - 1).astype(np.float32) for picture in pictures]
+    return [(picture, (first + index) % 2) for index, picture in enumerate(scaled)]
 
 
 def _pages(side: int, size: int) -> Callable[[int, int], Inputs]:
@@ -175,7 +182,8 @@ def _pages(side: int, size: int) -> Callable[[int, int], Inputs]:
 def _turned_pages(side: int, size: int) -> Callable[[int, int], Inputs]:
     def pages(first: int, count: int) -> Inputs:
         seeds = range(first, first + count)
-        return [(_imagenet(drawn.page(side, side, size, seed, turned=seed % 4)), seed % 4) for seed in seeds]
+        turned = [drawn.page(side, side, size, seed, turned=seed % 4) for seed in seeds]
+        return [(_imagenet(page), -seed % 4) for page, seed in zip(turned, seeds, strict=True)]  # quarters to the right
 
     return pages
 
@@ -201,7 +209,7 @@ def _people(side: int) -> Callable[[int, int], Inputs]:
                 extent = int(random.integers(min(picture.size) // 2, min(picture.size) + 1))
                 left, top = (int(random.integers(0, full - extent + 1)) for full in picture.size)
                 part = picture.convert("RGB").resize((side, side), box=(left, top, left + extent, top + extent))
-            found.append((((np.asarray(part, np.float32) - 127.5) * 0.0078125)[None], -1))
+            found.append((((np.asarray(part, np.float32) - 127.5) / 128)[None].astype(np.float32), -1))
         return found
 
     return parts
@@ -214,12 +222,13 @@ def _spectrogram(seed: int, seconds: float) -> NDArray[np.float32]:
 
     model = _model(WAKE_WORD, "package/models/melspectrogram.onnx")
     (found,) = run(session(model, "melspectrogram"), {"input": drawn.sound(seconds, seed)}).values()
-    return found.reshape(-1, 32) / 10 + 2
+    return (found.reshape(-1, 32) / 10 + 2).astype(np.float32)
 
 
 def _mel(first: int, count: int) -> Inputs:
     """Windows of 76 frames."""
-    return [(_spectrogram(seed, 1.0)[:76].reshape(1, 76, 32, 1), -1) for seed in range(first, first + count)]
+    windows = [_spectrogram(seed, 1.0)[:76].reshape(1, 76, 32, 1) for seed in range(first, first + count)]
+    return [(window.astype(np.float32), -1) for window in windows]
 
 
 def _heard(windows: int) -> Callable[[int, int], Inputs]:
