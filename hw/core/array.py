@@ -22,7 +22,6 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..config import ChipConfig
-from . import array_loops
 from .edge import choose
 
 #: Most rows and columns of one block. A block is converted once per shape; larger modules simulate slower.
@@ -189,8 +188,8 @@ class ArrayBlock(wiring.Component):
 
 class ArrayForm(Enum):
     """How the array stands in the chip: its blocks as submodules, for Amaranth's simulator; as instances of modules
-    that are converted separately (`blocks`), each kind once, however often it is instantiated; or all of it as an
-    instance of the module that `array_loops` writes, for a compiled simulator."""
+    that are converted separately (`blocks`), each kind once, however often it is instantiated; or all of it, with its
+    edges (`FedArray`), as an instance of the module that `array_loops` writes, for a compiled simulator."""
 
     SUBMODULES = "submodules"
     INSTANCES = "instances"
@@ -228,9 +227,6 @@ class SystolicArray(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        if self._form is ArrayForm.LOOPS:
-            m.submodules.loops = Instance(array_loops.module_name(self._config), **_pins(self.signature, self))
-            return m
         heights, widths = split(self._config.rows), split(self._config.cols)
         tops = [sum(heights[:index]) for index in range(len(heights))]
         lefts = [sum(widths[:index]) for index in range(len(widths))]

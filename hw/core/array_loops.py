@@ -1,13 +1,15 @@
-"""The systolic array as Verilog whose processing elements are loops over memories, for compiled simulators.
+"""The array and its edges as Verilog whose elements and lanes are loops over memories, for compiled simulators.
 
 A simulator that compiles the netlist of an array makes a block of straight-line code for each instance, tens of
 kilobytes for 16 x 16 elements: more than a first-level cache holds, and vectorised well or badly as the compiler's
 heuristics for straight-line code happen to do. Loops over memories are compiled once, to a few hundred bytes, and every
-compiler vectorises them. `SystolicArray` remains the definition: tests compare the two cycle by cycle, and the second
+compiler vectorises them. `FedArray` remains the definition: tests compare the two cycle by cycle, and the second
 simulator runs the netlist.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from ..config import ChipConfig
 
@@ -22,97 +24,192 @@ def _size(count: int) -> int:
 
 def module_name(config: ChipConfig) -> str:
     """The name of a chip's module."""
-    return f"array_loops_{config.rows}x{config.cols}"
+    return f"array_loops_{config.rows}x{config.cols}_{config.lanes}"
+
+
+def inputs(config: ChipConfig) -> dict[str, int]:
+    """Its inputs besides clock and reset, those of `FedArray`, and their widths; no `row` if there is only one."""
+    flags = dict.fromkeys(("a_zero", "window", "active", "valid", "first", "done"), 1)
+    words = {"a_word": config.word_bits, "b_word": config.word_bits}
+    numbers = {"phase": (config.lanes - 1).bit_length(), "row": (config.rows - 1).bit_length()}
+    return {name: width for name, width in (words | flags | numbers).items() if width}
 
 
 def verilog(config: ChipConfig) -> str:
-    """A module with the ports of `SystolicArray` (`a__<m>`, `b__<n>`, `result__<n>`; no `row` if there is only one)
-    and with its contract, latency and throughput.
+    """A module with the ports of `FedArray` and with its contract, latency and throughput; `result` is the sums of all
+    columns, that of column 0 lowest.
 
     The elements' state lies in memories, element (m, n) at m * cols + n: `west`, `north` the operands on their way,
     each at the element that multiplies it next; `sums`; and for each column `finished_<n>`, the sums that are read, by
-    row. Everything but these is assigned at once and read by this process alone, in an order in which each value is
-    used before it is replaced.
+    row. That of the edges: `a_held`, `b_held` the words that lanes play, lane i's from byte i * lanes on; `index` the
+    byte that each lane plays; `a_played`, `b_played` the operands in front of the array. Everything but these is
+    assigned at once and read by this process alone, in an order in which each value is used before it is replaced.
     """
-    rows, cols, registered = config.rows, config.cols, config.product_register
-    count, far = rows * cols, rows + cols - 1
-    bits = max(1, (rows - 1).bit_length())
-    a, b = [f"a__{m}" for m in range(rows)], [f"b__{n}" for n in range(cols)]
-    results = [f"result__{n}" for n in range(cols)]
-    flags = ["valid", "first", "done"]
-    row = ["row"] if rows > 1 else []
-    lines = [
-        f"module {module_name(config)}({', '.join(['clk', 'rst', *a, *b, *flags, *row, *results])});",
-        "  input clk, rst, valid, first, done;",
-        f"  input signed [7:0] {', '.join(a + b)};",
-        f"  output signed [31:0] {', '.join(results)};",
-        *[f"  input [{bits - 1}:0] row;" for _ in row],
-        f"  reg [7:0] west [0:{_size(count) - 1}];",
-        f"  reg [7:0] north [0:{_size(count) - 1}];",
-        f"  reg signed [31:0] sums [0:{_size(count) - 1}];",
-        # a memory for each column: several writes to one memory at an edge would have to be queued
-        *[f"  reg signed [31:0] finished_{n} [0:{_size(rows) - 1}];" for n in range(cols)],
-        # bit d of a chain is the flag at anti-diagonal d
-        f"  reg [{far}:1] valid_later, first_later;",
-        f"  wire [{far}:0] valid_at = {{valid_later, valid}}, first_at = {{first_later, first}};",
-        # a row number for each column, from which it stores a sum in this cycle if its bit is set
-        f"  reg [{cols - 1}:0] storing;",
-        f"  reg [{bits * cols - 1}:0] from_row;",
-        f"  wire next_storing = done | (storing[0] & (from_row[{bits - 1}:0] != {rows - 1}));",
-        f"  wire [{bits - 1}:0] next_row = done ? {bits}'d0 : from_row[{bits - 1}:0] + {bits}'d1;",
-    ]
-    if registered:
-        lines.append(f"  reg [15:0] product [0:{_size(count) - 1}];")
-    lines += [f"  assign {result} = finished_{n}[{'row' if row else 0}];" for n, result in enumerate(results)]
-    lines += [
-        # unsigned and set before all else: only then are they locals in C++, and the loops vectorised
-        "  reg [31:0] d, e, m, n;",
-        "  always @(posedge clk) begin",
-        "    d = 0;",
-        "    e = 0;",
-        "    m = 0;",
-        "    n = 0;",
-        f"    valid_later <= valid_at[{far - 1}:0];",
-        f"    first_later <= first_at[{far - 1}:0];",
-        "    storing <= {storing, next_storing};",
-        "    if (done | (|storing)) from_row <= {from_row, next_row};",
-        "    if (|storing) begin",
-        *[
-            f"      if (storing[{n}]) finished_{n}[from_row[{n * bits} +: {bits}]] <= "
-            f"sums[from_row[{n * bits} +: {bits}] * {cols} + {n}];"
-            for n in range(cols)
-        ],
-        "    end",
-        "    if (|valid_at) begin",
-        *[f"      west[{m * cols}] = {name};" for m, name in enumerate(a)],
-        *[f"      north[{n}] = {name};" for n, name in enumerate(b)],
-        # the elements of few diagonals begin anew, so the others are left alone
-        f"      if (|first_at[{far - 1}:0]) begin",
-        f"        {_LOOP} (d = 0; d < {far}; d = d + 1) if (first_at[d]) begin",
-        f"          {_LOOP} (m = d < {cols} ? 0 : d - {cols - 1}; m < {rows} && m <= d; m = m + 1)",
-        f"            sums[m * {cols} + d - m] = 0;",
-        "        end",
-        "      end",
-    ]
+    ports = inputs(config)
+    return (
+        "\n".join(
+            [
+                f"module {module_name(config)}(clk, rst, {', '.join(ports)}, result);",
+                "  input clk, rst;",
+                *(f"  input [{width - 1}:0] {name};" for name, width in ports.items()),
+                f"  output [{32 * config.cols - 1}:0] result;",
+                *_declarations(config),
+                # unsigned and set before all else: only then are they locals in C++, and the loops vectorised
+                "  reg [31:0] d, e, m, n;",
+                "  always @(posedge clk) begin",
+                "    d = 0;",
+                "    e = 0;",
+                "    m = 0;",
+                "    n = 0;",
+                *_stores(config),
+                *_elements(config),
+                *_lanes(config),
+                "    if (rst) begin",
+                "      valid_later <= 0;",
+                "      first_later <= 0;",
+                "      storing <= 0;",
+                "      from_row <= 0;",
+                "      load_later <= 0;",
+                "      played_later <= 0;",
+                f"      {_LOOP} (e = 0; e < {_most(config)}; e = e + 1) index[e] = 0;",
+                f"      {_LOOP} (m = 0; m < {config.rows}; m = m + 1) a_played[m] = 0;",
+                f"      {_LOOP} (n = 0; n < {config.cols}; n = n + 1) b_played[n] = 0;",
+                "    end",
+                "  end",
+                "endmodule",
+            ]
+        )
+        + "\n"
+    )
+
+
+def _most(config: ChipConfig) -> int:
+    """Lanes of the longer edge, which are those of the control of both."""
+    return max(config.rows, config.cols)
+
+
+def _bits(config: ChipConfig) -> int:
+    """Bits of a row's number."""
+    return max(1, (config.rows - 1).bit_length())
+
+
+def _far(config: ChipConfig) -> int:
+    """Anti-diagonals."""
+    return config.rows + config.cols - 1
+
+
+def _declarations(config: ChipConfig) -> Iterator[str]:
+    rows, cols, lanes, most, bits, far = (
+        config.rows,
+        config.cols,
+        config.lanes,
+        _most(config),
+        _bits(config),
+        _far(config),
+    )
+    count = rows * cols
+    yield f"  reg [7:0] west [0:{_size(count) - 1}];"
+    yield f"  reg [7:0] north [0:{_size(count) - 1}];"
+    yield f"  reg signed [31:0] sums [0:{_size(count) - 1}];"
+    if config.product_register:
+        yield f"  reg [15:0] product [0:{_size(count) - 1}];"
+    # a memory for each column: several writes to one memory at an edge would have to be queued
+    yield from (f"  reg signed [31:0] finished_{n} [0:{_size(rows) - 1}];" for n in range(cols))
+    row = "row" if rows > 1 else "0"
+    yield f"  assign result = {{{', '.join(f'finished_{n}[{row}]' for n in reversed(range(cols)))}}};"
+    # bit d of a chain is the flag at anti-diagonal d
+    yield f"  reg [{far}:1] valid_later, first_later;"
+    yield f"  wire [{far}:0] valid_at = {{valid_later, valid}}, first_at = {{first_later, first}};"
+    # a row number for each column, from which it stores a sum in this cycle if its bit is set
+    yield f"  reg [{cols - 1}:0] storing;"
+    yield f"  reg [{bits * cols - 1}:0] from_row;"
+    yield f"  wire next_storing = done | (storing[0] & (from_row[{bits - 1}:0] != {rows - 1}));"
+    yield f"  wire [{bits - 1}:0] next_row = done ? {bits}'d0 : from_row[{bits - 1}:0] + {bits}'d1;"
+    yield f"  reg [7:0] a_held [0:{_size(rows * lanes) - 1}];"
+    yield f"  reg [7:0] b_held [0:{_size(cols * lanes) - 1}];"
+    yield f"  reg [7:0] index [0:{_size(most) - 1}];"
+    yield f"  reg [7:0] a_played [0:{_size(rows) - 1}];"
+    yield f"  reg [7:0] b_played [0:{_size(cols) - 1}];"
+    # bit i of a chain is the flag at lane i
+    yield f"  reg [{most}:1] load_later;"
+    yield f"  reg [{most}:1] played_later;"
+    yield f"  wire [{most}:0] load = {{load_later, window}};"
+    yield f"  wire playing = |played_later[{most}:1];"
+    # cycles since the last window, which is where that loads; those before it, if they still do, are further on
+    yield "  reg [7:0] age;"
+    yield "  wire [7:0] at = window ? 8'd0 : age;"
+    yield f"  wire several = |(load[{most - 1}:0] & (load[{most - 1}:0] - 1'b1));"
+
+
+def _stores(config: ChipConfig) -> Iterator[str]:
+    """Finished sums are stored: one a column."""
+    cols, bits, far = config.cols, _bits(config), _far(config)
+    yield f"    valid_later <= valid_at[{far - 1}:0];"
+    yield f"    first_later <= first_at[{far - 1}:0];"
+    yield "    storing <= {storing, next_storing};"
+    yield "    if (done | (|storing)) from_row <= {from_row, next_row};"
+    yield "    if (|storing) begin"
+    for n in range(cols):
+        row = f"from_row[{n * bits} +: {bits}]"
+        yield f"      if (storing[{n}]) finished_{n}[{row}] <= sums[{row} * {cols} + {n}];"
+    yield "    end"
+
+
+def _elements(config: ChipConfig) -> Iterator[str]:
+    """The array does a cycle."""
+    rows, cols, far = config.rows, config.cols, _far(config)
+    count = rows * cols
+    yield "    if (|valid_at) begin"
+    yield f"      {_LOOP} (m = 0; m < {rows}; m = m + 1) west[m * {cols}] = a_played[m];"
+    yield f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) north[n] = b_played[n];"
+    # the elements of few diagonals begin anew, so the others are left alone
+    yield f"      if (|first_at[{far - 1}:0]) begin"
+    yield f"        {_LOOP} (d = 0; d < {far}; d = d + 1) if (first_at[d]) begin"
+    yield f"          {_LOOP} (m = d < {cols} ? 0 : d - {cols - 1}; m < {rows} && m <= d; m = m + 1)"
+    yield f"            sums[m * {cols} + d - m] = 0;"
+    yield "        end"
+    yield "      end"
     # compilers know this form of sign extension, and not that of the simulator
     west, north = (f"(({{24'd0, {name}[e]}} ^ 32'h80) - 32'h80)" for name in ("west", "north"))
     before = "((({16'd0, product[e]} ^ 32'h8000) - 32'h8000))"
-    product = before if registered else f"{west} * {north}"
-    lines.append(f"      {_LOOP} (e = 0; e < {count}; e = e + 1) sums[e] = sums[e] + {product};")
-    if registered:
-        lines.append(f"      {_LOOP} (e = 0; e < {count}; e = e + 1) product[e] = {west} * {north};")
-    lines += [
-        # the first column and row are overwritten by what comes in
-        f"      {_LOOP} (e = {count - 1}; e > 0; e = e - 1) west[e] = west[e - 1];",
-        f"      {_LOOP} (e = {count - 1}; e >= {cols}; e = e - 1) north[e] = north[e - {cols}];",
-        "    end",
-        "    if (rst) begin",
-        "      valid_later <= 0;",
-        "      first_later <= 0;",
-        "      storing <= 0;",
-        "      from_row <= 0;",
-        "    end",
-        "  end",
-        "endmodule",
-    ]
-    return "\n".join(lines) + "\n"
+    product = before if config.product_register else f"{west} * {north}"
+    yield f"      {_LOOP} (e = 0; e < {count}; e = e + 1) sums[e] = sums[e] + {product};"
+    if config.product_register:
+        yield f"      {_LOOP} (e = 0; e < {count}; e = e + 1) product[e] = {west} * {north};"
+    # the first column and row are overwritten by what comes in
+    yield f"      {_LOOP} (e = {count - 1}; e > 0; e = e - 1) west[e] = west[e - 1];"
+    yield f"      {_LOOP} (e = {count - 1}; e >= {cols}; e = e - 1) north[e] = north[e - {cols}];"
+    yield "    end"
+
+
+def _lanes(config: ChipConfig) -> Iterator[str]:
+    """The edges do a cycle: lanes play a byte each, and one of them loads a word."""
+    rows, cols, lanes, most = config.rows, config.cols, config.lanes, _most(config)
+    yield f"    load_later <= load[{most - 1}:0];"
+    yield f"    played_later <= {{played_later[{most}:1], active}};"
+    yield "    age <= at + (at != 255);"
+    yield "    if (playing) begin"
+    yield f"      {_LOOP} (m = 0; m < {rows}; m = m + 1) a_played[m] = a_held[m * {lanes} + index[m]];"
+    yield f"      {_LOOP} (n = 0; n < {cols}; n = n + 1) b_played[n] = b_held[n * {lanes} + index[n]];"
+    yield "    end"
+    yield f"    if (|load[{most - 1}:0]) begin"
+    yield f"      {_LOOP} (d = at; d < (several ? {most} : at + 1); d = d + 1) if (load[d]) begin"
+    for count, held, word in ((rows, "a_held", "a_word"), (cols, "b_held", "b_word")):
+        if count < most:
+            yield f"        if (d < {count}) begin"
+        if held == "a_held":
+            yield "        if (a_zero) begin"
+            yield f"          {_LOOP} (e = 0; e < {lanes}; e = e + 1) a_held[d * {lanes} + e] = 0;"
+            yield "        end else begin"
+        for byte in range(lanes):
+            yield f"          {held}[d * {lanes} + {byte}] = {word}[{8 * byte + 7}:{8 * byte}];"
+        if held == "a_held":
+            yield "        end"
+        if count < most:
+            yield "        end"
+    yield "      end"
+    yield "    end"
+    yield "    if (active | playing) begin"
+    yield f"      {_LOOP} (e = {most - 1}; e > 0; e = e - 1) index[e] = index[e - 1];"
+    yield "      index[0] = phase;"
+    yield "    end"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
@@ -13,9 +12,9 @@ from amaranth.lib.wiring import In, Out
 from ..clocking import in_domain
 from ..config import OFFSET_BITS, ChipConfig
 from ..isa import Region
-from .array import ArrayForm, SystolicArray
+from .array import ArrayForm
 from .drain import RETIRE_LAYOUT, Drain
-from .edge import OperandEdge, Skew
+from .fed_array import FedArray
 from .ports import OperandPorts, write_layout
 from .readers import FAULT_LAYOUT, GEMM_LAYOUT, OperandReader
 
@@ -101,10 +100,7 @@ class MatrixUnit(wiring.Component):
         m = Module()
         config = self._config
         m.submodules.reader = reader = OperandReader(config)
-        m.submodules.skew = skew = Skew(config.lanes, max(config.rows, config.cols))
-        m.submodules.a_edge = a_edge = OperandEdge(config.lanes, config.rows)
-        m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols)
-        m.submodules.array = array = SystolicArray(config, self._array)
+        m.submodules.array = array = FedArray(config, self._array)
         drain = Drain(config)
         m.submodules.drain = in_domain(drain, self._drain_domain)
         memories = self._memories(m)
@@ -121,7 +117,7 @@ class MatrixUnit(wiring.Component):
             self.fault.eq(Mux(drain.fault.valid, drain.fault, reader.fault)),
             self.reading.eq(reader.step.active),
         ]
-        last = self._feed(m, reader, skew, array, ((a_edge, a_read), (b_edge, b_read)))
+        last = self._feed(m, reader, array, a_read, b_read)
         self._drain(m, reader, array, drain, last)
         self._write(m, memories, drain)
         m.d.comb += self.out_write.eq(drain.out_write)
@@ -138,16 +134,9 @@ class MatrixUnit(wiring.Component):
         m.submodules.out_mem = out_mem = Memory(shape=unsigned(bits), depth=core.out_words, init=[])
         return _PerMemory(a_mem, b_mem, acc_mem, out_mem)
 
-    def _feed(
-        self,
-        m: Module,
-        reader: OperandReader,
-        skew: Skew,
-        array: SystolicArray,
-        edges: Sequence[tuple[OperandEdge, ReadPort]],
-    ) -> Signal:
-        """Connects the readers to the array; `edges`: of A and of B. Returns the last cycles of folds: element i is set
-        i cycles after the fold's last operand address.
+    def _feed(self, m: Module, reader: OperandReader, array: FedArray, a_read: ReadPort, b_read: ReadPort) -> Signal:
+        """Connects the readers to the array. Returns the last cycles of folds: element i is set i cycles after the
+        fold's last operand address.
 
         Latency: with a window's first address in cycle T the corner of the array has its first operand in cycle T + 3,
         and its accumulator takes the product at the end of that cycle, or of the next one if products are registered.
@@ -157,24 +146,14 @@ class MatrixUnit(wiring.Component):
             self._delay(m, step[field], 3 + config.cols + extra, field)
             for field in ("active", "fold_first", "fold_last")
         )
-        a_edge, b_edge = (edge for edge, _ in edges)
-        m.d.sync += [skew.window.eq(step.window_first), a_edge.zero.eq(step.a_zero)]
+        m.d.sync += [array.window.eq(step.window_first), array.a_zero.eq(step.a_zero)]
         with m.If(step.active):
-            m.d.sync += skew.phase.eq(step.phase)
-        m.d.comb += skew.active.eq(active[1])
-        for edge, port in edges:
-            m.d.comb += [
-                edge.word.eq(port.data),
-                edge.load.eq(skew.load),
-                edge.index.eq(skew.index),
-                edge.playing.eq(skew.playing),
-            ]
-        m.d.comb += [array.a[index].eq(operand) for index, operand in enumerate(a_edge.operand)]
-        m.d.comb += [array.b[index].eq(operand) for index, operand in enumerate(b_edge.operand)]
+            m.d.sync += array.phase.eq(step.phase)
+        m.d.comb += [array.active.eq(active[1]), array.a_word.eq(a_read.data), array.b_word.eq(b_read.data)]
         m.d.comb += [array.valid.eq(active[3]), array.first.eq(first[3 + extra]), array.done.eq(last[3 + extra])]
         return last
 
-    def _drain(self, m: Module, reader: OperandReader, array: SystolicArray, drain: Drain, last: Signal) -> None:
+    def _drain(self, m: Module, reader: OperandReader, array: FedArray, drain: Drain, last: Signal) -> None:
         """Connects the array to the drain path.
 
         Latency: the last column of row 0 can be read cols + 4 cycles after the last address (one more with registered

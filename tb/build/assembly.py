@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from meshloom.hw.config import ChipConfig, TileKind
-from meshloom.hw.partition import Partition, Piece
+from meshloom.hw.partition import Block, Partition, Piece
 
 from .bench import LOG_OFFSET_BITS, TAPS
 
@@ -33,11 +33,16 @@ FUNCTIONS = (
 )
 #: Environment variable: threads that share the work of a simulation.
 THREADS = "MESHLOOM_THREADS"
+#: The input that says the number of the cycle. Blocks that do not make it themselves (`told`) keep a copy.
+NOW = "now"
 #: Inputs that change in most cycles and that no block at rest takes notice of.
-QUIET = ("now", "links")
+QUIET = (NOW, "links")
 #: Ports that a block has besides its module's. With a change of the first it takes its inputs (but for the quiet ones,
 #: which it always sees), with one of the second it does a cycle; the third: it is not at rest.
 TAKE, TICK, AWAKE = "take", "tick", "awake"
+#: A port of a block that is told the cycle's number. A cycle begins with the number that its copy has, and leaves it
+#: with that on the input, which must be the next cycle's. With a change of this port it has that on the input at once.
+WAKE = "wake"
 #: The instance of the DRAM model in a block.
 MODEL = "model"
 
@@ -45,6 +50,11 @@ MODEL = "model"
 def pin(port: str) -> str:
     """The name of a port in C++: not that of a function of the model's, nor one that Verilator writes differently."""
     return f"p_{port.replace('__', '_').replace('$', '_n')}"
+
+
+def told(block: Block) -> bool:
+    """Whether a block is told the cycle's number; the host's makes it."""
+    return NOW in block.ports and f"{NOW}_out" not in block.ports
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,6 @@ class Assembly:
         units = "\n".join(f"  {self._unit(kind)} {name};" for name, kind in self._by_kind())
         members = "\n".join(self._members())
         work = "\n".join(self._work())
-        host = next(index for index, (name, _) in enumerate(self._by_kind()) if name == self._host)
         return f"""{blocks}
 #include "units.h"
 
@@ -115,7 +124,6 @@ struct Chip {{
 const Work all_work[] = {{
 {work}
 }};
-constexpr int host_work = {host};
 {self._channels()}
 }}  // namespace
 
@@ -132,9 +140,10 @@ constexpr int host_work = {host};
         return f"tile_{self.config.host}"
 
     def _by_kind(self) -> list[tuple[str, str]]:
-        """Instances and their modules: those of a kind one after another, so that its code stays in the cache."""
+        """Instances and their modules: the host, which numbers the cycles, then those of a kind one after another, so
+        that its code stays in the cache."""
         order = list(self.parts.blocks)
-        return sorted(self.parts.instances.items(), key=lambda one: order.index(one[1]))
+        return sorted(self.parts.instances.items(), key=lambda one: (one[0] != self._host, order.index(one[1])))
 
     def _members(self) -> Iterator[str]:
         names = [name for name, _ in self._by_kind()]
@@ -191,9 +200,13 @@ constexpr int host_work = {host};
         weights = {"core": 8 + self.config.rows * self.config.cols // 64, "data_plane": routers}
         for name, kind in self._by_kind():
             calls = [f"pull_{name}()", f"{name}.settle()" if name in self.late else ""]
-            calls += [f"pull_late_{name}()" if name in after else "", f"{name}.step()"]
+            calls += [f"pull_late_{name}()" if name in after else "", f"{name}.step({self._next(kind)})"]
             actions = ", ".join(f"[](Chip& chip) {{ chip.{call}; }}" if call else "nullptr" for call in calls)
             yield f"  {{{weights.get(kind.removeprefix('tile_'), weights.get(name, 3))}, {actions}}},"
+
+    def _next(self, kind: str) -> str:
+        """The number of the next cycle, if a block is told it: the host has been evaluated before."""
+        return f"chip.{self._host}.m->{pin(f'{NOW}_out')}" if told(self.parts.blocks[kind]) else ""
 
     def _value(self, pieces: Sequence[Piece], width: int) -> str:
         """What drives an input of that width, as an expression."""

@@ -21,7 +21,7 @@ from meshloom.hw.partition import Block, gates
 from meshloom.sched.store.kinds import BLOCKS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, key
 
-from .assembly import AWAKE, MODEL, QUIET, TAKE, TICK, pin
+from .assembly import AWAKE, MODEL, NOW, QUIET, TAKE, TICK, WAKE, pin, told
 from .tools import ToolError
 
 #: The top module of a block, and what is kept of its compilation.
@@ -59,22 +59,28 @@ def _unit(block: Block, config: ChipConfig, stops: list[str]) -> Iterator[str]:
     axi = _axi(block)
     outside = {name: port for name, port in block.ports.items() if name not in axi and name != "clk"}
     taken = [name for name, port in outside.items() if not port.output and name not in QUIET]
+    known = [NOW] if told(block) else []
     yield f"module {TOP}("
     for name, port in outside.items():
         yield f"  {'output' if port.output else 'input'} [{port.width - 1}:0] {pin(name)},"
     if axi:
         yield "  output protocol_error,"
+    yield from (f"  input {WAKE}," for _ in known)
     yield f"  input {TAKE}, input {TICK}, output {AWAKE}"
     yield ");"
     yield from (f"  wire [{block.ports[name].width - 1}:0] {name};" for name in axi)
     # One after another at the same moment: inputs are taken, what follows from them is known, gates pass the clock on.
-    yield from (f"  reg [{outside[name].width - 1}:0] taken_{pin(name)};" for name in taken)
+    yield from (f"  reg [{outside[name].width - 1}:0] taken_{pin(name)};" for name in [*taken, *known])
     yield f"  always @(edge {TAKE}) begin"
     yield from (f"    taken_{pin(name)} = {pin(name)};" for name in taken)
     yield "  end"
     yield "  reg clk = 0;"
     yield f"  always @(edge {TICK}) clk <= ~clk;"
-    wires = {name: f"taken_{pin(name)}" if name in taken else pin(name) for name in outside}
+    for name in known:  # as a register of the block: what follows from it is known when the cycle has been done
+        yield f"  wire {name}_clk;"
+        yield f"  {GATE} {name}_gate(.clk(clk), .enable(1'b1), .gated({name}_clk));"
+        yield f"  always @(edge {WAKE} or edge {name}_clk) taken_{pin(name)} <= {pin(name)};"
+    wires = {name: f"taken_{pin(name)}" if name in taken or name in known else pin(name) for name in outside}
     pins = [".clk(clk)", *(f".{name}({wire})" for name, wire in wires.items()), *(f".{name}({name})" for name in axi)]
     yield f"  {block.name} own({', '.join(pins)});"
     if axi:

@@ -1,4 +1,4 @@
-"""The array as loops over memories (`array_loops`) against the netlist of `SystolicArray`: every cycle, in Icarus."""
+"""The array and its edges as loops over memories (`array_loops`) against the netlist of `FedArray`, in every cycle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.core import array_loops
-from meshloom.hw.core.array import SystolicArray
+from meshloom.hw.core.fed_array import FedArray
 from meshloom.hw.verilog import optimised, to_rtlil
 
 #: Rows, columns, whether products are registered, whether the flags are random (a grid of blocks has to be used as its
@@ -34,16 +34,14 @@ def chip(rows: int, cols: int, registered: bool) -> ChipConfig:
 
 
 def bench(config: ChipConfig, free: bool, cycles: int) -> str:
-    """Drives both with the same operands and flags and compares all sums in every cycle, once all registers are known.
+    """Drives both with the same words and flags and compares all sums in every cycle, once all registers are known.
 
     `free`: any flags; otherwise folds as a core has them: at least `rows` products each, with pauses between GEMMs.
     """
-    rows, cols, late = config.rows, config.cols, int(config.product_register)
-    operands = [f"a__{m}" for m in range(rows)] + [f"b__{n}" for n in range(cols)]
-    pins = [*operands, "valid", "first", "done", *(["row"] if rows > 1 else [])]
-    common = ", ".join(f".{pin}({pin})" for pin in ["clk", "rst", *pins])
-    bits = max(1, (rows - 1).bit_length())
-    known = 4 * (rows + cols)
+    rows, cols, lanes, late = config.rows, config.cols, config.lanes, int(config.product_register)
+    widths = array_loops.inputs(config)
+    common = ", ".join(f".{pin}({pin})" for pin in ["clk", "rst", *widths])
+    known = 4 * (rows + cols + lanes)
     flags = (
         ["valid <= $random; first <= $random; done <= $random;"]
         if free
@@ -57,31 +55,46 @@ def bench(config: ChipConfig, free: bool, cycles: int) -> str:
             f"first <= {'begun' if late else 'begins && left != 0'}; done <= {'ended' if late else 'left == 1'};",
         ]
     )
-    results = [f"wanted_{n} !== found_{n}" for n in range(cols)]
+    # windows as the reader makes them, one after the other with pauses, or at any time: several lanes may load at once
+    windows = (
+        ["window <= {$random} % 4 == 0; phase <= $random; active <= {$random} % 8 != 0;"]
+        if free
+        else [
+            f"window <= since == {lanes - 1} && {{$random}} % 4 != 0;",
+            f"active <= window || (active && phase != {lanes - 1});",
+            f"phase <= window ? 0 : phase + 1; since <= since == {lanes - 1} ? (window ? 0 : since) : since + 1;",
+        ]
+    )
+    wide = ("a_word", "b_word")
     return "\n".join(
         [
             "module bench;",
-            "  reg clk = 0, rst = 1, valid = 0, first = 0, done = 0, begins = 0, begun = 0, ended = 0;",
-            f"  reg [{bits - 1}:0] row = 0;",
-            "  integer left = 0, rest = 3, cycle = 0, compared = 0;",
-            *[f"  reg signed [7:0] {name} = 0;" for name in operands],
-            *[f"  wire signed [31:0] wanted_{n}, found_{n};" for n in range(cols)],
+            "  reg clk = 0, rst = 1, begins = 0, begun = 0, ended = 0;",
+            "  integer left = 0, rest = 3, cycle = 0, compared = 0, since = 0;",
+            *[f"  reg [{width - 1}:0] {name} = 0;" for name, width in widths.items()],
+            *[f"  wire signed [31:0] wanted_{n};" for n in range(cols)],
+            f"  wire [{32 * cols - 1}:0] found;",
+            f"  wire [{32 * cols - 1}:0] wanted = {{{', '.join(f'wanted_{n}' for n in reversed(range(cols)))}}};",
             f"  netlist one({common}, {', '.join(f'.result__{n}(wanted_{n})' for n in range(cols))});",
-            f"  {array_loops.module_name(config)} two({common}, "
-            f"{', '.join(f'.result__{n}(found_{n})' for n in range(cols))});",
+            f"  {array_loops.module_name(config)} two({common}, .result(found));",
             "  always #1 clk = ~clk;",
             "  always @(posedge clk) begin",
             "    cycle <= cycle + 1;",
-            "    rst <= cycle < 2;",
-            f"    row <= {{$random}} % {rows};",
-            *[f"    {name} <= $random;" for name in operands],
+            # within a fold only where any flags will do
+            f"    rst <= cycle < 2{' || ({$random} % 400 == 0 && cycle > 1000)' if free else ''};",
+            *([f"    row <= {{$random}} % {rows};"] if rows > 1 else []),
+            *[f"    {name} <= {{{', '.join(['$random'] * -(-widths[name] // 32))}}};" for name in wide],
+            "    a_zero <= {$random} % 4 == 0;",
             # first all folds long enough for every register to get a value
-            f"    if (cycle < {known}) begin valid <= 1; first <= 1; done <= cycle % {rows} == 0; end else begin",
-            *[f"      {line}" for line in flags],
+            f"    if (cycle < {known}) begin",
+            f"      valid <= 1; first <= 1; done <= cycle % {rows} == 0;",
+            f"      window <= cycle % {lanes} == 3; phase <= cycle - 4; active <= cycle > 3;",
+            "    end else begin",
+            *[f"      {line}" for line in [*flags, *windows]],
             "    end",
             f"    if (cycle > {2 * known}) begin",
-            f'      if ({" || ".join(results)}) begin $display("differ in cycle %0d", cycle); $finish; end',
-            f"      if (^{{{', '.join(f'wanted_{n}' for n in range(cols))}}} !== 1'bx) compared <= compared + 1;",
+            '      if (wanted !== found) begin $display("differ in cycle %0d", cycle); $finish; end',
+            "      if (^wanted !== 1'bx && |wanted) compared <= compared + 1;",
             "    end",
             f'    if (cycle == {cycles}) begin $display("equal in %0d", compared); $finish; end',
             "  end",
@@ -91,7 +104,7 @@ def bench(config: ChipConfig, free: bool, cycles: int) -> str:
 
 
 def outcome(config: ChipConfig, free: bool, loops: str, folder: Path) -> str:
-    netlist = to_rtlil(SystolicArray(config), "netlist")
+    netlist = to_rtlil(FedArray(config), "netlist")
     texts = {"one.v": optimised(netlist, "netlist"), "two.v": loops, "bench.v": bench(config, free, 3000)}
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -117,6 +130,12 @@ def test_loops_are_the_array(rows: int, cols: int, registered: bool, free: bool,
         ("from_row[1:0] != 3", "from_row[1:0] != 2"),
         ("if (|valid_at)", "if (valid)"),
         ("done | (storing[0]", "(storing[0]"),
+        ("a_held[m * 4 + index[m]]", "a_held[m * 4 + index[0]]"),
+        ("if (active | playing)", "if (active)"),
+        ("d < (several ? 4 : at + 1)", "d < at + 1"),
+        ("d = at;", "d = age;"),
+        ("if (a_zero)", "if (0)"),
+        ("b_played[n] = 0", "b_played[n] = b_played[n]"),
     ],
 )
 def test_a_wrong_array_is_found(right: str, wrong: str, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def _drivers(cell: dict[str, Any]) -> Iterator[tuple[int, list[int | str]]]:
     if "dff" in kind or kind == "clock_gate":
         return  # registers
     if kind.startswith("array_loops"):  # but for the row that is read, registers are between inputs and outputs
-        yield from ((net, nets["row"]) for port, some in nets.items() if port.startswith("result__") for net in some)
+        yield from ((net, nets["row"]) for port, some in nets.items() if port == "result" for net in some)
         return
     assert cell["type"].startswith("$"), f"what is between the inputs and outputs of {kind} is not known"
     if kind in ("mem", "mem_v2"):

@@ -1,5 +1,5 @@
 // A cycle, by one thread or by several: between steps that read others' outputs and such that change them all threads
-// wait for each other. Included behind `Chip` and its `all_work`.
+// wait for each other. Included behind `Chip` and its `all_work`, of which the first is the host's: it numbers the cycles.
 #pragma once
 
 namespace {
@@ -33,9 +33,13 @@ class Threads {
         for (const Work& some : duty) if (some.pull_late) some.pull_late(one);
       }
       meet();
-      if (first && record_file) one.observe();
-      for (const Work& some : duty) some.step(one);
-      if (first) ended = --left <= 0 || one.irq();
+      if (first) {
+        if (record_file) one.observe();
+        all_work[0].step(one);
+        ended = --left <= 0 || one.irq();
+      }
+      meet();
+      for (const Work& some : duty) if (some.step != all_work[0].step) some.step(one);
       meet();
     } while (!ended);
   }
@@ -48,8 +52,8 @@ class Threads {
       duties[by].push_back(some);
       loads[by] += some.weight;
     };
-    take(all[host_work], 0);  // who runs the host sees when a run ends
-    all.erase(all.begin() + host_work);
+    take(all[0], 0);  // who runs the host sees when a run ends
+    all.erase(all.begin());
     std::stable_sort(all.begin(), all.end(), [](auto& one, auto& other) { return one.weight > other.weight; });
     for (const Work& some : all) take(some, std::min_element(loads.begin(), loads.end()) - loads.begin());
     for (const Work& some : all_work) late |= some.settle != nullptr;

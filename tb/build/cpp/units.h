@@ -71,14 +71,28 @@ template <class Model, class Root, void (*evaluate)(Root*)> class Unit {
   // A cycle, unless nothing would change.
   void step() {
     ran = changed | due | m->awake;
+    if (ran) cycle();
+  }
+  // The same for a block that is told the number of the cycle; that of the next one is `next`.
+  void step(IData next) {
+    const bool slept = !ran;
+    ran = changed | due | m->awake;
     if (!ran) return;
+    if (slept) {
+      m->wake = !m->wake;
+      evaluate(m);
+    }
+    m->p_now = next;
+    cycle();
+  }
+
+ private:
+  void cycle() {
     due = false;
     take();
     m->tick = !m->tick;
     evaluate(m);
   }
-
- private:
   void take() {
     if (!changed) return;
     changed = false;

@@ -1,0 +1,100 @@
+"""The array with its edges: words from memory in, rows of finished sums out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, ClockSignal, Instance, Module, ResetSignal, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ChipConfig
+from . import array_loops
+from .array import ArrayForm, SystolicArray
+from .edge import OperandEdge, Skew
+
+
+class FedArray(wiring.Component):
+    """`Skew`, an `OperandEdge` for the rows (operand a) and one for the columns (b), and the `SystolicArray`.
+
+    - `window`, `phase`, `active`: see `Skew`. Lane i takes the words that are on `a_word` and `b_word` i cycles after
+      `window`; `a_zero` replaces a's by zeros.
+    - `valid`, `first`, `done`, `row`, `result`: see `SystolicArray`, whose corner has its first operand two cycles
+      after `window`.
+
+    Latency and throughput are those of its parts.
+    """
+
+    a_word: Signal
+    b_word: Signal
+    a_zero: Signal
+    window: Signal
+    phase: Signal
+    active: Signal
+    valid: Signal
+    first: Signal
+    done: Signal
+    row: Signal
+    result: list[Signal]
+
+    def __init__(self, config: ChipConfig, form: ArrayForm = ArrayForm.SUBMODULES) -> None:
+        self._config, self._form = config, form
+        super().__init__(
+            {
+                "a_word": In(config.word_bits),
+                "b_word": In(config.word_bits),
+                "a_zero": In(1),
+                "window": In(1),
+                "phase": In((config.lanes - 1).bit_length()),
+                "active": In(1),
+                "valid": In(1),
+                "first": In(1),
+                "done": In(1),
+                "row": In(range(config.rows)),
+                "result": Out(signed(32)).array(config.cols),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        if self._form is ArrayForm.LOOPS:
+            m.submodules.loops = self._loops()
+            return m
+        config = self._config
+        m.submodules.skew = skew = Skew(config.lanes, max(config.rows, config.cols))
+        m.submodules.a_edge = a_edge = OperandEdge(config.lanes, config.rows)
+        m.submodules.b_edge = b_edge = OperandEdge(config.lanes, config.cols)
+        m.submodules.array = array = SystolicArray(config, self._form)
+        m.d.comb += [
+            skew.window.eq(self.window),
+            skew.phase.eq(self.phase),
+            skew.active.eq(self.active),
+            a_edge.zero.eq(self.a_zero),
+        ]
+        for edge, word, into in ((a_edge, self.a_word, array.a), (b_edge, self.b_word, array.b)):
+            m.d.comb += [
+                edge.word.eq(word),
+                edge.load.eq(skew.load),
+                edge.index.eq(skew.index),
+                edge.playing.eq(skew.playing),
+                *(operand.eq(played) for operand, played in zip(into, edge.operand, strict=True)),
+            ]
+        m.d.comb += [
+            array.valid.eq(self.valid),
+            array.first.eq(self.first),
+            array.done.eq(self.done),
+            array.row.eq(self.row),
+            *(out.eq(found) for out, found in zip(self.result, array.result, strict=True)),
+        ]
+        return m
+
+    def _loops(self) -> Instance:
+        """An instance of the module that `array_loops` writes."""
+        pins: dict[str, Any] = {f"i_{name}": getattr(self, name) for name in array_loops.inputs(self._config)}
+        return Instance(
+            array_loops.module_name(self._config),
+            i_clk=ClockSignal(),
+            i_rst=ResetSignal(),
+            **pins,
+            o_result=Cat(*self.result),
+        )
