@@ -12,7 +12,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,7 @@ def partition(
 ) -> Partition:
     """The chip in parts, with gated clocks; `observed` and `loops`: see `hw.verilog.verilog`. `on_block` is called with
     each block as soon as it is there, cores first. Raises EmitError, also if the chip has logic of its own."""
-    from .chip import Chip, tile_module, tiles_used
+    from .chip import tile_module, tiles_used
 
     blocks: dict[str, Block] = {}
 
@@ -89,17 +90,57 @@ def partition(
         blocks[name] = _block(name, modules)
         on_block(blocks[name])
 
-    tiles = tiles_used(config, True, observed, loops)
-    for kind in sorted(tiles, key=lambda kind: kind is not TileKind.CORE):
-        name = tile_module(kind)
-        add(name, _modules(to_rtlil(tiles[kind], name, contents=False)))
-    modules = _modules(to_rtlil(Chip(config, True, observed), TOP, contents=False))
+    with _beside(config, observed) as meshes:
+        tiles = tiles_used(config, True, observed, loops)
+        for kind in sorted(tiles, key=lambda kind: kind is not TileKind.CORE):
+            name = tile_module(kind)
+            add(name, _modules(to_rtlil(tiles[kind], name, contents=False)))
+        modules = meshes()
     top = modules[TOP]
     instances = {name.removeprefix("\\"): kind for kind, name in _CELL.findall(top)}
     for name in dict.fromkeys(instances.values()):
         if name not in blocks:
             add(name, modules)
     return Partition(blocks, instances, _wires(top, instances, blocks))
+
+
+@contextmanager
+def _beside(config: ChipConfig, observed: bool) -> Generator[Callable[[], dict[str, str]]]:
+    """Another process converts the chip with its meshes, which takes about as long as all tiles; the function waits for
+    it and returns its modules. Raises EmitError."""
+    code = "from meshloom.hw.partition import convert_meshes; convert_meshes()"
+    with (
+        tempfile.TemporaryFile("w+") as given,
+        tempfile.TemporaryFile("w+") as found,
+        tempfile.TemporaryFile("w+") as said,
+    ):
+        given.write(json.dumps({"config": config.model_dump(mode="json"), "observed": observed}))
+        given.seek(0)
+        with subprocess.Popen([sys.executable, "-c", code], stdin=given, stdout=found, stderr=said) as process:
+
+            def modules() -> dict[str, str]:
+                failed = process.wait()
+                said.seek(0)
+                if failed:
+                    raise EmitError(said.read().strip()[-2000:])
+                found.seek(0)
+                return _modules(found.read())
+
+            try:
+                yield modules
+            finally:
+                process.kill()
+
+
+def convert_meshes() -> None:
+    """Reads {"config", "observed"} from standard input and writes the chip's RTLIL, without its tiles, to standard
+    output."""
+    from .chip import Chip
+    from .config import ChipConfig
+
+    given = json.load(sys.stdin)
+    chip = Chip(ChipConfig.model_validate(given["config"]), True, given["observed"])
+    sys.stdout.write(to_rtlil(chip, TOP, contents=False))
 
 
 def _modules(text: str) -> dict[str, str]:

@@ -93,6 +93,7 @@ def ingredients(config: ChipConfig, simulator: str, waves: bool) -> dict[str, st
         here / "blocks.py",
         here / "builder.py",
         here / "ports.py",
+        here / "runtime.py",
         *sorted((here / "verilog").glob("*.v")),
         *sorted(_SOURCES.glob("*.h")),
     ]:
@@ -204,18 +205,20 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
 
     from . import bench, blocks
     from .assembly import FUNCTIONS, Assembly
+    from .runtime import MADE, OBJECTS, runtime
 
-    recipe = block_compiler()
+    recipe, arguments = block_compiler(), [*_VERILATOR_FLAGS, "-CFLAGS", _compiler_flags()]
     try:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             made: list[Future[Path]] = []
+            common = pool.submit(runtime, OUTPUT, arguments, recipe, on_progress)
 
             def begin(block: Block) -> None:
                 made.append(pool.submit(blocks.library, OUTPUT, block, config, recipe, on_progress))
 
             try:
                 parts = partition(config, observed=True, loops=True, on_block=begin)
-                folders = [future.result() for future in made]
+                folders, objects = [future.result() for future in made], common.result()
             except BaseException:  # interrupted, or one has failed: none of the others begins any more
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -236,10 +239,9 @@ def _assemble(folder: Path, config: ChipConfig, log: Path, on_progress: OnProgre
         done = subprocess.run(command, env=dict(recipe.environment), stdout=printed, stderr=subprocess.STDOUT)
     if done.returncode:
         raise BuildError(f"verilator did not build {config.name}: the compiler failed; its output is in {log}")
-    objects = [assembly, *(place / blocks.LIBRARY for place in folders)]
-    linked = [flag for path in objects for flag in ("-LDFLAGS", str(path))]
-    arguments = [*_VERILATOR_FLAGS, "-CFLAGS", _compiler_flags(), *linked]
-    _run_tools(folder, config, "verilator", [control, top], arguments, False, log)
+    linked = (assembly, *(place / blocks.LIBRARY for place in folders), *(objects / name for name in OBJECTS))
+    arguments += [flag for path in linked for flag in ("-LDFLAGS", str(path))]
+    _run_tools(folder, config, "verilator", [control, top], arguments, False, log, MADE)
 
 
 def block_compiler() -> Compiler:
@@ -283,9 +285,17 @@ def _public(config: ChipConfig) -> Iterator[str]:
 
 
 def _run_tools(
-    folder: Path, config: ChipConfig, simulator: str, sources: list[Path], arguments: list[str], waves: bool, log: Path
+    folder: Path,
+    config: ChipConfig,
+    simulator: str,
+    sources: list[Path],
+    arguments: list[str],
+    waves: bool,
+    log: Path,
+    make: str = "",
 ) -> None:
-    with tool_environment():
+    """`make`: further variables for Verilator's makefile."""
+    with tool_environment(make):
         from cocotb_tools.runner import get_runner
 
         runner = get_runner(simulator)
@@ -330,9 +340,11 @@ def tool_variables(jobs: int | None = None) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def tool_environment() -> Generator[None]:
-    """`tool_variables` as this process's environment, for a while; not for use beside threads that start processes."""
+def tool_environment(make: str = "") -> Generator[None]:
+    """`tool_variables` as this process's environment, for a while, with further variables for `make`; not for use
+    beside threads that start processes."""
     before, wanted = dict(os.environ), tool_variables()
+    wanted["MAKEFLAGS"] += f" {make}"
     try:
         os.environ.clear()
         os.environ.update(wanted)
