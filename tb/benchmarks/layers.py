@@ -16,6 +16,8 @@ from ..results.events import OnEvent, Stage
 from ..results.schema import Row
 
 if TYPE_CHECKING:
+    from meshloom.hw.config import ChipConfig
+
     from ..runs.runner import Prepared
 
 #: Layers of fewer cycles take milliseconds: they run so many times, and the fastest run counts.
@@ -42,10 +44,10 @@ class Batch:
 
 
 def run_layers(
-    names: Sequence[str], chip: str, on_progress: OnEvent, scheduler: str = "loop_order", times: int = 1
+    names: Sequence[str], chip: str | ChipConfig, on_progress: OnEvent, scheduler: str = "loop_order", times: int = 1
 ) -> Batch:
-    """Runs layers one after another, nothing beside them, so that CPU times disturb each other as little as can be.
-    Each runs at least so many `times`; the fastest run counts."""
+    """Runs layers one after another on a chip (or the one of that name), nothing beside them, so that CPU times disturb
+    each other as little as can be. Each runs at least so many `times`; the fastest run counts."""
     from meshloom.hw.config import load
     from meshloom.sched.workload.catalog import find
 
@@ -54,7 +56,7 @@ def run_layers(
     from ..runs import runner
 
     assert layer
-    config = load(chip)
+    config = load(chip) if isinstance(chip, str) else chip
     device = VERILATOR.open(config, False, lambda what: on_progress(Stage(workload=config.name, what=what)))
     ready: list[Prepared] = []
     spent: list[float] = []

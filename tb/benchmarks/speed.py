@@ -13,18 +13,27 @@ from ..build.builder import TARGET
 from ..build.tools import compiler_version
 from ..results.events import OnEvent, Plan
 from ..results.schema import Row
-from . import plain_loop, relocation, timeline
+from . import builds, idle, plain_loop, relocation, timeline
 from .layers import run_layers
 from .results import Result, Sheet
 
 #: Cycles per CPU-second over those of a plain C++ loop, at least, of a chip whose arrays are busy; with clang.
-BARS = {"quad16": 0.2, "quad32": 0.3}
+BARS = {"quad16": 0.2, "quad32": 0.3, "mono128": 0.3, "nine32": 0.2, "twentyfive32": 0.2}
 LAYERS = ("conv:56x56x128-128,k3,p1,relu", "resnet50/conv3_2_2")
 #: Share of PE cycles from which the bars hold.
 BUSY = 0.95
 #: What simulators are compiled for: the processor at hand, and what most machines of the last ten years have.
 TARGETS = ("native", "x86-64-v3", "x86-64-v2")
-CHIPS = (*(("quad16", target) for target in TARGETS), ("quad32", "native"), ("mono16", "native"))
+#: Chip, what it is compiled for, layers. Of the last two chips, which no file describes, see `builds.grid`.
+CHIPS = (
+    *(("quad16", target, LAYERS) for target in TARGETS),
+    ("quad32", "native", LAYERS),
+    ("mono16", "native", LAYERS),
+    ("mono128", "native", ("conv:56x56x128-128,k3,p1,relu", "conv:28x28x512-512,k3,p1,relu")),
+    ("nine32", "native", ("conv:48x64x128-288,k3,p1,relu",)),
+    ("twentyfive32", "native", ("conv:80x64x128-480,k3,p1,relu",)),
+)
+GRIDS = {"nine32": (3, 3), "twentyfive32": (5, 5)}
 _REPEATS = 3
 
 
@@ -68,21 +77,23 @@ def _compiled_for(target: str) -> Generator[None]:
             os.environ[TARGET] = before
 
 
-def _measure(chip: str, target: str, on_progress: OnEvent) -> list[Measured]:
+def _measure(name: str, target: str, layers: Sequence[str], on_progress: OnEvent) -> list[Measured]:
+    chip = builds.grid(name, *GRIDS[name]) if name in GRIDS else load(name)
     with _compiled_for(target):
-        before = plain_loop.speed(load(chip), target)
-        rows = [ran.row for ran in run_layers(LAYERS, chip, on_progress, times=_REPEATS).ran]
-        plain = max(before, plain_loop.speed(load(chip), target))
+        before = plain_loop.speed(chip, target)
+        rows = [ran.row for ran in run_layers(layers, chip, on_progress, times=_REPEATS).ran]
+        plain = max(before, plain_loop.speed(chip, target))
     return [Measured(row, target, plain) for row in rows]
 
 
 def run(on_progress: OnEvent) -> Result:
     """Runs the layers on each chip, one at a time; then the model, as Python and compiled; then places templates."""
-    on_progress(Plan(rows=len(CHIPS) * len(LAYERS)))
+    on_progress(Plan(rows=sum(len(layers) for _, _, layers in CHIPS)))
     compiler = compiler_version()
     clang = "clang" in compiler
-    measured = [one for chip, target in CHIPS for one in _measure(chip, target, on_progress)]
+    measured = [one for chip, target, layers in CHIPS for one in _measure(chip, target, layers, on_progress)]
     failed = missed(measured, clang)
+    resting, restless = idle.measure(on_progress)
     model, slow = timeline.measure(on_progress)
     placing = relocation.measure(on_progress)
     cells = [
@@ -108,7 +119,8 @@ def run(on_progress: OnEvent) -> Result:
         "Verilator, one thread; CPU-seconds of simulating alone, under cocotb, every byte compared afterwards. The "
         "plain loop is a C++ program that does what the processing elements of all cores do and nothing else, compiled "
         f"for the same target; of each the best of {_REPEATS}. Bar: with clang, layers that use {100 * BUSY:.0f} % of "
-        f"the PE cycles reach of that loop {bars}. The model: one process each, the best of three; bar: the same "
+        f"the PE cycles reach of that loop {bars}; a chip at rest reaches {idle.BAR:,.0f} cycles per CPU-second. "
+        "nine32 and twentyfive32: as in builds.md. The model: one process each, the best of three; bar: the same "
         f"timeline, and {timeline.BAR:g} times as fast on chips with several cores and one channel. Placing a compiled "
         "layer for `meshloom serve`: CPU time in Python, the best of five, no bar.",
         (
@@ -129,9 +141,10 @@ def run(on_progress: OnEvent) -> Result:
                 cells,
                 bad,
             ),
+            resting,
             model,
             placing,
         ),
         () if clang else (f"The bar holds for clang only, so {compiler or 'this compiler'} is not judged.",),
-        (*failed, *slow),
+        (*failed, *restless, *slow),
     )

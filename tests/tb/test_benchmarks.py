@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from meshloom.hw.config import ChipConfig, TileKind, built_in_chips, load
-from meshloom.hw.isa import Addend, Opcode, Unit
+from meshloom.hw.isa import Addend, Cause, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
 from meshloom.sched.checker.check import check
 from meshloom.sched.program.program import ProgramError
@@ -36,6 +36,7 @@ from meshloom.tb.benchmarks import (
     flexer_rtl,
     gemm,
     gradient,
+    idle,
     klotski,
     klotski_partition,
     klotski_solvers,
@@ -62,6 +63,7 @@ from meshloom.tb.benchmarks.registry import SHIPPED
 from meshloom.tb.benchmarks.results import Result, Sheet, markdown, print_result, save_result
 from meshloom.tb.build import builder
 from meshloom.tb.devices.readout import Record
+from meshloom.tb.devices.simulated import VERILATOR
 from meshloom.tb.report.console import CAUSES, console
 from meshloom.tb.results.events import OnEvent, Plan
 from meshloom.tb.results.files import write_atomically
@@ -440,6 +442,15 @@ def test_speed_of_wrong_bytes_does_not_count() -> None:
     (found,) = speed.missed([sped(0.5, chip="mono16", mismatches=3)], clang=False)
     assert "3 of 64 bytes differ" in found
     assert speed.missed([sped(0.5, bytes_checked=0)], clang=True)
+
+
+def test_a_chip_at_rest_has_a_bar_and_is_ended_by_its_watchdog() -> None:
+    fast, slow = idle.Idle("quad16", 5_000_000, 0.5), idle.Idle("quad32", 5_000_000, 1.25)
+    assert idle.missed([fast, slow]) == ["quad32, idle: 4,000,000 cycles per CPU-second, the bar is 5,000,000"]
+    chip = load("tiny")
+    (run,) = VERILATOR.open(chip, False, lambda what: None).run([idle.waiting(chip, 3000)], "idle")
+    assert run.fault is not None
+    assert (run.fault.cause, run.cycles) == (Cause.WATCHDOG, 3001)
 
 
 @pytest.mark.slow
