@@ -7,13 +7,13 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from meshloom.hw.config import load
+from meshloom.hw.config import ChipConfig, load
 
 from ..build.builder import TARGET
 from ..build.tools import compiler_version
 from ..results.events import OnEvent, Plan
 from ..results.schema import Row
-from . import builds, idle, plain_loop, relocation, timeline
+from . import builds, idle, plain_loop, relocation, threads, timeline
 from .layers import run_layers
 from .results import Result, Sheet
 
@@ -34,6 +34,8 @@ CHIPS = (
     ("twentyfive32", "native", ("conv:80x64x128-480,k3,p1,relu",)),
 )
 GRIDS = {"nine32": (3, 3), "twentyfive32": (5, 5)}
+#: Chips that several threads simulate, too.
+SHARED = ("quad32", "mono128", "nine32", "twentyfive32")
 _REPEATS = 3
 
 
@@ -77,8 +79,12 @@ def _compiled_for(target: str) -> Generator[None]:
             os.environ[TARGET] = before
 
 
+def _chip(name: str) -> ChipConfig:
+    return builds.grid(name, *GRIDS[name]) if name in GRIDS else load(name)
+
+
 def _measure(name: str, target: str, layers: Sequence[str], on_progress: OnEvent) -> list[Measured]:
-    chip = builds.grid(name, *GRIDS[name]) if name in GRIDS else load(name)
+    chip = _chip(name)
     with _compiled_for(target):
         before = plain_loop.speed(chip, target)
         rows = [ran.row for ran in run_layers(layers, chip, on_progress, times=_REPEATS).ran]
@@ -94,6 +100,8 @@ def run(on_progress: OnEvent) -> Result:
     measured = [one for chip, target, layers in CHIPS for one in _measure(chip, target, layers, on_progress)]
     failed = missed(measured, clang)
     resting, restless = idle.measure(on_progress)
+    layers_of = {chip: layers for chip, target, layers in CHIPS if target == "native"}
+    shared = threads.measure({name: (_chip(name), layers_of[name][0]) for name in SHARED}, on_progress)
     model, slow = timeline.measure(on_progress)
     placing = relocation.measure(on_progress)
     cells = [
@@ -142,6 +150,7 @@ def run(on_progress: OnEvent) -> Result:
                 bad,
             ),
             resting,
+            shared,
             model,
             placing,
         ),
