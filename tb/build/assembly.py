@@ -38,11 +38,13 @@ NOW = "now"
 #: Inputs that change in most cycles and that no block at rest takes notice of.
 QUIET = (NOW, "links")
 #: Ports that a block has besides its module's. With a change of the first it takes its inputs (but for the quiet ones,
-#: which it always sees), with one of the second it does a cycle; the third: it is not at rest.
-TAKE, TICK, AWAKE = "take", "tick", "awake"
-#: A port of a block that is told the cycle's number. A cycle begins with the number that its copy has, and leaves it
-#: with that on the input, which must be the next cycle's. With a change of this port it has that on the input at once.
-WAKE = "wake"
+#: which it always sees). `AWAKE` has a bit for each of its clocks, set if that must change in this cycle, as its bit of
+#: `CLOCKS` then does; if there is none, the block is at rest.
+TAKE, AWAKE, CLOCKS = "take", "awake", "clocks"
+#: Ports of a block that is told the cycle's number. A cycle begins with the number that its copy has; with a change of
+#: `TICK`, together with the clocks, the copy takes that on the input, which must be the next cycle's. With a change of
+#: `WAKE` it does so by itself, in a block that has rested.
+TICK, WAKE = "tick", "wake"
 #: The instance of the DRAM model in a block.
 MODEL = "model"
 

@@ -1,7 +1,8 @@
 """The blocks of a chip, each compiled once to a library: cached by the content of its netlist.
 
 Chips that have a block in common share its library, and a chip has one for all its equal tiles. In a library each
-change of the clock is a cycle (so that a cycle is one evaluation and not two), which clock gates pass on or not.
+change of a clock is a cycle (so that a cycle is one evaluation and not two). Clock gates are outside: who carries out
+a cycle changes the clocks of those that are open, which spares the model from finding out that they have changed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from meshloom.hw.partition import Block, gates
 from meshloom.sched.store.kinds import BLOCKS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, key
 
-from .assembly import AWAKE, MODEL, NOW, QUIET, TAKE, TICK, WAKE, pin, told
+from .assembly import AWAKE, CLOCKS, MODEL, NOW, QUIET, TAKE, TICK, WAKE, pin, told
 from .tools import ToolError
 
 #: The top module of a block, and what is kept of its compilation.
@@ -29,11 +30,7 @@ TOP, LIBRARY = "unit", "block.a"
 #: Where a DRAM tile's block has what a bench reads and writes.
 PUBLIC = ("mem", "reach")
 
-_GATE = f"""
-module {GATE}(input clk, input enable, output reg gated = 0);
-  always @(edge clk) if (enable) gated <= ~gated;
-endmodule
-"""
+_GATE = f"module {GATE}(input clk, input enable, output gated); assign gated = clk; endmodule\n"
 
 
 class BlockError(ToolError):
@@ -43,20 +40,31 @@ class BlockError(ToolError):
 def source(block: Block, config: ChipConfig) -> str:
     """The Verilog of a block for the simulator. Top module: `TOP`. Raises EmitError."""
     text = block.verilog()
-    stops = [f"own.{gate}.enable" for gate in gates(text, block.name)]
-    if _axi(block):
-        stops.append(f"{MODEL}.gate.enable")
-    text = "\n".join([text, *_around(block, config), _GATE, *_unit(block, config, stops)])
+    own = gates(text, block.name)
+    text = "\n".join([_clocked(text, block.name, own), *_around(block, config), _GATE, *_unit(block, config, own)])
     return re.sub(r"@\(posedge ", "@(edge ", text)
+
+
+def _clocked(text: str, module: str, own: Sequence[str]) -> str:
+    """Each gate of a module gets a clock of its own, from a port `<gate>_clk`."""
+    for gate in own:
+        text, found = re.subn(rf"^(  {GATE} {gate} \(\n    \.clk)\(clk\)", rf"\1({gate}_clk)", text, flags=re.MULTILINE)
+        if found != 1:
+            raise BlockError(f"the gate {gate} of {module} is not written as it should be")
+    ports = "".join(f"{gate}_clk, " for gate in own)
+    declared = "".join(f"  input {gate}_clk;\n" for gate in own)
+    return re.sub(rf"^(module {module}\()(.*?\);\n)", rf"\g<1>{ports}\g<2>{declared}", text, count=1, flags=re.M | re.S)
 
 
 def _axi(block: Block) -> list[str]:
     return [port for port in block.ports if port.startswith("axi__")]
 
 
-def _unit(block: Block, config: ChipConfig, stops: list[str]) -> Iterator[str]:
-    """A module around the block, and the DRAM model if it has a bus for one."""
+def _unit(block: Block, config: ChipConfig, own: Sequence[str]) -> Iterator[str]:
+    """A module around the block, which has these gates, and the DRAM model if it has a bus for one."""
     axi = _axi(block)
+    stops = [*(f"own.{gate}.enable" for gate in own), *([f"{MODEL}.gate.enable"] if axi else [])]
+    last = len(stops) - 1
     outside = {name: port for name, port in block.ports.items() if name not in axi and name != "clk"}
     taken = [name for name, port in outside.items() if not port.output and name not in QUIET]
     known = [NOW] if told(block) else []
@@ -65,32 +73,28 @@ def _unit(block: Block, config: ChipConfig, stops: list[str]) -> Iterator[str]:
         yield f"  {'output' if port.output else 'input'} [{port.width - 1}:0] {pin(name)},"
     if axi:
         yield "  output protocol_error,"
-    yield from (f"  input {WAKE}," for _ in known)
-    yield f"  input {TAKE}, input {TICK}, output {AWAKE}"
+    yield from (f"  input {WAKE}, input {TICK}," for _ in known)
+    yield f"  input {TAKE}, input [{last}:0] {CLOCKS}, output [{last}:0] {AWAKE}"
     yield ");"
     yield from (f"  wire [{block.ports[name].width - 1}:0] {name};" for name in axi)
-    # One after another at the same moment: inputs are taken, what follows from them is known, gates pass the clock on.
     yield from (f"  reg [{outside[name].width - 1}:0] taken_{pin(name)};" for name in [*taken, *known])
     yield f"  always @(edge {TAKE}) begin"
     yield from (f"    taken_{pin(name)} = {pin(name)};" for name in taken)
     yield "  end"
-    yield "  reg clk = 0;"
-    yield f"  always @(edge {TICK}) clk <= ~clk;"
     for name in known:  # as a register of the block: what follows from it is known when the cycle has been done
-        yield f"  wire {name}_clk;"
-        yield f"  {GATE} {name}_gate(.clk(clk), .enable(1'b1), .gated({name}_clk));"
-        yield f"  always @(edge {WAKE} or edge {name}_clk) taken_{pin(name)} <= {pin(name)};"
+        yield f"  always @(edge {WAKE} or edge {TICK}) taken_{pin(name)} <= {pin(name)};"
     wires = {name: f"taken_{pin(name)}" if name in taken or name in known else pin(name) for name in outside}
-    pins = [".clk(clk)", *(f".{name}({wire})" for name, wire in wires.items()), *(f".{name}({name})" for name in axi)]
+    pins = [f".{gate}_clk({CLOCKS}[{number}])" for number, gate in enumerate(own)]
+    pins += [".clk(1'b0)", *(f".{name}({wire})" for name, wire in wires.items()), *(f".{name}({name})" for name in axi)]
     yield f"  {block.name} own({', '.join(pins)});"
     if axi:
-        pins = [".clk(clk)", f".rst({wires['rst']})", ".protocol_error(protocol_error)"]
+        pins = [f".clk({CLOCKS}[{last}])", f".rst({wires['rst']})", ".protocol_error(protocol_error)"]
         pins += [f".{name.removeprefix('axi__')}({name})" for name in axi]
         yield (
             f"  dram_model #(.LANES({config.lanes}), .WORDS({config.dram.words}), .LATENCY({config.dram.latency}), "
             f".RATE_NUM({config.dram.bytes_per_cycle}), .WRITE_LATENCY({RESPONSE_CYCLES})) {MODEL}({', '.join(pins)});"
         )
-    yield f"  assign {AWAKE} = {' | '.join(stops)};"
+    yield f"  assign {AWAKE} = {{{', '.join(reversed(stops))}}};"
     yield "endmodule\n"
 
 
@@ -135,7 +139,7 @@ def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on
 
 def name(block: Block, config: ChipConfig, compiler: Compiler) -> str:
     """What a block's library is kept under: chips in which it is the same share it."""
-    around = [Path(__file__).read_text(), *_around(block, config), *_unit(block, config, [])]
+    around = [Path(__file__).read_text(), *_around(block, config), *_unit(block, config, ["?"])]
     return key(block.name, rtlil=block.rtlil, around="\n".join(around), **compiler.machine)
 
 

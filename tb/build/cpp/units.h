@@ -70,29 +70,35 @@ template <class Model, class Root, void (*evaluate)(Root*)> class Unit {
   }
   // A cycle, unless nothing would change.
   void step() {
-    ran = changed | due | m->awake;
-    if (ran) cycle();
+    ran = changed | due | (m->awake != 0);
+    if (!ran) return;
+    due = false;
+    if (changed) {
+      take();
+      evaluate(m);
+    }
+    if (!m->awake) return;
+    m->clocks ^= m->awake;
+    evaluate(m);
   }
   // The same for a block that is told the number of the cycle; that of the next one is `next`.
   void step(IData next) {
     const bool slept = !ran;
-    ran = changed | due | m->awake;
+    ran = changed | due | (m->awake != 0);
     if (!ran) return;
-    if (slept) {
-      m->wake = !m->wake;
+    due = false;
+    if (changed | slept) {
+      take();
+      if (slept) m->wake = !m->wake;
       evaluate(m);
     }
     m->p_now = next;
-    cycle();
+    m->tick = !m->tick;
+    m->clocks ^= m->awake;
+    evaluate(m);
   }
 
  private:
-  void cycle() {
-    due = false;
-    take();
-    m->tick = !m->tick;
-    evaluate(m);
-  }
   void take() {
     if (!changed) return;
     changed = false;
