@@ -3,7 +3,8 @@
 Each layer's loop nests are chosen by an estimate of the layer alone, and the list of all operations by an estimate of
 the whole; both leave out much of what one layer does to the next. The timeline model leaves out nothing, so what it
 says about a whole schedule is what the chip does. A descent changes one choice at a time and keeps what is faster.
-First what concerns all layers: whether memories send operands on their own instead of being asked for them, depthwise
+First what concerns all layers: a picture packed by whole windows, memories that send operands on their own instead of
+being asked for them, a smaller staging area, tensors of which only a part lies in the scratchpad, depthwise
 convolutions fused with the 1x1 ones behind them, all or none, and how far ahead operands are fetched. Then the layers
 one by one, beginning with those before whose GEMMs the arrays wait longest: fused or not, sent or asked for, the order
 of tiles, other loop nests.
@@ -12,8 +13,9 @@ of tiles, other loop nests.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -26,12 +28,12 @@ from ...mapping.problem import DoesNotFit
 from ...mapping.stages import cut
 from ...store.findings import SearchCache
 from ...workload.graph import Graph
-from .scheduler import HORIZONS, NetworkSchedule, Progress, SharingOptions, layer_of, schedule
+from .scheduler import HORIZONS, SWITCHES, NetworkSchedule, Progress, SharingOptions, layer_of, schedule
 from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
 #: others.
-USUAL, FEW = 24, 4
+USUAL, FEW = 24, 5
 #: What progress calls the network when it is scheduled once more.
 ANOTHER = "the whole another way"
 #: Memories that can send on their own.
@@ -39,8 +41,6 @@ _SENDERS = (TileKind.SPM, TileKind.DRAM)
 #: Schedules whose estimate is so much longer than that of the best are not played. Estimates are wrong by more, but by
 #: about as much for all schedules of a network.
 HOPELESS = 1.03
-#: Schedules that are made for each that may be played.
-MADE = 2
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class _Played:
 
 
 _PLAYED = TypeAdapter(_Played)
+#: A field of `SharingOptions`, and the entry that it gains or loses.
+_Toggle = tuple[str, object]
 
 
 def refined(
@@ -78,6 +80,7 @@ def refined(
         return schedule(graph, chip, progress, memory, sharing)
     search = _Search(graph, chip, progress, memory, most)
     search.try_(sharing)
+    search.try_(replace(sharing, whole=True))
     for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
         sent = frozenset((layer.output, kind) for layer in graph.layers for kind in senders)
         search.try_(replace(search.best, pushed=sent))
@@ -88,11 +91,11 @@ def refined(
         search.try_(replace(search.best, apart=frozenset(fusible)))
     for horizon in HORIZONS:
         search.try_(replace(search.best, horizon=horizon))
-    done: set[str] = set()
-    while search.left and (layer := next((layer for layer in search.worst if layer not in done), None)):
-        done.add(layer)
-        for field, entry in _toggles(layer, fusible):
-            search.try_(replace(search.best, **{field: getattr(search.best, field) ^ {entry}}))
+    search.go_through(lambda layer: [("apart", layer)] if layer in fusible else [])
+    best: SharingOptions | None = None
+    while search.best != best:  # once more while that finds something
+        best = search.best
+        search.go_through(lambda layer: _toggles(layer, layer in fusible))
     return search.made or schedule(graph, chip, progress, memory, search.best)
 
 
@@ -103,14 +106,16 @@ def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
     return [stage.layer.output for stage in cut(graph, chip, pastes=True).stages if stage.before]
 
 
-def _toggles(layer: str, fusible: Collection[str]) -> Iterator[tuple[str, object]]:
-    """What may be otherwise in one layer: fields of `SharingOptions`, and the entry that each gains or loses."""
-    if layer in fusible:
+def _toggles(layer: str, fusible: bool) -> Iterator[_Toggle]:
+    """What may be otherwise in one layer."""
+    if fusible:
         yield "apart", layer
-    for kind in _SENDERS:
-        yield "pushed", (layer, kind)
-    for field in ("edges", "second", "third"):
-        yield field, layer
+    yield "pushed", (layer, TileKind.SPM)
+    for switch in SWITCHES:
+        yield "turned", (layer, switch)
+    yield "second", layer
+    yield "third", layer
+    yield "pushed", (layer, TileKind.DRAM)
 
 
 def _waits(made: NetworkSchedule, prediction: Prediction, chip: ChipConfig) -> tuple[str, ...]:
@@ -132,13 +137,13 @@ def _waits(made: NetworkSchedule, prediction: Prediction, chip: ChipConfig) -> t
 
 class _Search:
     """The best so far: `best`, its schedule `made` if that is at hand, and its layers, the `worst` first. `left`:
-    schedules that may still be made, and of these played."""
+    schedules that may still be made."""
 
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int
     ) -> None:
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
-        self.most, self._plays, self._makes = most, most, MADE * most
+        self.left, self.most = most, most
         self.best = SharingOptions()
         self.made: NetworkSchedule | None = None
         self.worst: tuple[str, ...] = ()
@@ -153,11 +158,6 @@ class _Search:
             graph.outputs,
         )
 
-    @property
-    def left(self) -> bool:
-        """Whether any schedule may still be compared."""
-        return self._plays > 0 and self._makes > 0
-
     def try_(self, sharing: SharingOptions) -> None:
         """Compares a schedule with the best, if any may still be compared. Raises DoesNotFit if the first has no room.
 
@@ -166,11 +166,11 @@ class _Search:
             return
         first = not self._tried
         self._tried.add(sharing)
-        self._makes -= 1
+        self.left -= 1
         if self.progress and not first:
-            self.progress(ANOTHER, self.most - self._plays, self.most)
-        sets = (sharing.apart, sharing.second, sharing.third, sharing.edges, sharing.pushed)
-        options = sharing.between, sharing.fused, sharing.tight, sharing.staging, sharing.horizon
+            self.progress(ANOTHER, self.most - self.left - 1, self.most)
+        sets = (sharing.apart, sharing.second, sharing.third, sharing.turned, sharing.pushed)
+        options = sharing.between, sharing.fused, sharing.tight, sharing.staging, sharing.whole, sharing.horizon
         key = ("refined", self._what, *options, *(sorted(some) for some in sets))
         played = self.memory.get(key, _PLAYED) if self.memory else None
         made: NetworkSchedule | None = None
@@ -184,11 +184,18 @@ class _Search:
             played = self._play(made)
             if self.memory:
                 self.memory.put(key, _PLAYED, played)
-        if played.cycles is None:
-            return
-        self._plays -= 1
-        if self._best is None or played.cycles < (self._best.cycles or 0):
+        if played.cycles is not None and (self._best is None or played.cycles < (self._best.cycles or 0)):
             self.best, self.made, self.worst, self._best = sharing, made, played.worst, played
+
+    def go_through(self, toggles: Callable[[str], Iterable[_Toggle]]) -> None:
+        """Tries to do something otherwise in one layer after the other, always in the worst of those that are left."""
+        done: set[str] = set()
+        while self.left and (layer := next((layer for layer in self.worst if layer not in done), None)):
+            done.add(layer)
+            for field, entry in toggles(layer):
+                some: frozenset[object] = getattr(self.best, field)
+                changes: dict[str, Any] = {field: some ^ {entry}}
+                self.try_(replace(self.best, **changes))
 
     def _hopeless(self, estimate: int) -> bool:
         return self._best is not None and estimate > HOPELESS * self._best.estimate

@@ -32,6 +32,8 @@ from .tensors import NetworkTensors
 
 NAME = "network"
 _CANDIDATES = TypeAdapter(list[Candidate])
+#: Switches of a convolution's candidate that a network may turn.
+SWITCHES = ("tight", "ramp_rows", "tail_rows", "edges")
 #: Cycles of computing by which operands are fetched ahead of their use: the best of these is taken.
 HORIZONS = (1500, 4000, 12000)
 
@@ -98,12 +100,12 @@ class SharingOptions:
 
     `between`: where tensors lie; `fused`: whether additions and max pools go with the convolution before them, max
     pools even if rows are computed twice for it (`tight`); `apart`: 1x1 convolutions, by name, with which the depthwise
-    one before them doesn't go; `second`, `third`: convolutions with that one of the best of their loop nests; `edges`:
-    convolutions that compute the first and last tile of each core first (`Candidate.edges`); `pushed`: layers, with a
-    kind of memory, to whose cores its tiles send on their own what the cores otherwise ask for; `staging`: the part of
-    each bank, 1 / this, that weights are staged in; `horizon`: see `mapping.interleave` (None: the best of a few by the
-    estimate); `planner`: who makes the convolutions instead of the loop nests, with all tensors in DRAM and nothing
-    fused.
+    one before them doesn't go; `second`, `third`: convolutions with that one of the best of their loop nests; `turned`:
+    convolutions with switches of their candidate that are the other way (`SWITCHES`); `pushed`: layers, with a kind of
+    memory, to whose cores its tiles send on their own what the cores otherwise ask for; `staging`: the part of each
+    bank, 1 / this, that weights are staged in; `whole`: whether pictures of few channels may be packed by whole
+    windows; `horizon`: see `mapping.interleave` (None: the best of a few by the estimate); `planner`: who makes the
+    convolutions instead of the loop nests, with all tensors in DRAM and nothing fused.
     """
 
     between: Between = Between.WHOLE
@@ -112,9 +114,10 @@ class SharingOptions:
     apart: frozenset[str] = frozenset()
     second: frozenset[str] = frozenset()
     third: frozenset[str] = frozenset()
-    edges: frozenset[str] = frozenset()
+    turned: frozenset[tuple[str, str]] = frozenset()
     pushed: frozenset[tuple[str, TileKind]] = frozenset()
     staging: int = STAGING_SHARE
+    whole: bool = False
     horizon: int | None = None
     planner: conv.Planner | None = None
 
@@ -136,7 +139,7 @@ class _Builder:
         self.sharing, self.planner = sharing, sharing.planner
         self.cut: Stages = cut(graph, chip, apart, sharing.tight, sharing.apart, pastes=True)
         self.dram = Dram(chip)
-        self.tensors = NetworkTensors(self.cut, chip, self.dram, whole=self.planner is None)
+        self.tensors = NetworkTensors(self.cut, chip, self.dram, whole=sharing.whole and self.planner is None)
         self.choices: dict[tuple[object, ...], list[Candidate]] = {}
         self.by_rows: set[str] = set()  # tensors that cores make row by row, each its share of rows
 
@@ -247,7 +250,11 @@ class _Builder:
         found = self.choices[key]
         name = stage.layer.output
         rank = 2 if name in self.sharing.third else int(name in self.sharing.second)
-        candidate = replace(found[min(len(found) - 1, rank)], edges=name in self.sharing.edges)
+        candidate = found[min(len(found) - 1, rank)]
+        switches: dict[str, Any] = {
+            switch: not getattr(candidate, switch) for layer, switch in self.sharing.turned if layer == name
+        }
+        candidate = replace(candidate, **switches)
         if candidate.parts_m > 1:
             self.by_rows.add(stage.y)
         return conv.emit(task, self.chip, candidate, self.dram, index % 2)
