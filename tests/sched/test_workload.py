@@ -94,9 +94,9 @@ def test_packed_windows_hold_the_bytes_under_a_kernel_row(lanes, batch, channels
 @settings(deadline=None, max_examples=80)
 def test_whole_windows_hold_the_bytes_under_a_kernel(lanes, channels, height, width, data):
     kernels, strides = data.draw(st.tuples(FEW, FEW)), data.draw(st.tuples(FEW, FEW))
-    pads = data.draw(st.tuples(*[st.integers(0, 2)] * 4))  # top, bottom, left, right
+    pads = data.draw(st.lists(st.integers(0, 2), min_size=4, max_size=4))  # top, bottom, left, right
     block = data.draw(st.integers(1, lanes))
-    window = PackedWindow(kernels[1], strides[1], *pads[2:], kernels[0], strides[0], *pads[:2])
+    window = PackedWindow(kernels[1], strides[1], pads[2], pads[3], kernels[0], strides[0], pads[0], pads[1])
     sizes = {"batch": 2, "channels": channels, "height": height, "width": width, "block": block}
     if height + pads[0] + pads[1] < kernels[0] or width + pads[2] + pads[3] < kernels[1]:
         with pytest.raises(ValidationError, match="does not fit"):

@@ -40,7 +40,7 @@ class NetworkOptions(Options):
         default=None,
         ge=0,
         le=10000,
-        description="whole schedules that the timeline model compares; by default 24 where depthwise layers may be "
+        description="whole schedules that the timeline model compares; by default 28 where depthwise layers may be "
         "fused or not, else 5",
     )
 

@@ -33,7 +33,7 @@ from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
 #: others.
-USUAL, FEW = 24, 5
+USUAL, FEW = 28, 5
 #: What progress calls the network when it is scheduled once more.
 ANOTHER = "the whole another way"
 #: Memories that can send on their own.

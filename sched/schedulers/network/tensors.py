@@ -70,7 +70,9 @@ class NetworkTensors:
         value, window = self.cut.values[layer.inputs[0]], layer.window
         packed = PackedWindow(window.kernel_w, window.stride_w, window.pad_left, window.pad_right)
         if self.whole(layer):
-            packed = PackedWindow(*packed[:4], window.kernel_h, window.stride_h, window.pad_top, window.pad_bottom)
+            packed = packed._replace(
+                kernel_h=window.kernel_h, stride_h=window.stride_h, pad_top=window.pad_top, pad_bottom=window.pad_bottom
+            )
         layout = ActivationLayout(
             batch=1, channels=value.channels, height=value.height, width=value.width, block=self.chip.lanes,
             packed_kw=packed,
