@@ -38,6 +38,8 @@ USUAL, FEW = 28, 5
 ANOTHER = "the whole another way"
 #: Memories that can send on their own.
 _SENDERS = (TileKind.SPM, TileKind.DRAM)
+#: The estimate of what has no room.
+FOREVER = 1 << 60
 #: Schedules whose estimate is so much longer than that of the best are not played. Estimates are wrong by more, but by
 #: about as much for all schedules of a network.
 HOPELESS = 1.03
@@ -180,8 +182,9 @@ class _Search:
             except DoesNotFit:
                 if first:
                     raise
-                return
-            played = self._play(made)
+                played = _Played(FOREVER)
+            else:
+                played = self._play(made)
             if self.memory:
                 self.memory.put(key, _PLAYED, played)
         if played.cycles is not None and (self._best is None or played.cycles < (self._best.cycles or 0)):
@@ -202,8 +205,9 @@ class _Search:
 
     def _play(self, made: NetworkSchedule) -> _Played:
         """What a schedule takes; not played if it cannot be the best, or is the best one once more."""
-        best = self.made.schedule.operations if self.made else ()
-        if self._hopeless(made.estimate) or made.schedule.operations == best:
+        if self._hopeless(made.estimate):
             return _Played(made.estimate)
+        if self._best and self.made and made.schedule.operations == self.made.schedule.operations:
+            return self._best
         prediction = predict(made.schedule, self.chip)
         return _Played(made.estimate, prediction.cycles, _waits(made, prediction, self.chip))
