@@ -148,6 +148,8 @@ def plan(
     """
     pooled = pooled_tiles(problem, part, candidate, pooling) if pooling else {}
     ms = list(pooled) or m_tiles(problem, part, candidate)
+    if candidate.edges:
+        ms = [*ms[:1], *ms[1:][-1:], *ms[1:-1]]
     ns, ks = n_tiles(part, candidate), k_tiles(problem, candidate)
     core, taps = chip.core, problem.taps
     widest_n, widest_k = max(n1 - n0 for n0, n1 in ns), max(k1 - k0 for k0, k1 in ks)

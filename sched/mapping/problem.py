@@ -3,7 +3,8 @@
 * A 1x1 layer of stride 1 has no neighbourhood: its map is *flattened* into rows of one pixel, so that tiles may end
   anywhere and not just at the end of a row.
 * A layer of very few channels is *packed*: the host writes the window of each output column side by side into words
-  (`packed_kw` of the activation layout), which turns a `kernel_h x kernel_w` layer into a `kernel_h x 1` one.
+  (`packed_kw` of the activation layout), which turns a `kernel_h x kernel_w` layer into a `kernel_h x 1` one. With the
+  window's rows, too (`whole`), it becomes a 1x1 one, with fewer lanes left empty, and maybe more words to fetch.
 * Rows that a one-row kernel strides over are never fetched (`row_step`).
 """
 
@@ -94,9 +95,28 @@ def _reach(first: int, last: int, stride: int, pad: int, kernel: int, dilation: 
     return max(begin, 0), min(end, size), max(-begin, 0)
 
 
-def pose(shape: ConvShape, chip: ChipConfig, packed: bool | None = None, flatten: bool = True) -> Problem:
-    """The layer on this chip. `packed`: whether the host packs its input (None: if that is cheaper); `flatten`: whether
-    a map without neighbourhood may be flattened.
+def whole_windows(shape: ConvShape, chip: ChipConfig) -> bool:
+    """Whether a layer whose input the host packs is better off with whole windows than with kernel columns: by the
+    larger of what the arrays and the DRAM channels take, and then by both."""
+
+    def cost(words: int, windows: int) -> tuple[float, float]:
+        blocks = ceil(shape.out_channels / chip.cols)
+        groups = shape.batch * shape.out_h * shape.out_w / chip.rows / len(chip.cores)
+        compute = groups * blocks * windows * chip.lanes
+        fetch = shape.batch * words * max(1.0, chip.lanes / chip.dram.bytes_per_cycle) / len(chip.drams)
+        return max(compute, fetch), compute + fetch
+
+    across = ceil(shape.kernel_w * shape.in_channels / chip.lanes)
+    whole = ceil(shape.kernel_h * shape.kernel_w * shape.in_channels / chip.lanes)
+    rows = cost(shape.in_h * shape.out_w * across, shape.kernel_h * across)
+    return shape.kernel_h > 1 and cost(shape.out_h * shape.out_w * whole, whole) < rows
+
+
+def pose(
+    shape: ConvShape, chip: ChipConfig, packed: bool | None = None, flatten: bool = True, whole: bool = False
+) -> Problem:
+    """The layer on this chip. `packed`: whether the host packs its input (None: if that is cheaper), with `whole`
+    windows or kernel columns; `flatten`: whether a map without neighbourhood may be flattened.
 
     Raises DoesNotFit when a field of the GEMM instruction is too narrow for it.
     """
@@ -141,11 +161,14 @@ def pose(shape: ConvShape, chip: ChipConfig, packed: bool | None = None, flatten
         )
     if packed:
         k_blocks, kernel_w, stride_w, pad_left, in_w = packed_blocks, 1, 1, 0, shape.out_w
+    kernel_h, pad_top, stored_rows = shape.kernel_h, shape.pad_top, shape.in_h
     in_rows, out_rows, out_w, stride_h, row_step = shape.in_h, shape.out_h, shape.out_w, shape.stride_h, 1
-    if shape.kernel_h == 1 and stride_h > 1:  # pads are 0 by now
+    if packed and whole:
+        k_blocks = ceil(shape.kernel_h * shape.kernel_w * shape.in_channels / lanes)
+        kernel_h, pad_top, stride_h, in_rows, stored_rows = 1, 0, 1, out_rows, out_rows
+    if kernel_h == 1 and stride_h > 1:  # pads are 0 by now
         row_step, stride_h, in_rows = stride_h, 1, out_rows
-    stored_rows = shape.in_h
-    flat = flatten and shape.kernel_h == kernel_w == stride_w == stride_h == row_step == 1 and in_w == out_w
+    flat = flatten and kernel_h == kernel_w == stride_w == stride_h == row_step == 1 and in_w == out_w
     if flat:
         in_rows = stored_rows = out_rows = out_rows * out_w
         in_w = out_w = 1
@@ -157,12 +180,12 @@ def pose(shape: ConvShape, chip: ChipConfig, packed: bool | None = None, flatten
         in_w=in_w,
         out_rows=out_rows,
         out_w=out_w,
-        kernel_h=shape.kernel_h,
+        kernel_h=kernel_h,
         kernel_w=kernel_w,
         stride_h=stride_h,
         stride_w=stride_w,
         dilation=dilation,
-        pad_top=shape.pad_top,
+        pad_top=pad_top,
         pad_left=pad_left,
         row_step=row_step,
         stored_rows=stored_rows,

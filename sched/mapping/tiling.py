@@ -31,7 +31,8 @@ class Candidate:
     are small (fewer rows; fewer channels and kernel rows), so that the array starts early; `tail_rows`: so are the
     last, so that the last store is short. `strip`: a core's input rows lie in A side by side, so that no tile fetches
     its halo again. `late`: tiles are asked for just in time, not early; `tight`: input tiles wait for the last but one
-    to be used up, so that no core asks for much while others have nothing yet.
+    to be used up, so that no core asks for much while others have nothing yet. `edges`: a core's last tile is computed
+    right after its first, so that the rows that its neighbours need are there early.
     """
 
     parts_m: int
@@ -50,6 +51,7 @@ class Candidate:
     strip: bool = False
     late: bool = False
     tight: bool = False
+    edges: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,22 @@ class LayoutError(ValueError):
 
 
 class PackedWindow(NamedTuple):
-    """Kernel columns packed into the channels of a few-channel first layer (dilation 1)."""
+    """Kernel columns packed into the channels of a few-channel first layer (dilation 1); with a `kernel_h` above 1 its
+    kernel rows, too: whole windows."""
 
     kernel_w: Size
     stride_w: Size
     pad_left: Annotated[int, Field(ge=0)]
     pad_right: Annotated[int, Field(ge=0)]
+    kernel_h: Size = 1
+    stride_h: Size = 1
+    pad_top: Annotated[int, Field(ge=0)] = 0
+    pad_bottom: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def taps(self) -> int:
+        """Values of one channel that lie in a window."""
+        return self.kernel_h * self.kernel_w
 
 
 class _Layout(BaseModel):
@@ -86,7 +96,8 @@ class ActivationLayout(_Layout):
     With `packed_kw` the channels of a word are bytes of a window instead: output column ox of
     `[image][block][row][out column][lane]` holds the kernel_w * channels bytes under the kernel row, kernel column
     outermost, zero where padded. The convolution is then kernel_h x 1, with horizontal stride 1 and no horizontal
-    padding.
+    padding. If that window has kernel rows, there is such a word for each output pixel, with kernel_h * kernel_w *
+    channels bytes, kernel row outermost: the convolution is then 1x1.
     """
 
     kind: Literal["activation"] = "activation"
@@ -100,7 +111,10 @@ class ActivationLayout(_Layout):
     @model_validator(mode="after")
     def _has_columns(self) -> Self:
         if self.columns < 1:
-            raise ValueError(f"packed_kw: a window of {self.depth // self.channels} columns does not fit {self.width}")
+            columns = self.packed_kw.kernel_w if self.packed_kw else 1
+            raise ValueError(f"packed_kw: a window of {columns} columns does not fit {self.width}")
+        if self.packed_kw and self.rows < 1:
+            raise ValueError(f"packed_kw: a window of {self.packed_kw.kernel_h} rows does not fit {self.height}")
         return self
 
     @property
@@ -115,9 +129,16 @@ class ActivationLayout(_Layout):
         return (self.width + window.pad_left + window.pad_right - window.kernel_w) // window.stride_w + 1
 
     @property
+    def rows(self) -> int:
+        """Rows of words: the height, or the output rows if whole windows are packed."""
+        if (window := self.packed_kw) is None:
+            return self.height
+        return (self.height + window.pad_top + window.pad_bottom - window.kernel_h) // window.stride_h + 1
+
+    @property
     def depth(self) -> int:
-        """Channels as the array sees them: true ones, or kernel_w * channels if kernel columns are packed."""
-        return self.channels * (self.packed_kw.kernel_w if self.packed_kw else 1)
+        """Channels as the array sees them: true ones, or as many for each tap that is packed."""
+        return self.channels * (self.packed_kw.taps if self.packed_kw else 1)
 
     @property
     def blocks(self) -> int:
@@ -126,13 +147,13 @@ class ActivationLayout(_Layout):
 
     def words(self, lanes: int) -> int:
         self._check(lanes, self.block, "block")
-        return self.batch * self.blocks * self.height * self.columns
+        return self.batch * self.blocks * self.rows * self.columns
 
     def coordinates(self, word: int, lane: int) -> tuple[int, int | None, int, int]:
         """(image, channel, row, column) of a byte of the packed form; channel None in a lane that holds none. With
-        `packed_kw`, channel and column are those that the array sees (`depth`, `columns`)."""
+        `packed_kw`, channel, row and column are those that the array sees (`depth`, `rows`, `columns`)."""
         rest, column = divmod(word, self.columns)
-        rest, row = divmod(rest, self.height)
+        rest, row = divmod(rest, self.rows)
         image, block = divmod(rest, self.blocks)
         channel = block * self.block + lane
         return image, channel if lane < self.block and channel < self.depth else None, row, column
@@ -141,44 +162,58 @@ class ActivationLayout(_Layout):
         self._take(array)
         words = self.words(lanes)
         if self.packed_kw is not None:
-            array = _windows(array, self.packed_kw, self.columns)
-        channels = np.zeros((self.batch, self.blocks * self.block, self.height, self.columns), np.int8)
+            array = _windows(array, self.packed_kw, self.rows, self.columns)
+        channels = np.zeros((self.batch, self.blocks * self.block, self.rows, self.columns), np.int8)
         channels[:, : self.depth] = array
-        packed = np.zeros((self.batch, self.blocks, self.height, self.columns, lanes), np.int8)
+        packed = np.zeros((self.batch, self.blocks, self.rows, self.columns, lanes), np.int8)
         packed[..., : self.block] = channels.reshape(
-            self.batch, self.blocks, self.block, self.height, self.columns
+            self.batch, self.blocks, self.block, self.rows, self.columns
         ).transpose(0, 1, 3, 4, 2)
         return packed.reshape(words, lanes).view(np.uint8)
 
     def unpack(self, packed: Bytes) -> NDArray[np.int8]:
-        """As `_Layout.unpack`. With `packed_kw`, picture columns that no window covers come back as zeros, and
-        LayoutError is raised when two windows disagree about a column or a padded byte is not zero."""
+        """As `_Layout.unpack`. With `packed_kw`, pixels that no window covers come back as zeros, and LayoutError is
+        raised when two windows disagree about a pixel or a padded byte is not zero."""
         lanes = self._lanes(packed)
         words = np.ascontiguousarray(packed).view(np.int8)
-        words = words.reshape(self.batch, self.blocks, self.height, self.columns, lanes)[..., : self.block]
-        channels = words.transpose(0, 1, 4, 2, 3).reshape(self.batch, -1, self.height, self.columns)
+        words = words.reshape(self.batch, self.blocks, self.rows, self.columns, lanes)[..., : self.block]
+        channels = words.transpose(0, 1, 4, 2, 3).reshape(self.batch, -1, self.rows, self.columns)
         channels = np.ascontiguousarray(channels[:, : self.depth])
         if (window := self.packed_kw) is None:
             return channels
         array = np.zeros(self.shape, np.int8)
-        taps = channels.reshape(self.batch, window.kernel_w, self.channels, self.height, self.columns)
-        for kx in range(window.kernel_w):
-            for ox in range(self.columns):
-                ix = ox * window.stride_w + kx - window.pad_left
-                if 0 <= ix < self.width:
-                    array[..., ix] = taps[:, kx, ..., ox]
-        if not np.array_equal(_windows(array, window, self.columns), channels):
+        taps = channels.reshape(self.batch, window.taps, self.channels, self.rows, self.columns)
+        for tap in range(window.taps):
+            ky, kx = divmod(tap, window.kernel_w)
+            y, rows = _covered(ky - window.pad_top, window.stride_h, self.rows, self.height)
+            x, columns = _covered(kx - window.pad_left, window.stride_w, self.columns, self.width)
+            array[..., y, x] = taps[:, tap, :, rows, columns]
+        if not np.array_equal(_windows(array, window, self.rows, self.columns), channels):
             raise LayoutError("activation layout: packed windows disagree with each other")
         return array
 
 
-def _windows(array: NDArray[np.int8], window: PackedWindow, columns: int) -> NDArray[np.int8]:
-    """[batch, kernel_w * channels, rows, output columns]: each output column's bytes, kernel column outermost."""
-    batch, channels, height, _ = array.shape
-    padded = np.pad(array, ((0, 0), (0, 0), (0, 0), (window.pad_left, window.pad_right)))
-    reach = (columns - 1) * window.stride_w + 1
-    taps = [padded[..., kx : kx + reach : window.stride_w] for kx in range(window.kernel_w)]
-    return np.stack(taps, axis=1).reshape(batch, window.kernel_w * channels, height, columns)
+def _covered(offset: int, stride: int, windows: int, size: int) -> tuple[slice, slice]:
+    """Pixels, of `size` along an axis, that one tap covers of windows in steps of `stride`, and which windows these
+    are. `offset`: the tap's pixel in the first window, maybe outside."""
+    first = max(0, -(offset // stride))
+    end = max(first, min(windows, (size - 1 - offset) // stride + 1))
+    at = offset + first * stride
+    return slice(at, at + (end - first) * stride, stride), slice(first, end)
+
+
+def _windows(array: NDArray[np.int8], window: PackedWindow, rows: int, columns: int) -> NDArray[np.int8]:
+    """[batch, taps * channels, rows, columns]: the bytes of each window, kernel row outermost, then kernel column."""
+    batch, channels = array.shape[:2]
+    pads = (window.pad_top, window.pad_bottom), (window.pad_left, window.pad_right)
+    padded = np.pad(array, ((0, 0), (0, 0), *pads))
+    down, across = (rows - 1) * window.stride_h + 1, (columns - 1) * window.stride_w + 1
+    taps = [
+        padded[..., ky : ky + down : window.stride_h, kx : kx + across : window.stride_w]
+        for ky in range(window.kernel_h)
+        for kx in range(window.kernel_w)
+    ]
+    return np.stack(taps, axis=1).reshape(batch, window.taps * channels, rows, columns)
 
 
 class WeightLayout(_Layout):
@@ -186,7 +221,8 @@ class WeightLayout(_Layout):
 
     `[n block][k block][kernel row][kernel column][array column][lane]`: an n block is `cols` output channels, a k block
     `block` input channels. With `packed_kw` the kernel columns belong to the channels, kernel column outermost:
-    `[n block][k block][kernel row][array column][lane]`.
+    `[n block][k block][kernel row][array column][lane]`; with `packed_kh` as well, so do the kernel rows, outermost:
+    `[n block][k block][array column][lane]`.
     """
 
     kind: Literal["weights"] = "weights"
@@ -197,6 +233,13 @@ class WeightLayout(_Layout):
     cols: Size
     block: Size
     packed_kw: bool = False
+    packed_kh: bool = False
+
+    @model_validator(mode="after")
+    def _has_columns(self) -> Self:
+        if self.packed_kh and not self.packed_kw:
+            raise ValueError("packed_kh: kernel rows are packed only with kernel columns; set packed_kw, too")
+        return self
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -214,24 +257,29 @@ class WeightLayout(_Layout):
 
     @property
     def _depth(self) -> int:
-        return self.in_channels * (self.kernel_w if self.packed_kw else 1)
+        return self.in_channels * (self.kernel_w if self.packed_kw else 1) * (self.kernel_h if self.packed_kh else 1)
 
     @property
     def _taps_w(self) -> int:
         return 1 if self.packed_kw else self.kernel_w
 
+    @property
+    def _taps_h(self) -> int:
+        return 1 if self.packed_kh else self.kernel_h
+
     def words(self, lanes: int) -> int:
         self._check(lanes, self.block, "block")
         self._check(lanes, self.cols, "cols")
-        return self.n_blocks * self.k_blocks * self.kernel_h * self._taps_w * self.cols
+        return self.n_blocks * self.k_blocks * self._taps_h * self._taps_w * self.cols
 
     def pack(self, array: NDArray[Any], lanes: int) -> Bytes:
         self._take(array)
         words = self.words(lanes)
         if self.packed_kw:
-            array = array.transpose(0, 3, 1, 2).reshape(self.out_channels, self._depth, self.kernel_h, 1)
-        blocks = (self.n_blocks, self.cols, self.k_blocks, self.block, self.kernel_h, self._taps_w)
-        full = np.zeros((self.n_blocks * self.cols, self.k_blocks * self.block, self.kernel_h, self._taps_w), np.int8)
+            order = (0, 2, 3, 1) if self.packed_kh else (0, 3, 1, 2)
+            array = array.transpose(order).reshape(self.out_channels, self._depth, self._taps_h, 1)
+        blocks = (self.n_blocks, self.cols, self.k_blocks, self.block, self._taps_h, self._taps_w)
+        full = np.zeros((self.n_blocks * self.cols, self.k_blocks * self.block, self._taps_h, self._taps_w), np.int8)
         full[: self.out_channels, : self._depth] = array
         packed = np.zeros((words, lanes), np.int8)
         packed[:, : self.block] = full.reshape(blocks).transpose(0, 2, 4, 5, 1, 3).reshape(words, self.block)
@@ -240,12 +288,15 @@ class WeightLayout(_Layout):
     def unpack(self, packed: Bytes) -> NDArray[np.int8]:
         self._lanes(packed)
         words = np.ascontiguousarray(packed[:, : self.block]).view(np.int8)
-        words = words.reshape(self.n_blocks, self.k_blocks, self.kernel_h, self._taps_w, self.cols, self.block)
+        words = words.reshape(self.n_blocks, self.k_blocks, self._taps_h, self._taps_w, self.cols, self.block)
         full = words.transpose(0, 4, 1, 5, 2, 3).reshape(
-            self.n_blocks * self.cols, self.k_blocks * self.block, self.kernel_h, self._taps_w
+            self.n_blocks * self.cols, self.k_blocks * self.block, self._taps_h, self._taps_w
         )
         found = full[: self.out_channels, : self._depth]
-        if self.packed_kw:
+        if self.packed_kh:
+            found = found.reshape(self.out_channels, self.kernel_h, self.kernel_w, self.in_channels)
+            found = found.transpose(0, 3, 1, 2)
+        elif self.packed_kw:
             found = found.reshape(self.out_channels, self.kernel_w, self.in_channels, self.kernel_h)
             found = found.transpose(0, 2, 3, 1)
         return np.ascontiguousarray(found)

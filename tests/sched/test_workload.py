@@ -90,6 +90,34 @@ def test_packed_windows_hold_the_bytes_under_a_kernel_row(lanes, batch, channels
     np.testing.assert_array_equal(layout.unpack(packed), array)
 
 
+@given(lanes=LANES, channels=st.integers(1, 3), height=st.integers(1, 9), width=st.integers(1, 9), data=st.data())
+@settings(deadline=None, max_examples=80)
+def test_whole_windows_hold_the_bytes_under_a_kernel(lanes, channels, height, width, data):
+    kernels, strides = data.draw(st.tuples(FEW, FEW)), data.draw(st.tuples(FEW, FEW))
+    pads = data.draw(st.lists(st.integers(0, 2), min_size=4, max_size=4))  # top, bottom, left, right
+    block = data.draw(st.integers(1, lanes))
+    window = PackedWindow(kernels[1], strides[1], pads[2], pads[3], kernels[0], strides[0], pads[0], pads[1])
+    sizes = {"batch": 2, "channels": channels, "height": height, "width": width, "block": block}
+    if height + pads[0] + pads[1] < kernels[0] or width + pads[2] + pads[3] < kernels[1]:
+        with pytest.raises(ValidationError, match="does not fit"):
+            ActivationLayout(**sizes, packed_kw=window)
+        return
+    layout = ActivationLayout(**sizes, packed_kw=window)
+    array = numbered(layout.shape)
+    packed = layout.pack(array, lanes)
+    words = packed.view(np.int8).reshape(2, layout.blocks, layout.rows, layout.columns, lanes)
+    expected, covered = np.zeros_like(words), np.zeros((height, width), bool)
+    for oy, ox, ky, kx in np.ndindex(layout.rows, layout.columns, *kernels):
+        iy, ix = oy * strides[0] + ky - pads[0], ox * strides[1] + kx - pads[2]
+        if 0 <= iy < height and 0 <= ix < width:
+            covered[iy, ix] = True
+            for channel in range(channels):
+                at = (ky * kernels[1] + kx) * channels + channel
+                expected[:, at // block, oy, ox, at % block] = array[:, channel, iy, ix]
+    np.testing.assert_array_equal(words, expected)
+    np.testing.assert_array_equal(layout.unpack(packed), np.where(covered, array, 0))
+
+
 def test_windows_that_disagree_are_refused():
     window = PackedWindow(3, 1, 1, 1)
     layout = ActivationLayout(batch=1, channels=1, height=1, width=4, block=4, packed_kw=window)
@@ -115,6 +143,12 @@ def test_weight_words_hold_the_inputs_of_one_output(lanes, outputs, inputs, kern
     array = numbered(layout.shape)
     packed = layout.pack(array, lanes)
     np.testing.assert_array_equal(layout.unpack(packed), array)
+    if fold:  # with the rows, too: the same as one row of all taps
+        whole = layout.model_copy(update={"packed_kh": True})
+        row = layout.model_copy(update={"kernel_h": 1, "kernel_w": kernel_h * kernel_w})
+        words = whole.pack(array, lanes)
+        np.testing.assert_array_equal(words, row.pack(array.reshape(outputs, inputs, 1, -1), lanes))
+        np.testing.assert_array_equal(whole.unpack(words), array)
     taps = 1 if fold else kernel_w
     words = packed.view(np.int8).reshape(layout.n_blocks, layout.k_blocks, kernel_h, taps, cols, lanes)
     expected = np.zeros_like(words)
@@ -158,13 +192,29 @@ def test_layouts_survive_json():
     window = PackedWindow(7, 2, 3, 3)
     for layout in (
         ActivationLayout(batch=1, channels=3, height=4, width=9, block=16, packed_kw=window),
+        ActivationLayout(
+            batch=1, channels=3, height=4, width=9, block=16, packed_kw=PackedWindow(3, 1, 1, 1, 3, 1, 1, 1)
+        ),
+        WeightLayout(
+            out_channels=5, in_channels=3, kernel_h=7, kernel_w=7, cols=14, block=16, packed_kw=True, packed_kh=True
+        ),
         WeightLayout(out_channels=5, in_channels=3, kernel_h=7, kernel_w=7, cols=14, block=16, packed_kw=True),
         DepthwiseLayout(channels=20, kernel_h=3, kernel_w=5, block=14),
         BiasLayout(out_channels=5, cols=14),
     ):
         assert adapter.validate_json(layout.model_dump_json()) == layout
+    old = adapter.validate_json(  # as written before windows had rows
+        '{"kind": "activation", "batch": 1, "channels": 3, "height": 4, "width": 9, "block": 16, '
+        '"packed_kw": [7, 2, 3, 3]}'
+    )
+    assert old == ActivationLayout(batch=1, channels=3, height=4, width=9, block=16, packed_kw=window)
     with pytest.raises(ValidationError):
         adapter.validate_python({"kind": "bias", "out_channels": 0, "cols": 4})
+
+
+def test_rows_are_packed_only_with_columns():
+    with pytest.raises(ValidationError, match="set packed_kw, too"):
+        WeightLayout(out_channels=5, in_channels=3, kernel_h=3, kernel_w=3, cols=4, block=4, packed_kh=True)
 
 
 def test_misfits_are_refused():

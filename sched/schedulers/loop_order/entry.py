@@ -31,7 +31,8 @@ class NetworkOptions(Options):
 
     between: Literal["dram", "whole", "planes"] = Field(
         default="whole",
-        description="what may stay in the scratchpad between layers: nothing, whole tensors, or also single planes",
+        description="what may stay in the scratchpad between layers: nothing, whole tensors (refined also with single "
+        "planes), or also single planes",
     )
     fused: bool = Field(default=True, description="fuse additions and max pools with the convolution before")
     tight: bool = Field(default=False, description="also fuse max pools for which rows are computed twice")
@@ -39,8 +40,8 @@ class NetworkOptions(Options):
         default=None,
         ge=0,
         le=10000,
-        description="whole schedules that the timeline model compares; by default only where depthwise layers may be "
-        "fused or not",
+        description="whole schedules that the timeline model compares; by default 28 where depthwise layers may be "
+        "fused or not, else 5",
     )
 
 

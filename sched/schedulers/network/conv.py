@@ -21,7 +21,7 @@ from ...mapping.staging import Staging
 from ...mapping.tensors import Tensors, ramp_edges
 from ...mapping.tiling import Candidate, Part, m_tiles, parts, pooled_tiles
 from ...workload.layers import ConvShape
-from .storage import kind_of, staging_words
+from .storage import STAGING_SHARE, kind_of, staging_words
 
 #: Candidates of the closed form, and how many of them are replayed.
 POOL, REPLAYS = 400, 10
@@ -35,8 +35,10 @@ REPLAYED = 12000
 class ConvTask:
     """A convolution with the places of what it reads and writes. `r`: the other operand of an addition behind it.
 
-    `shape` has the channels that lie in words (lanes without a channel count). `packed`: the host has packed `x`.
+    `shape` has the channels that lie in words (lanes without a channel count). `packed`: the host has packed `x`, with
+    `whole` windows or only kernel columns.
     `before`: the depthwise convolution that makes its input; `x` is what that one reads.
+    `staging`: which part of each bank is left to weights.
     """
 
     shape: ConvShape
@@ -48,6 +50,8 @@ class ConvTask:
     epilogue: Epilogue | None
     scale: int
     before: Prologue | None = None
+    whole: bool = False
+    staging: int = STAGING_SHARE
 
 
 class _NetworkTensors(Tensors):
@@ -97,7 +101,8 @@ class Planner(Protocol):
 def problem_of(task: ConvTask, chip: ChipConfig) -> Problem:
     """The layer as the array sees it."""
     pooling = task.epilogue and task.epilogue.pooling
-    return pose(task.shape, chip, packed=task.packed, flatten=not pooling and not task.before)
+    flatten = not pooling and not task.before
+    return pose(task.shape, chip, packed=task.packed, flatten=flatten, whole=task.whole)
 
 
 def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator, parity: int = 0) -> ConvNodes:
@@ -127,16 +132,16 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
         Core(chip, tensors, one, candidate, fixed, task.epilogue, feeder)
         for one, feeder in zip(plans, feeders, strict=True)
     ]
-    half = staging_words(chip) // 2
-    staging = Staging(_staging_chip(chip), tensors, [p for c in cores for p in c.pulls()], parity * half)
+    half = staging_words(chip, task.staging) // 2
+    staging = Staging(_staging_chip(chip, task.staging), tensors, [p for c in cores for p in c.pulls()], parity * half)
     for core in cores:
         core.emit(staging)
     return ConvNodes(merge(cores, staging), tensors.constants())
 
 
-def _staging_chip(chip: ChipConfig) -> ChipConfig:
+def _staging_chip(chip: ChipConfig, share: int) -> ChipConfig:
     """The chip with the scratchpad that a layer may stage weights in."""
-    return chip.model_copy(update={"spm_words": staging_words(chip) // 2})
+    return chip.model_copy(update={"spm_words": staging_words(chip, share) // 2})
 
 
 def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
@@ -145,7 +150,7 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
     problem = problem_of(task, chip)
     pooling = task.epilogue.pooling if task.epilogue else None
     lie = kind_of(task.x, chip), kind_of(task.y, chip)
-    pool, space = best(problem, _staging_chip(chip), POOL, task.shape.name, lie)
+    pool, space = best(problem, _staging_chip(chip, task.staging), POOL, task.shape.name, lie)
     played: list[tuple[int, Candidate]] = []
     error: DoesNotFit | None = None
     kinds: dict[tuple[object, ...], int] = {}

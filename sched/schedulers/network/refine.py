@@ -2,31 +2,62 @@
 
 Each layer's loop nests are chosen by an estimate of the layer alone, and the list of all operations by an estimate of
 the whole; both leave out much of what one layer does to the next. The timeline model leaves out nothing, so what it
-says about a whole schedule is what the chip does. A descent changes one choice at a time and keeps what is faster:
-depthwise convolutions fused with the 1x1 ones behind them, all or none; how far ahead operands are fetched; each fused
-pair by itself; the second best loop nests of the layers with the most products.
+says about a whole schedule is what the chip does. A descent changes one choice at a time and keeps what is faster.
+First what concerns all layers: a picture packed by whole windows, memories that send operands on their own instead of
+being asked for them, a smaller staging area, tensors of which only a part lies in the scratchpad, depthwise
+convolutions fused with the 1x1 ones behind them, all or none, and how far ahead operands are fetched. Then the layers
+one by one, beginning with those before whose GEMMs the arrays wait longest: fused or not, sent or asked for, the order
+of tiles, other loop nests.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.timing import GemmShape, gemm_occupancy
 
+from ...ir.schedule import Gemm, Prediction
 from ...lowering.predict import predict
 from ...mapping.problem import DoesNotFit
 from ...mapping.stages import cut
 from ...store.findings import SearchCache
 from ...workload.graph import Graph
-from .scheduler import HORIZONS, NetworkSchedule, Progress, SharingOptions, schedule
+from .scheduler import HORIZONS, SWITCHES, NetworkSchedule, Progress, SharingOptions, layer_of, schedule
+from .storage import SMALL_SHARE, Between
 
-#: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused.
-USUAL = 24
+#: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
+#: others.
+USUAL, FEW = 28, 5
 #: What progress calls the network when it is scheduled once more.
 ANOTHER = "the whole another way"
-_CYCLES = TypeAdapter(int)
+#: Memories that can send on their own.
+_SENDERS = (TileKind.SPM, TileKind.DRAM)
+#: The estimate of what has no room.
+FOREVER = 1 << 60
+#: Schedules whose estimate is so much longer than that of the best are not played. Estimates are wrong by more, but by
+#: about as much for all schedules of a network.
+HOPELESS = 1.03
+
+
+@dataclass(frozen=True)
+class _Played:
+    """A schedule: the cycles that list scheduling foresees, those that it takes (None: it has not been played), and its
+    layers, those first for which arrays wait longest."""
+
+    estimate: int
+    cycles: int | None = None
+    worst: tuple[str, ...] = ()
+
+
+_PLAYED = TypeAdapter(_Played)
+#: A field of `SharingOptions`, and the entry that it gains or loses.
+_Toggle = tuple[str, object]
 
 
 def refined(
@@ -38,7 +69,7 @@ def refined(
     most: int | None = None,
 ) -> NetworkSchedule:
     """The fastest schedule of a network among `most` that share what `sharing` says. None: `USUAL` for networks with
-    `pairs`, one for others.
+    `pairs`, `FEW` for others.
 
     What each one takes is kept in `memory`, so that an interrupted search goes on and a second one is done at once.
     Raises as `scheduler.schedule` does.
@@ -46,18 +77,27 @@ def refined(
     sharing = sharing or SharingOptions()
     fusible = pairs(graph, chip, sharing)
     if most is None:
-        most = USUAL if fusible else 0
+        most = USUAL if fusible else FEW
     if most < 2:
         return schedule(graph, chip, progress, memory, sharing)
     search = _Search(graph, chip, progress, memory, most)
     search.try_(sharing)
-    search.try_(replace(sharing, apart=frozenset(fusible)))
+    search.try_(replace(sharing, whole=True))
+    for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
+        sent = frozenset((layer.output, kind) for layer in graph.layers for kind in senders)
+        search.try_(replace(search.best, pushed=sent))
+    search.try_(replace(search.best, staging=SMALL_SHARE))
+    if sharing.between is Between.WHOLE:
+        search.try_(replace(search.best, between=Between.PLANES))
+    if fusible:
+        search.try_(replace(search.best, apart=frozenset(fusible)))
     for horizon in HORIZONS:
         search.try_(replace(search.best, horizon=horizon))
-    for pair in fusible:
-        search.try_(replace(search.best, apart=search.best.apart ^ {pair}))
-    for layer in search.longest() if search.left else ():
-        search.try_(replace(search.best, second=search.best.second ^ {layer}))
+    search.go_through(lambda layer: [("apart", layer)] if layer in fusible else [])
+    best: SharingOptions | None = None
+    while search.best != best:  # once more while that finds something
+        best = search.best
+        search.go_through(lambda layer: _toggles(layer, layer in fusible))
     return search.made or schedule(graph, chip, progress, memory, search.best)
 
 
@@ -68,8 +108,38 @@ def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
     return [stage.layer.output for stage in cut(graph, chip, pastes=True).stages if stage.before]
 
 
+def _toggles(layer: str, fusible: bool) -> Iterator[_Toggle]:
+    """What may be otherwise in one layer."""
+    if fusible:
+        yield "apart", layer
+    yield "pushed", (layer, TileKind.SPM)
+    for switch in SWITCHES:
+        yield "turned", (layer, switch)
+    yield "second", layer
+    yield "third", layer
+    yield "pushed", (layer, TileKind.DRAM)
+
+
+def _waits(made: NetworkSchedule, prediction: Prediction, chip: ChipConfig) -> tuple[str, ...]:
+    """The layers of a schedule, those first before whose GEMMs the arrays wait longest."""
+    free = dict.fromkeys(chip.cores, 0)
+    waits: Counter[str] = Counter()
+    turns = sorted(zip(prediction.start, range(len(prediction.start)), strict=True))
+    for start, index in turns:
+        op = made.schedule.operations[index]
+        if isinstance(op, Gemm):
+            waits[layer_of(op.label)] += start - free[op.core]
+            fields = op.fields
+            shape = GemmShape(
+                fields["pixels"], fields["n_blocks"], fields["k_blocks"], fields["kernel_h"], fields["kernel_w"]
+            )
+            free[op.core] = start + gemm_occupancy(chip, shape)
+    return tuple(layer for layer, _ in waits.most_common())
+
+
 class _Search:
-    """The best so far: `best`, and its schedule `made` if that is at hand. `left`: schedules that may be compared."""
+    """The best so far: `best`, its schedule `made` if that is at hand, and its layers, the `worst` first. `left`:
+    schedules that may still be made."""
 
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int
@@ -78,7 +148,8 @@ class _Search:
         self.left, self.most = most, most
         self.best = SharingOptions()
         self.made: NetworkSchedule | None = None
-        self._cycles: int | None = None
+        self.worst: tuple[str, ...] = ()
+        self._best: _Played | None = None
         self._tried: set[SharingOptions] = set()
         self._what = (
             [
@@ -96,28 +167,47 @@ class _Search:
         if not self.left or sharing in self._tried:
             return
         first = not self._tried
-        self.left -= 1
         self._tried.add(sharing)
+        self.left -= 1
         if self.progress and not first:
             self.progress(ANOTHER, self.most - self.left - 1, self.most)
+        sets = (sharing.apart, sharing.second, sharing.third, sharing.turned, sharing.pushed)
+        options = sharing.between, sharing.fused, sharing.tight, sharing.staging, sharing.whole, sharing.horizon
+        key = ("refined", self._what, *options, *(sorted(some) for some in sets))
+        played = self.memory.get(key, _PLAYED) if self.memory else None
         made: NetworkSchedule | None = None
-        options = sharing.between, sharing.fused, sharing.tight, sharing.horizon
-        key = ("refined", self._what, *options, sorted(sharing.apart), sorted(sharing.second))
-        cycles = self.memory.get(key, _CYCLES) if self.memory else None
-        if cycles is None:
+        if played is None or (played.cycles is None and not self._hopeless(played.estimate)):
             try:
                 made = schedule(self.graph, self.chip, self.progress if first else None, self.memory, sharing)
             except DoesNotFit:
                 if first:
                     raise
-                return
-            cycles = predict(made.schedule, self.chip).cycles
+                played = _Played(FOREVER)
+            else:
+                played = self._play(made)
             if self.memory:
-                self.memory.put(key, _CYCLES, cycles)
-        if self._cycles is None or cycles < self._cycles:
-            self.best, self.made, self._cycles = sharing, made, cycles
+                self.memory.put(key, _PLAYED, played)
+        if played.cycles is not None and (self._best is None or played.cycles < (self._best.cycles or 0)):
+            self.best, self.made, self.worst, self._best = sharing, made, played.worst, played
 
-    def longest(self) -> list[str]:
-        """Convolutions, those with the most products first."""
-        layers = [layer for layer in self.graph.layers if layer.kind == "conv"]
-        return [layer.output for layer in sorted(layers, key=lambda layer: -self.graph.macs(layer))]
+    def go_through(self, toggles: Callable[[str], Iterable[_Toggle]]) -> None:
+        """Tries to do something otherwise in one layer after the other, always in the worst of those that are left."""
+        done: set[str] = set()
+        while self.left and (layer := next((layer for layer in self.worst if layer not in done), None)):
+            done.add(layer)
+            for field, entry in toggles(layer):
+                some: frozenset[object] = getattr(self.best, field)
+                changes: dict[str, Any] = {field: some ^ {entry}}
+                self.try_(replace(self.best, **changes))
+
+    def _hopeless(self, estimate: int) -> bool:
+        return self._best is not None and estimate > HOPELESS * self._best.estimate
+
+    def _play(self, made: NetworkSchedule) -> _Played:
+        """What a schedule takes; not played if it cannot be the best, or is the best one once more."""
+        if self._hopeless(made.estimate):
+            return _Played(made.estimate)
+        if self._best and self.made and made.schedule.operations == self.made.schedule.operations:
+            return self._best
+        prediction = predict(made.schedule, self.chip)
+        return _Played(made.estimate, prediction.cycles, _waits(made, prediction, self.chip))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig
+from meshloom.hw.config import ChipConfig, TileKind
 
 from ...ir.schedule import Schedule
 from ...mapping.core import Epilogue
@@ -27,11 +27,13 @@ from ...store.findings import SearchCache
 from ...workload.graph import Graph
 from . import conv, vector
 from .shift import Shifter
-from .storage import Between, place
+from .storage import STAGING_SHARE, Between, place
 from .tensors import NetworkTensors
 
 NAME = "network"
 _CANDIDATES = TypeAdapter(list[Candidate])
+#: Switches of a convolution's candidate that a network may turn.
+SWITCHES = ("tight", "ramp_rows", "tail_rows", "edges")
 #: Cycles of computing by which operands are fetched ahead of their use: the best of these is taken.
 HORIZONS = (1500, 4000, 12000)
 
@@ -98,9 +100,12 @@ class SharingOptions:
 
     `between`: where tensors lie; `fused`: whether additions and max pools go with the convolution before them, max
     pools even if rows are computed twice for it (`tight`); `apart`: 1x1 convolutions, by name, with which the depthwise
-    one before them doesn't go; `second`: convolutions with the second best of their loop nests; `horizon`: see
-    `mapping.interleave` (None: the best of a few by the estimate); `planner`: who makes the convolutions instead of the
-    loop nests, with all tensors in DRAM and nothing fused.
+    one before them doesn't go; `second`, `third`: convolutions with that one of the best of their loop nests; `turned`:
+    convolutions with switches of their candidate that are the other way (`SWITCHES`); `pushed`: layers, with a kind of
+    memory, to whose cores its tiles send on their own what the cores otherwise ask for; `staging`: the part of each
+    bank, 1 / this, that weights are staged in; `whole`: whether pictures of few channels may be packed by whole
+    windows; `horizon`: see `mapping.interleave` (None: the best of a few by the estimate); `planner`: who makes the
+    convolutions instead of the loop nests, with all tensors in DRAM and nothing fused.
     """
 
     between: Between = Between.WHOLE
@@ -108,6 +113,11 @@ class SharingOptions:
     tight: bool = False
     apart: frozenset[str] = frozenset()
     second: frozenset[str] = frozenset()
+    third: frozenset[str] = frozenset()
+    turned: frozenset[tuple[str, str]] = frozenset()
+    pushed: frozenset[tuple[str, TileKind]] = frozenset()
+    staging: int = STAGING_SHARE
+    whole: bool = False
     horizon: int | None = None
     planner: conv.Planner | None = None
 
@@ -129,13 +139,13 @@ class _Builder:
         self.sharing, self.planner = sharing, sharing.planner
         self.cut: Stages = cut(graph, chip, apart, sharing.tight, sharing.apart, pastes=True)
         self.dram = Dram(chip)
-        self.tensors = NetworkTensors(self.cut, chip, self.dram)
+        self.tensors = NetworkTensors(self.cut, chip, self.dram, whole=sharing.whole and self.planner is None)
         self.choices: dict[tuple[object, ...], list[Candidate]] = {}
         self.by_rows: set[str] = set()  # tensors that cores make row by row, each its share of rows
 
     def build(self) -> NetworkSchedule:
         self._check_size()
-        self.stored, spilled = place(self.cut, self.chip, self.dram, self.sharing.between)
+        self.stored, spilled = place(self.cut, self.chip, self.dram, self.sharing.between, self.sharing.staging)
         nodes: list[Node] = []
         shifter = Shifter(self.chip)
         for index, stage in enumerate(self.cut.stages):
@@ -144,6 +154,7 @@ class _Builder:
             made = self._stage(stage, index)
             for node in made:
                 node.label = f"{stage.layer.output}: {node.label}"
+            self._push(stage, made)
             shifter.shift(made)
             nodes += made
         for name in dict.fromkeys(self.graph.outputs):
@@ -207,6 +218,8 @@ class _Builder:
             epilogue=self._behind(stage),
             scale=layer.scale,
             before=before,
+            whole=packed and self.tensors.whole(layer),
+            staging=self.sharing.staging,
         )
         made = self._nests(task, stage, index) if self.planner is None else self.planner.emit(task, self.dram)
         self.tensors.conv_constants(layer, made.constants)
@@ -227,14 +240,21 @@ class _Builder:
     def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
         """The loop nests of a convolution."""
         key = (
-            replace(task.shape, name=""), task.packed, task.epilogue and task.epilogue.pooling, stage.epilogue is None,
+            replace(task.shape, name=""), task.packed, task.whole, task.staging,
+            task.epilogue and task.epilogue.pooling, stage.epilogue is None,
             task.before and (task.before.window, task.before.x.rows, task.before.x.width),
             *(tuple(sorted(s.homes)) if s else () for s in (task.x, task.y, task.r)),
         )  # fmt: skip
         if key not in self.choices:
             self.choices[key] = self._choose(key, task)
         found = self.choices[key]
-        candidate = found[min(len(found) - 1, int(stage.layer.output in self.sharing.second))]
+        name = stage.layer.output
+        rank = 2 if name in self.sharing.third else int(name in self.sharing.second)
+        candidate = found[min(len(found) - 1, rank)]
+        switches: dict[str, Any] = {
+            switch: not getattr(candidate, switch) for layer, switch in self.sharing.turned if layer == name
+        }
+        candidate = replace(candidate, **switches)
         if candidate.parts_m > 1:
             self.by_rows.add(stage.y)
         return conv.emit(task, self.chip, candidate, self.dram, index % 2)
@@ -271,6 +291,16 @@ class _Builder:
         """Whether a tensor, or what it is put together from, is made by cores that share out its rows."""
         parts = [part for part, (root, _) in self.cut.roots.items() if root == name]
         return any(part in self.by_rows for part in parts)
+
+    def _push(self, stage: Stage, nodes: list[Node]) -> None:
+        """Lets the memories of a stage's operands send them on their own, where `sharing` says so.
+
+        A core's mover serves its requests and its own stores in one order, and waits for each; who sends to all cores
+        serves these in the order in which the list has them."""
+        tiles = self.chip.tiles
+        for node in nodes:
+            if node.fields is None and (stage.layer.output, tiles[node.source.tile]) in self.sharing.pushed:
+                node.issuer = node.source.tile
 
     def _vector(self, stage: Stage) -> list[Node]:
         layer, place = stage.layer, self.cut.places.get(stage.y)

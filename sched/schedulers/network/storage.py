@@ -17,8 +17,9 @@ from ...mapping.placement import Dram, Stored
 from ...mapping.stages import Stages
 from ...mapping.tiling import even
 
-#: Part of each bank that is kept for weights on their way to several cores.
-STAGING_SHARE = 4
+#: Part of each bank that is usually kept for weights on their way to several cores, 1 / this; and where tensors that
+#: would else not fit matter more.
+STAGING_SHARE, SMALL_SHARE = 4, 16
 #: Bands of rows of a tensor in each tile.
 BANDS = 4
 
@@ -60,9 +61,9 @@ class _Cursor:
         return found
 
 
-def staging_words(chip: ChipConfig) -> int:
+def staging_words(chip: ChipConfig, share: int = STAGING_SHARE) -> int:
     """Words of each bank that are kept for weights."""
-    return chip.spm_words // STAGING_SHARE
+    return chip.spm_words // share
 
 
 def lives(cut: Stages) -> list[LiveRange]:
@@ -113,9 +114,10 @@ def _stored(life: LiveRange, tiles: Sequence[int], at: dict[int, int]) -> Stored
 
 
 def place(
-    cut: Stages, chip: ChipConfig, dram: Dram, between: Between = Between.WHOLE
+    cut: Stages, chip: ChipConfig, dram: Dram, between: Between = Between.WHOLE, staging: int = STAGING_SHARE
 ) -> tuple[dict[str, Stored], set[str]]:
     """Every root tensor that stages make in its place, and the names of those that lie in DRAM, if only in part.
+    `staging`: which part of each bank is left to weights.
 
     Outputs of the network lie in DRAM, and so does what is spilled. Raises DoesNotFit when DRAM is too small.
     """
@@ -123,6 +125,7 @@ def place(
     spilled: set[str] = set()
     taken: dict[int, list[tuple[int, int, int, int]]] = {bank: [] for bank in chip.spms}  # from, to, first, last stage
     outputs = {cut.roots[name][0] for name in cut.graph.outputs}
+    begin = staging_words(chip, staging)
     for life in sorted(lives(cut), key=lambda life: (life.words * (life.last - life.first + 1), life.first)):
         spilled.add(life.name)
         if life.name in outputs or not chip.spms or between is Between.DRAM:
@@ -130,7 +133,7 @@ def place(
         need = dict.fromkeys(chip.spms, 0)
         _stored(life, chip.spms, need)
         # One stage more than needed, so that what takes its place need not wait for its readers; else to the stage.
-        at = _fit(taken, need, life, chip, 1) or _fit(taken, need, life, chip, 0)
+        at = _fit(taken, need, life, begin, chip, 1) or _fit(taken, need, life, begin, chip, 0)
         if at is not None:
             _occupy(taken, at, need, life)
             found[life.name] = _stored(life, chip.spms, dict(at))
@@ -144,7 +147,7 @@ def place(
         )
         for life in by_plane:
             if life.name in spilled and life.name not in outputs:
-                there[life.name] = _planes(taken, life, chip)
+                there[life.name] = _planes(taken, life, begin, chip)
     for life in lives(cut):
         if life.name in spilled:
             found[life.name] = _spilled(life, chip, dram, there.get(life.name, {}))
@@ -160,12 +163,12 @@ def _occupy(
 
 
 def _planes(
-    taken: dict[int, list[tuple[int, int, int, int]]], life: LiveRange, chip: ChipConfig
+    taken: dict[int, list[tuple[int, int, int, int]]], life: LiveRange, begin: int, chip: ChipConfig
 ) -> dict[int, tuple[int, int]]:
     """How many planes of a spilled tensor each bank still has room for, and where: in all banks as many."""
     for count in range((sum(life.members) - 1) // len(chip.spms), 0, -1):
         need = dict.fromkeys(chip.spms, count * life.rows * life.width)
-        if (at := _fit(taken, need, life, chip, 0)) is not None:
+        if (at := _fit(taken, need, life, begin, chip, 0)) is not None:
             _occupy(taken, at, need, life)
             return {bank: (count, address) for bank, address in at.items()}
     return {}
@@ -200,10 +203,11 @@ def _fit(
     taken: dict[int, list[tuple[int, int, int, int]]],
     need: dict[int, int],
     life: LiveRange,
+    begin: int,
     chip: ChipConfig,
     margin: int,
 ) -> dict[int, int] | None:
-    """Addresses in all banks, the best fit in each; None if some bank has no room."""
+    """Addresses in all banks from word `begin` up, the best fit in each; None if some bank has no room."""
     found: dict[int, int] = {}
     for bank, words in need.items():
         busy = sorted(
@@ -211,7 +215,7 @@ def _fit(
             for low, high, first, last in taken[bank]
             if first <= life.last + margin and life.first <= last + margin
         )
-        at, best = staging_words(chip), None
+        at, best = begin, None
         for low, high in [*busy, (chip.spm_words, chip.spm_words)]:
             if low - at >= words and (best is None or low - at < best[0]):
                 best = low - at, at

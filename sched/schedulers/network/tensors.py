@@ -13,7 +13,7 @@ from meshloom.hw.config import ChipConfig
 
 from ...ir.schedule import Piece, Tensor
 from ...mapping.placement import Allocator, Stored
-from ...mapping.problem import pose
+from ...mapping.problem import pose, whole_windows
 from ...mapping.stages import Stages, constant
 from ...workload.graph import Layer, Value
 from ...workload.layers import ConvShape
@@ -24,13 +24,15 @@ from .storage import homes
 class NetworkTensors:
     """Collects the tensors of a schedule, the arrays of its constants, and the copies of network inputs (see
     `NetworkSchedule`). What it places itself it places in `dram`: inputs as `lie` says where planes and segments of so
-    many rows lie (`storage.homes`, `storage.banded`)."""
+    many rows lie (`storage.homes`, `storage.banded`). `whole`: inputs of few channels may be packed by whole windows,
+    where that is better than by kernel columns."""
 
     def __init__(
         self, cut: Stages, chip: ChipConfig, dram: Allocator,
         lie: Callable[[Sequence[int], int, Sequence[int]], tuple[list[int], Callable[[int, int], int]]] = homes,
+        whole: bool = False,
     ) -> None:  # fmt: skip
-        self.cut, self.chip, self.dram, self._lie = cut, chip, dram, lie
+        self.cut, self.chip, self.dram, self._lie, self._whole = cut, chip, dram, lie, whole
         self.tensors: list[Tensor] = []
         self.constants: dict[str, NDArray[Any]] = {}
         self.copies: dict[str, tuple[str, bool]] = {}
@@ -59,15 +61,24 @@ class NetworkTensors:
         packed = layer.inputs[0] in {v.name for v in self.cut.graph.inputs} and pose(shape, self.chip).packed
         return (shape if packed else replace(shape, in_channels=len(self.cut.lanes[layer.inputs[0]]))), packed
 
+    def whole(self, layer: Layer) -> bool:
+        """Whether a convolution whose input the host packs gets whole windows."""
+        return self._whole and whole_windows(self.cut.graph.conv_shape(layer), self.chip)
+
     def packed_input(self, layer: Layer) -> Stored:
         """A network input with the windows of a layer of few channels side by side."""
         value, window = self.cut.values[layer.inputs[0]], layer.window
+        packed = PackedWindow(window.kernel_w, window.stride_w, window.pad_left, window.pad_right)
+        if self.whole(layer):
+            packed = packed._replace(
+                kernel_h=window.kernel_h, stride_h=window.stride_h, pad_top=window.pad_top, pad_bottom=window.pad_bottom
+            )
         layout = ActivationLayout(
             batch=1, channels=value.channels, height=value.height, width=value.width, block=self.chip.lanes,
-            packed_kw=PackedWindow(window.kernel_w, window.stride_w, window.pad_left, window.pad_right),
+            packed_kw=packed,
         )  # fmt: skip
-        cuts, home = self._lie([layout.blocks], value.height, self.chip.drams)
-        stored = Stored(self.dram, layout.blocks, value.height, layout.columns, cuts, home)
+        cuts, home = self._lie([layout.blocks], layout.rows, self.chip.drams)
+        stored = Stored(self.dram, layout.blocks, layout.rows, layout.columns, cuts, home)
         name = f"{value.name}@{layer.output}"
         self.tensors.append(Tensor(name=name, role="input", layout=layout, pieces=stored.pieces()))
         self.copies[name] = value.name, True
@@ -80,6 +91,7 @@ class NetworkTensors:
         layout = WeightLayout(
             out_channels=shape.out_channels, in_channels=shape.in_channels, kernel_h=shape.kernel_h,
             kernel_w=shape.kernel_w, cols=chip.cols, block=chip.lanes, packed_kw=packed,
+            packed_kh=packed and self.whole(layer),
         )  # fmt: skip
         self._constant(f"{layer.output}/w{copy}", layout, pieces["w"], constant(layer, "w", lanes, packed))
         bias = BiasLayout(out_channels=shape.out_channels, cols=chip.cols)
