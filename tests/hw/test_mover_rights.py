@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.isa import INSTRUCTIONS, PAGE_WORDS, Cause, Opcode, Region, address
 from meshloom.hw.rights import Pages, Rights
 
@@ -156,13 +156,13 @@ def landing(code: int) -> tuple[dict[tuple[int, int], int], set[int]]:
     wrong: set[int] = set()
     packet, before = 0, -2
     for (tile, at), word in expected(code):
-        if at != before + 1 or at % PACKET_WORDS == 0:
+        if at != before + 1 or at % CHIP.packet_words == 0:
             packet = at
         before = at
         inside = at >> 24 == Region.MAIN and BEGIN <= at < BEYOND
         if not inside:
             wrong.add(packet)
-        found[tile, at if inside else BEGIN + at % PACKET_WORDS] = word
+        found[tile, at if inside else BEGIN + at % CHIP.packet_words] = word
     return found, wrong
 
 
