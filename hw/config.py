@@ -211,7 +211,8 @@ class ChipConfig(_Frozen):
             raise ValueError(f"trace_records = {self.trace_records} must be a power of two")
         if self.dram.bytes_per_cycle > self.lanes:
             raise ValueError(
-                f"dram.bytes_per_cycle = {self.dram.bytes_per_cycle} exceeds one word a cycle ({self.lanes} bytes)"
+                f"dram.bytes_per_cycle = {self.dram.bytes_per_cycle} exceeds one word a cycle ({self.lanes} bytes); "
+                'draw more "dram" tiles, each of which is a channel'
             )
         return self
 
