@@ -32,9 +32,11 @@ CHIP_FOLDER = Path(__file__).parent / "chips"
 
 #: Bits of a word address inside one region of a tile (see `hw.isa.Region`).
 OFFSET_BITS = 24
-#: Payload words of the longest data packet. Packets never cross a destination address that is a multiple of it,
-#: so that each one is at most one AXI4 burst inside a 4 KiB page (for lanes <= 64).
-PACKET_WORDS = 64
+#: Bytes of the address range that an AXI4 burst may not leave, and bytes of the widest AXI4 bus, which `lanes` is.
+BURST_BYTES = 4096
+MOST_LANES = 128
+#: Payload words of the longest data packet of any chip (`ChipConfig.packet_words`: of one).
+MOST_PACKET_WORDS = 64
 #: Hops of the longest source route that an instruction can name.
 MOST_HOPS = 23
 #: Way-points that an ORDER can name.
@@ -95,7 +97,7 @@ class DramConfig(_Frozen):
     """
 
     words: Annotated[int, Field(ge=1, le=1 << OFFSET_BITS)] = 1 << 20
-    bytes_per_cycle: Annotated[int, Field(ge=1, le=64)] = 4
+    bytes_per_cycle: Annotated[int, Field(ge=1, le=MOST_LANES)] = 4
     latency: Annotated[int, Field(ge=1, le=1000)] = 40
 
 
@@ -135,9 +137,9 @@ class ChipConfig(_Frozen):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)]
-    lanes: Annotated[int, Field(ge=4, le=64)]
-    rows: Annotated[int, Field(ge=1, le=64)] = 0
-    cols: Annotated[int, Field(ge=1, le=64)] = 0
+    lanes: Annotated[int, Field(ge=4, le=MOST_LANES)]
+    rows: Annotated[int, Field(ge=1, le=MOST_LANES)] = 0
+    cols: Annotated[int, Field(ge=1, le=MOST_LANES)] = 0
     floorplan: tuple[tuple[TileKind, ...], ...]
     core: CoreConfig = CoreConfig()
     spm_words: Annotated[int, Field(ge=1, le=1 << 20)] = 16384
@@ -209,7 +211,8 @@ class ChipConfig(_Frozen):
             raise ValueError(f"trace_records = {self.trace_records} must be a power of two")
         if self.dram.bytes_per_cycle > self.lanes:
             raise ValueError(
-                f"dram.bytes_per_cycle = {self.dram.bytes_per_cycle} exceeds one word a cycle ({self.lanes} bytes)"
+                f"dram.bytes_per_cycle = {self.dram.bytes_per_cycle} exceeds one word a cycle ({self.lanes} bytes); "
+                'draw more "dram" tiles, each of which is a channel'
             )
         return self
 
@@ -280,6 +283,13 @@ class ChipConfig(_Frozen):
     @property
     def word_bits(self) -> int:
         return 8 * self.lanes
+
+    @property
+    def packet_words(self) -> int:
+        """Payload words of the longest data packet, a power of two. Packets end at destination addresses that are
+        multiples of it, bursts at those of their source, so that each is one AXI4 burst inside a 4 KiB page: 64 words,
+        32 of 128 bytes."""
+        return min(MOST_PACKET_WORDS, BURST_BYTES // self.lanes)
 
     def channel_of(self, tile: int) -> int:
         """Virtual channel of data packets to `tile` unless a ROUTE names another: round robin by floorplan position.

@@ -414,7 +414,7 @@ DATA_HEAD = Format(
     (
         Field("dst_tile", 8, "tile that receives; routers look at nothing else"),
         Field("addr", 28, "word address of the first payload word; the rest follow contiguously"),
-        Field("words", 7, "payload words that follow, 1..64"),
+        Field("words", 7, "payload words that follow, 1..64; of 128 bytes 1..32"),
         Field("notify_tile", 8, "tile to post to when the tail has been delivered"),
         Field("notify_sem", 6, "semaphore there"),
         Field("notify", 1, "1 = post"),

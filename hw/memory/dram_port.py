@@ -9,7 +9,7 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..axi import AXI4, Burst
-from ..config import OFFSET_BITS, PACKET_WORDS, ChipConfig
+from ..config import MOST_PACKET_WORDS, OFFSET_BITS, ChipConfig
 from ..contracts import DRAM_BURSTS, PORT_WORDS
 from ..isa import BlockedOn
 from ..signatures import BlockedStatus, detail
@@ -17,9 +17,10 @@ from ..signatures import BlockedStatus, detail
 #: Bits of an AXI byte address.
 ADDRESS_BITS = 32
 
-_WORDS_BITS = PACKET_WORDS.bit_length()
+_WORDS_BITS = MOST_PACKET_WORDS.bit_length()
 
-#: `words` adjacent words from word `offset` of the channel; 1 to PACKET_WORDS, never across a multiple of PACKET_WORDS.
+#: `words` adjacent words from word `offset` of the channel; 1 to `ChipConfig.packet_words`, never across a multiple of
+#: it.
 RUN = data.StructLayout({"offset": OFFSET_BITS, "words": _WORDS_BITS})
 #: Whom to notify that a run has been written.
 NOTICE = data.StructLayout({"notify_tile": 8, "notify_sem": 6, "notify": 1})
@@ -30,8 +31,8 @@ WRITE_HEAD = data.StructLayout({**RUN.members, **NOTICE.members})
 class DramPort(wiring.Component):
     """Reads and writes runs of words over AXI4 (`axi`: 32-bit byte addresses, data 8 * lanes bits, ID 0, INCR).
 
-    A run is one burst: 1..64 words that do not cross a multiple of 64 words, so that no burst crosses 4 KiB (the
-    user guarantees it). Reads and writes proceed independently and concurrently; there is no order between them.
+    A run is one burst: 1..`packet_words` words that do not cross a multiple of as many, so that no burst crosses 4 KiB
+    (the user guarantees it). Reads and writes proceed independently and concurrently; there is no order between them.
 
     - `read_run` (stream of RUN) requests words, `read_data` (stream of words) returns them, in order.
       Up to `DRAM_BURSTS` can be in flight. A run accepted in cycle t is on AR from t + 1; a beat accepted from R in

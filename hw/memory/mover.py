@@ -10,8 +10,8 @@ Two halves work concurrently, so that the next MOVE is read while the previous o
                  +--> descriptors ------------------------------------+
 
 Throughput: `words + packets + 1` cycles per MOVE if the NoC takes a flit every cycle (one head flit per packet, one
-cycle to take the next descriptor). A packet holds at most 64 words and ends where the destination run ends or the
-destination address reaches a multiple of 64.
+cycle to take the next descriptor). A packet holds at most `ChipConfig.packet_words` (64, or 32 of 128 bytes) and ends
+where the destination run ends or the destination address reaches a multiple of as many.
 Latency: the head flit of a MOVE taken in cycle t is offered in cycle t + 3 from a local memory. A head is offered only
 once the first word is available, so a packet never holds a path open during a DRAM access.
 

@@ -7,7 +7,7 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from ..config import PACKET_WORDS, ChipConfig
+from ..config import ChipConfig
 from ..isa import ARRIVAL, DATA_HEAD, FETCH_TAG, BlockedOn, Cause, Opcode, Unit
 from ..rights import first_word, outside
 from .mover_ports import MoverPorts, PendingRecord, Queues, descriptor
@@ -122,13 +122,14 @@ class Packetiser(MoverPorts):
         return sending
 
     def _next_head(self, m: Module, sent: _Sent) -> None:
-        """The packet at `address`: to the end of the run, of the MOVE, or the next multiple of `PACKET_WORDS`."""
-        current, head = sent.current, sent.head
+        """The packet at `address`: to the end of the run, of the MOVE, or the next multiple of `packet_words`."""
+        current, head, longest = sent.current, sent.head, self.config.packet_words
+        inside = longest.bit_length() - 1  # bits of an address between two multiples
         m.d.comb += sent.target.eq(sent.address)
-        if self.config.programs:  # a packet does not cross a multiple of PACKET_WORDS, and so no page
+        if self.config.programs:  # a packet does not cross a multiple of `packet_words`, and so no page
             abroad = current.to_dram & outside(current.pages, sent.address[24:28], sent.address[:24])
             with m.If(abroad):
-                m.d.comb += sent.target.eq(Cat(sent.address[:6], first_word(current.pages)[6:]))
+                m.d.comb += sent.target.eq(Cat(sent.address[:inside], first_word(current.pages)[inside:]))
             with m.If(sent.heading & self.data.valid & abroad):
                 m.d.comb += [self.fault.valid.eq(1), self.fault.cause.eq(Cause.RIGHTS)]
                 m.d.comb += [self.fault.tag.eq(current.tag), self.fault.value.eq(sent.address)]
@@ -136,7 +137,7 @@ class Packetiser(MoverPorts):
         to_boundary = Signal(7)
         m.d.comb += [
             shorter.eq(Mux(sent.run_left < sent.left, sent.run_left, sent.left)),
-            to_boundary.eq(PACKET_WORDS - sent.address[:6]),
+            to_boundary.eq(longest - sent.address[:inside]),
             sent.packet.eq(Mux(shorter < to_boundary, shorter, to_boundary)),
             head.dst_tile.eq(current.dst_tile),
             head.addr.eq(sent.target),

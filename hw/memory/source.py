@@ -6,7 +6,6 @@ from typing import Any
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
 
-from ..config import PACKET_WORDS
 from ..contracts import LOCAL_FIFO
 from ..isa import Cause, Region
 from ..rights import Pages, first_word, is_dram, outside
@@ -57,12 +56,13 @@ class SourceGenerator(MoverPorts):
         m.d.sync += arriving.eq(0)
         if self.has_dram:
             burst = Signal(7)
+            longest = self.config.packet_words
             shorter = Signal(16)
             dram_active = Signal()
             m.d.comb += [
                 dram_active.eq(run.region == Region.MAIN),
                 shorter.eq(Mux(run.run_left < run.left, run.run_left, run.left)),
-                burst.eq(PACKET_WORDS - run.offset[:6]),
+                burst.eq(longest - run.offset[: longest.bit_length() - 1]),
                 count.eq(Mux(~dram_active, 1, Mux(shorter < burst, shorter, burst))),
                 self.run.payload.offset.eq(run.offset),
                 self.run.payload.words.eq(count),

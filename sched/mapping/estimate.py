@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.isa import REQUEST_FLITS
 
 from .traffic import FLIGHT_CYCLES, dram_word_cycles
@@ -70,7 +70,7 @@ def closed_form(loads: Loads, chip: ChipConfig) -> Grid:
     """Cycles of each candidate of a grid."""
     cores = loads.parts_m * loads.parts_n
     a_words, b_words = loads.a_fetch * loads.a_tile, loads.b_fetch * loads.b_tile
-    flits = 1 + 1 / PACKET_WORDS
+    flits = 1 + 1 / chip.packet_words
     link = (a_words + b_words) * flits
     requests = (REQUEST_FLITS + 1) * (loads.a_fetch + loads.b_fetch + loads.gemms)
     push = loads.out_words * flits + requests

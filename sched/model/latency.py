@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import DELIVERED_CYCLES, HEAD_CYCLES, WRITTEN_CYCLES
 from meshloom.hw.timing import noc_landing
 
@@ -16,7 +16,7 @@ def landing(chip: ChipConfig, hops: int, words: int, packets: int | None = None,
 
     That is `end` of its last packet's arrival less `start` of its record (with `noc.arrivals`); a local memory has been
     written by then. `hops`: links between routers. `packets`: their number; None: its destination is one run
-    that begins at a multiple of 64.
+    that begins at a multiple of `ChipConfig.packet_words`.
 
         hops + words + packets + 4 cycles
 
@@ -24,7 +24,7 @@ def landing(chip: ChipConfig, hops: int, words: int, packets: int | None = None,
     if `from_dram`, from one run of a channel of one word a cycle. Mover, NoC and destination are idle: no other MOVE or
     packet, no drain path, no pending notify. Raises LatencyError for negative `hops`, fewer packets than one or more
     than words, and a slower channel."""
-    count = -(-words // PACKET_WORDS) if packets is None else packets
+    count = -(-words // chip.packet_words) if packets is None else packets
     if hops < 0 or not 1 <= count <= words:
         raise LatencyError(
             f"{words} words in {count} packets over {hops} hops: give at least one packet, a word for each, and 0 hops "

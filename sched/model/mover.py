@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from meshloom.hw.config import PACKET_WORDS, TileKind
+from meshloom.hw.config import TileKind
 from meshloom.hw.contracts import (
     CLEAR_CYCLES,
     DRAM_BURSTS,
@@ -51,6 +51,7 @@ class Mover(Requested):
         self.machine, self.tile = machine, tile
         self.link = machine.data.source(tile)
         self.is_dram = machine.chip.tiles[tile] is TileKind.DRAM
+        self.longest = machine.chip.packet_words
         if self.is_dram:
             self.dram = machine.drams[tile]
             self.dram.on_done = self.ask
@@ -202,7 +203,7 @@ class Mover(Requested):
         self.source_free = None
         # one burst or word a cycle, from the next cycle on
         if self.is_dram and region == Region.MAIN:
-            self.asking.extend(_bursts(offset, fields["src_run"], fields.get("src_stride", 0), words))
+            self.asking.extend(_bursts(offset, fields["src_run"], fields.get("src_stride", 0), words, self.longest))
             self.asked_in = cycle
             self.machine.at(cycle + SOURCE_CYCLES, self.ask)
             self.queue.append(_Loaded(fields, waited, cycle, self.burst_words))
@@ -267,7 +268,7 @@ class _Sending:
 
     def __init__(self, mover: Mover, move: _Loaded) -> None:
         self.mover, self.move = mover, move
-        self.packets = packets(move.fields)
+        self.packets = packets(move.fields, mover.longest)
         self.at = 0
 
     def packet(self, cycle: int) -> None:
@@ -294,12 +295,12 @@ class _Sending:
             self.mover.finished(self.move, cycle)
 
 
-def _bursts(offset: int, run: int, stride: int, words: int) -> list[int]:
+def _bursts(offset: int, run: int, stride: int, words: int, longest: int) -> list[int]:
     """Words of the bursts of a MOVE's source, cut as the source generator cuts them."""
     bursts: list[int] = []
     base, run_left, left = offset, run, words
     while left:
-        size = min(run_left, left, PACKET_WORDS - offset % PACKET_WORDS)
+        size = min(run_left, left, longest - offset % longest)
         bursts.append(size)
         offset += size
         run_left -= size

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshloom.hw.config import PACKET_WORDS
 
-
-def packets(fields: Mapping[str, int]) -> list[tuple[int, int]]:
+def packets(fields: Mapping[str, int], longest: int) -> list[tuple[int, int]]:
     """(address of the first word, words) of each packet of the MOVE with these `fields`, in order.
 
-    A packet has at most `PACKET_WORDS` words, and ends where the destination run ends or the address reaches a multiple
-    of `PACKET_WORDS`. `fields` must have dst, dst_run and words >= 1 (dst_stride: 0 if missing).
+    A packet has at most `longest` words (`ChipConfig.packet_words`), and ends where the destination run ends or the
+    address reaches a multiple of as many. `fields` must have dst, dst_run and words >= 1 (dst_stride: 0 if missing).
     """
     found: list[tuple[int, int]] = []
     base = address = fields["dst"]
     run, stride = fields["dst_run"], fields.get("dst_stride", 0)
     run_left, left = run, fields["words"]
     while left > 0:
-        size = min(run_left, left, PACKET_WORDS - address % PACKET_WORDS)
+        size = min(run_left, left, longest - address % longest)
         found.append((address, size))
         address += size
         run_left -= size

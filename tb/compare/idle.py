@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.contracts import (
     ADDRESS_CYCLES,
     BEAT_CYCLES,
@@ -61,9 +61,10 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, route: Route | None =
     """A MOVE and its packets on an idle chip."""
     source, target = fields["src_tile"], fields["dst_tile"]
     route = route or default_route(chip, source, target)
+    longest = chip.packet_words
     runs = tuple(
-        # bursts and packets are cut at multiples of 64; addresses do not matter otherwise
-        (fields[end] % PACKET_WORDS, fields[f"{end}_run"], fields.get(f"{end}_stride", 0) % PACKET_WORDS)
+        # bursts and packets are cut at multiples of `longest`; addresses do not matter otherwise
+        (fields[end] % longest, fields[f"{end}_run"], fields.get(f"{end}_stride", 0) % longest)
         for end in ("src", "dst")
     )
     of_dram = tuple(_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst"))
@@ -71,14 +72,14 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, route: Route | None =
     flight = noc_arrival(route.hops, 1) + ejection
     holds = (route.hops + 1) * chip.noc.data_depth + EJECTION_FLITS * bool(ejection)
     dram = (chip.lanes, chip.dram.bytes_per_cycle, chip.dram.latency)
-    return _move(fields["words"], *runs, of_dram, flight, holds, dram)
+    return _move(fields["words"], *runs, of_dram, flight, holds, dram, longest)
 
 
 def steady_cycles(fields: Mapping[str, int], chip: ChipConfig) -> int:
     """Cycles of a MOVE immediately after another of its mover, with its words available: one for each flit and one to
     begin, or the time of the DRAM at either end for its words if that is longer."""
     words = fields["words"]
-    flits = words + len(packets(fields)) + TURN_CYCLES
+    flits = words + len(packets(fields, chip.packet_words)) + TURN_CYCLES
     if any(_is_dram(chip, fields[f"{end}_tile"], fields[end]) for end in ("src", "dst")):
         return max(flits, -(-words * chip.lanes // chip.dram.bytes_per_cycle))
     return flits
@@ -109,10 +110,10 @@ class _Channel:
 class _Reads:
     """Words of a MOVE as a DRAM port delivers them."""
 
-    def __init__(self, words: int, run: tuple[int, int, int], dram: tuple[int, int, int]) -> None:
+    def __init__(self, pieces: Iterator[int], dram: tuple[int, int, int]) -> None:
         cost, gain, self.latency = dram
         self.channel = _Channel(cost, gain)
-        self.bursts = _cut(words, *run)
+        self.bursts = pieces
         self.left = 0  # words of the current burst
         self.due = 0  # cycle from which its beats may move
         self.asked, self.done = -1, [0] * DRAM_BURSTS  # cycle of its address; ends of earlier bursts
@@ -167,11 +168,13 @@ def _move(
     flight: int,
     holds: int,
     dram: tuple[int, int, int],
+    longest: int,
 ) -> IdleMove:
-    """`src`, `dst`: first address, run and stride modulo 64; `of_dram`: whether each is in DRAM. `flight`: cycles from
-    a flit's injection to its offer to the consumer. `holds`: flits that fit in between."""
+    """`longest`: words of the longest packet. `src`, `dst`: first address, run and stride modulo that; `of_dram`:
+    whether each is in DRAM. `flight`: cycles from a flit's injection to its offer to the consumer. `holds`: flits that
+    fit in between."""
     reads, writes = of_dram
-    source = _Reads(words, src, dram) if reads else None
+    source = _Reads(_cut(words, *src, longest), dram) if reads else None
     sink = _Sink(dram if writes else None)
     gone: list[int] = []  # when each flit was injected, and when it was taken at the destination
     taken: list[int] = []
@@ -185,7 +188,7 @@ def _move(
         return cycle
 
     free = HEAD_CYCLES if source is None else 0
-    for size in _cut(words, *dst):
+    for size in _cut(words, *dst, longest):
         there = free if source is None else source.ready()
         injected_at = max(free, there)
         free = send(injected_at, True) + 1
@@ -199,11 +202,11 @@ def _move(
     return IdleMove(free, tuple(found))
 
 
-def _cut(words: int, at: int, run: int, stride: int) -> Iterator[int]:
-    """Words of each piece of a walk over runs, cut at multiples of 64."""
+def _cut(words: int, at: int, run: int, stride: int, longest: int) -> Iterator[int]:
+    """Words of each piece of a walk over runs, cut at multiples of `longest`."""
     base, inside = at, 0
     while words:
-        size = min(run - inside, words, PACKET_WORDS - at % PACKET_WORDS)
+        size = min(run - inside, words, longest - at % longest)
         yield size
         words, inside, at = words - size, inside + size, at + size
         if inside == run:

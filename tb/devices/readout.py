@@ -73,7 +73,7 @@ def records_expected(program: Program, chip: ChipConfig) -> dict[int, int]:
                 if executing != stream.tile and executing in count:
                     count[executing] += 1
                 if chip.noc.arrivals and receiving in count and fields.get("dst_run", 0):
-                    count[receiving] += len(packets(fields))
+                    count[receiving] += len(packets(fields, chip.packet_words))
             elif stream.tile == chip.dtt and opcode in (Opcode.GEMM, Opcode.VEC) and ordered in count:
                 count[ordered] += 1
     return count

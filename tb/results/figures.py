@@ -149,10 +149,10 @@ class MicroOpFigures(Record):
 
 class GradientFigures(Record):
     """Of a layer's two gradients. `order`: in which their tiles were computed, `nest`: its loops, outermost first (~:
-    inner loops turn back), and tile sizes m x k x n; `dram_bytes`: to and from DRAM without the program, of which
-    `spilled_bytes` are partial sums on their way out and back; `array_cycles`, `vector_cycles`: for which the array and
-    the vector unit of the core have work; `orders`: cycles that the model expects of the best schedule of each order
-    that was tried."""
+    inner loops turn back), tile sizes m x k x n, and how many cores share the layer, if several do; `dram_bytes`: to
+    and from DRAM without the program, of which `spilled_bytes` are partial sums on their way out and back;
+    `array_cycles`, `vector_cycles`: for which the array and the vector unit of the core (that with the largest share)
+    have work; `orders`: cycles that the model expects of the best schedule of each order that was tried."""
 
     order: str
     nest: str

@@ -29,7 +29,7 @@ from meshloom.sched.checker.channel_dependences import DependenceGraph
 from meshloom.sched.program.program import Instruction, Program, Stream, place
 from meshloom.sched.program.routes import route_fields, route_of
 
-#: Words of each memory that one thread of a random program uses.
+#: Words of each memory that one thread of a random program uses; of VEC as many as a TRANSPOSE writes, if that is more.
 SLICE = 64
 #: Longest side of a random output map; larger ones only cost cycles.
 SIDE = 6
@@ -307,7 +307,7 @@ def _slices(chip: ChipConfig, thread: int, threads: int) -> tuple[dict[int, dict
         Region.B: min(9 * chip.cols, core.b_words // threads),
         Region.ACC: min(SLICE // 4, core.acc_words // threads),
         Region.OUT: min(SLICE, core.out_words // threads),
-        Region.VEC: min(SLICE, core.vec_words // threads),
+        Region.VEC: min(max(SLICE, chip.lanes), core.vec_words // threads),
     }
     found = {tile: {region: thread * size for region, size in sizes.items()} for tile in chip.cores}
     big = max(max(sizes.values()), 4 * sizes[Region.ACC])

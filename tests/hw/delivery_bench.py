@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.config import MOST_PACKET_WORDS, ChipConfig
 from meshloom.hw.contracts import ARRIVAL_RECORDS, EJECTION_FLITS
 from meshloom.hw.isa import (
     ARRIVAL,
@@ -77,7 +77,7 @@ class Packet:
 def random_packet(rng: random.Random, lanes: int, tag: int = 0, regions: Sequence[Region] = tuple(DEPTHS)) -> Packet:
     """A good packet; the tag also stands in its first word."""
     region = rng.choice(list(regions))
-    size = rng.choice((1, 1, 2, 5, PACKET_WORDS if region is not Region.OUT else 50))
+    size = rng.choice((1, 1, 2, 5, MOST_PACKET_WORDS if region is not Region.OUT else 50))
     at = address(region, rng.randrange(DEPTHS[region] - size + 1))
     notify = (rng.randrange(256), rng.randrange(64)) if rng.random() < 0.5 else None
     words = tuple(rng.randrange(1 << 8 * lanes) for _ in range(size))

@@ -55,12 +55,18 @@ class Setting:
     def lanes(self) -> int:
         return load(self.chip).lanes
 
+    @property
+    def longest(self) -> int:
+        """Words of the longest run; none crosses a multiple of as many."""
+        return load(self.chip).packet_words
+
 
 SETTINGS = {
     "tiny": Setting("tiny", words=1000, latency=1, rate=4, write_latency=1),
     "quad16": Setting("quad16", words=1024, latency=40, rate=16, write_latency=RESPONSE_CYCLES),
     "slow": Setting("quad16", words=1024, latency=9, rate=6, write_latency=3),
     "mono32": Setting("mono32", words=900, latency=17, rate=31, write_latency=9),
+    "server1": Setting("server1", words=900, latency=11, rate=99, write_latency=RESPONSE_CYCLES),
 }
 
 
@@ -79,7 +85,7 @@ class Bench:
     def __init__(self, dut: Any) -> None:
         self.dut = dut
         self.setting = SETTINGS[os.environ["DRAM_SETTING"]]
-        self.lanes = self.setting.lanes
+        self.lanes, self.longest = self.setting.lanes, self.setting.longest
         self.cycle = 0
         self.queues: dict[str, deque[int]] = {name: deque() for name in STREAMS_IN}
         self.offered: dict[str, bool] = dict.fromkeys(STREAMS_IN, False)
@@ -174,10 +180,10 @@ def words_of(rng: random.Random, count: int, lanes: int) -> list[int]:
     return [rng.getrandbits(8 * lanes) for _ in range(count)]
 
 
-def random_run(rng: random.Random, low: int, high: int) -> tuple[int, int]:
+def random_run(rng: random.Random, low: int, high: int, longest: int) -> tuple[int, int]:
     """(offset, words) of a legal run inside [low, high)."""
     offset = rng.randrange(low, high)
-    most = min(64 - offset % 64, high - offset)
+    most = min(longest - offset % longest, high - offset)
     return offset, rng.choice((1, most, rng.randint(1, most)))
 
 
@@ -221,7 +227,8 @@ async def latency_of_one_write(dut: Any) -> None:
 async def reads_stream_at_the_full_rate(dut: Any) -> None:
     bench = Bench(dut)
     await bench.start()
-    runs = [(64 * block, 64) for block in range(6)] + [(500 + at, 1) for at in range(8)] + [(515, 20)]
+    longest = bench.longest
+    runs = [(longest * block, longest) for block in range(6)] + [(500 + at, 1) for at in range(8)] + [(515, 20)]
     for offset, words in runs:
         bench.read(offset, words)
     await bench.until(read_data=sum(words for _, words in runs))
@@ -239,9 +246,9 @@ async def reads_stream_at_the_full_rate(dut: Any) -> None:
 async def packets_are_written_back_to_back(dut: Any) -> None:
     bench = Bench(dut)
     await bench.start()
-    rng = random.Random(4)
-    lengths = (64, 64, 1, 1, 1, 1, 5, 64)
-    packets = [(64 * block, words_of(rng, words, bench.lanes)) for block, words in enumerate(lengths)]
+    rng, longest = random.Random(4), bench.longest
+    lengths = (longest, longest, 1, 1, 1, 1, 5, longest)
+    packets = [(longest * block, words_of(rng, words, bench.lanes)) for block, words in enumerate(lengths)]
     for number, (offset, data) in enumerate(packets):
         bench.write(offset, data, notice=number + 1)
     await bench.until(written=len(packets))
@@ -250,7 +257,7 @@ async def packets_are_written_back_to_back(dut: Any) -> None:
         assert [b - a for a, b in pairwise(heads)] == [len(data) + 1 for _, data in packets[:-1]]
         assert bench.cycles("w") == [cycle + 1 for cycle in bench.cycles("write_data")]
     first = heads[0] + 2
-    assert bench.cycles("w")[:64] == beats(range(first, first + 64), bench.lanes, bench.setting.rate)
+    assert bench.cycles("w")[:longest] == beats(range(first, first + longest), bench.lanes, bench.setting.rate)
     assert bench.values("written") == list(range(1, len(packets) + 1))
     for offset, data in packets:
         assert [int(dut.dram.mem[offset + at].value) for at in range(len(data))] == data
@@ -278,8 +285,8 @@ async def random_traffic(dut: Any) -> None:
         for name in bench.keen:
             bench.keen[name] = (lambda chance: lambda: rng.random() < chance)(rng.choice((keenness, 1.0)))
         bench.forget()
-        reads = [random_run(rng, 0, half) for _ in range(14)]  # of the half that is not written now
-        writes = [random_run(rng, half, size) for _ in range(14)]
+        reads = [random_run(rng, 0, half, bench.longest) for _ in range(14)]  # of the half that is not written now
+        writes = [random_run(rng, half, size, bench.longest) for _ in range(14)]
         notices = [rng.getrandbits(15) for _ in writes]
         for offset, words in reads:
             bench.read(offset, words)
@@ -301,10 +308,11 @@ async def reads_and_writes_share_the_channel_fairly(dut: Any) -> None:
     await bench.start()
     rng = random.Random(6)
     bench.keen["read_data"] = always
-    for block in range(2):
-        bench.read(64 * block, 64)
-        bench.write(512 + 64 * block, words_of(rng, 64, bench.lanes))
-    await bench.until(read_data=128, written=2)
+    blocks = 128 // bench.longest
+    for block in range(blocks):
+        bench.read(bench.longest * block, bench.longest)
+        bench.write(512 + bench.longest * block, words_of(rng, bench.longest, bench.lanes))
+    await bench.until(read_data=128, written=blocks)
     # The bursts of both kinds, while a word of each waits all the time: they alternate.
     reads, writes = bench.cycles("r"), bench.cycles("w")
     assert not set(reads) & set(writes), "one beat per cycle"
@@ -331,19 +339,19 @@ async def reads_and_writes_share_the_channel_fairly(dut: Any) -> None:
 async def accesses_past_the_end_are_faults_and_do_not_hang(dut: Any) -> None:
     bench = Bench(dut)
     await bench.start()
-    size, lanes = bench.setting.words, bench.lanes
+    size, lanes, longest = bench.setting.words, bench.lanes, bench.longest
     before = {at: int(dut.dram.mem[at].value) for at in range(size)}
-    whole = size % 64 == 0
+    whole = size % longest == 0
     over = size if whole else size - 2  # a burst that begins inside, or right behind the end
-    far = (1 << 24) - 64
+    far = (1 << 24) - longest
     bench.read(over, 3)
     bench.read(size - 2, 2)  # just fits
-    bench.read(far, 64)
+    bench.read(far, longest)
     bench.write(over, [1] * 3, notice=11)
     bench.write(size - 4, [77, 78], notice=12)
-    bench.write(far, [2] * 64, notice=13)
-    await bench.until(read_data=69, written=3)
-    assert bench.values("read_data") == [0] * 3 + [before[size - 2], before[size - 1]] + [0] * 64
+    bench.write(far, [2] * longest, notice=13)
+    await bench.until(read_data=5 + longest, written=3)
+    assert bench.values("read_data") == [0] * 3 + [before[size - 2], before[size - 1]] + [0] * longest
     assert bench.values("written") == [11, 12, 13]
     faults = sorted(payload for _, payload in bench.log["fault"])
     assert faults == sorted([(over, 0), (far, 0), (over, 1), (far, 1)])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.config import MOST_PACKET_WORDS, ChipConfig, TileKind
 from meshloom.hw.isa import (
     ARRIVAL,
     DATA_HEAD,
@@ -83,6 +83,7 @@ class Outcome:
     ended: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)  #: addresses read, words and bursts alike
     counts: dict[str, int] = field(default_factory=dict)  #: cycles of busy, net_stall, mem_stall
+    longest: int = MOST_PACKET_WORDS  #: words of the chip's longest packet
 
     def written(self) -> dict[tuple[int, int], int]:
         """(tile, address) to the word last written there."""
@@ -141,7 +142,7 @@ def run(
     faults = faults_of(unit.fault)
     if config.programs:
         faults.what = {**faults.what, "named": unit.offender.valid, "offender": unit.offender.tile}
-    out = Outcome(counts=dict.fromkeys(("busy", "net_stall", "mem_stall"), 0))
+    out = Outcome(counts=dict.fromkeys(("busy", "net_stall", "mem_stall"), 0), longest=config.packet_words)
     answered = 0
     bursts: Sink | None = None
     answers: Source | None = None
@@ -169,8 +170,8 @@ def run(
                 at, payload = bursts.got[answered]
                 offset, words = payload & 0xFFFFFF, payload >> 24
                 out.reads.append(offset)
-                assert 1 <= words <= PACKET_WORDS, "bursts have 1 to 64 words"
-                assert offset % PACKET_WORDS + words <= PACKET_WORDS, "and never cross a boundary of 64"
+                assert 1 <= words <= out.longest, "a burst has no more words than a packet"
+                assert offset % out.longest + words <= out.longest, "and never crosses a multiple of as many"
                 ready_at = max(ready_at, at + latency())
                 for i in range(words):
                     answers.add(ready_at, word_of(offset + i))
@@ -261,14 +262,14 @@ def expected(code: int) -> list[tuple[tuple[int, int], int]]:
     ]
 
 
-def packet_sizes(code: int) -> list[int]:
-    """Words of each packet: cut where the run ends and where the address reaches a multiple of 64."""
+def packet_sizes(code: int, longest: int = MOST_PACKET_WORDS) -> list[int]:
+    """Words of each packet: cut where the run ends and where the address reaches a multiple of `longest`."""
     f = MOVE.unpack(code)
     sizes, at = [], 0
     while at < f["words"]:
         inside = at % f["dst_run"]
         address = f["dst"] + at // f["dst_run"] * f["dst_stride"] + inside
-        sizes.append(min(f["dst_run"] - inside, f["words"] - at, PACKET_WORDS - address % PACKET_WORDS))
+        sizes.append(min(f["dst_run"] - inside, f["words"] - at, longest - address % longest))
         at += sizes[-1]
     return sizes
 
@@ -278,7 +279,7 @@ def check_words(out: Outcome, codes: Sequence[int]) -> None:
     at = 0
     for code in codes:
         f = MOVE.unpack(code)
-        sizes = packet_sizes(code)
+        sizes = packet_sizes(code, out.longest)
         packets = out.packets[at : at + len(sizes)]
         at += len(sizes)
         assert [packet.head["words"] for packet in packets] == sizes

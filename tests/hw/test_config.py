@@ -48,6 +48,25 @@ def test_built_in_chip(name: str) -> None:
     assert 1 <= chip.cols <= chip.lanes
 
 
+@pytest.mark.parametrize(("lanes", "words"), [(4, 64), (16, 64), (64, 64), (128, 32)])
+def test_a_packet_is_a_burst_inside_4_kib(lanes: int, words: int) -> None:
+    """The longest packets that are: AXI4 bursts have 256 beats at most and cross no multiple of 4 KiB."""
+    values = {"name": "x", "lanes": lanes, "floorplan": [["dram", "core"], ["host", "core"]]}
+    chip = ChipConfig.model_validate(values | {"dram": {"bytes_per_cycle": 4}})
+    assert chip.packet_words == words
+    assert 4096 % (chip.packet_words * lanes) == 0
+    assert data_flit_bits(chip) == max(64, 8 * lanes)
+
+
+def test_server_chips_have_8_mib_a_core() -> None:
+    for cores in (1, 2, 4, 8):
+        chip = load(f"server{cores}")
+        core = chip.core
+        words = core.a_words + core.b_words + 4 * core.acc_words + core.out_words + core.vec_words
+        assert words * chip.lanes == 8 << 20
+        assert (len(chip.cores), len(chip.drams), chip.rows, chip.cols) == (cores, cores, 128, 128)
+
+
 def test_sizes_of_the_regression_chips() -> None:
     tiny, quad16, odd = load("tiny"), load("quad16"), load("pe12x14")
     assert (len(tiny.cores), tiny.rows, tiny.cols) == (1, 4, 4)
@@ -94,7 +113,9 @@ MALFORMED = [
     (GOOD.replace('"good"', '"no good"'), 'name = "no good" must be letters, digits and _, with a letter first'),
     (GOOD.replace("16", "12"), "lanes = 12 must be a power of two"),
     (GOOD.replace("16", "2"), "lanes = 2 must be at least 4"),
-    (GOOD.replace("16", "128"), "lanes = 128 must be at most 64"),
+    (GOOD.replace("16", "256"), "lanes = 256 must be at most 128"),
+    (GOOD.replace("16", "128") + "rows = 129", "rows = 129 must be at most 128"),
+    (GOOD.replace("16", "128") + "[dram]\nbytes_per_cycle = 143", "dram.bytes_per_cycle = 143 must be at most 128"),
     (GOOD.replace("16", '"sixteen"'), 'lanes = "sixteen" must be a whole number'),
     (GOOD + "rows = 17", "rows = 17 exceeds lanes = 16"),
     (GOOD + "cols = 20", "cols = 20 exceeds lanes = 16"),
@@ -118,7 +139,8 @@ MALFORMED = [
     (GOOD + "[core]\nacc_words = 16385", "core.acc_words = 16385 must be at most 16384"),
     (GOOD + "[dram]\nwords = 16777217", "dram.words = 16777217 must be at most 16777216"),
     (GOOD + "[dram]\nlatency = 0", "dram.latency = 0 must be at least 1"),
-    (GOOD + "[dram]\nbytes_per_cycle = 32", "dram.bytes_per_cycle = 32 exceeds one word a cycle (16 bytes)"),
+    (GOOD + "[dram]\nbytes_per_cycle = 32",
+     'dram.bytes_per_cycle = 32 exceeds one word a cycle (16 bytes); draw more "dram" tiles, each of which is a ch'),
     (GOOD + "[noc]\ndata_depth = 1", "noc.data_depth = 1 must be at least 2"),
     (GOOD.replace("host spm", "host .") + "[noc]\nroute_hops = 3", 'route_hops = 3 on a floorplan with ".": no tile'),
     (GOOD + "[dram]\nsemaphores = 8", "dram.semaphores: there is no such field; semaphores belongs in front of all"),
@@ -153,7 +175,7 @@ def test_malformed_chip(tmp_path: Path, text: str, message: str) -> None:
     assert "nput" not in found, "pydantic's words are not ours"
 
 
-@pytest.mark.parametrize("lanes", ["2", "128", '"sixteen"', "2.5"])
+@pytest.mark.parametrize("lanes", ["2", "256", '"sixteen"', "2.5"])
 def test_fields_that_nobody_wrote_are_not_blamed(tmp_path: Path, lanes: str) -> None:
     """An array is as large as the word unless said otherwise: its rows and cols are then no mistakes of their own."""
     path = write(tmp_path, GOOD.replace("16", lanes))
@@ -162,8 +184,8 @@ def test_fields_that_nobody_wrote_are_not_blamed(tmp_path: Path, lanes: str) -> 
     assert str(error.value).startswith(f"{path}: lanes = {lanes} must be ")
     assert "rows" not in str(error.value)
     assert "cols" not in str(error.value)
-    with pytest.raises(ConfigError, match=r"; rows = 65 must be at most 64$"):
-        load(write(tmp_path, GOOD.replace("16", lanes) + "rows = 65"))
+    with pytest.raises(ConfigError, match=r"; rows = 129 must be at most 128$"):
+        load(write(tmp_path, GOOD.replace("16", lanes) + "rows = 129"))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.config import MOST_PACKET_WORDS, ChipConfig
 from meshloom.hw.contracts import DELIVERED_CYCLES, QUEUE_CYCLES, REQUEST_INTERVAL, SENDER_CYCLES, TAKER_CYCLES
 from meshloom.hw.isa import (
     DATA_HEAD,
@@ -154,7 +154,7 @@ def test_random_packets_with_random_stalls(lanes: int, dram: bool, seed: int) ->
     packets = []
     for _ in range(30):
         region = rng.choice(list(DEPTHS))
-        size = rng.choice((1, 2, 7, PACKET_WORDS if region is not Region.OUT else 50))
+        size = rng.choice((1, 2, 7, MOST_PACKET_WORDS if region is not Region.OUT else 50))
         at = address(region, rng.randrange(DEPTHS[region] - size + 1))
         notify = (rng.randrange(256), rng.randrange(64)) if rng.random() < 0.5 else None
         packets.append(Packet(at, tuple(rng.randrange(1 << 8 * lanes) for _ in range(size)), notify))

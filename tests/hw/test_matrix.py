@@ -201,6 +201,19 @@ def test_array_of_blocks() -> None:
     check(config, random_memories(config, np.random.default_rng(3)), gemms)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "cols"), [(128, 2), (2, 128)])
+def test_arrays_as_long_as_the_widest_words(rows: int, cols: int) -> None:
+    """128 rows or columns: all of them full, then a few."""
+    config = chip(128, rows, cols, a_words=140, b_words=256, acc_words=256, out_words=256)
+    pixels = {"in_w": 10, "a_plane": 140, "out_w": 10, "pixels": min(rows + 3, 140), "clamp": 100}
+    gemms = [
+        complete(ONE | pixels | {"to_acc": 1, "addend": Addend.BIAS, "addend_base": 9, "tag": 1}),
+        complete(ONE | pixels | {"addend": Addend.PARTIAL, "scale": 700, "b_base": 256 - cols, "tag": 2}),
+    ]
+    check(config, random_memories(config, np.random.default_rng(5)), gemms)
+
+
 def test_whole_array_layer() -> None:
     """A 3x3 convolution with padding on 16 x 16 PEs, back to back with a projection; all rows full, then partial."""
     config = chip(16, a_words=128, b_words=400, acc_words=64, out_words=64)

@@ -12,7 +12,7 @@ from meshloom.hw.config import TileKind
 from meshloom.hw.contracts import HEAD_CYCLES, SOURCE_CYCLES, TURN_CYCLES
 from meshloom.hw.isa import FETCH_TAG, INSTRUCTIONS, Cause, Opcode, Region, Unit, address
 
-from .mover_bench import HERE, MOVE, check_words, move, packet_sizes, random_move, run
+from .mover_bench import HERE, MOVE, check_words, chip, move, packet_sizes, random_move, run
 from .unit_bench import sometimes
 
 LOCAL = (TileKind.CORE, TileKind.SPM)
@@ -58,6 +58,24 @@ def test_words_plus_packets_plus_one(kind: TileKind, words: int, dst: int, dst_r
     assert {late - early for early, late in zip(ends[1:], ends[2:], strict=False)} == {period}
 
 
+@pytest.mark.parametrize(("lanes", "longest"), [(64, 64), (128, 32)])
+@pytest.mark.parametrize("kind", [TileKind.SPM, TileKind.DRAM])
+def test_packets_and_bursts_stay_in_a_page_of_4_kib(kind: TileKind, lanes: int, longest: int) -> None:
+    """They end at multiples of the longest packet, at the destination and the source each by itself."""
+    config = chip(lanes)
+    code = plain(kind, words=3 * longest, src=address(READS[kind], 5), dst=longest - 3, dst_run=3 * longest)
+    out = run(kind, [code] * 3, cycles=4000, until_records=3, config=config)
+    assert packet_sizes(code, longest) == [3, longest, longest, longest - 3]
+    check_words(out, [code] * 3)
+    for packet in out.packets:
+        first = packet.head["addr"] * lanes
+        assert first // 4096 == (first + packet.head["words"] * lanes - 1) // 4096
+    if kind is TileKind.DRAM:
+        assert out.reads == [5, longest, 2 * longest, 3 * longest] * 3
+    ends = [record["end"] for _, record in out.record]
+    assert {late - early for early, late in zip(ends[1:], ends[2:], strict=False)} == {3 * longest + 4 + TURN_CYCLES}
+
+
 def test_stalls_are_counted_in_record_and_counters() -> None:
     """4 words to the network: 10 cycles without a word, then 6 in which the network takes nothing."""
     code = plain(TileKind.DRAM, words=4)
@@ -72,18 +90,20 @@ def test_stalls_are_counted_in_record_and_counters() -> None:
 
 
 @pytest.mark.parametrize("kind", [*LOCAL, TileKind.DRAM])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_random_moves_with_random_stalls(kind: TileKind, seed: int) -> None:
-    """The second time the registers stop while the mover is not `active`."""
-    rng = random.Random(seed)
+@pytest.mark.parametrize(("lanes", "seed"), [(4, 1), (4, 2), (128, 3), (128, 4)])
+def test_random_moves_with_random_stalls(kind: TileKind, lanes: int, seed: int) -> None:
+    """With even seeds the registers stop while the mover is not `active`."""
+    rng, config = random.Random(seed), chip(lanes)
     own = [random_move(rng, kind, tag) for tag in range(1, 6)]
     remote = [random_move(rng, kind, tag) for tag in range(101, 106)]
-    calm = 0.9 if seed == 1 else 0.5
+    calm = 0.9 if seed % 2 else 0.5
     moods: dict[str, Any] = {
         name: sometimes(rng, calm) for name in ("offer", "data", "post", "record", "read", "burst")
     }
     moods |= {"until_records": 10, "until_posts": sum(MOVE.unpack(code)["post_n"] > 0 for code in own + remote)}
-    out = run(kind, own, remote, cycles=6000, gated=seed == 2, latency=lambda: rng.randint(1, 30), **moods)
+    out = run(
+        kind, own, remote, cycles=6000, gated=seed % 2 == 0, latency=lambda: rng.randint(1, 30), config=config, **moods
+    )
     assert out.faults == []
     # in the order in which they were taken: fair between the two while both have something
     taken = sorted([(cycle, code) for cycle, code in zip(out.own, own, strict=True)]
@@ -95,7 +115,7 @@ def test_random_moves_with_random_stalls(kind: TileKind, seed: int) -> None:
     starts = dict(zip(tags, (cycle for cycle, _ in taken), strict=True))
     packets = iter(out.packets)
     for code, (_, record) in zip(order, out.record, strict=True):
-        last = [next(packets) for _ in packet_sizes(code)][-1].last
+        last = [next(packets) for _ in packet_sizes(code, config.packet_words)][-1].last
         assert (record["start"], record["end"]) == (starts[record["tag"]], last + 1)
     posts = [
         (MOVE.unpack(code)["post_sem"], MOVE.unpack(code)["post_n"]) for code in order if MOVE.unpack(code)["post_n"]

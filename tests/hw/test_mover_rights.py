@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.isa import INSTRUCTIONS, PAGE_WORDS, Cause, Opcode, Region, address
 from meshloom.hw.rights import Pages, Rights
 
@@ -17,11 +17,11 @@ from .unit_bench import bits, sometimes
 CORE, DRAM = TileKind.CORE, TileKind.DRAM
 
 
-def chip(**noc: Any) -> ChipConfig:
+def chip(lanes: int = 4, **noc: Any) -> ChipConfig:
     floorplan = ["dram core core", "host core dram"]
     values = {
         "name": "t",
-        "lanes": 4,
+        "lanes": lanes,
         "floorplan": floorplan,
         "dram": {"bytes_per_cycle": 4},
         "programs": 2,
@@ -30,7 +30,7 @@ def chip(**noc: Any) -> ChipConfig:
     return ChipConfig.model_validate(values)
 
 
-CHIP = chip()
+CHIP, WIDE = chip(), chip(128)
 #: The other core of the program, one of another program, and tiles of everybody.
 PEER, STRANGER, HOST, NEAR = 0x01, 0x02, 0x10, 0x12
 assert CHIP.cores == (PEER, STRANGER, HERE)
@@ -150,19 +150,19 @@ def test_other_faults_hold_nothing_up_either() -> None:
 # -- packets to DRAM --------------------------------------------------------------------------------------------------
 
 
-def landing(code: int) -> tuple[dict[tuple[int, int], int], set[int]]:
+def landing(code: int, config: ChipConfig = CHIP) -> tuple[dict[tuple[int, int], int], set[int]]:
     """Where the words of a MOVE to DRAM end up, and the addresses of packets that were not allowed."""
     found: dict[tuple[int, int], int] = {}
     wrong: set[int] = set()
     packet, before = 0, -2
     for (tile, at), word in expected(code):
-        if at != before + 1 or at % PACKET_WORDS == 0:
+        if at != before + 1 or at % config.packet_words == 0:
             packet = at
         before = at
         inside = at >> 24 == Region.MAIN and BEGIN <= at < BEYOND
         if not inside:
             wrong.add(packet)
-        found[tile, at if inside else BEGIN + at % PACKET_WORDS] = word
+        found[tile, at if inside else BEGIN + at % config.packet_words] = word
     return found, wrong
 
 
@@ -199,8 +199,8 @@ def test_what_is_written_outside_of_the_pages_lands_in_the_first(name: str, slow
     assert len(out.record) == 2
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_random_moves_of_a_program_stay_in_its_pages(seed: int) -> None:
+@pytest.mark.parametrize(("config", "seed"), [(CHIP, 1), (CHIP, 2), (CHIP, 3), (WIDE, 4)])
+def test_random_moves_of_a_program_stay_in_its_pages(config: ChipConfig, seed: int) -> None:
     rng = random.Random(seed)
     codes = []
     for tag in range(1, 15):
@@ -214,7 +214,7 @@ def test_random_moves_of_a_program_stay_in_its_pages(seed: int) -> None:
     moods: dict[str, Any] = {name: sometimes(rng, 0.7) for name in ("offer", "data", "post", "record", "read")}
     posts = sum(MOVE.unpack(code)["post_n"] > 0 for code in codes)
     out = run(
-        CORE, codes, config=CHIP, rights=RIGHTS, cycles=6000, until_records=len(codes), until_posts=posts,
+        CORE, codes, config=config, rights=RIGHTS, cycles=6000, until_records=len(codes), until_posts=posts,
         gated=seed == 2, **moods,
     )  # fmt: skip
     written = {at for tile, at in out.written() if tile != PEER}
@@ -222,7 +222,7 @@ def test_random_moves_of_a_program_stay_in_its_pages(seed: int) -> None:
     assert max(written) < BEYOND
     told = {(fault["tag"], fault["value"]) for _, fault in out.faults}
     to_dram = [code for code in codes if MOVE.unpack(code)["dst_tile"] != PEER]
-    assert told == {(MOVE.unpack(code)["tag"], at) for code in to_dram for at in landing(code)[1]}
+    assert told == {(MOVE.unpack(code)["tag"], at) for code in to_dram for at in landing(code, config)[1]}
     sent = [(packet.head["dst_tile"], word) for packet in out.packets for word in packet.words]
     assert sent == [(tile, word) for code in codes for (tile, _), word in expected(code)]
 

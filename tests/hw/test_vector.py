@@ -189,6 +189,15 @@ def test_whole_blocks(name: str) -> None:
     check(config, random_memories(config, 9), vecs, [rng.choice((0, 0, 7, 90)) for _ in vecs])
 
 
+@pytest.mark.slow
+def test_words_of_128_bytes() -> None:
+    """Every operation: a table of two words, a square of 128 x 128 bytes among them."""
+    config, rng = chip(128, vec_windows=2, vec_words=400), random.Random("128")
+    vecs = [random_vec(config, rng, op, 20) for op in VectorOp]
+    vecs += [random_whole(config, rng, 12) for _ in range(3)]
+    check(config, random_memories(config, 10), vecs)
+
+
 def test_quotients_at_their_limits() -> None:
     """Sums below 1, quotients of 16 bits and more, roots of next to nothing and of the most, in every rounding."""
     config = chip(4, a_words=600, vec_words=600)

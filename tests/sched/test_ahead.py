@@ -48,6 +48,18 @@ def test_the_same_schedule_gives_the_same_program(ahead: Ahead) -> None:
     assert again.program == ahead.program
 
 
+@pytest.mark.slow
+def test_packets_of_32_words_are_proven() -> None:
+    """Words of 128 bytes: trains of shorter packets, and code in packets of 32 instructions."""
+    values = CHIP.model_dump() | {"name": "wide", "lanes": 128, "rows": 8, "cols": 16, "controller_instructions": 64}
+    chip = ChipConfig.model_validate(values | {"dram": {"bytes_per_cycle": 128, "words": 1 << 16}})
+    made = compile_ahead(schedule("conv:10x10x200-60,k3,p1", chip), chip)
+    assert prove(made.program, made.schedule, chip, made.table.begins) >= len(made.schedule.operations)
+    brought = [one for one in made.orders.timed.values() if one.operation < 0]
+    assert brought
+    assert max(one.flits for one in brought) <= 33
+
+
 def test_a_long_program_brings_its_own_code() -> None:
     values = CHIP.model_dump() | {"name": "short", "controller_instructions": 64}
     chip = ChipConfig.model_validate(values)

@@ -228,8 +228,8 @@ def test_the_pages_of_a_layer_hold_it_exactly() -> None:
     one = next(task for task in program.tasks if not task.delivery and not task.outputs)
     gemm = GemmShape(found.rows * problem.out_w, 1, found.blocks, problem.kernel_h, problem.kernel_w)
     assert one.cycles == gemm_occupancy(chip, gemm)
-    assert flits_of(64) == 65
-    assert flits_of(65) == 67
+    assert flits_of(64, chip) == 65
+    assert flits_of(65, chip) == 67
 
 
 def test_chained_layers_read_what_the_one_before_has_made() -> None:

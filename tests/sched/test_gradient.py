@@ -7,6 +7,7 @@ import pytest
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.hw.isa import Region, VectorOp, address
+from meshloom.sched.checker.check import check
 from meshloom.sched.ir import functional
 from meshloom.sched.ir.schedule import Gemm, Move, Schedule, Vec
 from meshloom.sched.lowering.predict import predict
@@ -85,7 +86,7 @@ def test_partial_sums_spill_and_come_back(order: Order) -> None:
     nest = Nest(Tiling(16, 12, 16), {Order.DX_MAJOR: "mnk", Order.DW_MAJOR: "nmk"}[order])
     found, made = emitted(pair, order, nest)
     acc = [op for op in made.operations if isinstance(op, Move) and op.dst.address >= address(Region.ACC, 0)
-           and op.dst.tile == pair.core and op.dst.address < address(Region.OUT, 0)]  # fmt: skip
+           and op.dst.tile == EDGE6.cores[0] and op.dst.address < address(Region.OUT, 0)]  # fmt: skip
     assert found.work.spilled > 0
     assert 2 * sum(op.words for op in acc) == found.work.spilled
     dram = found.work.dram * EDGE6.lanes / EDGE6.dram.bytes_per_cycle
@@ -221,6 +222,37 @@ def test_what_does_not_fit_says_what_is_too_small() -> None:
 def test_sums_that_may_leave_int32_are_refused_before_anything_runs() -> None:
     with pytest.raises(DoesNotFit, match="dw: sums of 131,072 products of int8 may leave int32, of 131,071 they do n"):
         schedule(layer("gemm:131072x8x8"), EDGE6)
+
+
+SHARED = {
+    "a block of columns for each of four cores": ("quad8", "gemm:20x19x32", 4),
+    "cores with more and with less": ("quad8", "gemm:12x9x50", 4),
+    "fewer blocks than cores": ("quad8", "gemm:9x30x13", 2),
+    "narrow arrays, blocks that begin inside a word": ("pe12x14", "gemm:18x21x70", 2),
+    "the first layer": ("quad8", "conv:6x6x3-9,k3,b2", 4),
+    "one is asked for": ("quad8", "gemm:20x19x32", 1),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+@pytest.mark.parametrize("order", [Order.SEQUENTIAL, Order.INTERLEAVED, Order.K_MAJOR])
+def test_cores_share_the_columns_of_x(case: str, order: Order) -> None:
+    """Each works, no two on the same; every byte is right, and the program is proven."""
+    name, text, working = SHARED[case]
+    chip, one = load(name), layer(text)
+    made = schedule(one, chip, (order,), effort=0.05, cores=1 if working == 1 else 0)
+    check_bytes(made.schedule, one, chip)
+    check(program_of(made.schedule, chip), chip)
+    of = {op.core for op in made.schedule.operations if isinstance(op, Gemm)}
+    assert of == set(chip.cores[:working])
+    assert made.nest.endswith(f" on {working} cores") == (working > 1)
+
+
+def test_parts_are_all_of_the_columns() -> None:
+    pair = Pair(layer("gemm:20x9x50"), load("quad8"), 4)
+    assert [(part.first, part.k) for part in pair.parts] == [(0, 8), (8, 16), (24, 16), (40, 10)]
+    assert [part.core for part in pair.parts] == list(load("quad8").cores)
+    assert [(part.core, part.k) for part in Pair(layer("gemm:20x9x50"), load("quad8")).parts] == [(0x01, 50)]
 
 
 def test_tilings_fit_and_reach_the_whole_layer() -> None:

@@ -170,7 +170,7 @@ def test_every_packet_leaves_a_record_of_its_arrival(data_vcs: int) -> None:
     chip = chip_of(data_vcs=data_vcs, arrivals=True)
     code = [sync(fire_at=START), move(DRAM, END, 150, dst=30, dst_run=40, dst_stride=50), WAIT]
     found = executed(chip, {DRAM: code})
-    wanted = packets(code[1].fields)
+    wanted = packets(code[1].fields, chip.packet_words)
     assert [entry.wait for entry in found[-1]] == [words for _, words in wanted] == [34, 6, 40, 40, 12, 18]
     assert {(entry.tile, entry.tag, entry.opcode, entry.unit) for entry in found[-1]} == {
         (END, 2, Opcode.MOVE, Unit.NONE)

@@ -29,6 +29,18 @@ def test_both_gradients_on_the_rtl(order: str) -> None:
     assert row.gradient.dram_bytes > row.bytes_checked
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["sequential", "interleaved", "k_major"])
+def test_cores_that_share_a_layer_on_the_rtl(order: str) -> None:
+    """Two channels that four cores ask for what they share."""
+    names = ["gradient:gemm:45x30x100", "gradient:gemm:20x40x17"]
+    for row in rows(names, f"gradient:order={order},effort=0.02", "quad16"):
+        assert row.status is Status.PASSED, row.reason
+        assert row.model_cycles == row.rtl_cycles
+        assert row.gradient is not None
+        assert row.gradient.nest.endswith(f" on {4 if '100' in row.workload else 2} cores")
+
+
 def test_a_layer_that_does_not_fit_is_a_row(tmp_path: Path) -> None:
     text = Path("hw/chips/edge6.toml").read_text().replace("words = 1048576", "words = 1024")
     chip = tmp_path / "edge6.toml"

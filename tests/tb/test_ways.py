@@ -102,7 +102,7 @@ def test_each_packet_of_a_tour_leaves_one_arrival(name: str, runs: Runs) -> None
     run, job = runs["icarus", name], TOURS[name].job
     sent = [
         (fields["dst_tile"], fields["tag"], words)
-        for _, fields, _ in ways(job.program, WAYS) for _, words in packets(fields)
+        for _, fields, _ in ways(job.program, WAYS) for _, words in packets(fields, WAYS.packet_words)
     ]  # fmt: skip
     arrivals = arrivals_of(run)
     assert sorted((record.tile, record.tag, record.wait) for record in arrivals) == sorted(sent)
@@ -198,7 +198,7 @@ def closed_form(record: Record, hops: int, shape: tuple[int, int, int]) -> list[
     ejection buffer, and `end` is the one after."""
     words, run, at = shape
     found, injected_at = [], record.start + HEAD_CYCLES
-    for _, size in packets({"dst": 256 + at, "dst_run": run, "dst_stride": run + 5, "words": words}):
+    for _, size in packets({"dst": 256 + at, "dst_run": run, "dst_stride": run + 5, "words": words}, WAYS.packet_words):
         found.append((injected_at, injected_at + noc_arrival(hops, 1 + size) + 1 + 1))
         injected_at += 1 + size
     return found

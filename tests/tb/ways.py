@@ -70,14 +70,14 @@ def ways(program: Program, chip: ChipConfig) -> Iterator[tuple[Stream, Mapping[s
 def flits_on_links(program: Program, chip: ChipConfig) -> dict[tuple[int, str], int]:
     """Flits that leave each router by each output in a whole run: data, and the code that is fetched."""
     found = {(tile, port): 0 for tile in chip.tiles for port in (*DIRECTIONS, LOCAL)}
-    moved = [(way.tiles, packets(fields)) for _, fields, way in ways(program, chip)]
+    moved = [(way.tiles, packets(fields, chip.packet_words)) for _, fields, way in ways(program, chip)]
     for stream in (*program.streams, program.boot):
         way = route_of(chip, stream.dram_tile, stream.tile).tiles
         left, slot, words = len(stream.instructions), 0, chip.instruction_words
         while left:
             chunk = min(left, chip.fetch_chunk)
             code = {"dst": slot * words, "dst_run": chunk * words, "words": chunk * words}
-            moved.append((way, packets(code)))
+            moved.append((way, packets(code, chip.packet_words)))
             left, slot = left - chunk, (slot + chunk) % chip.ring_instructions
     for tiles, cut in moved:
         flits = sum(1 + words for _, words in cut)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.contracts import REQUEST_INTERVAL
 from meshloom.hw.isa import Opcode, Unit
 
@@ -34,7 +34,8 @@ class Boot:
         last = 0
         for number, words in enumerate(self.fetched):
             taken = dram_train.earliest(state, number * REQUEST_INTERVAL)
-            pieces = np.full(-(-words // PACKET_WORDS), PACKET_WORDS)  # its address is a multiple of 64
+            longest = chip.packet_words  # which its address is a multiple of
+            pieces = np.full(-(-words // longest), longest)
             pieces[-1] = words - pieces[:-1].sum()
             _, last = dram_train.send(state, taken, chip.dram.latency, pieces, pieces)
         dram_train.shift(state, self.sent - last)

@@ -173,8 +173,8 @@ def _out_of_step(orders: Orders, chip: ChipConfig) -> list[_Held]:
         before = None
         for one in sorted(moves, key=lambda one: one.fire):
             assert isinstance(one.op, Move)
-            _, words = train(one.op.body)
-            its = np.array(bursts(one.op.body)), np.array(words)
+            _, words = train(one.op.body, chip)
+            its = np.array(bursts(one.op.body, chip)), np.array(words)
             taken = dram_train.earliest(state, one.start)
             leaves, last = dram_train.send(state, taken, chip.dram.latency, *its)
             fire = max(taken - OFFER_CYCLES, leaves - launch(chip, tile))

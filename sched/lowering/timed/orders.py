@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from meshloom.hw.config import MOST_POINTS, PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.config import MOST_POINTS, ChipConfig, TileKind
 from meshloom.hw.contracts import (
     ISSUE_CYCLES,
     ORDER_CYCLES,
@@ -173,7 +173,7 @@ def _instructions(one: Timed, chip: ChipConfig) -> int:
 
 def code_packet(chip: ChipConfig) -> int:
     """Instructions per packet of code."""
-    return min(PACKET_WORDS // chip.instruction_words, chip.ring(TileKind.DTT) // 2)
+    return min(chip.packet_words // chip.instruction_words, chip.ring(TileKind.DTT) // 2)
 
 
 def code_room(chip: ChipConfig) -> int:
@@ -243,7 +243,7 @@ def _cut(one: Timed, words: int, chip: ChipConfig) -> Timed:
     assert isinstance(op, Move)
     spans = {end: getattr(op, end).model_copy(update={"run": words}) for end in ("src", "dst")}
     op = op.model_copy(update={**spans, "words": words})
-    flits, _ = train(op.body)
+    flits, _ = train(op.body, chip)
     end = one.departure + flits
     lands = arrival(chip, one.departure, one.hops, flits)
     return replace(one, op=op, flits=flits, end=end, read=end, arrival=lands)

@@ -130,7 +130,7 @@ def _seen(program: Program, chip: ChipConfig) -> Iterator[_Seen]:
             ]  # fmt: skip
             path = tuple(_path([source, *points, target], chip))
             departure = fire + launch(chip, source)
-            length, _ = train(fields)
+            length, _ = train(fields, chip)
             burst = fire + OFFER_CYCLES + SOURCE_CYCLES + ADDRESS_CYCLES
             read = burst if chip.tiles[source] is TileKind.DRAM else departure - WORD_CYCLES
             first, there = landing(chip, departure, len(path) - 1, length)
@@ -221,12 +221,12 @@ def _trains(seen: list[_Seen], program: Program, chip: ChipConfig) -> tuple[list
             if state is None:
                 continue
             fields = dict(code[one.position].fields)
-            _, words = train(fields)
+            _, words = train(fields, chip)
             if (free := dram_train.earliest(state, one.start)) != one.start:
                 problems.append(
                     f"cycle {one.fire}: the mover of {tile:#04x} cannot take the MOVE with tag {one.tag} before {free}"
                 )
-            its = np.array(bursts(fields)), np.array(words)
+            its = np.array(bursts(fields, chip)), np.array(words)
             leaves, last = dram_train.send(state, free, chip.dram.latency, *its)
             later = last + 1 - one.departure - one.length
             writes = one.writes[0] + leaves - one.departure, one.writes[1] + later

@@ -349,10 +349,10 @@ class Timetabler:
 
     def length(self, op: Move) -> int:
         """Cycles from a MOVE's first flit to its last: its flits, and gaps where DRAM is too slow for short runs."""
-        flits, words = train(op.body)
+        flits, words = train(op.body, self.chip)
         if not self._from_dram(op):
             return flits
-        its = bursts(op.body)
+        its = bursts(op.body, self.chip)
         leaves, last = dram_train.send(
             dram_train.new_state(), 0, self.chip.dram.latency, np.array(its), np.array(words)
         )

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig, TileKind, tile_position
+from meshloom.hw.config import ChipConfig, TileKind, tile_position
 from meshloom.hw.contracts import (
     GEMM_ISSUE_CYCLES,
     HEAD_CYCLES,
@@ -58,7 +58,7 @@ def code_there(chip: ChipConfig, position: int) -> int:
     """Cycles from the arrival of the controller's first instruction to that of the one at `position` of its first ring:
     a word a cycle, a head before each packet, and a turn-around of the mover between the two halves."""
     words = position * chip.instruction_words
-    return words + -(-words // PACKET_WORDS) + (TURN_CYCLES + SPARE) * (position > 0)
+    return words + -(-words // chip.packet_words) + (TURN_CYCLES + SPARE) * (position > 0)
 
 
 def hops(source: int, target: int) -> int:
@@ -72,16 +72,16 @@ def launch(chip: ChipConfig, tile: int) -> int:
     return OFFER_CYCLES + HEAD_CYCLES + (chip.dram.latency if chip.tiles[tile] is TileKind.DRAM else 0)
 
 
-def train(fields: Mapping[str, int]) -> tuple[int, list[int]]:
+def train(fields: Mapping[str, int], chip: ChipConfig) -> tuple[int, list[int]]:
     """Flits of a MOVE with these body fields, heads included, and the words of each of its packets."""
-    words = [size for _, size in packets(fields)]
+    words = [size for _, size in packets(fields, chip.packet_words)]
     return sum(words) + len(words), words
 
 
-def bursts(fields: Mapping[str, int]) -> list[int]:
+def bursts(fields: Mapping[str, int], chip: ChipConfig) -> list[int]:
     """Words of the bursts in which a MOVE's source is read from DRAM: cut like packets, at the source."""
     source = {"dst": fields["src"], "dst_run": fields["src_run"], "dst_stride": fields.get("src_stride", 0)}
-    return [size for _, size in packets(source | {"words": fields["words"]})]
+    return [size for _, size in packets(source | {"words": fields["words"]}, chip.packet_words)]
 
 
 def arrival(chip: ChipConfig, departure: int, path_hops: int, flits: int) -> int:

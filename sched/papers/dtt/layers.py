@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy, noc_arrival
 
 from ...mapping.problem import MAX_PIXELS, Problem, pose
@@ -65,9 +65,9 @@ class _Read(NamedTuple):
     step: int
 
 
-def flits_of(words: int) -> int:
+def flits_of(words: int, chip: ChipConfig) -> int:
     """Flits of a page that lies side by side from a packet's border on: its words, and a head for each packet."""
-    return words + ceil(words / PACKET_WORDS)
+    return words + ceil(words / chip.packet_words)
 
 
 def cut(problem: Problem, chip: ChipConfig) -> Cut:
@@ -130,7 +130,7 @@ class _Builder:
 
     def page(self, name: str, words: int, region: int, home: bool, scratchpad: bool = False) -> int:
         homes = (self.home(words, scratchpad),) if home else ()
-        self.pages.append(Page(name, flits_of(words), homes, words, region, RESULT))
+        self.pages.append(Page(name, flits_of(words, self.chip), homes, words, region, RESULT))
         return len(self.pages) - 1
 
     def layer(self, shape: ConvShape, source: _Tensor | None) -> _Tensor:

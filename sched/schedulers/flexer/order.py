@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import REQUEST_FLITS, Unit
 
 from ...mapping.estimate import END_CYCLES, REQUEST_CYCLES
@@ -61,7 +61,7 @@ class _Play(Player):
         super().__init__(work.waits)
         self.steps, self.ahead, self.fixed = work.steps, ahead, fixed
         chip = self.chip
-        self.rate, self.drams = dram_word_cycles(chip), set(chip.drams)
+        self.rate, self.drams, self.longest = dram_word_cycles(chip), set(chip.drams), chip.packet_words
         self.channel = dict.fromkeys(chip.drams, 0.0)  # cycle until which it is busy
         self.offered: dict[tuple[int, Unit], list[int]] = {}
         self.busy: dict[tuple[int, Unit], bool] = {}
@@ -160,7 +160,7 @@ class _Play(Player):
             if self.blocked[tile]:
                 other = self.blocked[tile].popleft()
                 self._request(other, self.nodes[other])
-        target, flits = node.target.tile, node.words * (1 + 1 / PACKET_WORDS) + 2
+        target, flits = node.target.tile, node.words * (1 + 1 / self.longest) + 2
         dram, floor = node.words * self.rate, 0.0
         if tile in self.drams:
             flits = max(flits, dram)  # DRAM makes gaps, which hold up what shares the link
@@ -168,7 +168,7 @@ class _Play(Player):
         if target in self.drams:
             self.channel[target] = floor = max(self.now, self.channel[target], floor) + dram
         self.sending[tile], self.floor[index] = True, floor
-        packets = -(-node.words // PACKET_WORDS)
+        packets = -(-node.words // self.longest)
         self.packets[index] = packets, flits / packets
         self.turns_of[target].append(index)
         if len(self.turns_of[target]) == 1:

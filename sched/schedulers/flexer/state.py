@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.config import ChipConfig
 
 from ...mapping.estimate import END_CYCLES, REQUEST_CYCLES, START_CYCLES, pipeline_cycles
 from ...mapping.traffic import FLIGHT_CYCLES, dram_word_cycles
@@ -211,7 +211,7 @@ ORDERS = tuple(Order(loops) for loops in ("mnk", "nmk", "mkn", "nkm", "kmn", "kn
 def rates(chip: ChipConfig) -> Rates:
     """`Work.rates` of a chip."""
     banks, channels = len(chip.spms), len(chip.drams)
-    code, flits = float(chip.instruction_words), 1 + 1 / PACKET_WORDS
+    code, flits = float(chip.instruction_words), 1 + 1 / chip.packet_words
     return Rates(
         dram=float(dram_word_cycles(chip) / channels),
         port=flits / banks,

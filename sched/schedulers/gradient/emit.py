@@ -49,11 +49,12 @@ class Work:
 
 
 class _Pipeline:
-    """When steps end if DRAM, vector unit and array each take one after the other, with room for two steps."""
+    """When steps end if DRAM, vector unit and array each take one after the other, with room for two steps. The cores
+    of a pair share the channels evenly."""
 
     def __init__(self, pair: Pair) -> None:
         chip = pair.chip
-        self._word = chip.lanes / chip.dram.bytes_per_cycle / len(chip.drams)  # cycles
+        self._word = len(pair.parts) * chip.lanes / chip.dram.bytes_per_cycle / len(chip.drams)  # cycles
         self._dram = self._vector = self._owed = 0.0
         self._ends = (0.0, 0.0)  # of the step before last, and of the last one
 
@@ -70,14 +71,18 @@ class _Pipeline:
 
 
 class Emitter:
-    """Plays steps on the memories of a core. `nodes`: its operations in order, if `record`; `work`: what it takes.
+    """Plays steps on the memories of a core, the first part's unless `tile` is another. `nodes`: its operations in
+    order, if `record`; `work`: what it takes.
 
     Raises DoesNotFit when a step's tiles do not fit in its memories side by side.
     """
 
-    def __init__(self, pair: Pair, steps: Sequence[Step], scales: Scales, record: bool = True) -> None:
+    def __init__(
+        self, pair: Pair, steps: Sequence[Step], scales: Scales, record: bool = True, tile: int | None = None
+    ) -> None:
         self.pair, self.scales, self.record = pair, scales, record
-        self.core, self.nodes, self.work = pair.core, list[Node](), Work()
+        self.core = pair.parts[0].core if tile is None else tile
+        self.nodes, self.work = list[Node](), Work()
         chip = pair.chip
         core, limit = chip.core, f"of a {chip.name} core"
         self.now = 0

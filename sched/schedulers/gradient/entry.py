@@ -25,6 +25,9 @@ class GradientOptions(Options):
             "paper selects by the layer's sizes",
         )
     )
+    cores: int = Field(
+        default=0, ge=0, le=256, description="cores that share a layer (its k is split); 0: all, 1: the first alone"
+    )
     effort: float = Field(default=1.0, gt=0, lt=1e6, description="steps played, as a multiple of the usual number")
 
 
@@ -37,7 +40,7 @@ def _gradients(layer: TrainingLayer, chip: ChipConfig, options: GradientOptions,
     else:
         chosen = options.order
         orders = (selected(layer.m, layer.k, layer.n) if chosen == "algorithm1" else Order(chosen),)
-    return schedule(layer, chip, orders, options.named("gradient"), effort=options.effort)
+    return schedule(layer, chip, orders, options.named("gradient"), effort=options.effort, cores=options.cores)
 
 
 GRADIENT = Scheduler(

@@ -5,7 +5,7 @@ A step multiplies one tile: of dX, dX[m, k] += dY[m, n]·W[k, n]ᵀ, or of dW, d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, permutations
@@ -30,9 +30,12 @@ class Order(StrEnum):
 class Sized(Protocol):
     """What has the sizes of a pair, in the units of its tiles."""
 
-    m: int
-    k: int
-    n: int
+    @property
+    def m(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def n(self) -> int: ...
 
 
 class Step(NamedTuple):
@@ -99,6 +102,11 @@ def steps(pair: Sized, order: Order, nest: Nest) -> list[Step]:
             return rows + columns
         return list(chain.from_iterable(zip(rows, columns, strict=True)))
     return fused(pair, nest)
+
+
+def moved(some: Sequence[Step], by: int) -> list[Step]:
+    """Steps of a part of a pair whose first column of X is column `by` of the pair's."""
+    return [step._replace(k=(step.k[0] + by, step.k[1] + by)) for step in some]
 
 
 def nests(order: Order, tiling: Tiling) -> list[Nest]:

@@ -14,7 +14,7 @@ from meshloom.hw.config import ChipConfig
 from ...ir.schedule import Tensor
 from ...mapping.placement import Dram, Stored
 from ...mapping.problem import MAX_IN_WIDTH, MAX_K_BLOCKS, MAX_N_BLOCKS, DoesNotFit
-from ...mapping.tiling import Range
+from ...mapping.tiling import Range, even
 from ...workload.layout import ActivationLayout
 from ...workload.training import TrainingLayer
 
@@ -45,24 +45,41 @@ def cut(end: int, step: int) -> list[Range]:
     return [(at, min(at + step, end)) for at in range(0, end, step)]
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a core does of a pair: columns `first` .. `first` + `k` - 1 of X and dX, rows of W and dW, and all pixels
+    and output channels. No two parts make parts of the same sums."""
+
+    core: int
+    m: int
+    k: int
+    n: int
+    first: int
+
+
 class Pair:
-    """A layer's pair on a chip: sizes in words of tiles, and where its tensors lie. Raises DoesNotFit if DRAM is too
+    """A layer's pair on a chip: sizes in words of tiles, and where its tensors lie. `parts`: what each of up to `cores`
+    cores does; as even as whole blocks of columns allow, at least one block each. Raises DoesNotFit if DRAM is too
     small, or if sums may leave int32."""
 
-    def __init__(self, layer: TrainingLayer, chip: ChipConfig) -> None:
+    def __init__(self, layer: TrainingLayer, chip: ChipConfig, cores: int = 1) -> None:
         self.layer, self.chip = layer, chip
         self.m, self.k, self.n = layer.m, layer.k, layer.n
         check_sums(f"{layer.name} dw", self.m, "take a smaller batch")
         if not layer.first:
             check_sums(f"{layer.name} dx", self.n, "take fewer output channels")
         self.lanes, self.cols = chip.lanes, chip.cols
-        self.core = chip.cores[0]
         dram = Dram(chip)
         blocks_k, blocks_n = ceil(self.k / self.lanes), ceil(self.n / self.lanes)
         self.x = self._stored(dram, blocks_k, self.m)
         self.w = self._stored(dram, blocks_k, self.n)
         self.dy = self._stored(dram, blocks_n, self.m)
         columns = ceil(self.k / self.cols)
+        ranges = even(0, columns, min(cores, columns, len(chip.cores)))
+        self.parts = tuple(
+            Part(core, self.m, min(end * self.cols, self.k) - first * self.cols, self.n, first * self.cols)
+            for core, (first, end) in zip(chip.cores, ranges, strict=False)
+        )
         self.dw = self._stored(dram, columns, self.n)
         self.dw_sums = self._stored(dram, columns, self.n, 4)
         if not layer.first:

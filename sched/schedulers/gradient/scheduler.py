@@ -3,12 +3,16 @@
 Every tiling and nest of an order is played on a core's memories, which counts words of DRAM and cycles of the units.
 The best few become operations, in several degrees of fetching ahead, and the timeline model decides between them. All
 budgets count steps and operations, so that a search finds the same on every machine.
+
+Several cores share the columns of X: each makes its columns of dX and its rows of dW, for which it reads all of dY (the
+paper's sharing of dY, K is split). All do the same steps; what they take is judged by the largest part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import ceil
 
 from meshloom.hw.config import ChipConfig
@@ -20,8 +24,8 @@ from ...mapping.problem import DoesNotFit
 from ...workload.training import TrainingLayer
 from ...workload.training_data import scales_of
 from .emit import Emitter, Work
-from .orders import LOOPS, Nest, Order, Step, alone, nests, steps
-from .pair import Pair, Tiling, cut
+from .orders import LOOPS, Nest, Order, Step, alone, moved, nests, steps
+from .pair import Pair, Part, Tiling, cut
 
 #: Steps that the search of an order may play in all, and those that one nest may have.
 PLAYED, LONGEST = 60_000, 4_000
@@ -54,8 +58,8 @@ class Candidate:
 @dataclass(frozen=True)
 class GradientSchedule:
     """The schedule of a pair and what is known of it: the `order` that it took, its `nest` in words, bytes to and from
-    DRAM (`spilled_bytes`: of partial sums among them), cycles in which array and vector unit are busy, and the
-    `predicted` cycles of the best schedule of every order that was tried."""
+    DRAM (`spilled_bytes`: of partial sums among them), cycles in which array and vector unit of the core with the
+    largest part are busy, and the `predicted` cycles of the best schedule of every order that was tried."""
 
     layer: TrainingLayer
     schedule: Schedule
@@ -76,13 +80,19 @@ def _sizes(end: int, unit: int) -> list[int]:
     })  # fmt: skip
 
 
+def largest(pair: Pair) -> Part:
+    """The part with the most columns, the first of several."""
+    return max(pair.parts, key=lambda part: part.k)
+
+
 def tilings(pair: Pair) -> list[Tiling]:
-    """All tilings whose tiles a core can hold. Raises DoesNotFit, with what a smallest one lacks, if there is none."""
+    """All tilings of the largest part whose tiles a core can hold. Raises DoesNotFit with what a smallest one lacks, if
+    there is none."""
     found: list[Tiling] = []
     why: DoesNotFit | None = None
     for m in _sizes(pair.m, pair.lanes):
         for n in _sizes(pair.n, pair.lanes):
-            for k in _sizes(pair.k, pair.cols):
+            for k in _sizes(largest(pair).k, pair.cols):
                 try:
                     pair.check(Tiling(m, k, n))
                 except DoesNotFit as error:
@@ -102,6 +112,7 @@ class _Search:
         self, pair: Pair, name: str, predict: Callable[[Schedule, ChipConfig], Prediction], effort: float
     ) -> None:
         self.pair, self.name, self.predict, self.effort = pair, name, predict, effort
+        self.part = largest(pair)
         self.scales = scales_of(pair.layer)
         self.tilings = tilings(pair)
 
@@ -116,7 +127,7 @@ class _Search:
     def _together(self, order: Order) -> list[Candidate]:
         def all_of(tiling: Tiling) -> Iterator[tuple[Nest, list[Step]]]:
             for nest in nests(order, tiling):
-                yield nest, steps(self.pair, order, nest)
+                yield nest, moved(steps(self.part, order, nest), self.part.first)
 
         return [Candidate(order, (nest,), "dx", work) for nest, work in self._played(all_of, ("dx", "dw"))]
 
@@ -127,7 +138,8 @@ class _Search:
             def all_of(tiling: Tiling) -> Iterator[tuple[Nest, list[Step]]]:
                 for loops in LOOPS:
                     nest = Nest(tiling, loops, snake=True)
-                    yield nest, alone(self.pair, "dx" if result == "dx" else "dw", nest)
+                    made = alone(self.part, "dx" if result == "dx" else "dw", nest)
+                    yield nest, moved(made, self.part.first)
 
             return [nest for nest, _ in self._played(all_of, (result,))[:LEADERS]]
 
@@ -140,7 +152,7 @@ class _Search:
         found: list[Candidate] = []
         for chosen, first in pairs:
             try:
-                work = Emitter(self.pair, _in_turn(self.pair, chosen, first), self.scales, record=False).work
+                work = self._emitter(self.part, Candidate(Order.SEQUENTIAL, chosen, first, Work()), record=False).work
             except DoesNotFit:
                 continue
             found.append(Candidate(Order.SEQUENTIAL, chosen, first, work))
@@ -165,7 +177,7 @@ class _Search:
                     break
                 left -= count
                 try:
-                    work = Emitter(pair, some, self.scales, record=False).work
+                    work = Emitter(pair, some, self.scales, record=False, tile=self.part.core).work
                 except DoesNotFit:
                     continue
                 found.append((work.pipelined, work.dram, nest, work))
@@ -174,7 +186,7 @@ class _Search:
     def _array_cycles(self, tiling: Tiling, products: tuple[str, ...]) -> int:
         """Cycles of the array for all steps of some products."""
         pair, rows = self.pair, self.pair.chip.rows
-        ms, ks, ns = cut(pair.m, tiling.m), cut(pair.k, tiling.k), cut(pair.n, tiling.n)
+        ms, ks, ns = cut(pair.m, tiling.m), cut(self.part.k, tiling.k), cut(pair.n, tiling.n)
         groups = {
             "dx": sum(ceil((m[1] - m[0]) / rows) for m in ms) * sum(map(pair.groups, ns)),
             "dw": sum(ceil((n[1] - n[0]) / rows) for n in ns) * sum(map(pair.groups, ms)),
@@ -182,17 +194,27 @@ class _Search:
         return sum(map(pair.columns, ks)) * pair.lanes * sum(groups[product] for product in products)
 
     def _steps(self, tiling: Tiling) -> int:
-        return ceil(self.pair.m / tiling.m) * ceil(self.pair.k / tiling.k) * ceil(self.pair.n / tiling.n)
+        return ceil(self.pair.m / tiling.m) * ceil(self.part.k / tiling.k) * ceil(self.pair.n / tiling.n)
+
+    def _emitter(self, part: Part, candidate: Candidate, record: bool = True) -> Emitter:
+        """A part, done as a candidate says."""
+        if candidate.order is Order.SEQUENTIAL:
+            some = _in_turn(part, candidate.nests, candidate.first)
+        else:
+            some = steps(part, candidate.order, candidate.nests[0])
+        return Emitter(self.pair, moved(some, part.first), self.scales, record, part.core)
+
+    def words(self, candidate: Candidate) -> tuple[int, int]:
+        """Words of DRAM that all parts take together, and those of spilled sums among them."""
+        works = [self._emitter(part, candidate, record=False).work for part in self.pair.parts]
+        return sum(work.dram for work in works), sum(work.spilled for work in works)
 
     def _schedules(self, candidate: Candidate) -> Iterator[Schedule]:
         """The schedules of a candidate, one for each horizon, with their predictions."""
         pair = self.pair
-        some = (
-            steps(pair, candidate.order, candidate.nests[0])
-            if candidate.order is not Order.SEQUENTIAL
-            else _in_turn(pair, candidate.nests, candidate.first)
-        )
-        nodes = Emitter(pair, some, self.scales).nodes
+        made_by = [self._emitter(part, candidate).nodes for part in pair.parts]
+        # by turns, so that none comes behind all of the others at the channels
+        nodes = [node for some in zip_longest(*made_by) for node in some if node is not None]
         order = Interleaver(nodes, pair.chip, in_order=True)
         made = Schedule(
             chip=pair.chip.name,
@@ -214,11 +236,11 @@ class _Search:
             yield one.model_copy(update={"predicted": self.predict(one, pair.chip)})
 
 
-def _in_turn(pair: Pair, nests: Sequence[Nest], first: str) -> list[Step]:
+def _in_turn(part: Part, nests: Sequence[Nest], first: str) -> list[Step]:
     """One product after the other; `nests`: of dX and of dW, of a first layer only of dW."""
     if len(nests) == 1:
-        return alone(pair, "dw", nests[0])
-    dx, dw = alone(pair, "dx", nests[0]), alone(pair, "dw", nests[1])
+        return alone(part, "dw", nests[0])
+    dx, dw = alone(part, "dx", nests[0]), alone(part, "dw", nests[1])
     return dx + dw if first == "dx" else dw + dx
 
 
@@ -229,26 +251,29 @@ def schedule(
     name: str = "gradient",
     predict: Callable[[Schedule, ChipConfig], Prediction] = predict,
     effort: float = 1.0,
+    cores: int = 0,
 ) -> GradientSchedule:
-    """The best schedule of a pair among `orders` on the first core of a chip. `name`: of the scheduler; `effort`: share
-    of the budget of each order.
+    """The best schedule of a pair among `orders` on up to `cores` cores of a chip, 0: all. `name`: of the scheduler;
+    `effort`: share of the budget of each order.
 
     Of a first layer, which has no dX, all orders are one. Deterministic. Raises DoesNotFit if no tiling of no order
     fits.
     """
-    search = _Search(Pair(layer, chip), name, predict, effort)
+    pair = Pair(layer, chip, cores or len(chip.cores))
+    search = _Search(pair, name, predict, effort)
     if layer.first:
         orders = (Order.SEQUENTIAL,)
     found = [search.best(order) for order in orders]
     cycles = {one.order: made.predicted.cycles for one, made in found if made.predicted}
     best, made = min(found, key=lambda one: cycles[one[0].order])
+    words, spilled = search.words(best)
     return GradientSchedule(
         layer,
         made,
         best.order,
-        str(best),
-        best.work.dram * chip.lanes,
-        best.work.spilled * chip.lanes,
+        f"{best} on {len(pair.parts)} cores" if len(pair.parts) > 1 else str(best),
+        words * chip.lanes,
+        spilled * chip.lanes,
         best.work.array,
         best.work.vector,
         cycles,

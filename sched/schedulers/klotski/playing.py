@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig, tile_position
+from meshloom.hw.config import ChipConfig, tile_position
 from meshloom.hw.contracts import GEMM_ISSUE_CYCLES
 from meshloom.hw.timing import gemm_tail
 
@@ -44,7 +44,7 @@ def _levels(cycles: Any, first_out: Any, outs: Any, levels: Any) -> None:
 @jit
 def _play(
     cycles: Any, plain: Any, weights: Any, same: Any, first_in: Any, ins: Any, words: Any, first_out: Any, outs: Any,
-    key: Any, hops: Any, share: float, tail: int, given: Any, steps: Any, starts: Any, where: Any,
+    key: Any, hops: Any, share: float, tail: int, longest: int, given: Any, steps: Any, starts: Any, where: Any,
 ) -> int:  # fmt: skip
     """Fills `starts` and `where`; the highest `key` of those whose producers are placed comes first, on the core where
     it starts earliest, of equal ones where most of its operands are, or on the `given` one; none before all of earlier
@@ -74,7 +74,7 @@ def _play(
                     local += words[arc]
                 else:
                     come += words[arc]
-                    end += hops[where[other], core] + words[arc] + -(-words[arc] // PACKET_WORDS)
+                    end += hops[where[other], core] + words[arc] + -(-words[arc] // longest)
                 start = max(start, end)
             fetched = plain[op] + (np.int64(0) if held[core] == same[op] else weights[op])
             start = max(start, begun[core] + come + np.int64(np.ceil(fetched * share)))
@@ -97,11 +97,12 @@ def _play(
 class Cores:
     """What feeds the cores of a chip. `hops`: int64 [cores, cores], cycles of a packet's head between them; `share`:
     those that a word of DRAM takes, when all cores ask for some; `tail`: those from the end of a GEMM's occupancy until
-    its result can be sent."""
+    its result can be sent; `longest`: words of the longest packet."""
 
     hops: Ints
     share: float
     tail: int
+    longest: int
 
     @classmethod
     def of(cls, chip: ChipConfig) -> Cores:
@@ -109,7 +110,7 @@ class Cores:
         places = np.array([tile_position(core) for core in chip.cores], np.int64)
         hops = np.abs(places[:, None] - places[None]).sum(axis=2) + landing(chip, 0, 1) - 2
         share = len(places) * dram_word_cycles(chip) / len(chip.drams)
-        return cls(hops, max(1.0, share), gemm_tail(chip, chip.rows) + GEMM_ISSUE_CYCLES)
+        return cls(hops, max(1.0, share), gemm_tail(chip, chip.rows) + GEMM_ISSUE_CYCLES, chip.packet_words)
 
     def __len__(self) -> int:
         return len(self.hops)
@@ -144,7 +145,7 @@ def play(cutting: Cutting, cores: Cores, given: Ints | None = None, barrier: boo
     starts, where = np.zeros(size, np.int64), np.zeros(size, np.int64)
     makespan = _play(
         cutting.cycles, cutting.fetched, cutting.weights, cutting.same, first_in, links.producer, links.words,
-        first_out, outs, -np.arange(size) if barrier else levels, cores.hops, cores.share, cores.tail,
+        first_out, outs, -np.arange(size) if barrier else levels, cores.hops, cores.share, cores.tail, cores.longest,
         np.full(size, -1, np.int64) if given is None else given, cutting.stage * barrier, starts, where,
     )  # fmt: skip
     work = -(-int(cutting.cycles.sum()) // len(cores))

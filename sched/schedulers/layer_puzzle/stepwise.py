@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import (
     ADDRESS_CYCLES,
     BEAT_CYCLES,
@@ -76,14 +76,15 @@ class _Rates:
         self._slow = chip.lanes / chip.dram.bytes_per_cycle / part  # cycles a word of a channel
         self._crowd = (1 + (cores - 1) / self.channels) / part
         self._floor = cores * self._slow / self.channels
+        self._longest = chip.packet_words
+
+    def heads(self, words: int) -> int:
+        """Packets of so many words that lie side by side."""
+        return -(-words // self._longest)
 
     def take(self, words: int, packets: int, spread: int, together: int = 1) -> float:
         """Cycles of a tile that lies in `spread` channels and that `together` cores want at once."""
         return max((words + packets) * self._crowd, together * words * self._slow / spread, words * self._floor)
-
-
-def _heads(words: int) -> int:
-    return -(-words // PACKET_WORDS)
 
 
 def _matrix_steps(shape: LayerShape, chip: ChipConfig, scheme: Scheme, rates: _Rates) -> Iterator[_Step]:
@@ -115,13 +116,13 @@ def _matrix_steps(shape: LayerShape, chip: ChipConfig, scheme: Scheme, rates: _R
             if not x_stays or (visit.tile, piece) not in seen:
                 seen.add((visit.tile, piece))
                 spread = min(rates.channels, deep)
-                load += rates.take(plane * deep, deep * _heads(plane), spread, same_x)
+                load += rates.take(plane * deep, deep * rates.heads(plane), spread, same_x)
                 words, moves, once = words + plane * deep, moves + spread, x_once
             if not w_stays or (visit.n, piece) not in seen:
                 seen.add((visit.n, piece))
                 size = blocks * deep * problem.taps * problem.cols
                 spread = max(1, min(rates.channels, round(rates.channels * deep / problem.k_blocks)))
-                load += rates.take(size, _heads(size), spread, same_w)
+                load += rates.take(size, rates.heads(size), spread, same_w)
                 words, moves, once = words + size, moves + spread, once or w_once
             if not number:  # biases
                 load, words, moves = load + 4 * sizes.bias, words + 4 * sizes.bias, moves + 1
@@ -131,13 +132,13 @@ def _matrix_steps(shape: LayerShape, chip: ChipConfig, scheme: Scheme, rates: _R
             )  # fmt: skip
             if not visit.first and not piece:
                 step.after = places.get(visit.position - each)
-                step.load += rates.take(4 * out, _heads(4 * out), rates.channels)
+                step.load += rates.take(4 * out, rates.heads(4 * out), rates.channels)
             if piece == len(ks) - 1:
                 places[visit.position] = number
                 if not visit.last:
-                    step.passed = rates.take(4 * out, _heads(4 * out), rates.channels)
+                    step.passed = rates.take(4 * out, rates.heads(4 * out), rates.channels)
                 else:
-                    step.store = rates.take(out, _heads(out), home)
+                    step.store = rates.take(out, rates.heads(out), home)
                     if shape.residual:
                         step.load, step.words = step.load + step.store, step.words + out
                         step.moves, step.tail = step.moves + home, step.tail + out + VEC_ISSUE_CYCLES + VEC_PIPELINE
@@ -158,8 +159,8 @@ def _vector_steps(shape: LayerShape, chip: ChipConfig, scheme: Scheme, rates: _R
             spread = min(rates.channels, planes)
             yield _Step(
                 vector.occupancy(shape, chip, tile, planes),
-                rates.take(plane * planes, planes * _heads(plane), spread), plane * planes, spread, True,
-                VEC_PIPELINE, rates.take(out, _heads(out), spread),
+                rates.take(plane * planes, planes * rates.heads(plane), spread), plane * planes, spread, True,
+                VEC_PIPELINE, rates.take(out, rates.heads(out), spread),
             )  # fmt: skip
 
 

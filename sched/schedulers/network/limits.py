@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from meshloom.hw.config import PACKET_WORDS, ChipConfig
+from meshloom.hw.config import ChipConfig
 from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
 
 from ...ir.schedule import Gemm, Move, Vec
@@ -33,7 +33,7 @@ def busy(made: NetworkSchedule, chip: ChipConfig) -> dict[str, dict[str, float]]
             case Vec():
                 add(layer, "vector", op.core, vec_occupancy(chip, VecShape.of(op.body)))
             case Move():
-                flits = op.words * (1 + 1 / PACKET_WORDS)
+                flits = op.words * (1 + 1 / chip.packet_words)
                 add(layer, "network", op.src.tile, flits)
                 add(layer, "network", op.dst.tile, flits, inwards=True)
                 for tile in {op.src.tile, op.dst.tile} & drams:
