@@ -15,8 +15,8 @@ from typing import Final
 #: Phases of a cycle, each a turn: 0 what follows from registers alone, 1 decisions of arbiters, 2 decisions of
 #: semaphores, 3 moves of single flits.
 PHASES: Final = 4
-#: Turns in the ring: eight cycles.
-_NEAR: Final = 8 * PHASES
+#: Turns in the ring: as many cycles as most events lie ahead, DRAM's latency included.
+_NEAR: Final = 64 * PHASES
 #: A cycle that no run reaches.
 _NEVER: Final = 1 << 60
 
@@ -98,7 +98,10 @@ class Clock:
             if now != self.now:
                 if now > self._last:
                     break
-                self._begin(now)
+                self.now = now
+                self._end = now * PHASES + _NEAR
+                if self._far:
+                    self._come_near()
             self._turn = turn
             events = near[turn % _NEAR]
             begun = 0
@@ -108,12 +111,13 @@ class Clock:
                 event.happen(now)
                 if self._turn != turn or self._stopped:  # an earlier phase goes first
                     break
-            del events[:begun]
+            if begun == len(events):
+                events.clear()
+            else:
+                del events[:begun]
 
-    def _begin(self, cycle: int) -> None:
-        """Advances the ring to a cycle before which no event is pending."""
-        self.now = cycle
-        self._end = cycle * PHASES + _NEAR
+    def _come_near(self) -> None:
+        """Moves what the ring now reaches into it."""
         while self._far and self._far[0] < self._end:
             turn = heappop(self._far)
             events = self._later.pop(turn)

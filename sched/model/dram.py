@@ -27,8 +27,30 @@ from .flow import FOREVER, Buffer, User, nothing
 Notice = Callable[[int, Callable[[int], None]], None]
 
 
+class _Read:
+    """A read burst: its first word can be there in cycle `first`."""
+
+    __slots__ = ("first", "left")
+
+    def __init__(self, first: int, words: int) -> None:
+        self.first, self.left = first, words
+
+
+class _Write:
+    """A burst to be written; `notice` is called when it has been."""
+
+    __slots__ = ("left", "notice")
+
+    def __init__(self, words: int, notice: Notice | None) -> None:
+        self.left, self.notice = words, notice
+
+
 class Dram(User):
-    """One channel."""
+    """One channel.
+
+    Where a beat costs more bytes of credit than a cycle brings in, words still flow: at a steady rate until the credit
+    is spent.
+    """
 
     def __init__(self, clock: Clock, chip: ChipConfig) -> None:
         super().__init__()
@@ -38,29 +60,41 @@ class Dram(User):
         self.read.feeder = self.written.drainer = self
         self.outstanding = 0  # read bursts requested that have not arrived whole
         self.on_done: Callable[[int], None] = nothing
-        self._reads: deque[list[int]] = deque()  # first cycle, words left
-        self._writes: deque[tuple[list[int], Notice | None]] = deque()  # words left, whom to notify
+        self._reads: deque[_Read] = deque()  # behind `_reading`
+        self._reading: _Read | None = None  # the first read burst
+        self._writes: deque[_Write] = deque()  # behind `_writing`
+        self._writing: _Write | None = None
         self._responses: deque[tuple[int, Notice | None]] = deque()  # first cycle, whom to notify
         self._telling = False
         self._cost, self._gain = chip.lanes, chip.dram.bytes_per_cycle
-        self._slow = self._gain < self._cost
+        self._most = CREDIT_WORDS * self._cost  # bytes of credit
         self._at, self._next = 0, -1
         self._read_rate = self._write_rate = 0
         self._words_read = self._words_written = 0  # before cycle `_at`
         # at the start of cycle `_at`, and of the next: a read beat waits for room, it is a write's turn, bytes of
-        # credit
-        self._state = self._then = (False, False, CREDIT_WORDS * self._cost)
+        # credit; `_spent`: of these, in cycle `_at` and each that is the same
+        self._held = self._held_then = False
+        self._turn = self._turn_then = False
+        self._credit = self._credit_then = self._most
+        self._spent = 0
 
     def ask(self, words: int, now: int) -> None:
         """The mover offers a burst in cycle `now`."""
         self.outstanding += 1
-        self._reads.append([now + ADDRESS_CYCLES + self.latency, words])
-        if len(self._reads) == 1:
-            self._schedule(now + ADDRESS_CYCLES + self.latency)
+        burst = _Read(now + ADDRESS_CYCLES + self.latency, words)
+        if self._reading is not None:
+            self._reads.append(burst)
+            return
+        self._reading = burst
+        self._schedule(burst.first)
 
     def expect(self, words: int, notice: Notice | None) -> None:
         """The next `words` in `written` are a burst; `notice` is called when they have been written."""
-        self._writes.append(([words], notice))
+        burst = _Write(words, notice)
+        if self._writing is None:
+            self._writing = burst
+        else:
+            self._writes.append(burst)
 
     def plan(self, now: int) -> None:
         self._schedule(now)
@@ -81,23 +115,30 @@ class Dram(User):
         if cycles == 0:
             return
         self._at = now
-        held, turn, bucket = self._then
-        self._state = self._then = held, turn, min(CREDIT_WORDS * self._cost, bucket + (cycles - 1) * self._gain)
+        self._held, self._turn = self._held_then, self._turn_then
+        credit = self._credit_then
+        if cycles > 1:
+            credit += (cycles - 1) * (self._gain - self._spent)
+            if credit > self._most:
+                credit = self._most
+        self._credit = self._credit_then = credit
         if self._read_rate:
             self._words_read += cycles
-            burst = self._reads[0]
-            burst[1] -= cycles
-            if burst[1] == 0:
-                self._reads.popleft()
+            read = self._reading
+            assert read is not None
+            read.left -= cycles
+            if read.left == 0:
+                self._reading = self._reads.popleft() if self._reads else None
                 self.outstanding -= 1
                 self.on_done(now)
         if self._write_rate:
             self._words_written += cycles
-            left, notice = self._writes[0]
-            left[0] -= cycles
-            if left[0] == 0:
-                self._writes.popleft()
-                self._responses.append((now - 1 + RESPONSE_CYCLES, notice))
+            write = self._writing
+            assert write is not None
+            write.left -= cycles
+            if write.left == 0:
+                self._writing = self._writes.popleft() if self._writes else None
+                self._responses.append((now - 1 + RESPONSE_CYCLES, write.notice))
                 self._answer(now)
 
     def _answer(self, now: int) -> None:
@@ -119,9 +160,9 @@ class Dram(User):
     def evaluate(self, now: int) -> None:
         """Decides which kinds of beats move from cycle `now` on."""
         self._advance(now)
-        held, turn, bucket = self._state
-        token = bucket >= self._cost
-        wanted = bool(self._reads) and self._reads[0][0] <= now
+        held, turn, credit = self._held, self._turn, self._credit
+        token = credit >= self._cost
+        wanted = self._reading is not None and self._reading.first <= now
         offered = self.written.has(now)
         due = wanted and not held and token
         fresh = due and not (offered and turn)
@@ -132,11 +173,9 @@ class Dram(User):
         elif write:
             turn = False
         spent = self._cost if fresh or write else 0
-        self._then = (
-            (held or fresh) and not read,
-            turn,
-            min(CREDIT_WORDS * self._cost, bucket - spent + self._gain),
-        )
+        self._held_then = (held or fresh) and not read
+        self._turn_then = turn
+        self._credit_then = _least(self._most, credit - spent + self._gain)
         if int(read) != self._read_rate:
             self._read_rate = int(read)
             self.read.set_in(now, int(read))
@@ -145,10 +184,24 @@ class Dram(User):
             self.written.set_out(now, int(write))
         takes_turns = wanted and offered and (read or not held)
         loosens = held and read  # the waiting beat moves; those after it pay when they arrive
-        # until a word is taken or arrives, nothing will change
-        stands = not read and not write and self._then == self._state
-        changing = takes_turns or loosens or (self._slow and (wanted or offered))
-        self._look_ahead(now, wanted, changing and not stands)
+        if takes_turns or loosens:
+            self._spent = 0
+            # until a word is taken or arrives, nothing will change
+            stands = not read and not write and self._stands(held, turn, credit)
+            self._look_ahead(now, wanted, FOREVER if stands else 1)
+            return
+        if read or write:
+            self._spent = spent  # in each cycle until the credit is spent
+            loss = spent - self._gain
+            self._look_ahead(now, wanted, (credit - self._cost) // loss + 1 if loss > 0 else FOREVER)
+            return
+        self._spent = 0
+        waits = not token and (offered or (wanted and not held))
+        self._look_ahead(now, wanted, (self._cost - credit - 1) // self._gain + 1 if waits else FOREVER)
+
+    def _stands(self, held: bool, turn: bool, credit: int) -> bool:
+        """Whether the next cycle begins as this one did, with a beat that waits (or none), whose turn, and credit."""
+        return self._held_then == held and self._turn_then == turn and self._credit_then == credit
 
     def busy(self, cycle: int) -> tuple[int, int]:
         """Cycles before `cycle` in which a word was read, and in which one was written, once everything before has
@@ -156,18 +209,25 @@ class Dram(User):
         since = cycle - self._at
         return self._words_read + self._read_rate * since, self._words_written + self._write_rate * since
 
-    def _look_ahead(self, now: int, wanted: bool, changing: bool) -> None:
-        """Schedules the next decision: in the next cycle if things are `changing`."""
+    def _look_ahead(self, now: int, wanted: bool, cycles: int) -> None:
+        """Schedules the next decision: this one stands for so many cycles, unless a burst or a buffer ends sooner."""
         self._next = -1
-        if changing:
-            self._schedule(now + 1)
-            return
-        end = FOREVER
-        if self._read_rate:
-            end = now + min(self._reads[0][1], self.read.fills(now))
-        elif self._reads and not wanted:
-            end = self._reads[0][0]
-        if self._write_rate:
-            end = min(end, now + min(self._writes[0][0][0], self.written.dry(now)))
-        if end < FOREVER:
-            self._schedule(end)
+        if cycles > 1:
+            read, write = self._reading, self._writing
+            if self._read_rate:
+                assert read is not None
+                cycles = _least(cycles, read.left)
+                cycles = _least(cycles, self.read.fills(now))
+            elif read is not None and not wanted:
+                cycles = _least(cycles, read.first - now)
+            if self._write_rate:
+                assert write is not None
+                cycles = _least(cycles, write.left)
+                cycles = _least(cycles, self.written.dry(now))
+        if cycles < FOREVER:
+            self._schedule(now + cycles)
+
+
+def _least(a: int, b: int) -> int:
+    """`min` of two, without making objects of them."""
+    return a if a < b else b

@@ -104,6 +104,8 @@ class Machine(Clock):
         #: By tile, where the instructions of its streams are recorded; None: nowhere.
         self.logs: dict[int, list[Executed] | None] = dict.fromkeys(chip.tiles, self.executed)
         self.cycles: int | None = None
+        #: Cycles of computing instructions, by the fields on which they depend.
+        self.lengths: dict[tuple[int, ...], tuple[int, int, int]] = {}
         clearing = clear_cycles(chip)
         self.semaphores = {tile: Semaphores(self, clearing) for tile in chip.tiles}
         self.traces = {tile: Trace(self) for tile in chip.tiles}

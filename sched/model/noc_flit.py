@@ -31,10 +31,11 @@ _Passing = tuple[Packet, "list[_Lane]", int]
 class _Queue:
     """The buffer of a channel of an input. The packet at its front requests its lane once its head has arrived."""
 
-    __slots__ = ("cap", "count", "fresh", "left", "number", "packets")
+    __slots__ = ("cap", "count", "fresh", "left", "number", "packets", "popped")
 
     def __init__(self, cap: int, number: int) -> None:
         self.cap, self.number = cap, number  # `number`: of the input
+        self.popped = False  # a flit left in this cycle (reset by those who look)
         self.count = 0  # flits at the start of the cycle
         self.packets: deque[_Passing] = deque()  # those whose head has arrived
         self.left = 0  # flits of the first packet that have not left
@@ -44,14 +45,14 @@ class _Queue:
 class _Entry(_Queue):
     """The same for injection: filled by a flow, and packets are known before their heads arrive."""
 
-    __slots__ = ("buffer", "plane", "popped", "waits")
+    __slots__ = ("buffer", "plane", "sends", "waits")
 
     def __init__(self, clock: Clock, depth: int, plane: FlitPlane) -> None:
         super().__init__(depth, TILE)
         self.buffer = _EntryBuffer(clock, depth, self)
         self.plane = plane
         self.waits = True  # no packet has a head at the front
-        self.popped = False  # a flit left in this cycle
+        self.sends = False  # it is one of those that the plane looks at
 
 
 class _EntryBuffer(Buffer):
@@ -123,13 +124,14 @@ class _Output:
 class _Delivery:
     """The delivery of flits from a tile's ejection buffers."""
 
-    __slots__ = ("filling", "held", "order", "turn")
+    __slots__ = ("filling", "held", "order", "takes", "turn")
 
     def __init__(self, channels: int) -> None:
         boxes = [_Inbox(channel, self) for channel in range(channels)]
         #: The ejection buffers, starting with the one after each channel; the last entry is the initial order.
         self.order = [boxes[at + 1 :] + boxes[: at + 1] for at in range(channels)]
         self.turn = channels - 1
+        self.takes = False  # it is one of those that the plane looks at
         self.held = False  # an exclusive packet is being delivered
         self.filling: Buffer | None = None  # the buffer that took a word in the previous cycle
 
@@ -143,7 +145,6 @@ class FlitPlane:
 
     def __init__(self, clock: Clock, depth: int, channels: int, routing: str = "xy") -> None:
         self.clock, self.depth, self.channels, self.routing = clock, depth, channels, routing
-        self.hops = 0  # flits that have moved over a link or into an ejection buffer
         self._entries: dict[tuple[int, int], _Entry] = {}
         self._queues: dict[tuple[int, int, int], _Queue] = {}
         self._outputs: dict[tuple[int, int], _Output] = {}
@@ -151,10 +152,12 @@ class FlitPlane:
         self._deliveries: dict[int, _Delivery] = {}
         self._paths: dict[tuple[int, ...], list[_Lane]] = {}
         self._sources: dict[int, Link] = {}
-        # the active parts; dictionaries keep their order, so that runs are reproducible
-        self._sending: dict[_Entry, None] = {}
-        self._busy: dict[_Output, None] = {}
-        self._taking: dict[_Delivery, None] = {}
+        # the active parts, in the order in which they became so
+        self._sending: list[_Entry] = []
+        self._busy: list[_Output] = []
+        self._taking: list[_Delivery] = []
+        self._moving: list[_Lane] = []  # lanes whose flit moves, and ejection buffers whose flit is taken, in a cycle
+        self._taken: list[_Inbox] = []
         self._due = -1
         self._turn = _Step(self)
         self._still = 0  # cycles since a flit last moved
@@ -182,6 +185,11 @@ class FlitPlane:
         """Sends a packet whose flits are available from cycle `now` on; `injected` is called after its last."""
         place = self.enter(source, target, packet)
         self.source(source).start(now, OPEN, place, packet.flits, injected or nothing)
+
+    @property
+    def hops(self) -> int:
+        """Flits that have moved over a link or into an ejection buffer."""
+        return sum(output.flits for output in self._outputs.values())
 
     def busy(self, cycle: int) -> dict[tuple[int, int], int]:
         """As `noc_flow.Plane.busy`; nothing after `cycle` - 1 may have happened."""
@@ -224,7 +232,10 @@ class FlitPlane:
     def enters(self, entry: _Entry, now: int) -> None:
         """A head is at the front of an entry from cycle `now` on."""
         entry.waits = False
-        self._sending[entry] = None
+        entry.count = entry.buffer.level(now)
+        if not entry.sends:
+            entry.sends = True
+            self._sending.append(entry)
         self._ask(entry)
         self._wake(now)
 
@@ -240,28 +251,36 @@ class FlitPlane:
         lane = lanes[hop]
         if lane.source is None and not lane.asking:
             lane.output.lanes.append(lane)
-            self._busy[lane.output] = None
+            if len(lane.output.lanes) == 1:
+                self._busy.append(lane.output)
         lane.asking.append(queue)
 
     def step(self, now: int) -> None:
         """All moves of flits in a cycle; they depend only on the state at its start."""
-        for entry in self._sending:
-            entry.count = entry.buffer.level(now)
-        moving: list[_Lane] = []
-        for output in self._busy:
-            self._choose(output, moving)
-        taken: list[_Inbox] = []
-        empty = [delivery for delivery in self._taking if not _pick(delivery, now, taken)]
-        for delivery in empty:
-            del self._taking[delivery]
-        for lane in moving:
-            self._move(lane)
-        for box in taken:
-            self._take(box, now)
+        moving, taken = self._moving, self._taken
+        self._choose(moving)
+        still = True
+        if self._taking:
+            empty = False
+            for delivery in self._taking:
+                if not _pick(delivery, now, taken):
+                    delivery.takes = False
+                    empty = True
+            if empty:
+                self._taking = [delivery for delivery in self._taking if delivery.takes]
+        if moving:
+            still = False
+            self._move(moving)
+            moving.clear()
+        if taken:
+            still = False
+            for box in taken:
+                self._take(box, now)
+            taken.clear()
         if self._sending:
             self._flow(now)
-        self._still = 0 if moving or taken else self._still + 1
-        if (self._busy or self._taking or self._sending) and not self._stuck(now):
+        self._still = self._still + 1 if still else 0
+        if (self._busy or self._taking or self._sending) and not (still and self._stuck(now)):
             self._wake(now + 1)
 
     def _stuck(self, now: int) -> bool:
@@ -270,45 +289,56 @@ class FlitPlane:
             return False
         return all(box.place.opens(now) == FOREVER for delivery in self._taking for box in delivery.order[-1])
 
-    def _choose(self, output: _Output, moving: list[_Lane]) -> None:
-        """Adds the lane of an output whose flit moves: in round robin, the next one that can after the previous."""
-        best, distance = None, self.channels
-        for lane in output.lanes:
-            source = lane.source or lane.choose()
-            if source.count and lane.sink.count < lane.sink.cap:
-                away = (lane.channel - output.turn - 1) % self.channels
-                if away < distance:
-                    best, distance = lane, away
-        if best is not None:
-            output.turn = best.channel
-            moving.append(best)
+    def _choose(self, moving: list[_Lane]) -> None:
+        """Adds the lanes whose flits move: of each output, in round robin, the next one that can after the previous."""
+        channels = self.channels
+        for output in self._busy:
+            best: _Lane | None = None
+            distance = channels
+            turn = output.turn + 1
+            for lane in output.lanes:
+                source = lane.source
+                if source is None:
+                    source = lane.choose()
+                if source.count and lane.sink.count < lane.sink.cap:
+                    away = lane.channel - turn
+                    if away < 0:
+                        away += channels
+                    if away < distance:
+                        best, distance = lane, away
+            if best is not None:
+                output.turn = best.channel
+                moving.append(best)
 
-    def _move(self, lane: _Lane) -> None:
-        """A flit moves over a lane."""
-        source, sink = lane.source, lane.sink
-        assert source is not None
-        self.hops += 1
-        lane.output.flits += 1
-        source.count -= 1
-        sink.count += 1
-        if isinstance(source, _Entry):
+    def _move(self, moving: list[_Lane]) -> None:
+        """A flit moves over each of these lanes."""
+        for lane in moving:
+            source, sink = lane.source, lane.sink
+            assert source is not None
+            lane.output.flits += 1
+            source.count -= 1
+            sink.count += 1
             source.popped = True
-        if source.fresh:
-            source.fresh = False
-            packet, lanes, hop = source.packets[0]
-            sink.packets.append((packet, lanes, hop + 1))
-            if len(sink.packets) == 1:
-                self._arrived(sink)
-        source.left -= 1
-        if source.left:
-            return
+            if source.fresh:
+                source.fresh = False
+                packet, lanes, hop = source.packets[0]
+                sink.packets.append((packet, lanes, hop + 1))
+                if len(sink.packets) == 1:
+                    self._arrived(sink)
+            left = source.left - 1
+            source.left = left
+            if not left:
+                self._free(lane, source)
+
+    def _free(self, lane: _Lane, source: _Queue) -> None:
+        """The last flit of a packet has moved over a lane."""
         source.packets.popleft()
         lane.source = None
         if not lane.asking:
             output = lane.output
             output.lanes.remove(lane)
             if not output.lanes:
-                del self._busy[output]
+                self._busy.remove(output)
         if isinstance(source, _Entry):
             source.waits = True
         elif source.packets:
@@ -318,7 +348,9 @@ class FlitPlane:
         """The head of the first packet has arrived in a queue."""
         if isinstance(queue, _Inbox):
             queue.front()
-            self._taking[queue.delivery] = None
+            if not queue.delivery.takes:
+                queue.delivery.takes = True
+                self._taking.append(queue.delivery)
         else:
             self._ask(queue)
 
@@ -347,19 +379,21 @@ class FlitPlane:
 
     def _flow(self, now: int) -> None:
         """Updates the flows into the entries with the flits that have left."""
-        empty: list[_Entry] = []
+        empty = False
         for entry in self._sending:
             popped, entry.popped = entry.popped, False
             if popped != entry.buffer.out:
                 entry.buffer.set_out(now, int(popped))
-            if entry.waits:
-                if entry.packets and entry.buffer.level(now + 1):
+            if entry.packets:
+                entry.count = entry.buffer.level(now + 1)
+                if entry.waits and entry.count:
                     entry.waits = False
                     self._ask(entry)
-                elif not popped:
-                    empty.append(entry)
-        for entry in empty:
-            del self._sending[entry]
+            if entry.waits and not popped:
+                entry.sends = False
+                empty = True
+        if empty:
+            self._sending = [entry for entry in self._sending if entry.sends]
 
 
 class _Step(Event):
@@ -392,4 +426,8 @@ def _pick(delivery: _Delivery, now: int, taken: list[_Inbox]) -> bool:
             filling.set_in(now, 1)
         delivery.filling = filling
         return True
-    return found or any(box.packets for box in delivery.order[-1])
+    if not found:
+        for box in delivery.order[-1]:
+            if box.packets:
+                return True
+    return found

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import fields as dataclass_fields
+from typing import Final
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.contracts import GEMM_ISSUE_CYCLES, STAGE_CYCLES, VEC_ISSUE_CYCLES
@@ -32,6 +34,10 @@ from .machine import Machine, Works
 from .mover import Mover
 from .posts import UNIT_POST
 from .records import Executed, ModelError, Timeline
+
+#: What the length of an instruction depends on: one of the matrix unit has fewer fields than one of the vector unit.
+_GEMM_FIELDS: Final = [field.name for field in dataclass_fields(GemmShape)]
+_VEC_FIELDS: Final = [field.name for field in dataclass_fields(VecShape)]
 
 __all__ = ["Executed", "ModelError", "Timeline", "play"]
 
@@ -95,7 +101,7 @@ class _Array(Works):
     ) -> None:
         """An instruction offered in `cycle`; `taken` is called when the unit takes it."""
         accepted = max(cycle, self.staged)
-        lead, occupied, cycles = _lengths(opcode, fields, self.machine.chip)
+        lead, occupied, cycles = self._lengths(opcode, fields)
         start = max(accepted + lead, self.free)
         self.free = start + occupied
         self._note(start)
@@ -114,6 +120,15 @@ class _Array(Works):
 
         self.machine.at(end, retire)
         self.machine.at(accepted, taken)
+
+    def _lengths(self, opcode: Opcode, fields: dict[str, int]) -> tuple[int, int, int]:
+        """`_lengths` of an instruction, from those that are known."""
+        names = _GEMM_FIELDS if opcode is Opcode.GEMM else _VEC_FIELDS
+        key = tuple([fields.get(name, 0) for name in names])
+        known = self.machine.lengths
+        if (found := known.get(key)) is None:
+            found = known[key] = _lengths(opcode, fields, self.machine.chip)
+        return found
 
     def _note(self, start: int) -> None:
         """The readers will work from `start` until they are free."""

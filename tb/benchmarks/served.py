@@ -44,6 +44,8 @@ _ALONE = (
 )
 #: What else decides on the RTL.
 _ON_RTL = ("tb/runs/online/rtl_session.py", "tb/devices/serving.py", "tb/build/serve.py", "tb/inputs/golden/graph.py")
+#: And for schedulers that ask the trained estimator.
+_FOREST = ("sched/schedulers/layer_puzzle/congestion.npz",)
 _RESULTS = TypeAdapter(ScenarioResults)
 
 
@@ -82,12 +84,14 @@ class Network:
 
 @dataclass(frozen=True)
 class Programs:
-    """What a network was compiled to. `digest`: of all templates; `code`: their bytes in all; `pages`: of an instance's
-    window; `macs`: multiply-accumulates of the batch."""
+    """What a network was compiled to. `digest`: of all templates; `forms`: how many of them differ in more than
+    addresses and scales; `code`: bytes of all; `pages`: of an instance's window; `macs`: multiply-accumulates of the
+    batch."""
 
     digest: str
     layers: int
     templates: int
+    forms: int
     instructions: int
     code: int
     pages: int
@@ -118,6 +122,7 @@ def _compiled(network: Network) -> Programs:
     asked = Scenario(network.name, (Request(network.name, network.batch),))
     (made,) = compile_networks(asked, chip, lambda what: report_progress(title, what), network.schemes).values()
     templates = [template for each in made.templates for template in each.values()]
+    forms = [made.served.form(index) for index in range(len(made.templates))]
     found = hashlib.sha256()
     for template in templates:
         found.update(f"{template.scheme} {template.streams} {template.code_words} {template.measures}\n".encode())
@@ -126,6 +131,7 @@ def _compiled(network: Network) -> Programs:
         found.hexdigest(),
         len(made.templates),
         len(templates),
+        len({(form, each.scheme) for form, of in zip(forms, made.templates, strict=True) for each in of.values()}),
         sum(len(template.words) for template in templates),
         sum(template.size for template in templates),
         made.pages,
@@ -168,9 +174,10 @@ def result(asked: Asked, compiled: Mapping[Network, Programs]) -> ScenarioResult
 def _key(asked: Asked, compiled: Mapping[Network, Programs]) -> str:
     """What a result is kept under, besides chip and code."""
     options = chosen(asked.scheduler)[1].model_dump()
+    forest = options.get("estimator") == "forest"
     digests = [compiled[network].digest for network in asked.networks]
     gateware = _gateware(asked.chip) if asked.rtl else ""
-    files = _ALONE + _ON_RTL * asked.rtl
+    files = _ALONE + _ON_RTL * asked.rtl + _FOREST * forest
     return repr((asked.scenario, options, asked.rtl, asked.wait, digests, gateware, _sources(files)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -14,7 +14,7 @@ from meshloom.hw.timing import GemmShape, gemm_cycles
 from meshloom.sched.model.clock import Clock
 from meshloom.sched.model.drain import DrainPath, Port, drained
 from meshloom.sched.model.dram import Dram
-from meshloom.sched.model.flow import OPEN, Buffer, Door, Link, nothing
+from meshloom.sched.model.flow import OPEN, Buffer, Door, Link, Place, nothing
 from meshloom.sched.model.noc_flow import Packet, Plane
 from meshloom.sched.model.posts import Ordered, Semaphores, Trace
 from meshloom.sched.model.reading import Words
@@ -226,6 +226,83 @@ def test_a_slower_channel_gives_two_beats_at_once_and_then_its_rate(lanes: int, 
         bucket = min(bucket - lanes * goes + rate, 2 * lanes)
         cycle += 1
     assert out == wanted
+
+
+def one_by_one(clock: Clock, up: Place, down: Place, pauses: Sequence[int], at: int) -> tuple[Link, list[int]]:
+    """Carries a word for each of `pauses`, so many cycles after the one before; the cycles in which they go."""
+    link, went, left = Link(clock), list[int](), list(pauses)
+
+    def gone(now: int) -> None:
+        went.append(now - 1)
+        begin(now)
+
+    def begin(now: int) -> None:
+        if left:
+            clock.at(now + left.pop(0), lambda then: link.start(then, up, down, 1, gone))
+
+    begin(at)
+    return link, went
+
+
+def beat_by_beat(
+    cost: int, gain: int, asked: Sequence[tuple[int, int]], takes: Sequence[int], gives: Sequence[int], cycles: int
+) -> tuple[list[int], list[int]]:
+    """A channel cycle by cycle, as `tb/build/verilog/dram_model.v` and the port describe it: when words are taken from
+    it, and when they are given to it. `asked`: first cycle and words of the read bursts."""
+    bucket, held, turn, now = 2 * cost, False, False, 0
+    first = [cycle for cycle, words in asked for _ in range(words)]  # before which each word does not come
+    there, waits, came, went = 0, 0, list[int](), list[int]()  # words in both buffers of two words
+    take, give = takes[0], gives[0]
+    while now < cycles:
+        wanted, offered, token = bool(first) and first[0] <= now, waits > 0, bucket >= cost
+        due = wanted and not held and token
+        fresh = due and not (offered and turn)
+        write = offered and token and not (due and not turn)
+        read = (held or fresh) and there < 2
+        turn = True if fresh else False if write else turn
+        held = (held or fresh) and not read
+        bucket = min(2 * cost, bucket - (cost if fresh or write else 0) + gain)
+        taken = len(came) < len(takes) and take <= now and there > 0
+        given = len(went) < len(gives) and give <= now and waits < 2
+        if read:
+            first.pop(0)
+        there, waits = there + read - taken, waits + given - write
+        came, went = came + [now] * taken, went + [now] * given
+        now += 1
+        if taken and len(came) < len(takes):
+            take = now + takes[len(came)]
+        if given and len(went) < len(gives):
+            give = now + gives[len(went)]
+    return came, went
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_channel_of_any_rate_does_what_it_does_beat_by_beat(seed: int) -> None:
+    random = Random(seed)
+    lanes, rate = random.choice([(8, 8), (8, 7), (32, 31), (16, 11), (8, 3), (4, 1)])
+    values = load("tiny").model_dump() | {"name": "slow", "lanes": lanes, "rows": lanes, "cols": lanes}
+    memory = DramConfig(bytes_per_cycle=rate, latency=random.randint(1, 30))
+    chip = ChipConfig.model_validate(values | {"dram": memory})
+    clock = Clock()
+    dram = Dram(clock, chip)
+    lengths = [random.choice((1, 5, 40)) for _ in range(random.randint(1, 5))]
+    asks = sorted(random.randrange(200) for _ in lengths)
+    asks = [cycle + number for number, cycle in enumerate(asks)]  # one in a cycle
+    for cycle, words in zip(asks, lengths, strict=True):
+        clock.at(cycle, lambda now, words=words: dram.ask(words, now))
+    often = random.choice((0.0, 0.1, 0.9))
+    takes, gives = (
+        [random.randint(1, 4) if random.random() < often else 0 for _ in range(count)]
+        for count in (sum(lengths), random.choice((1, 60)))
+    )
+    begin = random.randrange(200)
+    dram.read.drainer, came = one_by_one(clock, dram.read, OPEN, takes, 0)
+    dram.written.feeder, went = one_by_one(clock, OPEN, dram.written, gives, begin)
+    dram.expect(len(gives), None)
+    clock.run()
+    firsts = [(cycle + 1 + chip.dram.latency, words) for cycle, words in zip(asks, lengths, strict=True)]
+    gives[0] += begin
+    assert (came, went) == beat_by_beat(lanes, rate, firsts, takes, gives, 3000)
 
 
 def test_reads_and_writes_take_turns_beat_by_beat() -> None:
