@@ -17,7 +17,7 @@ from .errors import Refused
 from .floats import FloatLayer
 from .load import CheckedModel
 from .lowering import Lowering
-from .views import NO_PAD, Piece, Size, View, arranged, channels_selected
+from .views import NO_PAD, Piece, Size, View, arranged, channels_selected, turned, turned_size
 from .windows import check_window, limit
 
 #: Rows or columns of zeros that one layer of the vector unit can put around a map, before and behind in all.
@@ -30,6 +30,7 @@ class Arranging(Lowering[View]):
     def __init__(self, model: CheckedModel) -> None:
         super().__init__(model)
         self.layers: dict[str, FloatLayer] = {}
+        self._turned: dict[tuple[str, int], str] = {}
         self.orders: dict[str, NDArray[np.int64]] = {}
         self.sizes: dict[str, Size] = {}
 
@@ -83,26 +84,74 @@ class Arranging(Lowering[View]):
         return view
 
     def arrange(self, name: str, view: View) -> View:
-        """A value that a view [1, channels, rows, columns] is the picture of; `name`: of the tensor."""
+        """A value that a view [1, channels, rows, columns] is the picture of; `name`: of the tensor. Where rows and
+        columns do not move as wholes, channels and pixels change places before."""
         if view.is_picture:
             return view
+        try:
+            return self._became(name, view, self._arranged(name, view))
+        except Refused:
+            if view.pad != NO_PAD:
+                raise
+            for groups in self._turns(view.size[0], view.shape[2] * view.shape[3]):
+                index, size = turned(view.order, view.size, groups), turned_size(view.size, groups)
+                other = View(view.value, size, view.shape, single=False).moved(index)
+                try:
+                    made = other if other.is_picture else None
+                    runs = [] if made else arranged(other.order[0], other.size)
+                except Refused:
+                    continue
+                other = replace(other, value=self.turn(view.value, view.size, groups))
+                made = other if made else self._put_together(name, other, runs)
+                return self._became(name, view, made)
+            raise
+
+    @staticmethod
+    def _turns(channels: int, pixels: int) -> list[int]:
+        """In how many groups channels may change places with pixels, so that there are `pixels` of them then."""
+        return [channels // pixels, 1] if channels % pixels == 0 and channels != pixels else [1]
+
+    def turn(self, value: str, size: Size, groups: int) -> str:
+        """The transpose of a value in groups of channels."""
+        if (value, groups) not in self._turned:
+            name = self.fresh(f"{value}/turned" + (f"{groups}" if groups > 1 else ""))
+            layer = FloatLayer("transpose", name, (value,), groups=groups)
+            self._turned[value, groups] = self.emit(layer, turned_size(size, groups))
+        return self._turned[value, groups]
+
+    def laid(self, name: str, view: View, index: NDArray[np.int64]) -> tuple[View, int]:
+        """A value whose channels and pixels are the elements `index` [channels, pixels] of a view's value, and how many
+        groups of channels changed places with pixels for it; 0 if none did. `name`: of the tensor."""
+        channels, pixels = index.shape
+        if channels == view.size[0] and view.moved(index).index is None:
+            return replace(view, shape=(1, *view.size), index=None), 0
+        for groups in self._turns(view.size[0], pixels):
+            size = turned_size(view.size, groups)
+            if size[0] == channels and View(view.value, size, ()).moved(turned(index, view.size, groups)).index is None:
+                return View(self.turn(view.value, view.size, groups), size, (1, *size)), groups
+        return self.arrange(name, view.moved(index.reshape(1, channels, 1, pixels))), 0
+
+    def _arranged(self, name: str, view: View) -> View:
         selected, maker = channels_selected(view), self.fusible(name, ("conv",))
         if selected is not None and maker and maker.w is not None and maker.bias is not None and not maker.moves:
             del self.layers[maker.output]  # other filters, or the same in another order
             maker.w, maker.bias = maker.w[selected], maker.bias[selected]
             maker.output = self.fresh(f"{name}/channels")
             self.emit(maker, (len(selected), *view.size[1:]))
-            return self._became(name, view, self.views[maker.output])
-        runs = arranged(view.order[0], view.size)
+            return self.views[maker.output]
+        return self._put_together(name, view, arranged(view.order[0], view.size))
+
+    def _put_together(self, name: str, view: View, runs: list[list[Piece]]) -> View:
+        """A picture of runs of channels."""
         parts = [
             self._run(view, pieces, f"{name}/moved" + (f"{index}" if len(runs) > 1 else ""))
             for index, pieces in enumerate(runs)
         ]
         if len(parts) == 1:
-            return self._became(name, view, self.views[parts[0]])
+            return self.views[parts[0]]
         layer = FloatLayer("concat", self.fresh(f"{name}/moved"), tuple(parts))
         self.emit(layer, (view.shape[1], view.shape[2], view.shape[3]))
-        return self._became(name, view, self.views[layer.output])
+        return self.views[layer.output]
 
     def _became(self, name: str, view: View, made: View) -> View:
         """What is known of a tensor whose picture has been made: it is used again by who reads it too."""

@@ -8,7 +8,7 @@ Learning Inference: Principles and Empirical Evaluation", 2020, section 5.1, has
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -73,6 +73,10 @@ class Statistics:
     def full_step(self) -> float:
         """The smallest step with which nothing saturates; 1 for a tensor of zeros."""
         return max(self.high / 127, -self.low / 128) or 1.0
+
+    def above(self, least: float) -> Statistics:
+        """As if no value were below."""
+        return replace(self, low=max(self.low, least), samples=np.maximum(self.samples, np.float32(least)))
 
     def step_of(self, percent: float) -> float:
         """The smallest step with which so many of the samples do not saturate; 0 if these are zeros."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +42,9 @@ class Folding(Arranging):
             view = _input(value.name, model.input_sizes[value.name], self._channels_last(value.name))
             self.inputs[value.name] = Source(view.size, view.shape, view.index)
             self.views[value.name] = view
+
+    def is_empty(self) -> bool:
+        return not self.layers
 
     def guess(self, name: str) -> View | None:
         shape = self.model.inferred.get(name)
@@ -168,6 +171,12 @@ class Folding(Arranging):
         view = self.view(name)
         if not (np.all(np.isfinite(gain)) and np.all(np.isfinite(offset))):
             raise Refused("its constants are not finite")
+        product = self.fusible(name, ("product",))
+        alike = bool(gain[0] > 0 and np.all(gain == gain[0]) and not np.any(offset))
+        if product and alike and not product.relu and product.clamp == inf:
+            product.gain *= float(gain[0])
+            self.rename(product, node)
+            return
         if view.pad != NO_PAD:
             view = self.picture(name)
         if makers := self.makers(name):
