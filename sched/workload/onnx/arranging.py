@@ -20,6 +20,8 @@ from .lowering import Lowering
 from .views import NO_PAD, Piece, Size, View, arranged, channels_selected, turned, turned_size
 from .windows import check_window, limit
 
+#: Pixels that may be put in another order one by one: as many channels a convolution then has.
+MOST_MOVED = 1024
 #: Rows or columns of zeros that one layer of the vector unit can put around a map, before and behind in all.
 _MOST_PAD = min(INSTRUCTIONS[Opcode.VEC].most("pad_top"), INSTRUCTIONS[Opcode.VEC].most("kernel_h") - 1)
 
@@ -30,7 +32,8 @@ class Arranging(Lowering[View]):
     def __init__(self, model: CheckedModel) -> None:
         super().__init__(model)
         self.layers: dict[str, FloatLayer] = {}
-        self._turned: dict[tuple[str, int], str] = {}
+        self.turns = True  # whether channels and pixels may change places
+        self._turned: dict[tuple[str, int, int], str] = {}
         self.orders: dict[str, NDArray[np.int64]] = {}
         self.sizes: dict[str, Size] = {}
 
@@ -88,36 +91,38 @@ class Arranging(Lowering[View]):
         columns do not move as wholes, channels and pixels change places before."""
         if view.is_picture:
             return view
+        if self.turns and view.pad == NO_PAD and channels_selected(view) is None:
+            for groups in _turns(view.size[0], view.shape[2] * view.shape[3]):
+                if _same(turned(view.order, view.size, groups)):
+                    made = self.turn(view.value, view.size, groups, view.shape[2])
+                    return self._became(name, view, self.views[made])
         try:
-            return self._became(name, view, self._arranged(name, view))
+            made = self._arranged(name, view)
         except Refused:
-            if view.pad != NO_PAD:
+            chosen = _rows_and_columns(view) if self.turns and view.pad == NO_PAD else None
+            if chosen is None:
                 raise
-            for groups in self._turns(view.size[0], view.shape[2] * view.shape[3]):
-                index, size = turned(view.order, view.size, groups), turned_size(view.size, groups)
-                other = View(view.value, size, view.shape, single=False).moved(index)
-                try:
-                    made = other if other.is_picture else None
-                    runs = [] if made else arranged(other.order[0], other.size)
-                except Refused:
-                    continue
-                other = replace(other, value=self.turn(view.value, view.size, groups))
-                made = other if made else self._put_together(name, other, runs)
-                return self._became(name, view, made)
-            raise
+            made = self._put_elsewhere(name, view, *chosen)
+        return self._became(name, view, made)
 
-    @staticmethod
-    def _turns(channels: int, pixels: int) -> list[int]:
-        """In how many groups channels may change places with pixels, so that there are `pixels` of them then."""
-        return [channels // pixels, 1] if channels % pixels == 0 and channels != pixels else [1]
+    def _put_elsewhere(self, name: str, view: View, channels: NDArray[np.int64], pixels: NDArray[np.int64]) -> View:
+        """Some channels and pixels of a value in any order: pixels are chosen while they are channels."""
+        chosen = self._select(view, channels, f"{name}/channels")
+        size = len(channels), *view.size[1:]
+        across = self.turn(chosen, size, 1)
+        wide = View(across, turned_size(size, 1), (1, *turned_size(size, 1)))
+        moved = self._select(wide, pixels, f"{name}/pixels")
+        return self.views[self.turn(moved, (len(pixels), 1, size[0]), 1, view.shape[2])]
 
-    def turn(self, value: str, size: Size, groups: int) -> str:
-        """The transpose of a value in groups of channels."""
-        if (value, groups) not in self._turned:
+    def turn(self, value: str, size: Size, groups: int, rows: int = 1) -> str:
+        """The transpose of a value in groups of channels, in so many rows."""
+        key = value, groups, rows
+        if key not in self._turned:
             name = self.fresh(f"{value}/turned" + (f"{groups}" if groups > 1 else ""))
-            layer = FloatLayer("transpose", name, (value,), groups=groups)
-            self._turned[value, groups] = self.emit(layer, turned_size(size, groups))
-        return self._turned[value, groups]
+            layer = FloatLayer("transpose", name, (value,), groups=groups, rows=rows)
+            channels, _, pixels = turned_size(size, groups)
+            self._turned[key] = self.emit(layer, (channels, rows, pixels // rows))
+        return self._turned[key]
 
     def laid(self, name: str, view: View, index: NDArray[np.int64]) -> tuple[View, int]:
         """A value whose channels and pixels are the elements `index` [channels, pixels] of a view's value, and how many
@@ -125,9 +130,9 @@ class Arranging(Lowering[View]):
         channels, pixels = index.shape
         if channels == view.size[0] and view.moved(index).index is None:
             return replace(view, shape=(1, *view.size), index=None), 0
-        for groups in self._turns(view.size[0], pixels):
+        for groups in _turns(view.size[0], pixels):
             size = turned_size(view.size, groups)
-            if size[0] == channels and View(view.value, size, ()).moved(turned(index, view.size, groups)).index is None:
+            if size[0] == channels and _same(turned(index, view.size, groups)):
                 return View(self.turn(view.value, view.size, groups), size, (1, *size)), groups
         return self.arrange(name, view.moved(index.reshape(1, channels, 1, pixels))), 0
 
@@ -323,6 +328,23 @@ class Arranging(Lowering[View]):
         )
         layers = [layer for layer in found if layer and layer.w is not None and not layer.relu and layer.clamp == inf]
         return layers if own and len(layers) == len(found) else []
+
+
+def _turns(channels: int, pixels: int) -> list[int]:
+    """In how many groups channels may change places with pixels, so that there are `pixels` of them then."""
+    return [channels // pixels, 1] if channels % pixels == 0 and channels != pixels else [1]
+
+
+def _rows_and_columns(view: View) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Channels and pixels of a value that a picture is of, if each of its channels has the same pixels."""
+    channel, pixel = np.divmod(view.order[0].reshape(view.shape[1], -1), view.size[1] * view.size[2])
+    alike = np.all(channel == channel[:, :1]) and np.all(pixel == pixel[:1])
+    return (channel[:, 0], pixel[0]) if alike and max(pixel.shape[1], pixel.max() + 1) <= MOST_MOVED else None
+
+
+def _same(index: NDArray[np.int64]) -> bool:
+    """Whether elements are those of a value in its own order."""
+    return np.array_equal(index.ravel(), np.arange(index.size))
 
 
 def _widened(layer: FloatLayer) -> None:

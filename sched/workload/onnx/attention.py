@@ -1,8 +1,8 @@
 """Operators of float models that transformers are made of: products of two tensors, softmax, layer normalisation.
 
-A softmax and a standardisation are taken of all pixels of a channel (`workload.normalisation`), so what they go over has
-to lie along pixels: products are made that way round if a softmax follows, and other tensors are transposed before and,
-for a layer normalisation, behind.
+A softmax and a standardisation are taken of all pixels of a channel (`workload.normalisation`), so what they go over
+has to lie along pixels: products are made that way round if a softmax follows, and other tensors are transposed before
+and, for a layer normalisation, behind.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .activations import Activations
 from .errors import Refused
 from .floats import FloatLayer
 from .load import attributes as attributes_of
 from .pointwise import function
-from .views import View
+from .views import View, turned, turned_size
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -148,12 +147,19 @@ class Attention(Activations):
         if plain:
             return
         ones, zeros = np.ones(1), np.zeros(1)
-        gain, offset = (
-            self.per_channel(default if array is None else array.reshape(along or array.shape), made)
+        factors = [
+            default if array is None else array.reshape(along or array.shape)
             for array, default in ((scale, ones), (bias, zeros))
-        )
-        layer = FloatLayer("depthwise", node.output[0], (last,), w=gain[:, None, None, None].copy(), bias=offset.copy())
-        self.emit_like(layer, replace(made, value=last))
+        ]
+        try:
+            gain, offset = (self.per_channel(array, made) for array in factors)
+        except Refused:  # a number for each pixel, which becomes a channel
+            made = replace(made, value=self.turn(last, made.size, 1), size=turned_size(made.size, 1)).moved(
+                turned(made.order, made.size, 1)
+            )
+            gain, offset = (self.per_channel(array, made) for array in factors)
+        w, bias = gain[:, None, None, None].copy(), offset.copy()
+        self.emit_like(FloatLayer("depthwise", node.output[0], (made.value,), w=w, bias=bias), made)
 
 
 #: Operators and the methods that read them.

@@ -36,12 +36,17 @@ class Range:
 
 
 MAX, MSE = Range("max"), Range("mse")
-#: What is tried if nobody says otherwise.
+#: What is tried if nobody says otherwise ...
 BEST = "best"
+#: ... besides in networks that normalise layers: single numbers in their sums are hundreds of times as large as others.
+RAREST = Range("percentile", 99.95)
 
 
 def ranges(text: str) -> tuple[Range, ...]:
-    """What `max`, `mse`, `percentile:P` or `best` (the better one of max and mse) means. Raises OnnxError."""
+    """What `max`, `mse`, `percentile:P` or `best` (the better one of max and mse) means. Raises OnnxError.
+
+    For networks with layer normalisations the best also considers `RAREST` (`quantise`).
+    """
     kind, _, number = text.partition(":")
     known = {"max": (MAX,), "mse": (MSE,), BEST: (MAX, MSE)}
     if text in known:

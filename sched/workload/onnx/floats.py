@@ -26,8 +26,9 @@ class FloatLayer:
 
     `w` float64 [O, C, KH, KW] (depthwise [C, 1, KH, KW]) and `bias` float64 [O] of conv and depthwise. `moves`: its
     weights are 0 and at most one 1 in each filter, so that its result is its operand moved, in integers too.
-    `function`: of a table. `by`, `groups`: of a normalise, a product, a transpose. `gain`: what the sums of a product are
-    multiplied by. `epsilon`: what a root mean square has added to the mean of the squares.
+    `function`: of a table. `by`, `groups`, `rows`: of a normalise, a product, a transpose. `gain`: what the sums of a
+    product and the means of an average pool are multiplied by. `epsilon`: what a root mean square has added to the mean
+    of the squares.
     """
 
     kind: PlainKind
@@ -43,6 +44,7 @@ class FloatLayer:
     function: Function | None = None
     by: By | None = None
     groups: int = 1
+    rows: int = 1
     gain: float = 1.0
     epsilon: float = 0.0
 
@@ -191,9 +193,11 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
                     helper.make_node("MaxPool", inputs, [output], layer.output, dilations=[w.dilation] * 2, **window)
                 )
             case "average_pool":
-                nodes.append(
-                    helper.make_node("AveragePool", inputs, [output], layer.output, count_include_pad=1, **window)
-                )
+                mean = output if layer.gain == 1 else f"{layer.output}//mean"
+                nodes.append(helper.make_node("AveragePool", inputs, [mean], mean, count_include_pad=1, **window))
+                if layer.gain != 1:
+                    gain = constant(f"{layer.output}//gain", np.array(layer.gain))
+                    nodes.append(helper.make_node("Mul", [mean, gain], [output], layer.output))
             case "add" | "mul":
                 nodes.append(helper.make_node(layer.kind.capitalize(), inputs, [output], layer.output))
             case "table":
@@ -206,7 +210,9 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
                 nodes += _normalised(layer, inputs[0], output, net.sizes[layer.output], constant)
             case "product" | "transpose":
                 sizes = [net.sizes[name] if name in net.sizes else net.inputs[name].size for name in layer.inputs]
-                shapes = [(layer.groups, c // layer.groups, h * w) for c, h, w in sizes] + [(1, *net.sizes[layer.output])]
+                shapes = [(layer.groups, c // layer.groups, h * w) for c, h, w in sizes] + [
+                    (1, *net.sizes[layer.output])
+                ]
                 names = [f"{layer.output}//shape{index}" for index in range(len(shapes))]
                 initialisers += [
                     numpy_helper.from_array(np.array(shape, np.int64), name)

@@ -99,16 +99,10 @@ class Lowering(ABC, Generic[V]):
 
     def _lower(self, node: NodeProto, handler: Callable[[NodeProto, dict[str, Any]], None] | None) -> None:
         if node.op_type in _SOFTMAX and node.domain in ("", "ai.onnx"):
-            try:
-                self._check_end(node)
-            except Refused:
-                if handler is None:
-                    raise
+            if handler is not None and (self.is_empty() or not self.at_end(node)):
                 handler(node, attributes(node))
                 return
-            if handler is not None and self.is_empty():
-                handler(node, attributes(node))
-                return
+            self._check_end(node)
         elif node.input and node.input[0] not in self.before:
             try:
                 if handler is None:

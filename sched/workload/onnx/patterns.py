@@ -36,7 +36,12 @@ def together(model: CheckedModel) -> CheckedModel:
         some = True
         found.append(
             helper.make_node(
-                "LayerNormalization", [x, ""], list(node.output), node.name or node.output[0], axis=axis, epsilon=epsilon
+                "LayerNormalization",
+                [x, ""],
+                list(node.output),
+                node.name or node.output[0],
+                axis=axis,
+                epsilon=epsilon,
             )
         )
     return replace(model, others=tuple(found)) if some else model

@@ -28,7 +28,7 @@ _TRIES = 48
 _ONE = 64
 #: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
 _GROWTH = 16.0
-#: Differences from a maximum below this have an exponential of less than half a step, so it does not matter where they end.
+#: Differences from a maximum below this have an exponential of less than half a step: it does not matter where they end.
 _FAINTEST = -5.6
 #: How much larger the multiplier of an elementwise product may be than others (`times16`).
 _SIXTEEN = 16
@@ -115,7 +115,7 @@ class Rounder:
                 if steps[root] < least <= _GROWTH * asked[root]:
                     steps[root] = least
                 if layer.kind == "average_pool" and makers[root] == 1 and root not in inputs:
-                    unit = x_step / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT
+                    unit = x_step * layer.gain / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT
                     m = int(unit / steps[root] + 1e-6)  # rounded down: the step grows
                     if 0 < m <= SCALE_LIMIT:
                         steps[root] = unit / m
@@ -131,7 +131,7 @@ class Rounder:
         if layer.kind == "normalise":
             return quotient_scale(layer.by, self._pixels(layer), 1.0) / (SCALE_LIMIT - 0.5)
         if layer.w is None:
-            return x_step / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT / SCALE_LIMIT
+            return x_step * layer.gain / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT / SCALE_LIMIT
         full = float(np.abs(layer.w).max()) / 127 * x_step * 2**SCALE_SHIFT
         return full / (SCALE_LIMIT - 0.5)  # m is rounded up
 
@@ -143,7 +143,7 @@ class Rounder:
         relu = layer.relu
         plain = Layer(layer.kind, layer.output, layer.inputs, layer.window, relu=relu, clamp=clamp, places=layer.places)
         if layer.kind == "average_pool":
-            gain = self._step(layer.inputs[0]) / (layer.window.kernel_h * layer.window.kernel_w)
+            gain = self._step(layer.inputs[0]) * layer.gain / (layer.window.kernel_h * layer.window.kernel_w)
             m = self._multiplier(layer, round(gain / y_step * 2**SCALE_SHIFT))
             return replace(plain, scale=m)
         if layer.kind == "mul":
@@ -157,7 +157,7 @@ class Rounder:
         if layer.by is not None:
             return self._normalised(layer, layer.by, plain, y_step)
         if layer.kind == "transpose":
-            return replace(plain, groups=layer.groups)
+            return replace(plain, groups=layer.groups, rows=layer.rows)
         if layer.function is not None:
             return replace(plain, relu=False, clamp=NO_CLAMP, table=self._table(layer, layer.function, y_step))
         if layer.w is None or layer.bias is None:
