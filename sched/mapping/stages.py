@@ -25,6 +25,8 @@ from meshloom.hw.config import ChipConfig
 from ..workload.graph import PLACED, TABLE_SIZE, Graph, Layer, Place, Value, Window
 from ..workload.layers import WorkloadError
 
+#: Kinds whose results have zeros in lanes without a channel, whatever their operands have there.
+_CLEANING = ("conv", "depthwise", "product", "transpose")
 #: Channel of each lane of a tensor's words, -1 for none; int [planes * P].
 Lanes = NDArray[np.int64]
 
@@ -113,6 +115,7 @@ def cut(
     lanes: dict[str, Lanes] = {v.name: blocks_of(v.channels, chip.lanes, chip.lanes) for v in graph.inputs}
     for layer in graph.layers:
         lanes[layer.output] = _lanes(layer, graph, chip, lanes)
+    _check_products(graph, lanes)
     fused: dict[str, tuple[Layer, str]] = {}  # convolution -> addition behind it, other operand
     gone: set[str] = set()
     for layer in graph.layers:
@@ -189,6 +192,8 @@ def cut(
 
 
 def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]) -> Lanes:
+    if layer.kind in ("product", "transpose"):
+        return _grouped_lanes(layer, graph, chip, lanes)
     if layer.kind == "conv":
         return blocks_of(graph.value(layer.output).channels, chip.cols, chip.lanes)
     if layer.kind == "concat":
@@ -208,12 +213,49 @@ def _lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]
     return lanes[layer.inputs[0]]
 
 
+def _grouped_lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str, Lanes]) -> Lanes:
+    """Each group of the result begins with a word of its own; those of the operands must, too."""
+    names = dict.fromkeys(layer.inputs)
+    for name in names:
+        depth, found = graph.value(name).channels // layer.groups, lanes[name]
+        words = found.reshape(layer.groups, -1) if len(found) % (layer.groups * chip.lanes) == 0 else None
+        if words is None or any(set(mine) - {-1} != set(_group(g, depth)) for g, mine in enumerate(words.tolist())):
+            raise WorkloadError(
+                f"network {graph.name}: layer {layer.output} ({layer.kind}): {layer.groups} groups of {depth} channels "
+                f"of {name} do not lie in words of their own; on {chip.name} a word has {chip.lanes} channels and a "
+                f"convolution makes {chip.cols} of them: take groups of a multiple of that"
+            )
+    if any(not np.array_equal(lanes[name], lanes[layer.inputs[0]]) for name in names):
+        raise WorkloadError(
+            f"network {graph.name}: layer {layer.output}: its operands lie in different channel blocks (one is "
+            f"put together from pieces, or convolutions make {chip.cols} channels of a word's {chip.lanes})"
+        )
+    count = graph.value(layer.output).channels // layer.groups
+    one = blocks_of(count, chip.cols if layer.kind == "product" else chip.lanes, chip.lanes)
+    return np.concatenate([np.where(one >= 0, one + index * count, -1) for index in range(layer.groups)])
+
+
+def _check_products(graph: Graph, lanes: dict[str, Lanes]) -> None:
+    """Lanes without a channel must not count in a product: one of both operands has zeros there."""
+    dirty = unclean(graph)
+    for layer in graph.layers:
+        if layer.kind == "product" and dirty.issuperset(layer.inputs) and np.any(lanes[layer.inputs[0]] < 0):
+            raise WorkloadError(
+                f"network {graph.name}: layer {layer.output} (product): both operands are tables that make other "
+                "than 0 of 0, and their channels do not fill whole words"
+            )
+
+
+def _group(index: int, size: int) -> range:
+    return range(index * size, (index + 1) * size)
+
+
 def unclean(graph: Graph) -> frozenset[str]:
     """Tensors whose lanes without a channel need not be zero: what a table makes of 0, until weights drop it."""
     found: set[str] = set()
     for layer in graph.layers:
         made = layer.table is not None and layer.table[TABLE_SIZE // 2] != 0
-        if layer.kind not in ("conv", "depthwise") and (made or found.intersection(layer.inputs)):
+        if layer.kind not in _CLEANING and (made or found.intersection(layer.inputs)):
             found.add(layer.output)
     return frozenset(found)
 

@@ -19,14 +19,21 @@ from numpy.typing import NDArray
 from .layers import NO_CLAMP, SCALE_LIMIT, ConvShape, WorkloadError
 
 #: Kinds of layers of float networks, too (`onnx.floats`).
-PlainKind = Literal["conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice", "paste", "table", "mul"]
-Kind = PlainKind | Literal["upsample", "normalise"]
+PlainKind = Literal[
+    "conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice", "paste", "table", "mul", "normalise",
+    "product", "transpose",
+]  # fmt: skip
+Kind = PlainKind | Literal["upsample"]
 #: What a `normalise` takes of all rows and columns of a channel.
 By = Literal["max", "mean", "sum", "root"]
 #: Kinds that requantise.
-SCALED = ("conv", "depthwise", "average_pool", "mul")
+SCALED = ("conv", "depthwise", "average_pool", "mul", "product")
+#: Kinds that read two tensors.
+PAIRED = ("add", "mul", "product")
 #: Kinds that compute nothing: where their operands are put is all.
 PLACED = ("concat", "paste")
+#: Kinds that change no byte.
+MOVED = ("slice", "transpose", *PLACED)
 #: Entries of a table: one for each byte.
 TABLE_SIZE = 256
 #: Largest factor of an `upsample`.
@@ -131,7 +138,12 @@ class Layer:
     2^17)), m = min(65535, scale * 2^12 / d rounded down), d the sum or the root of 256 times that of squares, rounded
     down; m = 65535 where d <= 0). With `times16` 2^13 for 2^17. A softmax is max, a table of exponentials, and sum.
     upsample: y[i, j] = x[i // repeat, j // repeat], `repeat` 2..4 (nearest).
-    After that, for all but concat, slice and paste: clamped below at 0 if `relu`, above at `clamp` (127: not clamped).
+    product: in each of `groups` groups of channels (the heads of an attention) y[n, p] = sat8(RNE(sum of a[k, p] *
+    b[k, n] over channels k * scale / 2^17)): a pixel of b, whatever its row and column, is a filter, and the result has
+    as many channels as b has pixels, in the rows and columns of a.
+    transpose: in each of `groups` groups of channels y[n, k] = x[k, n], n and k pixels of x and y in `rows` rows: the
+    two change places.
+    After that, for all but `MOVED`: clamped below at 0 if `relu`, above at `clamp` (127: not clamped).
     """
 
     kind: Kind
@@ -148,6 +160,8 @@ class Layer:
     times16: bool = False
     repeat: int = 1
     by: By | None = None
+    groups: int = 1
+    rows: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +227,7 @@ class Graph:
         def no(why: str) -> WorkloadError:
             return WorkloadError(f"network {self.name}: layer {layer.output} ({layer.kind}): {why}")
 
-        count = {"add": 2, "mul": 2}.get(layer.kind, 1)
+        count = 2 if layer.kind in PAIRED else 1
         if (layer.kind in PLACED and not inputs) or (layer.kind not in PLACED and len(inputs) != count):
             raise no(f"has {len(inputs)} inputs, must have {count}")
         x = inputs[0]
@@ -242,6 +256,17 @@ class Graph:
             if layer.by is None:
                 raise no("does not say by what")
             return x.channels, x.height, x.width
+        if layer.kind in ("product", "transpose"):
+            if layer.groups < 1 or x.channels % layer.groups:
+                raise no(f"{x.channels} channels cannot be cut into {layer.groups} groups")
+            if layer.kind == "transpose":
+                pixels = x.channels // layer.groups
+                if layer.rows < 1 or pixels % layer.rows:
+                    raise no(f"{pixels} pixels in {layer.rows} rows")
+                return layer.groups * x.height * x.width, layer.rows, pixels // layer.rows
+            if inputs[1].channels != x.channels:
+                raise no(f"operands have {x.channels} and {inputs[1].channels} channels")
+            return layer.groups * inputs[1].height * inputs[1].width, x.height, x.width
         if layer.kind == "upsample":
             if not 2 <= layer.repeat <= MOST_REPEATS:
                 raise no(f"repeat = {layer.repeat} must be in 2..{MOST_REPEATS}")
@@ -298,6 +323,9 @@ class Graph:
 
     def macs(self, layer: Layer) -> int:
         """Multiply-accumulates of a layer, those with padding included; 0 for layers that multiply nothing."""
+        if layer.kind == "product":
+            y = self.value(layer.output)
+            return self.value(layer.inputs[0]).channels // layer.groups * int(np.prod(y.shape))
         if layer.w is None:
             return 0
         y = self.value(layer.output)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
-from meshloom.hw.isa import Region
+from meshloom.hw.isa import Region, VectorOp
 from meshloom.sched.ir.schedule import Box, Gemm, Schedule, Vec, writes
 
 Words = NDArray[np.uint8]
@@ -136,7 +136,7 @@ def values(schedule: Schedule, observed: Observed, chip: ChipConfig) -> dict[str
     for (tile, region), log in observed.items():
         for op, words in _assign(results.get((tile, region), []), log, tile, region, chip):
             if op.result is not None:
-                _place(found[op.result.tensor], op.result, words, op.label)
+                _place(found[op.result.tensor], op.result, _shaped(op.result, words, op))
     return found
 
 
@@ -153,7 +153,7 @@ def maker(schedule: Schedule, observed: Observed, chip: ChipConfig, wrong: Misma
                 continue
             plane, row, column = wrong.plane - box.plane, wrong.row - box.row, wrong.column - box.column
             if 0 <= plane < box.planes and 0 <= row < box.rows and 0 <= column < box.columns:
-                word = words[(plane * box.rows + row) * box.columns + column]
+                word = _shaped(box, words, op)[plane, row, column]
                 if not np.array_equal(word, right):
                     found.append(numbers[id(op)])
     return min(found, default=None)
@@ -230,16 +230,24 @@ def _turns(addresses: NDArray[np.int32]) -> NDArray[np.int64]:
     return turns
 
 
-def _place(tensor: Values, box: Box, words: Words, label: str) -> None:
-    shape = box.planes, box.rows, box.columns
-    if len(words) != box.planes * box.rows * box.columns:
+def _shaped(box: Box, words: Words, op: Gemm | Vec) -> Words:
+    """What an operation wrote as its result, [planes, rows, columns, P]. Behind the columns of a TRANSPOSE lie words
+    that lanes without a channel make."""
+    shape, columns = (box.planes, box.rows, box.columns), box.columns
+    if isinstance(op, Vec) and op["op"] == VectorOp.TRANSPOSE and box.rows == 1:
+        columns = len(words) // box.planes
+    if len(words) != box.planes * box.rows * columns or columns < box.columns:
         raise ObserveError(
-            f"operation {label!r} writes {len(words)} words, its result is {box.planes} planes x {box.rows} rows x "
+            f"operation {op.label!r} writes {len(words)} words, its result is {box.planes} planes x {box.rows} rows x "
             f"{box.columns} columns of {box.tensor!r}; make both the same"
         )
-    first = box.plane, box.row, box.column
+    return words.reshape(*shape[:2], columns, -1)[:, :, : box.columns]
+
+
+def _place(tensor: Values, box: Box, new: Words) -> None:
+    shape, first = (box.planes, box.rows, box.columns), (box.plane, box.row, box.column)
     where = tuple(slice(at, at + size) for at, size in zip(first, shape, strict=True))
-    new, old, known = words.reshape(*shape, -1), tensor.words[where], tensor.covered[where]
+    old, known = tensor.words[where], tensor.covered[where]
     for plane, row, column in np.argwhere(known & (new != old).any(axis=-1)):
         at = int(first[0] + plane), int(first[1] + row), int(first[2] + column)
         tensor.others.setdefault(at, []).append(new[plane, row, column].copy())

@@ -181,6 +181,27 @@ def normalised(size: int = 8, width: int = 20) -> Graph:
     return g.graph("normalised", "scaled", "less", "shared")
 
 
+def attention(tokens: int = 9, heads: int = 2, depth: int = 8, features: int = 12) -> Graph:
+    """An encoder's attention with heads of `depth` channels, from its input to a layer normalisation of the sum; two
+    outputs."""
+    g, width = Grower(11, Value("x", features, 1, tokens, 0.5)), heads * depth
+    for name in ("q", "k", "v"):
+        g.conv(name, "x", width)
+    g.take(Layer("product", "scores", ("k", "q"), scale=max(1, 2400 // depth), groups=heads, clamp=120))  # [query][key]
+    for layer in softmax("shares", "scores", 0.1):
+        g.take(layer)
+    g.take(Layer("transpose", "by_key", ("shares",), groups=heads))
+    g.take(Layer("transpose", "values", ("v",), groups=heads))
+    g.take(Layer("product", "context", ("by_key", "values"), scale=2000, groups=heads))
+    g.conv("out", "context", features)
+    g.take(Layer("transpose", "turned", ("out",)))
+    for layer in standardise("even", "turned", features, 1 / 32):
+        g.take(layer)
+    g.take(Layer("transpose", "back", ("even",), rows=3 if tokens % 3 == 0 else 1))
+    g.depthwise("scaled", "back", POINT)
+    return g.graph("attention", "scaled", "values")
+
+
 def random_network(seed: int, layers: int = 12) -> Graph:
     """A random network of up to 40 channels; what nobody reads, and some of what is read too, are its outputs."""
     random = np.random.default_rng(seed)

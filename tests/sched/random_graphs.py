@@ -12,7 +12,7 @@ from meshloom.sched.workload.graph import By, Graph, Layer, Picture, Value, Wind
 
 #: Kinds of layers that every scheduler of networks knows, and all that random graphs have.
 PLAIN = ("conv", "depthwise", "max_pool", "average_pool", "add", "concat", "slice")
-KINDS = (*PLAIN, "table", "mul", "upsample", "normalise")
+KINDS = (*PLAIN, "table", "mul", "upsample", "normalise", "product", "transpose")
 
 
 def random_graph(seed: int, layers: int = 9, kinds: Sequence[str] = KINDS) -> Graph:
@@ -93,6 +93,18 @@ def _layer(random: np.random.Generator, graph: Graph, name: str, kinds: Sequence
             scale = int(2**17 / (x.height * x.width)) if by == "mean" else 254
             scale = 0 if by == "max" else max(1, min(65535, int(scale * random.uniform(0.5, 4))))
             return Layer(kind, name, (x.name,), relu=relu, clamp=clamp, scale=scale, times16=times16, by=by)
+        case "product" | "transpose":
+            mates = [value for value in values if value.channels == x.channels]
+            other = mates[random.integers(len(mates))]
+            groups = random.choice([g for g in range(1, x.channels + 1) if x.channels % g == 0])
+            if groups * other.height * other.width > 64 or (kind == "transpose" and x.height * x.width * groups > 64):
+                return Layer("max_pool", name, (x.name,), window, relu, clamp)
+            if kind == "transpose":
+                pixels = x.channels // int(groups)
+                rows = random.choice([r for r in range(1, pixels + 1) if pixels % r == 0])
+                return Layer(kind, name, (x.name,), groups=int(groups), rows=int(rows))
+            scale = max(1, int(2**17 / (70 * (x.channels // groups) ** 0.5) * random.uniform(0.3, 2)))
+            return Layer(kind, name, (x.name, other.name), relu=relu, clamp=clamp, scale=scale, groups=int(groups))
         case "upsample" if x.height * x.width < 200:
             return Layer(kind, name, (x.name,), relu=relu, clamp=clamp, repeat=int(random.integers(2, 4)))
         case _:
@@ -123,14 +135,32 @@ def defined_values(graph: Graph, inputs: dict[str, NDArray[np.int8]]) -> dict[st
             y = np.clip(_rounded(x * found[layer.inputs[1]] * layer.scale, 13 if layer.times16 else 17), -128, 127)
         elif layer.by is not None:
             y = normalised(layer, x)
+        elif layer.kind in ("product", "transpose"):
+            y = _grouped(graph, layer, found)
         elif layer.kind == "upsample":
             y = x.repeat(layer.repeat, axis=2).repeat(layer.repeat, axis=3)
         else:
             y = _windows(graph, layer, x)
-        if layer.kind not in ("concat", "slice", "paste"):
+        if layer.kind not in ("concat", "slice", "paste", "transpose"):
             y = np.clip(y, 0 if layer.relu else -128, layer.clamp)
         found[layer.output] = y
     return found
+
+
+def _grouped(graph: Graph, layer: Layer, found: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """A `product` or `transpose`, channel by channel."""
+    y = np.zeros(graph.value(layer.output).shape, np.int64)
+    x = found[layer.inputs[0]][0]
+    depth, count = len(x) // layer.groups, len(y[0]) // layer.groups
+    other = found[layer.inputs[-1]][0].reshape(len(x), -1)
+    for group, n in np.ndindex(layer.groups, count):
+        mine = slice(group * depth, (group + 1) * depth)
+        if layer.kind == "transpose":
+            y[0, group * count + n] = other[mine, n].reshape(y.shape[2:])
+        else:
+            sums = (x[mine] * other[mine, n][:, None, None]).sum(axis=0)
+            y[0, group * count + n] = np.clip(_rounded(sums * layer.scale, 17), -128, 127)
+    return y
 
 
 def normalised(layer: Layer, x: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -28,6 +28,7 @@ from meshloom.sched.workload.normalisation import softmax, standardise
 from .network_graphs import (
     POINT,
     Grower,
+    attention,
     every_kind,
     functions,
     inputs_of,
@@ -87,6 +88,29 @@ def test_functions_of_activations(name: str) -> None:
 @pytest.mark.parametrize("name", ["tiny", "quad16"])
 def test_softmax_and_layer_normalisation(name: str) -> None:
     computes(normalised(), load(name))
+
+
+@pytest.mark.parametrize("name", ["tiny", "quad16", "quad32"])
+def test_attention(name: str) -> None:
+    """Products of two tensors in groups, and transposes, with pixels and channels that fill words or do not."""
+    chip = load(name)
+    depth = 2 * chip.cols
+    computes(attention(chip.lanes + 3, 3, depth, 3 * depth), chip)
+    computes(attention(1, 1, depth, 5), chip)
+
+
+def test_products_of_maps() -> None:
+    """Rows and columns on both sides, one tensor by itself, clamped; part of a concatenation; many pixels."""
+    g = Grower(3, Value("x", 5, 4, 5, 0.5), Value("z", 5, 3, 7, 0.5), Value("long", 5, 10, 30, 0.5))
+    g.take(Layer("product", "xz", ("x", "z"), scale=3000, relu=True))
+    g.take(Layer("product", "xx", ("x", "x"), scale=2000, clamp=90))
+    g.concat("both", "xz", "xx", "x")
+    g.take(Layer("product", "onto", ("long", "x"), scale=2500))
+    g.take(Layer("transpose", "turned", ("long",)))
+    g.conv("mixed", "both", 6, square(3, 1, 1))
+    g.take(Layer("transpose", "again", ("turned",)))
+    for chip in (*map(load, CHIPS), variant("tiny", {"a_words": 48, "b_words": 80, "out_words": 40})):
+        computes(g.graph("maps", "mixed", "onto", "again"), chip)
 
 
 def test_maps_of_any_shape_are_normalised() -> None:
@@ -390,6 +414,14 @@ def big() -> Graph:
         (
             grown(lambda g: g.table("y", "x"), x(4, 3, 3)), load("quad8"), DoesNotFit,
             r"layer y needs a table, and cores of quad8 have none; take another chip, or set core\.vec_table = true",
+        ),
+        (
+            grown(lambda g: g.take(Layer("product", "y", ("x", "x"), scale=9, groups=2)), x(12, 3, 3)), load("tiny"),
+            WorkloadError, "2 groups of 6 channels of x do not lie in words of their own; on tiny a word has 4",
+        ),
+        (
+            grown(lambda g: g.take(Layer("product", "y", ("x", "x"), scale=9)), x(2000, 2, 2)), load("tiny"),
+            DoesNotFit, "a product over 2000 channels needs 500 words of A and 2000 of B for its smallest tile",
         ),
         (
             grown(lambda g: g.take(Layer("normalise", "y", ("x",), by="max")), x(4, 3, 3)), load("quad8"), DoesNotFit,

@@ -31,7 +31,17 @@ from meshloom.tb.runs.batch import simulate
 from meshloom.tb.runs.items import NetworkItem
 from meshloom.tb.runs.network import PreparedNetwork
 
-from ..sched.network_graphs import Grower, Value, every_kind, functions, inputs_of, normalised, placed, square
+from ..sched.network_graphs import (
+    Grower,
+    Value,
+    attention,
+    every_kind,
+    functions,
+    inputs_of,
+    normalised,
+    placed,
+    square,
+)
 
 CHIP = load("tiny")
 LABELS = tuple(f"class {number}" for number in range(10))
@@ -113,6 +123,18 @@ def test_softmax_and_layer_normalisation_on_the_rtl() -> None:
     row = network.row(made, "normalised", feed, run, CHIP)
     assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
     assert row.rtl_cycles == row.model_cycles > 0
+
+
+def test_attention_on_the_rtl() -> None:
+    """Products of two tensors and transposes, whose groups do not fill their last words, to the byte and the cycle."""
+    made = network.prepare(attention(6, 2, 8, 10), CHIP)
+    feed = Feed("noise.png", inputs_of(made.graph, 6), 4, 7)
+    (run,) = SimulatedDevice(build(CHIP, "verilator")).run([network.job(made, feed.arrays, CHIP, 4, 60_000)])
+    row = network.row(made, "attention", feed, run, CHIP)
+    assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
+    assert row.rtl_cycles == row.model_cycles > 0
+    assert row.network is not None
+    assert row.network.tensors_checked == len(made.graph.layers)
 
 
 def test_the_answer_is_that_of_the_chip(row: Row, feed: Feed) -> None:

@@ -153,7 +153,15 @@ class _Search:
         self._tried: set[SharingOptions] = set()
         self._what = (
             [
-                (layer.kind, layer.output, layer.inputs, layer.window, None if layer.w is None else layer.w.shape)
+                (
+                    layer.kind,
+                    layer.output,
+                    layer.inputs,
+                    layer.window,
+                    None if layer.w is None else layer.w.shape,
+                    layer.groups,
+                    layer.rows,
+                )
                 for layer in graph.layers
             ],
             [(value.name, value.channels, value.height, value.width) for value in graph.inputs],

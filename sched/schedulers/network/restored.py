@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 
 from ...ir.schedule import Schedule, ScheduleError, Tensor
 from ...mapping.stages import constant, cut
-from ...workload.graph import Graph
+from ...workload.graph import Graph, Layer
 from ...workload.layout import ActivationLayout, WeightLayout
 from .scheduler import NetworkSchedule
+from .tensors import table_words
 
 
 def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSchedule:
-    """The network's schedule with its arrays. Tensors are known by name, as `scheduler` names them: `LAYER/w` and
-    `LAYER/bias`, `INPUT` or `INPUT@LAYER`, and outputs.
+    """The network's schedule with its arrays. Tensors are known by name, as `scheduler` names them: `LAYER/w`,
+    `LAYER/bias`, `LAYER/table`, `LAYER/zeros`, `INPUT` or `INPUT@LAYER`, and outputs.
 
     Raises ScheduleError for a tensor that the network does not have, or has in another shape, and a missing output.
     """
@@ -29,8 +31,12 @@ def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSched
     for tensor in schedule.tensors:
         if tensor.role == "constant":
             layer, _, kind = tensor.name.rpartition("/")
+            if layer in layers and (known := words_of(layers[layer], kind, tensor, chip.lanes)) is not None:
+                _fits(tensor, known.shape)
+                constants[tensor.name] = known
+                continue
             if layer not in layers or kind not in ("w", "bias") or layers[layer].w is None:
-                raise _unknown(tensor, graph, "LAYER/w or LAYER/bias of a layer that has them")
+                raise _unknown(tensor, graph, "LAYER/w or LAYER/bias, /table or /zeros, of a layer that has them")
             packed = isinstance(tensor.layout, WeightLayout) and tensor.layout.packed_kw
             found = constant(layers[layer], kind, lanes[layers[layer].inputs[0]], packed)
             _fits(tensor, found.shape)
@@ -52,6 +58,13 @@ def restored(graph: Graph, schedule: Schedule, chip: ChipConfig) -> NetworkSched
     if missing := [name for name in graph.outputs if name not in there]:
         raise ScheduleError(f"schedule of {schedule.workload} has no output tensor {missing[0]!r}; add it")
     return NetworkSchedule(graph, schedule, constants, lanes, copies, ())
+
+
+def words_of(layer: Layer, kind: str, tensor: Tensor, lanes: int) -> NDArray[Any] | None:
+    """The table of a layer, or the zeros that a product reads; None if it has none."""
+    if kind == "table" and layer.table is not None:
+        return table_words(layer.table, lanes)
+    return np.zeros(tensor.layout.shape, np.int8) if kind == "zeros" and layer.kind == "product" else None
 
 
 def _unknown(tensor: Tensor, graph: Graph, known: str) -> ScheduleError:

@@ -24,8 +24,8 @@ from ...mapping.stages import Lanes, Stage, Stages, cut, spread
 from ...mapping.tiling import Candidate, Pooling
 from ...mapping.windows import check_window
 from ...store.findings import SearchCache
-from ...workload.graph import Graph
-from . import conv, vector
+from ...workload.graph import Graph, Layer
+from . import conv, product, transpose, vector
 from .shift import Shifter
 from .storage import STAGING_SHARE, Between, place
 from .tensors import NetworkTensors
@@ -202,7 +202,27 @@ class _Builder:
     # -- stages -----------------------------------------------------------------------------------------------------
 
     def _stage(self, stage: Stage, index: int) -> list[Node]:
-        return self._conv(stage, index) if stage.layer.kind == "conv" else self._vector(stage)
+        match stage.layer.kind:
+            case "conv":
+                return self._conv(stage, index)
+            case "product":
+                return self._product(stage.layer)
+            case "transpose":
+                return self._transpose(stage.layer)
+            case _:
+                return self._vector(stage)
+
+    def _product(self, layer: Layer) -> list[Node]:
+        a, b, y = (self._whole(name) for name in (*layer.inputs, layer.output))
+        made = product.emit(product.ProductTask(layer, a, b, y, layer.output), self.chip, self.dram)
+        if made.zeros is not None:
+            self.tensors.zeros(layer.output, made.zeros)
+        return made.nodes
+
+    def _transpose(self, layer: Layer) -> list[Node]:
+        x, y = (self._whole(name) for name in (*layer.inputs, layer.output))
+        lanes = self.cut.lanes[layer.inputs[0]]
+        return transpose.emit(transpose.TransposeTask(layer, x, y, lanes, layer.output), self.chip)
 
     def _conv(self, stage: Stage, index: int) -> list[Node]:
         layer = stage.layer

@@ -70,7 +70,10 @@ class Shifter:
                 end = node.fields["dest_base"] + rows
                 use(*((Region.ACC, 4 * end) if node.fields["to_acc"] else (Region.OUT, end)))
             else:
-                use(Region.VEC, node.fields["dest_base"] + node.fields["blocks"] * node.fields["pixels"])
+                pixels = node.fields["pixels"]
+                if node.fields["op"] == VectorOp.TRANSPOSE:
+                    pixels = -(-pixels // self.chip.lanes) * self.chip.lanes
+                use(Region.VEC, node.fields["dest_base"] + node.fields["blocks"] * pixels)
         return found
 
 

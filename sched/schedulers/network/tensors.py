@@ -111,7 +111,13 @@ class NetworkTensors:
         """The table of layer `name`, int8 [256], as a row of words of P entries each."""
         lanes = self.chip.lanes
         layout = ActivationLayout(batch=1, channels=lanes, height=1, width=len(table) // lanes, block=lanes)
-        self._constant(f"{name}/table", layout, pieces, table.reshape(1, 1, -1, lanes).transpose(0, 3, 1, 2))
+        self._constant(f"{name}/table", layout, pieces, table_words(table, lanes))
+
+    def zeros(self, name: str, stored: Stored) -> None:
+        """The words of zeros that the product `name` reads."""
+        lanes, words = self.chip.lanes, stored.width
+        layout = ActivationLayout(batch=1, channels=lanes, height=1, width=words, block=lanes)
+        self._constant(f"{name}/zeros", layout, stored.pieces(), np.zeros((1, lanes, 1, words), np.int8))
 
     def _constant(self, name: str, layout: Layout, pieces: tuple[Piece, ...], array: NDArray[Any]) -> None:
         self.tensors.append(Tensor(name=name, role="constant", layout=layout, pieces=pieces))
@@ -121,3 +127,8 @@ class NetworkTensors:
         """A tensor that the host reads."""
         layout = self.activation(self.cut.values[name])
         self.tensors.append(Tensor(name=name, role="output", layout=layout, pieces=stored.pieces()))
+
+
+def table_words(table: NDArray[np.int8], lanes: int) -> NDArray[np.int8]:
+    """A table, int8 [256], as the tensor [1, P, 1, 256 / P] that the schedule has of it."""
+    return table.reshape(1, 1, -1, lanes).transpose(0, 3, 1, 2)

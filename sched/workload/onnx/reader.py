@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import MOST_REPEATS, PLACED, TABLE_SIZE, Graph, Layer, Place, Value, pasted_pixels, slice_size
+from ..graph import MOST_REPEATS, MOVED, TABLE_SIZE, Graph, Layer, Place, Value, pasted_pixels, slice_size
 from ..layers import NO_CLAMP, SCALE_LIMIT
-from . import normalising
+from . import grouped, normalising
 from .errors import OnnxError, Refused
 from .load import CheckedModel, check, is_float_model, load_model
 from .lowering import ENDS, Lowering
@@ -120,6 +120,10 @@ class _Integers(Lowering[_View]):
             return sum(size[0] for size in sizes if size), x[1], x[2]
         if layer.kind in ("add", "mul", "table", "normalise"):
             return x
+        if layer.kind == "product":
+            return layer.groups * (sizes[1] or x)[1] * (sizes[1] or x)[2], x[1], x[2]
+        if layer.kind == "transpose":
+            return layer.groups * x[1] * x[2], layer.rows, x[0] // layer.groups // layer.rows
         if layer.kind == "paste":
             return x[0], *pasted_pixels(layer.places).shape
         if layer.kind == "upsample":
@@ -339,6 +343,16 @@ class _Integers(Lowering[_View]):
         given = {name: float(self.number(node, 1 + index, name)) for index, name in enumerate(names)}
         self.emit(normalising.layer_of(by, node.output[0], view.value or "", given), 128, view.step)
 
+    def grouped(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        kind: grouped.GroupedKind = "product" if node.op_type == grouped.FUNCTIONS["product"][0] else "transpose"
+        _, tensors, names = grouped.FUNCTIONS[kind]
+        views = [self.tensor(name) for name in node.input[: len(tensors)]]
+        if any(view.zero != 128 for view in views):
+            raise Refused("an int8 tensor; functions of domain meshloom take uint8 with zero point 128")
+        given = {name: self.constant(node, len(tensors) + index, name) for index, name in enumerate(names)}
+        layer = grouped.layer_of(kind, node.output[0], tuple(view.value or "" for view in views), given)
+        self.emit(layer, 128, views[0].step)
+
     def cast(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         from onnx import TensorProto
 
@@ -456,6 +470,7 @@ _OPERATORS = {
     "com.microsoft.QLinearMul": "qlinear_mul",
     "Resize": "resize",
     **{f"{normalising.DOMAIN}.{name}": "normalise" for name, _ in normalising.FUNCTIONS.values()},
+    **{f"{normalising.DOMAIN}.{name}": "grouped" for name, _, _ in grouped.FUNCTIONS.values()},
     "Cast": "cast",
     "Add": "add",
     "Sub": "subtract",
@@ -503,4 +518,4 @@ def _places(indices: NDArray[Any], sizes: Sequence[tuple[int, int]]) -> tuple[Pl
 
 
 def _clampable(layer: Layer) -> bool:
-    return layer.kind not in ("slice", "normalise", *PLACED) and not layer.relu and layer.clamp == NO_CLAMP
+    return layer.kind not in ("normalise", *MOVED) and not layer.relu and layer.clamp == NO_CLAMP

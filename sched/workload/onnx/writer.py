@@ -19,6 +19,7 @@ saturate). What steps really stand for is metadata (`metadata`).
 | mul | QLinearMul (com.microsoft), with second scale m / 2**17 |
 | upsample | Resize, nearest |
 | normalise | a function of the model's own (`normalising`) |
+| product, transpose | a function of the model's own (`grouped`) |
 
 and a Clip after those that have relu or clamp.
 """
@@ -33,9 +34,9 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import PLACED, By, Graph, Layer, pasted_pixels
+from ..graph import MOVED, By, Graph, Layer, pasted_pixels
 from ..layers import NO_CLAMP
-from . import normalising
+from . import grouped, normalising
 from .errors import OnnxError
 from .metadata import KEY, Metadata
 
@@ -83,7 +84,10 @@ def to_onnx(graph: Graph, *, all_outputs: bool = False) -> ModelProto:
         ),
         opset_imports=opsets,
         ir_version=IR_VERSION,
-        functions=[normalising.function(by, OPSET) for by in ways],
+        functions=[
+            *(normalising.function(by, OPSET) for by in ways),
+            *(grouped.function(kind, OPSET) for kind in sorted(grouped.KINDS & {layer.kind for layer in graph.layers})),
+        ],
         producer_name="meshloom",
     )
     helper.set_model_props(model, {KEY: Metadata.of(graph).model_dump_json()})
@@ -135,7 +139,7 @@ class _Writer:
 
     def add(self, layer: Layer) -> None:
         """The nodes of one layer."""
-        clipped = layer.kind not in ("add", "slice", "normalise", *PLACED) and (layer.relu or layer.clamp != NO_CLAMP)
+        clipped = layer.kind not in ("add", "normalise", *MOVED) and (layer.relu or layer.clamp != NO_CLAMP)
         output = self.fresh(f"{layer.output}/full") if clipped else layer.output
         low, high = (128 if layer.relu else 0), 128 + layer.clamp
         match layer.kind:
@@ -165,6 +169,11 @@ class _Writer:
                 operands = [self.constant(f"{layer.output}/{name}", number) for name, number in given.items()]
                 way, _ = normalising.FUNCTIONS[layer.by]
                 self.node(way, [layer.inputs[0], *operands], output, domain=normalising.DOMAIN)
+            case "product" | "transpose":
+                given = grouped.numbers(layer, self.graph)
+                operands = [self.constant(f"{layer.output}/{name}", number) for name, number in given.items()]
+                name = grouped.FUNCTIONS[layer.kind][0]
+                self.node(name, [*layer.inputs, *operands], output, domain=normalising.DOMAIN)
             case "upsample":
                 factors = np.array([1, 1, layer.repeat, layer.repeat], np.float32)
                 scales = self.constant(f"{layer.output}/scales", factors)

@@ -1,0 +1,29 @@
+"""Work of many cores on tiles, a few of which are under way at a time on each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ...mapping.nodes import Node
+
+
+def pipelined(
+    count: int, slots: int, load: Callable[[int], list[Node]], work: Callable[[int], list[Node]]
+) -> Iterator[list[Node]]:
+    """Groups of operations of one core: what the first tiles need, then for each tile what one `slots` - 1 behind it
+    needs, and what is done with it. `load`, `work`: of a tile, by its number; each is asked once, in order."""
+    ahead = min(slots - 1, count)
+    yield [node for index in range(ahead) for node in load(index)]
+    for index in range(count):
+        group = load(index + ahead) if index + ahead < count else []
+        yield [*group, *work(index)]
+
+
+def in_turns(streams: Sequence[Sequence[list[Node]]]) -> list[Node]:
+    """The groups of all cores, one of each core after the other."""
+    found: list[Node] = []
+    for position in range(max((len(stream) for stream in streams), default=0)):
+        for stream in streams:
+            if position < len(stream):
+                found += stream[position]
+    return found
