@@ -97,8 +97,8 @@ class OperandEdge(wiring.Component):
 
 
 def index_bits(lanes: int) -> int:
-    """Bits of one lane's index in `Skew.index`. No more than it needs: Yosys takes a constant bit out of a shift register
-    one stage a round, and with 128 stages that is most of the time it needs for a core."""
+    """Bits of one lane's index in `Skew.index`. No more than it needs: Yosys takes a constant bit out of a shift
+    register one stage a round, and with 128 stages that is most of the time it needs for a core."""
     return (lanes - 1).bit_length()
 
 
