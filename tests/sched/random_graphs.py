@@ -100,7 +100,9 @@ def _layer(random: np.random.Generator, graph: Graph, name: str, kinds: Sequence
             if groups * other.height * other.width > 64 or (kind == "transpose" and x.height * x.width * groups > 64):
                 return Layer("max_pool", name, (x.name,), window, relu, clamp)
             if kind == "transpose":
-                return Layer(kind, name, (x.name,), groups=int(groups))
+                pixels = x.channels // int(groups)
+                rows = random.choice([r for r in range(1, pixels + 1) if pixels % r == 0])
+                return Layer(kind, name, (x.name,), groups=int(groups), rows=int(rows))
             scale = max(1, int(2**17 / (70 * (x.channels // groups) ** 0.5) * random.uniform(0.3, 2)))
             return Layer(kind, name, (x.name, other.name), relu=relu, clamp=clamp, scale=scale, groups=int(groups))
         case "upsample" if x.height * x.width < 200:
@@ -154,7 +156,7 @@ def _grouped(graph: Graph, layer: Layer, found: dict[str, NDArray[np.int64]]) ->
     for group, n in np.ndindex(layer.groups, count):
         mine = slice(group * depth, (group + 1) * depth)
         if layer.kind == "transpose":
-            y[0, group * count + n, 0] = other[mine, n]
+            y[0, group * count + n] = other[mine, n].reshape(y.shape[2:])
         else:
             sums = (x[mine] * other[mine, n][:, None, None]).sum(axis=0)
             y[0, group * count + n] = np.clip(_rounded(sums * layer.scale, 17), -128, 127)

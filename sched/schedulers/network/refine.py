@@ -89,6 +89,7 @@ class _Search:
                     layer.window,
                     None if layer.w is None else layer.w.shape,
                     layer.groups,
+                    layer.rows,
                 )
                 for layer in graph.layers
             ],

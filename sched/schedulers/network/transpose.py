@@ -55,7 +55,7 @@ class _Emitter:
         self.task, self.chip = task, chip
         self.blocks = task.x.planes // task.layer.groups
         self.pixels = task.x.rows * task.x.width
-        self.x = task.x.flattened()
+        self.x, self.y = task.x.flattened(), task.y.flattened()
         self.slots, self.items = self._cut()
 
     def _runs(self) -> list[tuple[Range, Range]]:
@@ -155,7 +155,7 @@ class _Emitter:
         vec = Node(core, [], label, fields=fields, cycles=vec_occupancy(self.chip, VecShape.of(fields)), vec=True)
         vec.result = box
         source = address(Region.VEC, y_at)
-        moves = self.task.y.transfers(planes, (0, 1, 1), item.channels, core, source, blocks * lanes)
+        moves = self.y.transfers(planes, (*item.channels, 1), (0, 1), core, source, blocks * lanes)
         return [vec, *(Node(core, [vec], f"y {label}", t.local, t.dram, t.words) for t in moves)]
 
 

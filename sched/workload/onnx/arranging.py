@@ -17,9 +17,11 @@ from .errors import Refused
 from .floats import FloatLayer
 from .load import CheckedModel
 from .lowering import Lowering
-from .views import NO_PAD, Piece, Size, View, arranged, channels_selected
+from .views import NO_PAD, Piece, Size, View, arranged, channels_selected, turned, turned_size
 from .windows import check_window, limit
 
+#: Pixels that may be put in another order one by one: as many channels a convolution then has.
+MOST_MOVED = 1024
 #: Rows or columns of zeros that one layer of the vector unit can put around a map, before and behind in all.
 _MOST_PAD = min(INSTRUCTIONS[Opcode.VEC].most("pad_top"), INSTRUCTIONS[Opcode.VEC].most("kernel_h") - 1)
 
@@ -30,6 +32,8 @@ class Arranging(Lowering[View]):
     def __init__(self, model: CheckedModel) -> None:
         super().__init__(model)
         self.layers: dict[str, FloatLayer] = {}
+        self.turns = True  # whether channels and pixels may change places
+        self._turned: dict[tuple[str, int, int], str] = {}
         self.orders: dict[str, NDArray[np.int64]] = {}
         self.sizes: dict[str, Size] = {}
 
@@ -83,26 +87,76 @@ class Arranging(Lowering[View]):
         return view
 
     def arrange(self, name: str, view: View) -> View:
-        """A value that a view [1, channels, rows, columns] is the picture of; `name`: of the tensor."""
+        """A value that a view [1, channels, rows, columns] is the picture of; `name`: of the tensor. Where rows and
+        columns do not move as wholes, channels and pixels change places before."""
         if view.is_picture:
             return view
+        if self.turns and view.pad == NO_PAD and channels_selected(view) is None:
+            for groups in _turns(view.size[0], view.shape[2] * view.shape[3]):
+                if _same(turned(view.order, view.size, groups)):
+                    made = self.turn(view.value, view.size, groups, view.shape[2])
+                    return self._became(name, view, self.views[made])
+        try:
+            made = self._arranged(name, view)
+        except Refused:
+            chosen = _rows_and_columns(view) if self.turns and view.pad == NO_PAD else None
+            if chosen is None:
+                raise
+            made = self._put_elsewhere(name, view, *chosen)
+        return self._became(name, view, made)
+
+    def _put_elsewhere(self, name: str, view: View, channels: NDArray[np.int64], pixels: NDArray[np.int64]) -> View:
+        """Some channels and pixels of a value in any order: pixels are chosen while they are channels."""
+        chosen = self._select(view, channels, f"{name}/channels")
+        size = len(channels), *view.size[1:]
+        across = self.turn(chosen, size, 1)
+        wide = View(across, turned_size(size, 1), (1, *turned_size(size, 1)))
+        moved = self._select(wide, pixels, f"{name}/pixels")
+        return self.views[self.turn(moved, (len(pixels), 1, size[0]), 1, view.shape[2])]
+
+    def turn(self, value: str, size: Size, groups: int, rows: int = 1) -> str:
+        """The transpose of a value in groups of channels, in so many rows."""
+        key = value, groups, rows
+        if key not in self._turned:
+            name = self.fresh(f"{value}/turned" + (f"{groups}" if groups > 1 else ""))
+            layer = FloatLayer("transpose", name, (value,), groups=groups, rows=rows)
+            channels, _, pixels = turned_size(size, groups)
+            self._turned[key] = self.emit(layer, (channels, rows, pixels // rows))
+        return self._turned[key]
+
+    def laid(self, name: str, view: View, index: NDArray[np.int64]) -> tuple[View, int]:
+        """A value whose channels and pixels are the elements `index` [channels, pixels] of a view's value, and how many
+        groups of channels changed places with pixels for it; 0 if none did. `name`: of the tensor."""
+        channels, pixels = index.shape
+        if channels == view.size[0] and view.moved(index).index is None:
+            return replace(view, shape=(1, *view.size), index=None), 0
+        for groups in _turns(view.size[0], pixels):
+            size = turned_size(view.size, groups)
+            if size[0] == channels and _same(turned(index, view.size, groups)):
+                return View(self.turn(view.value, view.size, groups), size, (1, *size)), groups
+        return self.arrange(name, view.moved(index.reshape(1, channels, 1, pixels))), 0
+
+    def _arranged(self, name: str, view: View) -> View:
         selected, maker = channels_selected(view), self.fusible(name, ("conv",))
         if selected is not None and maker and maker.w is not None and maker.bias is not None and not maker.moves:
             del self.layers[maker.output]  # other filters, or the same in another order
             maker.w, maker.bias = maker.w[selected], maker.bias[selected]
             maker.output = self.fresh(f"{name}/channels")
             self.emit(maker, (len(selected), *view.size[1:]))
-            return self._became(name, view, self.views[maker.output])
-        runs = arranged(view.order[0], view.size)
+            return self.views[maker.output]
+        return self._put_together(name, view, arranged(view.order[0], view.size))
+
+    def _put_together(self, name: str, view: View, runs: list[list[Piece]]) -> View:
+        """A picture of runs of channels."""
         parts = [
             self._run(view, pieces, f"{name}/moved" + (f"{index}" if len(runs) > 1 else ""))
             for index, pieces in enumerate(runs)
         ]
         if len(parts) == 1:
-            return self._became(name, view, self.views[parts[0]])
+            return self.views[parts[0]]
         layer = FloatLayer("concat", self.fresh(f"{name}/moved"), tuple(parts))
         self.emit(layer, (view.shape[1], view.shape[2], view.shape[3]))
-        return self._became(name, view, self.views[layer.output])
+        return self.views[layer.output]
 
     def _became(self, name: str, view: View, made: View) -> View:
         """What is known of a tensor whose picture has been made: it is used again by who reads it too."""
@@ -274,6 +328,23 @@ class Arranging(Lowering[View]):
         )
         layers = [layer for layer in found if layer and layer.w is not None and not layer.relu and layer.clamp == inf]
         return layers if own and len(layers) == len(found) else []
+
+
+def _turns(channels: int, pixels: int) -> list[int]:
+    """In how many groups channels may change places with pixels, so that there are `pixels` of them then."""
+    return [channels // pixels, 1] if channels % pixels == 0 and channels != pixels else [1]
+
+
+def _rows_and_columns(view: View) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Channels and pixels of a value that a picture is of, if each of its channels has the same pixels."""
+    channel, pixel = np.divmod(view.order[0].reshape(view.shape[1], -1), view.size[1] * view.size[2])
+    alike = np.all(channel == channel[:, :1]) and np.all(pixel == pixel[:1])
+    return (channel[:, 0], pixel[0]) if alike and max(pixel.shape[1], pixel.max() + 1) <= MOST_MOVED else None
+
+
+def _same(index: NDArray[np.int64]) -> bool:
+    """Whether elements are those of a value in its own order."""
+    return np.array_equal(index.ravel(), np.arange(index.size))
 
 
 def _widened(layer: FloatLayer) -> None:

@@ -8,7 +8,7 @@ Learning Inference: Principles and Empirical Evaluation", 2020, section 5.1, has
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -36,12 +36,17 @@ class Range:
 
 
 MAX, MSE = Range("max"), Range("mse")
-#: What is tried if nobody says otherwise.
+#: What is tried if nobody says otherwise ...
 BEST = "best"
+#: ... besides in networks that normalise layers: single numbers in their sums are hundreds of times as large as others.
+RAREST = Range("percentile", 99.95)
 
 
 def ranges(text: str) -> tuple[Range, ...]:
-    """What `max`, `mse`, `percentile:P` or `best` (the better one of max and mse) means. Raises OnnxError."""
+    """What `max`, `mse`, `percentile:P` or `best` (the better one of max and mse) means. Raises OnnxError.
+
+    For networks with layer normalisations the best also considers `RAREST` (`quantise`).
+    """
     kind, _, number = text.partition(":")
     known = {"max": (MAX,), "mse": (MSE,), BEST: (MAX, MSE)}
     if text in known:
@@ -73,6 +78,10 @@ class Statistics:
     def full_step(self) -> float:
         """The smallest step with which nothing saturates; 1 for a tensor of zeros."""
         return max(self.high / 127, -self.low / 128) or 1.0
+
+    def above(self, least: float) -> Statistics:
+        """As if no value were below."""
+        return replace(self, low=max(self.low, least), samples=np.maximum(self.samples, np.float32(least)))
 
     def step_of(self, percent: float) -> float:
         """The smallest step with which so many of the samples do not saturate; 0 if these are zeros."""

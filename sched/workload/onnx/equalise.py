@@ -76,7 +76,7 @@ def _groups(net: FloatNet, statistics: Mapping[str, Statistics]) -> list[_Channe
     held |= {
         root(name)
         for layer in net.layers
-        if layer.kind in ("concat", "table", "mul") or layer.moves
+        if layer.kind in ("concat", "table", "mul", "normalise", "product", "transpose") or layer.moves
         for name in (layer.output, *layer.inputs)
     }
     makers: dict[str, list[str]] = {}

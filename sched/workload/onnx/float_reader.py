@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .activations import ABSORBED, ACTIVATIONS, Activations
+from .activations import ABSORBED, ACTIVATIONS
+from .attention import ATTENTION, Attention
 from .errors import Refused
 from .floats import FloatNet
 from .load import check
 from .lowering import ENDS
 from .movement import MOVEMENT
+from .patterns import together
 from .sliding import SLIDING
 
 if TYPE_CHECKING:
@@ -26,12 +28,12 @@ def fold(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
     done when the input is made (`FloatNet.normalise`); otherwise it becomes a layer. Raises UnsupportedError with all
     nodes that the chip cannot run, OnnxError as `load.check` does.
     """
-    reader = _FloatReader(check(model, name, OPERATORS.keys() | ENDS), normalised)
+    reader = _FloatReader(together(check(model, name, OPERATORS.keys() | ENDS)), normalised)
     reader.lower_nodes()
     return reader.net()
 
 
-class _FloatReader(Activations):
+class _FloatReader(Attention):
     def handlers(self) -> Mapping[str, Callable[[NodeProto, dict[str, Any]], None]]:
         found = {operator: getattr(self, method) for operator, method in OPERATORS.items()}
         return found | {operator: self.or_table(found[operator]) for operator in ABSORBED}
@@ -44,13 +46,6 @@ class _FloatReader(Activations):
             raise Refused("transA; only weights are transposed")
         w = (w if attributes.get("transB") else w.T) * attributes.get("alpha", 1.0)
         self.fully_connected(node, w, None if bias is None else bias * attributes.get("beta", 1.0))
-
-    def matmul(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        self.view(node.input[0])
-        w = self.constant(node, 1, "second factor")
-        if w.ndim != 2:
-            raise Refused(f"weights have shape {list(w.shape)}, must be [inputs, outputs]")
-        self.fully_connected(node, w.T, None)
 
     def batch_normalisation(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         if attributes.get("training_mode") or len([name for name in node.output if name]) > 1:
@@ -76,9 +71,9 @@ OPERATORS = {
     **MOVEMENT,
     **SLIDING,
     **ACTIVATIONS,
+    **ATTENTION,
     "BatchNormalization": "batch_normalisation",
     "DequantizeLinear": "quantised",
     "Gemm": "gemm",
-    "MatMul": "matmul",
     "QuantizeLinear": "quantised",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph import Place, PlainKind, Window, pasted_pixels
+from ..graph import By, Place, PlainKind, Window, pasted_pixels
 from .pointwise import MICROSOFT, OLDEST, Function
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ class FloatLayer:
 
     `w` float64 [O, C, KH, KW] (depthwise [C, 1, KH, KW]) and `bias` float64 [O] of conv and depthwise. `moves`: its
     weights are 0 and at most one 1 in each filter, so that its result is its operand moved, in integers too.
-    `function`: of a table.
+    `function`: of a table. `by`, `groups`, `rows`: of a normalise, a product, a transpose. `gain`: what the sums of a
+    product and the means of an average pool are multiplied by. `epsilon`: what a root mean square has added to the mean
+    of the squares.
     """
 
     kind: PlainKind
@@ -40,6 +42,11 @@ class FloatLayer:
     places: tuple[Place, ...] = ()
     moves: bool = False
     function: Function | None = None
+    by: By | None = None
+    groups: int = 1
+    rows: int = 1
+    gain: float = 1.0
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +105,51 @@ class FloatNet:
         return x.astype(np.float32)
 
 
+def _normalised(
+    layer: FloatLayer, x: str, y: str, size: tuple[int, int, int], constant: Callable[[str, NDArray[Any]], str]
+) -> list[NodeProto]:
+    """Nodes of a `normalise`, over all rows and columns; they mean the same in every opset."""
+    from onnx import helper
+
+    name = layer.output
+    nodes: list[NodeProto] = []
+
+    def node(operator: str, inputs: list[str], part: str) -> str:
+        output = part and f"{name}//{part}"
+        nodes.append(helper.make_node(operator, inputs, [output or y], output or name))
+        return output or y
+
+    match layer.by:
+        case "max" | "mean":
+            found = node("GlobalMaxPool" if layer.by == "max" else "GlobalAveragePool", [x], "found")
+            node("Sub", [x, found], "")
+        case "sum":
+            pixels = constant(f"{name}//pixels", np.array(float(size[1] * size[2])))
+            node("Div", [x, node("Mul", [node("GlobalAveragePool", [x], "mean"), pixels], "found")], "")
+        case _:
+            mean = node("GlobalAveragePool", [node("Mul", [x, x], "squares")], "mean")
+            above = node("Add", [mean, constant(f"{name}//epsilon", np.array(layer.epsilon))], "above")
+            node("Div", [x, node("Sqrt", [above], "found")], "")
+    return nodes
+
+
+def _grouped(inputs: list[str], shapes: list[str], gain: str, name: str, y: str) -> list[NodeProto]:
+    """Nodes of a `product` (with a gain) or a `transpose`, channels and pixels of each group being a matrix."""
+    from onnx import helper
+
+    *matrices, last = [
+        helper.make_node("Reshape", [tensor, shape], [f"{name}//matrix{index}"])
+        for index, (tensor, shape) in enumerate(zip(inputs, shapes, strict=False))
+    ]
+    turned, result = f"{name}//turned", f"{name}//result"
+    nodes = [*matrices, last, helper.make_node("Transpose", [last.output[0]], [turned], perm=[0, 2, 1])]
+    if not gain:
+        return [*nodes, helper.make_node("Reshape", [turned, shapes[-1]], [y], name)]
+    product = helper.make_node("MatMul", [turned, matrices[0].output[0]], [f"{name}//sums"])
+    scaled = helper.make_node("Mul", [product.output[0], gain], [result])
+    return [*nodes, product, scaled, helper.make_node("Reshape", [result, shapes[-1]], [y], name)]
+
+
 def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
     """An ONNX model of the folded network, float32; every layer's result is an output.
 
@@ -141,9 +193,11 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
                     helper.make_node("MaxPool", inputs, [output], layer.output, dilations=[w.dilation] * 2, **window)
                 )
             case "average_pool":
-                nodes.append(
-                    helper.make_node("AveragePool", inputs, [output], layer.output, count_include_pad=1, **window)
-                )
+                mean = output if layer.gain == 1 else f"{layer.output}//mean"
+                nodes.append(helper.make_node("AveragePool", inputs, [mean], mean, count_include_pad=1, **window))
+                if layer.gain != 1:
+                    gain = constant(f"{layer.output}//gain", np.array(layer.gain))
+                    nodes.append(helper.make_node("Mul", [mean, gain], [output], layer.output))
             case "add" | "mul":
                 nodes.append(helper.make_node(layer.kind.capitalize(), inputs, [output], layer.output))
             case "table":
@@ -152,6 +206,20 @@ def float_model(net: FloatNet, given: Collection[str] = ()) -> ModelProto:
                 parts, numbers = layer.function.within(f"{layer.output}//", inputs[0], output)
                 nodes += parts
                 initialisers += numbers
+            case "normalise":
+                nodes += _normalised(layer, inputs[0], output, net.sizes[layer.output], constant)
+            case "product" | "transpose":
+                sizes = [net.sizes[name] if name in net.sizes else net.inputs[name].size for name in layer.inputs]
+                shapes = [(layer.groups, c // layer.groups, h * w) for c, h, w in sizes] + [
+                    (1, *net.sizes[layer.output])
+                ]
+                names = [f"{layer.output}//shape{index}" for index in range(len(shapes))]
+                initialisers += [
+                    numpy_helper.from_array(np.array(shape, np.int64), name)
+                    for shape, name in zip(shapes, names, strict=True)
+                ]
+                gain = constant(f"{layer.output}//gain", np.array(layer.gain)) if layer.kind == "product" else ""
+                nodes += _grouped(inputs, names, gain, layer.output, output)
             case "concat":
                 nodes.append(helper.make_node("Concat", inputs, [output], layer.output, axis=1))
             case "slice":

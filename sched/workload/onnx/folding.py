@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +43,9 @@ class Folding(Arranging):
             self.inputs[value.name] = Source(view.size, view.shape, view.index)
             self.views[value.name] = view
 
+    def is_empty(self) -> bool:
+        return not self.layers
+
     def guess(self, name: str) -> View | None:
         shape = self.model.inferred.get(name)
         if shape is None or not shape or (len(shape) > 2 and shape[0] != 1):
@@ -71,6 +74,8 @@ class Folding(Arranging):
                 return len(perm) > 2 and perm[1] == len(perm) - 1
             if node.op_type == "MatMul":
                 return node.input[0] == name
+            if node.op_type == "LayerNormalization":
+                return attributes(node).get("axis", -1) in (-1, len(self.model.input_sizes.get(name, ())) - 1)
             if node.op_type in ("Reshape", "Squeeze"):  # a grey picture, whose one channel goes elsewhere
                 return self.model.input_sizes.get(name, (0,))[-1] == 1
             return node.op_type in _ALIKE and self._channels_last(node.output[0])
@@ -168,6 +173,12 @@ class Folding(Arranging):
         view = self.view(name)
         if not (np.all(np.isfinite(gain)) and np.all(np.isfinite(offset))):
             raise Refused("its constants are not finite")
+        alike = bool(gain[0] > 0 and np.all(gain == gain[0]) and not np.any(offset))
+        layer = self.fusible(name, ("product", "average_pool")) if alike else None
+        if layer and (layer.kind == "product" or layer.gain != 1) and not layer.relu and layer.clamp == inf:
+            layer.gain *= float(gain[0])  # of sums; averages stay what they are
+            self.rename(layer, node)
+            return
         if view.pad != NO_PAD:
             view = self.picture(name)
         if makers := self.makers(name):
@@ -178,6 +189,9 @@ class Folding(Arranging):
             before = self.normalise.get(view.value, (np.ones(view.channels), np.zeros(view.channels)))
             self.normalise[view.value] = (before[0] * gain, before[1] * gain + offset)
             self.views[node.output[0]] = view
+            return
+        if alike and gain[0] == 1:
+            self.see(node, view)
             return
         w = gain[:, None, None, None].copy()
         self.emit_like(FloatLayer("depthwise", node.output[0], (view.value,), w=w, bias=offset.copy()), view)
@@ -276,12 +290,15 @@ class Folding(Arranging):
         whole = view.order.size == prod(view.size) and bool(np.all(np.bincount(view.order.ravel()) == 1))
         if view.pad == NO_PAD and whole and (view.index is None or (natural(view) and view.value not in self.inputs)):
             return view
+        self.turns = False  # whoever reads results knows their order
         try:
             return self.picture(name) if len(view.shape) > 2 else self._vectors(name, view)
         except Refused as refusal:
             if whole and view.value not in self.inputs:
                 return view
             raise OnnxError(f"{self.model.name}: output {name!r} cannot be made: {refusal}") from refusal
+        finally:
+            self.turns = True
 
     def _vectors(self, name: str, view: View) -> View:
         """A result of one or two axes: the last is channels, the other columns."""

@@ -82,4 +82,9 @@ def layer_of(kind: GroupedKind, output: str, inputs: tuple[str, ...], given: Map
     m = float(given["scale"]) * 2**SCALE_SHIFT if kind == "product" else 1.0
     if not m.is_integer() or not 1 <= m <= SCALE_LIMIT:
         raise Refused(f"scale m / 2^{SCALE_SHIFT} with m = {m:g}; it must be a whole number of 1..{SCALE_LIMIT}")
-    return Layer(kind, output, inputs, scale=int(m) if kind == "product" else 0, groups=shapes[0][0])
+    groups, result = shapes[0][0], given["shape"].tolist()
+    if kind == "transpose":
+        if len(result) != 4:
+            raise Refused(f"a result of shape {result}; it must be [1, channels, rows, columns]")
+        return Layer(kind, output, inputs, groups=groups, rows=result[2])
+    return Layer(kind, output, inputs, scale=int(m), groups=groups)

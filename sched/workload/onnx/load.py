@@ -76,17 +76,18 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class CheckedModel:
-    """A valid ONNX model whose batch is 1. `name` is for messages."""
+    """A valid ONNX model whose batch is 1. `name` is for messages; `others`: nodes that compute the same as its own."""
 
     name: str
     model: ModelProto
+    others: tuple[NodeProto, ...] | None = None
 
     @cached_property
     def nodes(self) -> list[NodeProto]:
         """The nodes that results depend on, in an order in which every tensor is made before it is used."""
         needed = set(self.outputs)
         found: list[NodeProto] = []
-        for node in reversed(self.model.graph.node):
+        for node in reversed(self.model.graph.node if self.others is None else self.others):
             if needed.intersection(node.output):
                 needed.update(node.input)
                 found.append(node)

@@ -66,6 +66,10 @@ class Lowering(ABC, Generic[V]):
         """Whether a tensor may be a result of the network."""
         return True
 
+    def is_empty(self) -> bool:
+        """Whether nothing has been found to compute yet, so that nothing would be left without a softmax."""
+        return False
+
     def fold(self, node: NodeProto) -> bool:
         """Whether the results of a node are constants, known from now on."""
         return all(name in self.constants for name in node.output)
@@ -95,6 +99,9 @@ class Lowering(ABC, Generic[V]):
 
     def _lower(self, node: NodeProto, handler: Callable[[NodeProto, dict[str, Any]], None] | None) -> None:
         if node.op_type in _SOFTMAX and node.domain in ("", "ai.onnx"):
+            if handler is not None and (self.is_empty() or not self.at_end(node)):
+                handler(node, attributes(node))
+                return
             self._check_end(node)
         elif node.input and node.input[0] not in self.before:
             try:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from ..graph import Graph, Picture
 from ..layers import WorkloadError
-from .calibrate import BEST, Feeds, Range, measure, run_all
+from .calibrate import BEST, RAREST, Feeds, Range, measure, run_all
 from .calibrate import ranges as ranges_of
 from .equalise import equalised
 from .errors import OnnxError
@@ -41,6 +41,7 @@ from .load import bound, load_model
 from .original import check_float
 from .rounding import Rounder
 from .runtime import run, session
+from .start import Start, looks_up
 from .writer import flip, to_onnx, unflip
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Quantised:
     for which the largest of the first output's values is where the float network's is. `equalised`, `ranges`: what was
     chosen (exponent of the factors; how ranges follow from values). `origins`: for each
     output of the graph, the ONNX tensor that it stands for; `ends`: how its elements are those of the output;
-    `sources`: how the inputs of the model are those of the graph; `host`: what the host does behind the graph."""
+    `sources`: how the inputs of the model are those of the graph; `host`: what the host does behind the graph, `start`:
+    before it (then `sources` are the inputs of `start.rest`)."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]
@@ -82,6 +84,7 @@ class Quantised:
     ends: dict[str, Source] = field(default_factory=dict[str, Source])
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
     host: HostPart | None = None
+    start: Start | None = None
 
     def finish(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The model's outputs that are left to the host, by name, for real outputs of the graph, [1, C, H, W]."""
@@ -108,8 +111,8 @@ def quantise(
     with constants at the model's beginning is added to it. If `picture` is None, the model begins with such
     arithmetic and the calibration data are whole numbers of 0..255, the input is taken for a picture.
 
-    `ranges`: how the ranges of tensors follow from their values, `max`, `mse`, `percentile:P` or the best of the first
-    two (`calibrate.ranges`).
+    `ranges`: how the ranges of tensors follow from their values, `max`, `mse`, `percentile:P` or the best of some
+    (`calibrate.ranges`).
 
     Raises UnsupportedError with all nodes that the chip cannot run; OnnxError when the file or the model is at fault,
     or the calibration data do not fit it; WorkloadError, naming the layer, when a scale, a bias or a sum does not fit.
@@ -138,11 +141,18 @@ def quantise_with_report(
     hows = ranges_of(ranges)
     data = _calibration(model, name, calibration)
     model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
+    start = None
+    if looks_up(model):
+        start = Start(model, name, data)
+        model, data = start.rest, [start.run(item) for item in data]
+        notes = (*notes, start.note)
     net = fold_to_end(model, name, normalised=picture is not None or _bytes_only(data))
     picture = _picture(net, picture)
     data = _as_values(net, data)
     feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]
     check_float(model, net, data, feeds)
+    if ranges == BEST and any(layer.by == "mean" for layer in net.layers):
+        hows = (*hows, RAREST)
     about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
     best: Quantised | None = None
     refusal: WorkloadError | None = None
@@ -172,7 +182,9 @@ def quantise_with_report(
         for name, origin in origins.items()
     }
     host = HostPart(model, net.origins, name)
-    return replace(best, origins=origins, ends=ends, sources=net.inputs, host=host if host.outputs else None)
+    return replace(
+        best, origins=origins, ends=ends, sources=net.inputs, host=host if host.outputs else None, start=start
+    )
 
 
 # -- calibration data -------------------------------------------------------------------------------------------

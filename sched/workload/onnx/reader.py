@@ -123,7 +123,7 @@ class _Integers(Lowering[_View]):
         if layer.kind == "product":
             return layer.groups * (sizes[1] or x)[1] * (sizes[1] or x)[2], x[1], x[2]
         if layer.kind == "transpose":
-            return layer.groups * x[1] * x[2], 1, x[0] // layer.groups
+            return layer.groups * x[1] * x[2], layer.rows, x[0] // layer.groups // layer.rows
         if layer.kind == "paste":
             return x[0], *pasted_pixels(layer.places).shape
         if layer.kind == "upsample":

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import PLACED, SCALED, Graph, Layer, Picture, Value
+from ..graph import MOVED, PAIRED, SCALED, By, Graph, Layer, Picture, Value
 from ..layers import NO_CLAMP, SCALE_LIMIT, WorkloadError
+from ..normalisation import mean_scale, quotient_scale
 from .calibrate import MAX, Range, Statistics, common_step
 from .floats import FloatLayer, FloatNet
 from .pointwise import Function
@@ -27,7 +28,9 @@ _TRIES = 48
 _ONE = 64
 #: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
 _GROWTH = 16.0
-#: How much larger the multiplier of a product may be than others (`times16`).
+#: Differences from a maximum below this have an exponential of less than half a step: it does not matter where they end.
+_FAINTEST = -5.6
+#: How much larger the multiplier of an elementwise product may be than others (`times16`).
 _SIXTEEN = 16
 
 
@@ -45,7 +48,7 @@ class Rounder:
         self.weight_steps: dict[str, float] = {}
         self._parent = {name: name for name in statistics}
         for layer in net.layers:
-            if layer.kind in ("add", "max_pool", "slice", *PLACED) or layer.moves:
+            if layer.kind in ("add", "max_pool", *MOVED) or layer.by in ("max", "mean") or layer.moves:
                 for name in layer.inputs:
                     self._parent[self._root(name)] = self._root(layer.output)
         self.steps = self._choose(how, picture)
@@ -72,12 +75,16 @@ class Rounder:
     def _choose(self, how: Range, picture: Picture | None) -> dict[str, float]:
         """The step of each group of tensors that share one."""
         groups: dict[str, list[str]] = {}
+        statistics = dict(self.statistics)
+        for layer in self.net.layers:
+            if layer.by == "max":
+                statistics[layer.output] = statistics[layer.output].above(_FAINTEST)
         for name in self.statistics:
             groups.setdefault(self._root(name), []).append(name)
         ends = {*self.net.inputs, *self.net.outputs}
         steps: dict[str, float] = {}
         for root, names in groups.items():
-            tensors = [self.statistics[name] for name in names]
+            tensors = [statistics[name] for name in names]
             step = common_step(tensors, MAX if ends & set(names) else how)
             if picture is not None and set(self.net.inputs) & set(names):  # all bytes can come, whatever was seen
                 bytes_ = (np.array([[0.0], [255.0]]) - picture.mean) / picture.std
@@ -102,26 +109,29 @@ class Rounder:
                 if not _makes(layer):
                     continue
                 root, x_step = self._root(layer.output), steps[self._root(layer.inputs[0])]
-                if layer.kind == "mul":
+                if layer.kind in PAIRED:
                     x_step *= steps[self._root(layer.inputs[1])]
                 least = self._least(layer, x_step)
                 if steps[root] < least <= _GROWTH * asked[root]:
                     steps[root] = least
-                if layer.w is None and makers[root] == 1 and root not in inputs:
-                    unit = x_step / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT
+                if layer.kind == "average_pool" and makers[root] == 1 and root not in inputs:
+                    unit = x_step * layer.gain / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT
                     m = int(unit / steps[root] + 1e-6)  # rounded down: the step grows
                     if 0 < m <= SCALE_LIMIT:
                         steps[root] = unit / m
             if steps == before:
                 break
 
-    @staticmethod
-    def _least(layer: FloatLayer, x_step: float) -> float:
+    def _least(self, layer: FloatLayer, x_step: float) -> float:
         """The smallest step of a layer's result for which its multiplier fits, none of its weights clipped."""
         if layer.kind == "mul":
             return x_step * 2**SCALE_SHIFT / (SCALE_LIMIT * _SIXTEEN)
+        if layer.kind == "product":
+            return x_step * layer.gain * 2**SCALE_SHIFT / (SCALE_LIMIT - 0.5)
+        if layer.kind == "normalise":
+            return quotient_scale(layer.by, self._pixels(layer), 1.0) / (SCALE_LIMIT - 0.5)
         if layer.w is None:
-            return x_step / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT / SCALE_LIMIT
+            return x_step * layer.gain / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT / SCALE_LIMIT
         full = float(np.abs(layer.w).max()) / 127 * x_step * 2**SCALE_SHIFT
         return full / (SCALE_LIMIT - 0.5)  # m is rounded up
 
@@ -133,7 +143,7 @@ class Rounder:
         relu = layer.relu
         plain = Layer(layer.kind, layer.output, layer.inputs, layer.window, relu=relu, clamp=clamp, places=layer.places)
         if layer.kind == "average_pool":
-            gain = self._step(layer.inputs[0]) / (layer.window.kernel_h * layer.window.kernel_w)
+            gain = self._step(layer.inputs[0]) * layer.gain / (layer.window.kernel_h * layer.window.kernel_w)
             m = self._multiplier(layer, round(gain / y_step * 2**SCALE_SHIFT))
             return replace(plain, scale=m)
         if layer.kind == "mul":
@@ -141,6 +151,13 @@ class Rounder:
             times16 = gain > SCALE_LIMIT
             m = self._multiplier(layer, round(gain / _SIXTEEN if times16 else gain))
             return replace(plain, scale=m, times16=times16)
+        if layer.kind == "product":
+            gain = self._step(layer.inputs[0]) * self._step(layer.inputs[1]) * layer.gain / y_step * 2**SCALE_SHIFT
+            return replace(plain, scale=self._multiplier(layer, round(gain)), groups=layer.groups)
+        if layer.by is not None:
+            return self._normalised(layer, layer.by, plain, y_step)
+        if layer.kind == "transpose":
+            return replace(plain, groups=layer.groups, rows=layer.rows)
         if layer.function is not None:
             return replace(plain, relu=False, clamp=NO_CLAMP, table=self._table(layer, layer.function, y_step))
         if layer.w is None or layer.bias is None:
@@ -161,6 +178,20 @@ class Rounder:
         exact = function(np.arange(-128, 128) * self._step(layer.inputs[0]))
         found = np.nan_to_num(exact, nan=0.0, posinf=inf, neginf=-inf)
         return np.clip(np.rint(np.clip(found / y_step, -128, 127)), -128, 127).astype(np.int8)
+
+    def _normalised(self, layer: FloatLayer, by: By, plain: Layer, y_step: float) -> Layer:
+        """What is added to the mean of the squares before the root (`epsilon`) is left out."""
+        found, pixels = replace(plain, by=by), self._pixels(layer)
+        if by == "max":
+            return found
+        if by == "mean":
+            scale, times16 = mean_scale(pixels)
+            return replace(found, scale=scale, times16=times16)
+        return replace(found, scale=self._multiplier(layer, round(quotient_scale(by, pixels, y_step))), times16=True)
+
+    def _pixels(self, layer: FloatLayer) -> int:
+        _, rows, columns = self.net.sizes[layer.output]
+        return rows * columns
 
     def _multiplier(self, layer: FloatLayer, m: int) -> int:
         if not 0 < m <= SCALE_LIMIT:
@@ -227,4 +258,4 @@ class Rounder:
 
 def _makes(layer: FloatLayer) -> bool:
     """Whether a layer's multiplier absorbs whatever step its result has."""
-    return layer.kind in SCALED and not layer.moves
+    return (layer.kind in SCALED and not layer.moves) or layer.by in ("sum", "root")

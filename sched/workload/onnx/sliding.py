@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import gcd
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -225,6 +225,12 @@ class Sliding(Movement):
     def reduce_max(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         self._reduced("max_pool", node, attributes)
 
+    def reduce_sum(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        """As many means as there are pixels."""
+        self._reduced("average_pool", node, attributes)
+        summed = prod(self.settled(node.input[0]).shape) // prod(self.views[node.output[0]].shape)
+        self.layers[node.output[0]].gain = float(summed)
+
     def _reduced(self, kind: PlainKind, node: NodeProto, attributes: dict[str, Any]) -> None:
         axes = self.optional(node, 1, "axes")
         axes = attributes.get("axes") if axes is None else axes.tolist()
@@ -334,6 +340,7 @@ SLIDING = {
     "MaxPool": "max_pool",
     "ReduceMax": "reduce_max",
     "ReduceMean": "reduce_mean",
+    "ReduceSum": "reduce_sum",
     "Resize": "resize",
     "Upsample": "resize",
 }

@@ -80,6 +80,20 @@ def natural(view: View) -> tuple[int, ...] | None:
     return None
 
 
+def turned(index: NDArray[np.int64], size: Size, groups: int) -> NDArray[np.int64]:
+    """Elements of a value of `size` as those of its transpose in `groups` groups of channels (`workload.graph.Layer`),
+    which has `turned_size`."""
+    depth, plane = size[0] // groups, size[1] * size[2]
+    channel, pixel = np.divmod(index, plane)
+    group, within = np.divmod(channel, depth)
+    return (group * plane + pixel) * depth + within
+
+
+def turned_size(size: Size, groups: int) -> Size:
+    """Channels, rows and columns of a transpose."""
+    return groups * size[1] * size[2], 1, size[0] // groups
+
+
 @dataclass(frozen=True, eq=False)
 class Piece:
     """Part of a picture: rows and columns of the source (`window` of a slice) at a place of the result. `channels`: of

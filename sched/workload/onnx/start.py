@@ -1,0 +1,188 @@
+"""What stands at the beginning of a float model and runs on the host: numbers of words looked up in tables.
+
+A model of text takes whole numbers: of words, of places, and a mask that says which of them count. What is computed of
+these before the first layer that the chip is for (the sum of rows of tables, as a rule) is a model of its own, which
+ONNX Runtime runs; the chip's network begins with its results. What depends on no number that is looked up, such as the
+term that a mask adds to scores, must be the same for all inputs, and is a constant of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import OnnxError, operator_name
+from .runtime import run, session
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+#: Operators with which the chip's part begins.
+_ON_CHIP = {
+    "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "Einsum", "Elu", "Erf", "GRU", "Gelu",
+    "Gemm", "GlobalAveragePool", "InstanceNormalization", "LSTM", "LayerNormalization", "LeakyRelu", "MatMul",
+    "MaxPool", "ReduceMean", "Relu", "Resize", "Sigmoid", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+    "Softmax", "Tanh",
+}  # fmt: skip
+#: Operators whose results depend on the sizes of their operands alone.
+_SIZES = {"Shape", "Size"}
+#: Operators that leave whole numbers what they are.
+_KEEP = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+_NAMED = 4
+
+Feeds = Mapping[str, NDArray[Any]]
+
+
+class Start:
+    """The nodes before the chip's. `inputs`: of the model; `rest`: the model behind them, with fixed sizes, whose
+    inputs are in `sources`; `fixed`: what must be the same for all inputs."""
+
+    def __init__(self, model: ModelProto, name: str, data: Sequence[Feeds]) -> None:
+        """Raises OnnxError when the model begins otherwise, or inputs differ in what must be the same."""
+        import onnx
+        from onnx import helper, numpy_helper
+
+        self._name = f"{name}: what runs on the host before"
+        cut = _Cut(model)
+        self.inputs, self.nodes, self._tables = cut.inputs, cut.nodes, cut.tables
+        self.sources = tuple(tensor for tensor in cut.border if cut.depends[tensor] & cut.numbers)
+        if not self.sources:
+            raise OnnxError(f"{name}: nothing that the chip computes depends on what is looked up; simplify the model")
+        first = onnx.ModelProto()
+        first.CopyFrom(model)
+        for field, items in (
+            (first.graph.node, cut.nodes),
+            (first.graph.output, [helper.make_empty_tensor_value_info(tensor) for tensor in cut.border]),
+        ):
+            del field[:]
+            field.extend(items)
+        del first.graph.value_info[:]
+        self._first, self.fixed = first, dict[str, NDArray[Any]]()
+        found = [self._border(item) for item in data]
+        self.fixed = {tensor: found[0][tensor] for tensor in cut.border if tensor not in self.sources}
+        for item in found[1:]:
+            self._same(item)
+        self.rest = onnx.ModelProto()
+        self.rest.CopyFrom(model)
+        inputs = [
+            helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, found[0][tensor].shape)
+            for tensor in self.sources
+        ]
+        made = {output for node in cut.nodes for output in node.output if node.op_type != "Constant"}
+        nodes = [node for node in model.graph.node if not made.intersection(node.output)]
+        read = {tensor for node in nodes for tensor in node.input}
+        for field, items in (
+            (self.rest.graph.node, nodes),
+            (self.rest.graph.input, inputs),
+            (self.rest.graph.output, [value for value in model.graph.output if value.name not in made]),
+            (
+                self.rest.graph.initializer,
+                [item for item in model.graph.initializer if item.name in read]
+                + [numpy_helper.from_array(array, tensor) for tensor, array in self.fixed.items()],
+            ),
+        ):
+            items = list(items)
+            del field[:]
+            field.extend(items)
+        for value in self.rest.graph.output:
+            value.type.tensor_type.ClearField("shape")
+        del self.rest.graph.value_info[:]
+
+    def _border(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
+        live = session(self._first, self._name)
+        types: Mapping[str, Any] = {"float": np.float32, "double": np.float64}
+        given: dict[str, NDArray[Any]] = {}
+        for value in live.get_inputs():
+            kind = value.type.removeprefix("tensor(").removesuffix(")")
+            given[value.name] = np.asarray(feeds[value.name]).astype(types.get(kind, kind))
+        return run(live, given, self._name)
+
+    def _same(self, found: Feeds) -> None:
+        for tensor, known in self.fixed.items():
+            if found[tensor].shape != known.shape or not np.array_equal(found[tensor], known):
+                raise OnnxError(
+                    f"{self._name}: tensor {tensor!r} is not the same for all inputs; it depends on no number that is "
+                    "looked up (on a mask, say), so it is a constant of the network: give inputs of one size and mask"
+                )
+
+    def run(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
+        """The inputs of the rest for inputs of the model. Raises OnnxError where what must be the same is not."""
+        found = self._border(feeds)
+        self._same(found)
+        return {tensor: found[tensor] for tensor in self.sources}
+
+    @property
+    def note(self) -> str:
+        """Which nodes they are, in a sentence for people."""
+        named = [f"{operator_name(node)} {node.output[0]}" for node in self._tables[:_NAMED]]
+        more = len([node for node in self.nodes if node.op_type not in {"Constant", *_SIZES, *_KEEP}]) - len(named)
+        fixed = [tensor for tensor, array in self.fixed.items() if array.dtype.kind == "f"]
+        constant = f"; {', '.join(fixed[:_NAMED])} must be the same for all inputs" if fixed else ""
+        return f"{', '.join(named)}{f' and {more} more' if more else ''} at the beginning run on the host{constant}."
+
+
+def looks_up(model: ModelProto) -> bool:
+    """Whether a model begins with numbers that it looks up in tables."""
+    return bool(_Cut(model).numbers)
+
+
+def examples(model: ModelProto) -> dict[str, NDArray[Any]]:
+    """An input for a model that looks up numbers: the first row of each table, everything else 1. Raises OnnxError
+    where a size is not fixed."""
+    cut = _Cut(model)
+    found: dict[str, NDArray[Any]] = {}
+    for value in model.graph.input:
+        if value.name in cut.inputs:
+            dims = [dim.dim_value or int(axis == 0) for axis, dim in enumerate(value.type.tensor_type.shape.dim)]
+            if 0 in dims:
+                raise OnnxError(
+                    f"input {value.name!r} has a size that is not fixed; give it one (--bind {value.name}:1=32)"
+                )
+            found[value.name] = np.full(dims, value.name not in cut.numbers, np.int64)
+    return found
+
+
+class _Cut:
+    """Which nodes run on the host before the chip's. `numbers`: inputs that are looked up in tables (by
+    `tables`); `border`: tensors that nodes behind read; `depends`: for each tensor, on the values of which inputs."""
+
+    def __init__(self, model: ModelProto) -> None:
+        from onnx import TensorProto, helper
+
+        constants = {item.name for item in model.graph.initializer}
+        values = [value for value in model.graph.input if value.name not in constants]
+        self.inputs = tuple(value.name for value in values)
+        whole = {
+            value.name
+            for value in values
+            if helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).kind in "iub"
+        }
+        tables = {item.name for item in model.graph.initializer if item.data_type == TensorProto.FLOAT}
+        self.depends: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in self.inputs}
+        kept: dict[str, str] = {name: name for name in whole}  # tensors that are an input's numbers in another shape
+        host = constants | whole
+        self.numbers: set[str] = set()
+        self.nodes: list[NodeProto] = []
+        self.tables: list[NodeProto] = []
+        border: dict[str, None] = {}
+        for node in model.graph.node:
+            read = [name for name in node.input if name]
+            depends = frozenset[str]().union(*(self.depends.get(name, frozenset()) for name in read))
+            sizes = node.op_type in _SIZES
+            for output in node.output:
+                self.depends[output] = frozenset() if sizes else depends
+            if node.op_type == "Gather" and read[0] in tables and read[1] in kept:
+                self.numbers.add(kept[read[1]])
+                self.tables.append(node)
+            if node.op_type in _KEEP and read[0] in kept:
+                kept |= dict.fromkeys(node.output, kept[read[0]])
+            if host.issuperset(read) and node.op_type not in _ON_CHIP and (read or node.op_type == "Constant"):
+                self.nodes.append(node)
+                host.update(node.output)
+                continue
+            border |= dict.fromkeys(name for name in read if name in host and name not in constants)
+        constant = {name for node in self.nodes if node.op_type == "Constant" for name in node.output}
+        self.border = tuple(name for name in border if name not in constant)
