@@ -117,9 +117,10 @@ def same_neighbours(pairs: Sequence[tuple[Arrays, Arrays, int]]) -> str:
     """Of the last output, an embedding: how near sentences are to each other, two by two and the nearest of all."""
     sides: list[NDArray[np.float64]] = []
     for side in (0, 1):
-        vectors = np.stack([list(pair[side].values())[-1].astype(np.float64).ravel() for pair in pairs])
+        arrays = [(exact, found)[side] for exact, found, _ in pairs]
+        vectors = np.stack([list(one.values())[-1].astype(np.float64).ravel() for one in arrays])
         sides.append(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
-    exact, found = ((side @ side.T) - 2 * np.eye(len(side)) for side in sides)
+    exact, found = [(side @ side.T) - 2 * np.eye(len(side)) for side in sides]
     nearest = int((exact.argmax(axis=1) == found.argmax(axis=1)).sum())
     others = ~np.eye(len(pairs), dtype=bool)
     spread = np.corrcoef(exact[others], found[others])[0, 1]

@@ -65,7 +65,8 @@ class Attention(Activations):
             lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
         except ValueError:
             raise Refused(f"operands have shapes {list(a.shape)} and {list(b.shape)}") from None
-        rows, depth, columns, groups = left.shape[-2], left.shape[-1], right.shape[-1], prod(lead)
+        rows, depth, columns = (int(size) for size in (*left.shape[-2:], right.shape[-1]))
+        groups = prod(int(size) for size in lead)
         left = np.broadcast_to(left, (*lead, rows, depth)).reshape(groups, rows, depth)
         right = np.broadcast_to(right, (*lead, depth, columns)).reshape(groups * depth, columns)
         first, _ = self.laid(node.input[0], a, np.ascontiguousarray(left.swapaxes(1, 2)).reshape(-1, rows))
@@ -76,7 +77,8 @@ class Attention(Activations):
         channels, pixels = (rows, columns) if along_columns else (columns, rows)
         layer = FloatLayer("product", node.output[0], (first.value, second.value), groups=groups)
         self.emit(layer, (groups * channels, *first.size[1:]))
-        index = np.arange(groups * channels * pixels).reshape(groups, channels, pixels)
+        count: int = groups * channels * pixels
+        index = np.arange(count).reshape(groups, channels, pixels)
         index = index if along_columns else np.ascontiguousarray(index.swapaxes(1, 2))
         shape = (*lead, *(() if len(a.shape) == 1 else (rows,)), *(() if len(b.shape) == 1 else (columns,)))
         self.keep_view(node.output[0], self.views[node.output[0]].moved(index.reshape(shape)))

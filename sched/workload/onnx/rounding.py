@@ -28,7 +28,7 @@ _TRIES = 48
 _ONE = 64
 #: How far a step may grow past what its tensors ask for, so that multipliers fit: 127 / 16, almost 8 levels, are left.
 _GROWTH = 16.0
-#: Differences from a maximum below this have an exponential of less than half a step: it does not matter where they end.
+#: Differences from a maximum below this have an exponential of less than half a step: no matter where they end.
 _FAINTEST = -5.6
 #: How much larger the multiplier of an elementwise product may be than others (`times16`).
 _SIXTEEN = 16

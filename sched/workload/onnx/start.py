@@ -53,43 +53,31 @@ class Start:
             raise OnnxError(f"{name}: nothing that the chip computes depends on what is looked up; simplify the model")
         first = onnx.ModelProto()
         first.CopyFrom(model)
-        for field, items in (
-            (first.graph.node, cut.nodes),
-            (first.graph.output, [helper.make_empty_tensor_value_info(tensor) for tensor in cut.border]),
-        ):
-            del field[:]
-            field.extend(items)
-        del first.graph.value_info[:]
+        del first.graph.node[:], first.graph.output[:], first.graph.value_info[:]
+        first.graph.node.extend(cut.nodes)
+        first.graph.output.extend(helper.make_empty_tensor_value_info(tensor) for tensor in cut.border)
         self._first, self.fixed = first, dict[str, NDArray[Any]]()
         found = [self._border(item) for item in data]
         self.fixed = {tensor: found[0][tensor] for tensor in cut.border if tensor not in self.sources}
         for item in found[1:]:
             self._same(item)
-        self.rest = onnx.ModelProto()
-        self.rest.CopyFrom(model)
-        inputs = [
-            helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, found[0][tensor].shape)
-            for tensor in self.sources
-        ]
         made = {output for node in cut.nodes for output in node.output if node.op_type != "Constant"}
         nodes = [node for node in model.graph.node if not made.intersection(node.output)]
         read = {tensor for node in nodes for tensor in node.input}
-        for field, items in (
-            (self.rest.graph.node, nodes),
-            (self.rest.graph.input, inputs),
-            (self.rest.graph.output, [value for value in model.graph.output if value.name not in made]),
-            (
-                self.rest.graph.initializer,
-                [item for item in model.graph.initializer if item.name in read]
-                + [numpy_helper.from_array(array, tensor) for tensor, array in self.fixed.items()],
-            ),
-        ):
-            items = list(items)
-            del field[:]
-            field.extend(items)
-        for value in self.rest.graph.output:
+        self.rest = onnx.ModelProto()
+        self.rest.CopyFrom(model)
+        graph = self.rest.graph
+        del graph.node[:], graph.input[:], graph.output[:], graph.initializer[:], graph.value_info[:]
+        graph.node.extend(nodes)
+        graph.input.extend(
+            helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, found[0][tensor].shape)
+            for tensor in self.sources
+        )
+        graph.output.extend(value for value in model.graph.output if value.name not in made)
+        graph.initializer.extend(item for item in model.graph.initializer if item.name in read)
+        graph.initializer.extend(numpy_helper.from_array(array, tensor) for tensor, array in self.fixed.items())
+        for value in graph.output:
             value.type.tensor_type.ClearField("shape")
-        del self.rest.graph.value_info[:]
 
     def _border(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
         live = session(self._first, self._name)
