@@ -227,8 +227,8 @@ def _grouped_lanes(layer: Layer, graph: Graph, chip: ChipConfig, lanes: dict[str
             )
     if any(not np.array_equal(lanes[name], lanes[layer.inputs[0]]) for name in names):
         raise WorkloadError(
-            f"network {graph.name}: layer {layer.output}: its operands lie in different channel blocks "
-            f"(convolutions make {chip.cols} channels of a word's {chip.lanes})"
+            f"network {graph.name}: layer {layer.output}: its operands lie in different channel blocks (one is "
+            f"put together from pieces, or convolutions make {chip.cols} channels of a word's {chip.lanes})"
         )
     count = graph.value(layer.output).channels // layer.groups
     one = blocks_of(count, chip.cols if layer.kind == "product" else chip.lanes, chip.lanes)

@@ -50,7 +50,12 @@ HOW: Mapping[str, tuple[str, str]] = {
     "GlobalAveragePool": ("average pools", "31x31 pixels, or sides with small divisors"),
     "GlobalMaxPool": ("max pools", "31x31 pixels, or sides with small divisors"),
     "Identity": ("nothing", ""),
-    "MatMul": ("as Gemm", "one constant factor of two axes"),
+    "InstanceNormalization": ("as LayerNormalization, without transposes", "epsilon is left out"),
+    "LayerNormalization": (
+        "less the mean, over the root mean square; a transpose before and behind; gains and offsets a depthwise layer",
+        "the first result; epsilon is left out",
+    ),
+    "MatMul": ("as Gemm; of two tensors a product, with heads as groups of channels", "groups in words of their own"),
     "MaxPool": ("max pools; beyond 31 one behind the other", "one or two axes; no indices"),
     "Mul": ("mul; constants folded, or a depthwise layer; of one tensor a table", "two tensors; constants by channel"),
     "Neg": ("folded, or a depthwise layer", ""),
@@ -58,17 +63,25 @@ HOW: Mapping[str, tuple[str, str]] = {
     "Pad": ("zeros: in the layer behind, or a layer of one tap; copies: slices, pasted", "no other constants"),
     "ReduceMax": ("a max pool", "over all rows and columns"),
     "ReduceMean": ("an average pool", "over all rows and columns"),
+    "ReduceSum": ("an average pool with a larger scale", "over all rows and columns"),
     "Relu": ("in the layer before, or a max pool", ""),
     "Reshape": ("nothing, where who reads it can tell channels, rows and columns", "whole words of channels"),
     "Resize": ("nearest: slices, pasted; linear, cubic: depthwise layers, pasted", "not nearest: by whole factors"),
     "Slice": ("a slice; channels: a conv that selects them", "rows and columns move as wholes"),
+    "Softmax": (
+        "less the maximum, a table of exponentials, over the sum; a transpose before if its axis are channels",
+        "at the end left out, or the host's",
+    ),
     "SpaceToDepth": ("slices, one behind the other in the channels", ""),
     "Split": ("as Slice; nothing where a conv reads the part", ""),
     "Squeeze": ("nothing", ""),
     "Sub": ("as Add, of a table's negative", "two tensors; constants by channel"),
     "Sum": ("as Add", "two tensors"),
     "Tile": ("slices, pasted", "rows and columns"),
-    "Transpose": ("nothing, where channels stay whole: NHWC, channel shuffle", "rows and columns do not change places"),
+    "Transpose": (
+        "nothing, where channels stay whole; channels and pixels: a transpose; pixels: one, a conv, and one back",
+        "1,024 pixels one by one",
+    ),
     "Unsqueeze": ("nothing", ""),
     "Upsample": ("as Resize", ""),
     **dict.fromkeys(sorted(name for name in UNARY if "." not in name), ("a table", "")),
@@ -76,14 +89,19 @@ HOW: Mapping[str, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
+#: Operators whose operands are all inputs of the network, if they are of floating point.
+OF_TENSORS = {"Add", "Div", "MatMul", "Mul", "Sub", "Sum"}
+
+
+@dataclass(frozen=True, eq=False)
 class Case:
-    """A node test: its operator, the model with all inputs but the first as constants, and what that is given."""
+    """A node test: its operator, the model with all inputs but the first (or of `OF_TENSORS` none) as constants and its
+    first result alone, and what the others are given."""
 
     name: str
     operator: str
     model: ModelProto
-    x: NDArray[Any]
+    inputs: Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -128,10 +146,17 @@ def cases() -> tuple[Case, ...]:
         model.CopyFrom(test.model)
         model.opset_import[0].version = min(OPSET, model.opset_import[0].version)
         model.ir_version = min(IR_VERSION, model.ir_version)
+        if operators[0] == "LayerNormalization":
+            del model.graph.output[1:]
+        whole = operators[0] in OF_TENSORS and all(array.dtype.kind == "f" for array in arrays)
+        inputs = {model.graph.input[0].name: arrays[0]}
         for value, array in list(zip(model.graph.input, arrays, strict=True))[1:]:
+            if whole:
+                inputs[value.name] = array
+                continue
             model.graph.initializer.append(numpy_helper.from_array(array, value.name))
             model.graph.input.remove(value)
-        found[test.name] = Case(test.name, operators[0], model, arrays[0])
+        found[test.name] = Case(test.name, operators[0], model, inputs)
     return tuple(found[name] for name in sorted(found))
 
 
@@ -142,14 +167,15 @@ def outcome(case: Case) -> Outcome:
 
     try:
         model = bound(case.model, {}, {}, case.name)
-        x = case.x[:1] if case.x.ndim > 2 else case.x  # a batch is one picture after the other
-        report = quantise_with_report(model, [x], name=case.name)
-        return _ran(case, model, report, x)
+        # a batch is one picture after the other
+        inputs = {name: x[:1] if x.ndim > 2 else x for name, x in case.inputs.items()}
+        report = quantise_with_report(model, [inputs], name=case.name)
+        return _ran(case, model, report, inputs)
     except (WorkloadError, DoesNotFit) as error:
         return Outcome(case, refused=str(error).splitlines()[-1].strip())
 
 
-def _ran(case: Case, model: ModelProto, report: Quantised, x: NDArray[Any]) -> Outcome:
+def _ran(case: Case, model: ModelProto, report: Quantised, inputs: Mapping[str, NDArray[Any]]) -> Outcome:
     from meshloom.sched.workload.onnx.original import Original
 
     from ..build.builder import build
@@ -159,15 +185,19 @@ def _ran(case: Case, model: ModelProto, report: Quantised, x: NDArray[Any]) -> O
     from ..runs import network
 
     chip = load(CHIP)
-    ((name, source),) = report.sources.items()
-    value = source.value(x.astype(np.float32))
-    feed = Feed(case.name, {name: quantise_input(value, report.graph.inputs[0])})
+    values = {name: source.value(inputs[name].astype(np.float32)) for name, source in report.sources.items()}
+    feed = Feed(case.name, {each.name: quantise_input(values[each.name], each) for each in report.graph.inputs})
     prepared = network.prepare(report.graph, chip)
     (run,) = SimulatedDevice(build(chip, "verilator")).run([network.job(prepared, feed.arrays, chip, 4, 20_000)])
     row = network.row(prepared, case.name, feed, run, chip)
     if row.reason or row.rtl_cycles != row.model_cycles:
         return Outcome(case, wrong=row.reason or f"{row.rtl_cycles} cycles, the model says {row.model_cycles}")
-    exact = Original(model, case.name, report.origins.values(), report.sources).run({name: value})
+    original = Original(model, case.name, report.origins.values(), report.sources)
+    exact = original.run(values)
+    rounded = original.run({each.name: feed.arrays[each.name] * each.step for each in report.graph.inputs})
+    least = min(_decibels(exact[origin], rounded[origin]) for origin in report.origins.values())
+    if least < LEAST_DB:
+        return Outcome(case, refused=f"{case.name}: 8 bits cannot say its inputs: rounding them alone costs so much")
     computed = network.results(prepared, run)
     worst = min(
         _decibels(exact[origin], report.ends[tensor].array(computed[tensor]) * report.graph.value(tensor).step)
@@ -229,13 +259,13 @@ def run(on_progress: OnEvent) -> Result:
     return Result(
         "operators",
         "Operators of ONNX files",
-        "ONNX's own backend node tests (package onnx) of the operators that float files may have: their first input is "
-        f"the network's, the others are constants. Each is quantised to 8 bits and run on the RTL of {CHIP}; every "
-        "byte is compared with ONNX Runtime's integer model, cycles with the timeline model, and the result in real "
-        "numbers with ONNX Runtime's of the float model. A batch is one picture. Nothing is left to compute where a "
-        f"node only gives its input another shape. {len(outcomes)} cases: {counts['ran']} ran, {counts['refused']} "
-        f"refused, {counts['wrong']} wrong. Bars: no byte differs, no cycle, and no signal-to-noise ratio below "
-        f"{LEAST_DB:.0f} dB.",
+        "ONNX's own backend node tests (package onnx) of the operators that float files may have: their first input "
+        f"is the network's (of {', '.join(sorted(OF_TENSORS))} all are), others are constants. Each is quantised to 8 "
+        f"bits and run on the RTL of {CHIP}; every byte is compared with ONNX Runtime's integer model, cycles with the "
+        "timeline model, and the result in real numbers with ONNX Runtime's of the float model. A batch is one picture. "
+        "Nothing is left to compute where a node only gives its input another shape. "
+        f"{len(outcomes)} cases: {counts['ran']} ran, {counts['refused']} refused, {counts['wrong']} wrong. Bars: no "
+        f"byte differs, no cycle, and no signal-to-noise ratio below {LEAST_DB:.0f} dB.",
         (
             _operators(outcomes),
             Sheet("Why cases are refused", ("operator", "why", "cases>", "first"), list(refusals(outcomes))),

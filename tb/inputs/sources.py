@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from meshloom.sched.workload.onnx.quantise import Quantised
+    from meshloom.sched.workload.onnx.start import Start
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
     `load` and `feeds` do, and OnnxError, naming node and tensor, where file and network differ.
     """
     graph, model, found = _network(source)
-    made = feeds(source, graph)
+    made = feeds(source, graph) if found is None or found.start is None else _looked_up(source, found, found.start)
     if model is None:
         return graph, made
     if found is None:
@@ -166,20 +167,42 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
     return graph, model, found
 
 
+def _looked_up(source: NetworkSource, found: Quantised, start: Start) -> list[Feed]:
+    """Feeds of a network whose model begins on the host, one for each file. Raises InputError."""
+    from .numbers import read_numbers
+    from .pictures import quantise_input
+
+    feeds: list[Feed] = []
+    for path in source.inputs:
+        begun = start.run(read_numbers(path, start.inputs))
+        values = {value.name: value for value in found.graph.inputs}
+        arrays = {name: quantise_input(found.sources[name].value(array), values[name]) for name, array in begun.items()}
+        feeds.append(Feed(path.name, arrays))
+    if not feeds:
+        raise WorkloadError(f"network {found.graph.name}: give it something to work on with --input")
+    return feeds
+
+
 def described(path: Path, bind: Mapping[str, int]) -> list[str]:
     """What the chip would run of an ONNX file, in lines for people; nothing is run. Raises WorkloadError."""
     from meshloom.sched.workload.onnx.host import fold_to_end
     from meshloom.sched.workload.onnx.load import bound, is_float_model, load_model
     from meshloom.sched.workload.onnx.reader import from_onnx
+    from meshloom.sched.workload.onnx.start import Start, examples, looks_up
 
     check_files(NetworkSource(str(path)))
     model = bound(load_model(path), {}, bind, str(path))
     operators = len(model.graph.node)
+    first: tuple[str, ...] = ()
+    if looks_up(model):
+        start = Start(model, str(path), [examples(model)])
+        model, first = start.rest, (start.note,)
     if is_float_model(model):
         net = fold_to_end(model, str(path), normalised=True)
         sizes = {name: list(source.shape) for name, source in net.inputs.items()}
-        kinds, notes = Counter(layer.kind for layer in net.layers), tuple(net.notes)
-        what = "float; it is quantised with pictures (--input or --calibrate)"
+        kinds, notes = Counter(layer.kind for layer in net.layers), (*first, *net.notes)
+        files = "text, .npz or .npy files of numbers" if first else "pictures"
+        what = f"float; it is quantised with {files} (--input or --calibrate)"
     else:
         graph = from_onnx(model, str(path))
         sizes = {value.name: list(value.shape) for value in graph.inputs}
@@ -208,6 +231,9 @@ def _read_lines(path: Path) -> tuple[str, ...]:
 def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
     """A float model as an int8 network. Raises WorkloadError when there is nothing to calibrate it with."""
     from meshloom.sched.workload.onnx.quantise import quantise_with_report
+    from meshloom.sched.workload.onnx.start import looks_up
+
+    from .numbers import read_numbers
 
     files = source.calibration or source.inputs
     if not files:
@@ -215,6 +241,10 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
             f"{source.name}: is a float model; give pictures to calibrate it with (--input or --calibrate)"
         )
     name = Path(source.name).stem
+    if looks_up(model):
+        names = [value.name for value in model.graph.input]
+        numbers = [read_numbers(path, names) for path in files]
+        return quantise_with_report(model, numbers, name=name, ranges=source.ranges)
     arrays = [_real(path) for path in files]
     if all(path.suffix == ".npy" for path in files):
         return quantise_with_report(model, arrays, name=name, ranges=source.ranges)
@@ -238,10 +268,18 @@ def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, mad
     """The feeds with what the float model makes of the same files. A float model cannot take int8 files."""
     from meshloom.sched.workload.onnx.original import Original
 
+    from .numbers import read_numbers
+
     done: list[Feed] = []
-    graph = found.graph
+    graph, start = found.graph, found.start
+    model = model if start is None else start.rest
     original = Original(model, source.name, found.origins.values(), found.sources)
     for path, feed in zip(source.inputs, made, strict=True):
+        if start is not None:
+            begun = start.run(read_numbers(path, start.inputs))
+            values = original.run({name: found.sources[name].value(array) for name, array in begun.items()})
+            done.append(replace(feed, **_floats(found, values)))
+            continue
         x = _real(path)
         if path.suffix == ".npy":
             if np.load(path, mmap_mode="r", allow_pickle=False).dtype != np.float32:
@@ -250,13 +288,16 @@ def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, mad
             x = x.reshape(graph.inputs[0].shape)
         else:
             x = _normalised(source, x)
-        values = original.run({original.inputs[0]: x})
-        floats = {
-            name: found.ends[name].value(values[origin].astype(np.float64)) for name, origin in found.origins.items()
-        }
-        best = int(floats[graph.outputs[0]].argmax()) if _classes(graph) > 1 else -1
-        done.append(replace(feed, floats=floats, float_label=best))
+        done.append(replace(feed, **_floats(found, original.run({original.inputs[0]: x}))))
     return done
+
+
+def _floats(found: Quantised, values: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """What a float model made, as fields of a feed."""
+    graph = found.graph
+    floats = {name: found.ends[name].value(values[origin].astype(np.float64)) for name, origin in found.origins.items()}
+    best = int(floats[graph.outputs[0]].argmax()) if _classes(graph) > 1 else -1
+    return {"floats": floats, "float_label": best}
 
 
 def _per_channel(source: NetworkSource, numbers: tuple[float, ...], channels: int) -> tuple[float, ...]:

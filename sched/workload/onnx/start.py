@@ -124,11 +124,11 @@ def examples(model: ModelProto) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
         if value.name in cut.inputs:
-            dims = [dim.dim_value or int(axis == 0) for axis, dim in enumerate(value.type.tensor_type.shape.dim)]
+            shape = value.type.tensor_type.shape.dim
+            dims = [dim.dim_value or int(axis == 0) for axis, dim in enumerate(shape)]
             if 0 in dims:
-                raise OnnxError(
-                    f"input {value.name!r} has a size that is not fixed; give it one (--bind {value.name}:1=32)"
-                )
+                size = shape[dims.index(0)].dim_param or f"{value.name}:{dims.index(0)}"
+                raise OnnxError(f"input {value.name!r} has a size that is not fixed; give it one (--bind {size}=32)")
             found[value.name] = np.full(dims, value.name not in cut.numbers, np.int64)
     return found
 

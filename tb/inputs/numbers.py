@@ -1,0 +1,39 @@
+"""What a model of text is fed: whole numbers (of words, of a mask) from .npz or .npy files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .pictures import InputError
+
+#: Names of inputs that say which numbers count, and are 1 where nobody gives them.
+_MASKS = ("mask",)
+
+
+def read_numbers(path: Path, inputs: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """An array [1, tokens] for each of a model's `inputs`, by name.
+
+    An .npz file has them by name; an .npy file is the first one, masks are 1 then and everything else (kinds of
+    sentences) 0. Raises InputError.
+    """
+    try:
+        loaded: Any = np.load(path, allow_pickle=False)
+        found = dict(loaded) if path.suffix == ".npz" else {inputs[0]: np.asarray(loaded)}
+    except (OSError, ValueError, EOFError, BadZipFile, TypeError) as error:
+        raise InputError(f"{path}: cannot be read as {path.suffix[1:]} ({error}); save it with numpy.savez") from error
+    if path.suffix != ".npz":
+        first = found[inputs[0]]
+        found |= {name: np.full_like(first, any(part in name for part in _MASKS)) for name in inputs[1:]}
+    if sorted(found) != sorted(inputs):
+        raise InputError(f"{path}: has arrays {', '.join(found) or 'none'}; the model's inputs are {', '.join(inputs)}")
+    for name, array in found.items():
+        if array.dtype.kind not in "iub":
+            raise InputError(f"{path}: {name} is {array.dtype}, must be whole numbers; save it as int64")
+        found[name] = array[None] if array.ndim == 1 else array
+    return found
