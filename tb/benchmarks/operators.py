@@ -262,7 +262,7 @@ def run(on_progress: OnEvent) -> Result:
         "ONNX's own backend node tests (package onnx) of the operators that float files may have: their first input "
         f"is the network's (of {', '.join(sorted(OF_TENSORS))} all are), others are constants. Each is quantised to 8 "
         f"bits and run on the RTL of {CHIP}; every byte is compared with ONNX Runtime's integer model, cycles with the "
-        "timeline model, and the result in real numbers with ONNX Runtime's of the float model. A batch is one picture. "
+        "timeline model, and the result in real numbers with ONNX Runtime's of the float model. A batch is a picture. "
         "Nothing is left to compute where a node only gives its input another shape. "
         f"{len(outcomes)} cases: {counts['ran']} ran, {counts['refused']} refused, {counts['wrong']} wrong. Bars: no "
         f"byte differs, no cycle, and no signal-to-noise ratio below {LEAST_DB:.0f} dB.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,16 @@ from meshloom.sched.workload.layers import WorkloadError
 
 class InputError(WorkloadError):
     """A file that cannot be the input of a network; the message names it, what is wrong and the fix."""
+
+
+def read_pictures(path: str | Path, graph: Graph) -> list[NDArray[np.int8]]:
+    """As `read_picture`, for each tensor of an .npy file that holds several, [N, channels, rows, columns]."""
+    path = Path(path)
+    if path.suffix != ".npy" or len(graph.inputs) != 1:
+        return [read_picture(path, graph)]
+    array, value = _loaded(path), graph.inputs[0]
+    several = array.ndim == 4 and array.shape[1:] == value.shape[1:] and len(array) > 1
+    return [_as_input(path, one, value, graph) for one in (np.split(array, len(array)) if several else [array])]
 
 
 def read_picture(path: str | Path, graph: Graph) -> NDArray[np.int8]:
@@ -26,7 +37,7 @@ def read_picture(path: str | Path, graph: Graph) -> NDArray[np.int8]:
     if len(graph.inputs) != 1:
         raise InputError(f"network {graph.name} has {len(graph.inputs)} inputs; a file can be the input of one")
     value = graph.inputs[0]
-    return _read_array(path, value, graph) if path.suffix == ".npy" else _read_picture(path, value, graph)
+    return _as_input(path, _loaded(path), value, graph) if path.suffix == ".npy" else _read_picture(path, value, graph)
 
 
 def quantise_input(real: NDArray[np.floating], value: Value) -> NDArray[np.int8]:
@@ -38,12 +49,15 @@ def quantise_input(real: NDArray[np.floating], value: Value) -> NDArray[np.int8]
     return np.clip(np.rint(real.astype(np.float64) / value.step), -128, 127).astype(np.int8)
 
 
-def _read_array(path: Path, value: Value, graph: Graph) -> NDArray[np.int8]:
+def _loaded(path: Path) -> NDArray[Any]:
     try:
         with path.open("rb") as file:
-            array = np.lib.format.read_array(file, allow_pickle=False)
+            return np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path}: cannot be read as an .npy file ({error}); save it with numpy.save") from error
+
+
+def _as_input(path: Path, array: NDArray[Any], value: Value, graph: Graph) -> NDArray[np.int8]:
     if array.shape == value.shape[1:]:
         array = array[None]
     if array.shape != value.shape or array.dtype not in (np.dtype(np.int8), np.dtype(np.float32)):

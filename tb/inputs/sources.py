@@ -245,7 +245,7 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]
         return quantise_with_report(model, numbers, name=name, ranges=source.ranges)
-    arrays = [_real(path) for path in files]
+    arrays = [array for path in files for array in _reals(path)]
     if all(path.suffix == ".npy" for path in files):
         return quantise_with_report(model, arrays, name=name, ranges=source.ranges)
     channels = arrays[0].shape[1]
@@ -274,13 +274,14 @@ def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, mad
     graph, start = found.graph, found.start
     model = model if start is None else start.rest
     original = Original(model, source.name, found.origins.values(), found.sources)
-    for path, feed in zip(source.inputs, made, strict=True):
-        if start is not None:
+    if start is not None:
+        for path, feed in zip(source.inputs, made, strict=True):
             begun = start.run(read_numbers(path, start.inputs))
             values = original.run({name: found.sources[name].value(array) for name, array in begun.items()})
             done.append(replace(feed, **_floats(found, values)))
-            continue
-        x = _real(path)
+        return done
+    given = [(path, x) for path in source.inputs for x in _reals(path)]
+    for (path, x), feed in zip(given, made, strict=True):
         if path.suffix == ".npy":
             if np.load(path, mmap_mode="r", allow_pickle=False).dtype != np.float32:
                 done.append(feed)
@@ -324,6 +325,12 @@ def _real(path: Path) -> NDArray[np.float32]:
     return pixels[None, None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 
 
+def _reals(path: Path) -> list[NDArray[np.float32]]:
+    """As `_real`, for each tensor of an .npy file that holds several, [N, channels, rows, columns]."""
+    array = _real(path)
+    return np.split(array, len(array)) if path.suffix == ".npy" and array.ndim == 4 and len(array) > 1 else [array]
+
+
 def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:
     """What to run a network with: the files asked for, otherwise the first stored picture, or arrays.
 
@@ -331,7 +338,7 @@ def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:
     """
     from meshloom.sched.workload import zoo
 
-    from .pictures import read_picture
+    from .pictures import read_pictures
 
     known: dict[Path, tuple[int, int]] = {}
     stored: dict[str, NDArray[np.int8]] = {}
@@ -346,8 +353,10 @@ def feeds(source: NetworkSource, graph: Graph) -> list[Feed]:
         found: list[Feed] = []
         for path in files:
             label, float_label = known.get(path.resolve(), (-1, -1))
-            array = read_picture(path, graph)
-            found.append(Feed(path.name, {graph.inputs[0].name: array}, label, float_label))
+            arrays = read_pictures(path, graph)
+            for index, array in enumerate(arrays):
+                name = path.name if len(arrays) == 1 else f"{path.name}[{index}]"
+                found.append(Feed(name, {graph.inputs[0].name: array}, label, float_label))
         return found
     if stored:
         return [Feed("stored arrays" if graph.real else "random bytes", stored)]

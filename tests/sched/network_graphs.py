@@ -197,7 +197,7 @@ def attention(tokens: int = 9, heads: int = 2, depth: int = 8, features: int = 1
     g.take(Layer("transpose", "turned", ("out",)))
     for layer in standardise("even", "turned", features, 1 / 32):
         g.take(layer)
-    g.take(Layer("transpose", "back", ("even",), rows=2 if features % 2 == 0 else 1))
+    g.take(Layer("transpose", "back", ("even",), rows=3 if tokens % 3 == 0 else 1))
     g.depthwise("scaled", "back", POINT)
     return g.graph("attention", "scaled", "values")
 
