@@ -20,7 +20,7 @@ def saved(folder: Path, count: int = 2) -> tuple[Path, tuple[Path, ...]]:
     model, files = folder / "text.onnx", tuple(folder / f"s{index}.npz" for index in range(count))
     onnx.save(text(), model)
     for path, sentence in zip(files, sentences(count), strict=True):
-        np.savez(path, **sentence)
+        np.savez(path, ids=sentence["ids"], mask=sentence["mask"])
     return model, files
 
 
