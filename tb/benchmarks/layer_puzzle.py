@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from meshloom.sched.workload.workload_sets import EACH, SIZES
 
 from ..results.events import OnEvent, Plan
+from ..runs.workers import workers
 from . import layer_puzzle_sheets as sheets
+from . import served_cases
 from .interface import BenchmarkError
 from .layer_puzzle_sheets import CHIPS, SCHEDULERS, Found
 from .results import Result, Sheet
-from .served import Asked, known, measure, result
+from .served import Asked, cpus, known, measure, result
 
 CHIP = CHIPS[0]
 #: On the RTL, by chip: workloads that every scheduler serves, and those that one does. `large3` has most work of all.
@@ -51,8 +53,8 @@ def plan() -> dict[str, tuple[Asked, ...]]:
     return found
 
 
-#: What `run` can be held to; "kept" measures nothing.
-PARTS = (*plan(), "kept")
+#: What `run` can be held to; "cases" are those of `served_cases`, "kept" measures nothing.
+PARTS = (*plan(), "cases", "kept")
 
 
 def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
@@ -66,12 +68,16 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
     chosen = [one for part in (parts or planned) for one in planned.get(part, ())]
     on_progress(Plan(rows=len(chosen)))
     failures = measure(chosen, on_progress) if chosen else []
+    if not parts or "cases" in parts:
+        with workers(cpus()) as pool:
+            served_cases.measure(pool, on_progress)
     everything = dict.fromkeys(one for part in planned.values() for one in part)
     compiled = known(everything)
     kept = ((one, result(one, compiled)) for one in everything)
     found: Found = {one: each for one, each in kept if each is not None}
     made = [
         sheets.on_rtl([one for chip in CHIPS for one in planned[f"{chip}-rtl"]], found, failures),
+        served_cases.sheet(failures),
         sheets.means(found, failures),
         sheets.by_size(found),
         sheets.held(found, HELD, KINDS),

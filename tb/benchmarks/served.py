@@ -44,6 +44,8 @@ _ALONE = (
 )
 #: What else decides on the RTL.
 _ON_RTL = ("tb/runs/online/rtl_session.py", "tb/devices/serving.py", "tb/build/serve.py", "tb/inputs/golden/graph.py")
+#: And for schedulers that ask the trained estimator.
+_FOREST = ("sched/schedulers/layer_puzzle/congestion.npz",)
 _RESULTS = TypeAdapter(ScenarioResults)
 
 
@@ -168,9 +170,10 @@ def result(asked: Asked, compiled: Mapping[Network, Programs]) -> ScenarioResult
 def _key(asked: Asked, compiled: Mapping[Network, Programs]) -> str:
     """What a result is kept under, besides chip and code."""
     options = chosen(asked.scheduler)[1].model_dump()
+    forest = options.get("estimator") == "forest"
     digests = [compiled[network].digest for network in asked.networks]
     gateware = _gateware(asked.chip) if asked.rtl else ""
-    files = _ALONE + _ON_RTL * asked.rtl
+    files = _ALONE + _ON_RTL * asked.rtl + _FOREST * forest
     return repr((asked.scenario, options, asked.rtl, asked.wait, digests, gateware, _sources(files)))
 
 

@@ -1,0 +1,74 @@
+"""Cases of `meshloom bench layer_puzzle`: what is spoilt, what is refused, what is shown. No simulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from meshloom.hw.isa import Opcode, Unit
+from meshloom.sched.model.session import Launch
+from meshloom.sched.program.program import Instruction, Program, Stream
+from meshloom.sched.store.findings import SearchCache
+from meshloom.tb.benchmarks import served_cases
+from meshloom.tb.benchmarks.served_cases import SPOILT, Case, Spoiling
+from meshloom.tb.runs.online.rtl_session import RtlSession
+
+GOOD = Case(4, 100_000, 5_000, 0, "-", "as it must", ok=True)
+
+
+class Heard:
+    """A session that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Launch, int]] = []
+
+    def launch(self, launch: Launch, at: int) -> None:
+        self.launches.append((launch, at))
+
+
+def launch(*opcodes: Opcode) -> Launch:
+    code = tuple(Instruction(opcode, {"pixels": 7} if opcode is Opcode.GEMM else {}) for opcode in opcodes)
+    unit = Unit.MATRIX if Opcode.GEMM in opcodes else Unit.MOVER
+    return Launch(0, Program("", (Stream(17, unit, 0, 0, code),), Stream(50, Unit.MOVER, 0, 0, ()), {}))
+
+
+def test_one_program_is_spoilt_and_only_once():
+    session = Heard()
+    spoiling = Spoiling(cast("RtlSession", session))
+    work, moves = launch(Opcode.SYNC, Opcode.GEMM, Opcode.GEMM), launch(Opcode.MOVE)
+    given = [(work, SPOILT), (moves, SPOILT + 1), (work, SPOILT + 2), (work, SPOILT + 3)]
+    for each, at in given:
+        spoiling.launch(each, at)
+    same = [heard == asked for heard, asked in zip(session.launches, given, strict=True)]
+    assert same == [True, True, False, True]
+    (stream,) = session.launches[2][0].program.streams
+    assert [one.fields.get("pixels") for one in stream.instructions] == [None, 0, 7]
+    assert work == launch(Opcode.SYNC, Opcode.GEMM, Opcode.GEMM)
+
+
+def test_a_network_larger_than_memory_is_refused():
+    case = served_cases.too_large()
+    assert case.ok
+    assert "network resnet50, batch 4: each DRAM tile of poor is too small" in case.told
+
+
+def test_one_core_has_the_cores_of_lp9():
+    chip = served_cases.one_core()
+    assert len(chip.cores) == 1
+    assert chip.core == served_cases.load("lp9").core
+
+
+def test_kept_cases_are_shown_and_what_is_wrong_is_a_failure(monkeypatch: pytest.MonkeyPatch):
+    memory = SearchCache(None, served_cases.load("lp9"), "cases", "tb.benchmarks.served_cases")
+    monkeypatch.setattr(served_cases, "_memory", lambda: memory)
+    monkeypatch.setattr(served_cases, "_key", lambda name: name)
+    first, second, *_ = served_cases.CASES
+    for name, case in ((first, GOOD), (second, replace(GOOD, wrong=3, told="3 bytes", ok=False))):
+        memory.put(name, served_cases.FORM, case)
+    failures: list[str] = []
+    sheet = served_cases.sheet(failures)
+    assert [row[0] for row in sheet.rows] == [first, second]
+    assert failures == [f"{second}: 3 bytes"]
+    assert sheet.failed == {1}
