@@ -194,11 +194,12 @@ def programs(compiled: Mapping[Network, Programs]) -> Sheet:
     rows = [
         (
             one.chip, one.name, f"{one.batch}", one.schemes, f"{found.layers}", f"{found.templates}",
-            f"{found.instructions:,}", f"{found.code / 1e6:.1f}", f"{found.pages}",
+            f"{found.forms}", f"{found.instructions:,}", f"{found.code / 1e6:.1f}", f"{found.pages}",
         )
         for one, found in ((one, compiled[one]) for one in order)
     ]  # fmt: skip
     columns = (
-        "chip", "network", "batch>", "schemes", "layers>", "programs>", "instructions>", "code, MB>", "window, pages>",
+        "chip", "network", "batch>", "schemes", "layers>", "programs>", "compiled>", "instructions>", "code, MB>",
+        "window, pages>",
     )  # fmt: skip
-    return Sheet("Programs compiled for each network", columns, rows)
+    return Sheet("Programs of each network, and how many of them differ in more than addresses", columns, rows)

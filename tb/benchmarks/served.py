@@ -84,12 +84,14 @@ class Network:
 
 @dataclass(frozen=True)
 class Programs:
-    """What a network was compiled to. `digest`: of all templates; `code`: their bytes in all; `pages`: of an instance's
-    window; `macs`: multiply-accumulates of the batch."""
+    """What a network was compiled to. `digest`: of all templates; `forms`: how many of them differ in more than
+    addresses and scales; `code`: bytes of all; `pages`: of an instance's window; `macs`: multiply-accumulates of the
+    batch."""
 
     digest: str
     layers: int
     templates: int
+    forms: int
     instructions: int
     code: int
     pages: int
@@ -120,6 +122,7 @@ def _compiled(network: Network) -> Programs:
     asked = Scenario(network.name, (Request(network.name, network.batch),))
     (made,) = compile_networks(asked, chip, lambda what: report_progress(title, what), network.schemes).values()
     templates = [template for each in made.templates for template in each.values()]
+    forms = [made.served.form(index) for index in range(len(made.templates))]
     found = hashlib.sha256()
     for template in templates:
         found.update(f"{template.scheme} {template.streams} {template.code_words} {template.measures}\n".encode())
@@ -128,6 +131,7 @@ def _compiled(network: Network) -> Programs:
         found.hexdigest(),
         len(made.templates),
         len(templates),
+        len({(form, each.scheme) for form, of in zip(forms, made.templates, strict=True) for each in of.values()}),
         sum(len(template.words) for template in templates),
         sum(template.size for template in templates),
         made.pages,

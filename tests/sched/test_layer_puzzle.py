@@ -101,8 +101,8 @@ def test_kept_versions_compile():
 
 @pytest.mark.parametrize("index", [3, 8])
 def test_predictions_follow_the_model(index: int):
+    from meshloom.sched.lowering.templates.compiling import compile_stage
     from meshloom.sched.lowering.templates.schemes import schemes
-    from meshloom.sched.lowering.templates.template import compile_stage
     from meshloom.sched.workload import zoo
 
     net = ServedNetwork(zoo.load("mobilenet_v1"), CHIP, 1)
@@ -132,7 +132,7 @@ def test_a_network_held_to_one_parallelisation_takes_what_its_layers_have():
     ("mobilenet_v1", 7, "single", 0.1), ("resnet50", 14, "f3", 0.15), ("transformer", 19, "i2", 0.15),
 ])  # fmt: skip
 def test_steps_follow_the_model(name: str, index: int, scheme: str, bound: float):
-    from meshloom.sched.lowering.templates.template import compile_stage
+    from meshloom.sched.lowering.templates.compiling import compile_stage
     from meshloom.sched.workload import zoo
 
     net = ServedNetwork(zoo.load(name), CHIP, 1)

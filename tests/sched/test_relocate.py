@@ -11,10 +11,11 @@ from meshloom.sched.checker.check import check
 from meshloom.sched.ir import functional
 from meshloom.sched.lowering.lifted import Metadata, lifted
 from meshloom.sched.lowering.semaphores.lower import lower
+from meshloom.sched.lowering.templates.compiling import compile_stage, template_cache
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.relocate import place_program, relocated
 from meshloom.sched.lowering.templates.schemes import schemes
-from meshloom.sched.lowering.templates.template import Place, Template, compile_stage, template_cache
+from meshloom.sched.lowering.templates.template import Place, Template
 from meshloom.sched.model.timeline import play
 from meshloom.sched.program.program import ProgramError
 

@@ -11,10 +11,11 @@ import pytest
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.registers import Counted
+from meshloom.sched.lowering.templates.compiling import compile_stage
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.relocate import place_program
 from meshloom.sched.lowering.templates.schemes import schemes
-from meshloom.sched.lowering.templates.template import Place, compile_stage
+from meshloom.sched.lowering.templates.template import Place
 from meshloom.sched.model.busy import Snapshot
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.session import Completion, Launch

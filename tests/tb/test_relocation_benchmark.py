@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from meshloom.sched.checker.concurrent import Grant, Placed, check_concurrent
+from meshloom.sched.lowering.templates.compiling import compile_stage
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.relocate import place_program
 from meshloom.sched.lowering.templates.schemes import Scheme
-from meshloom.sched.lowering.templates.template import compile_stage
 from meshloom.sched.workload import zoo
 from meshloom.tb.benchmarks import relocation
 

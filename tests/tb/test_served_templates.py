@@ -9,10 +9,11 @@ import pytest
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
 from meshloom.sched.ir import functional
+from meshloom.sched.lowering.templates.compiling import compile_stage
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.lowering.templates.relocate import place_program
 from meshloom.sched.lowering.templates.schemes import schemes
-from meshloom.sched.lowering.templates.template import Place, compile_stage
+from meshloom.sched.lowering.templates.template import Place
 from meshloom.sched.model.timeline import play
 from meshloom.sched.workload.graph import Graph, Value
 from meshloom.tb.build.builder import build

@@ -1,5 +1,6 @@
 """Where an instance of a network lies in DRAM: one window of pages, the same in all DRAM tiles, and every tensor in it
-striped over all tiles, so that any set of cores reads from all channels at once.
+striped over all tiles, so that any set of cores reads from all channels at once. Tensors of one shape are striped
+alike, so that layers of one form differ in nothing but where their tensors begin.
 
 Activations of several images are *stacked*: a channel block is one plane whose rows are those of all images. So a layer
 without neighbourhood sees one tall map, whose pixels fill the array where those of one image would not.
@@ -35,20 +36,17 @@ class Window:
     def __init__(self, chip: ChipConfig) -> None:
         self.chip = chip
         self.words = 0
-        self._turn = 0
 
-    def take(self, words: int, pieces: int) -> tuple[int, int]:
-        """Address of `words` fresh words of every tile, and the tile (its index) that the first of `pieces` pieces
-        goes to. Raises DoesNotFit when the tiles are full."""
-        at, turn = self.words, self._turn
+    def take(self, words: int) -> int:
+        """Address of `words` fresh words of every tile. Raises DoesNotFit when the tiles are full."""
+        at = self.words
         if at + words > self.chip.dram.words:
             raise DoesNotFit(
                 f"each DRAM tile of {self.chip.name} is too small: the network needs at least {at + words} words of "
                 f"it, it has {self.chip.dram.words}; raise dram.words or serve a smaller batch"
             )
         self.words = ceil((at + words) / ALIGNED) * ALIGNED
-        self._turn = (turn + pieces) % len(self.chip.drams)
-        return at, turn
+        return at
 
     @property
     def pages(self) -> int:
@@ -72,14 +70,15 @@ class Striped:
         segments = count if across and most >= count else min(ceil(count / planes), most)
         self.cuts = [0] + [high for _, high in even(0, rows, segments)]
         self._segment = max(b - a for a, b in zip(self.cuts[:-1], self.cuts[1:], strict=True)) * width
-        pieces = planes * (len(self.cuts) - 1)
-        self._at, self._turn = window.take(ceil(pieces / count) * self._segment, pieces)
+        self.extent = ceil(planes * (len(self.cuts) - 1) / count) * self._segment
+        self.start = window.take(self.extent)
+        self._turn = (planes + rows + width) % count  # other shapes begin in other tiles
         self._first = 0
 
     @property
-    def place(self) -> tuple[object, ...]:
-        """All that decides where its words lie."""
-        return self.planes, self.rows, self.width, tuple(self.cuts), self._at, self._turn, self._first, self._segment
+    def form(self) -> tuple[object, ...]:
+        """All that decides where its words lie, but for `start`."""
+        return self.planes, self.rows, self.width, tuple(self.cuts), self._turn, self._first, self._segment
 
     def part(self, first: int, planes: int) -> Striped:
         """The same words, `planes` planes from `first` on alone."""
@@ -97,7 +96,7 @@ class Striped:
     def _home(self, plane: int, segment: int) -> tuple[int, int]:
         """(tile, address) of a segment of a plane."""
         turn = (self._first + plane) * (len(self.cuts) - 1) + segment + self._turn
-        return self.drams[turn % len(self.drams)], self._at + (turn - self._turn) // len(self.drams) * self._segment
+        return self.drams[turn % len(self.drams)], self.start + (turn - self._turn) // len(self.drams) * self._segment
 
     def pieces(self) -> tuple[Piece, ...]:
         """Where each part of the packed word array lies, in order."""

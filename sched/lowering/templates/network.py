@@ -7,7 +7,7 @@ own, so that every stage can be cut by any scheme. A concatenation computes noth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -33,6 +33,16 @@ from .schemes import LayerShape, Scheme
 
 #: Name of those who make schedules of stages.
 NAME = "serving"
+
+
+@dataclass(frozen=True)
+class Varying:
+    """What stages of one form do not share: where their arrays begin (`starts`, words of each DRAM tile; `extents`: how
+    many they have there), and the scale of their results."""
+
+    starts: tuple[int, ...]
+    extents: tuple[int, ...]
+    scale: int
 
 
 class ServedNetwork:
@@ -218,11 +228,32 @@ class ServedNetwork:
         """What stage `index` computes, and where."""
         return self._tasks[self.stages[index].y]
 
-    def described(self, index: int) -> str:
-        """All that the program of a stage depends on, but for chip and scheme, as text."""
+    def form(self, index: int) -> str:
+        """All that the program of a stage depends on, but for chip, scheme and what `varies`, as text."""
         task = self.task(index)
-        parts = {name: value.place if isinstance(value, Striped) else value for name, value in vars(task).items()}
+        stored = {each.start: number for number, each in enumerate(self._arrays(index))}
+        parts: dict[str, object] = {}
+        for name, value in vars(task).items():
+            if isinstance(value, Striped):
+                parts[name] = stored[value.start], value.form
+            elif name == "fixed":
+                parts[name] = {key: each for key, each in task.fixed.items() if key != "scale"}
+            else:
+                parts[name] = value
         return repr(parts)
+
+    def varies(self, index: int) -> Varying:
+        """In what stages of one form differ."""
+        task = self.task(index)
+        arrays = self._arrays(index)
+        return Varying(
+            tuple(each.start for each in arrays), tuple(each.extent for each in arrays), task.fixed.get("scale", 0)
+        )
+
+    def _arrays(self, index: int) -> list[Striped]:
+        """The arrays of a stage, each once."""
+        stored = [each for each in vars(self.task(index)).values() if isinstance(each, Striped)]
+        return list({each.start: each for each in stored}.values())
 
     def schedule(self, index: int, scheme: Scheme, cores: Sequence[int]) -> Schedule:
         """Stage `index` on these cores. Raises DoesNotFit when its tiles do not fit them."""

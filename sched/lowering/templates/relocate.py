@@ -5,7 +5,7 @@ On encoded instructions it takes a few operations on arrays of 64-bit words; eac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import INSTRUCTIONS, PAGE_WORDS, Opcode
 
-from ...program.program import Instruction, Program, ProgramError, Stream, next_tag, to_words
+from ...program.decoding import decoded
+from ...program.program import Program, ProgramError, Stream, next_tag, to_words
+from .network import Varying
 from .template import Place, Template, boot_stream
 
 Words = NDArray[np.uint64]
@@ -57,6 +59,7 @@ _OPCODE = _Field.of(Opcode.MOVE, "opcode")
 _ENDS = tuple((_Field.of(Opcode.MOVE, side + "_tile"), _Field.of(Opcode.MOVE, side)) for side in ("src", "dst"))
 _NOTIFY, _NOTIFY_TILE = _Field.of(Opcode.MOVE, "notify"), _Field.of(Opcode.MOVE, "notify_tile")
 _SYNC_TILE, _SYNC_SEM, _SYNC_N = (_Field.of(Opcode.SYNC, name) for name in ("tile", "sem", "n"))
+_SCALES = {opcode: _Field.of(opcode, "scale") for opcode in (Opcode.GEMM, Opcode.VEC)}
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,26 @@ def relocated(template: Template, chip: ChipConfig, place: Place) -> Words:
     return words
 
 
+def reformed(words: Words, chip: ChipConfig, old: Varying, new: Varying) -> Words:
+    """The code of a stage, uint64 [instructions, 4], as that of another one of its form."""
+    words = words.copy()
+    order = sorted(range(len(old.starts)), key=old.starts.__getitem__)
+    starts = np.array([old.starts[number] for number in order], np.int64)
+    moved = np.array([new.starts[number] - old.starts[number] for number in order], np.int64)
+    opcodes = _OPCODE.get(words)
+    drams = np.isin(np.arange(256), chip.drams)
+    for tile, address in _ENDS:
+        rows = np.flatnonzero((opcodes == int(Opcode.MOVE)) & drams[tile.get(words).astype(np.intp)])
+        at = address.get(words[rows]).astype(np.int64)
+        address.put(words, rows, (at + moved[np.searchsorted(starts, at, "right") - 1]).astype(np.uint64))
+    matrix = bool((opcodes == int(Opcode.GEMM)).any())  # then the vector unit has a scale of its own
+    opcode = Opcode.GEMM if matrix else Opcode.VEC
+    rows = np.flatnonzero(opcodes == int(opcode))
+    if new.scale != old.scale:
+        _SCALES[opcode].put(words, rows, np.full(len(rows), new.scale, np.uint64))
+    return words
+
+
 def _check(template: Template, chip: ChipConfig, place: Place) -> None:
     name = f"{template.network}/{template.stage}"
     if len(place.cores) != len(template.cores) or len({*place.cores} & {*chip.cores}) != len(template.cores):
@@ -138,10 +161,10 @@ def place_program(template: Template, chip: ChipConfig, place: Place, *, alone: 
     Its code lies behind the window's `code_page`. Raises ProgramError as `relocated` does, and when the code does not
     fit the window.
     """
-    raw = relocated(template, chip, place).view(np.uint8).reshape(-1)
+    words = relocated(template, chip, place)
+    raw = words.view(np.uint8).reshape(-1)
     code = place.code_page * PAGE_WORDS
-    mapped = dict(zip(template.cores, place.cores, strict=True))
-    instructions = [_moved(each, mapped, chip, place) for each in template.instructions]
+    instructions = decoded(words)
     streams = tuple(
         PlacedStream(
             place.cores[stream.core],
@@ -155,24 +178,3 @@ def place_program(template: Template, chip: ChipConfig, place: Place, *, alone: 
     )
     tags = {next_tag(number): number for number in range(template.operations)}
     return Program(chip.digest, streams, boot_stream(template, place, chip, alone=alone), tags)
-
-
-def _moved(each: Instruction, mapped: dict[int, int], chip: ChipConfig, place: Place) -> Instruction:
-    """One instruction at its place, as `relocated` changes its code."""
-    fields = each.fields
-    if each.opcode is Opcode.SYNC and fields["n"]:
-        if fields["tile"] == chip.host:
-            return replace(each, fields=fields | {"sem": place.slot})
-        return replace(each, fields=fields | {"tile": mapped[fields["tile"]]})
-    if each.opcode is not Opcode.MOVE:
-        return each
-    changed: dict[str, int] = {}
-    for side in ("src", "dst"):
-        tile = fields[side + "_tile"]
-        if tile in mapped:
-            changed[side + "_tile"] = mapped[tile]
-        else:
-            changed[side] = fields[side] + place.first_page * PAGE_WORDS
-    if fields["notify"]:
-        changed["notify_tile"] = mapped[fields["notify_tile"]]
-    return replace(each, fields=fields | changed)

@@ -7,28 +7,20 @@ cores of the floorplan and a window that begins with page 0; `relocate` says wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Base64Encoder, EncodedBytes, TypeAdapter
+from pydantic import Base64Encoder, EncodedBytes
 
 from meshloom.hw.config import INSTRUCTION_BYTES, ChipConfig
-from meshloom.hw.isa import PAGE_WORDS, Opcode, Unit, decode
-from meshloom.hw.timing import GemmShape, VecShape, gemm_occupancy, vec_occupancy
+from meshloom.hw.isa import PAGE_WORDS, Opcode, Unit
 
-from ...ir.schedule import Gemm, Move, Schedule
-from ...model.timeline import play
-from ...program.program import Instruction, Program, ProgramError, Stream, next_tag
-from ...store.findings import SearchCache
-from ..semaphores.lower import lower
-from .flush import RESERVED
+from ...program.decoding import decoded
+from ...program.program import Instruction, ProgramError, Stream, next_tag
 from .memory import ALIGNED
-from .network import ServedNetwork
 from .schemes import Scheme
 
 
@@ -87,79 +79,12 @@ class Template:
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
         """The code, decoded."""
-        size = INSTRUCTION_BYTES
-        return tuple(Instruction(*decode(self.code[at : at + size])) for at in range(0, len(self.code), size))
+        return tuple(decoded(self.words))
 
     @property
     def size(self) -> int:
         """Bytes of its code."""
         return len(self.code)
-
-
-_TEMPLATE = TypeAdapter(Template)
-
-
-def template_cache(folder: Path | None, chip: ChipConfig) -> SearchCache:
-    """Where templates are kept below `folder` (None: in this process only). Raises SettingError."""
-    return SearchCache(folder, chip, "templates", __name__.partition(".")[2])
-
-
-def compile_stage(net: ServedNetwork, index: int, scheme: Scheme, memory: SearchCache | None = None) -> Template:
-    """The template of stage `index` for a scheme, from `memory` if it has been compiled before.
-
-    Raises DoesNotFit when its tiles do not fit the cores, ProgramError when its semaphores do not.
-    """
-    cores = net.chip.cores[: scheme.cores]
-    asked = (net.graph.name, net.batch, net.stages[index].y, net.described(index), scheme)
-    if memory is not None and (found := memory.get(asked, _TEMPLATE)) is not None:
-        return found
-    schedule = net.schedule(index, scheme, cores)
-    template = _template(net, index, scheme, schedule, lower(schedule, net.chip, reserved=RESERVED))
-    if memory is not None:
-        memory.put(asked, _TEMPLATE, template)
-    return template
-
-
-def _template(net: ServedNetwork, index: int, scheme: Scheme, schedule: Schedule, program: Program) -> Template:
-    chip, cores = net.chip, net.chip.cores[: scheme.cores]
-    where = {core: number for number, core in enumerate(cores)}
-    used = [0] * len(chip.drams)
-    streams: list[TemplateStream] = []
-    code: list[bytes] = []
-    for stream in sorted(program.streams, key=lambda stream: (where[stream.tile], stream.unit)):
-        dram = min(range(len(used)), key=lambda number: used[number])
-        count = len(stream.instructions)
-        streams.append(TemplateStream(where[stream.tile], stream.unit, len(code), count, dram, used[dram]))
-        used[dram] += -(-count * chip.instruction_words // ALIGNED) * ALIGNED
-        code += [instruction.encode() for instruction in stream.instructions]
-    boot = -(-_boot_length(len(streams)) * chip.instruction_words // ALIGNED) * ALIGNED
-    measures = measure(schedule, chip, cores, play(program, chip).cycles, net.shapes[index].macs)
-    return Template(
-        net.graph.name, net.batch, net.stages[index].y, scheme, cores, tuple(streams), b"".join(code),
-        max(used) + boot, len(schedule.operations), measures,
-    )  # fmt: skip
-
-
-def _boot_length(streams: int) -> int:
-    """Instructions of a boot stream, with the waits and the END of one that runs by itself."""
-    return streams + -(-streams // 63) + 1
-
-
-def measure(schedule: Schedule, chip: ChipConfig, cores: Sequence[int], cycles: int, macs: int) -> Measures:
-    """The measures of a schedule that takes so many cycles for so many useful multiply-accumulates."""
-    compute = read = written = 0
-    for op in schedule.operations:
-        if isinstance(op, Move):
-            read += op.words if op.src.tile in chip.drams else 0
-            written += op.words if op.dst.tile in chip.drams else 0
-        elif isinstance(op, Gemm):
-            shape = GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"])
-            compute += gemm_occupancy(chip, shape)
-        else:
-            compute += vec_occupancy(chip, VecShape.of(op.fields))
-    matrix = any(isinstance(op, Gemm) for op in schedule.operations)
-    peak = len(cores) * (chip.rows * chip.cols if matrix else chip.lanes)
-    return Measures(cycles, compute, read, written, macs, macs / (peak * cycles))
 
 
 @dataclass(frozen=True)
@@ -172,6 +97,11 @@ class Place:
     code_page: int
     end_page: int
     slot: int = 0
+
+
+def boot_length(streams: int) -> int:
+    """Instructions of a boot stream, with the waits and the END of one that runs by itself."""
+    return streams + -(-streams // 63) + 1
 
 
 def boot_stream(template: Template, place: Place, chip: ChipConfig, *, alone: bool = False) -> Stream:

@@ -17,10 +17,11 @@ from pydantic import TypeAdapter
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
 
+from ...lowering.templates.compiling import compile_stage
 from ...lowering.templates.network import ServedNetwork
 from ...lowering.templates.relocate import place_program
 from ...lowering.templates.schemes import LayerShape, Scheme, schemes
-from ...lowering.templates.template import Measures, Place, Template, compile_stage
+from ...lowering.templates.template import Measures, Place, Template
 from ...mapping.problem import DoesNotFit
 from ...model.modelled import ModelSession
 from ...model.session import Completion, Launch, Session
@@ -100,17 +101,18 @@ def shape_of(draw: Draw, chip: ChipConfig) -> LayerShape:
 
 
 def draws(chip: ChipConfig, seed: int = SEED) -> Iterator[Draw]:
-    """Draws without end, the same for a seed everywhere, none twice: a network, a batch size, a layer, a number of
-    cores, a scheme, each evenly."""
-    random, seen = Random(seed), set[Draw]()
+    """Draws without end, the same for a seed everywhere, no program twice: a network, a batch size, a layer, a number
+    of cores, a scheme, each evenly."""
+    random, seen = Random(seed), set[tuple[str, Scheme]]()
     while True:
         name, batch = random.choice(NETWORKS), random.choice(BATCHES)
-        shapes = network(name, batch, chip).shapes
-        stage, cores = random.randrange(len(shapes)), random.randint(1, len(chip.cores))
-        if every := schemes(shapes[stage], cores):
+        net = network(name, batch, chip)
+        stage, cores = random.randrange(len(net.shapes)), random.randint(1, len(chip.cores))
+        if every := schemes(net.shapes[stage], cores):
             draw = Draw(name, batch, stage, random.choice(every))
-            if draw not in seen:
-                seen.add(draw)
+            drawn = net.form(stage), draw.scheme
+            if drawn not in seen:
+                seen.add(drawn)
                 yield draw
 
 

@@ -12,9 +12,10 @@ from math import ceil
 
 from meshloom.hw.config import ChipConfig
 
+from ...lowering.templates.compiling import compile_stage
 from ...lowering.templates.network import ServedNetwork
 from ...lowering.templates.schemes import LayerShape, Scheme, schemes
-from ...lowering.templates.template import Template, compile_stage
+from ...lowering.templates.template import Template
 from ...mapping.problem import DoesNotFit
 from ...store.findings import SearchCache
 from ..online.interface import Layer, Network, Version
@@ -142,6 +143,17 @@ def fixed(shape: LayerShape, kind: str, cores: int) -> tuple[Scheme, ...]:
     return tuple(scheme for scheme in found if scheme in schemes(shape, scheme.cores))
 
 
+_known: dict[tuple[LayerShape, str, Predictor], tuple[Scheme, ...]] = {}
+
+
+def _worth(shape: LayerShape, chip: ChipConfig, predict: Predictor) -> tuple[Scheme, ...]:
+    """The schemes that are kept of a layer, found once: many layers have one shape."""
+    key = shape, chip.digest, predict
+    if key not in _known:
+        _known[key] = kept(shape, chip, predict=predict).schemes
+    return _known[key]
+
+
 def compiled(
     net: ServedNetwork,
     index: int,
@@ -157,7 +169,7 @@ def compiled(
     found: list[Template] = []
     error: DoesNotFit | None = None
     shape, chip = net.shapes[index], net.chip
-    wanted = kept(shape, chip, predict=predict).schemes if kind == "all" else fixed(shape, kind, len(chip.cores))
+    wanted = _worth(shape, chip, predict) if kind == "all" else fixed(shape, kind, len(chip.cores))
     for scheme in wanted:
         try:
             found.append(compile_stage(net, index, scheme, memory))
@@ -171,11 +183,11 @@ def compiled(
 def predicted(net: ServedNetwork, predict: Predictor = queued) -> Network:
     """A network whose versions are predicted and not compiled: what is kept of each layer."""
     layers: list[Layer] = []
-    known: dict[LayerShape, tuple[Version, ...]] = {}  # many layers have one shape
+    known: dict[LayerShape, tuple[Version, ...]] = {}
     for stage, shape in zip(net.stages, net.shapes, strict=True):
         if shape not in known:
-            chosen = kept(shape, net.chip, predict=predict).schemes
-            known[shape] = tuple(_version(shape, scheme, net.chip, predict) for scheme in chosen)
+            worth = _worth(shape, net.chip, predict)
+            known[shape] = tuple(_version(shape, scheme, net.chip, predict) for scheme in worth)
         layers.append(Layer(stage.y, shape.macs, known[shape]))
     return Network(net.graph.name, net.batch, tuple(layers))
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import PAGE_WORDS
+from meshloom.sched.lowering.templates.compiling import template_cache
 from meshloom.sched.lowering.templates.network import ServedNetwork
-from meshloom.sched.lowering.templates.template import Template, template_cache
+from meshloom.sched.lowering.templates.template import Template
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.layer_puzzle.versions import compiled
 from meshloom.sched.schedulers.online.interface import Layer, Network, Version
@@ -24,8 +25,8 @@ from meshloom.sched.workload.scenario import Scenario
 from ...inputs.sources import NetworkSource, feeds, load, pictures
 
 OnProgress = Callable[[str], None]
-#: How many compiled networks a process keeps; of large ones, with what was decoded of them, each takes some 100 MB.
-_MOST = 6
+#: How many compiled networks a process keeps; large ones take some 100 MB each.
+_MOST = 10
 Arrays = dict[str, NDArray[np.int8]]
 
 
