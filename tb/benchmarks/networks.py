@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from meshloom.hw.config import load
+
 from ..inputs.sources import NetworkSource, pictures
 from ..report.console import CAUSES, percent
 from ..results.events import Event, OnEvent, Plan
+from ..results.figures import NetworkFigures
 from ..results.schema import Row, Status
 from .results import Result, Sheet
 
+#: The scheduler that is asked for if none is named.
+DEFAULT = "loop_order"
 #: Networks on each chip; `all`: on every stored picture, otherwise on the first.
 RUNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
@@ -30,6 +35,25 @@ RUNS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 #: Run on every stored picture, on quad16.
 LABELLED = ("resnet8", "squeezenet", "efficientnet_lite0")
+#: Where searches of other lengths are compared.
+SEARCHED_CHIP = "quad16"
+#: On that chip, with how long is searched, and the percent of PE cycles that must be useful then.
+SEARCHED: tuple[tuple[str, str, float], ...] = (
+    ("mobilenet_v1", "loop_order", 75.0),
+    ("squeezenet", "loop_order:refine=80", 82.0),
+    ("resnet8", "loop_order:refine=300", 75.0),
+    ("vww", "loop_order:refine=300", 30.0),
+    ("efficientnet_lite0", "loop_order:refine=40", 55.0),
+)
+#: What `NetworkFigures.busy` counts, as columns.
+BUSY = {
+    "compute": "arrays",
+    "vector": "vector units",
+    "receiving": "into a core",
+    "sending": "out of a core",
+    "dram": "DRAM channel",
+    "memories": "memory port",
+}
 #: CPU-seconds of simulating that a network may take.
 SECONDS = {("quad16", "resnet8"): 3.0, ("quad16", "squeezenet"): 15.0, ("quad32", "resnet50"): 90.0}
 #: Percent by which the model may be off: end to end, and in the mean over the layers.
@@ -42,7 +66,7 @@ def missed(rows: Sequence[Row]) -> list[str]:
     """Bars that were missed by runs."""
     found: list[str] = []
     for row in rows:
-        where = f"{row.workload} on {row.chip}"
+        where = _where(row)
         if row.status not in (Status.PASSED, Status.MODEL) or row.network is None:
             found.append(f"{where}: {row.reason}")
             continue
@@ -59,6 +83,73 @@ def missed(rows: Sequence[Row]) -> list[str]:
                 f"operands), the bar is {UTILISATION:g} %"
             )
     return list(dict.fromkeys(found))
+
+
+def too_idle(row: Row, bar: float) -> list[str]:
+    """The bar of a search for a network with arrays at work, if it was missed."""
+    if row.network is None or 100 * row.utilisation >= bar:
+        return []
+    return [f"{_where(row)}: {100 * row.utilisation:.1f} % of the PE cycles are useful, the bar is {bar:g} %"]
+
+
+def _asked(row: Row) -> str:
+    """The scheduler with its options."""
+    return row.settings.scheduler if row.settings else DEFAULT
+
+
+def _where(row: Row) -> str:
+    asked = _asked(row)
+    return f"{row.workload} on {row.chip}{f' with {asked}' * (asked != DEFAULT)}"
+
+
+def _ideal(row: Row, network: NetworkFigures) -> float:
+    """Cycles in which all PEs of the chip could do all products."""
+    config = load(row.chip)
+    return network.macs / (config.rows * config.cols * len(config.cores))
+
+
+def searched(rows: Sequence[tuple[Row, int, float]]) -> Sheet:
+    """What searching longer gives. `rows`: each with the cycles of the default schedule, and its bar in percent."""
+    cells = [
+        (
+            row.workload,
+            _asked(row),
+            f"{row.rtl_cycles:,}",
+            f"{usual:,}",
+            percent(100 * row.utilisation, digits=1),
+            f"{bar:g} %",
+            f"{row.mismatches}",
+            percent(row.error_percent, sign="+"),
+        )
+        for row, usual, bar in rows
+    ]
+    columns = ("network", "scheduler", "RTL cycles>", "by default>", "PE util.>", "bar>", "mismatches>", "error>")
+    bad = frozenset(number for number, (row, _, bar) in enumerate(rows) if missed([row]) + too_idle(row, bar))
+    return Sheet(f"{SEARCHED_CHIP}: what searching longer gives", columns, cells, bad)
+
+
+def limited(rows: Sequence[Row]) -> Sheet:
+    """What bounds the schedules that ran: the busiest resource of each kind."""
+    cells: list[tuple[str, ...]] = []
+    for row in rows:
+        network = row.network
+        assert network is not None
+        largest = max(BUSY, key=lambda name: network.busy[name])
+        bound = network.busy[largest]
+        cells.append(
+            (
+                row.workload,
+                f"{_ideal(row, network):,.0f}",
+                *(f"{network.busy[name]:,}" for name in BUSY),
+                BUSY[largest],
+                f"{bound:,}",
+                f"{network.in_turn_cycles:,}",
+                f"{row.rtl_cycles:,}",
+                f"{row.rtl_cycles / max(1, bound):.2f}",
+            )
+        )
+    names = (*(f"{name}>" for name in BUSY.values()), "limit", "bound>", "in turn>", "RTL cycles>", "RTL / bound>")
+    return Sheet(f"{SEARCHED_CHIP}: what limits these schedules, cycles", ("network", "useful>", *names), cells)
 
 
 def _bound(row: Row) -> tuple[float, float] | None:
@@ -157,13 +248,16 @@ def run(on_progress: OnEvent) -> Result:
         )
         for chip, names in RUNS
     ]
-    on_progress(Plan(rows=sum(max(1, len(source.inputs)) for _, some in sources for source in some)))
+    usual = {name for chip, names in RUNS for name in names if chip == SEARCHED_CHIP}
+    more = [(name, scheduler, bar) for name, scheduler, bar in SEARCHED if scheduler != DEFAULT or name not in usual]
+    runs = sum(max(1, len(source.inputs)) for _, some in sources for source in some)
+    on_progress(Plan(rows=runs + len(more)))
     sheets: list[Sheet] = []
     details: list[Sheet] = []
     failures: list[str] = []
     for chip, some in sources:
         # one simulator at a time: CPU-seconds are what this measures
-        rows = runner.run(some, chip, "loop_order", pass_on)
+        rows = runner.run(some, chip, DEFAULT, pass_on)
         failures += missed(rows)
         first = list({row.workload: row for row in reversed(rows)}.values())[::-1]
         good = [row for row in first if row.network and row.network.layers]
@@ -174,7 +268,18 @@ def run(on_progress: OnEvent) -> Result:
         ]
         columns = ("network", *(f"{cause}>" for cause in CAUSES))
         sheets.append(Sheet(f"{chip}: where the PE cycles went, %", columns, share_rows))
-        if chip == "quad16":
+        if chip == SEARCHED_CHIP:
+            by_default = {row.workload: row for row in first}
+            found: list[tuple[Row, int, float]] = []
+            for name, scheduler, bar in SEARCHED:
+                row = by_default[name]
+                if (name, scheduler, bar) in more:
+                    (row,) = runner.run([NetworkSource(name)], chip, scheduler, pass_on)
+                    failures += missed([row])
+                failures += too_idle(row, bar)
+                found.append((row, by_default[name].rtl_cycles, bar))
+            sheets.append(searched(found))
+            sheets.append(limited([row for row, _, _ in found if row.network and row.network.busy]))
             details += [_answers(name, [row for row in rows if row.workload == name]) for name in LABELLED]
         details += [_layers(row) for row in good]
     return Result(
@@ -185,7 +290,14 @@ def run(on_progress: OnEvent) -> Result:
         f"{ERROR:g} % end to end (`error`) and in the mean over layers (`layer error`, of the cycles from a layer's "
         f"first GEMM or VEC to its last); no byte differs. Compute-bound layers shall use {UTILISATION:g} % of the "
         "PEs; of theirs `bound util.` counts the useful multiply-accumulates, `bound fed` all cycles in which the "
-        "array has operands; the difference are its edges (7x7 maps in 32 rows, few channels in a word). "
+        "array has operands; the difference are its edges (7x7 maps in 32 rows, few channels in a word). Searching "
+        "longer is an option of the scheduler (`refine`: schedules that are compared); each of these networks has a "
+        "bar of useful PE cycles. *What limits these schedules*: `useful` are the cycles of all products on all PEs, "
+        "then the cycles for which the whole schedule keeps the busiest resource of each kind: an array with its "
+        "edges, a vector unit, the port into a core and out of one, a DRAM channel, a port of a scratchpad or DRAM "
+        "tile. The largest is a bound: with these tiles, cores and places no order of operations takes less. `in turn`"
+        ": the same layer by layer, each with the resource that it keeps longest, added up: what layers would take "
+        "one after another, each at its limit. "
         "docs/architecture.md says what the causes mean.",
         (*sheets, *details),
         failures=tuple(failures),

@@ -165,7 +165,10 @@ class GradientFigures(Record):
 
 class NetworkFigures(Record):
     """Figures of whole networks only. `answer`, `expected`, `float_answer`: names of classes (that of the RTL, the
-    label supplied with the picture, that of the float network), if known. `notes`: on a file of the user's."""
+    label supplied with the picture, that of the float network), if known. `notes`: on a file of the user's. `busy`:
+    cycles for which the whole schedule keeps the busiest resource of each kind
+    (`sched.schedulers.network.limits.totals`); `in_turn_cycles`: the same added up layer by layer, each with the
+    resource that it keeps longest."""
 
     picture: str = ""
     answer: str = ""
@@ -180,6 +183,8 @@ class NetworkFigures(Record):
     layers: tuple[LayerFigures, ...]
     shares: dict[str, float]
     micro_ops: MicroOpFigures | None = None
+    busy: dict[str, Count] = {}
+    in_turn_cycles: Count = 0
 
     @computed_field
     @property

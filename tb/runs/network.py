@@ -18,7 +18,7 @@ from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.mapping.stages import Lanes, unclean, words
 from meshloom.sched.model.timeline import Executed, Timeline, play
 from meshloom.sched.program.program import Program
-from meshloom.sched.schedulers.network.limits import limits
+from meshloom.sched.schedulers.network.limits import busy, limits, totals
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of
 from meshloom.sched.schedulers.registry import Chosen, find_network
 from meshloom.sched.store.kinds import SCHEDULES
@@ -317,6 +317,8 @@ def row(
             layers=layers,
             shares=shares,
             micro_ops=MicroOpFigures(**asdict(micro_ops)) if (micro_ops := prepared.made.micro_ops) else None,
+            busy={name: int(cycles) for name, cycles in totals(made, chip).items()},
+            in_turn_cycles=int(sum(max(cycles.values()) for cycles in busy(prepared.made, chip).values())),
         ),
         failure=failure,
     )

@@ -19,7 +19,8 @@ from meshloom.sched.ir.validation import validate
 from meshloom.sched.lowering.semaphores.lower import lower
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.mapping.stages import cut
-from meshloom.sched.schedulers.network.limits import RESOURCES, busy, limits
+from meshloom.sched.model.timeline import play
+from meshloom.sched.schedulers.network.limits import RESOURCES, TOTALS, busy, limits, totals
 from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
@@ -313,6 +314,22 @@ def test_busy_cycles_are_those_of_the_operations(name: str) -> None:
         assert loads[named[layer]] == max(loads.values())
     through = sum(op.words for op in made.schedule.operations if isinstance(op, Move))
     assert sum(loads["network"] for loads in found.values()) < 1.1 * through
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_no_run_takes_less_than_its_busiest_resource(name: str) -> None:
+    chip, made = load(name), every(name)
+    found, by_layer = totals(made.schedule, chip), busy(made, chip)
+    assert tuple(found) == TOTALS
+    cycles = play(lower(made.schedule, chip), chip).cycles
+    assert 0 < max(found.values()) <= cycles
+    for resource in ("compute", "vector", "dram"):
+        layers = [loads[resource] for loads in by_layer.values()]
+        assert max(layers) <= found[resource] <= sum(layers)
+    moves = [op for op in made.schedule.operations if isinstance(op, Move)]
+    for ports, ends in (("receiving", [op.dst for op in moves]), ("sending", [op.src for op in moves])):
+        words = [sum(op.words for op, end in zip(moves, ends, strict=True) if end.tile == core) for core in chip.cores]
+        assert found[ports] == pytest.approx(max(words) * (1 + 1 / chip.packet_words))
 
 
 def _cycles(op: Gemm | Vec, chip: ChipConfig) -> int:

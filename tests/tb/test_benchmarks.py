@@ -513,9 +513,41 @@ def network_row(name: str = "resnet8", layers: Sequence[dict[str, Any]] = (), **
     figures = {
         "picture": "a.png", "answer": "cat", "expected": "cat", "float_answer": "dog", "macs": 1_000_000,
         "tensors_checked": 3, "dram_bytes": 2_000_000, "layers": layers or [layer()],
-        "shares": dict.fromkeys(CAUSES, 10.0),
+        "shares": dict.fromkeys(CAUSES, 10.0), "busy": dict.fromkeys(networks.BUSY, 500), "in_turn_cycles": 700,
     }  # fmt: skip
     return row(**{"workload": name, "network": figures} | changes)
+
+
+def settings_of(scheduler: str) -> dict[str, str]:
+    return {"code": "1", "scheduler": scheduler, "simulator_version": "5"}
+
+
+def test_what_searching_longer_must_reach() -> None:
+    usual = network_row(utilisation=0.7)
+    assert networks.too_idle(usual, 70) == []
+    assert networks.too_idle(usual, 75) == ["resnet8 on quad16: 70.0 % of the PE cycles are useful, the bar is 75 %"]
+    longer = network_row(utilisation=0.74, settings=settings_of("loop_order:refine=300"))
+    (found,) = networks.too_idle(longer, 75)
+    assert found.startswith("resnet8 on quad16 with loop_order:refine=300: 74.0 %")
+    (found,) = networks.missed([network_row(settings=settings_of("loop_order:refine=80"), cpu_seconds=3.1)])
+    assert found == "resnet8 on quad16 with loop_order:refine=80: 3.1 CPU-seconds, the bar is 3"
+    sheet = networks.searched([(usual, 1000, 70), (longer, 1200, 75), (network_row(faults=1), 1, 10)])
+    assert sheet.failed == {1, 2}
+    assert sheet.rows[1] == (
+        "resnet8", "loop_order:refine=300", "1,000", "1,200", "74.0 %", "75 %", "0", "+0.10 %",
+    )  # fmt: skip
+
+
+def test_what_limits_a_network_is_its_busiest_resource() -> None:
+    one = network_row()
+    assert one.network is not None
+    one.network.busy.update(receiving=800)
+    sheet = networks.limited([one])
+    found = dict(zip((name.rstrip(">") for name in sheet.columns), sheet.rows[0], strict=True))
+    assert found["useful"] == f"{1_000_000 / 1024:,.0f}", "products over all PEs of quad16"
+    assert (found["arrays"], found["into a core"], found["DRAM channel"]) == ("500", "800", "500")
+    assert (found["limit"], found["bound"], found["in turn"]) == ("into a core", "800", "700")
+    assert (found["RTL cycles"], found["RTL / bound"]) == ("1,000", "1.25")
 
 
 def test_the_bars_of_networks() -> None:
@@ -554,10 +586,20 @@ def test_the_line_of_a_network_weighs_its_compute_bound_layers() -> None:
 
 def test_the_networks_benchmark_runs_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, list[str], int]] = []
+    longer: list[tuple[str, str]] = []
 
     def run(sources: Any, chip: str, scheduler: str, on_event: OnEvent, options: RunOptions | None = None) -> list[Row]:
-        asked.append((chip, [source.name for source in sources], (options or RunOptions()).jobs))
-        rows = [network_row(source.name, chip=chip) for source in sources for _ in source.inputs or (None,)]
+        names = [source.name for source in sources]
+        if scheduler == networks.DEFAULT:
+            asked.append((chip, names, (options or RunOptions()).jobs))
+        else:
+            assert chip == networks.SEARCHED_CHIP
+            longer.extend((name, scheduler) for name in names)
+        rows = [
+            network_row(source.name, chip=chip, utilisation=0.9, settings=settings_of(scheduler))
+            for source in sources
+            for _ in source.inputs or (None,)
+        ]
         for event in (Plan(99), *rows):
             on_event(event)
         return rows
@@ -567,6 +609,7 @@ def test_the_networks_benchmark_runs_what_it_says(monkeypatch: pytest.MonkeyPatc
     result = networks.run(told.append)
     assert [(chip, tuple(names)) for chip, names, _ in asked] == list(networks.RUNS)
     assert {jobs for *_, jobs in asked} == {1}, "CPU-seconds are measured one at a time"
+    assert longer == [(name, scheduler) for name, scheduler, _ in networks.SEARCHED if scheduler != networks.DEFAULT]
     (plan,) = [event for event in told if isinstance(event, Plan)]
     assert plan.rows == sum(isinstance(event, Row) for event in told)
     assert result.passed

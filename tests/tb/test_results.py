@@ -58,6 +58,7 @@ NETWORK = {
     "outputs": [{"name": "y", "shape": [1, 2, 1, 1], "top": [{"index": 1, "label": "cat", "score": 0.5}]}],
     "notes": ["Softmax s at the end is left out."],
     "spilled": ["p"], "layers": LAYERS, "shares": {"compute": 25.0, "idle": 75.0},
+    "busy": {"compute": 700, "receiving": 800}, "in_turn_cycles": 900,
     "micro_ops": {
         "count": 7, "planned_cycles": 110, "bound_cycles": 100, "hops_bytes": 640, "spilled_words": 3,
     },
