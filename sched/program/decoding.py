@@ -31,7 +31,7 @@ def decoded(words: Words) -> list[Instruction]:
         _check(layout, words[rows])
         names = [name for name in layout.offsets if name != "opcode"]
         columns = [_column(layout, name, words[rows]) for name in names]
-        for row, values in zip(cast("list[int]", rows.tolist()), zip(*columns, strict=True), strict=True):
+        for row, values in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
             found[row] = Instruction(opcode, dict(zip(names, values, strict=True)))
     if left:
         known = [int(opcode) for opcode in INSTRUCTIONS]

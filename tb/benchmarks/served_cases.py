@@ -132,11 +132,17 @@ def hopeless() -> Case:
 
 
 def busy() -> Case:
-    """A network comes while another one has all cores."""
-    arrival = 30_000
-    found = _served(Scenario("busy", (Request("mobilenet_v1"), Request("ncf", 1, arrival))), load(CHIP), "prema")
+    """A network comes while another one has all cores: in the middle of its longest layer that does."""
+    chip, first = load(CHIP), Request("mobilenet_v1")
+    alone = serve(Scenario("alone", (first,)), chip, "prema", device=None, on_progress=_told("busy")).results
+    until = [row.cycle for row in alone.cores[1:]]
+    steps = zip(alone.cores, until, strict=False)
+    whole = [(end - row.cycle, row.cycle) for row, end in steps if row.cores == len(chip.cores)]
+    longest, begin = max(whole)
+    arrival = begin + longest // 2
+    found = _served(Scenario("busy", (first, Request("ncf", 1, arrival))), chip, "prema")
     before = [row for row in found.cores if row.cycle <= arrival and row.instance == 0]
-    free = len(load(CHIP).cores) - before[-1].cores
+    free = len(chip.cores) - before[-1].cores
     begun = min(row.launched for row in found.programs if row.instance == 1)
     told = f"cores free when it came: {free}; its first launch {begun - arrival:,} cycles later"
     return _case(found, told, free == 0 and begun > arrival)

@@ -41,11 +41,11 @@ def source(block: Block, config: ChipConfig) -> str:
     """The Verilog of a block for the simulator. Top module: `TOP`. Raises EmitError."""
     text = block.verilog()
     own = gates(text, block.name)
-    text = "\n".join([_clocked(text, block.name, own), *_around(block, config), _GATE, *_unit(block, config, own)])
+    text = "\n".join([clocked(text, block.name, own), *_around(block, config), _GATE, *_unit(block, config, own)])
     return re.sub(r"@\(posedge ", "@(edge ", text)
 
 
-def _clocked(text: str, module: str, own: Sequence[str]) -> str:
+def clocked(text: str, module: str, own: Sequence[str]) -> str:
     """Each gate of a module gets a clock of its own, from a port `<gate>_clk`."""
     for gate in own:
         text, found = re.subn(rf"^(  {GATE} {gate} \(\n    \.clk)\(clk\)", rf"\1({gate}_clk)", text, flags=re.MULTILINE)

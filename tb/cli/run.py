@@ -52,7 +52,7 @@ def run(
         typer.Option(
             "--input",
             metavar="FILE",
-            help="Picture or .npy file to run a network on, one run per file; default: a stored one.",
+            help="Picture, .npy or (numbers of words) .npz file to run on, one run per input; default: a stored one.",
         ),
     ] = None,
     calibrate: Annotated[

@@ -26,6 +26,17 @@ def read_pictures(path: str | Path, graph: Graph) -> list[NDArray[np.int8]]:
     return [_as_input(path, one, value, graph) for one in (np.split(array, len(array)) if several else [array])]
 
 
+def inputs_in(path: Path) -> int:
+    """How many inputs a file holds, by its header alone; 1 for one that cannot be read."""
+    if path.suffix != ".npy":
+        return 1
+    try:
+        shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
+    except (OSError, ValueError, EOFError):
+        return 1
+    return max(1, shape[0]) if len(shape) == 4 else 1
+
+
 def read_picture(path: str | Path, graph: Graph) -> NDArray[np.int8]:
     """The input tensor of a network from a file: int8 [1, channels, rows, columns].
 

@@ -187,6 +187,7 @@ def described(path: Path, bind: Mapping[str, int]) -> list[str]:
     """What the chip would run of an ONNX file, in lines for people; nothing is run. Raises WorkloadError."""
     from meshloom.sched.workload.onnx.host import fold_to_end
     from meshloom.sched.workload.onnx.load import bound, is_float_model, load_model
+    from meshloom.sched.workload.onnx.pairs import without_pairs
     from meshloom.sched.workload.onnx.reader import from_onnx
     from meshloom.sched.workload.onnx.start import Start, examples, looks_up
 
@@ -194,6 +195,7 @@ def described(path: Path, bind: Mapping[str, int]) -> list[str]:
     model = bound(load_model(path), {}, bind, str(path))
     operators = len(model.graph.node)
     first: tuple[str, ...] = ()
+    model, _ = without_pairs(model)
     if looks_up(model):
         start = Start(model, str(path), [examples(model)])
         model, first = start.rest, (start.note,)
@@ -201,7 +203,7 @@ def described(path: Path, bind: Mapping[str, int]) -> list[str]:
         net = fold_to_end(model, str(path), normalised=True)
         sizes = {name: list(source.shape) for name, source in net.inputs.items()}
         kinds, notes = Counter(layer.kind for layer in net.layers), (*first, *net.notes)
-        files = "text, .npz or .npy files of numbers" if first else "pictures"
+        files = "text: .npz or .npy files of numbers" if first else "pictures"
         what = f"float; it is quantised with {files} (--input or --calibrate)"
     else:
         graph = from_onnx(model, str(path))

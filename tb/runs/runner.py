@@ -31,6 +31,7 @@ from meshloom.sched.workload.training import find as find_training
 
 from ..devices.interface import DeviceKind
 from ..devices.registry import find as find_device
+from ..inputs.pictures import inputs_in
 from ..inputs.sources import Feed, NetworkSource, check_files, is_network, model_settings, ready, regression_networks
 from ..results.events import Event, Plan, Stage
 from ..results.identity import code
@@ -294,7 +295,7 @@ def _items(asked: _Asked, made: _Layer | GradientItem | _Network | _File) -> Seq
 
 def _runs(asked: _Asked) -> int:
     fed = asked.fed if isinstance(asked, SavedSource) else asked
-    return max(1, len(fed.inputs)) if isinstance(fed, NetworkSource) else 1
+    return max(1, sum(map(inputs_in, fed.inputs))) if isinstance(fed, NetworkSource) else 1
 
 
 def _regression(

@@ -42,6 +42,13 @@ def assembly(request: pytest.FixtureRequest) -> Assembly:
     return Assembly(config, partition(config, observed=True, loops=True))
 
 
+def test_meshes_that_cannot_be_converted_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the process that converts them, in its own words."""
+    monkeypatch.setattr(ChipConfig, "model_dump", lambda self, **how: {"name": "none"})
+    with pytest.raises(EmitError, match="floorplan"):
+        partition(ChipConfig.model_validate(BASE), loops=True)
+
+
 def test_every_input_is_driven_in_its_full_width(assembly: Assembly) -> None:
     parts = assembly.parts
     assert set(parts.instances) == {f"tile_{tile}" for tile in assembly.config.tiles} | {

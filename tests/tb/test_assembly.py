@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from meshloom.hw.config import ChipConfig, load
-from meshloom.hw.partition import Partition, Piece, partition
+from meshloom.hw.partition import Partition, Piece, gates, partition
 from meshloom.sched.store.kinds import BLOCKS
 from meshloom.tb.build import blocks
 from meshloom.tb.build.assembly import Assembly
+from meshloom.tb.build.blocks import BlockError
 from meshloom.tb.build.builder import block_compiler, build
+from meshloom.tb.build.runtime import OBJECTS, RuntimeLibraryError, runtime
 from meshloom.tb.devices.interface import NoDeviceError
 from meshloom.tb.devices.simulated import VERILATOR, SimulatedDevice
 
@@ -50,6 +53,33 @@ def test_a_simulator_is_made_of_the_libraries_of_its_blocks() -> None:
     build(CHIP, "verilator")
     kept = {path.parent.name for path in BLOCKS.folder().glob(f"*/{blocks.LIBRARY}")}
     assert _libraries(CHIP) <= kept
+
+
+def test_a_simulator_takes_the_runtime_as_it_was_compiled_for_all() -> None:
+    folder = build(CHIP, "verilator").folder
+    linked = (folder / "model" / "Vtop.mk").read_text()
+    (kept,) = {path.parent for path in BLOCKS.folder().glob(f"runtime-*/{OBJECTS[0]}") if str(path) in linked}
+    for name in OBJECTS:
+        assert str(kept / name) in linked
+        assert not (folder / "model" / name).exists(), f"{name} was compiled again"
+
+
+def test_a_runtime_that_cannot_be_compiled_is_named(tmp_path: Path) -> None:
+    compiler = replace(block_compiler(), machine={"flags": "none"})
+    with pytest.raises(RuntimeLibraryError, match=r"verilator failed on its own runtime; its output is in \S+\.log"):
+        runtime(tmp_path, ["--no-such-option"], compiler, lambda what: None)
+    assert list(BLOCKS.folder(tmp_path).glob("runtime-*/*")) == []
+
+
+def test_each_gate_of_a_block_has_its_clock_from_outside() -> None:
+    block = partition(CHIP, observed=True, loops=True).blocks["tile_spm"]
+    text, own = blocks.source(block, CHIP), gates(block.verilog(), block.name)
+    assert len(own) > 1
+    for number, gate in enumerate(own):
+        assert f".{gate}_clk(clocks[{number}])" in text
+        assert re.search(rf"clock_gate {gate} \(\s+\.clk\({gate}_clk\)", text)
+    with pytest.raises(BlockError, match="the gate other of tile_spm is not written as it should be"):
+        blocks.clocked(block.verilog(), block.name, ["other"])
 
 
 def _libraries(config: ChipConfig) -> set[str]:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from meshloom.tb.inputs.numbers import read_numbers
-from meshloom.tb.inputs.pictures import InputError
+from meshloom.tb.inputs.pictures import InputError, inputs_in
 from meshloom.tb.inputs.sources import NetworkSource, described, ready
 
 from ..sched.float_models import FloatModel
@@ -20,7 +20,7 @@ def saved(folder: Path, count: int = 2) -> tuple[Path, tuple[Path, ...]]:
     model, files = folder / "text.onnx", tuple(folder / f"s{index}.npz" for index in range(count))
     onnx.save(text(), model)
     for path, sentence in zip(files, sentences(count), strict=True):
-        np.savez(path, **sentence)
+        np.savez(path, ids=sentence["ids"], mask=sentence["mask"])
     return model, files
 
 
@@ -72,6 +72,8 @@ def test_a_file_of_several_inputs_is_one_run_each(tmp_path: Path) -> None:
     batch = np.concatenate(m.data(3))
     np.save(tmp_path / "batch.npy", batch)
     graph, feeds = ready(NetworkSource(str(tmp_path / "m.onnx"), (tmp_path / "batch.npy",)))
+    assert inputs_in(tmp_path / "batch.npy") == 3
+    assert inputs_in(tmp_path / "m.onnx") == inputs_in(tmp_path / "absent.npy") == 1
     assert [feed.name for feed in feeds] == ["batch.npy[0]", "batch.npy[1]", "batch.npy[2]"]
     step = graph.inputs[0].step
     for feed, one in zip(feeds, batch, strict=True):

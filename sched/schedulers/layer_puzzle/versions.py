@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil
 
 from meshloom.hw.config import ChipConfig
@@ -144,10 +143,15 @@ def fixed(shape: LayerShape, kind: str, cores: int) -> tuple[Scheme, ...]:
     return tuple(scheme for scheme in found if scheme in schemes(shape, scheme.cores))
 
 
-@lru_cache(maxsize=1024)
+_known: dict[tuple[LayerShape, str, Predictor], tuple[Scheme, ...]] = {}
+
+
 def _worth(shape: LayerShape, chip: ChipConfig, predict: Predictor) -> tuple[Scheme, ...]:
-    """The schemes that are kept of a layer: many layers have one shape."""
-    return kept(shape, chip, predict=predict).schemes
+    """The schemes that are kept of a layer, found once: many layers have one shape."""
+    key = shape, chip.digest, predict
+    if key not in _known:
+        _known[key] = kept(shape, chip, predict=predict).schemes
+    return _known[key]
 
 
 def compiled(

@@ -39,6 +39,7 @@ from .floats import FloatNet, Source
 from .host import HostPart, fold_to_end
 from .load import bound, load_model
 from .original import check_float
+from .pairs import without_pairs
 from .rounding import Rounder
 from .runtime import run, session
 from .start import Start, looks_up
@@ -141,6 +142,13 @@ def quantise_with_report(
     hows = ranges_of(ranges)
     data = _calibration(model, name, calibration)
     model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
+    model, pairs = without_pairs(model)
+    if pairs:
+        notes = (
+            *notes,
+            f"{pairs} pairs of QuantizeLinear and DequantizeLinear around activations are taken out: these have other "
+            "steps.",
+        )
     start = None
     if looks_up(model):
         start = Start(model, name, data)

@@ -114,7 +114,7 @@ class Rounder:
                 least = self._least(layer, x_step)
                 if steps[root] < least <= _GROWTH * asked[root]:
                     steps[root] = least
-                if layer.kind == "average_pool" and makers[root] == 1 and root not in inputs:
+                if layer.w is None and layer.by is None and makers[root] == 1 and root not in inputs:
                     unit = x_step * layer.gain / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT
                     m = int(unit / steps[root] + 1e-6)  # rounded down: the step grows
                     if 0 < m <= SCALE_LIMIT:
