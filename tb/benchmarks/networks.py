@@ -134,13 +134,14 @@ def limited(rows: Sequence[Row]) -> Sheet:
     for row in rows:
         network = row.network
         assert network is not None
-        largest = max(BUSY, key=lambda name: network.busy[name])
-        bound = network.busy[largest]
+        busy = network.busy
+        largest = max(BUSY, key=busy.__getitem__)
+        bound = busy[largest]
         cells.append(
             (
                 row.workload,
                 f"{_ideal(row, network):,.0f}",
-                *(f"{network.busy[name]:,}" for name in BUSY),
+                *(f"{busy[name]:,}" for name in BUSY),
                 BUSY[largest],
                 f"{bound:,}",
                 f"{network.in_turn_cycles:,}",

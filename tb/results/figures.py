@@ -163,6 +163,20 @@ class GradientFigures(Record):
     orders: dict[str, Count]
 
 
+class ArrayFigures(Record):
+    """Of a single layer. `limit`: the kind of resource that its schedule keeps longest
+    (`sched.schedulers.network.limits.totals`). Cycles of all cores added up: `span_cycles` from the start of a core's
+    first GEMM to the end of its last, `fed_cycles` for which operands are read into the array (folds x K windows).
+    `within`: useful multiply-accumulates / processing elements x `span_cycles`, and `edges` the same by `fed_cycles`:
+    what rows, columns and lanes without use leave."""
+
+    limit: str
+    span_cycles: Count
+    fed_cycles: Count
+    within: Annotated[float, Field(ge=0, le=1)]
+    edges: Annotated[float, Field(ge=0, le=1)]
+
+
 class NetworkFigures(Record):
     """Figures of whole networks only. `answer`, `expected`, `float_answer`: names of classes (that of the RTL, the
     label supplied with the picture, that of the float network), if known. `notes`: on a file of the user's. `busy`:

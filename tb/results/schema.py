@@ -18,7 +18,16 @@ from pydantic import Field, ValidationError, computed_field, model_validator
 
 from .area import AreaTotals
 from .energy import EnergyFigures
-from .figures import Congestion, Divergence, FaultReport, GradientFigures, LinkFigures, NetworkFigures, WrongByte
+from .figures import (
+    ArrayFigures,
+    Congestion,
+    Divergence,
+    FaultReport,
+    GradientFigures,
+    LinkFigures,
+    NetworkFigures,
+    WrongByte,
+)
 from .files import write_atomically
 from .record import Count, Record, ResultsError
 
@@ -115,6 +124,7 @@ class Row(Record):
     first_divergence: Divergence | None = None
     network: NetworkFigures | None = None
     gradient: GradientFigures | None = None
+    arrays: ArrayFigures | None = None  #: of a single layer, if all of its records are there
     links: tuple[LinkFigures, ...] = ()  #: of the data plane, if requested; like `congestion`
     congestion: Congestion | None = None
     unchecked: str = ""  #: why no byte was compared, if it is unknown what the program computes

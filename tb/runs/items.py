@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
-from meshloom.sched.ir.schedule import Schedule
-from meshloom.sched.model.timeline import Timeline
+from meshloom.hw.isa import Opcode
+from meshloom.hw.timing import GemmShape, gemm_occupancy
+from meshloom.sched.ir.schedule import Gemm, Schedule
+from meshloom.sched.model.timeline import Executed, Timeline
 from meshloom.sched.program.program import Program
 from meshloom.sched.schedulers.gradient.scheduler import GradientSchedule
+from meshloom.sched.schedulers.network.limits import totals
 from meshloom.sched.workload.catalog import Workload
 from meshloom.sched.workload.layers import LayerData
 from meshloom.sched.workload.training import TrainingLayer
@@ -25,8 +28,9 @@ from ..compare import mismatch, records
 from ..compare.arrivals import arrivals
 from ..compare.completeness import completeness
 from ..devices.interface import Job, Run
+from ..devices.readout import Record
 from ..inputs.sources import Feed
-from ..results.figures import GradientFigures
+from ..results.figures import ArrayFigures, GradientFigures
 from ..results.schema import Row
 from . import network
 
@@ -190,6 +194,32 @@ def _row(prepared: Prepared, run: Run, chip: ChipConfig) -> Row:
     return row_of(prepared, workload.shape.macs, lambda _: golden(workload.data()), run, chip)
 
 
+def arrays_used(
+    schedule: Schedule, ran: Sequence[Record | Executed], macs: int, chip: ChipConfig
+) -> ArrayFigures | None:
+    """How a layer of `macs` used the arrays, by the records of its GEMMs; None without any."""
+    gemms = [record for record in ran if record.opcode is Opcode.GEMM]
+    if not gemms:
+        return None
+    spans = 0
+    for core in {record.tile for record in gemms}:
+        mine = [record for record in gemms if record.tile == core]
+        spans += max(record.end for record in mine) - min(record.start for record in mine)
+    fed = sum(
+        gemm_occupancy(chip, GemmShape(op["pixels"], op["n_blocks"], op["k_blocks"], op["kernel_h"], op["kernel_w"]))
+        for op in schedule.operations
+        if isinstance(op, Gemm)
+    )
+    pes, busy = chip.rows * chip.cols, totals(schedule, chip)
+    return ArrayFigures(
+        limit=max(busy, key=busy.__getitem__),
+        span_cycles=spans,
+        fed_cycles=fed,
+        within=min(1.0, macs / (pes * spans)),
+        edges=min(1.0, macs / (pes * fed)),
+    )
+
+
 def row_of(
     item: Item, macs: int, golden: Callable[[str], NDArray[Any]], run: Run, chip: ChipConfig, **more: Any
 ) -> Row:
@@ -210,6 +240,8 @@ def row_of(
         first = first or mismatch.in_dram(tensor, expected, got, mismatch.Makers(schedule, program, match), chip)
     faults = records.fault_reports(run, program, schedule, chip)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
+    traced = completeness(match, run, program, schedule, chip)
+    whole = not faults and not traced.get("record_problem")
     return Row(
         workload=item.name,
         chip=chip.name,
@@ -226,7 +258,8 @@ def row_of(
         fault_reports=faults,
         instructions=program.instructions,
         cpu_seconds=run.cpu_seconds,
-        **completeness(match, run, program, schedule, chip),
+        arrays=arrays_used(schedule, run.records, macs, chip) if whole else None,
+        **traced,
         **arrivals(program, run, chip),
         first_divergence=records.first_divergence(match.pairs, schedule, program.operation_of_tag, program),
         **more,

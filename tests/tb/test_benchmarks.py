@@ -20,6 +20,7 @@ from meshloom.hw.isa import Addend, Cause, Opcode, Unit
 from meshloom.hw.timing import GemmShape, gemm_cycles, gemm_occupancy
 from meshloom.sched.checker.check import check
 from meshloom.sched.program.program import ProgramError
+from meshloom.sched.schedulers.network.limits import TOTALS
 from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import find
 from meshloom.sched.workload.onnx import float_reader
@@ -68,6 +69,8 @@ from meshloom.tb.report.console import CAUSES, console
 from meshloom.tb.results.events import OnEvent, Plan
 from meshloom.tb.results.files import write_atomically
 from meshloom.tb.results.schema import Row
+from meshloom.tb.runs import runner
+from meshloom.tb.runs.items import arrays_used
 from meshloom.tb.runs.options import RunOptions
 
 from ..tiers import slow_but
@@ -489,6 +492,40 @@ def test_regression_marks_rows_that_did_not_pass() -> None:
     assert found.title == "quad16: 1 of 3 passed, mean error 3.40 %, worst 10.00 %"
     assert found.rows[1][:4] == ("gemm:8x8x8 [model]", "1,000", "1,100", "+10.00 %")
     assert found.rows[2][0] == "gemm:8x8x8 [mismatch]"
+
+
+def test_layers_that_the_arrays_bound_have_bars() -> None:
+    used = {"limit": "compute", "span_cycles": 4000, "fed_cycles": 3960, "within": 0.98, "edges": 0.99}
+    sheet, missed = regression.bounded("quad16", [row(utilisation=0.95, arrays=used), row()])
+    assert (len(sheet.rows), missed) == (1, [])
+    assert sheet.rows[0] == ("gemm:8x8x8", "1,000", "98.0 %", "95.0 %", "99.0 %", "99.0 %")
+    sheet, missed = regression.bounded("quad16", [row(utilisation=0.5, arrays=used | {"limit": "dram"})])
+    assert (len(sheet.rows), missed) == (0, [])
+    edges = used | {"within": 0.75, "edges": 0.765}
+    sheet, missed = regression.bounded("quad16", [row(utilisation=0.95, arrays=used), row(arrays=edges)])
+    assert sheet.failed == {1}
+    leave = "its edges leave 76.5 % of the PEs"
+    assert missed == [
+        f"quad16: gemm:8x8x8, within its cores: 75.0 % of the PE cycles are useful, not 97 %: {leave}",
+        f"quad16: gemm:8x8x8, end to end: 50.0 % of the PE cycles are useful, not 94 %: {leave}",
+    ]
+    (found,) = regression.bounded("quad16", [row(utilisation=0.9, arrays=used)])[1]
+    assert found.endswith("end to end: 90.0 % of the PE cycles are useful, not 94 %")
+
+
+def test_how_a_layer_uses_arrays_is_counted_by_core() -> None:
+    chip = load("quad8")
+    made = runner.prepare(find("gemm:64x64x64")[0], chip, "loop_order")
+    found = arrays_used(made.schedule, [], made.macs, chip)
+    assert found is None, "no GEMM has run"
+    found = arrays_used(made.schedule, made.timeline.executed, made.macs, chip)
+    assert found is not None
+    records = [each for each in made.timeline.executed if each.opcode is Opcode.GEMM]
+    assert 0 < found.fed_cycles < found.span_cycles <= len(chip.cores) * made.timeline.cycles
+    assert found.span_cycles < sum(each.end for each in records)
+    assert found.fed_cycles * chip.rows * chip.cols * found.edges == pytest.approx(made.macs)
+    assert found.within * found.span_cycles == pytest.approx(found.edges * found.fed_cycles)
+    assert found.limit in TOTALS
 
 
 def test_array_span_is_that_of_gemms() -> None:

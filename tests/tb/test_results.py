@@ -63,6 +63,7 @@ NETWORK = {
         "count": 7, "planned_cycles": 110, "bound_cycles": 100, "hops_bytes": 640, "spilled_words": 3,
     },
 }  # fmt: skip
+ARRAYS = {"limit": "compute", "span_cycles": 4000, "fed_cycles": 3900, "within": 0.8, "edges": 0.9}
 LINKS = [{"tile": 1, "port": "east", "busy": 3000, "blocked": 1000, "cycles": 10_000}]
 ERROR = {"kind": "DoesNotFit", "stage": "scheduling", "message": "too big"}
 SETTINGS = {
@@ -236,7 +237,7 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
     parts: dict[str, Any] = {"first_divergence": DIVERGENCE, "network": NETWORK, "wrong_byte": WRONG}
     parts |= {"links": LINKS, "congestion": CONGESTION}
-    parts |= {"error": ERROR, "settings": SETTINGS}
+    parts |= {"error": ERROR, "settings": SETTINGS, "arrays": ARRAYS}
     _, path = recorded(tmp_path, row(faults=1, fault_reports=[FAULT], **parts))
     values = json.loads(path.read_text())
     assert values["schema_version"] == SCHEMA_VERSION
@@ -253,7 +254,7 @@ def test_file_holds_the_documented_fields(tmp_path: Path) -> None:
         held["sources"][0],
         held["packets"],
     ]
-    inner += [first["error"], first["settings"], first["wrong_byte"], first["wrong_byte"]["makers"][0]]
+    inner += [first["error"], first["settings"], first["wrong_byte"], first["wrong_byte"]["makers"][0], first["arrays"]]
     for record in (values, values["summary"], first, *inner):
         assert set(record) <= documented, "docs/results/README.md does not explain a field"
 
