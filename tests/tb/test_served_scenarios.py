@@ -138,7 +138,7 @@ def test_the_plan_has_what_the_page_promises() -> None:
         assert all(one.rtl for one in rtl)
     every = [name for name in ("small3", "small7") if sum(one.workload == name for one in plan["lp9-rtl"]) == 5]
     assert every == ["small3", "small7"]
-    assert set(layer_puzzle.PARTS) == {*plan, "kept"}
+    assert set(layer_puzzle.PARTS) == {*plan, "cases", "kept"}
 
 
 def test_unknown_parts_measure_nothing() -> None:
