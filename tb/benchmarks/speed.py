@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshloom.hw.config import ChipConfig, load
@@ -16,6 +14,7 @@ from ..results.schema import Row
 from . import builds, idle, plain_loop, relocation, threads, timeline
 from .layers import run_layers
 from .results import Result, Sheet
+from .variables import set_to
 
 #: Cycles per CPU-second over those of a plain C++ loop, at least, of a chip whose arrays are busy; with clang.
 BARS = {"quad16": 0.2, "quad32": 0.3, "mono128": 0.3, "nine32": 0.2, "twentyfive32": 0.2}
@@ -65,27 +64,13 @@ def missed(measured: Sequence[Measured], clang: bool) -> list[str]:
     return found
 
 
-@contextmanager
-def _compiled_for(target: str) -> Generator[None]:
-    """Simulators are compiled for a processor, for a while."""
-    before = os.environ.get(TARGET)
-    os.environ[TARGET] = target
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[TARGET]
-        else:
-            os.environ[TARGET] = before
-
-
 def _chip(name: str) -> ChipConfig:
     return builds.grid(name, *GRIDS[name]) if name in GRIDS else load(name)
 
 
 def _measure(name: str, target: str, layers: Sequence[str], on_progress: OnEvent) -> list[Measured]:
     chip = _chip(name)
-    with _compiled_for(target):
+    with set_to(TARGET, target):  # what simulators are compiled for
         before = plain_loop.speed(chip, target)
         rows = [ran.row for ran in run_layers(layers, chip, on_progress, times=_REPEATS).ran]
         plain = max(before, plain_loop.speed(chip, target))

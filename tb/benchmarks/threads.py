@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.workload.catalog import find
@@ -14,23 +12,10 @@ from ..build.assembly import THREADS
 from ..results.events import OnEvent, Stage
 from .interface import BenchmarkError
 from .results import Sheet
+from .variables import set_to
 
 COUNT = 2
 _REPEATS = 3
-
-
-@contextmanager
-def threads(count: int) -> Generator[None]:
-    """Simulations have so many threads, for a while."""
-    before = os.environ.get(THREADS)
-    os.environ[THREADS] = str(count)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[THREADS]
-        else:
-            os.environ[THREADS] = before
 
 
 def _seconds(name: str, chip: ChipConfig, count: int, on_progress: OnEvent) -> tuple[int, float]:
@@ -41,7 +26,7 @@ def _seconds(name: str, chip: ChipConfig, count: int, on_progress: OnEvent) -> t
     (workload,) = find(name)
     prepared = runner.prepare(workload, chip, "loop_order")
     device = VERILATOR.open(chip, False, lambda what: on_progress(Stage(workload=chip.name, what=what)))
-    with threads(count):
+    with set_to(THREADS, str(count)):
         took: list[float] = []
         cycles, begun = 0, 0.0
         # the first run starts the simulator, too

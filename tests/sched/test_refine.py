@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -161,11 +162,11 @@ def test_it_is_never_slower_and_goes_on_where_it_was_interrupted(
     assert predict(alone.schedule, CHIP).cycles <= predict(schedule(graph, CHIP).schedule, CHIP).cycles
     memory, made = search_cache(tmp_path, CHIP), list[SharingOptions]()
 
-    def stops(*args: object) -> NetworkSchedule:
+    def stops(*args: Any) -> NetworkSchedule:
         if len(made) == 7:
             raise KeyboardInterrupt
-        made.append(args[-1])  # type: ignore[arg-type]
-        return schedule(*args)  # type: ignore[arg-type]
+        made.append(args[-1])
+        return schedule(*args)
 
     monkeypatch.setattr(refine, "schedule", stops)
     with pytest.raises(KeyboardInterrupt):
@@ -177,9 +178,9 @@ def test_it_is_never_slower_and_goes_on_where_it_was_interrupted(
 def test_hopeless_ones_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
     played = list[int]()
 
-    def counted(*args: object) -> object:
+    def counted(*args: Any) -> object:
         played.append(1)
-        return predict(*args)  # type: ignore[arg-type]
+        return predict(*args)
 
     monkeypatch.setattr(refine, "predict", counted)
     refined(layers(), CHIP, most=12)

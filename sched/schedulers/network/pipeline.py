@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from ...mapping.nodes import Node
+from ...mapping.tiling import even
+
+Item = TypeVar("Item")
 
 
 def pipelined(
@@ -27,3 +31,12 @@ def in_turns(streams: Sequence[Sequence[list[Node]]]) -> list[Node]:
             if position < len(stream):
                 found += stream[position]
     return found
+
+
+def shared(
+    cores: Sequence[int], items: Sequence[Item], make: Callable[[int, Sequence[Item]], Sequence[list[Node]]]
+) -> list[Node]:
+    """`items` shared evenly by the cores, of which some stay idle if there are fewer: what `make` makes of each core's,
+    in turns."""
+    ranges = even(0, len(items), min(len(cores), len(items)))
+    return in_turns([make(core, items[low:high]) for core, (low, high) in zip(cores, ranges, strict=False)])

@@ -10,6 +10,7 @@ Groups (the heads of an attention), blocks of pixels of b and parts of a's map a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -30,7 +31,7 @@ from ...mapping.problem import (
 )
 from ...mapping.tiling import Range, even
 from ...workload.graph import Layer
-from .pipeline import in_turns, pipelined
+from .pipeline import pipelined, shared
 
 #: Tiles that are under way at a time on each core, if they have room.
 SLOTS = 3
@@ -139,13 +140,9 @@ class _Emitter:
     # -- operations ---------------------------------------------------------------------------------------------------
 
     def emit(self) -> list[Node]:
-        cores = self.chip.cores
-        shares = even(0, len(self.items), min(len(cores), len(self.items)))
-        return in_turns(
-            [list(self._core(core, self.items[low:high])) for core, (low, high) in zip(cores, shares, strict=False)]
-        )
+        return shared(self.chip.cores, self.items, self._core)
 
-    def _core(self, core: int, items: list[_Item]) -> list[list[Node]]:
+    def _core(self, core: int, items: Sequence[_Item]) -> list[list[Node]]:
         a_slot = self.depth * max(item.pixels for item in items)
         b_slot = self.depth * self.chip.cols * max(item.blocks[1] - item.blocks[0] for item in items)
         y_slot = max(item.pixels * (item.blocks[1] - item.blocks[0]) for item in items)

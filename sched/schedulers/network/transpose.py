@@ -6,6 +6,7 @@ A group of channels (`Layer.groups`) of x lies in words of its own. Its words [b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -20,7 +21,7 @@ from ...mapping.problem import DoesNotFit
 from ...mapping.stages import Lanes
 from ...mapping.tiling import Range, even
 from ...workload.graph import Layer
-from .pipeline import in_turns, pipelined
+from .pipeline import pipelined, shared
 
 #: Tiles that are under way at a time on each core, if they have room.
 SLOTS = 3
@@ -109,13 +110,9 @@ class _Emitter:
     # -- operations ---------------------------------------------------------------------------------------------------
 
     def emit(self) -> list[Node]:
-        cores = self.chip.cores
-        shares = even(0, len(self.items), min(len(cores), len(self.items)))
-        return in_turns(
-            [list(self._core(core, self.items[low:high])) for core, (low, high) in zip(cores, shares, strict=False)]
-        )
+        return shared(self.chip.cores, self.items, self._core)
 
-    def _core(self, core: int, items: list[_Item]) -> list[list[Node]]:
+    def _core(self, core: int, items: Sequence[_Item]) -> list[list[Node]]:
         x_slot = max(self._words(item)[0] for item in items)
         y_slot = max(self._words(item)[1] for item in items)
 
