@@ -3,6 +3,8 @@
       A (window of x) --> vector unit --> VEC --> MOVE within the core --> A (tile of the convolution's input)
 
 By itself a depthwise layer writes its whole result to the scratchpad or DRAM, and the next layer reads it from there.
+The window of x may itself be made by the convolution before, in OUT (`expansion.py`); then no map between three layers
+is stored.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from meshloom.hw.timing import VecShape, vec_occupancy
 
 from ..ir.schedule import Box
 from ..workload.graph import Window
+from .expansion import Expander, Expansion, Words, words_of
 from .nodes import Node, Run
 from .placement import Allocator, Stored
 from .plan import Plan
@@ -32,12 +35,13 @@ SHARE, TILES = 3, 2
 
 @dataclass(frozen=True)
 class Prologue:
-    """What the vector unit makes the layer's input of. `name` of that input; `fixed`: scale, relu and clamp."""
+    """What the vector unit makes the layer's input of. `name` of that input; `fixed`: scale, relu and clamp; `x`: what
+    it reads, or what computes that."""
 
     name: str
     window: Window
     fixed: dict[str, int]
-    x: Stored
+    x: Stored | Expansion
 
     @property
     def taps(self) -> int:
@@ -45,12 +49,15 @@ class Prologue:
         return self.window.kernel_h * self.window.kernel_w
 
     def place(self, dram: Allocator, chip: ChipConfig) -> dict[str, Stored]:
-        """Its weights ("w") and biases ("bias"), in runs of channel blocks over all DRAM channels."""
+        """Its weights ("w") and biases ("bias"), in runs of channel blocks over all DRAM channels, and those of what
+        makes its input ("expand w", "expand bias")."""
         turn, planes = chip.drams, self.x.planes
-        return {
+        own = {
             "w": Stored(dram, planes, 1, self.taps, [], lambda plane, _: turn[plane * len(turn) // planes]),
             "bias": Stored(dram, 1, planes, 4, [], lambda _plane, _at: turn[0]),
         }
+        expand = self.x.place(dram, chip) if isinstance(self.x, Expansion) else {}
+        return own | {f"expand {name}": stored for name, stored in expand.items()}
 
     def reach(self, rows: Range, columns: Range) -> tuple[Range, Range]:
         """Rows and columns of x that a box of the result is made of."""
@@ -68,9 +75,10 @@ class Prologue:
 
 @dataclass(frozen=True)
 class Layout:
-    """Words of a core that a prologue works in. `deep`: channel blocks that a VEC makes at most.
+    """Words of a core that a prologue works in. `deep`: channel blocks that a VEC makes at most; `expansion`: the words
+    of what makes its windows of x, which lie in OUT then.
 
-    `*_base` in A, B and ACC are those `after` a plan."""
+    `*_base` in A (or OUT), B and ACC are those `after` a plan."""
 
     deep: int
     x_slot: int
@@ -79,11 +87,14 @@ class Layout:
     x_base: int = 0
     w_base: int = 0
     bias_base: int = 0
+    expansion: Words | None = None
 
 
-def lay_out(prologue: Prologue, chip: ChipConfig, ms: Sequence[MTile], blocks: int, shares: bool) -> Layout:
-    """The words that a prologue needs. `ms`: the layer's tiles, of `blocks` channel
-    blocks; `shares`: VEC is the layer's, too. Raises DoesNotFit."""
+def lay_out(
+    prologue: Prologue, chip: ChipConfig, ms: Sequence[MTile], blocks: int, shares: bool, results: int = 1
+) -> Layout:
+    """The words that a prologue needs. `ms`: the layer's tiles, of `blocks` channel blocks, whose results have
+    `results` blocks; `shares`: VEC is the layer's, too. Raises DoesNotFit."""
     core = chip.core
     boxes = {m: prologue.reach((m.r0, m.r1), (m.c0, m.c1)) for m in ms}
     y = max(m.pixels for m in ms)
@@ -91,17 +102,22 @@ def lay_out(prologue: Prologue, chip: ChipConfig, ms: Sequence[MTile], blocks: i
     wide = max(m.c1 - m.c0 for m in ms), max(j1 - j0 for _, (j0, j1) in boxes.values())
     room = core.vec_words // 2 if shares else core.vec_words
     share = max(core.a_words // SHARE, core.a_words - TILES * blocks * y)
+    expansion: Words | None = None
+    if isinstance(prologue.x, Expansion):  # windows lie in OUT, beside two results of the layer or, for want of room, 1
+        expansion = words_of(prologue.x, list(boxes.values()), core.a_words - blocks * y, chip)
+        left = [core.out_words - slots * results * y for slots in (2, 1)]
+        share = next((some for some in left if some >= SLOTS * x), 0)
     deep = min(blocks, room // SLOTS // y, share // SLOTS // x, 255)
     if not deep or max(wide) > MAX_IN_WIDTH:
-        raise DoesNotFit(f"A or VEC of a {chip.name} core is too small for tiles of the depthwise layer before")
-    return Layout(deep, x_slot=deep * x, y_slot=deep * y, y_base=core.vec_words - room)
+        raise DoesNotFit(f"A, OUT or VEC of a {chip.name} core is too small for tiles of the depthwise layer before")
+    return Layout(deep, x_slot=deep * x, y_slot=deep * y, y_base=core.vec_words - room, expansion=expansion)
 
 
 def tallest(prologue: Prologue, chip: ChipConfig, width: int, blocks: int) -> int:
     """Rows of the tallest tile of `width` columns and `blocks` channel blocks that fits with its windows of x, of one
     block at a time: the taller, the fewer rows of x are read twice. 0 if none does."""
     core, window = chip.core, prologue.window
-    rows = core.vec_words // SLOTS // width
+    rows = 0 if isinstance(prologue.x, Expansion) else core.vec_words // SLOTS // width
     while rows:
         x = ((rows - 1) * window.stride_h + (window.kernel_h - 1) * window.dilation + 1) * prologue.x.width
         if TILES * blocks * rows * width + SLOTS * x <= core.a_words:
@@ -117,21 +133,34 @@ def remaining(prologue: Prologue, chip: ChipConfig, layout: Layout) -> ChipConfi
         "a_words": core.a_words - SLOTS * layout.x_slot,
         "b_words": core.b_words - planes * prologue.taps,
         "acc_words": core.acc_words - planes,
+        "out_words": core.out_words,
         "vec_words": layout.y_base or core.vec_words,
     }
+    if layout.expansion and isinstance(prologue.x, Expansion):
+        left["a_words"] = core.a_words - layout.expansion.slots * layout.expansion.slot
+        left["b_words"] -= planes * prologue.x.block_words
+        left["acc_words"] -= planes
+        left["out_words"] -= SLOTS * layout.x_slot
     if min(left.values()) < 1:
-        raise DoesNotFit(f"A, B or ACC of a {chip.name} core is too small for the depthwise layer before")
+        raise DoesNotFit(f"A, B, ACC or OUT of a {chip.name} core is too small for the depthwise layer before")
     return chip.model_copy(update={"core": core.model_copy(update=left)})
 
 
-def after(layout: Layout, plan: Plan) -> Layout:
+def after(layout: Layout, plan: Plan, prologue: Prologue) -> Layout:
     """The layout in the words after those that the layer's plan uses."""
     a = plan.r_base if plan.r else (max(residency.slot for residency in plan.a) + 1) * plan.a_slot
     if plan.r:
         a += (max(residency.slot for residency in plan.r) + 1) * plan.out_slot
     sums = (max(step.sums for step in plan.steps) + 1) * plan.sums_slot
     w_base = (max(residency.slot for residency in plan.b) + 1) * plan.b_slot
-    return replace(layout, x_base=a, w_base=w_base, bias_base=plan.sums_base + sums)
+    placed = replace(layout, x_base=a, w_base=w_base, bias_base=plan.sums_base + sums)
+    if layout.expansion is None:
+        return placed
+    planes = prologue.x.planes  # the expansion's weights and biases lie behind those of the depthwise layer
+    words = replace(
+        layout.expansion, a_base=a, b_base=w_base + planes * prologue.taps, bias_base=placed.bias_base + planes
+    )
+    return replace(placed, x_base=plan.out_slots * plan.out_slot, expansion=words)
 
 
 class Feeder:
@@ -145,10 +174,20 @@ class Feeder:
         self._read: list[list[Node]] = [[] for _ in range(SLOTS)]  # VECs out of each slot of x
         self._moved: list[list[Node]] = [[] for _ in range(SLOTS)]  # MOVEs out of each slot of the result
         self._brought: dict[int, list[Node]] = {}  # by channel block: MOVEs of its weights and bias
+        self._expander: Expander | None = None
+        if layout.expansion and isinstance(prologue.x, Expansion):
+            expanding = {name: constants[f"expand {name}"] for name in ("w", "bias")}
+            self._expander = Expander(prologue.x, core, layout.expansion, expanding)
 
     def cycles(self, chunk: Chunk) -> int:
-        """Cycles of the vector unit for a chunk."""
-        return sum(vec_occupancy(self._chip, VecShape.of(self._fields(chunk, some, 0))) for some in self._groups(chunk))
+        """Cycles of the vector unit for a chunk, or of the array if it takes longer to make what that one reads."""
+        groups = self._groups(chunk)
+        vector = sum(vec_occupancy(self._chip, VecShape.of(self._fields(chunk, some, 0))) for some in groups)
+        if not isinstance(self._prologue.x, Expansion):
+            return vector
+        (i0, i1), (j0, j1) = self._prologue.reach((chunk.rows[0], chunk.rows[1]), chunk.columns)
+        planes = chunk.planes[1] - chunk.planes[0]
+        return max(vector, self._prologue.x.cycles((i1 - i0) * (j1 - j0), planes))
 
     def make(self, chunk: Chunk, slot: int, after: list[Node]) -> tuple[list[Node], list[Node]]:
         """A chunk of the input to the tile at word `slot` of A, once the operations `after` are done with it. Returns
@@ -174,16 +213,23 @@ class Feeder:
         self._turn = (turn + 1) % SLOTS
         rows, columns = self._prologue.reach((chunk.rows[0], chunk.rows[1]), chunk.columns)
         loads = self._bring(planes)
-        x_at = address(Region.MAIN, layout.x_base + turn * layout.x_slot)
-        loads += [
-            Node(core, list(self._read[turn]), f"depthwise {chunk.label}", t.dram, t.local, t.words)
-            for t in self._prologue.x.transfers(planes, (*rows, 1), columns, core, x_at)
-        ]
+        x_at = layout.x_base + turn * layout.x_slot
+        there: list[Node]  # what the VEC waits for
+        if self._expander:
+            made, gemm = self._expander.make(planes, rows, columns, x_at, self._read[turn])
+            loads, there = loads + made, [*loads, gemm]
+        else:
+            assert isinstance(self._prologue.x, Stored)
+            loads += [
+                Node(core, list(self._read[turn]), f"depthwise {chunk.label}", t.dram, t.local, t.words)
+                for t in self._prologue.x.transfers(planes, (*rows, 1), columns, core, address(Region.MAIN, x_at))
+            ]
+            there = loads
         fields = self._fields(chunk, planes, turn)
         constants = [node for plane in range(*planes) for node in self._brought[plane]]
         vec = Node(
             core,
-            [*loads, *constants, *self._moved[turn]],
+            [*there, *constants, *self._moved[turn]],
             f"depthwise {chunk.label}",
             fields=fields,
             cycles=vec_occupancy(self._chip, VecShape.of(fields)),
@@ -234,6 +280,7 @@ class Feeder:
         (i0, i1), (j0, j1) = self._prologue.reach((r0, r1), (c0, c1))
         return self._prologue.fixed | {
             "op": int(VectorOp.MAC),
+            "x_out": int(self._expander is not None),
             "x_base": layout.x_base + turn * layout.x_slot,
             "x_plane": (i1 - i0) * (j1 - j0),
             "in_w": j1 - j0,

@@ -33,17 +33,23 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One layer that computes, with the addition or max pool that is fused behind it, and the depthwise convolution
-    `before` it. `x`: the tensor that is read; `y`: the tensor that leaves."""
+    """One layer that computes, with the addition or max pool that is fused behind it, the depthwise convolution
+    `before` it, and the convolution `expand` before that. `x`: the tensor that is read; `y`: the tensor that leaves."""
 
     layer: Layer
     epilogue: Layer | None = None
     r: str = ""
     before: Layer | None = None
+    expand: Layer | None = None
+
+    @property
+    def first(self) -> Layer:
+        """The first of its layers."""
+        return self.expand or self.before or self.layer
 
     @property
     def x(self) -> str:
-        return (self.before or self.layer).inputs[0]
+        return self.first.inputs[0]
 
     @property
     def y(self) -> str:
@@ -52,7 +58,7 @@ class Stage:
     @property
     def reads(self) -> tuple[str, ...]:
         """Tensors that it reads."""
-        inputs = (self.before or self.layer).inputs
+        inputs = self.first.inputs
         return (*inputs, self.r) if self.r else inputs
 
 
@@ -87,9 +93,11 @@ def cut(
     tight: bool = False,
     whole_inputs: Collection[str] = (),
     pastes: bool = False,
+    expanded: Collection[str] = (),
 ) -> Stages:
     """The stages of a network on a chip, in the order of its layers; nothing is fused with the convolutions `apart`,
-    nothing before those with `whole_inputs`.
+    nothing before those with `whole_inputs`. Of those `expanded` that a depthwise convolution goes with, the one before
+    that goes with them, too (alone: not with one before it).
 
     `tight`: max pools are fused even if a tile then makes one row of them only, so that most rows are computed twice.
     `pastes`: whether who asks knows `Stages.places`.
@@ -146,6 +154,16 @@ def cut(
         if source and source.kind == "depthwise" and users[source.output] == 1:
             before[layer.output] = source
             gone.add(source.output)
+    expand: dict[str, Layer] = {}  # the same convolution -> the one before the depthwise one
+    for name, source in list(before.items()):
+        conv = producer.get(source.inputs[0])
+        if name not in expanded or name not in before or conv is None or conv.kind != "conv":
+            continue
+        if users[conv.output] == 1 and conv.output not in (*apart, *fused, *expand):
+            expand[name] = conv
+            gone.add(conv.output)
+            if own := before.pop(conv.output, None):
+                gone.remove(own.output)
     found: list[Stage] = []
     members: dict[str, list[int]] = {}
     direct: dict[str, tuple[str, int]] = {}
@@ -175,10 +193,10 @@ def cut(
     for layer in graph.layers:
         if layer.kind in PLACED:
             found += copies.get(layer.output, [])
-        elif layer.output in fused:
-            found.append(Stage(layer, *fused[layer.output], before=before.get(layer.output)))
-        elif layer.output not in gone:
-            found.append(Stage(layer, before=before.get(layer.output)))
+        elif layer.output in fused or layer.output not in gone:
+            name = layer.output
+            epilogue, r = fused.get(name, (None, ""))
+            found.append(Stage(layer, epilogue, r, before.get(name), expand.get(name)))
     roots: dict[str, tuple[str, int]] = {}
     for name in values:
         root, first = name, 0

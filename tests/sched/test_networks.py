@@ -21,7 +21,8 @@ from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.budget import Budget
 from meshloom.sched.schedulers.flexer.network import HOPELESS, Planner
 from meshloom.sched.schedulers.flexer.policy import FASTEST, OURS, PAPER
-from meshloom.sched.schedulers.network.scheduler import LAYERWISE, NetworkSchedule, SharingOptions, layer_of, schedule
+from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule
+from meshloom.sched.schedulers.network.sharing import LAYERWISE, SharingOptions
 from meshloom.sched.schedulers.network.storage import Between
 from meshloom.sched.schedulers.registry import SchedulerError
 from meshloom.sched.workload.graph import Graph, Value

@@ -14,14 +14,8 @@ from meshloom.sched.mapping.stages import cut
 from meshloom.sched.schedulers import registry
 from meshloom.sched.schedulers.network import refine
 from meshloom.sched.schedulers.network.refine import refined
-from meshloom.sched.schedulers.network.scheduler import (
-    LAYERWISE,
-    NetworkSchedule,
-    Progress,
-    SharingOptions,
-    schedule,
-    search_cache,
-)
+from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, Progress, schedule, search_cache
+from meshloom.sched.schedulers.network.sharing import LAYERWISE, SharingOptions
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.workload.graph import Graph, Value, Window
 

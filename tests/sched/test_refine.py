@@ -16,14 +16,8 @@ from meshloom.sched.mapping.problem import pose, whole_windows
 from meshloom.sched.mapping.tiling import Candidate, parts
 from meshloom.sched.schedulers.network import refine
 from meshloom.sched.schedulers.network.refine import refined
-from meshloom.sched.schedulers.network.scheduler import (
-    SWITCHES,
-    NetworkSchedule,
-    SharingOptions,
-    layer_of,
-    schedule,
-    search_cache,
-)
+from meshloom.sched.schedulers.network.scheduler import NetworkSchedule, layer_of, schedule, search_cache
+from meshloom.sched.schedulers.network.sharing import SWITCHES, SharingOptions
 from meshloom.sched.schedulers.network.storage import SMALL_SHARE, staging_words
 from meshloom.sched.workload.graph import Graph, Value
 from meshloom.sched.workload.layers import ConvShape

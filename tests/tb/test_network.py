@@ -14,8 +14,11 @@ import pytest
 from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
 from meshloom.hw.isa import Opcode, Region, Unit
 from meshloom.sched.ir.schedule import Move, Schedule
+from meshloom.sched.lowering.programs import program_of
 from meshloom.sched.mapping.stages import cut
+from meshloom.sched.model.timeline import play
 from meshloom.sched.schedulers.network.scheduler import schedule
+from meshloom.sched.schedulers.network.sharing import SharingOptions
 from meshloom.sched.workload.graph import Graph
 from meshloom.tb.build.builder import build
 from meshloom.tb.compare import attribution
@@ -42,6 +45,7 @@ from ..sched.network_graphs import (
     placed,
     square,
 )
+from ..sched.test_expansion import nothing_between_is_stored, three
 
 CHIP = load("tiny")
 LABELS = tuple(f"class {number}" for number in range(10))
@@ -121,6 +125,20 @@ def test_softmax_and_layer_normalisation_on_the_rtl() -> None:
     feed = Feed("noise.png", inputs_of(made.graph, 6), 4, 7)
     (run,) = SimulatedDevice(build(CHIP, "verilator")).run([network.job(made, feed.arrays, CHIP, 4, 60_000)])
     row = network.row(made, "normalised", feed, run, CHIP)
+    assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
+    assert row.rtl_cycles == row.model_cycles > 0
+
+
+def test_an_inverted_residual_on_the_rtl() -> None:
+    """What cores expand, filter and project without storing anything between, to the byte and the cycle."""
+    sharing = SharingOptions(expanded=frozenset({"project"}))
+    schedules = schedule(three(square(3, 2, 1), square(3, 1, 1), channels=7), CHIP, sharing=sharing)
+    nothing_between_is_stored(schedules, CHIP)
+    program = program_of(schedules.schedule, CHIP)
+    made = PreparedNetwork(schedules, program, play(program, CHIP))
+    feed = Feed("noise.png", inputs_of(made.graph, 6), 4, 7)
+    (run,) = SimulatedDevice(build(CHIP, "verilator")).run([network.job(made, feed.arrays, CHIP, 4, 60_000)])
+    row = network.row(made, "three", feed, run, CHIP)
     assert (row.status, row.reason, row.mismatches) == (Status.PASSED, "", 0)
     assert row.rtl_cycles == row.model_cycles > 0
 

@@ -20,7 +20,8 @@ from ..budget import Budget, labelled
 from ..interface import Context
 from ..network.conv import ConvNodes, ConvTask
 from ..network.refine import pairs, refined
-from ..network.scheduler import LAYERWISE, NetworkSchedule, Progress, SharingOptions, schedule, search_cache
+from ..network.scheduler import NetworkSchedule, Progress, schedule, search_cache
+from ..network.sharing import LAYERWISE, SharingOptions
 from ..network.storage import Between
 from .judge import Decision
 from .layer import Layer

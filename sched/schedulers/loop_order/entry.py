@@ -54,7 +54,8 @@ def _layer(shape: ConvShape, chip: ChipConfig, scale: int, options: LayerOptions
 def network(graph: Graph, chip: ChipConfig, options: NetworkOptions, context: Context) -> NetworkSchedule:
     """The schedule of a network. With other options than usual it names them."""
     from ..network.refine import refined
-    from ..network.scheduler import SharingOptions, search_cache
+    from ..network.scheduler import search_cache
+    from ..network.sharing import SharingOptions
     from ..network.storage import Between
 
     sharing = SharingOptions(Between(options.between), options.fused, options.tight)

@@ -12,8 +12,9 @@ from ...mapping.placement import Allocator
 from ...mapping.task import LayerTask
 from ...workload.graph import Graph
 from .conv import ConvNodes, ConvTask
-from .scheduler import LAYERWISE, NetworkSchedule, Progress
+from .scheduler import NetworkSchedule, Progress
 from .scheduler import schedule as network
+from .sharing import LAYERWISE
 
 Author = Callable[[LayerTask], object]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Protocol
 
 from meshloom.hw.config import ChipConfig
@@ -10,6 +12,7 @@ from meshloom.hw.config import ChipConfig
 from ...ir.schedule import Piece
 from ...mapping.core import Core, Epilogue
 from ...mapping.emit import merge
+from ...mapping.expansion import Expansion
 from ...mapping.nodes import Node
 from ...mapping.placement import Allocator, Dram, Stored
 from ...mapping.plan import plan
@@ -119,7 +122,8 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
             for m in (pooled_tiles(problem, part, candidate, pooling) if pooling else m_tiles(problem, part, candidate))
         ]
         blocks = min(candidate.tile_k, problem.k_blocks)
-        layout = lay_out(task.before, chip, ms, blocks, shares=task.epilogue is not None)
+        results = min(candidate.tile_n, work[0].n1 - work[0].n0)
+        layout = lay_out(task.before, chip, ms, blocks, task.epilogue is not None, results)
         left = remaining(task.before, chip, layout)
     plans = [plan(problem, left, candidate, p, frugal=True, residual=residual, pooling=pooling) for p in work]
     pieces = plans[0].pieces if len(plans[0].pieces) > 1 else []
@@ -127,7 +131,7 @@ def emit(task: ConvTask, chip: ChipConfig, candidate: Candidate, dram: Allocator
     fixed = {"scale": task.scale, "relu": int(task.shape.relu), "clamp": task.shape.clamp}
     feeders: list[Feeder | None] = [None] * len(plans)
     if task.before and layout:
-        feeders = [tensors.feeder(task.before, chip, one.part.core, after(layout, one)) for one in plans]
+        feeders = [tensors.feeder(task.before, chip, one.part.core, after(layout, one, task.before)) for one in plans]
     cores = [
         Core(chip, tensors, one, candidate, fixed, task.epilogue, feeder)
         for one, feeder in zip(plans, feeders, strict=True)
@@ -148,6 +152,8 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
     """The candidates with the shortest replays, `KEPT` at most, the best first. Raises DoesNotFit when nothing fits the
     chip."""
     problem = problem_of(task, chip)
+    if task.before and isinstance(task.before.x, Expansion):
+        return _choose_expanding(task, problem, task.before, task.before.x, chip)
     pooling = task.epilogue.pooling if task.epilogue else None
     lie = kind_of(task.x, chip), kind_of(task.y, chip)
     pool, space = best(problem, _staging_chip(chip, task.staging), POOL, task.shape.name, lie)
@@ -189,6 +195,47 @@ def choose(task: ConvTask, chip: ChipConfig) -> list[Candidate]:
         raise DoesNotFit(f"layer {task.shape.name}: {error or f'none of {space} candidates could be emitted'}")
     played.sort(key=lambda found: found[0])
     return [candidate for _, candidate in played[:KEPT]]
+
+
+def _choose_expanding(
+    task: ConvTask, problem: Problem, prologue: Prologue, expansion: Expansion, chip: ChipConfig
+) -> list[Candidate]:
+    """`choose`, where windows of the depthwise layer are computed, too. What counts is how often, and what fits."""
+    played: list[tuple[int, Candidate]] = []
+    error: DoesNotFit | None = None
+
+    def cost(candidate: Candidate) -> tuple[int, int]:
+        """Cycles of the busiest core's array for the windows, and input tiles in which they are made."""
+        cycles = 0
+        for part in parts(problem, chip, candidate):
+            windows = [prologue.reach((m.r0, m.r1), (m.c0, m.c1)) for m in m_tiles(problem, part, candidate)]
+            pixels = [(i1 - i0) * (j1 - j0) for (i0, i1), (j0, j1) in windows]
+            cycles = max(cycles, sum(expansion.cycles(some, expansion.planes) for some in pixels))
+        return cycles, -candidate.tile_k
+
+    for candidate in sorted(_expanding(problem, chip), key=cost):
+        if len(played) >= REPLAYS:
+            break
+        try:
+            nodes = emit(task, chip, candidate, Dram(chip)).nodes
+        except DoesNotFit as short:
+            error = short
+            continue
+        played.append((replay(nodes, chip), candidate))
+    if not played:
+        raise DoesNotFit(f"layer {task.shape.name}: {error}")
+    played.sort(key=lambda found: found[0])
+    return [candidate for _, candidate in played[:KEPT]]
+
+
+def _expanding(problem: Problem, chip: ChipConfig) -> Iterator[Candidate]:
+    """Candidates in which no window of the layer before the last but one is computed for two cores, but for what their
+    shares of rows have in common."""
+    shares = min(len(chip.cores), problem.out_rows)
+    most = ceil(problem.out_rows / shares)
+    for rows in sorted({ceil(most / count) for count in range(1, most + 1)}):
+        for deep in sorted({ceil(problem.k_blocks / count) for count in range(1, problem.k_blocks + 1)}):
+            yield Candidate(shares, 1, False, rows, problem.out_w, problem.n_blocks, deep, "output")
 
 
 def _tall_before(candidate: Candidate, problem: Problem, prologue: Prologue, chip: ChipConfig) -> tuple[Candidate, ...]:

@@ -5,15 +5,15 @@ the whole; both leave out much of what one layer does to the next. The timeline 
 says about a whole schedule is what the chip does. A descent changes one choice at a time and keeps what is faster.
 First what concerns all layers: a picture packed by whole windows, memories that send operands on their own instead of
 being asked for them, a smaller staging area, tensors of which only a part lies in the scratchpad, depthwise
-convolutions fused with the 1x1 ones behind them, all or none, and how far ahead operands are fetched. Then the layers
-one by one, beginning with those before whose GEMMs the arrays wait longest: fused or not, sent or asked for, the order
-of tiles, other loop nests.
+convolutions fused with the 1x1 ones behind them, all or none, and with the convolutions before them, too, and how far
+ahead operands are fetched. Then the layers one by one, beginning with those before whose GEMMs the arrays wait longest:
+fused or not, sent or asked for, the order of tiles, other loop nests.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,13 +22,14 @@ from pydantic import TypeAdapter
 from meshloom.hw.config import ChipConfig, TileKind
 from meshloom.hw.timing import GemmShape, gemm_occupancy
 
-from ...ir.schedule import Gemm, Prediction
+from ...ir.schedule import Gemm, Move, Prediction
 from ...lowering.predict import predict
 from ...mapping.problem import DoesNotFit
 from ...mapping.stages import cut
 from ...store.findings import SearchCache
 from ...workload.graph import Graph
-from .scheduler import HORIZONS, SWITCHES, NetworkSchedule, Progress, SharingOptions, layer_of, schedule
+from .scheduler import NetworkSchedule, Progress, layer_of, schedule
+from .sharing import HORIZONS, SWITCHES, SharingOptions
 from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
@@ -76,11 +77,12 @@ def refined(
     """
     sharing = sharing or SharingOptions()
     fusible = pairs(graph, chip, sharing)
+    wide = expansions(graph, chip, fusible)
     if most is None:
         most = USUAL if fusible else FEW
     if most < 2:
         return schedule(graph, chip, progress, memory, sharing)
-    search = _Search(graph, chip, progress, memory, most)
+    search = _Search(graph, chip, progress, memory, most, {first: name for name, first in wide.items()})
     search.try_(sharing)
     search.try_(replace(sharing, whole=True))
     for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
@@ -89,15 +91,19 @@ def refined(
     search.try_(replace(search.best, staging=SMALL_SHARE))
     if sharing.between is Between.WHOLE:
         search.try_(replace(search.best, between=Between.PLANES))
+    # In a chain of pairs each convolution has two neighbours to go with, and alone it seldom pays.
+    residuals = {name for name, first in wide.items() if first not in fusible}
+    if residuals:
+        search.try_(replace(search.best, expanded=frozenset(residuals)))
     if fusible:
-        search.try_(replace(search.best, apart=frozenset(fusible)))
+        search.try_(replace(search.best, apart=frozenset(fusible), expanded=frozenset()))
     for horizon in HORIZONS:
         search.try_(replace(search.best, horizon=horizon))
-    search.go_through(lambda layer: [("apart", layer)] if layer in fusible else [])
+    search.go_through(lambda layer: _fusing(layer, layer in fusible, layer in residuals))
     best: SharingOptions | None = None
     while search.best != best:  # once more while that finds something
         best = search.best
-        search.go_through(lambda layer: _toggles(layer, layer in fusible))
+        search.go_through(lambda layer: _toggles(layer, layer in fusible, layer in wide))
     return search.made or schedule(graph, chip, progress, memory, search.best)
 
 
@@ -108,27 +114,51 @@ def pairs(graph: Graph, chip: ChipConfig, sharing: SharingOptions) -> list[str]:
     return [stage.layer.output for stage in cut(graph, chip, pastes=True).stages if stage.before]
 
 
-def _toggles(layer: str, fusible: bool) -> Iterator[_Toggle]:
-    """What may be otherwise in one layer."""
+def expansions(graph: Graph, chip: ChipConfig, fusible: Sequence[str]) -> dict[str, str]:
+    """Those of the convolutions `fusible` that the one before the depthwise one can go with, too, and that one."""
+    found: dict[str, str] = {}
+    for name in fusible:
+        for stage in cut(graph, chip, pastes=True, expanded=(name,)).stages:
+            if stage.expand:
+                found[name] = stage.expand.output
+    return found
+
+
+def _fusing(layer: str, fusible: bool, wide: bool) -> Iterator[_Toggle]:
+    """What may or may not be computed together with a layer."""
+    if wide:
+        yield "expanded", layer
     if fusible:
         yield "apart", layer
+
+
+def _toggles(layer: str, fusible: bool, wide: bool) -> Iterator[_Toggle]:
+    """What may be otherwise in one layer."""
+    yield from _fusing(layer, fusible, wide=False)
     yield "pushed", (layer, TileKind.SPM)
     for switch in SWITCHES:
         yield "turned", (layer, switch)
     yield "second", layer
     yield "third", layer
+    if wide:
+        yield "expanded", layer
     yield "pushed", (layer, TileKind.DRAM)
 
 
-def _waits(made: NetworkSchedule, prediction: Prediction, chip: ChipConfig) -> tuple[str, ...]:
-    """The layers of a schedule, those first before whose GEMMs the arrays wait longest."""
+def _waits(
+    made: NetworkSchedule, prediction: Prediction, chip: ChipConfig, owners: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The layers of a schedule, those first before whose GEMMs the arrays wait longest. `owners`: with which layers
+    others may be computed, which then store nothing of their own."""
     free = dict.fromkeys(chip.cores, 0)
+    alone = {layer_of(op.label) for op in made.schedule.operations if isinstance(op, Move)}
     waits: Counter[str] = Counter()
     turns = sorted(zip(prediction.start, range(len(prediction.start)), strict=True))
     for start, index in turns:
         op = made.schedule.operations[index]
         if isinstance(op, Gemm):
-            waits[layer_of(op.label)] += start - free[op.core]
+            layer = layer_of(op.label)
+            waits[layer if layer in alone else owners.get(layer, layer)] += start - free[op.core]
             fields = op.fields
             shape = GemmShape(
                 fields["pixels"], fields["n_blocks"], fields["k_blocks"], fields["kernel_h"], fields["kernel_w"]
@@ -139,13 +169,15 @@ def _waits(made: NetworkSchedule, prediction: Prediction, chip: ChipConfig) -> t
 
 class _Search:
     """The best so far: `best`, its schedule `made` if that is at hand, and its layers, the `worst` first. `left`:
-    schedules that may still be made."""
+    schedules that may still be made; `owners`: see `_waits`."""
 
     def __init__(
-        self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int
-    ) -> None:
+        self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None, most: int,
+        owners: Mapping[str, str],
+    ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
         self.left, self.most = most, most
+        self._owners = owners
         self.best = SharingOptions()
         self.made: NetworkSchedule | None = None
         self.worst: tuple[str, ...] = ()
@@ -179,7 +211,7 @@ class _Search:
         self.left -= 1
         if self.progress and not first:
             self.progress(ANOTHER, self.most - self.left - 1, self.most)
-        sets = (sharing.apart, sharing.second, sharing.third, sharing.turned, sharing.pushed)
+        sets = (sharing.apart, sharing.expanded, sharing.second, sharing.third, sharing.turned, sharing.pushed)
         options = sharing.between, sharing.fused, sharing.tight, sharing.staging, sharing.whole, sharing.horizon
         key = ("refined", self._what, *options, *(sorted(some) for some in sets))
         played = self.memory.get(key, _PLAYED) if self.memory else None
@@ -218,4 +250,4 @@ class _Search:
         if self._best and self.made and made.schedule.operations == self.made.schedule.operations:
             return self._best
         prediction = predict(made.schedule, self.chip)
-        return _Played(made.estimate, prediction.cycles, _waits(made, prediction, self.chip))
+        return _Played(made.estimate, prediction.cycles, _waits(made, prediction, self.chip, self._owners))

@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, TileKind
+from meshloom.hw.config import ChipConfig
 
 from ...ir.schedule import Schedule
 from ...mapping.core import Epilogue
+from ...mapping.expansion import Expansion
 from ...mapping.interleave import Interleaver
 from ...mapping.nodes import Node
 from ...mapping.placement import Dram, Placed, Stored
-from ...mapping.problem import DoesNotFit
+from ...mapping.problem import DoesNotFit, pose
 from ...mapping.prologue import Prologue
 from ...mapping.stages import Lanes, Stage, Stages, cut, spread
 from ...mapping.tiling import Candidate, Pooling
@@ -26,17 +27,13 @@ from ...mapping.windows import check_window
 from ...store.findings import SearchCache
 from ...workload.graph import Graph, Layer
 from . import conv, product, transpose, vector
+from .sharing import HORIZONS, SharingOptions
 from .shift import Shifter
-from .storage import STAGING_SHARE, Between, place
+from .storage import place
 from .tensors import NetworkTensors
 
 NAME = "network"
 _CANDIDATES = TypeAdapter(list[Candidate])
-#: Switches of a convolution's candidate that a network may turn.
-SWITCHES = ("tight", "ramp_rows", "tail_rows", "edges")
-#: Cycles of computing by which operands are fetched ahead of their use: the best of these is taken.
-HORIZONS = (1500, 4000, 12000)
-
 Progress = Callable[[str, int, int], None]
 
 
@@ -94,50 +91,25 @@ def layer_of(label: str) -> str:
     return label.rpartition(": ")[0]
 
 
-@dataclass(frozen=True)
-class SharingOptions:
-    """What the layers of a network have in common.
-
-    `between`: where tensors lie; `fused`: whether additions and max pools go with the convolution before them, max
-    pools even if rows are computed twice for it (`tight`); `apart`: 1x1 convolutions, by name, with which the depthwise
-    one before them doesn't go; `second`, `third`: convolutions with that one of the best of their loop nests; `turned`:
-    convolutions with switches of their candidate that are the other way (`SWITCHES`); `pushed`: layers, with a kind of
-    memory, to whose cores its tiles send on their own what the cores otherwise ask for; `staging`: the part of each
-    bank, 1 / this, that weights are staged in; `whole`: whether pictures of few channels may be packed by whole
-    windows; `horizon`: see `mapping.interleave` (None: the best of a few by the estimate); `planner`: who makes the
-    convolutions instead of the loop nests, with all tensors in DRAM and nothing fused.
-    """
-
-    between: Between = Between.WHOLE
-    fused: bool = True
-    tight: bool = False
-    apart: frozenset[str] = frozenset()
-    second: frozenset[str] = frozenset()
-    third: frozenset[str] = frozenset()
-    turned: frozenset[tuple[str, str]] = frozenset()
-    pushed: frozenset[tuple[str, TileKind]] = frozenset()
-    staging: int = STAGING_SHARE
-    whole: bool = False
-    horizon: int | None = None
-    planner: conv.Planner | None = None
-
-
-#: Each layer by itself: tensors between layers in DRAM, nothing fused.
-LAYERWISE = SharingOptions(Between.DRAM, fused=False)
-
-
 class _Apart(Exception):
-    """A convolution that fits the cores only without the addition or max pool that would be fused."""
+    """A convolution that fits the cores only without what would be fused; `expanded`: without the convolution before
+    the depthwise one."""
+
+    def __init__(self, name: str, expanded: bool) -> None:
+        super().__init__(name)
+        self.name, self.expanded = name, expanded
 
 
 class _Builder:
     def __init__(
         self, graph: Graph, chip: ChipConfig, progress: Progress | None, memory: SearchCache | None,
-        apart: Collection[str], sharing: SharingOptions,
+        apart: Collection[str], close: Collection[str], sharing: SharingOptions,
     ) -> None:  # fmt: skip
         self.graph, self.chip, self.progress, self.memory = graph, chip, progress, memory
         self.sharing, self.planner = sharing, sharing.planner
-        self.cut: Stages = cut(graph, chip, apart, sharing.tight, sharing.apart, pastes=True)
+        self.cut: Stages = cut(
+            graph, chip, apart, sharing.tight, sharing.apart, pastes=True, expanded=sharing.expanded.difference(close)
+        )
         self.dram = Dram(chip)
         self.tensors = NetworkTensors(self.cut, chip, self.dram, whole=sharing.whole and self.planner is None)
         self.choices: dict[tuple[object, ...], list[Candidate]] = {}
@@ -153,7 +125,7 @@ class _Builder:
                 self.progress(stage.layer.output, index, len(self.cut.stages))
             made = self._stage(stage, index)
             for node in made:
-                node.label = f"{stage.layer.output}: {node.label}"
+                node.label = f"{_layer_of(node, stage)}: {node.label}"
             self._push(stage, made)
             shifter.shift(made)
             nodes += made
@@ -230,7 +202,7 @@ class _Builder:
         before = self._before(stage)
         task = conv.ConvTask(
             shape=shape,
-            x=self.tensors.packed_input(layer) if packed else self._whole(stage.x),
+            x=before.x.x if before and isinstance(before.x, Expansion) else self._input(stage.first),
             y=self._whole(stage.y),
             r=self._whole(stage.r) if stage.r else None,
             packed=packed,
@@ -246,6 +218,9 @@ class _Builder:
         if stage.before:
             constants = {name: made.constants[f"before {name}"] for name in ("w", "bias")}
             self.tensors.depthwise_constants(stage.before, constants)
+        if stage.expand:
+            constants = {name: made.constants[f"before expand {name}"] for name in ("w", "bias")}
+            self.tensors.conv_constants(stage.expand, constants)
         return made.nodes
 
     def _before(self, stage: Stage) -> Prologue | None:
@@ -254,8 +229,20 @@ class _Builder:
         if layer is None:
             return None
         check_window(layer)
-        fixed = {"scale": layer.scale, "relu": int(layer.relu), "clamp": layer.clamp}
-        return Prologue(layer.output, layer.window, fixed, self._whole(stage.x))
+        x = self._expansion(stage.expand) if stage.expand else self._whole(stage.x)
+        return Prologue(layer.output, layer.window, _fixed(layer), x)
+
+    def _expansion(self, layer: Layer) -> Expansion:
+        """The convolution before a depthwise one."""
+        shape, packed = self.tensors.conv_shape(layer)
+        whole = packed and self.tensors.whole(layer)
+        problem = pose(shape, self.chip, packed=packed, flatten=False, whole=whole)
+        return Expansion(layer.output, problem, _fixed(layer), self._input(layer))
+
+    def _input(self, layer: Layer) -> Stored:
+        """What a convolution, or the depthwise one before it, reads."""
+        packed = layer.kind == "conv" and self.tensors.conv_shape(layer)[1]
+        return self.tensors.packed_input(layer) if packed else self._whole(layer.inputs[0])
 
     def _nests(self, task: conv.ConvTask, stage: Stage, index: int) -> conv.ConvNodes:
         """The loop nests of a convolution."""
@@ -263,10 +250,11 @@ class _Builder:
             replace(task.shape, name=""), task.packed, task.whole, task.staging,
             task.epilogue and task.epilogue.pooling, stage.epilogue is None,
             task.before and (task.before.window, task.before.x.rows, task.before.x.width),
+            task.before and isinstance(task.before.x, Expansion) and task.before.x.problem,
             *(tuple(sorted(s.homes)) if s else () for s in (task.x, task.y, task.r)),
         )  # fmt: skip
         if key not in self.choices:
-            self.choices[key] = self._choose(key, task)
+            self.choices[key] = self._choose(key, task, stage)
         found = self.choices[key]
         name = stage.layer.output
         rank = 2 if name in self.sharing.third else int(name in self.sharing.second)
@@ -279,7 +267,7 @@ class _Builder:
             self.by_rows.add(stage.y)
         return conv.emit(task, self.chip, candidate, self.dram, index % 2)
 
-    def _choose(self, key: tuple[object, ...], task: conv.ConvTask) -> list[Candidate]:
+    def _choose(self, key: tuple[object, ...], task: conv.ConvTask, stage: Stage) -> list[Candidate]:
         """The candidates that were found before for the same task, or by a new search."""
         found = self.memory.get(key, _CANDIDATES) if self.memory else None
         if found is None:
@@ -287,7 +275,7 @@ class _Builder:
                 found = conv.choose(task, self.chip)
             except DoesNotFit as error:
                 if task.epilogue or task.before:
-                    raise _Apart(task.made) from error
+                    raise _Apart(task.made, stage.expand is not None) from error
                 raise
             if self.memory:
                 self.memory.put(key, _CANDIDATES, found)
@@ -342,6 +330,17 @@ class _Builder:
         return made.nodes
 
 
+def _layer_of(node: Node, stage: Stage) -> str:
+    """The layer to which an operation of a stage belongs: its last, but for GEMMs of one that goes with it."""
+    first = stage.expand
+    return first.output if first and node.result and node.result.tensor == first.output else stage.layer.output
+
+
+def _fixed(layer: Layer) -> dict[str, int]:
+    """How a layer's results become bytes."""
+    return {"scale": layer.scale, "relu": int(layer.relu), "clamp": layer.clamp}
+
+
 def search_cache(folder: Path | None, chip: ChipConfig) -> SearchCache:
     """Where the search for each layer's loop nests keeps what it finds. Raises SettingError."""
     return SearchCache(folder, chip, NAME, __name__.partition(".")[2])
@@ -364,8 +363,9 @@ def schedule(
     apart: set[str] = set()
     if not sharing.fused:
         apart = {layer.output for layer in graph.layers if layer.kind == "conv"}
+    close: set[str] = set()
     while True:
         try:
-            return _Builder(graph, chip, progress, memory, apart, sharing).build()
+            return _Builder(graph, chip, progress, memory, apart, close, sharing).build()
         except _Apart as found:
-            apart.add(str(found))
+            (close if found.expanded else apart).add(found.name)
