@@ -69,8 +69,8 @@ class _Wish:
 class Core:
     """Sorts the operations of one core into positions: before which of its steps each is listed.
 
-    After `emit`, `before[i]` are the moves listed before step i (one more position for the last stores), `gemms[i]` is
-    the GEMM of step i and `vecs[i]` the addition behind it, if there is one.
+    After `emit`, `before[i]` are the moves listed before step i (one more position for the last stores), each with the
+    step that needs it, `gemms[i]` is the GEMM of step i and `vecs[i]` the addition behind it, if there is one.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Core:
         for step in plan.steps:
             self._starts.append(self._starts[-1] + step.cycles)
         self.wishes = self._wishes()
-        self.before: list[list[Node]] = [[] for _ in range(len(plan.steps) + 1)]
+        self.before: list[list[tuple[int, Node]]] = [[] for _ in range(len(plan.steps) + 1)]
         self.gemms: list[Node] = []
         self.vecs: dict[int, Node] = {}
 
@@ -191,8 +191,8 @@ class Core:
                 old = slots.get((wish.operand, wish.residency.slot))
                 slots[wish.operand, wish.residency.slot] = self._load(wish, old.readers if old else [], staging, fresh)
             # What waits for the same GEMM as the last stores goes first: it is short to ask for.
-            self.before[index] += [node for _, _, node in sorted(fresh[index], key=lambda entry: entry[:2])]
-            self.before[index] += pending
+            self.before[index] += [(due, node) for due, _, node in sorted(fresh[index], key=lambda entry: entry[:2])]
+            self.before[index] += [(len(steps), node) for node in pending]
             held = [slots["a", s] for s in range(len(slots)) if ("a", s) in slots]
             a = next(x for x in held if x.residency.key == a_key(self._problem, self.plan.held, step))
             held = [slots["b", s] for s in range(len(slots)) if ("b", s) in slots]
@@ -234,7 +234,7 @@ class Core:
             elif step.last:
                 pending = self._store(step, gemm, Region.OUT)
                 stores.setdefault(slot, []).extend(pending)
-        self.before[len(steps)] += pending
+        self.before[len(steps)] += [(len(steps), node) for node in pending]
 
     def _load(
         self, wish: _Wish, after: list[Node], staging: Staging, fresh: list[list[tuple[int, int, Node]]]

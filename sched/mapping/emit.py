@@ -44,15 +44,17 @@ def emit(shape: ConvShape, chip: ChipConfig, candidate: Candidate, scale: int = 
 
 
 def merge(cores: list[Core], staging: Staging) -> list[Node]:
-    """The operations of all cores, and of the SPM tiles, step by step."""
+    """The operations of all cores, and of the SPM tiles, step by step; for `fair` candidates what all cores need first,
+    then what they need next, otherwise core by core."""
     nodes: list[Node] = []
     staged = staging.by_position()
     for position in range(max(len(core.before) for core in cores)):
         for stage in staged.get(position, ()):
             nodes += stage.nodes
-        for core in cores:
-            if position < len(core.before):
-                nodes += core.before[position]
+        wanted = [entry for core in cores if position < len(core.before) for entry in core.before[position]]
+        if cores[0].candidate.fair:
+            wanted.sort(key=lambda entry: entry[0])
+        nodes += [node for _, node in wanted]
         for core in cores:
             if position < len(core.gemms):
                 nodes.append(core.gemms[position])

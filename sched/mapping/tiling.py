@@ -32,7 +32,8 @@ class Candidate:
     last, so that the last store is short. `strip`: a core's input rows lie in A side by side, so that no tile fetches
     its halo again. `late`: tiles are asked for just in time, not early; `tight`: input tiles wait for the last but one
     to be used up, so that no core asks for much while others have nothing yet. `edges`: a core's last tile is computed
-    right after its first, so that the rows that its neighbours need are there early.
+    right after its first, so that the rows that its neighbours need are there early. `fair`: memories that send to all
+    cores serve them in turn, a tile each, not one core after the other.
     """
 
     parts_m: int
@@ -52,6 +53,7 @@ class Candidate:
     late: bool = False
     tight: bool = False
     edges: bool = False
+    fair: bool = False
 
 
 @dataclass(frozen=True)

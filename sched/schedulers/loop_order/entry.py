@@ -40,8 +40,8 @@ class NetworkOptions(Options):
         default=None,
         ge=0,
         le=10000,
-        description="whole schedules that the timeline model compares; by default 28 where depthwise layers may be "
-        "fused or not, else 5",
+        description="whole schedules that the timeline model compares; by default 34 where depthwise layers may be "
+        "fused or not, else 8",
     )
 
 

@@ -4,10 +4,11 @@ Each layer's loop nests are chosen by an estimate of the layer alone, and the li
 the whole; both leave out much of what one layer does to the next. The timeline model leaves out nothing, so what it
 says about a whole schedule is what the chip does. A descent changes one choice at a time and keeps what is faster.
 First what concerns all layers: a picture packed by whole windows, memories that send operands on their own instead of
-being asked for them, a smaller staging area, tensors of which only a part lies in the scratchpad, depthwise
-convolutions fused with the 1x1 ones behind them, all or none, and with the convolutions before them, too, and how far
-ahead operands are fetched. Then the layers one by one, beginning with those before whose GEMMs the arrays wait longest:
-fused or not, sent or asked for, the order of tiles, other loop nests.
+being asked for them, to all cores in turn or to one after the other, a smaller staging area, tensors of which only a
+part lies in the scratchpad, depthwise convolutions fused with the 1x1 ones behind them, all or none, and with the
+convolutions before them, too, and how far ahead operands are fetched. Then the layers one by one, beginning with those
+before whose GEMMs the arrays wait longest: fused or not, sent or asked for, the order of tiles, other loop nests. When
+no change helps any more, several at once are drawn at random, as long as schedules may be made.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -34,7 +36,10 @@ from .storage import SMALL_SHARE, Between
 
 #: Schedules that are compared, if not said otherwise, of networks in which depthwise convolutions can be fused, and of
 #: others.
-USUAL, FEW = 28, 5
+USUAL, FEW = 34, 8
+#: How many changes are tried at once when single ones do not help any more, and draws for each schedule that is left:
+#: some have been tried before.
+_AT_ONCE, _DRAWS = (2, 4), 4
 #: What progress calls the network when it is scheduled once more.
 ANOTHER = "the whole another way"
 #: Memories that can send on their own.
@@ -85,9 +90,12 @@ def refined(
     search = _Search(graph, chip, progress, memory, most, {first: name for name, first in wide.items()})
     search.try_(sharing)
     search.try_(replace(sharing, whole=True))
+    # Networks with pairs have so many choices that that is one of each layer's last.
+    fair = frozenset((layer.output, "fair") for layer in graph.layers if layer.kind == "conv" and not fusible)
     for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
         sent = frozenset((layer.output, kind) for layer in graph.layers for kind in senders)
-        search.try_(replace(search.best, pushed=sent))
+        search.try_(replace(search.best, pushed=sent, turned=frozenset()))
+        search.try_(replace(search.best, pushed=sent, turned=fair))
     search.try_(replace(search.best, staging=SMALL_SHARE))
     if sharing.between is Between.WHOLE:
         search.try_(replace(search.best, between=Between.PLANES))
@@ -104,6 +112,8 @@ def refined(
     while search.best != best:  # once more while that finds something
         best = search.best
         search.go_through(lambda layer: _toggles(layer, layer in fusible, layer in wide))
+    names = [layer.output for layer in graph.layers]
+    search.jump([toggle for name in names for toggle in _toggles(name, name in fusible, name in wide)])
     return search.made or schedule(graph, chip, progress, memory, search.best)
 
 
@@ -239,6 +249,20 @@ class _Search:
                 some: frozenset[object] = getattr(self.best, field)
                 changes: dict[str, Any] = {field: some ^ {entry}}
                 self.try_(replace(self.best, **changes))
+
+    def jump(self, toggles: Sequence[_Toggle]) -> None:
+        """Tries to do several things at once otherwise, drawn at random, while schedules may be made: where no single
+        change helps, two or three may."""
+        random = Random(0)
+        for _ in range(_DRAWS * self.left):
+            if not self.left:
+                return
+            sharing = self.best
+            for field, entry in random.sample(toggles, min(len(toggles), random.randint(*_AT_ONCE))):
+                some: frozenset[object] = getattr(sharing, field)
+                changes: dict[str, Any] = {field: some ^ {entry}}
+                sharing = replace(sharing, **changes)
+            self.try_(sharing)
 
     def _hopeless(self, estimate: int) -> bool:
         return self._best is not None and estimate > HOPELESS * self._best.estimate

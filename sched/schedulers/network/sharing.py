@@ -10,7 +10,7 @@ from . import conv
 from .storage import STAGING_SHARE, Between
 
 #: Switches of a convolution's candidate that a network may turn.
-SWITCHES = ("tight", "ramp_rows", "tail_rows", "edges")
+SWITCHES = ("tight", "ramp_rows", "tail_rows", "edges", "fair")
 #: Cycles of computing by which operands are fetched ahead of their use: the best of these is taken.
 HORIZONS = (1500, 4000, 12000)
 
