@@ -180,7 +180,8 @@ const Work all_work[] = {{
         return self.parts.blocks[self.parts.instances[name]].ports[port].width
 
     def _pull(self, name: str, late: bool) -> Iterator[str]:
-        """Takes over what has changed of the outputs that drive an instance: the `late` ones, or the others."""
+        """Takes over what has changed of the outputs that drive an instance: the `late` ones, or the others. Nobody
+        looks at a stream's payload while it is not valid."""
         found: dict[str, list[str]] = {}
         for (target, port), pieces in self.parts.inputs.items():
             sources = dict.fromkeys(piece.instance for piece in pieces if piece.instance)
@@ -190,6 +191,8 @@ const Work all_work[] = {{
             put = f"put({name}.m->{pin(port)}, {value})"
             followed = name in self.late and port in self.late[name].inputs
             line = f"{name}.{'followed' if followed else 'changed'} |= {put};"
+            if valid := self._offer(pieces):
+                line = f"if ({valid}) {line}"
             if port in QUIET:
                 line = f"{name}.m->{pin(port)} = {value};"
             found.setdefault(" | ".join(f"{source}.{'fresh()' if late else 'ran'}" for source in sources), []).append(
@@ -201,6 +204,15 @@ const Work all_work[] = {{
             yield from (f"      {line}" for line in lines)
             yield "    }"
         yield "  }"
+
+    def _offer(self, pieces: Sequence[Piece]) -> str:
+        """Whether the stream whose payload drives an input offers it, as an expression; empty if it is no payload."""
+        source = pieces[0]
+        valid = source.port.removesuffix("payload") + "valid"
+        if len(pieces) > 1 or not source.instance or not source.port.endswith("__payload"):
+            return ""
+        known = self.parts.blocks[self.parts.instances[source.instance]].ports
+        return f"{source.instance}.m->{pin(valid)}" if valid in known else ""
 
     def _follows(self, pieces: Sequence[Piece]) -> bool:
         return any(piece.instance in self.late and piece.port in self.late[piece.instance].outputs for piece in pieces)

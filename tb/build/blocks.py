@@ -140,7 +140,7 @@ def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on
                 )
                 if done.returncode:
                     raise BlockError(f"{command[0]} failed on {block.name}; its output is in {log}")
-        _single_pass(block, work)
+        single_pass(block, work)
         (work / f"{prefix}__ALL.a").rename(folder / LIBRARY)
         for header in work.glob("*.h"):
             header.rename(folder / header.name)
@@ -150,7 +150,7 @@ def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on
     return KIND.store(root, on_progress).build(recipe)[0]
 
 
-def _single_pass(block: Block, work: Path) -> None:
+def single_pass(block: Block, work: Path) -> None:
     """Raises BlockError unless all that a block does in a cycle is one pass of Verilator's `eval_nba`."""
     if any("___eval_act(" in source.read_text() for source in work.glob("*.cpp")):
         raise BlockError(f"{block.name} has logic in Verilator's active region, which is left out of its cycles")
