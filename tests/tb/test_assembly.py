@@ -129,7 +129,8 @@ def test_payloads_are_carried_while_they_are_valid() -> None:
     assert len(payloads) == 6 * len(CHIP.tiles)
     for line in payloads:
         found = re.fullmatch(r" +if \((\w+\.m->p_\w+)_valid\) \w+\.\w+ \|= put\(\S+, (\w+\.m->p_\w+)_payload\);", line)
-        assert found is not None and found[1] == found[2], line
+        assert found is not None, line
+        assert found[1] == found[2], line
     assert not [line for line in lines if " if (" in line and "put(" in line and line not in payloads]
 
 
