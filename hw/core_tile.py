@@ -46,8 +46,8 @@ class ProbePort(wiring.Signature):
 class CoreUnits:
     """The units of a core as submodules of the tile's module `m`, each with a clock of its own in a gated chip.
 
-    `control` is the domain of the tile's other parts; `wake` are signals that have to keep it running. `loops`: see
-    `hw.verilog.verilog`.
+    `control` is the domain of the tile's rarely used parts; `wake` are signals that have to keep it running. `loops`:
+    see `hw.verilog.verilog`.
     """
 
     def __init__(self, m: Module, config: ChipConfig, control: str, gated: bool, loops: bool, now: Value) -> None:
@@ -105,7 +105,7 @@ class CoreUnits:
         done = data.StructLayout({"record": TraceRecord, "post": SemPost})
         retired = fifo.SyncFIFO(width=done.size, depth=QUEUE)
         m.submodules[f"{name}_retired"] = in_domain(retired, self._control)
-        self.wake += [block.retire.valid, block.fault.valid, retired.r_rdy]
+        self.wake += [waits.w_en, block.retire.valid, retired.r_rdy]
         room = Signal(name=f"{name}_room")
         m.d.comb += [
             room.eq(waits.w_level + retired.w_level < QUEUE),

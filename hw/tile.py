@@ -162,19 +162,19 @@ class Tile(wiring.Component):
         m = Module()
         config, kind = self.config, self.kind
         units = units_of(kind)
-        # Everything but the compute units and the host's registers is clock-gated while idle.
+        # Everything is clock-gated while idle: what works often has a clock of its own, what is rare one for all
         dropped = [getattr(self, f"{plane}_dropped") for plane in PLANES]
-        self._wake: list[Value] = [self.data_in.valid, self.request_in.valid, self.post_in.valid, *dropped]
+        self._wake: list[Value] = [self.request_in.valid, self.post_in.valid, *dropped]
         awake = Signal()
         self._control = gated_domain(m, "control", awake, self.gated)
-        mover = self._add(m, "mover", Mover(config, kind, readable_regions(config, kind)))
-        delivery = self._add(
+        mover, self._moving = self._add_own(m, "mover", Mover(config, kind, readable_regions(config, kind)))
+        delivery, _ = self._add_own(
             m, "delivery", Delivery(config, writable_regions(config, kind), dram=kind is TileKind.DRAM)
         )
         taker = self._add(m, "taker", RequestTaker(config, len(units)))
         sender = self._add(m, "sender", RequestSender(1 + len(units)))
         ahead = kind is TileKind.DTT
-        fronts = [self._add(m, f"front_{unit.name.lower()}", FrontEnd(config, unit, ahead)) for unit in units]
+        fronts = [self._add_own(m, f"front_{unit.name.lower()}", FrontEnd(config, unit, ahead))[0] for unit in units]
         controller = self._add(m, "controller", Controller(config)) if ahead else None
 
         core = None
@@ -221,10 +221,17 @@ class Tile(wiring.Component):
         return m
 
     def _add(self, m: Module, name: str, block: Any) -> Any:
-        """Adds a submodule in the tile's gated clock domain; its `active` keeps the tile awake."""
+        """Adds a submodule in the gated clock domain that the tile's rarely used blocks share; its `active` keeps that
+        awake."""
         m.submodules[name] = in_domain(block, self._control)
         self._wake.append(block.active)
         return block
+
+    def _add_own(self, m: Module, name: str, block: Any) -> tuple[Any, str]:
+        """Adds a submodule in a gated clock domain of its own, awake while the block is `active`; returns both."""
+        domain = gated_domain(m, name, block.active, self.gated)
+        m.submodules[name] = in_domain(block, domain)
+        return block, domain
 
     def _streams(self, m: Module, parts: _Parts, records: int) -> None:
         """Connects the front ends to the mover or controller, and the requests, takes, posts and records of all of
@@ -331,7 +338,7 @@ class Tile(wiring.Component):
             for counted, (valid, ready) in beats.items():
                 counts[counted] = number = Signal(COUNT_BITS, name=f"{counted.name.lower()}_cycles")
                 with m.If(valid & ready & self._counting):
-                    m.d[self._control] += number.eq(number + 1)  # the port keeps the tile awake for its beats
+                    m.d[self._beating] += number.eq(number + 1)  # the port is awake for its beats
         link = CounterLink(tuple(counts))
         domain = gated_domain(m, "counter", link.active, self.gated)
         m.submodules.counter_link = in_domain(link, domain)
@@ -340,7 +347,7 @@ class Tile(wiring.Component):
 
     def _dram(self, m: Module, mover: Mover, delivery: Delivery) -> stream.Interface:
         """Connects the DRAM port to the mover and the delivered packets; returns its stream of write notices."""
-        port = self._add(m, "port", DramPort(self.config))
+        port, self._beating = self._add_own(m, "port", DramPort(self.config))
         connect(m, port.axi, flipped(self.axi))
         connect(m, mover.run, port.read_run)
         connect(m, port.read_data, mover.run_data)
@@ -440,7 +447,8 @@ class Tile(wiring.Component):
         memory: Any = core.matrix if core is not None else None
         if self.kind is TileKind.SPM:
             memory = Bank(self.config)
-            m.submodules.bank = in_domain(memory, self._control)
+            used = gated_domain(m, "bank", memory.write.valid | memory.read.valid, self.gated)
+            m.submodules.bank = in_domain(memory, used)
         if memory is None:
             m.d.comb += [delivery.write.ready.eq(1), mover.read.ready.eq(1), mover.read_data.eq(tracer.read_data)]
             return
@@ -457,7 +465,7 @@ class Tile(wiring.Component):
             mover.read_data.eq(Mux(was_trace, tracer.read_data, found)),
         ]
         with m.If(mover.read.valid & mover.read.ready):
-            m.d[self._control] += was_trace.eq(of_trace)
+            m.d[self._moving] += was_trace.eq(of_trace)
         if core is None:
             m.d.comb += [elsewhere.eq(of_trace), found.eq(memory.read_data)]
             return
@@ -472,7 +480,7 @@ class Tile(wiring.Component):
             found.eq(Mux(was_vec, vector.read_data, memory.read_data)),
         ]
         with m.If(mover.read.valid & mover.read.ready):
-            m.d[self._control] += was_vec.eq(of_vec)
+            m.d[self._moving] += was_vec.eq(of_vec)
 
     def _reporter(self, m: Module, parts: _Parts) -> Reporter:
         """Reports faults and blocked states of all parts to the host tile."""

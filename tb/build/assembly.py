@@ -35,12 +35,16 @@ FUNCTIONS = (
 THREADS = "MESHLOOM_THREADS"
 #: The input that says the number of the cycle. Blocks that do not make it themselves (`told`) keep a copy.
 NOW = "now"
-#: Inputs that change in most cycles and that no block at rest takes notice of.
-QUIET = (NOW, "links")
-#: Ports that a block has besides its module's. With a change of the first it takes its inputs (but for the quiet ones,
-#: which it always sees). `AWAKE` has a bit for each of its clocks, set if that must change in this cycle, as its bit of
-#: `CLOCKS` then does; if there is none, the block is at rest.
-TAKE, AWAKE, CLOCKS = "take", "awake", "clocks"
+#: The input with counts that change in most cycles, while few cycles look at them.
+LINKS = "links"
+#: Inputs that no block at rest takes notice of.
+QUIET = (NOW, LINKS)
+#: Ports that a block has besides its module's. With a change of the first it takes its inputs (but for the quiet ones).
+#: `AWAKE` has a bit for each of its clocks, set if that must change in this cycle, as its bit of `CLOCKS` then does; if
+#: there is none, the block is at rest. `COUNT` says how many there are.
+TAKE, AWAKE, CLOCKS, COUNT = "take", "awake", "clocks", "count"
+#: Ports of a block that counts are handed to: with a change of `LOOK` it takes these, as it must while `LOOKS` is set.
+LOOK, LOOKS = "look", "looks"
 #: Ports of a block that is told the cycle's number. A cycle begins with the number that its copy has; with a change of
 #: `TICK`, together with the clocks, the copy takes that on the input, which must be the next cycle's. With a change of
 #: `WAKE` it does so by itself, in a block that has rested.
@@ -57,6 +61,11 @@ def pin(port: str) -> str:
 def told(block: Block) -> bool:
     """Whether a block is told the cycle's number; the host's makes it."""
     return NOW in block.ports and f"{NOW}_out" not in block.ports
+
+
+def _functions(kind: str) -> tuple[str, str]:
+    """Those of Verilator's that find out what has been triggered in a model, and that carry it out."""
+    return f"V{kind}___024root___eval_triggers_vec__act", f"V{kind}___024root___eval_nba"
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,8 @@ class Assembly:
     def text(self) -> str:
         """The C++ source."""
         blocks = "\n".join(
-            f'#include "V{kind}.h"\n#include "V{kind}___024root.h"\nvoid V{kind}___024root___eval(V{kind}___024root*);'
+            f'#include "V{kind}.h"\n#include "V{kind}___024root.h"\n'
+            + "\n".join(f"void {function}(V{kind}___024root*);" for function in _functions(kind))
             for kind in self.parts.blocks
         )
         units = "\n".join(f"  {self._unit(kind)} {name};" for name, kind in self._by_kind())
@@ -135,7 +145,7 @@ const Work all_work[] = {{
 
     @staticmethod
     def _unit(kind: str) -> str:
-        return f"Unit<V{kind}, V{kind}___024root, V{kind}___024root___eval>"
+        return f"Unit<V{kind}, V{kind}___024root, {', '.join(_functions(kind))}>"
 
     @property
     def _host(self) -> str:
@@ -170,7 +180,8 @@ const Work all_work[] = {{
         return self.parts.blocks[self.parts.instances[name]].ports[port].width
 
     def _pull(self, name: str, late: bool) -> Iterator[str]:
-        """Takes over what has changed of the outputs that drive an instance: the `late` ones, or the others."""
+        """Takes over what has changed of the outputs that drive an instance: the `late` ones, or the others. Nobody
+        looks at a stream's payload while it is not valid."""
         found: dict[str, list[str]] = {}
         for (target, port), pieces in self.parts.inputs.items():
             sources = dict.fromkeys(piece.instance for piece in pieces if piece.instance)
@@ -180,6 +191,8 @@ const Work all_work[] = {{
             put = f"put({name}.m->{pin(port)}, {value})"
             followed = name in self.late and port in self.late[name].inputs
             line = f"{name}.{'followed' if followed else 'changed'} |= {put};"
+            if valid := self._offer(pieces):
+                line = f"if ({valid}) {line}"
             if port in QUIET:
                 line = f"{name}.m->{pin(port)} = {value};"
             found.setdefault(" | ".join(f"{source}.{'fresh()' if late else 'ran'}" for source in sources), []).append(
@@ -191,6 +204,15 @@ const Work all_work[] = {{
             yield from (f"      {line}" for line in lines)
             yield "    }"
         yield "  }"
+
+    def _offer(self, pieces: Sequence[Piece]) -> str:
+        """Whether the stream whose payload drives an input offers it, as an expression; empty if it is no payload."""
+        source = pieces[0]
+        valid = source.port.removesuffix("payload") + "valid"
+        if len(pieces) > 1 or not source.instance or not source.port.endswith("__payload"):
+            return ""
+        known = self.parts.blocks[self.parts.instances[source.instance]].ports
+        return f"{source.instance}.m->{pin(valid)}" if valid in known else ""
 
     def _follows(self, pieces: Sequence[Piece]) -> bool:
         return any(piece.instance in self.late and piece.port in self.late[piece.instance].outputs for piece in pieces)
@@ -245,6 +267,7 @@ const Work all_work[] = {{
             if pieces == (Piece(1, port="rst"),):  # whatever it is called there
                 yield f"    {name}.changed |= put({name}.m->{pin(port)}, value);"
         yield "  }"
+        yield f"  void loaded() {{ {' '.join(f'{name}.whole();' for name in self.drams)} }}"
         yield f"  bool irq() {{ return {self._host}.m->p_irq; }}"
         yield f"  bool protocol() {{ return {' | '.join(f'{name}.m->protocol_error' for name in self.drams)}; }}"
 

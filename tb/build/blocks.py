@@ -22,11 +22,13 @@ from meshloom.hw.partition import Block, gates
 from meshloom.sched.store.kinds import BLOCKS as KIND
 from meshloom.sched.store.store import OnProgress, Recipe, key
 
-from .assembly import AWAKE, CLOCKS, MODEL, NOW, QUIET, TAKE, TICK, WAKE, pin, told
+from .assembly import AWAKE, CLOCKS, COUNT, LINKS, LOOK, LOOKS, MODEL, NOW, QUIET, TAKE, TICK, WAKE, pin, told
 from .tools import ToolError
 
 #: The top module of a block, and what is kept of its compilation.
 TOP, LIBRARY = "unit", "block.a"
+#: The gate of a tile's link to the host's reader of counters.
+COUNTER = "counter_gate"
 #: Where a DRAM tile's block has what a bench reads and writes.
 PUBLIC = ("mem", "reach")
 
@@ -68,22 +70,31 @@ def _unit(block: Block, config: ChipConfig, own: Sequence[str]) -> Iterator[str]
     outside = {name: port for name, port in block.ports.items() if name not in axi and name != "clk"}
     taken = [name for name, port in outside.items() if not port.output and name not in QUIET]
     known = [NOW] if told(block) else []
+    seen = [LINKS] if LINKS in outside else []
     yield f"module {TOP}("
     for name, port in outside.items():
         yield f"  {'output' if port.output else 'input'} [{port.width - 1}:0] {pin(name)},"
     if axi:
         yield "  output protocol_error,"
     yield from (f"  input {WAKE}, input {TICK}," for _ in known)
-    yield f"  input {TAKE}, input [{last}:0] {CLOCKS}, output [{last}:0] {AWAKE}"
+    yield from (f"  input {LOOK}, output {LOOKS}," for _ in seen)
+    yield f"  input {TAKE}, input [{last}:0] {CLOCKS}, output [{last}:0] {AWAKE}, output [7:0] {COUNT}"
     yield ");"
     yield from (f"  wire [{block.ports[name].width - 1}:0] {name};" for name in axi)
-    yield from (f"  reg [{outside[name].width - 1}:0] taken_{pin(name)};" for name in [*taken, *known])
+    yield from (f"  reg [{outside[name].width - 1}:0] taken_{pin(name)};" for name in [*taken, *seen, *known])
     yield f"  always @(edge {TAKE}) begin"
     yield from (f"    taken_{pin(name)} = {pin(name)};" for name in taken)
     yield "  end"
+    for name in seen:  # the trace hands them out, and the link to the host's reader of counters takes them
+        yield f"  always @(edge {LOOK}) taken_{pin(name)} = {pin(name)};"
+        looking = ["own.tracer.is_stat", *(f"own.{gate}.enable" for gate in own if gate == COUNTER)]
+        yield f"  assign {LOOKS} = {' | '.join(looking)};"
     for name in known:  # as a register of the block: what follows from it is known when the cycle has been done
         yield f"  always @(edge {WAKE} or edge {TICK}) taken_{pin(name)} <= {pin(name)};"
-    wires = {name: f"taken_{pin(name)}" if name in taken or name in known else pin(name) for name in outside}
+    held = {*taken, *seen, *known}
+    wires = {name: f"taken_{pin(name)}" if name in held else pin(name) for name in outside}
+    if NOW in wires and not known:  # it makes the number itself
+        wires[NOW] = wires[f"{NOW}_out"]
     pins = [f".{gate}_clk({CLOCKS}[{number}])" for number, gate in enumerate(own)]
     pins += [".clk(1'b0)", *(f".{name}({wire})" for name, wire in wires.items()), *(f".{name}({name})" for name in axi)]
     yield f"  {block.name} own({', '.join(pins)});"
@@ -95,6 +106,7 @@ def _unit(block: Block, config: ChipConfig, own: Sequence[str]) -> Iterator[str]
             f".RATE_NUM({config.dram.bytes_per_cycle}), .WRITE_LATENCY({RESPONSE_CYCLES})) {MODEL}({', '.join(pins)});"
         )
     yield f"  assign {AWAKE} = {{{', '.join(reversed(stops))}}};"
+    yield f"  assign {COUNT} = {len(stops)};"
     yield "endmodule\n"
 
 
@@ -128,6 +140,7 @@ def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on
                 )
                 if done.returncode:
                     raise BlockError(f"{command[0]} failed on {block.name}; its output is in {log}")
+        single_pass(block, work)
         (work / f"{prefix}__ALL.a").rename(folder / LIBRARY)
         for header in work.glob("*.h"):
             header.rename(folder / header.name)
@@ -135,6 +148,12 @@ def library(root: Path, block: Block, config: ChipConfig, compiler: Compiler, on
 
     recipe = Recipe(name(block, config, compiler), make, (LIBRARY, *_headers(block)))
     return KIND.store(root, on_progress).build(recipe)[0]
+
+
+def single_pass(block: Block, work: Path) -> None:
+    """Raises BlockError unless all that a block does in a cycle is one pass of Verilator's `eval_nba`."""
+    if any("___eval_act(" in source.read_text() for source in work.glob("*.cpp")):
+        raise BlockError(f"{block.name} has logic in Verilator's active region, which is left out of its cycles")
 
 
 def name(block: Block, config: ChipConfig, compiler: Compiler) -> str:

@@ -121,6 +121,26 @@ def test_every_signal_of_the_chip_is_in_the_text() -> None:
         assert written == 1, (name, port)
 
 
+def test_payloads_are_carried_while_they_are_valid() -> None:
+    """Those of all three planes, into a tile and out of it; everything else whenever its source has changed."""
+    parts = partition(CHIP, observed=True, loops=True)
+    lines = Assembly(CHIP, parts).text().splitlines()
+    payloads = [line for line in lines if "_payload" in line and "put(" in line]
+    assert len(payloads) == 6 * len(CHIP.tiles)
+    for line in payloads:
+        found = re.fullmatch(r" +if \((\w+\.m->p_\w+)_valid\) \w+\.\w+ \|= put\(\S+, (\w+\.m->p_\w+)_payload\);", line)
+        assert found is not None, line
+        assert found[1] == found[2], line
+    assert not [line for line in lines if " if (" in line and "put(" in line and line not in payloads]
+
+
+def test_a_block_with_logic_outside_of_its_pass_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "Vtile_spm.cpp").write_text("void Vtile_spm___024root___eval_act(Vtile_spm___024root* self) {}")
+    block = partition(CHIP, observed=True, loops=True).blocks["tile_spm"]
+    with pytest.raises(BlockError, match="tile_spm has logic in Verilator's active region"):
+        blocks.single_pass(block, tmp_path)
+
+
 @pytest.mark.slow
 def test_what_the_compiler_says_is_kept(tmp_path: Path) -> None:
     """A tool that fails is named, with the block and the place of what it printed."""

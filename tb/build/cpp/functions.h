@@ -87,6 +87,7 @@ int chip_load(int channel, const char* path, svBit fresh) {
     }
   });
   std::fclose(file);
+  chip().loaded();
   return whole;
 }
 

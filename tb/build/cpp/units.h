@@ -46,9 +46,22 @@ template <std::size_t N> inline void place(VlWide<N>& to, int first, int width, 
 // One instance of a block. `changed`: an input has, since it was evaluated; `ran`: it was evaluated in the last cycle;
 // `followed`: the same of an input that outputs follow in the same cycle; `due`: it was evaluated for these, and the
 // cycle is still to be done.
-// Its ports and its evaluation are taken from the model's inside: the outside adds locks for what is not used here.
-template <class Model, class Root, void (*evaluate)(Root*)> class Unit {
+// Ports are those of the model's inside: the outside adds locks for what is not used here. All that a block does follows
+// a change of one of few inputs (`blocks.source`), and who carries out a cycle knows which: so these never change, and
+// what Verilator would have found out (`detect`) is put in its place for `evaluate`.
+template <class Model, class Root, void (*detect)(Root*), void (*evaluate)(Root*)> class Unit {
+  struct Triggers {
+    QData words[sizeof(Root::__VnbaTriggered) / sizeof(QData)] = {};
+    Triggers& operator|=(const Triggers& others) {
+      for (std::size_t word = 0; word < std::size(words); ++word) words[word] |= others.words[word];
+      return *this;
+    }
+  };
+  using Clocks = decltype(Root::clocks);
+
   Model* model;
+  // What is triggered by changes of inputs, of `clocks` by each byte that says which of its bits change.
+  static inline Triggers taking, looking, ticking, waking, clocking[sizeof(Clocks)][256];
 
  public:
   Root* m;
@@ -57,7 +70,26 @@ template <class Model, class Root, void (*evaluate)(Root*)> class Unit {
     model = new Model{context, name};
     m = model->rootp;
   }
-  void first() { model->eval(); }
+  void first() {
+    model->eval();
+    taking = found(m->take);
+    if constexpr (requires { m->look; }) looking = found(m->look);
+    if constexpr (requires { m->tick; }) {
+      ticking = found(m->tick);
+      waking = found(m->wake);
+    }
+    for (unsigned clock = 0; clock < m->count; ++clock) {
+      const Triggers one = found(m->clocks, static_cast<Clocks>(Clocks{1} << clock));
+      for (unsigned bits = 0; bits < 256; ++bits) {
+        if (bits >> clock % 8 & 1) clocking[clock / 8][bits] |= one;
+      }
+    }
+  }
+  // Evaluates it after something but its inputs has changed.
+  void whole() {
+    put_in_place({});
+    model->eval();
+  }
   bool fresh() const { return ran | due; }
   // Takes the inputs, if outputs follow one that has changed.
   void settle() {
@@ -65,44 +97,72 @@ template <class Model, class Root, void (*evaluate)(Root*)> class Unit {
     followed = false;
     changed = true;
     take();
-    evaluate(m);
     due = true;
   }
   // A cycle, unless nothing would change.
   void step() {
-    ran = changed | due | (m->awake != 0);
+    QData open = m->awake;
+    ran = changed | due | (open != 0);
     if (!ran) return;
     due = false;
     if (changed) {
       take();
-      evaluate(m);
+      open = m->awake;
     }
-    if (!m->awake) return;
-    m->clocks ^= m->awake;
-    evaluate(m);
+    if (look()) open = m->awake;
+    if (open) pass(clocked(open));
   }
   // The same for a block that is told the number of the cycle; that of the next one is `next`.
   void step(IData next) {
     const bool slept = !ran;
-    ran = changed | due | (m->awake != 0);
+    QData open = m->awake;
+    ran = changed | due | (open != 0);
     if (!ran) return;
     due = false;
     if (changed | slept) {
-      take();
-      if (slept) m->wake = !m->wake;
-      evaluate(m);
+      take(slept ? waking : Triggers{});
+      open = m->awake;
     }
+    if (look()) open = m->awake;
     m->p_now = next;
-    m->tick = !m->tick;
-    m->clocks ^= m->awake;
-    evaluate(m);
+    Triggers all = clocked(open);
+    pass(all |= ticking);
   }
 
  private:
-  void take() {
-    if (!changed) return;
+  template <class Input> Triggers found(Input& input, Input bits = 1) {
+    Triggers all;
+    input ^= bits;
+    detect(m);
+    for (std::size_t word = 0; word < std::size(all.words); ++word) all.words[word] = m->__VactTriggered[word];
+    return all;
+  }
+  static Triggers clocked(QData open) {
+    Triggers all = clocking[0][open & 255];
+    for (std::size_t byte = 1; byte < sizeof(Clocks); ++byte) all |= clocking[byte][open >> 8 * byte & 255];
+    return all;
+  }
+  void put_in_place(const Triggers& all) {
+    for (std::size_t word = 0; word < std::size(all.words); ++word) m->__VnbaTriggered[word] = all.words[word];
+  }
+  void pass(const Triggers& all) {
+    put_in_place(all);
+    evaluate(m);
+  }
+  // Takes the inputs, if one has changed, and what else is triggered.
+  void take(Triggers all = {}) {
+    if (changed) all |= taking;
     changed = false;
-    m->take = !m->take;
+    pass(all);
+  }
+  bool look() {
+    if constexpr (requires { m->look; }) {
+      if (m->looks) {
+        pass(looking);
+        return true;
+      }
+    }
+    return false;
   }
 };
 
