@@ -35,6 +35,13 @@ HOW: Mapping[str, tuple[str, str]] = {
     "Add": ("add; constants folded, or a depthwise layer; of one tensor a table", "two tensors; constants by channel"),
     "AveragePool": ("average pools; with borders of fewer pixels one for each number, pasted", "no dilations"),
     "BatchNormalization": ("folded, or a depthwise layer", "for inference"),
+    "ConvInteger": ("as Conv", "weights of 8 bits"),
+    "DequantizeLinear": ("nothing", "one scale, or one for each channel of an input"),
+    "DynamicQuantizeLinear": ("nothing: what it quantises stays", "where MatMulInteger or ConvInteger read it"),
+    "MatMulInteger": ("as MatMul", ""),
+    "QLinearConv": ("as Conv, with the file's scales or the nearest around 0", "constant scales"),
+    "QLinearMatMul": ("as MatMul, with the file's scales or the nearest around 0", "constant scales"),
+    "QuantizeLinear": ("nothing: the step of what it quantises", "one scale, or one for each channel of an input"),
     "Cast": ("nothing", "to floating point"),
     "Clip": ("in the layer before, or a max pool; other bounds a table", ""),
     "Concat": ("channels: planes of one tensor; rows, columns: a paste", "no constants, not along the batch"),
@@ -91,6 +98,11 @@ HOW: Mapping[str, tuple[str, str]] = {
 
 #: Operators whose operands are all inputs of the network, if they are of floating point.
 OF_TENSORS = {"Add", "Div", "MatMul", "Mul", "Sub", "Sum"}
+#: Operators of files that are quantised already.
+OF_INTEGERS = {
+    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
+    "QuantizeLinear",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,6 +79,7 @@ class FloatNet:
     takes gain * x + offset where the model takes x. `shapes`: what the ONNX tensors were taken for, those without
     padding that is still to come, in the order of the nodes. `orders`: of ONNX tensors that hold a layer's result in
     another order, the number in the result of each element. `sizes`: channels, rows, columns of every layer's result.
+    `values`: of ONNX tensors the value that they are elements of.
     """
 
     name: str
@@ -91,6 +92,7 @@ class FloatNet:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     orders: dict[str, NDArray[np.int64]] = field(default_factory=dict[str, NDArray[np.int64]])
     sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
+    values: dict[str, str] = field(default_factory=dict[str, str])
 
     def users(self, name: str) -> list[FloatLayer]:
         """The layers that read a tensor."""

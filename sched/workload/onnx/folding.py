@@ -279,9 +279,11 @@ class Folding(Arranging):
         }
         notes = [*self.notes, *self.end_notes()]
         orders = {name: index for name, index in self.orders.items() if name in shapes}
+        values = {name: view.value for name, view in self.views.items()}
         return FloatNet(
-            self.model.name, self.inputs, layers, outputs, origins, self.normalise, notes, shapes, orders, self.sizes
-        )
+            self.model.name, self.inputs, layers, outputs, origins, self.normalise, notes, shapes, orders, self.sizes,
+            values,
+        )  # fmt: skip
 
     def _result(self, name: str) -> View:
         """A result of the network: a value with its axes in any order, or a picture made of some; if no picture can be

@@ -21,7 +21,8 @@ from meshloom.hw.isa import SCALE_SHIFT
 from ..graph import MOST_REPEATS, MOVED, TABLE_SIZE, Graph, Layer, Place, Value, pasted_pixels, slice_size
 from ..layers import NO_CLAMP, SCALE_LIMIT
 from . import grouped, normalising
-from .errors import OnnxError, Refused
+from .dequantised import has_integer_operators
+from .errors import OnnxError, Refused, UnsupportedError
 from .load import CheckedModel, check, is_float_model, load_model
 from .lowering import ENDS, Lowering
 from .metadata import KEY, Metadata
@@ -31,9 +32,17 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 
-def is_float(path: str | Path) -> bool:
-    """Whether the file holds a float model, which `quantise` takes. Raises OnnxError when it holds no model."""
-    return is_float_model(load_model(path))
+def as_it_is(model: ModelProto, name: str) -> Graph | None:
+    """The network of a model that the chip computes to the last bit; None for a float model, and for one of integer
+    operators that it does not, which `quantise` takes. Raises OnnxError for others, as `read` does."""
+    if is_float_model(model):
+        return None
+    try:
+        return from_onnx(model, name)
+    except UnsupportedError:
+        if has_integer_operators(model):
+            return None
+        raise
 
 
 def read(path: str | Path) -> Graph:
