@@ -189,8 +189,7 @@ def described(path: Path, bind: Mapping[str, int]) -> list[str]:
     """What the chip would run of an ONNX file, in lines for people; nothing is run. Raises WorkloadError."""
     from meshloom.sched.workload.onnx.host import fold_to_end
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
-    from meshloom.sched.workload.onnx.load import bound, is_float_model, load_model
-    from meshloom.sched.workload.onnx.pairs import without_pairs
+    from meshloom.sched.workload.onnx.load import bound, load_model
     from meshloom.sched.workload.onnx.reader import as_it_is
     from meshloom.sched.workload.onnx.start import Start, examples, looks_up
 
@@ -200,9 +199,8 @@ def described(path: Path, bind: Mapping[str, int]) -> list[str]:
     first: tuple[str, ...] = ()
     graph, kind = as_it_is(model, str(path)), "float"
     if graph is None:
-        integers = not is_float_model(model)
-        model, pins = without_pairs(in_real_numbers(model, str(path)))
-        kind = "8 bits, with the chip's scales nearest to its own" if integers or pins else kind
+        model, pins, own = in_real_numbers(model, str(path))
+        kind = "8 bits, with the chip's scales nearest to its own" if own or pins else kind
     if graph is None and looks_up(model):
         start = Start(model, str(path), [examples(model)])
         model, first = start.rest, (start.note,)
@@ -250,7 +248,7 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
             f"{source.name}: is a float model; give pictures to calibrate it with (--input or --calibrate)"
         )
     name = Path(source.name).stem
-    if looks_up(in_real_numbers(model, source.name)):
+    if looks_up(in_real_numbers(model, source.name)[0]):
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]
         return quantise_with_report(model, numbers, name=name, ranges=source.ranges)
@@ -265,15 +263,20 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
 
 
 def _for_bytes(source: NetworkSource, model: ModelProto) -> NetworkSource:
-    """Pictures for an input of 8 bits are its bytes, if nobody says otherwise; signed ones are those less 128."""
-    from onnx import TensorProto
+    """Pictures for an input of 8 bits are its bytes, signed ones those less 128, if nobody says otherwise: the network
+    takes the real numbers that they stand for."""
+    from meshloom.sched.workload.onnx.dequantised import in_real_numbers
 
-    known = {item.name for item in model.graph.initializer}
-    kinds = {value.type.tensor_type.elem_type for value in model.graph.input if value.name not in known}
     usual = NetworkSource("")
-    if not kinds <= {TensorProto.UINT8, TensorProto.INT8} or (source.mean, source.std) != (usual.mean, usual.std):
+    if (source.mean, source.std) != (usual.mean, usual.std):
         return source
-    return replace(source, mean=(128.0 if TensorProto.INT8 in kinds else 0.0,), std=(1.0,))
+    own = in_real_numbers(model, source.name)[2]
+    if own is None or len(own.inputs) != 1:
+        return source
+    ((scale, zero),) = own.inputs.values()
+    first = 0 if zero.dtype == np.uint8 else 128
+    mean = tuple((zero.astype(np.float64).ravel() + first).tolist())
+    return replace(source, mean=mean, std=tuple((1 / scale.astype(np.float64).ravel()).tolist()))
 
 
 def _normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Problem, Refused, UnsupportedError, node_name, operator_name
-from .load import CheckedModel, attributes, is_float_model
+from .load import CheckedModel, attributes
+from .pairs import POSITIVE, weights_before, without_pairs
 from .pins import EXACT, Pin, Rounded, Rounding, pin_of
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ _BYTES = ("UINT8", "INT8")
 
 @dataclass(frozen=True, eq=False)
 class Dequantised:
-    """`model`: in real numbers; an input of 8 bits is given its numbers as real ones. `reference`: the file itself with
-    the same inputs, whose tensors of 8 bits have become the real numbers that they stand for, by the same names.
+    """`model`: in real numbers, which its inputs of 8 bits have become too (`inputs`: their scales and zero points).
+    `reference`: the file itself with the same inputs, whose tensors of 8 bits have become the real numbers that they stand for, by the same names.
     `pins`: the file's scales by tensor, `rounding`: what it rounds. `dynamic`: whether some scales are computed, so that only what is made of all
     is the file's."""
 
@@ -44,16 +45,32 @@ class Dequantised:
     pins: dict[str, Pin]
     rounding: Rounding
     dynamic: bool
+    inputs: dict[str, tuple[NDArray[Any], NDArray[Any]]]
+
+    def real(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        """What an input of the file is for `model`."""
+        if name not in self.inputs:
+            return array
+        scale, zero = self.inputs[name]
+        return ((array.astype(np.float64) - zero) * scale).astype(np.float32)
 
 
 def has_integer_operators(model: ModelProto) -> bool:
     """Whether any node is one of integers that `dequantised` knows."""
-    return any(operator_name(node) in OPERATORS for node in model.graph.node)
+    constants = {item.name for item in model.graph.initializer}
+    return any(
+        operator_name(node) in OPERATORS and not constants.issuperset(name for name in node.input if name)
+        for node in model.graph.node
+    )
 
 
-def in_real_numbers(model: ModelProto, name: str) -> ModelProto:
-    """A model of integer operators as a float one, any other as it is."""
-    return model if is_float_model(model) else dequantised(model, name).model
+def in_real_numbers(model: ModelProto, name: str) -> tuple[ModelProto, dict[str, Pin], Dequantised | None]:
+    """A model without anything of 8 bits, what the file's tensors had, and, if more than pairs was taken out, more."""
+    stripped, pins = without_pairs(model)
+    if not has_integer_operators(stripped):
+        return stripped, pins, None
+    own = dequantised(model, name)
+    return own.model, own.pins, own
 
 
 def dequantised(model: ModelProto, name: str) -> Dequantised:
@@ -80,6 +97,7 @@ class _Writer:
         self.entries: dict[str, str] = {}  # of inputs in real numbers, what they are rounded to
         self.scales: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}  # of tensors of 8 bits, or 32: scale and zero
         self.real: dict[str, str] = {}  # tensors of integers and the real ones that they are
+        self.makers = {output: node for node in model.graph.node for output in node.output}
         self.dynamic: set[str] = set()  # those whose scale is computed
 
     def result(self) -> Dequantised:
@@ -101,7 +119,9 @@ class _Writer:
         for value in (*model.graph.input, *model.graph.output):
             if value.name in self.bytes_in or value.name in self.scales:
                 value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-        return Dequantised(model, self._reference(), self.pins, Rounding(self.rounded, self.entries), bool(self.dynamic))
+        inputs = {name: self.scales[name] for name in self.bytes_in if name in self.scales}
+        reference, rounding = self._reference(), Rounding(self.rounded, self.entries)
+        return Dequantised(model, reference, self.pins, rounding, bool(self.dynamic), inputs)
 
     def _reference(self) -> ModelProto:
         """The file, its integer tensors named `...//bytes`, and nodes that make real ones of them."""
@@ -119,9 +139,15 @@ class _Writer:
         nodes: list[NodeProto] = []
         for value in found.graph.input:
             if value.name in self.bytes_in:
-                to = value.type.tensor_type.elem_type
+                to, name, bytes_ = value.type.tensor_type.elem_type, value.name, renamed[value.name]
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
-                nodes.append(helper.make_node("Cast", [value.name], [renamed[value.name]], to=to))
+                scale, zero = (numbers.astype(np.float32) for numbers in scales.pop(name))
+                nodes += [
+                    helper.make_node("Div", [name, self._constant(f"{name}//scale", scale)], [f"{name}//steps"]),
+                    helper.make_node("Add", [f"{name}//steps", self._constant(f"{name}//up", zero + 0.5)], [f"{name}//q"]),
+                    helper.make_node("Floor", [f"{name}//q"], [f"{name}//whole"]),  # Round is of newer opsets
+                    helper.make_node("Cast", [f"{name}//whole"], [bytes_], to=to),
+                ]
         nodes += found.graph.node
         for name, (scale, zero) in scales.items():
             target = self.real.get(name, name)
@@ -162,7 +188,9 @@ class _Writer:
     def _named(self, name: str) -> str:
         return self.real.get(name, name)
 
-    def _operand(self, name: str, scale: NDArray[Any], zero: NDArray[Any], axis: int | None = None) -> str:
+    def _operand(
+        self, name: str, scale: NDArray[Any], zero: NDArray[Any], axis: int | None = None, pinned: bool = True
+    ) -> str:
         """A quantised operand as a real tensor; a constant becomes one."""
         if name in self.constants:
             array = self.constants[name]
@@ -170,28 +198,22 @@ class _Writer:
         if name in self.scales:
             known = self.scales[name]
             if not all(np.array_equal(_flat(a), _flat(b)) for a, b in zip(known, (scale, zero), strict=True)):
-                raise Refused(f"tensor {name!r} is read with another scale or zero point than it has")
+                raise Refused(f"tensor {name!r} is read with another scale or zero point than its QuantizeLinear has")
             return self._named(name)
         if name not in self.bytes_in:
             raise Refused(f"operand {name!r} is not of 8 bits with a known scale")
-        return self._first(name, scale, zero, axis)
+        return self._first(name, scale, zero, axis, pinned)
 
-    def _first(self, name: str, scale: NDArray[Any], zero: NDArray[Any], axis: int | None) -> str:
-        """An input of 8 bits, whose scale its first reader says."""
-        from onnx import helper
-
-        real = f"{name}//real"
+    def _first(
+        self, name: str, scale: NDArray[Any], zero: NDArray[Any], axis: int | None, pinned: bool = True
+    ) -> str:
+        """An input of 8 bits, whose scale its first reader says: real numbers are given instead."""
         rank = next(len(v.type.tensor_type.shape.dim) for v in self.file.graph.input if v.name == name)
         scale, zero = (_along(numbers, axis, rank) for numbers in (scale, zero))
-        self.scales[name], self.real[name] = (scale, zero), real
-        if scale.size == 1 and (pin := pin_of(scale, zero)) is not None:
-            self.pins[real] = pin
-        less = name
-        if np.any(zero):
-            less = f"{name}//from0"
-            self.nodes.append(helper.make_node("Sub", [name, self._constant(f"{real}//zero", zero)], [less]))
-        self.nodes.append(helper.make_node("Mul", [less, self._constant(f"{real}//scale", scale)], [real]))
-        return real
+        self.scales[name] = scale, zero
+        if pinned and (pin := pin_of(scale, zero)) is not None:
+            self.pins[name] = pin
+        return name
 
     def _emit(self, operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> None:
         from onnx import helper
@@ -211,7 +233,9 @@ class _Writer:
             raise Refused("the scale of its result is none, or its zero point not of 8 bits")
         self.pins[output] = pin
         self.rounded[output] = before.then(pin)
-        whole = f"{output}//whole" if pin.zero == pin.least else output
+        maker = self.makers.get(node.input[0]) if operator == "Identity" else node
+        cut = pin.zero == pin.least and (maker is None or maker.op_type.removeprefix("QLinear") not in POSITIVE)
+        whole = f"{output}//whole" if cut else output
         self._emit(operator, inputs, whole, **attributes)
         if whole != output:
             self._emit("Relu", [whole], output)
@@ -325,7 +349,7 @@ class _Writer:
         one = np.ones((), np.float32)
         zeros = [self._number(node, at, np.uint8(0)) for at in (2, 3)]
         inputs = [
-            self._operand(node.input[at], one, zeros[at], axis)
+            self._operand(node.input[at], one, zeros[at], axis, pinned=False)  # a scale that nobody has chosen
             for at, axis in ((0, None if conv else -2), (1, 0 if conv else -1))
         ]
         output = node.output[0]
@@ -361,7 +385,8 @@ class _Writer:
         if scale.size == 1:
             if any(value.name == node.input[0] for value in self.file.graph.input):
                 self.entries[node.input[0]] = node.output[0]
-            self._rounded(node, "Identity", [self._named(node.input[0])], (scale, zero))
+            weights = weights_before(node.input[0], self.makers, self.constants)
+            self._rounded(node, "Identity", [self._named(node.input[0])], (scale, zero), weights)
             return
         if scale.ndim != 1 or zero.dtype.name not in ("uint8", "int8"):
             raise Refused("scales in blocks, or zero points not of 8 bits")

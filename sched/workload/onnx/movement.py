@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Place
+from .constants import Constants
 from .errors import Refused
 from .floats import FloatLayer
-from .folding import Folding
 from .views import NO_PAD, View, natural
 from .windows import slices
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 
-class Movement(Folding):
+class Movement(Constants):
     # -- the same values in another order -------------------------------------------------------------------
 
     def settled(self, name: str) -> View:
@@ -178,14 +178,29 @@ class Movement(Folding):
             pads = [max(0, pad) for pad in pads]
         else:
             self.pass_on(node)
-        if any(pads):
-            self._zeros(node.output[0], pads, value)
+        if not any(pads):
+            return
+        if value == 0:
+            self._zeros(node.output[0], pads)
+            return
+        if not np.isfinite(value) or abs(value) > 1e4:
+            raise Refused(f"pads with {value:g}")
+        name, view = node.output[0], self.settled(node.output[0])  # zeros around what is less by the value
+        less = self._moved_by(view, -value, f"{name}/less")
+        self.views[name] = less
+        self._zeros(name, pads)
+        self.views[name] = self._moved_by(self.settled(name), value, f"{name}/padded")
 
-    def _zeros(self, name: str, pads: Sequence[int], value: float) -> None:
+    def _moved_by(self, view: View, number: float, name: str) -> View:
+        """A tensor and a number."""
+        ones = np.ones((view.channels, 1, 1, 1))
+        layer = FloatLayer("depthwise", self.fresh(name), (view.value,), w=ones, bias=np.full(view.channels, number))
+        self.emit(layer, view.size)
+        return replace(view, value=layer.output, single=True)
+
+    def _zeros(self, name: str, pads: Sequence[int]) -> None:
         """Zeros around a tensor; they wait for who reads it."""
         view = self.views[name]
-        if value != 0:
-            raise Refused(f"pads with {value:g}; only padding with zeros is supported")
         if view.pad == NO_PAD and (axes := natural(view)) and len(axes) == 4:
             pads = [*(pads[axis] for axis in axes), *(pads[axis + 4] for axis in axes)]
             if axes != (0, 1, 2, 3):
@@ -206,9 +221,10 @@ class Movement(Folding):
     # -- several values -------------------------------------------------------------------------------------
 
     def concat(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        views = [self.settled(name) for name in node.input]
-        rank = len(views[0].shape)
+        rank = len(next(self.view(name) for name in node.input if name in self.views).shape)
         axis = attributes["axis"] % rank
+        self._made_tensors(node, axis)
+        views = [self.settled(name) for name in node.input]
         orders = {natural(view) for view in views}
         order = orders.pop() if len(orders) == 1 else None
         if order is None:
@@ -235,6 +251,26 @@ class Movement(Folding):
         made = self.views[node.output[0]]
         shape = (1, size[0], size[2]) if rank == 3 else (1, *size)[:rank]
         self.keep_view(node.output[0], made.moved(made.order.reshape(shape).transpose(np.argsort(order))))
+
+
+    def _made_tensors(self, node: NodeProto, axis: int) -> None:
+        """Makes tensors of constant operands; as many rows, columns or channels of the first tensor as they have."""
+        like = self.settled(next(name for name in node.input if name in self.views))
+        for name in node.input:
+            if name in self.views:
+                continue
+            array = self.constants[name]
+            if array.shape[:axis] + array.shape[axis + 1 :] != like.shape[:axis] + like.shape[axis + 1 :]:
+                raise Refused(f"a constant of shape {list(array.shape)} beside an operand of {list(like.shape)}")
+            order = natural(like)
+            if order is None or len(order) < 3:
+                raise Refused("a constant beside flattened pictures; concatenate it before")
+            moved = array.transpose(order)
+            moved = moved[:, :, None] if moved.ndim == 3 else moved
+            value = self.map_of(moved[0], like, f"{node.output[0]}/constant")
+            made = View(value, moved.shape[1:], (1, *moved.shape[1:]))
+            shape = tuple(array.shape[at] for at in order)
+            self.views[name] = made.moved(made.order.reshape(shape).transpose(np.argsort(order)))
 
 
 MOVEMENT = {

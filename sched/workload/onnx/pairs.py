@@ -8,6 +8,7 @@ step that the chip's tensor gets, or the nearest around 0 (`pins`). Where a pair
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
 
 #: Operators whose results are not below 0.
-_POSITIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"}
+POSITIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"}
 #: What may stand between a layer and the tensor that has its scale.
 _BETWEEN = {"Clip", "DequantizeLinear", "Identity", "QuantizeLinear", "Relu"}
 
@@ -51,13 +52,13 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
             if after and node.output[0] not in outputs and all(_alike(node, other, constants) for other in after):
                 gone.add(node.output[0])
                 scale, zero = constants[node.input[1]], _zero(node, constants)
-                if (pin := pin_of(scale, zero, _weights_before(node.input[0], makers, constants))) is not None:
+                if (pin := pin_of(scale, zero, weights_before(node.input[0], makers, constants))) is not None:
                     pins[node.input[0]] = pin
                 continue
         if node.op_type == "DequantizeLinear" and node.input[0] in gone:
             first = makers[node.input[0]]
             source = makers.get(first.input[0])
-            cuts = _cuts_below_0(first, constants) and (source is None or source.op_type not in _POSITIVE)
+            cuts = _cuts_below_0(first, constants) and (source is None or source.op_type not in POSITIVE)
             operator = "Relu" if cuts else "Identity"
             nodes.append(helper.make_node(operator, [first.input[0]], list(node.output), node.name or node.output[0]))
             continue
@@ -115,7 +116,7 @@ def _zero(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray[Any]:
     return constants[node.input[2]] if len(node.input) > 2 and node.input[2] else np.array(0, np.uint8)
 
 
-def _weights_before(name: str, makers: dict[str, NodeProto], constants: dict[str, NDArray[Any]]) -> float:
+def weights_before(name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, NDArray[Any]]) -> float:
     """The one scale of the weights of which a tensor is made, a ReLU between or none; 0 if there is no such scale."""
     node = makers.get(name)
     while node is not None and node.op_type in _BETWEEN:

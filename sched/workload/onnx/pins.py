@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .calibrate import Statistics
 from .floats import FloatLayer, FloatNet
+from .pointwise import function
 
 if TYPE_CHECKING:
     from .rounding import Rounder
@@ -88,13 +90,38 @@ def pin_of(scale: NDArray[np.floating], zero: NDArray[np.integer], weights: floa
     return Pin(number, int(zero.flat[0]), int(np.iinfo(zero.dtype).min), weights)
 
 
+#: Layers that end with a clamp.
+_CLAMPED = ("add", "average_pool", "conv", "depthwise", "max_pool", "mul")
+
+
+def cut_off(net: FloatNet, statistics: Mapping[str, Statistics], pins: Mapping[str, Pin]) -> bool:
+    """Adds what saturates where the file does and the chip's tensor, which reaches as far above 0 as below, would not:
+    for tensors that have such values. Whether there were any."""
+    values = of_values(net, pins, statistics)
+    found = False
+    for layer in list(net.layers):
+        for pin in values.get(layer.output, ())[-1:]:
+            seen = statistics[layer.output]
+            low = seen.low < pin.low - pin.scale / 2 and pin.low > -128 * pin.step + pin.scale / 2
+            high = seen.high > pin.high + pin.scale / 2 and pin.high < 127 * pin.step - pin.scale / 2
+            if high and not low and layer.kind in _CLAMPED:
+                layer.clamp = min(layer.clamp, pin.high)
+            elif low or high:
+                whole = f"{layer.output}//whole"
+                cut = FloatLayer("table", layer.output, (whole,), function=function("Clip", pin.low, pin.high))
+                net.sizes[whole], layer.output = net.sizes[layer.output], whole
+                net.layers.insert(net.layers.index(layer) + 1, cut)
+            found = found or low or high
+    return found
+
+
 def note_of(net: FloatNet, rounder: Rounder) -> str:
     """How near a network is to the scales of its file, in a sentence for people.
 
     The bound: by how many of the file's steps a layer's result may differ from the file's if both have the same
     operands: of operands that the chip has rounded, weights and biases that it has rounded (multiplied by the largest
-    operand that the file can say), its own rounding and the file's. Where the file saturates, the chip may not: its
-    tensors reach as far above 0 as below.
+    operand that the file can say), its own rounding and the file's. Where the file saturates and no tensor of the
+    calibration data did, the chip may not: its tensors reach as far above 0 as below.
     """
     values = {name: some[-1] for name, some in rounder.pins.items()}
     same = sum(abs(rounder.step(name) / pin.scale - 1) < 1e-6 for name, pin in values.items())

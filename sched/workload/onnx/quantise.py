@@ -33,15 +33,14 @@ from ..graph import Graph, Picture
 from ..layers import WorkloadError
 from .calibrate import BEST, FILE, RAREST, Feeds, Range, measure, run_all
 from .calibrate import ranges as ranges_of
-from .dequantised import dequantised
+from .dequantised import in_real_numbers
 from .equalise import equalised
 from .errors import OnnxError
 from .floats import FloatNet, Source
 from .host import HostPart, fold_to_end
-from .load import bound, is_float_model, load_model
+from .load import bound, load_model
 from .original import check_float
-from .pairs import without_pairs
-from .pins import NOTHING, Pin, note_of
+from .pins import NOTHING, Pin, cut_off, note_of
 from .rounding import Rounder
 from .runtime import run, session
 from .start import Start, looks_up
@@ -146,17 +145,15 @@ def quantise_with_report(
     hows = ranges_of(ranges)
     data = _calibration(model, name, calibration)
     model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
-    if is_float_model(model):
-        model, pins = without_pairs(model)
-        if pins:
-            notes = (*notes, f"{len(pins)} pairs of QuantizeLinear and DequantizeLinear around activations are taken out.")
-        file, rounding, reference = model, NOTHING, None
-        normalised = picture is not None or _bytes_only(data)
-    else:
-        own = dequantised(model, name)
-        model, pins, normalised = own.model, own.pins, picture is not None
+    model, pins, own = in_real_numbers(model, name)
+    normalised = picture is not None or _bytes_only(data)
+    file, rounding, reference = model, NOTHING, None
+    if own is not None:
         reference = own.reference
-        file, rounding = (model, NOTHING) if own.dynamic else (own.reference, own.rounding)
+        if not own.dynamic:
+            file, rounding = own.reference, own.rounding
+    elif pins:
+        notes = (*notes, f"{len(pins)} pairs of QuantizeLinear and DequantizeLinear around activations are taken out.")
     start = None
     if looks_up(model):
         start = Start(model, name, data)
@@ -201,6 +198,8 @@ def _best(
     statistics = measure(net, feeds)
     own = ""
     if pins:
+        if cut_off(net, statistics, pins):
+            truth, statistics = run_all(net, feeds), measure(net, feeds)
         try:
             rounder = Rounder(net, statistics, picture=picture, pins=pins)
             graph = replace(rounder.graph(), **about)
