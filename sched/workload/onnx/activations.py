@@ -15,7 +15,7 @@ from .errors import Refused
 from .floats import FloatLayer, PerChannel
 from .load import CheckedModel
 from .pointwise import ARGUMENT, OLDEST, SEVERAL, UNARY, Function, function, numbers, standard
-from .sliding import Sliding
+from .resizing import Resizing
 from .views import NO_PAD, View
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _Affine = Callable[[NDArray[np.float64]], PerChannel]
 _Handler = Callable[["NodeProto", dict[str, Any]], None]
 
 
-class Activations(Sliding):
+class Activations(Resizing):
     """`functions`: for values that are functions of one other value, element by element: that one, and how.
 
     A node whose operands are all functions of one value makes another such function, so that x * sigmoid(x) is one
@@ -167,6 +167,9 @@ class Activations(Sliding):
         if any(name in self.constants for name in node.input):
             self._arithmetic(node, lambda x: (np.ones_like(x), x), lambda x: (np.ones_like(x), x))
             return
+        if len(node.input) == 1:
+            self.pass_on(node)
+            return
         if len(node.input) == 2:
             self._sum(node, self.settled(node.input[0]), self.settled(node.input[1]))
             return
@@ -244,7 +247,9 @@ class Activations(Sliding):
             return view
         found = np.zeros(prod(like.size), np.int64)
         found[like.order.ravel()] = np.broadcast_to(view.order, like.shape).ravel()
-        return replace(self._placed(output, view.moved(found.reshape(1, *like.size))), shape=like.shape, index=like.index)
+        return replace(
+            self._placed(output, view.moved(found.reshape(1, *like.size))), shape=like.shape, index=like.index
+        )
 
     def _sum(self, node: NodeProto, a: View, b: View) -> None:
         shape = _together(a, b)

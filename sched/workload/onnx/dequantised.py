@@ -144,7 +144,9 @@ class _Writer:
                 scale, zero = (numbers.astype(np.float32) for numbers in scales.pop(name))
                 nodes += [
                     helper.make_node("Div", [name, self._constant(f"{name}//scale", scale)], [f"{name}//steps"]),
-                    helper.make_node("Add", [f"{name}//steps", self._constant(f"{name}//up", zero + 0.5)], [f"{name}//q"]),
+                    helper.make_node(
+                        "Add", [f"{name}//steps", self._constant(f"{name}//up", zero + 0.5)], [f"{name}//q"]
+                    ),
                     helper.make_node("Floor", [f"{name}//q"], [f"{name}//whole"]),  # Round is of newer opsets
                     helper.make_node("Cast", [f"{name}//whole"], [bytes_], to=to),
                 ]
@@ -204,9 +206,7 @@ class _Writer:
             raise Refused(f"operand {name!r} is not of 8 bits with a known scale")
         return self._first(name, scale, zero, axis, pinned)
 
-    def _first(
-        self, name: str, scale: NDArray[Any], zero: NDArray[Any], axis: int | None, pinned: bool = True
-    ) -> str:
+    def _first(self, name: str, scale: NDArray[Any], zero: NDArray[Any], axis: int | None, pinned: bool = True) -> str:
         """An input of 8 bits, whose scale its first reader says: real numbers are given instead."""
         rank = next(len(v.type.tensor_type.shape.dim) for v in self.file.graph.input if v.name == name)
         scale, zero = (_along(numbers, axis, rank) for numbers in (scale, zero))
@@ -259,7 +259,11 @@ class _Writer:
             integers = [node.input[0]]
         copy = type(node)()
         copy.CopyFrom(node)
-        if operator == "Gather" and node.input[0] in self.constants and self.constants[node.input[0]].dtype.itemsize == 1:
+        if (
+            operator == "Gather"
+            and node.input[0] in self.constants
+            and self.constants[node.input[0]].dtype.itemsize == 1
+        ):
             scale, zero = self._scale_behind(node.output[0])  # a table of bytes
             copy.input[0] = self._operand(node.input[0], scale, zero)
             self.scales[node.output[0]] = scale, zero
@@ -268,9 +272,7 @@ class _Writer:
         if integers:
             floats = all(self.scales[name][1].dtype.kind == "f" for name in integers)  # of 32 bits, without a scale
             first = self.scales[integers[0]]
-            same = all(
-                np.array_equal(a, b) for name in integers for a, b in zip(first, self.scales[name], strict=True)
-            )
+            same = all(np.array_equal(a, b) for name in integers for a, b in zip(first, self.scales[name], strict=True))
             if not floats and (operator not in _ALIKE or not same or first[0].size > 1):
                 raise Refused("computes with 8 bits, which no scale is said for; export QLinear operators")
             for index, name in enumerate(node.input):

@@ -28,7 +28,7 @@ class FloatLayer:
     weights are 0 and at most one 1 in each filter, so that its result is its operand moved, in integers too.
     `function`: of a table. `by`, `groups`, `rows`: of a normalise, a product, a transpose. `gain`: what the sums of a
     product and the means of an average pool are multiplied by. `epsilon`: what a root mean square has added to the mean
-    of the squares.
+    of the squares. `gone`: its least numbers stand for scores that a mask takes out; no step has to reach them.
     """
 
     kind: PlainKind
@@ -47,6 +47,7 @@ class FloatLayer:
     rows: int = 1
     gain: float = 1.0
     epsilon: float = 0.0
+    gone: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -227,6 +227,9 @@ class Movement(Constants):
         views = [self.settled(name) for name in node.input]
         orders = {natural(view) for view in views}
         order = orders.pop() if len(orders) == 1 else None
+        if rank <= 2 and all(view.size == (view.shape[-1], 1, prod(view.shape[:-1])) for view in views):
+            self._vectors_together(node, [self.laid_out(name) for name in node.input], axis)
+            return
         if order is None:
             if rank == 2 or any(len(view.shape) == 2 for view in views):
                 raise Refused("operands are flattened pictures; concatenate them before")
@@ -252,6 +255,28 @@ class Movement(Constants):
         shape = (1, size[0], size[2]) if rank == 3 else (1, *size)[:rank]
         self.keep_view(node.output[0], made.moved(made.order.reshape(shape).transpose(np.argsort(order))))
 
+    def laid_out(self, name: str) -> View:
+        """Vectors [vectors, features] or [features] as a picture of one row, features being channels."""
+        view = self.settled(name)
+        rows = view.order.reshape(-1, view.shape[-1])
+        return self.laid(name, view, np.ascontiguousarray(rows.T))[0]
+
+    def _vectors_together(self, node: NodeProto, views: Sequence[View], axis: int) -> None:
+        if len(views) == 1:
+            self.pass_on(node)
+            return
+        rank = len(self.view(node.input[0]).shape)
+        names, sizes = tuple(view.value for view in views), [view.size for view in views]
+        if axis == rank - 1:
+            self.emit(FloatLayer("concat", node.output[0], names), (sum(size[0] for size in sizes), *sizes[0][1:]))
+        else:
+            first = np.cumsum([0, *(size[2] for size in sizes)]).tolist()
+            places = tuple(Place(0, left, 1, 1, 1, size[2]) for left, size in zip(first, sizes, strict=False))
+            self.emit(FloatLayer("paste", node.output[0], names, places=places), (sizes[0][0], 1, first[-1]))
+        made = self.views[node.output[0]]
+        features, _, vectors = made.size
+        index = made.order.reshape(features, vectors).T
+        self.keep_view(node.output[0], made.moved(np.ascontiguousarray(index[0] if rank == 1 else index)))
 
     def _made_tensors(self, node: NodeProto, axis: int) -> None:
         """Makes tensors of constant operands; as many rows, columns or channels of the first tensor as they have."""

@@ -89,6 +89,9 @@ class Rounder:
         for layer in self.net.layers:
             if layer.by == "max":
                 statistics[layer.output] = statistics[layer.output].above(_FAINTEST)
+            if layer.gone:
+                least = statistics[layer.inputs[0]].low if layer.kind == "add" else 0.0
+                statistics[layer.output] = statistics[layer.output].above(least)
         for name in self.statistics:
             groups.setdefault(self._root(name), []).append(name)
         ends = {*self.net.inputs, *self.net.outputs}
