@@ -95,6 +95,7 @@ HOW: Mapping[str, tuple[str, str]] = {
         "1,024 pixels one by one",
     ),
     "Unsqueeze": ("nothing", ""),
+    "Where": ("takes scores out of a softmax: two products and an add", "a constant mask"),
     "Upsample": ("as Resize", ""),
     **dict.fromkeys(sorted(name for name in UNARY if "." not in name), ("a table", "")),
     **dict.fromkeys(("Max", "Min"), ("a table; of several tensors a paste and a max pool", "")),

@@ -153,8 +153,10 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
     else:
         model = bound(load_model(source.name), {}, dict(source.bind), source.name)
         exact = as_it_is(model, source.name)
-        found = _quantised(_for_bytes(source, model), model) if exact is None else None
-        graph = exact if found is None else found.graph
+        if exact is None:
+            found = _quantised(_for_bytes(source, model), model)
+            exact = found.graph
+        graph = exact
         own = labels_in(model)
         if not graph.labels and len(own) == _classes(graph):
             graph = replace(graph, labels=own)
@@ -187,8 +189,8 @@ def _looked_up(source: NetworkSource, found: Quantised, start: Start) -> list[Fe
 
 def described(path: Path, bind: Mapping[str, int]) -> list[str]:
     """What the chip would run of an ONNX file, in lines for people; nothing is run. Raises WorkloadError."""
-    from meshloom.sched.workload.onnx.host import fold_to_end
     from meshloom.sched.workload.onnx.dequantised import in_real_numbers
+    from meshloom.sched.workload.onnx.host import fold_to_end
     from meshloom.sched.workload.onnx.load import bound, load_model
     from meshloom.sched.workload.onnx.reader import as_it_is
     from meshloom.sched.workload.onnx.start import Start, examples, looks_up

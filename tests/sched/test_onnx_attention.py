@@ -114,7 +114,11 @@ def test_a_causal_mask(mask: str) -> None:
 
 def test_a_mask_of_whole_rows_is_refused() -> None:
     m = FloatModel((1, 4, 8), opset=17)
-    masked = m.node("Add", [linear(m, "x", 8, 4, "scores"), m.constant(np.where(np.arange(4)[:, None], np.zeros((4, 4)), -np.inf))], "masked")
+    masked = m.node(
+        "Add",
+        [linear(m, "x", 8, 4, "scores"), m.constant(np.where(np.arange(4)[:, None], np.zeros((4, 4)), -np.inf))],
+        "masked",
+    )
     m.node("MatMul", [m.node("Softmax", masked, "shares", axis=-1), m.normal(4, 3)], "y")
     with pytest.raises(UnsupportedError, match="masks"):
         quantise_with_report(m.build("y"), m.data(1))

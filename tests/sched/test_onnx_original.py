@@ -14,7 +14,16 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from meshloom.sched.workload.onnx import float_reader, folding, movement, sliding, windows
+from meshloom.sched.workload.onnx import (
+    convolutions,
+    float_reader,
+    folding,
+    movement,
+    pools,
+    reductions,
+    resizing,
+    windows,
+)
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.original import check_float
@@ -274,7 +283,11 @@ def test_all_attributes_that_the_float_reader_looks_at_have_a_case(monkeypatch: 
     covered = {(operator, name) for operator, name, *_ in FLOAT_CASES}
     assert read <= covered
     # and no operator that has attributes is missing
-    names = {name for module in (float_reader, folding, movement, sliding, windows) for name in looked_at(module)}
+    names = {
+        name
+        for module in (convolutions, float_reader, folding, movement, pools, reductions, resizing, windows)
+        for name in looked_at(module)
+    }
     assert names <= {name for _, name in covered}
 
 

@@ -204,8 +204,8 @@ class Activations(Resizing):
         self._product(node, self.settled(node.input[0]), divisor)
 
     def extremes(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        """Max and Min: a table with one number; otherwise tensors beside each other, columns in turn, and the maximum of
-        each few columns; Min of what is negative."""
+        """Max and Min: a table with one number; otherwise tensors whose columns take turns in one map, and the maximum
+        of each few columns; Min of what is negative."""
         for name in node.input:
             if name in self.views:
                 self.settled(name)

@@ -26,7 +26,8 @@ CLIPS = tuple(1 - 0.02 * index for index in range(36))
 
 @dataclass(frozen=True)
 class Range:
-    """How the range of a tensor follows from its values, or `file`: it is that of a file. `percent`: of `percentile`, how many of them lie in it."""
+    """How the range of a tensor follows from its values, or `file`: it is that of a file. `percent`: of `percentile`,
+    how many of them lie in it."""
 
     kind: Literal["max", "percentile", "mse", "file"]
     percent: float = 100.0

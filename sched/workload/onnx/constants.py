@@ -31,9 +31,9 @@ class Constants(Folding):
         pixel of ones, larger ones change places with channels.
         """
         array = np.asarray(array, np.float64)
+        channels, rows, columns = (int(extent) for extent in array.shape)
         if not np.all(np.isfinite(array)):
             raise Refused("its constants are not finite")
-        channels, rows, columns = array.shape
         size = channels, rows, columns
         if rows * columns == 1:
             return self._numbers(array.ravel(), near, self.fresh(name))
@@ -53,11 +53,11 @@ class Constants(Folding):
     def constant_like(self, array: NDArray[Any], view: View, name: str) -> View:
         """A constant operand of elementwise arithmetic as a tensor whose elements lie as those of `view`."""
         try:
-            whole = np.broadcast_to(np.asarray(array, np.float64), view.shape)
+            whole = np.broadcast_to(array.astype(np.float64), view.shape)
         except ValueError:
             raise Refused(f"a constant of shape {list(array.shape)} does not fit {list(view.shape)}") from None
         if view.order.size != prod(view.size):
-            view = self.picture(name) if name in self.views else view
+            raise Refused("a constant that differs from pixel to pixel, beside a part of a map or one that is repeated")
         found = np.zeros(prod(view.size))
         found[view.order.ravel()] = whole.ravel()
         made = self.map_of(found.reshape(view.size), view, f"{name}/constant")

@@ -36,9 +36,9 @@ _BYTES = ("UINT8", "INT8")
 @dataclass(frozen=True, eq=False)
 class Dequantised:
     """`model`: in real numbers, which its inputs of 8 bits have become too (`inputs`: their scales and zero points).
-    `reference`: the file itself with the same inputs, whose tensors of 8 bits have become the real numbers that they stand for, by the same names.
-    `pins`: the file's scales by tensor, `rounding`: what it rounds. `dynamic`: whether some scales are computed, so that only what is made of all
-    is the file's."""
+    `reference`: the file itself with the same inputs, whose tensors of 8 bits have become the real numbers that they
+    stand for, by the same names. `pins`: the file's scales by tensor, `rounding`: what it rounds. `dynamic`: whether
+    some scales are computed, so that only what is made of all is the file's."""
 
     model: ModelProto
     reference: ModelProto

@@ -3,7 +3,8 @@
 What lies between a pair is 8 bits of the file's own: a scale and a zero point for the tensor, any of them, and for
 weights often one for each channel. The chip has symmetric tensors with one multiplier for a layer, so a pair of an
 activation is taken out, which leaves a float model of the weights that the file has, and the scale of the pair is the
-step that the chip's tensor gets, or the nearest around 0 (`pins`). Where a pair cuts off what is below 0 (a zero point at the end of the range), that is a ReLU.
+step that the chip's tensor gets, or the nearest around 0 (`pins`). Where a pair cuts off what is below 0 (a zero point
+at the end of the range), that is a ReLU.
 """
 
 from __future__ import annotations

@@ -90,13 +90,15 @@ def pin_of(scale: NDArray[np.floating], zero: NDArray[np.integer], weights: floa
     return Pin(number, int(zero.flat[0]), int(np.iinfo(zero.dtype).min), weights)
 
 
+#: What the name of a tensor has before it is cut off.
+_UNCUT = "//uncut"
 #: Layers that end with a clamp.
 _CLAMPED = ("add", "average_pool", "conv", "depthwise", "max_pool", "mul")
 
 
-def cut_off(net: FloatNet, statistics: Mapping[str, Statistics], pins: Mapping[str, Pin]) -> bool:
+def cut_off(net: FloatNet, statistics: Mapping[str, Statistics], pins: dict[str, Pin]) -> bool:
     """Adds what saturates where the file does and the chip's tensor, which reaches as far above 0 as below, would not:
-    for tensors that have such values. Whether there were any."""
+    for tensors that have such values. What a table cuts off gets the same pin, in `pins`. Whether there were any."""
     values = of_values(net, pins, statistics)
     found = False
     for layer in list(net.layers):
@@ -107,9 +109,10 @@ def cut_off(net: FloatNet, statistics: Mapping[str, Statistics], pins: Mapping[s
             if high and not low and layer.kind in _CLAMPED:
                 layer.clamp = min(layer.clamp, pin.high)
             elif low or high:
-                whole = f"{layer.output}//whole"
+                whole = f"{layer.output}{_UNCUT}"
                 cut = FloatLayer("table", layer.output, (whole,), function=function("Clip", pin.low, pin.high))
                 net.sizes[whole], layer.output = net.sizes[layer.output], whole
+                net.values[whole], pins[whole] = whole, pin
                 net.layers.insert(net.layers.index(layer) + 1, cut)
             found = found or low or high
     return found
@@ -124,7 +127,8 @@ def note_of(net: FloatNet, rounder: Rounder) -> str:
     calibration data did, the chip may not: its tensors reach as far above 0 as below.
     """
     values = {name: some[-1] for name, some in rounder.pins.items()}
-    same = sum(abs(rounder.step(name) / pin.scale - 1) < 1e-6 for name, pin in values.items())
+    own = {name: pin for name, pin in values.items() if not name.endswith(_UNCUT)}
+    same = sum(abs(rounder.step(name) / pin.scale - 1) < 1e-6 for name, pin in own.items())
     graph = {layer.output: layer for layer in rounder.graph().layers}
     worst, where = 0.0, ""
     for layer in net.layers:
@@ -135,18 +139,18 @@ def note_of(net: FloatNet, rounder: Rounder) -> str:
         if made.w is None or made.bias is None:
             continue
         w_step = made.scale * y_step / x_step / (1 << 17)
-        w = made.w * w_step
-        bound = float(_sums(layer, w, operand, x_step, made.bias * (w_step * x_step)).max())
+        w, bias = made.w.astype(np.float64) * w_step, made.bias.astype(np.float64) * (w_step * x_step)
+        bound = float(_sums(layer, w, operand, x_step, bias).max())
         bound = (bound + y_step / 2 + result.scale / 2) / result.scale
         if bound > worst:
             worst, where = bound, layer.output
-    rest = len(values) - same
+    rest = len(own) - same
     others = f", {rest} the nearest that the chip has around 0" if rest else ""
     bounded = (
         f"; given the file's operands, results of weights are at most {worst:.2f} of the file's steps from the file's "
         f"({where}), where that does not cut them off"
     )
-    return f"{same} of {len(values)} tensors have the file's own scale{others}{bounded if where else ''}."
+    return f"{same} of {len(own)} tensors have the file's own scale{others}{bounded if where else ''}."
 
 
 def _sums(

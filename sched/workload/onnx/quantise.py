@@ -187,7 +187,7 @@ def _best(
     feeds: list[Feeds],
     hows: Sequence[Range],
     picture: Picture | None,
-    pins: Mapping[str, Pin],
+    pins: dict[str, Pin],
     about: Mapping[str, Any],
 ) -> Quantised:
     """The best of all choices; with the file's own scales, if it has any that the chip can have. Where it has one for
