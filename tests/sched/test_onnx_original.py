@@ -173,6 +173,8 @@ FLOAT_CASES: list[tuple[str, str, Any, Callable[[FloatModel], str], dict[str, An
     ("AveragePool", "ceil_mode", None, pool("AveragePool", strides=[2, 2], ceil_mode=1), {}),
     ("AveragePool", "count_include_pad", 1, pool("AveragePool", pads=[1, 1, 1, 1]), {}),
     ("ReduceMean", "axes", [2, 3], lambda m: m.node("ReduceMean", conv(m), "z", axes=[1, 2]), {}),
+    ("ReduceMean", "noop_with_empty_axes", 0,
+     lambda m: m.node("ReduceMean", conv(m), "z", noop_with_empty_axes=1), {"opset": 18}),
     ("ReduceMean", "keepdims", None, lambda m: m.node("ReduceMean", conv(m), "z", axes=[2, 3], keepdims=0), {}),
     ("Concat", "axis", 1, lambda m: joined(m, axis=2), {}),
     ("Slice", "starts", [2, 1], sliced, {"opset": 9}),

@@ -173,6 +173,7 @@ class Activations(Resizing):
         if len(node.input) == 2:
             self._sum(node, self.settled(node.input[0]), self.settled(node.input[1]))
             return
+        self.only_if_generous(f"adds {len(node.input)} tensors; an addition has two")
         for part in _two_by_two(node):
             self._sum(part, self.settled(part.input[0]), self.settled(part.input[1]))
 
@@ -212,6 +213,7 @@ class Activations(Resizing):
         if (found := self.function_of(node)) is not None:
             self._table(node, *found)
             return
+        self.only_if_generous("of several tensors, or with constants that differ from channel to channel")
         some = [name for name in node.input if name in self.views]
         shape = self.views[some[0]].shape
         for name in node.input:

@@ -126,6 +126,7 @@ class Attention(Activations):
     def where(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         """Scores where a constant says so, and something very small elsewhere, before a softmax."""
         condition, low, scores = self.constant(node, 0, "condition").astype(bool), *node.input[1:]
+        self.only_if_generous("no layer does that")
         kept = ~condition
         if low in self.views:
             low, scores, kept = scores, low, condition

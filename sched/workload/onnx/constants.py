@@ -20,9 +20,18 @@ _SIDE, _PIXELS = 16, 64
 
 
 class Constants(Folding):
+    """`generous`: whether constants become values, and whatever else takes layers that the host would not need, where
+    it runs what is at the end."""
+
     def __init__(self, model: CheckedModel, normalised: bool) -> None:
         super().__init__(model, normalised)
+        self.generous = False
         self._pixels: dict[Size, str] = {}
+
+    def only_if_generous(self, why: str) -> None:
+        """Raises Refused where the host may still do it."""
+        if not self.generous:
+            raise Refused(why)
 
     def map_of(self, array: NDArray[Any], near: View, name: str) -> str:
         """A value [channels, rows, columns] of these numbers; `near`: any tensor, a pixel of which it begins with.
@@ -30,6 +39,7 @@ class Constants(Folding):
         A filter of zeros makes a number of anything: its bias. Small maps are the filters of a depthwise layer over one
         pixel of ones, larger ones change places with channels.
         """
+        self.only_if_generous("its constant differs from pixel to pixel; it may differ from channel to channel")
         array = np.asarray(array, np.float64)
         channels, rows, columns = (int(extent) for extent in array.shape)
         if not np.all(np.isfinite(array)):

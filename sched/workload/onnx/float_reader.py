@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 
-def fold(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
+def fold(model: ModelProto, name: str, *, normalised: bool, generous: bool = False) -> FloatNet:
     """The folded network of a float model. `name` is for messages and the network.
 
     `normalised`: per-channel arithmetic on an input (mean and deviation of pictures) is taken out of the network, to be
-    done when the input is made (`FloatNet.normalise`); otherwise it becomes a layer. Raises UnsupportedError with all
-    nodes that the chip cannot run, OnnxError as `load.check` does.
+    done when the input is made (`FloatNet.normalise`); otherwise it becomes a layer. `generous`: also what takes
+    several layers that have no weights of the file (`constants`). Raises UnsupportedError with all nodes that the chip
+    cannot run, OnnxError as `load.check` does.
     """
     reader = _FloatReader(together(check(model, name, OPERATORS.keys() | ENDS)), normalised)
+    reader.generous = generous
     reader.lower_nodes()
     return reader.net()
 
@@ -48,6 +50,7 @@ class _FloatReader(Attention):
         w = (w if attributes.get("transB") else w.T) * attributes.get("alpha", 1.0)
         bias = None if bias is None else bias * attributes.get("beta", 1.0)
         if attributes.get("transA"):
+            self.only_if_generous("transA; only weights are transposed")
             view, turned = self.settled(node.input[0]), self.fresh(f"{node.output[0]}/turned")
             self.views[turned] = view.moved(np.ascontiguousarray(view.order.T))
             node = _between(node, [turned], node.output[0])

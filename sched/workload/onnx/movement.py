@@ -183,6 +183,7 @@ class Movement(Constants):
         if value == 0:
             self._zeros(node.output[0], pads)
             return
+        self.only_if_generous(f"pads with {value:g}")
         if not np.isfinite(value) or abs(value) > 1e4:
             raise Refused(f"pads with {value:g}")
         name, view = node.output[0], self.settled(node.output[0])  # zeros around what is less by the value
@@ -228,6 +229,7 @@ class Movement(Constants):
         orders = {natural(view) for view in views}
         order = orders.pop() if len(orders) == 1 else None
         if rank <= 2 and all(view.size == (view.shape[-1], 1, prod(view.shape[:-1])) for view in views):
+            self.only_if_generous("operands are flattened pictures; concatenate them before")
             self._vectors_together(node, [self.laid_out(name) for name in node.input], axis)
             return
         if order is None:

@@ -48,6 +48,8 @@ class Reductions(Pools):
         kind, before, after = _REDUCTIONS[node.op_type]
         view = self.settled(node.input[0])
         name = node.input[0]
+        if before or after:
+            self.only_if_generous("no layer does that")
         for each in before:
             name = self.fresh(f"{node.output[0]}/each")
             self.emit(FloatLayer("table", name, (view.value,), function=each), view.size)
@@ -68,7 +70,10 @@ class Reductions(Pools):
         name, view = operand
         rank = len(view.shape)
         if not axes and attributes.get("noop_with_empty_axes"):
-            raise Refused("over no axes")
+            if name != node.input[0] or output != node.output[0]:
+                raise Refused("over no axes")
+            self.pass_on(node)
+            return
         over = {axis % rank for axis in axes} if axes else set(range(rank))
         kept = [axis for axis in range(rank) if axis not in over]
         keep = bool(attributes.get("keepdims", 1))
@@ -78,6 +83,7 @@ class Reductions(Pools):
         order = natural(view) or tuple(range(rank))
         wide = {axis for axis in order[2:] if view.shape[axis] > 1}
         if not (natural(view) and rank > 2 and wide <= over and all(view.shape[axis] == 1 for axis in over - wide)):
+            self.only_if_generous(f"over axes {axes}; must be over rows and columns, 2 and 3")
             moved = view.order.transpose([*kept, *sorted(over)]).reshape(-1, count)
             view, _ = self.laid(name, view, np.ascontiguousarray(moved))
         self._global(pool, output, view, shape or (1,))
