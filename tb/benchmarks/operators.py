@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from meshloom.hw.config import load
 from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.workload.layers import WorkloadError
-from meshloom.sched.workload.onnx.pointwise import SEVERAL, UNARY
+from meshloom.sched.workload.onnx.pointwise import UNARY
 
 from ..results.events import OnEvent, Stage
 from .results import Result, Sheet
@@ -32,16 +32,23 @@ LEAST_DB = 20.0
 OPSET, IR_VERSION = 22, 10
 #: What each operator becomes, and where that ends.
 HOW: Mapping[str, tuple[str, str]] = {
-    "Add": ("add; constants folded, or a depthwise layer; of one tensor a table", "two tensors; constants by channel"),
+    "Add": ("add; constants folded, or a depthwise layer; of one tensor a table", "two tensors"),
     "AveragePool": ("average pools; with borders of fewer pixels one for each number, pasted", "no dilations"),
     "BatchNormalization": ("folded, or a depthwise layer", "for inference"),
+    "ConvInteger": ("as Conv", "weights of 8 bits"),
+    "DequantizeLinear": ("nothing", "one scale, or one for each channel of an input"),
+    "DynamicQuantizeLinear": ("nothing: what it quantises stays", "where MatMulInteger or ConvInteger read it"),
+    "MatMulInteger": ("as MatMul", ""),
+    "QLinearConv": ("as Conv, with the file's scales or the nearest around 0", "constant scales"),
+    "QLinearMatMul": ("as MatMul, with the file's scales or the nearest around 0", "constant scales"),
+    "QuantizeLinear": ("nothing: the step of what it quantises", "one scale, or one for each channel of an input"),
     "Cast": ("nothing", "to floating point"),
     "Clip": ("in the layer before, or a max pool; other bounds a table", ""),
     "Concat": ("channels: planes of one tensor; rows, columns: a paste", "no constants, not along the batch"),
     "Conv": ("conv or depthwise; large kernels and strides as parts and phases in the channels", "one or two axes"),
     "ConvTranspose": ("one conv for each phase, pasted", "one or two axes"),
     "DepthToSpace": ("convs that select channels, pasted", ""),
-    "Div": ("as Mul, by a table's reciprocal", "two tensors; constants by channel"),
+    "Div": ("as Mul, by a table's reciprocal", "two tensors"),
     "Dropout": ("nothing", "for inference"),
     "Expand": ("slices, pasted", "rows and columns"),
     "Flatten": ("nothing", ""),
@@ -57,13 +64,18 @@ HOW: Mapping[str, tuple[str, str]] = {
     ),
     "MatMul": ("as Gemm; of two tensors a product, with heads as groups of channels", "groups in words of their own"),
     "MaxPool": ("max pools; beyond 31 one behind the other", "one or two axes; no indices"),
-    "Mul": ("mul; constants folded, or a depthwise layer; of one tensor a table", "two tensors; constants by channel"),
+    "Mul": ("mul; constants folded, or a depthwise layer; of one tensor a table", "two tensors"),
     "Neg": ("folded, or a depthwise layer", ""),
     "PRelu": ("a table; with a slope for each channel a depthwise layer and an add behind it", "constant slopes"),
     "Pad": ("zeros: in the layer behind, or a layer of one tap; copies: slices, pasted", "no other constants"),
-    "ReduceMax": ("a max pool", "over all rows and columns"),
-    "ReduceMean": ("an average pool", "over all rows and columns"),
-    "ReduceSum": ("an average pool with a larger scale", "over all rows and columns"),
+    "ReduceL1": ("as ReduceSum, behind a table", ""),
+    "ReduceL2": ("as ReduceSum, between two tables", ""),
+    "ReduceLogSum": ("as ReduceSum, and a table", ""),
+    "ReduceMax": ("a max pool; over channels behind a transpose", ""),
+    "ReduceMean": ("an average pool; over channels behind a transpose", ""),
+    "ReduceMin": ("as ReduceMax, between two tables", ""),
+    "ReduceSum": ("an average pool with a larger scale; over channels behind a transpose", ""),
+    "ReduceSumSquare": ("as ReduceSum, behind a table", ""),
     "Relu": ("in the layer before, or a max pool", ""),
     "Reshape": ("nothing, where who reads it can tell channels, rows and columns", "whole words of channels"),
     "Resize": ("nearest: slices, pasted; linear, cubic: depthwise layers, pasted", "not nearest: by whole factors"),
@@ -75,22 +87,26 @@ HOW: Mapping[str, tuple[str, str]] = {
     "SpaceToDepth": ("slices, one behind the other in the channels", ""),
     "Split": ("as Slice; nothing where a conv reads the part", ""),
     "Squeeze": ("nothing", ""),
-    "Sub": ("as Add, of a table's negative", "two tensors; constants by channel"),
-    "Sum": ("as Add", "two tensors"),
+    "Sub": ("as Add, of a table's negative", "two tensors"),
+    "Sum": ("as Add, one after the other", ""),
     "Tile": ("slices, pasted", "rows and columns"),
     "Transpose": (
         "nothing, where channels stay whole; channels and pixels: a transpose; pixels: one, a conv, and one back",
         "1,024 pixels one by one",
     ),
     "Unsqueeze": ("nothing", ""),
+    "Where": ("takes scores out of a softmax: two products and an add", "a constant mask"),
     "Upsample": ("as Resize", ""),
     **dict.fromkeys(sorted(name for name in UNARY if "." not in name), ("a table", "")),
-    **dict.fromkeys(sorted(SEVERAL - {"PRelu"}), ("a table", "with a constant")),
+    **dict.fromkeys(("Max", "Min"), ("a table; of several tensors a paste and a max pool", "")),
+    "Pow": ("a table", "with a constant"),
 }
 
 
 #: Operators whose operands are all inputs of the network, if they are of floating point.
-OF_TENSORS = {"Add", "Div", "MatMul", "Mul", "Sub", "Sum"}
+OF_TENSORS = {"Add", "Concat", "Div", "MatMul", "Max", "Min", "Mul", "Sub", "Sum"}
+#: Inputs of others that are inputs of the network, besides the first.
+FACTORS: Mapping[str, tuple[str, ...]] = {"MatMulInteger": ("B",), "QLinearMatMul": ("b",)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +164,10 @@ def cases() -> tuple[Case, ...]:
         model.ir_version = min(IR_VERSION, model.ir_version)
         if operators[0] == "LayerNormalization":
             del model.graph.output[1:]
-        whole = operators[0] in OF_TENSORS and all(array.dtype.kind == "f" for array in arrays)
+        floats = all(array.dtype.kind == "f" for array in arrays)
         inputs = {model.graph.input[0].name: arrays[0]}
         for value, array in list(zip(model.graph.input, arrays, strict=True))[1:]:
-            if whole:
+            if (operators[0] in OF_TENSORS and floats) or value.name in FACTORS.get(operators[0], ()):
                 inputs[value.name] = array
                 continue
             model.graph.initializer.append(numpy_helper.from_array(array, value.name))
@@ -162,6 +178,7 @@ def cases() -> tuple[Case, ...]:
 
 def outcome(case: Case) -> Outcome:
     """Quantises, schedules and runs one case, and compares every byte, every cycle, and the result in real numbers."""
+    from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.load import bound
     from meshloom.sched.workload.onnx.quantise import quantise_with_report
 
@@ -169,6 +186,9 @@ def outcome(case: Case) -> Outcome:
         model = bound(case.model, {}, {}, case.name)
         # a batch is one picture after the other
         inputs = {name: x[:1] if x.ndim > 2 else x for name, x in case.inputs.items()}
+        own = in_real_numbers(model, case.name)[2]
+        if own is not None:
+            inputs = {name: own.real(name, x) for name, x in inputs.items()}
         report = quantise_with_report(model, [inputs], name=case.name)
         return _ran(case, model, report, inputs)
     except (WorkloadError, DoesNotFit) as error:
@@ -192,7 +212,7 @@ def _ran(case: Case, model: ModelProto, report: Quantised, inputs: Mapping[str, 
     row = network.row(prepared, case.name, feed, run, chip)
     if row.reason or row.rtl_cycles != row.model_cycles:
         return Outcome(case, wrong=row.reason or f"{row.rtl_cycles} cycles, the model says {row.model_cycles}")
-    original = Original(model, case.name, report.origins.values(), report.sources)
+    original = Original(report.reference or model, case.name, report.origins.values(), report.sources)
     exact = original.run(values)
     rounded = original.run({each.name: feed.arrays[each.name] * each.step for each in report.graph.inputs})
     least = min(_decibels(exact[origin], rounded[origin]) for origin in report.origins.values())

@@ -92,10 +92,11 @@ def model_settings(source: NetworkSource) -> dict[str, Any]:
     """What decided the network: fields of `results.Settings`; none for a built-in one."""
     if not source.name.endswith(".onnx"):
         return {}
-    from meshloom.sched.workload.onnx.reader import is_float
+    from meshloom.sched.workload.onnx.load import bound, load_model
+    from meshloom.sched.workload.onnx.reader import as_it_is
 
     found: dict[str, Any] = {"model_digest": _sha256(Path(source.name))}
-    if is_float(source.name):
+    if as_it_is(bound(load_model(source.name), {}, dict(source.bind), source.name), source.name) is None:
         files = source.calibration or source.inputs
         found["calibration"] = tuple(f"{path.name} {_sha256(path)}" for path in files)
         found |= {"mean": source.mean, "std": source.std}
@@ -132,7 +133,7 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
         cases = ((feed.arrays, golden_values(graph, feed.arrays)) for feed in made)
         check_integer(model, graph, cases, source.name)
     else:
-        made = _with_floats(source, model, found, made)
+        made = _with_floats(_for_bytes(source, model), model, found, made)
     finish = found.finish if found is not None and found.host is not None else None
     snr = {layer.name: layer.snr_db for layer in found.layers} if found is not None else {}
     return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in made]
@@ -142,8 +143,8 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
     """The network; of a file also the model in it, and how its quantisation went if it is a float one."""
     from meshloom.sched.workload import zoo
     from meshloom.sched.workload.onnx.labels import labels_in
-    from meshloom.sched.workload.onnx.load import bound, is_float_model, load_model
-    from meshloom.sched.workload.onnx.reader import from_onnx
+    from meshloom.sched.workload.onnx.load import bound, load_model
+    from meshloom.sched.workload.onnx.reader import as_it_is
 
     names = None if source.labels is None else _read_lines(source.labels)
     model = found = None
@@ -151,8 +152,11 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
         graph = zoo.load(source.name)
     else:
         model = bound(load_model(source.name), {}, dict(source.bind), source.name)
-        found = _quantised(source, model) if is_float_model(model) else None
-        graph = from_onnx(model, source.name) if found is None else found.graph
+        exact = as_it_is(model, source.name)
+        if exact is None:
+            found = _quantised(_for_bytes(source, model), model)
+            exact = found.graph
+        graph = exact
         own = labels_in(model)
         if not graph.labels and len(own) == _classes(graph):
             graph = replace(graph, labels=own)
@@ -185,28 +189,30 @@ def _looked_up(source: NetworkSource, found: Quantised, start: Start) -> list[Fe
 
 def described(path: Path, bind: Mapping[str, int]) -> list[str]:
     """What the chip would run of an ONNX file, in lines for people; nothing is run. Raises WorkloadError."""
+    from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.host import fold_to_end
-    from meshloom.sched.workload.onnx.load import bound, is_float_model, load_model
-    from meshloom.sched.workload.onnx.pairs import without_pairs
-    from meshloom.sched.workload.onnx.reader import from_onnx
+    from meshloom.sched.workload.onnx.load import bound, load_model
+    from meshloom.sched.workload.onnx.reader import as_it_is
     from meshloom.sched.workload.onnx.start import Start, examples, looks_up
 
     check_files(NetworkSource(str(path)))
     model = bound(load_model(path), {}, bind, str(path))
     operators = len(model.graph.node)
     first: tuple[str, ...] = ()
-    model, _ = without_pairs(model)
-    if looks_up(model):
+    graph, kind = as_it_is(model, str(path)), "float"
+    if graph is None:
+        model, pins, own = in_real_numbers(model, str(path))
+        kind = "8 bits, with the chip's scales nearest to its own" if own or pins else kind
+    if graph is None and looks_up(model):
         start = Start(model, str(path), [examples(model)])
         model, first = start.rest, (start.note,)
-    if is_float_model(model):
+    if graph is None:
         net = fold_to_end(model, str(path), normalised=True)
         sizes = {name: list(source.shape) for name, source in net.inputs.items()}
         kinds, notes = Counter(layer.kind for layer in net.layers), (*first, *net.notes)
         files = "text: .npz or .npy files of numbers" if first else "pictures"
-        what = f"float; it is quantised with {files} (--input or --calibrate)"
+        what = f"{kind}; it is quantised with {files} (--input or --calibrate)"
     else:
-        graph = from_onnx(model, str(path))
         sizes = {value.name: list(value.shape) for value in graph.inputs}
         kinds, notes = Counter(layer.kind for layer in graph.layers), graph.notes
         what = "8 bits; it runs as it is"
@@ -232,6 +238,7 @@ def _read_lines(path: Path) -> tuple[str, ...]:
 
 def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
     """A float model as an int8 network. Raises WorkloadError when there is nothing to calibrate it with."""
+    from meshloom.sched.workload.onnx.dequantised import in_real_numbers
     from meshloom.sched.workload.onnx.quantise import quantise_with_report
     from meshloom.sched.workload.onnx.start import looks_up
 
@@ -243,7 +250,7 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
             f"{source.name}: is a float model; give pictures to calibrate it with (--input or --calibrate)"
         )
     name = Path(source.name).stem
-    if looks_up(model):
+    if looks_up(in_real_numbers(model, source.name)[0]):
         names = [value.name for value in model.graph.input]
         numbers = [read_numbers(path, names) for path in files]
         return quantise_with_report(model, numbers, name=name, ranges=source.ranges)
@@ -255,6 +262,23 @@ def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
     picture = Picture("RGB" if channels == 3 else "L", mean, std)
     data = [_normalised(source, array) for array in arrays]
     return quantise_with_report(model, data, name=name, picture=picture, ranges=source.ranges)
+
+
+def _for_bytes(source: NetworkSource, model: ModelProto) -> NetworkSource:
+    """Pictures for an input of 8 bits are its bytes, signed ones those less 128, if nobody says otherwise: the network
+    takes the real numbers that they stand for."""
+    from meshloom.sched.workload.onnx.dequantised import in_real_numbers
+
+    usual = NetworkSource("")
+    if (source.mean, source.std) != (usual.mean, usual.std):
+        return source
+    own = in_real_numbers(model, source.name)[2]
+    if own is None or len(own.inputs) != 1:
+        return source
+    ((scale, zero),) = own.inputs.values()
+    first = 0 if zero.dtype == np.uint8 else 128
+    mean = tuple((zero.astype(np.float64).ravel() + first).tolist())
+    return replace(source, mean=mean, std=tuple((1 / scale.astype(np.float64).ravel()).tolist()))
 
 
 def _normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -274,7 +298,7 @@ def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, mad
 
     done: list[Feed] = []
     graph, start = found.graph, found.start
-    model = model if start is None else start.rest
+    model = found.reference or model
     original = Original(model, source.name, found.origins.values(), found.sources)
     if start is not None:
         for path, feed in zip(source.inputs, made, strict=True):

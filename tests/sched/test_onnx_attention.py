@@ -59,7 +59,7 @@ def normalised(m: FloatModel, x: str, features: int, name: str, how: str = "oper
     return m.node("Add", [m.node("Mul", [gain, even], f"{name}_times"), offset], name)
 
 
-def attention(m: FloatModel, x: str, tokens: int, features: int, heads: int) -> str:
+def attention(m: FloatModel, x: str, tokens: int, features: int, heads: int, mask: str = "none") -> str:
     def cut(name: str, order: list[int]) -> str:
         whole = linear(m, x, features, features, name)
         parts = m.node("Reshape", [whole, m.integers(1, tokens, heads, features // heads)], f"{name}_heads")
@@ -67,7 +67,13 @@ def attention(m: FloatModel, x: str, tokens: int, features: int, heads: int) -> 
 
     scores = m.node("MatMul", [cut("q", [0, 2, 1, 3]), cut("k", [0, 2, 3, 1])], "products")
     scores = m.node("Div", [scores, m.constant((features // heads) ** 0.5)], "scores")
-    masked = m.node("Add", [scores, m.constant(np.zeros((1, 1, 1, tokens)))], "masked")
+    later = np.triu(np.ones((tokens, tokens)), 1)
+    if mask == "where":
+        masked = m.node("Where", [m.constant(later, bool), m.constant(-1e9), scores], "masked")
+    else:
+        term = {"none": np.zeros((1, 1, 1, tokens)), "infinite": np.where(later, -np.inf, 0)}
+        term["slopes"] = np.where(later, -1e9, -0.1 * np.arange(tokens)[None, ::-1])
+        masked = m.node("Add", [scores, m.constant(term[mask])], "masked")
     context = m.node("MatMul", [m.node("Softmax", masked, "shares", axis=-1), cut("v", [0, 2, 1, 3])], "context")
     joined = m.node("Transpose", context, "joined", perm=[0, 2, 1, 3])
     return linear(m, m.node("Reshape", [joined, m.integers(0, 0, features)], "merged"), features, features, "attended")
@@ -92,6 +98,30 @@ def test_an_encoder_of_a_transformer(how: str, opset: int) -> None:
         "conv": 6, "normalise": 6, "transpose": 6, "product": 2, "table": 2, "add": 2, "depthwise": 2,
     }  # fmt: skip
     assert {layer.groups for layer in report.graph.layers if layer.kind == "product"} == {2}
+
+
+@pytest.mark.parametrize("mask", ["infinite", "where", "slopes"])
+def test_a_causal_mask(mask: str) -> None:
+    """Scores of later tokens have no share, however large they are, and ask for no step."""
+    m = FloatModel((1, 8, 16), opset=17)
+    attention(m, "x", 8, 16, 2, mask)
+    report = keeps_its_meaning(m, "attended")
+    steps = {layer.name: layer.step for layer in report.layers}
+    assert steps["masked/masked"] == steps["masked/zeros"] < 0.1
+    left = report.graph.layers[[layer.output for layer in report.graph.layers].index("shares/left")]
+    assert left.kind == "mul"
+
+
+def test_a_mask_of_whole_rows_is_refused() -> None:
+    m = FloatModel((1, 4, 8), opset=17)
+    masked = m.node(
+        "Add",
+        [linear(m, "x", 8, 4, "scores"), m.constant(np.where(np.arange(4)[:, None], np.zeros((4, 4)), -np.inf))],
+        "masked",
+    )
+    m.node("MatMul", [m.node("Softmax", masked, "shares", axis=-1), m.normal(4, 3)], "y")
+    with pytest.raises(UnsupportedError, match="masks"):
+        quantise_with_report(m.build("y"), m.data(1))
 
 
 def test_what_is_no_layer_normalisation_is_left_as_it_is() -> None:

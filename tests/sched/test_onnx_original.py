@@ -14,7 +14,16 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from meshloom.sched.workload.onnx import float_reader, folding, movement, sliding, windows
+from meshloom.sched.workload.onnx import (
+    convolutions,
+    float_reader,
+    folding,
+    movement,
+    pools,
+    reductions,
+    resizing,
+    windows,
+)
 from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.float_reader import fold
 from meshloom.sched.workload.onnx.original import check_float
@@ -164,6 +173,9 @@ FLOAT_CASES: list[tuple[str, str, Any, Callable[[FloatModel], str], dict[str, An
     ("AveragePool", "ceil_mode", None, pool("AveragePool", strides=[2, 2], ceil_mode=1), {}),
     ("AveragePool", "count_include_pad", 1, pool("AveragePool", pads=[1, 1, 1, 1]), {}),
     ("ReduceMean", "axes", [2, 3], lambda m: m.node("ReduceMean", conv(m), "z", axes=[1, 2]), {}),
+    ("ReduceMean", "noop_with_empty_axes", 0,
+     lambda m: m.node("MaxPool", m.node("ReduceMean", conv(m), "p", noop_with_empty_axes=1), "z", kernel_shape=[1, 1]),
+     {"opset": 18}),
     ("ReduceMean", "keepdims", None, lambda m: m.node("ReduceMean", conv(m), "z", axes=[2, 3], keepdims=0), {}),
     ("Concat", "axis", 1, lambda m: joined(m, axis=2), {}),
     ("Slice", "starts", [2, 1], sliced, {"opset": 9}),
@@ -274,7 +286,11 @@ def test_all_attributes_that_the_float_reader_looks_at_have_a_case(monkeypatch: 
     covered = {(operator, name) for operator, name, *_ in FLOAT_CASES}
     assert read <= covered
     # and no operator that has attributes is missing
-    names = {name for module in (float_reader, folding, movement, sliding, windows) for name in looked_at(module)}
+    names = {
+        name
+        for module in (convolutions, float_reader, folding, movement, pools, reductions, resizing, windows)
+        for name in looked_at(module)
+    }
     assert names <= {name for _, name in covered}
 
 

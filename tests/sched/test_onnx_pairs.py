@@ -10,6 +10,7 @@ import pytest
 
 from meshloom.sched.workload.onnx.errors import UnsupportedError
 from meshloom.sched.workload.onnx.pairs import without_pairs
+from meshloom.sched.workload.onnx.pins import Pin
 from meshloom.sched.workload.onnx.quantise import quantise_with_report
 
 from .float_models import FloatModel, decibels, integer_outputs, run_float
@@ -65,8 +66,8 @@ def test_a_zero_point_at_the_end_of_its_range_is_a_relu() -> None:
     m = FloatModel()
     a = pair(m, m.conv("x", "a", (4, 3, 3, 3)), 0.02, 0, np.uint8, "a2")
     m.conv(pair(m, m.conv(a, "b", (4, 4, 3, 3)), 0.05, 128, np.uint8, "b2"), "y", (4, 4, 1, 1))
-    stripped, count = without_pairs(m.build("y"))
-    assert count == 2
+    stripped, pins = without_pairs(m.build("y"))
+    assert pins == {"a": Pin(float(np.float32(0.02)), 0, 0), "b": Pin(float(np.float32(0.05)), 128, 0)}
     assert [node.op_type for node in stripped.graph.node] == ["Conv", "Relu", "Conv", "Identity", "Conv"]
     graph = quantise_with_report(m.build("y"), m.data()).graph
     assert [(layer.kind, layer.relu) for layer in graph.layers] == [("conv", True), ("conv", False), ("conv", False)]
@@ -75,6 +76,6 @@ def test_a_zero_point_at_the_end_of_its_range_is_a_relu() -> None:
 def test_pairs_that_rescale_stay_and_are_refused() -> None:
     m = FloatModel()
     model = m.build(m.conv(pair(m, m.conv("x", "a", (4, 3, 3, 3)), 0.02, 0, np.int8, "a2", 0.04), "y", (4, 4, 1, 1)))
-    assert without_pairs(model) == (model, 0)
+    assert without_pairs(model) == (model, {})
     with pytest.raises(UnsupportedError, match="QuantizeLinear"):
         quantise_with_report(model, m.data())

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from meshloom.sched.workload.graph import Graph, Layer, Value, Window
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.errors import OnnxError, UnsupportedError
-from meshloom.sched.workload.onnx.reader import from_onnx, is_float, read
+from meshloom.sched.workload.onnx.reader import as_it_is, from_onnx, read
 from meshloom.sched.workload.onnx.runtime import run, session
 from meshloom.sched.workload.onnx.writer import flip, save, to_onnx, unflip
 
@@ -79,7 +79,7 @@ def test_files(tmp_path):
     save(graph, tmp_path / "a.onnx")
     save(graph, tmp_path / "b.onnx")
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
-    assert not is_float(tmp_path / "a.onnx")
+    assert as_it_is(onnx.load(tmp_path / "a.onnx"), "a") is not None
     same(read(tmp_path / "a.onnx"), graph)
     with pytest.raises(OnnxError, match="cannot be written"):
         save(graph, tmp_path / "none" / "a.onnx")
@@ -364,7 +364,7 @@ def test_float_models_are_told_apart(tmp_path):
     model = IntegerModel(TensorProto.FLOAT)
     model.node("Relu", ["x"], "y")
     onnx.save(model.build("y"), tmp_path / "f.onnx")
-    assert is_float(tmp_path / "f.onnx")
+    assert as_it_is(onnx.load(tmp_path / "f.onnx"), "f") is None
     with pytest.raises(OnnxError, match="is a float model; quantise it first"):
         read(tmp_path / "f.onnx")
 

@@ -23,11 +23,12 @@ from meshloom.sched.program.program import ProgramError
 from meshloom.sched.schedulers.network.limits import TOTALS
 from meshloom.sched.support.plugins import PluginError
 from meshloom.sched.workload.catalog import find
-from meshloom.sched.workload.onnx import float_reader
+from meshloom.sched.workload.onnx import dequantised, float_reader
 from meshloom.tb.benchmarks import (
     ahead,
     area,
     builds,
+    channel_scales,
     dtt_routing,
     files,
     flexer,
@@ -102,7 +103,8 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 
 MODULES = {
     "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
-    "builds": builds, "vector": vector, "operators": operators, "files": files, "dtt_routing": dtt_routing,
+    "builds": builds, "vector": vector, "operators": operators, "files": files, "channel_scales": channel_scales,
+    "dtt_routing": dtt_routing,
     "ahead": ahead, "scalesim": scale_sim,
     "flexer": flexer, "flexer_assumptions": flexer_assumptions, "flexer_policies": flexer_policies,
     "flexer_optimum": flexer_optimum,
@@ -216,8 +218,8 @@ def test_all_tiles_are_those_of_the_floorplan(monkeypatch: pytest.MonkeyPatch) -
 
 def test_operators_are_those_of_the_reader() -> None:
     """Each of ONNX's own that the float reader knows is described, and the package has cases of all but one."""
-    kept = {"DequantizeLinear", "QuantizeLinear"}  # refused, with a reason of their own
-    assert operators.HOW.keys() == {name for name in float_reader.OPERATORS.keys() - kept if "." not in name}
+    known = float_reader.OPERATORS.keys() | dequantised.OPERATORS.keys()
+    assert operators.HOW.keys() == {name for name in known if "." not in name}
     assert operators.HOW.keys() - {case.operator for case in operators.cases()} == {"Cast"}
 
 
@@ -227,8 +229,9 @@ def test_operators_are_those_of_the_reader() -> None:
         [
             "test_reshape_one_dim", "test_convtranspose_pads", "test_resize_upsample_scales_nearest", "test_edge_pad",
             "test_averagepool_2d_precomputed_same_upper", "test_gemm_alpha", "test_split_variable_parts_2d_opset18",
+            "test_qlinearconv", "test_qlinearmatmul_2D_int8_float32", "test_max_two_inputs", "test_prelu_broadcast",
         ],
-        "test_reshape_one_dim",
+        "test_reshape_one_dim", "test_qlinearconv",
     ),
 )  # fmt: skip
 def test_a_case_runs_or_says_why_not(name: str) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import inf
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..graph import Place, Window
 from .errors import Refused
 from .floats import FloatLayer, PerChannel
 from .load import CheckedModel
 from .pointwise import ARGUMENT, OLDEST, SEVERAL, UNARY, Function, function, numbers, standard
-from .sliding import Sliding
+from .resizing import Resizing
 from .views import NO_PAD, View
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _Affine = Callable[[NDArray[np.float64]], PerChannel]
 _Handler = Callable[["NodeProto", dict[str, Any]], None]
 
 
-class Activations(Sliding):
+class Activations(Resizing):
     """`functions`: for values that are functions of one other value, element by element: that one, and how.
 
     A node whose operands are all functions of one value makes another such function, so that x * sigmoid(x) is one
@@ -146,8 +147,15 @@ class Activations(Sliding):
         if (found := self.function_of(node)) is not None:
             self._table(node, *found)
             return
-        gain = self.per_channel(slope, view) - 1
         below = self._mapped(view, f"{node.output[0]}/below", function("Min", 0.0))
+        try:
+            gain = self.per_channel(slope, view) - 1
+        except Refused:
+            factor = self.constant_like(slope.astype(np.float64) - 1, view, node.output[0])
+            name = self.fresh(f"{node.output[0]}/slope")
+            self.emit(FloatLayer("mul", name, (below.value, factor.value)), view.size)
+            self.emit_like(FloatLayer("add", node.output[0], (view.value, name)), view)
+            return
         zeros, weights = np.zeros(view.channels), gain[:, None, None, None]
         scaled = FloatLayer("depthwise", self.fresh(f"{node.output[0]}/slope"), (below.value,), w=weights, bias=zeros)
         self.emit(scaled, view.size)
@@ -159,9 +167,15 @@ class Activations(Sliding):
         if any(name in self.constants for name in node.input):
             self._arithmetic(node, lambda x: (np.ones_like(x), x), lambda x: (np.ones_like(x), x))
             return
-        if len(node.input) != 2:
-            raise Refused(f"adds {len(node.input)} tensors; an addition has two")
-        self._sum(node, self.settled(node.input[0]), self.settled(node.input[1]))
+        if len(node.input) == 1:
+            self.pass_on(node)
+            return
+        if len(node.input) == 2:
+            self._sum(node, self.settled(node.input[0]), self.settled(node.input[1]))
+            return
+        self.only_if_generous(f"adds {len(node.input)} tensors; an addition has two")
+        for part in _two_by_two(node):
+            self._sum(part, self.settled(part.input[0]), self.settled(part.input[1]))
 
     def subtract(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         if any(name in self.constants for name in node.input):
@@ -189,6 +203,55 @@ class Activations(Sliding):
             self.emit_like(FloatLayer("depthwise", node.output[0], (divisor.value,), w=w, bias=zeros), divisor)
             return
         self._product(node, self.settled(node.input[0]), divisor)
+
+    def extremes(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        """Max and Min: a table with one number; otherwise tensors whose columns take turns in one map, and the maximum
+        of each few columns; Min of what is negative."""
+        for name in node.input:
+            if name in self.views:
+                self.settled(name)
+        if (found := self.function_of(node)) is not None:
+            self._table(node, *found)
+            return
+        self.only_if_generous("of several tensors, or with constants that differ from channel to channel")
+        some = [name for name in node.input if name in self.views]
+        shape = self.views[some[0]].shape
+        for name in node.input:
+            other = self.views[name].shape if name in self.views else self.constants[name].shape
+            shape = np.broadcast_shapes(shape, other)
+        like = next((self.settled(name) for name in some if self.views[name].shape == shape), None)
+        if like is None or prod(shape) != prod(like.size):
+            raise Refused(f"of tensors of which none has the result's shape {list(shape)}")
+        names: list[str] = []
+        for index, name in enumerate(node.input):
+            if name in self.constants:
+                view = self.constant_like(self.constants[name], like, f"{node.output[0]}/{index}")
+            else:
+                view = self._laid_as(name, like, f"{node.output[0]}/{index}")
+            if node.op_type == "Min":
+                view = self._mapped(view, f"{node.output[0]}/negative{index}", function("Neg"))
+            names.append(view.value)
+        count, (channels, rows, columns) = len(names), like.size
+        places = tuple(Place(0, at, 1, count, rows, columns) for at in range(count))
+        beside = FloatLayer("paste", self.fresh(f"{node.output[0]}/beside"), tuple(names), places=places)
+        self.emit(beside, (channels, rows, columns * count))
+        last = node.output[0] if node.op_type == "Max" else self.fresh(f"{node.output[0]}/largest")
+        window = Window(1, count, 1, count)
+        self.emit(FloatLayer("max_pool", last, (beside.output,), window), like.size)
+        self.keep_view(last, like)
+        if node.op_type == "Min":
+            self.emit_like(FloatLayer("table", node.output[0], (last,), function=function("Neg")), self.views[last])
+
+    def _laid_as(self, name: str, like: View, output: str) -> View:
+        """A tensor, repeated where its shape is smaller, whose elements lie as those of another do."""
+        view = self.settled(name)
+        if view.size == like.size and view.shape == like.shape and np.array_equal(view.order, like.order):
+            return view
+        found = np.zeros(prod(like.size), np.int64)
+        found[like.order.ravel()] = np.broadcast_to(view.order, like.shape).ravel()
+        return replace(
+            self._placed(output, view.moved(found.reshape(1, *like.size))), shape=like.shape, index=like.index
+        )
 
     def _sum(self, node: NodeProto, a: View, b: View) -> None:
         shape = _together(a, b)
@@ -248,9 +311,26 @@ class Activations(Sliding):
         """`right`, `left`: gain and offset for a constant on that side of the operator."""
         which = 1 if node.input[1] in self.constants else 0
         name = node.input[1 - which]
-        view = self.view(name)
-        gain, offset = (right if which else left)(self.per_channel(self.constants[node.input[which]], view))
+        view, numbers = self.view(name), self.constants[node.input[which]]
+        try:
+            gain, offset = (right if which else left)(self.per_channel(numbers, view))
+        except Refused:
+            if np.broadcast_shapes(numbers.shape, view.shape) != view.shape:
+                raise
+            self._by_pixels(node, self.settled(name), *(right if which else left)(numbers.astype(np.float64)))
+            return
         self.affine(node, name, gain, offset)
+
+    def _by_pixels(self, node: NodeProto, view: View, gain: NDArray[np.float64], offset: NDArray[np.float64]) -> None:
+        """gain * x + offset, where one of them differs from pixel to pixel and the other is 1, -1 or 0."""
+        if np.any(gain != gain.flat[0]):
+            factor = self.constant_like(gain, view, node.output[0])
+            self.emit_like(FloatLayer("mul", node.output[0], (view.value, factor.value)), view)
+            return
+        if gain.flat[0] < 0:
+            view = self._mapped(view, f"{node.output[0]}/negative", function("Neg"))
+        term = self.constant_like(offset, view, node.output[0])
+        self.emit_like(FloatLayer("add", node.output[0], (view.value, term.value)), view)
 
     def relu(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         self.clip_at(node, True, inf)
@@ -273,6 +353,20 @@ class Activations(Sliding):
             self.clip_at(node, low == 0, high)
 
 
+def _two_by_two(node: NodeProto) -> list[NodeProto]:
+    """A sum of several tensors as sums of two, one after the other."""
+    from onnx import helper
+
+    found: list[NodeProto] = []
+    first = node.input[0]
+    for index, second in enumerate(node.input[1:]):
+        last = index == len(node.input) - 2
+        output = node.output[0] if last else f"{node.output[0]}/of{index + 2}"
+        found.append(helper.make_node("Sum", [first, second], [output], output))
+        first = output
+    return found
+
+
 def _together(a: View, b: View) -> tuple[int, ...]:
     """The shape of a result. Raises Refused."""
     try:
@@ -292,6 +386,8 @@ def _factors(first: View, second: View) -> bool:
 ACTIVATIONS = {
     **dict.fromkeys(sorted(UNARY | SEVERAL), "table"),
     "Add": "add",
+    "Max": "extremes",
+    "Min": "extremes",
     "Clip": "clip",
     "Div": "divide",
     "Mul": "multiply",

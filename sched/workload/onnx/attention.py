@@ -12,10 +12,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .activations import Activations
 from .errors import Refused
 from .floats import FloatLayer
+from .load import CheckedModel
 from .load import attributes as attributes_of
 from .pointwise import function
 from .views import View, turned, turned_size
@@ -26,8 +28,19 @@ if TYPE_CHECKING:
 #: Operators between the scores of an attention and their softmax.
 _ON_SCORES = {"Add", "Cast", "Clip", "Div", "Identity", "Max", "Mul", "Sub", "Tanh", "Where"}
 
+#: What is less than this, added to a score, takes it out of the softmax ...
+_MASKED = 500.0
+#: ... and what such scores become: less than any that a softmax would not overlook, and nothing that asks for a step.
+_GONE = 64.0
+
 
 class Attention(Activations):
+    """`kept`: of values that are masked scores, which of their elements count."""
+
+    def __init__(self, model: CheckedModel, normalised: bool) -> None:
+        super().__init__(model, normalised)
+        self.kept: dict[str, NDArray[np.bool_]] = {}
+
     # -- products ---------------------------------------------------------------------------------------------
 
     def matmul(self, node: NodeProto, attributes: dict[str, Any]) -> None:
@@ -96,6 +109,61 @@ class Attention(Activations):
                 return True
         return False
 
+    # -- masks ------------------------------------------------------------------------------------------------
+
+    def masked(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        """An addition of a constant to scores whose least numbers (minus infinity, say) mean that a score is not there:
+        scores of -`_GONE` instead, and no share behind the exponentials. Others as always."""
+        constants = [name for name in node.input if name in self.constants]
+        if len(constants) == len(node.input) - 1 == 1 and self._meets_softmax(node.output[0]):
+            numbers = self.constants[constants[0]].astype(np.float64)
+            if numbers.size and numbers.min() < -_MASKED <= numbers.max():
+                scores = next(name for name in node.input if name != constants[0])
+                self._mask(node, scores, numbers >= -_MASKED, np.where(numbers < -_MASKED, 0.0, numbers))
+                return
+        self.add(node, attributes)
+
+    def where(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        """Scores where a constant says so, and something very small elsewhere, before a softmax."""
+        condition, low, scores = self.constant(node, 0, "condition").astype(bool), *node.input[1:]
+        self.only_if_generous("no layer does that")
+        kept = ~condition
+        if low in self.views:
+            low, scores, kept = scores, low, condition
+        if low not in self.constants or not self._meets_softmax(node.output[0]):
+            raise Refused("chooses between tensors; only scores before a softmax are masked")
+        if np.any(self.constants[low] >= -_MASKED):
+            raise Refused(f"masks scores with {float(self.constants[low].max()):g}; must be below {-_MASKED:g}")
+        self._mask(node, scores, kept, np.zeros(1))
+
+    def _mask(self, node: NodeProto, name: str, kept: NDArray[np.bool_], term: NDArray[np.float64]) -> None:
+        view = self.settled(name)
+        kept = np.broadcast_to(kept, view.shape)
+        if np.all(kept):
+            self.see(node, view)
+            return
+        if not kept.any(axis=-1).all():
+            raise Refused("masks whole rows of scores")
+        output = node.output[0]
+        if np.any(term):
+            view = self._plus(view, term, f"{output}/plus")
+        ones = self.constant_like(kept, view, f"{output}/kept")
+        zero = self.fresh(f"{output}/zeros")
+        self.emit(FloatLayer("mul", zero, (view.value, ones.value)), view.size)
+        low = self.constant_like(np.where(kept, 0.0, -_GONE), view, f"{output}/low")
+        self.layers[low.value].gone = True
+        total = FloatLayer("add", self.fresh(f"{output}/masked"), (zero, low.value), gone=True)
+        self.emit(total, view.size)
+        self.kept[total.output] = np.zeros(view.order.size, bool)
+        self.kept[total.output][view.order.ravel()] = kept.ravel()
+        self.views[output] = replace(view, value=total.output, single=True)
+
+    def _plus(self, view: View, term: NDArray[np.float64], name: str) -> View:
+        added = self.constant_like(term, view, name)
+        layer = FloatLayer("add", self.fresh(name), (view.value, added.value))
+        self.emit(layer, view.size)
+        return replace(view, value=layer.output, single=True)
+
     # -- over an axis -----------------------------------------------------------------------------------------
 
     def softmax(self, node: NodeProto, attributes: dict[str, Any]) -> None:
@@ -108,6 +176,12 @@ class Attention(Activations):
         self.emit(less, x.size)
         powers = self.fresh(f"{node.output[0]}/exponentials")
         self.emit(FloatLayer("table", powers, (less.output,), function=function("Exp")), x.size)
+        if view.value in self.kept:
+            kept = self.kept[view.value][last.reshape(x.size)]
+            factor = self.map_of(kept, x, f"{node.output[0]}/kept")
+            left = self.fresh(f"{node.output[0]}/left")
+            self.emit(FloatLayer("mul", left, (powers, factor)), x.size)
+            powers = left
         self.emit(FloatLayer("normalise", node.output[0], (powers,), by="sum"), x.size)
         index = np.arange(last.size).reshape(last.shape)
         index = index.reshape(view.shape) if old else np.moveaxis(index, -1, axis)
@@ -159,13 +233,22 @@ class Attention(Activations):
             made = replace(made, value=self.turn(last, made.size, 1), size=turned_size(made.size, 1)).moved(
                 turned(made.order, made.size, 1)
             )
-            gain, offset = (self.per_channel(array, made) for array in factors)
+            try:
+                gain, offset = (self.per_channel(array, made) for array in factors)
+            except Refused:  # a number for each element
+                factor, term = (self.constant_like(array, made, node.output[0]) for array in factors)
+                scaled = self.fresh(f"{node.output[0]}/scaled")
+                self.emit(FloatLayer("mul", scaled, (made.value, factor.value)), made.size)
+                self.emit_like(FloatLayer("add", node.output[0], (scaled, term.value)), made)
+                return
         w, bias = gain[:, None, None, None].copy(), offset.copy()
         self.emit_like(FloatLayer("depthwise", node.output[0], (made.value,), w=w, bias=bias), made)
 
 
 #: Operators and the methods that read them.
 ATTENTION = {
+    "Add": "masked",
+    "Where": "where",
     "InstanceNormalization": "instance_normalisation",
     "LayerNormalization": "layer_normalisation",
     "MatMul": "matmul",

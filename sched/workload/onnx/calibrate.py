@@ -26,16 +26,17 @@ CLIPS = tuple(1 - 0.02 * index for index in range(36))
 
 @dataclass(frozen=True)
 class Range:
-    """How the range of a tensor follows from its values. `percent`: of `percentile`, how many of them lie in it."""
+    """How the range of a tensor follows from its values, or `file`: it is that of a file. `percent`: of `percentile`,
+    how many of them lie in it."""
 
-    kind: Literal["max", "percentile", "mse"]
+    kind: Literal["max", "percentile", "mse", "file"]
     percent: float = 100.0
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.percent:g}" if self.kind == "percentile" else self.kind
 
 
-MAX, MSE = Range("max"), Range("mse")
+MAX, MSE, FILE = Range("max"), Range("mse"), Range("file")
 #: What is tried if nobody says otherwise ...
 BEST = "best"
 #: ... besides in networks that normalise layers: single numbers in their sums are hundreds of times as large as others.

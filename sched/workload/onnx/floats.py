@@ -28,7 +28,7 @@ class FloatLayer:
     weights are 0 and at most one 1 in each filter, so that its result is its operand moved, in integers too.
     `function`: of a table. `by`, `groups`, `rows`: of a normalise, a product, a transpose. `gain`: what the sums of a
     product and the means of an average pool are multiplied by. `epsilon`: what a root mean square has added to the mean
-    of the squares.
+    of the squares. `gone`: its least numbers stand for scores that a mask takes out; no step has to reach them.
     """
 
     kind: PlainKind
@@ -47,6 +47,7 @@ class FloatLayer:
     rows: int = 1
     gain: float = 1.0
     epsilon: float = 0.0
+    gone: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,7 @@ class FloatNet:
     takes gain * x + offset where the model takes x. `shapes`: what the ONNX tensors were taken for, those without
     padding that is still to come, in the order of the nodes. `orders`: of ONNX tensors that hold a layer's result in
     another order, the number in the result of each element. `sizes`: channels, rows, columns of every layer's result.
+    `values`: of ONNX tensors the value that they are elements of.
     """
 
     name: str
@@ -91,6 +93,7 @@ class FloatNet:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     orders: dict[str, NDArray[np.int64]] = field(default_factory=dict[str, NDArray[np.int64]])
     sizes: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
+    values: dict[str, str] = field(default_factory=dict[str, str])
 
     def users(self, name: str) -> list[FloatLayer]:
         """The layers that read a tensor."""

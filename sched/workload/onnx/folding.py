@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Window
-from .arranging import Arranging
 from .errors import OnnxError, Refused, operator_name
 from .floats import FloatLayer, FloatNet, PerChannel, Source
+from .kernels import Kernels
 from .load import CheckedModel, attributes
 from .views import NO_PAD, Size, View, natural
 
@@ -30,7 +30,7 @@ _OF_INTEGERS = {"Cast", "Expand", "Identity", "MaxPool", "Pad", "Reshape", "Slic
 _ALIKE = ("Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sub")
 
 
-class Folding(Arranging):
+class Folding(Kernels):
     def __init__(self, model: CheckedModel, normalised: bool) -> None:
         super().__init__(model)
         self.normalised = normalised
@@ -279,9 +279,11 @@ class Folding(Arranging):
         }
         notes = [*self.notes, *self.end_notes()]
         orders = {name: index for name, index in self.orders.items() if name in shapes}
+        values = {name: view.value for name, view in self.views.items()}
         return FloatNet(
-            self.model.name, self.inputs, layers, outputs, origins, self.normalise, notes, shapes, orders, self.sizes
-        )
+            self.model.name, self.inputs, layers, outputs, origins, self.normalise, notes, shapes, orders, self.sizes,
+            values,
+        )  # fmt: skip
 
     def _result(self, name: str) -> View:
         """A result of the network: a value with its axes in any order, or a picture made of some; if no picture can be

@@ -76,16 +76,19 @@ class HostPart:
 
 
 def fold_to_end(model: ModelProto, name: str, *, normalised: bool) -> FloatNet:
-    """As `float_reader.fold`; where the model ends with nodes that the chip lacks, the network ends before them, and
-    its notes say so."""
+    """As `float_reader.fold`, generous where the host cannot do it; where the model ends with nodes that the chip
+    lacks, the network ends before them, and its notes say so."""
     try:
         return fold(model, name, normalised=normalised)
     except UnsupportedError as refusal:
         outputs = _last_tensors(model, {output for problem in refusal.problems for output in problem.outputs})
         if not outputs:
-            raise
+            return fold(model, name, normalised=normalised, generous=True)
         shorter = _ending(model, outputs)
-        net = fold(shorter, name, normalised=normalised)
+        try:
+            net = fold(shorter, name, normalised=normalised)
+        except UnsupportedError:
+            net = fold(shorter, name, normalised=normalised, generous=True)
     net.notes.append(HostPart(model, net.origins, name).note)
     return net
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 #: Operators of older sets mean other things (BatchNormalization, Add with `axis`).
 OLDEST_OPSET = 7
 #: Operators that only integer models have.
-_INTEGER = {"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QLinearAdd"}
+_INTEGER = {
+    "ConvInteger", "MatMulInteger", "QGemm", "QLinearAdd", "QLinearConv", "QLinearMatMul", "QLinearMul",
+}  # fmt: skip
 #: Operators that only float models have, whatever the type of their inputs.
 _FLOAT = {"Conv", "Gemm", "MatMul", "BatchNormalization", "Relu", "GlobalAveragePool", "Softmax"}
 

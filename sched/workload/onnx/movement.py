@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Place
+from .constants import Constants
 from .errors import Refused
 from .floats import FloatLayer
-from .folding import Folding
 from .views import NO_PAD, View, natural
 from .windows import slices
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 
-class Movement(Folding):
+class Movement(Constants):
     # -- the same values in another order -------------------------------------------------------------------
 
     def settled(self, name: str) -> View:
@@ -178,14 +178,30 @@ class Movement(Folding):
             pads = [max(0, pad) for pad in pads]
         else:
             self.pass_on(node)
-        if any(pads):
-            self._zeros(node.output[0], pads, value)
+        if not any(pads):
+            return
+        if value == 0:
+            self._zeros(node.output[0], pads)
+            return
+        self.only_if_generous(f"pads with {value:g}")
+        if not np.isfinite(value) or abs(value) > 1e4:
+            raise Refused(f"pads with {value:g}")
+        name, view = node.output[0], self.settled(node.output[0])  # zeros around what is less by the value
+        less = self._moved_by(view, -value, f"{name}/less")
+        self.views[name] = less
+        self._zeros(name, pads)
+        self.views[name] = self._moved_by(self.settled(name), value, f"{name}/padded")
 
-    def _zeros(self, name: str, pads: Sequence[int], value: float) -> None:
+    def _moved_by(self, view: View, number: float, name: str) -> View:
+        """A tensor and a number."""
+        ones = np.ones((view.channels, 1, 1, 1))
+        layer = FloatLayer("depthwise", self.fresh(name), (view.value,), w=ones, bias=np.full(view.channels, number))
+        self.emit(layer, view.size)
+        return replace(view, value=layer.output, single=True)
+
+    def _zeros(self, name: str, pads: Sequence[int]) -> None:
         """Zeros around a tensor; they wait for who reads it."""
         view = self.views[name]
-        if value != 0:
-            raise Refused(f"pads with {value:g}; only padding with zeros is supported")
         if view.pad == NO_PAD and (axes := natural(view)) and len(axes) == 4:
             pads = [*(pads[axis] for axis in axes), *(pads[axis + 4] for axis in axes)]
             if axes != (0, 1, 2, 3):
@@ -206,11 +222,16 @@ class Movement(Folding):
     # -- several values -------------------------------------------------------------------------------------
 
     def concat(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        views = [self.settled(name) for name in node.input]
-        rank = len(views[0].shape)
+        rank = len(next(self.view(name) for name in node.input if name in self.views).shape)
         axis = attributes["axis"] % rank
+        self._made_tensors(node, axis)
+        views = [self.settled(name) for name in node.input]
         orders = {natural(view) for view in views}
         order = orders.pop() if len(orders) == 1 else None
+        if rank <= 2 and all(view.size == (view.shape[-1], 1, prod(view.shape[:-1])) for view in views):
+            self.only_if_generous("operands are flattened pictures; concatenate them before")
+            self._vectors_together(node, [self.laid_out(name) for name in node.input], axis)
+            return
         if order is None:
             if rank == 2 or any(len(view.shape) == 2 for view in views):
                 raise Refused("operands are flattened pictures; concatenate them before")
@@ -235,6 +256,48 @@ class Movement(Folding):
         made = self.views[node.output[0]]
         shape = (1, size[0], size[2]) if rank == 3 else (1, *size)[:rank]
         self.keep_view(node.output[0], made.moved(made.order.reshape(shape).transpose(np.argsort(order))))
+
+    def laid_out(self, name: str) -> View:
+        """Vectors [vectors, features] or [features] as a picture of one row, features being channels."""
+        view = self.settled(name)
+        rows = view.order.reshape(-1, view.shape[-1])
+        return self.laid(name, view, np.ascontiguousarray(rows.T))[0]
+
+    def _vectors_together(self, node: NodeProto, views: Sequence[View], axis: int) -> None:
+        if len(views) == 1:
+            self.pass_on(node)
+            return
+        rank = len(self.view(node.input[0]).shape)
+        names, sizes = tuple(view.value for view in views), [view.size for view in views]
+        if axis == rank - 1:
+            self.emit(FloatLayer("concat", node.output[0], names), (sum(size[0] for size in sizes), *sizes[0][1:]))
+        else:
+            first = np.cumsum([0, *(size[2] for size in sizes)]).tolist()
+            places = tuple(Place(0, left, 1, 1, 1, size[2]) for left, size in zip(first, sizes, strict=False))
+            self.emit(FloatLayer("paste", node.output[0], names, places=places), (sizes[0][0], 1, first[-1]))
+        made = self.views[node.output[0]]
+        features, _, vectors = made.size
+        index = made.order.reshape(features, vectors).T
+        self.keep_view(node.output[0], made.moved(np.ascontiguousarray(index[0] if rank == 1 else index)))
+
+    def _made_tensors(self, node: NodeProto, axis: int) -> None:
+        """Makes tensors of constant operands; as many rows, columns or channels of the first tensor as they have."""
+        like = self.settled(next(name for name in node.input if name in self.views))
+        for name in node.input:
+            if name in self.views:
+                continue
+            array = self.constants[name]
+            if array.shape[:axis] + array.shape[axis + 1 :] != like.shape[:axis] + like.shape[axis + 1 :]:
+                raise Refused(f"a constant of shape {list(array.shape)} beside an operand of {list(like.shape)}")
+            order = natural(like)
+            if order is None or len(order) < 3:
+                raise Refused("a constant beside flattened pictures; concatenate it before")
+            moved = array.transpose(order)
+            moved = moved[:, :, None] if moved.ndim == 3 else moved
+            value = self.map_of(moved[0], like, f"{node.output[0]}/constant")
+            made = View(value, moved.shape[1:], (1, *moved.shape[1:]))
+            shape = tuple(array.shape[at] for at in order)
+            self.views[name] = made.moved(made.order.reshape(shape).transpose(np.argsort(order)))
 
 
 MOVEMENT = {

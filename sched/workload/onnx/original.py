@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..graph import Graph
 from .errors import OnnxError, node_name, operator_name
 from .floats import FloatLayer, FloatNet, Source, float_model
+from .pins import NOTHING, Rounding
 from .runtime import run, session
 
 if TYPE_CHECKING:
@@ -98,15 +99,25 @@ class Original:
         return ("nodes " if len(named) > 1 else "node ") + ", ".join(named) if named else "the input"
 
 
+#: Where operators that multiply integers have the zero points of their factors.
+_ZERO_POINTS = {
+    "ConvInteger": (2, 3), "MatMulInteger": (2, 3), "QGemm": (2, 5), "QLinearConv": (2, 5), "QLinearMatMul": (2, 5),
+}  # fmt: skip
+
+
 def _mixed_signs(model: ModelProto) -> bool:
-    """Whether a convolution multiplies uint8 by int8, which the types of its zero points say."""
+    """Whether anything multiplies uint8 by int8, which the types of the zero points say."""
     from onnx import TensorProto
 
     types = {item.name: item.data_type for item in model.graph.initializer}
-    convs = [node for node in model.graph.node if node.op_type == "QLinearConv"]
-    return any(
-        types.get(node.input[2]) == TensorProto.UINT8 and types.get(node.input[5]) == TensorProto.INT8 for node in convs
-    )
+    for node in model.graph.node:
+        first, second = _ZERO_POINTS.get(node.op_type, (0, 0))
+        names = list(node.input)
+        if 0 < second < len(names) and types.get(names[first], TensorProto.UINT8) == TensorProto.UINT8 and (
+            types.get(names[second]) == TensorProto.INT8
+        ):  # fmt: skip
+            return True
+    return False
 
 
 def check_integer(model: ModelProto, graph: Graph, cases: Iterable[tuple[Arrays, Arrays]], name: str) -> None:
@@ -164,14 +175,21 @@ def _same_bytes(original: Original, tensor: str, found: NDArray[Any], golden: ND
         _misread(original, tensor, at, theirs[at], ours[at], graph.values, "")
 
 
-def check_float(model: ModelProto, net: FloatNet, data: Sequence[Arrays], feeds: Sequence[Arrays]) -> None:
+def check_float(
+    model: ModelProto,
+    net: FloatNet,
+    data: Sequence[Arrays],
+    feeds: Sequence[Arrays],
+    rounding: Rounding = NOTHING,
+) -> None:
     """Raises OnnxError unless each layer of the folded network makes of the model's tensors what the model does.
 
     `data`: inputs of the model as [1, C, H, W], `feeds`: the same as inputs of the network (`FloatNet.feed`). Each
     layer is given the operands that the model computed, so that differences do not add up and the first one is where
-    the misread node is.
+    the misread node is. `rounding`: what the model rounds to 8 bits.
     """
-    original = Original(model, net.name, [*net.shapes, *net.origins], net.inputs)
+    exposed = [*net.shapes, *net.origins, *rounding.inputs.values()]
+    original = Original(model, net.name, exposed, net.inputs)
     tolerance = HALF_TOLERANCE if _has_halves(model) else TOLERANCE
     layers = {layer.output: layer for layer in net.layers}
     ends = zip(net.outputs, net.origins, strict=True)  # an output may be an input, renamed
@@ -187,7 +205,8 @@ def check_float(model: ModelProto, net: FloatNet, data: Sequence[Arrays], feeds:
         if ours is None:
             ours = session(float_model(net, given), net.name)
             wanted = {value.name for value in ours.get_inputs()}
-        operands = {**feed, **{tensor: _value(theirs[tensor], net, tensor) for tensor in given}}
+        begun = {key: net.feed(key, net.inputs[key].value(theirs[name])) for key, name in rounding.inputs.items()}
+        operands = {**feed, **begun, **{tensor: _value(theirs[tensor], net, tensor) for tensor in given}}
         named = {_given(name, given): np.asarray(array, np.float32) for name, array in operands.items()}
         found = run(ours, {name: array for name, array in named.items() if name in wanted}, net.name)
         where = f" for calibration input {index}"
@@ -204,6 +223,8 @@ def check_float(model: ModelProto, net: FloatNet, data: Sequence[Arrays], feeds:
             mine = found[layer.output]
             if tensor in net.orders:
                 mine = mine.ravel()[net.orders[tensor]]
+            if (own := rounding.tensors.get(tensor)) is not None:
+                mine, bound = np.clip(mine, own.low, own.high), bound + own.off
             _same_reals(original, tensor, right, mine, bound, operands, where)
 
 

@@ -2,27 +2,34 @@
 
 What lies between a pair is 8 bits of the file's own: a scale and a zero point for the tensor, any of them, and for
 weights often one for each channel. The chip has symmetric tensors with one multiplier for a layer, so a pair of an
-activation is taken out, which leaves a float model that is quantised anew: of the weights that the file has, with steps
-of its own. Where a pair cuts off what is below 0 (a zero point at the end of the range), that is a ReLU.
+activation is taken out, which leaves a float model of the weights that the file has, and the scale of the pair is the
+step that the chip's tensor gets, or the nearest around 0 (`pins`). Where a pair cuts off what is below 0 (a zero point
+at the end of the range), that is a ReLU.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .pins import Pin, pin_of
+
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
 
 #: Operators whose results are not below 0.
-_POSITIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"}
+POSITIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"}
+#: What may stand between a layer and the tensor that has its scale.
+_BETWEEN = {"Clip", "DequantizeLinear", "Identity", "QuantizeLinear", "Relu"}
 
 
-def without_pairs(model: ModelProto) -> tuple[ModelProto, int]:
-    """The model with weights as numbers and without pairs around activations, and how many of these there were. A pair
-    whose halves differ, or between whose halves anything is computed, stays; without any it is the model itself."""
+def without_pairs(model: ModelProto) -> tuple[ModelProto, dict[str, Pin]]:
+    """The model with weights as numbers and without pairs around activations, and what these had, by the tensor before
+    them. A pair whose halves differ, or between whose halves anything is computed, stays; without any it is the model
+    itself."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -38,19 +45,21 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, int]:
     outputs = {value.name for value in model.graph.output}
     nodes: list[NodeProto] = []
     weights: list[TensorProto] = []
-    count = 0
+    pins: dict[str, Pin] = {}
     gone: set[str] = set()
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear" and node.input[0] not in constants:
             after = readers.get(node.output[0], [])
             if after and node.output[0] not in outputs and all(_alike(node, other, constants) for other in after):
                 gone.add(node.output[0])
-                count += 1
+                scale, zero = constants[node.input[1]], _zero(node, constants)
+                if (pin := pin_of(scale, zero, weights_before(node.input[0], makers, constants))) is not None:
+                    pins[node.input[0]] = pin
                 continue
         if node.op_type == "DequantizeLinear" and node.input[0] in gone:
             first = makers[node.input[0]]
             source = makers.get(first.input[0])
-            cuts = _cuts_below_0(first, constants) and (source is None or source.op_type not in _POSITIVE)
+            cuts = _cuts_below_0(first, constants) and (source is None or source.op_type not in POSITIVE)
             operator = "Relu" if cuts else "Identity"
             nodes.append(helper.make_node(operator, [first.input[0]], list(node.output), node.name or node.output[0]))
             continue
@@ -59,14 +68,14 @@ def without_pairs(model: ModelProto) -> tuple[ModelProto, int]:
             nodes.append(node)
         else:
             weights.append(numpy_helper.from_array(real, node.output[0]))
-    if not count and not weights:
-        return model, 0
+    if not gone and not weights:
+        return model, {}
     found = onnx.ModelProto()
     found.CopyFrom(model)
     del found.graph.node[:], found.graph.value_info[:]
     found.graph.node.extend(nodes)
     found.graph.initializer.extend(weights)
-    return found, count
+    return found, pins
 
 
 def _dequantised(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray[np.float32] | None:
@@ -99,5 +108,26 @@ def _alike(first: NodeProto, second: NodeProto, constants: dict[str, NDArray[Any
 
 def _cuts_below_0(node: NodeProto, constants: dict[str, NDArray[Any]]) -> bool:
     """Whether the zero point of a QuantizeLinear is the least that its type has."""
-    zero = constants[node.input[2]] if len(node.input) > 2 and node.input[2] else np.array(0, np.uint8)
+    zero = _zero(node, constants)
     return zero.dtype.kind in "iu" and bool(np.all(zero == np.iinfo(zero.dtype).min))
+
+
+def _zero(node: NodeProto, constants: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """The zero point of a QuantizeLinear."""
+    return constants[node.input[2]] if len(node.input) > 2 and node.input[2] else np.array(0, np.uint8)
+
+
+def weights_before(name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, NDArray[Any]]) -> float:
+    """The one scale of the weights of which a tensor is made, a ReLU between or none; 0 if there is no such scale."""
+    node = makers.get(name)
+    while node is not None and node.op_type in _BETWEEN:
+        node = makers.get(node.input[0])
+    if node is None or node.op_type not in ("Conv", "Gemm", "MatMul"):
+        return 0.0
+    source = makers.get(node.input[1])
+    while source is not None and source.op_type in ("Transpose", "Reshape", "Identity"):
+        source = makers.get(source.input[0])
+    if source is None or source.op_type != "DequantizeLinear" or source.input[1] not in constants:
+        return 0.0
+    scale = constants[source.input[1]].ravel()
+    return float(scale[0]) if scale.size and np.all(scale == scale[0]) else 0.0

@@ -31,15 +31,16 @@ from numpy.typing import NDArray
 
 from ..graph import Graph, Picture
 from ..layers import WorkloadError
-from .calibrate import BEST, RAREST, Feeds, Range, measure, run_all
+from .calibrate import BEST, FILE, RAREST, Feeds, Range, measure, run_all
 from .calibrate import ranges as ranges_of
+from .dequantised import in_real_numbers
 from .equalise import equalised
 from .errors import OnnxError
 from .floats import FloatNet, Source
 from .host import HostPart, fold_to_end
 from .load import bound, load_model
 from .original import check_float
-from .pairs import without_pairs
+from .pins import NOTHING, Pin, cut_off, note_of
 from .rounding import Rounder
 from .runtime import run, session
 from .start import Start, looks_up
@@ -73,7 +74,8 @@ class Quantised:
     chosen (exponent of the factors; how ranges follow from values). `origins`: for each
     output of the graph, the ONNX tensor that it stands for; `ends`: how its elements are those of the output;
     `sources`: how the inputs of the model are those of the graph; `host`: what the host does behind the graph, `start`:
-    before it (then `sources` are the inputs of `start.rest`)."""
+    before it (then `sources` are the inputs of `start.rest`). `reference`: the model with whose results those of the
+    graph are compared, if it is not the one that was given."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]
@@ -86,6 +88,7 @@ class Quantised:
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
     host: HostPart | None = None
     start: Start | None = None
+    reference: ModelProto | None = None
 
     def finish(self, values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The model's outputs that are left to the host, by name, for real outputs of the graph, [1, C, H, W]."""
@@ -142,30 +145,73 @@ def quantise_with_report(
     hows = ranges_of(ranges)
     data = _calibration(model, name, calibration)
     model = bound(model, {key: array.shape for key, array in data[0].items()}, {}, name)
-    model, pairs = without_pairs(model)
-    if pairs:
-        notes = (
-            *notes,
-            f"{pairs} pairs of QuantizeLinear and DequantizeLinear around activations are taken out: these have other "
-            "steps.",
-        )
+    model, pins, own = in_real_numbers(model, name)
+    normalised = picture is not None or _bytes_only(data)
+    file, rounding, reference = model, NOTHING, None
+    if own is not None:
+        reference = own.reference
+        if not own.dynamic:
+            file, rounding = own.reference, own.rounding
+    elif pins:
+        notes = (*notes, f"{len(pins)} pairs of QuantizeLinear and DequantizeLinear around activations are taken out.")
     start = None
     if looks_up(model):
         start = Start(model, name, data)
-        model, data = start.rest, [start.run(item) for item in data]
+        model = reference = start.rest
+        data = [start.run(item) for item in data]
+        file, rounding = model, NOTHING
         notes = (*notes, start.note)
-    net = fold_to_end(model, name, normalised=picture is not None or _bytes_only(data))
+    net = fold_to_end(model, name, normalised=normalised)
     picture = _picture(net, picture)
     data = _as_values(net, data)
     feeds: list[Feeds] = [{key: net.feed(key, array) for key, array in item.items()} for item in data]
-    check_float(model, net, data, feeds)
+    check_float(file, net, data, feeds, rounding)
     if ranges == BEST and any(layer.by == "mean" for layer in net.layers):
         hows = (*hows, RAREST)
     about = {"labels": tuple(labels), "real": real, "notes": (*notes, *net.notes), "picture": picture}
+    best = _best(net, feeds, hows, picture, pins, about)
+    origins = dict(zip(net.outputs, net.origins, strict=True))
+    ends = {
+        name: Source(best.graph.value(name).shape[1:], net.shapes[origin], net.orders.get(origin))
+        for name, origin in origins.items()
+    }
+    host = HostPart(model, net.origins, name)
+    return replace(
+        best, origins=origins, ends=ends, sources=net.inputs, host=host if host.outputs else None, start=start,
+        reference=reference,
+    )  # fmt: skip
+
+
+def _best(
+    net: FloatNet,
+    feeds: list[Feeds],
+    hows: Sequence[Range],
+    picture: Picture | None,
+    pins: dict[str, Pin],
+    about: Mapping[str, Any],
+) -> Quantised:
+    """The best of all choices; with the file's own scales, if it has any that the chip can have. Where it has one for
+    each channel of some weights, the better one of these and others."""
     best: Quantised | None = None
     refusal: WorkloadError | None = None
     truth = run_all(net, feeds)
     statistics = measure(net, feeds)
+    own = ""
+    if pins:
+        if cut_off(net, statistics, pins):
+            truth, statistics = run_all(net, feeds), measure(net, feeds)
+        try:
+            rounder = Rounder(net, statistics, picture=picture, pins=pins)
+            graph = replace(rounder.graph(), **about)
+        except WorkloadError as error:
+            refusal, own = error, f"do not fit the chip ({error})"
+        else:
+            graph = replace(graph, notes=(*graph.notes, note_of(net, rounder)))
+            best = _report(graph, rounder, truth, 0.0, FILE)
+            if all(rounder.pins[name][0].weights for name in rounder.pins if name in rounder.weight_steps):
+                return best
+            own = "are worse on the chip, since some weights have one for each channel"
+        about = {**about, "notes": (*about["notes"], f"Tensors have other scales than in the file: those {own}.")}
     for strength in _STRENGTHS:
         trial, trial_truth, trial_statistics = net, truth, statistics
         if strength:
@@ -184,15 +230,7 @@ def quantise_with_report(
     if best is None:
         assert refusal is not None
         raise refusal
-    origins = dict(zip(net.outputs, net.origins, strict=True))
-    ends = {
-        name: Source(best.graph.value(name).shape[1:], net.shapes[origin], net.orders.get(origin))
-        for name, origin in origins.items()
-    }
-    host = HostPart(model, net.origins, name)
-    return replace(
-        best, origins=origins, ends=ends, sources=net.inputs, host=host if host.outputs else None, start=start
-    )
+    return best
 
 
 # -- calibration data -------------------------------------------------------------------------------------------

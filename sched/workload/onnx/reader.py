@@ -9,7 +9,7 @@ DequantizeLinear at an output. What may follow at the end is `lowering.ENDS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +18,33 @@ from numpy.typing import NDArray
 
 from meshloom.hw.isa import SCALE_SHIFT
 
-from ..graph import MOST_REPEATS, MOVED, TABLE_SIZE, Graph, Layer, Place, Value, pasted_pixels, slice_size
-from ..layers import NO_CLAMP, SCALE_LIMIT
+from ..graph import MOST_REPEATS, TABLE_SIZE, Graph, Layer, Place, Value, pasted_pixels
+from ..layers import SCALE_LIMIT
 from . import grouped, normalising
-from .errors import OnnxError, Refused
-from .load import CheckedModel, check, is_float_model, load_model
-from .lowering import ENDS, Lowering
+from .dequantised import has_integer_operators
+from .errors import OnnxError, Refused, UnsupportedError
+from .integer_sums import WIDE, Sums
+from .integers import Tensor
+from .load import check, is_float_model, load_model
+from .lowering import ENDS
 from .metadata import KEY, Metadata
-from .windows import check_window, slice_window, sliding_window
+from .windows import slice_window, sliding_window
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 
-def is_float(path: str | Path) -> bool:
-    """Whether the file holds a float model, which `quantise` takes. Raises OnnxError when it holds no model."""
-    return is_float_model(load_model(path))
+def as_it_is(model: ModelProto, name: str) -> Graph | None:
+    """The network of a model that the chip computes to the last bit; None for a float model, and for one of integer
+    operators that it does not, which `quantise` takes. Raises OnnxError for others, as `read` does."""
+    if is_float_model(model):
+        return None
+    try:
+        return from_onnx(model, name)
+    except UnsupportedError:
+        if has_integer_operators(model):
+            return None
+        raise
 
 
 def read(path: str | Path) -> Graph:
@@ -50,129 +61,15 @@ def read(path: str | Path) -> Graph:
 
 def from_onnx(model: ModelProto, name: str) -> Graph:
     """As `read`; `name` is for messages, and for the network if the model's metadata has none."""
-    lowering = _Integers(check(model, name, _OPERATORS.keys() | ENDS))
+    lowering = _Reader(check(model, name, _OPERATORS.keys() | ENDS))
     lowering.lower_nodes()
     text = next((item.value for item in model.metadata_props if item.key == KEY), None)
     return lowering.graph(None if text is None else Metadata.parse(text, name))
 
 
-@dataclass(frozen=True)
-class _View:
-    """An ONNX tensor that holds value `value` plus `zero` (uint8: 128, int8: 0); `step`: its scale in the model.
-
-    Inside an addition it is int32, `value` None, and holds clip(sum of `addends`) + `zero`. `real`: it is an input that
-    is still to be quantised. `pixels`: it has `value` None and holds the pixels of these values, one after the other.
-    """
-
-    value: str | None
-    zero: int
-    step: float = 1.0
-    addends: tuple[str, ...] = ()
-    low: int = -(1 << 31)
-    high: int = (1 << 31) - 1
-    real: bool = False
-    pixels: tuple[str, ...] = ()
-
-
-class _Integers(Lowering[_View]):
-    def __init__(self, model: CheckedModel) -> None:
-        super().__init__(model)
-        self.layers: dict[str, Layer] = {}
-        self.steps: dict[str, float] = {}
-        self.ends: dict[str, float] = {}  # steps of inputs and outputs that are real numbers outside
-        self.sources: dict[str, tuple[int, int, int]] = {}
-        self.sizes: dict[str, tuple[int, int, int]] = {}  # channels, rows, columns of values, where they are known
-        for value in model.inputs:
-            size = (*model.input_sizes[value.name][1:], 1, 1)
-            self.sources[value.name] = self.sizes[value.name] = (size[0], size[1], size[2])
-            zero = _ZEROS.get(value.type.tensor_type.elem_type)
-            self.views[value.name] = _View(value.name, zero or 0, real=zero is None)
-
+class _Reader(Sums):
     def handlers(self) -> Mapping[str, Callable[[NodeProto, dict[str, Any]], None]]:
         return {operator: getattr(self, method) for operator, method in _OPERATORS.items()}
-
-    def guess(self, name: str) -> _View | None:
-        shape = self.model.inferred.get(name, ())
-        if len(shape) == 4:
-            self.sizes[name] = (shape[1], shape[2], shape[3])
-        return _View(name, 128)
-
-    def is_result(self, view: _View) -> bool:
-        return view.value is not None and not view.real
-
-    # -- values and layers ----------------------------------------------------------------------------------
-
-    def emit(self, layer: Layer, zero: int, step: float) -> None:
-        check_window(layer.kind, layer.window)
-        self.layers[layer.output] = layer
-        if (size := self.size(layer)) is not None:
-            self.sizes[layer.output] = size
-        self.steps[layer.output] = step
-        self.views[layer.output] = _View(layer.output, zero, step)
-
-    def size(self, layer: Layer) -> tuple[int, int, int] | None:
-        """Channels, rows and columns of a layer's result, if those of its operands are known."""
-        sizes = [self.sizes.get(name) for name in layer.inputs]
-        if (x := sizes[0]) is None or None in sizes:
-            return None
-        window, channels = layer.window, x[0] if layer.w is None else len(layer.w)
-        if layer.kind == "concat":
-            return sum(size[0] for size in sizes if size), x[1], x[2]
-        if layer.kind in ("add", "mul", "table", "normalise"):
-            return x
-        if layer.kind == "product":
-            return layer.groups * (sizes[1] or x)[1] * (sizes[1] or x)[2], x[1], x[2]
-        if layer.kind == "transpose":
-            return layer.groups * x[1] * x[2], layer.rows, x[0] // layer.groups // layer.rows
-        if layer.kind == "paste":
-            return x[0], *pasted_pixels(layer.places).shape
-        if layer.kind == "upsample":
-            return channels, x[1] * layer.repeat, x[2] * layer.repeat
-        if layer.kind == "slice":
-            size = channels, *slice_size(window, *x[1:])
-        else:
-            size = channels, *window.output(x[1], x[2])
-        if min(size) < 1:
-            raise Refused("its window does not fit its input")
-        return size
-
-    def view(self, name: str) -> _View:
-        view = super().view(name)
-        if view.real:
-            raise Refused(f"operand {name!r} is not of 8 bits; put a QuantizeLinear after the input")
-        return view
-
-    def tensor(self, name: str) -> _View:
-        view = self.view(name)
-        if view.value is None:
-            raise Refused(f"operand {name!r} is int32; only additions are computed in int32")
-        return view
-
-    def extent(self, view: _View) -> tuple[int, int] | None:
-        """Rows and columns of a tensor, if they are known."""
-        size = self.sizes.get(view.value or "")
-        return size and size[1:]
-
-    def operand(self, node: NodeProto, index: int) -> tuple[_View, float]:
-        """A quantised operand with its scale and zero point after it: the view and the scale."""
-        view = self.tensor(node.input[index])
-        scale = float(self.number(node, index + 1, "scale"))
-        self.zero_point(node, index + 2, view.zero)
-        if view.value in self.sources or view.value not in self.steps:
-            self.steps[view.value or ""] = scale
-        return view, scale
-
-    def zero_point(self, node: NodeProto, index: int, wanted: int | None) -> int:
-        zero = self.optional(node, index, "zero point")
-        if zero is None:
-            zero = np.array(0, np.uint8)
-        found = int(zero.flat[0])
-        right = {np.dtype(np.uint8): 128, np.dtype(np.int8): 0}.get(zero.dtype)
-        if right is None or np.any(zero != right):
-            raise Refused(f"zero point {found} of a {zero.dtype} must be 128 of a uint8 or 0 of an int8 (symmetric)")
-        if wanted is not None and right != wanted:
-            raise Refused("the type of a zero point is not that of its tensor")
-        return right
 
     # -- operators ------------------------------------------------------------------------------------------
 
@@ -207,27 +104,6 @@ class _Integers(Lowering[_View]):
         else:
             raise Refused(f"group = {group} must be 1, or the number of channels with one filter each")
         self.emit(layer, y_zero, float(y_scale))
-
-    def clip(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        view = self.view(node.input[0])
-        low, high = (self.optional(node, index, what) for index, what in ((1, "minimum"), (2, "maximum")))
-        if view.value is None:
-            low = view.low if low is None else max(int(low.flat[0]) - view.zero, view.low)
-            high = view.high if high is None else min(int(high.flat[0]) - view.zero, view.high)
-            self.views[node.output[0]] = replace(view, low=low, high=high)
-            return
-        bounds = (
-            -128 if low is None else max(int(low.flat[0]) - view.zero, -128),
-            NO_CLAMP if high is None else min(int(high.flat[0]) - view.zero, NO_CLAMP),
-        )
-        relu, clamp = _bounds(*bounds)
-        made = self.layers.get(view.value)
-        if made and self.used_once(node.input[0]) and made.output == node.input[0] and _clampable(made):
-            del self.layers[made.output]
-            layer = replace(made, output=node.output[0], relu=relu, clamp=clamp)
-        else:
-            layer = Layer("max_pool", node.output[0], (view.value,), relu=relu, clamp=clamp)
-        self.emit(layer, view.zero, view.step)
 
     def max_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         view = self.tensor(node.input[0])
@@ -315,7 +191,7 @@ class _Integers(Lowering[_View]):
         index = self.view(node.input[1])
         if table.shape != (TABLE_SIZE,) or table.dtype.name not in ("uint8", "int8"):
             raise Refused(f"gathers from {table.dtype}{list(table.shape)}, must be a table of {TABLE_SIZE} bytes")
-        if index.value is not None or len(index.addends) != 1 or index.zero != 128 or (index.low, index.high) != _WIDE:
+        if index.value is not None or len(index.addends) != 1 or index.zero != 128 or (index.low, index.high) != WIDE:
             raise Refused("a table is indexed by a uint8 tensor at zero point 128, cast to int32")
         entries = (table.astype(np.int16) - (128 if table.dtype == np.uint8 else 0)).astype(np.int8)
         layer = Layer("table", node.output[0], index.addends, table=entries)
@@ -353,55 +229,6 @@ class _Integers(Lowering[_View]):
         layer = grouped.layer_of(kind, node.output[0], tuple(view.value or "" for view in views), given)
         self.emit(layer, 128, views[0].step)
 
-    def cast(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        from onnx import TensorProto
-
-        view, to = self.view(node.input[0]), attributes["to"]
-        if view.value is not None:
-            if to != TensorProto.INT32:
-                raise Refused("tensors can be cast only to int32, for additions")
-            self.views[node.output[0]] = _View(None, view.zero, view.step, (view.value,))
-            return
-        zero = _ZEROS.get(to)
-        if zero is None or zero != view.zero:
-            raise Refused(f"a sum with zero point {view.zero}; it must be cast to uint8 at 128 or to int8 at 0")
-        if view.low < -128 or view.high > 127:
-            raise Refused("a sum must be clipped to the 8-bit range before it is cast; this one would wrap")
-        relu, clamp = _bounds(view.low, view.high)
-        if len(view.addends) == 2:
-            layer = Layer("add", node.output[0], view.addends, relu=relu, clamp=clamp)
-        elif len(view.addends) == 1:
-            layer = Layer("max_pool", node.output[0], view.addends, relu=relu, clamp=clamp)
-        else:
-            raise Refused(f"adds {len(view.addends)} tensors; an addition has two")
-        self.emit(layer, zero, view.step)
-
-    def add(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        self._shift(node, 1)
-
-    def subtract(self, node: NodeProto, attributes: dict[str, Any]) -> None:
-        self._shift(node, -1)
-
-    def _shift(self, node: NodeProto, sign: int) -> None:
-        """Add of two sums, or Add and Sub of a constant (the zero point)."""
-        names = list(node.input)
-        if sign > 0 and names[0] in self.constants:
-            names.reverse()
-        first = self.view(names[0])
-        if first.value is not None:
-            raise Refused("8-bit tensors are added by QLinearAdd, or after a Cast to int32")
-        if first.low > -(1 << 31) or first.high < (1 << 31) - 1:
-            raise Refused("a sum is clipped once, before it is cast back")
-        if names[1] in self.constants:
-            number = int(self.number(node, list(node.input).index(names[1]), "addend"))
-            self.views[node.output[0]] = replace(first, zero=first.zero + sign * number)
-            return
-        second = self.view(names[1])
-        if second.value is not None or sign < 0 or second.low > -(1 << 31) or second.high < (1 << 31) - 1:
-            raise Refused("only sums of two int32 tensors are supported")
-        both = first.addends + second.addends
-        self.views[node.output[0]] = replace(first, zero=first.zero + second.zero, addends=both)
-
     def identity(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         self.views[node.output[0]] = self.view(node.input[0])
 
@@ -412,7 +239,7 @@ class _Integers(Lowering[_View]):
         scale, zero = float(self.number(node, 1, "scale")), self.zero_point(node, 2, None)
         self.sources[node.output[0]] = self.sizes[node.output[0]] = self.sources.pop(name)
         self.ends[node.output[0]] = scale
-        self.views[node.output[0]] = _View(node.output[0], zero, scale)
+        self.views[node.output[0]] = Tensor(node.output[0], zero, scale)
 
     def dequantise(self, node: NodeProto, attributes: dict[str, Any]) -> None:
         if not self.at_end(node):
@@ -478,21 +305,10 @@ _OPERATORS = {
     "QuantizeLinear": "quantise_input",
     "DequantizeLinear": "dequantise",
 }
-#: Zero points by element type of ONNX: UINT8, INT8.
-_ZEROS = {2: 128, 3: 0}
-#: Bounds of a sum that has not been clipped.
-_WIDE = (-(1 << 31), (1 << 31) - 1)
 
 
 def _text(attribute: bytes | str | None) -> str:
     return attribute.decode() if isinstance(attribute, bytes) else attribute or ""
-
-
-def _bounds(low: int, high: int) -> tuple[bool, int]:
-    """relu and clamp. Raises Refused."""
-    if low not in (-128, 0) or not 0 <= high <= NO_CLAMP:
-        raise Refused(f"clips at {low} and {high}; the lower bound must be 0 or absent, the upper 0..{NO_CLAMP}")
-    return low == 0, high
 
 
 def _places(indices: NDArray[Any], sizes: Sequence[tuple[int, int]]) -> tuple[Place, ...]:
@@ -515,7 +331,3 @@ def _places(indices: NDArray[Any], sizes: Sequence[tuple[int, int]]) -> tuple[Pl
     if not same:
         raise Refused("its operands do not keep their rows and columns, in even steps")
     return tuple(found)
-
-
-def _clampable(layer: Layer) -> bool:
-    return layer.kind not in ("normalise", *MOVED) and not layer.relu and layer.clamp == NO_CLAMP

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
 
@@ -16,6 +17,7 @@ from ..layers import NO_CLAMP, SCALE_LIMIT, WorkloadError
 from ..normalisation import mean_scale, quotient_scale
 from .calibrate import MAX, Range, Statistics, common_step
 from .floats import FloatLayer, FloatNet
+from .pins import Pin, of_values
 from .pointwise import Function
 
 #: Weights may be clipped to this share of the largest, if that lessens their error.
@@ -37,16 +39,24 @@ _SIXTEEN = 16
 class Rounder:
     """Rounds one network. `weight_steps`: the real value of 1 of each layer's weights, filled by `graph`.
 
-    `how`: how the range of a tensor follows from its values; inputs and outputs never saturate.
+    `how`: how the range of a tensor follows from its values; inputs and outputs never saturate. `pins`: steps that a
+    file has chosen; tensors that share one get the largest of theirs.
     """
 
     def __init__(
-        self, net: FloatNet, statistics: dict[str, Statistics], how: Range = MAX, *, picture: Picture | None = None
+        self,
+        net: FloatNet,
+        statistics: dict[str, Statistics],
+        how: Range = MAX,
+        *,
+        picture: Picture | None = None,
+        pins: Mapping[str, Pin] | None = None,
     ) -> None:
         self.net = net
         self.statistics = statistics
         self.weight_steps: dict[str, float] = {}
         self._parent = {name: name for name in statistics}
+        self.pins = of_values(net, pins or {}, statistics)
         for layer in net.layers:
             if layer.kind in ("add", "max_pool", *MOVED) or layer.by in ("max", "mean") or layer.moves:
                 for name in layer.inputs:
@@ -79,6 +89,9 @@ class Rounder:
         for layer in self.net.layers:
             if layer.by == "max":
                 statistics[layer.output] = statistics[layer.output].above(_FAINTEST)
+            if layer.gone:
+                least = statistics[layer.inputs[0]].low if layer.kind == "add" else 0.0
+                statistics[layer.output] = statistics[layer.output].above(least)
         for name in self.statistics:
             groups.setdefault(self._root(name), []).append(name)
         ends = {*self.net.inputs, *self.net.outputs}
@@ -90,15 +103,20 @@ class Rounder:
                 bytes_ = (np.array([[0.0], [255.0]]) - picture.mean) / picture.std
                 step = max(step, float(bytes_.max()) / 127, float(-bytes_.min()) / 128)
             steps[root] = step
-        self._fit(steps)
+        pinned = {self._root(name): 0.0 for name in self.pins}
+        for name, some in self.pins.items():
+            pinned[self._root(name)] = max(pinned[self._root(name)], *(pin.step for pin in some))
+        steps |= pinned
+        self._fit(steps, pinned)
         return steps
 
-    def _fit(self, steps: dict[str, float]) -> None:
+    def _fit(self, steps: dict[str, float], pinned: Collection[str]) -> None:
         """Lets steps grow until the multiplier of every layer fits, and those of average pools are exact.
 
         m = sx * sw / sy * 2^17: where it is too large, a larger step of the result helps. That makes the multipliers
         of its readers larger, and the step may be shared with tensors before it, hence the rounds. Where a step would
-        outgrow its tensors by more than `_GROWTH` it stays, and the layer is refused when it is rounded.
+        outgrow its tensors by more than `_GROWTH` it stays, and the layer is refused when it is rounded. Steps in
+        `pinned` do not change for averages.
         """
         asked = dict(steps)
         inputs = {self._root(name) for name in self.net.inputs}
@@ -114,7 +132,8 @@ class Rounder:
                 least = self._least(layer, x_step)
                 if steps[root] < least <= _GROWTH * asked[root]:
                     steps[root] = least
-                if layer.w is None and layer.by is None and makers[root] == 1 and root not in inputs:
+                free = root not in inputs and root not in pinned
+                if layer.w is None and layer.by is None and makers[root] == 1 and free:
                     unit = x_step * layer.gain / (layer.window.kernel_h * layer.window.kernel_w) * 2**SCALE_SHIFT
                     m = int(unit / steps[root] + 1e-6)  # rounded down: the step grows
                     if 0 < m <= SCALE_LIMIT:
@@ -143,16 +162,16 @@ class Rounder:
         relu = layer.relu
         plain = Layer(layer.kind, layer.output, layer.inputs, layer.window, relu=relu, clamp=clamp, places=layer.places)
         if layer.kind == "average_pool":
-            gain = self._step(layer.inputs[0]) * layer.gain / (layer.window.kernel_h * layer.window.kernel_w)
+            gain = self.step(layer.inputs[0]) * layer.gain / (layer.window.kernel_h * layer.window.kernel_w)
             m = self._multiplier(layer, round(gain / y_step * 2**SCALE_SHIFT))
             return replace(plain, scale=m)
         if layer.kind == "mul":
-            gain = self._step(layer.inputs[0]) * self._step(layer.inputs[1]) / y_step * 2**SCALE_SHIFT
+            gain = self.step(layer.inputs[0]) * self.step(layer.inputs[1]) / y_step * 2**SCALE_SHIFT
             times16 = gain > SCALE_LIMIT
             m = self._multiplier(layer, round(gain / _SIXTEEN if times16 else gain))
             return replace(plain, scale=m, times16=times16)
         if layer.kind == "product":
-            gain = self._step(layer.inputs[0]) * self._step(layer.inputs[1]) * layer.gain / y_step * 2**SCALE_SHIFT
+            gain = self.step(layer.inputs[0]) * self.step(layer.inputs[1]) * layer.gain / y_step * 2**SCALE_SHIFT
             return replace(plain, scale=self._multiplier(layer, round(gain)), groups=layer.groups)
         if layer.by is not None:
             return self._normalised(layer, layer.by, plain, y_step)
@@ -170,12 +189,13 @@ class Rounder:
         self.weight_steps[layer.output] = w_step
         return replace(plain, scale=m, w=w, bias=bias)
 
-    def _step(self, name: str) -> float:
+    def step(self, name: str) -> float:
+        """The real value of 1 of a tensor."""
         return self.steps[self._root(name)]
 
     def _table(self, layer: FloatLayer, function: Function, y_step: float) -> NDArray[np.int8]:
         """The function of each value that the operand can have; 0 where it has no value there (the root of -1)."""
-        exact = function(np.arange(-128, 128) * self._step(layer.inputs[0]))
+        exact = function(np.arange(-128, 128) * self.step(layer.inputs[0]))
         found = np.nan_to_num(exact, nan=0.0, posinf=inf, neginf=-inf)
         return np.clip(np.rint(np.clip(found / y_step, -128, 127)), -128, 127).astype(np.int8)
 
@@ -206,7 +226,7 @@ class Rounder:
     def _weights(self, layer: FloatLayer, y_step: float) -> tuple[int, float, NDArray[np.int8]]:
         """m, step and weights: the m with the least weighted squared error."""
         assert layer.w is not None
-        unit = y_step / self._step(layer.inputs[0]) / 2**SCALE_SHIFT  # step of the weights for m = 1
+        unit = y_step / self.step(layer.inputs[0]) / 2**SCALE_SHIFT  # step of the weights for m = 1
         square = self.statistics[layer.inputs[0]].square
         weight = square[:, None, None, None] if layer.kind == "depthwise" else square[None, :, None, None]
         largest = float(np.abs(layer.w).max())
@@ -217,14 +237,28 @@ class Rounder:
         top = top if largest else 1
         low = min(max(1, full * _NARROWEST), top)
         tries = sorted({round(m) for m in np.linspace(low, top, _TRIES)}, reverse=True)
+        if (own := self._own(layer, unit)) is not None:
+            tries = [own]
         best = (inf, 0, 0.0, np.zeros_like(layer.w, np.int8))
         for m in tries:
             step = m * unit
-            w = np.clip(np.rint(layer.w / step), -127, 127)
+            w = np.clip(np.rint(layer.w / step), -128 if own is not None else -127, 127)
             error = float((weight * (w * step - layer.w) ** 2).sum())
             if error < best[0]:
                 best = (error, m, step, w.astype(np.int8))
         return best[1:]
+
+    def _own(self, layer: FloatLayer, unit: float) -> int | None:
+        """The multiplier nearest to that of the file, if the file has one and its weights stay what they are."""
+        assert layer.w is not None
+        for pin in self.pins.get(layer.output, ()):
+            m = round(pin.weights / unit)
+            if 1 <= m <= SCALE_LIMIT:
+                own, found = layer.w / pin.weights, layer.w / (m * unit)
+                whole = np.rint(own)
+                if np.abs(own - whole).max() < 1e-3 and np.abs(whole).max() <= 128 and np.all(np.rint(found) == whole):
+                    return m
+        return None
 
     @staticmethod
     def _may_clip(layer: FloatLayer, weight: NDArray[np.float64], unit: float) -> bool:
@@ -241,7 +275,7 @@ class Rounder:
         x = self.statistics[layer.inputs[0]]
         lost = (layer.w - w * w_step).sum(axis=(2, 3))  # [O, C] or [C, 1]
         shift = lost[:, 0] * x.mean if layer.kind == "depthwise" else lost @ x.mean
-        bias = np.rint((layer.bias + shift) / (self._step(layer.inputs[0]) * w_step))
+        bias = np.rint((layer.bias + shift) / (self.step(layer.inputs[0]) * w_step))
         largest = np.abs(bias) + 128 * np.abs(w.astype(np.int64)).sum(axis=(1, 2, 3))
         if largest.max() >= 1 << 31:
             channel = int(largest.argmax())

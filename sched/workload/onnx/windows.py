@@ -113,3 +113,14 @@ def check_window(kind: str, window: Window) -> None:
             raise Refused(
                 f"{name} = {getattr(window, name)}, a {opcode.name} instruction holds at most {limit(name, opcode)}"
             )
+
+
+def two_axes(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of a window over columns alone as those of one over rows and columns."""
+    found = dict(attributes)
+    for name, neutral in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("output_padding", 0)):
+        if name in found and len(found[name]) == 1:
+            found[name] = [neutral, *found[name]]
+    if len(found.get("pads", ())) == 2:
+        found["pads"] = [0, found["pads"][0], 0, found["pads"][1]]
+    return found

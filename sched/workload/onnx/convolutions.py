@@ -1,0 +1,180 @@
+"""Convolutions and transposed convolutions of float models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graph import PlainKind, Window
+from .errors import Refused
+from .floats import FloatLayer
+from .folding import finite, scattered
+from .kernels import inflated
+from .movement import Movement
+from .views import NO_PAD, View, channels_selected
+from .windows import sliding_window, two_axes
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+
+class Convolutions(Movement):
+    def conv(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        w, bias = self.constant(node, 1, "weights"), self.optional(node, 2, "bias")
+        rank, group = w.ndim, attributes.get("group", 1)
+        if rank == 3:
+            w, attributes = w[:, :, None], two_axes(attributes)
+        if w.ndim != 4:
+            raise Refused(f"weights have shape {list(w.shape)}, must be [outputs, inputs, rows, columns]")
+        outputs, inputs = w.shape[:2]
+        flat = self.view(node.input[0])
+        if group == 1 and w.shape[2:] == (1, 1) == flat.shape[2:] and not flat.is_picture and flat.pad == NO_PAD:
+            if inputs != flat.shape[1]:
+                raise Refused(f"weights for {inputs} channels on an operand of {flat.shape[1]}")
+            numbers = np.zeros(outputs) if bias is None else finite(bias)
+            self.whole_map(FloatLayer("conv", node.output[0], (flat.value,), w=finite(w), bias=numbers), flat, (1,))
+            self.views[node.output[0]] = replace(self.views[node.output[0]], shape=(1, outputs, 1, 1))
+            return
+        view = self._read(node.input[0], w)
+        if inputs * group != view.shape[1] or outputs % group:
+            raise Refused(f"weights for {inputs} x {group} channels on an operand of {view.shape[1]}")
+        w, attributes = _even_taps(w, attributes)
+        window = sliding_window(attributes, (w.shape[2], w.shape[3]), view.size[1:], view.pad)
+        kind, weights = self._grouped(node, finite(w), group, view.shape[1])
+        if (selected := channels_selected(view)) is not None and view.index is not None:  # 0 for the others
+            weights = scattered(weights, selected, view.channels)
+        numbers = np.zeros(outputs) if bias is None else finite(bias)
+        self.emit_conv(FloatLayer(kind, node.output[0], (view.value,), window, w=weights, bias=numbers), view)
+        if rank == 3:
+            made = self.views[node.output[0]]
+            self.views[node.output[0]] = replace(made, shape=(1, made.size[0], made.size[2]))
+
+    def _read(self, name: str, w: NDArray[Any]) -> View:
+        """The operand of a convolution. A selection of channels stays a view where weights of 0 for the others are
+        cheaper than a convolution that selects them."""
+        view = self.view(name)
+        if len(view.shape) == 4 and view.shape[0] == 1 and view.pad == NO_PAD and view.index is not None:
+            chosen, left = view.shape[1], view.channels - view.shape[1]
+            if (
+                w.shape[1] == chosen
+                and channels_selected(view) is not None
+                and not self.fusible(name, ("conv",))
+                and left * len(w) * w.shape[2] * w.shape[3] <= view.channels * chosen
+            ):
+                return view
+        return self.picture(name, padded=True)
+
+    def _grouped(
+        self, node: NodeProto, w: NDArray[np.float64], group: int, channels: int
+    ) -> tuple[PlainKind, NDArray[np.float64]]:
+        """Weights of a convolution in groups: one filter for each channel, or as one convolution with zeros."""
+        outputs, inputs = w.shape[:2]
+        if group == 1 or group == channels == outputs:
+            return ("conv" if group == 1 else "depthwise"), w
+        each = outputs // group
+        dense = np.zeros((outputs, channels, *w.shape[2:]))
+        for g in range(group):
+            rows, columns = slice(g * each, (g + 1) * each), slice(g * inputs, (g + 1) * inputs)
+            dense[rows, columns] = w[rows]
+        self.notes.append(f"The {group} groups of {node.output[0]} run as one convolution with zeros between them.")
+        return "conv", dense
+
+    def conv_transpose(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        """One convolution for each phase of the result, whose rows and columns take turns."""
+        raw, bias = self.constant(node, 1, "weights"), self.optional(node, 2, "bias")
+        rank, group = raw.ndim, attributes.get("group", 1)
+        w = finite(raw[:, :, None] if rank == 3 else raw)
+        attributes = two_axes(attributes)
+        view = self.picture(node.input[0])
+        if w.ndim != 4 or len(w) != view.channels:
+            raise Refused(f"weights of shape {list(raw.shape)} for {view.channels} channels")
+        w = inflated(w, *attributes.get("dilations", (1, 1)))
+        w = w.reshape(group, -1, *w.shape[1:]).transpose(0, 2, 1, 3, 4)  # group, outputs, inputs, rows, columns
+        flat = w.reshape(-1, *w.shape[2:])
+        kind, weights = self._grouped(node, flat, group, view.channels)
+        strides = tuple(attributes.get("strides", (1, 1)))
+        pads, size = _transposed(attributes, (flat.shape[2], flat.shape[3]), strides, view.size[1:])
+        outputs = len(flat)
+        numbers = np.zeros(outputs) if bias is None else finite(bias)
+        if len(numbers) != outputs:
+            raise Refused(f"a bias of {len(numbers)} numbers for {outputs} outputs")
+        parts: list[FloatLayer] = []
+        for y in range(strides[0]):
+            for x in range(strides[1]):
+                down = _phase(y, strides[0], pads[0], flat.shape[2], view.size[1], size[0])
+                right = _phase(x, strides[1], pads[1], flat.shape[3], view.size[2], size[1])
+                taps = _taps(_taps(weights, 2, down[0]), 3, right[0])
+                window = Window(taps.shape[2], taps.shape[3], 1, 1, down[1], right[1], down[2], right[2])
+                name = self.fresh(f"{node.output[0]}/{y}_{x}")
+                parts.append(FloatLayer(kind, name, (view.value,), window, w=taps, bias=numbers.copy()))
+        if len(parts) == 1:
+            parts[0].output = node.output[0]
+            self.emit_conv(parts[0], view)
+        else:
+            self.pasted(node.output[0], parts, (outputs, *size), (strides[0], strides[1]))
+        if rank == 3:
+            self.views[node.output[0]] = replace(self.views[node.output[0]], shape=(1, outputs, size[1]))
+
+
+#: Operators and the methods that read them.
+CONVOLUTIONS = {"Conv": "conv", "ConvTranspose": "conv_transpose"}
+
+
+def _even_taps(w: NDArray[Any], attributes: dict[str, Any]) -> tuple[NDArray[Any], dict[str, Any]]:
+    """Weights whose taps are equally far apart in both directions, with zeros between those that are not."""
+    down, right = attributes.get("dilations", (1, 1))
+    if down == right or min(w.shape[2:]) == 1:
+        return w, attributes
+    apart = gcd(down, right)
+    rest = {name: value for name, value in attributes.items() if name not in ("dilations", "kernel_shape")}
+    return inflated(w, down // apart, right // apart), rest | {"dilations": [apart, apart]}
+
+
+def _transposed(
+    attributes: dict[str, Any], kernel: tuple[int, int], strides: tuple[int, ...], size: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows and columns that a ConvTranspose drops at the beginning, and the size of its result (as ONNX says)."""
+    extra, asked = attributes.get("output_padding", (0, 0)), attributes.get("output_shape")
+    mode, pads = attributes.get("auto_pad", "NOTSET"), list(attributes.get("pads", (0, 0, 0, 0)))
+    begin: list[int] = []
+    sizes: list[int] = []
+    for axis in (0, 1):
+        full = strides[axis] * (size[axis] - 1) + extra[axis] + kernel[axis]
+        if asked is None and not mode.startswith("SAME"):
+            begin.append(pads[axis] if mode == "NOTSET" else 0)
+            sizes.append(full - (pads[axis] + pads[axis + 2] if mode == "NOTSET" else 0))
+            continue
+        end = asked[len(asked) - 2 + axis] if asked is not None and len(asked) > 1 else (
+            asked[0] if asked is not None and axis == 1 else size[axis] * strides[axis]
+        )  # fmt: skip
+        gone = max(0, full - end)
+        begin.append(gone // 2 if mode == "SAME_UPPER" else gone - gone // 2)
+        sizes.append(end)
+    return (begin[0], begin[1]), (sizes[0], sizes[1])
+
+
+def _phase(at: int, stride: int, pad: int, kernel: int, size: int, result: int) -> tuple[list[int], int, int]:
+    """The taps (-1: 0) that make every `stride`-th row of a transposed convolution from row `at` on, and the zeros
+    before and behind its operand."""
+    first = (at + pad) % stride
+    taps = list(range(first, kernel, stride))[::-1] or [-1]
+    ahead = (at + pad) // stride
+    count = -(-(result - at) // stride)
+    before, behind = len(taps) - 1 - ahead, count + ahead - size
+    if before < 0:
+        taps, before = [-1] * -before + taps, 0
+    if behind < 0:
+        taps, behind = taps + [-1] * -behind, 0
+    return taps, before, behind
+
+
+def _taps(w: NDArray[np.float64], axis: int, taps: list[int]) -> NDArray[np.float64]:
+    found = np.take(w, np.maximum(taps, 0), axis)
+    empty: list[Any] = [slice(None)] * w.ndim
+    empty[axis] = np.array(taps) < 0
+    found[tuple(empty)] = 0
+    return found

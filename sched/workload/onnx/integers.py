@@ -1,0 +1,138 @@
+"""Tensors of 8 bits of an integer ONNX model, and the layers that make them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..graph import Layer, pasted_pixels, slice_size
+from .errors import Refused
+from .load import CheckedModel
+from .lowering import Lowering
+from .windows import check_window
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+#: Zero points by element type of ONNX: UINT8, INT8.
+ZEROS = {2: 128, 3: 0}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An ONNX tensor that holds value `value` plus `zero` (uint8: 128, int8: 0); `step`: its scale in the model.
+
+    Inside an addition it is int32, `value` None, and holds clip(sum of `addends`) + `zero`. `real`: it is an input that
+    is still to be quantised. `pixels`: it has `value` None and holds the pixels of these values, one after the other.
+    """
+
+    value: str | None
+    zero: int
+    step: float = 1.0
+    addends: tuple[str, ...] = ()
+    low: int = -(1 << 31)
+    high: int = (1 << 31) - 1
+    real: bool = False
+    pixels: tuple[str, ...] = ()
+
+
+class Integers(Lowering[Tensor]):
+    """What lowering an integer model knows and does, whatever the operator."""
+
+    def __init__(self, model: CheckedModel) -> None:
+        super().__init__(model)
+        self.layers: dict[str, Layer] = {}
+        self.steps: dict[str, float] = {}
+        self.ends: dict[str, float] = {}  # steps of inputs and outputs that are real numbers outside
+        self.sources: dict[str, tuple[int, int, int]] = {}
+        self.sizes: dict[str, tuple[int, int, int]] = {}  # channels, rows, columns of values, where they are known
+        for value in model.inputs:
+            size = (*model.input_sizes[value.name][1:], 1, 1)
+            self.sources[value.name] = self.sizes[value.name] = (size[0], size[1], size[2])
+            zero = ZEROS.get(value.type.tensor_type.elem_type)
+            self.views[value.name] = Tensor(value.name, zero or 0, real=zero is None)
+
+    def guess(self, name: str) -> Tensor | None:
+        shape = self.model.inferred.get(name, ())
+        if len(shape) == 4:
+            self.sizes[name] = (shape[1], shape[2], shape[3])
+        return Tensor(name, 128)
+
+    def is_result(self, view: Tensor) -> bool:
+        return view.value is not None and not view.real
+
+    # -- values and layers ----------------------------------------------------------------------------------
+
+    def emit(self, layer: Layer, zero: int, step: float) -> None:
+        check_window(layer.kind, layer.window)
+        self.layers[layer.output] = layer
+        if (size := self.size(layer)) is not None:
+            self.sizes[layer.output] = size
+        self.steps[layer.output] = step
+        self.views[layer.output] = Tensor(layer.output, zero, step)
+
+    def size(self, layer: Layer) -> tuple[int, int, int] | None:
+        """Channels, rows and columns of a layer's result, if those of its operands are known."""
+        sizes = [self.sizes.get(name) for name in layer.inputs]
+        if (x := sizes[0]) is None or None in sizes:
+            return None
+        window, channels = layer.window, x[0] if layer.w is None else len(layer.w)
+        if layer.kind == "concat":
+            return sum(size[0] for size in sizes if size), x[1], x[2]
+        if layer.kind in ("add", "mul", "table", "normalise"):
+            return x
+        if layer.kind == "product":
+            return layer.groups * (sizes[1] or x)[1] * (sizes[1] or x)[2], x[1], x[2]
+        if layer.kind == "transpose":
+            return layer.groups * x[1] * x[2], layer.rows, x[0] // layer.groups // layer.rows
+        if layer.kind == "paste":
+            return x[0], *pasted_pixels(layer.places).shape
+        if layer.kind == "upsample":
+            return channels, x[1] * layer.repeat, x[2] * layer.repeat
+        if layer.kind == "slice":
+            size = channels, *slice_size(window, *x[1:])
+        else:
+            size = channels, *window.output(x[1], x[2])
+        if min(size) < 1:
+            raise Refused("its window does not fit its input")
+        return size
+
+    def view(self, name: str) -> Tensor:
+        view = super().view(name)
+        if view.real:
+            raise Refused(f"operand {name!r} is not of 8 bits; put a QuantizeLinear after the input")
+        return view
+
+    def tensor(self, name: str) -> Tensor:
+        view = self.view(name)
+        if view.value is None:
+            raise Refused(f"operand {name!r} is int32; only additions are computed in int32")
+        return view
+
+    def extent(self, view: Tensor) -> tuple[int, int] | None:
+        """Rows and columns of a tensor, if they are known."""
+        size = self.sizes.get(view.value or "")
+        return size and size[1:]
+
+    def operand(self, node: NodeProto, index: int) -> tuple[Tensor, float]:
+        """A quantised operand with its scale and zero point after it: the view and the scale."""
+        view = self.tensor(node.input[index])
+        scale = float(self.number(node, index + 1, "scale"))
+        self.zero_point(node, index + 2, view.zero)
+        if view.value in self.sources or view.value not in self.steps:
+            self.steps[view.value or ""] = scale
+        return view, scale
+
+    def zero_point(self, node: NodeProto, index: int, wanted: int | None) -> int:
+        zero = self.optional(node, index, "zero point")
+        if zero is None:
+            zero = np.array(0, np.uint8)
+        found = int(zero.flat[0])
+        right = {np.dtype(np.uint8): 128, np.dtype(np.int8): 0}.get(zero.dtype)
+        if right is None or np.any(zero != right):
+            raise Refused(f"zero point {found} of a {zero.dtype} must be 128 of a uint8 or 0 of an int8 (symmetric)")
+        if wanted is not None and right != wanted:
+            raise Refused("the type of a zero point is not that of its tensor")
+        return right

@@ -1,0 +1,176 @@
+"""Steps that a file has chosen itself, and how near the chip comes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .calibrate import Statistics
+from .floats import FloatLayer, FloatNet
+from .pointwise import function
+
+if TYPE_CHECKING:
+    from .rounding import Rounder
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A tensor of 8 bits of a file: a number q of `least`..`least` + 255 stands for (q - `zero`) * `scale`. `weights`:
+    the scale of all weights that make it; 0 if there are none, or several scales."""
+
+    scale: float
+    zero: int
+    least: int
+    weights: float = 0.0
+
+    @property
+    def low(self) -> float:
+        """The least real number that it has."""
+        return (self.least - self.zero) * self.scale
+
+    @property
+    def high(self) -> float:
+        """The largest."""
+        return (self.least + 255 - self.zero) * self.scale
+
+    @property
+    def step(self) -> float:
+        """The step of the chip's tensor, -128..127 around 0, that holds all its numbers; `scale` if it is symmetric."""
+        return max(self.high / 127, -self.low / 128)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the chip's tensor has the same numbers."""
+        return self.zero == self.least + 128
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A real tensor that a file has rounded: numbers of `low`..`high`, each at most `off` from what it was before.
+    `weights`: as in `Pin`."""
+
+    low: float
+    high: float
+    off: float
+    weights: float = 0.0
+
+    def then(self, pin: Pin) -> Rounded:
+        """Rounded again."""
+        return Rounded(max(self.low, pin.low), min(self.high, pin.high), self.off + pin.scale / 2, pin.weights)
+
+
+#: What has not been rounded.
+EXACT = Rounded(-inf, inf, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Rounding:
+    """What a file rounds: real tensors, by name, and for inputs of the file the tensor that they are after that."""
+
+    tensors: Mapping[str, Rounded]
+    inputs: Mapping[str, str]
+
+
+#: A file that rounds nothing.
+NOTHING = Rounding({}, {})
+
+
+def pin_of(scale: NDArray[np.floating], zero: NDArray[np.integer], weights: float = 0.0) -> Pin | None:
+    """The pin of one scale and a zero point of 8 bits, as QuantizeLinear has them; None for others."""
+    if scale.size != 1 or zero.size != 1 or zero.dtype.name not in ("uint8", "int8"):
+        return None
+    number = float(scale.flat[0])
+    if not np.isfinite(number) or number <= 0:
+        return None
+    return Pin(number, int(zero.flat[0]), int(np.iinfo(zero.dtype).min), weights)
+
+
+#: What the name of a tensor has before it is cut off.
+_UNCUT = "//uncut"
+#: Layers that end with a clamp.
+_CLAMPED = ("add", "average_pool", "conv", "depthwise", "max_pool", "mul")
+
+
+def cut_off(net: FloatNet, statistics: Mapping[str, Statistics], pins: dict[str, Pin]) -> bool:
+    """Adds what saturates where the file does and the chip's tensor, which reaches as far above 0 as below, would not:
+    for tensors that have such values. What a table cuts off gets the same pin, in `pins`. Whether there were any."""
+    values = of_values(net, pins, statistics)
+    found = False
+    for layer in list(net.layers):
+        for pin in values.get(layer.output, ())[-1:]:
+            seen = statistics[layer.output]
+            low = seen.low < pin.low - pin.scale / 2 and pin.low > -128 * pin.step + pin.scale / 2
+            high = seen.high > pin.high + pin.scale / 2 and pin.high < 127 * pin.step - pin.scale / 2
+            if high and not low and layer.kind in _CLAMPED:
+                layer.clamp = min(layer.clamp, pin.high)
+            elif low or high:
+                whole = f"{layer.output}{_UNCUT}"
+                cut = FloatLayer("table", layer.output, (whole,), function=function("Clip", pin.low, pin.high))
+                net.sizes[whole], layer.output = net.sizes[layer.output], whole
+                net.values[whole], pins[whole] = whole, pin
+                net.layers.insert(net.layers.index(layer) + 1, cut)
+            found = found or low or high
+    return found
+
+
+def note_of(net: FloatNet, rounder: Rounder) -> str:
+    """How near a network is to the scales of its file, in a sentence for people.
+
+    The bound: by how many of the file's steps a layer's result may differ from the file's if both have the same
+    operands: of operands that the chip has rounded, weights and biases that it has rounded (multiplied by the largest
+    operand that the file can say), its own rounding and the file's. Where the file saturates and no tensor of the
+    calibration data did, the chip may not: its tensors reach as far above 0 as below.
+    """
+    values = {name: some[-1] for name, some in rounder.pins.items()}
+    own = {name: pin for name, pin in values.items() if not name.endswith(_UNCUT)}
+    same = sum(abs(rounder.step(name) / pin.scale - 1) < 1e-6 for name, pin in own.items())
+    graph = {layer.output: layer for layer in rounder.graph().layers}
+    worst, where = 0.0, ""
+    for layer in net.layers:
+        operand, result = (values.get(name) for name in (layer.inputs[0], layer.output))
+        if operand is None or result is None or layer.w is None or layer.bias is None or layer.moves:
+            continue
+        made, x_step, y_step = graph[layer.output], rounder.step(layer.inputs[0]), rounder.step(layer.output)
+        if made.w is None or made.bias is None:
+            continue
+        w_step = made.scale * y_step / x_step / (1 << 17)
+        w, bias = made.w.astype(np.float64) * w_step, made.bias.astype(np.float64) * (w_step * x_step)
+        bound = float(_sums(layer, w, operand, x_step, bias).max())
+        bound = (bound + y_step / 2 + result.scale / 2) / result.scale
+        if bound > worst:
+            worst, where = bound, layer.output
+    rest = len(own) - same
+    others = f", {rest} the nearest that the chip has around 0" if rest else ""
+    bounded = (
+        f"; given the file's operands, results of weights are at most {worst:.2f} of the file's steps from the file's "
+        f"({where}), where that does not cut them off"
+    )
+    return f"{same} of {len(own)} tensors have the file's own scale{others}{bounded if where else ''}."
+
+
+def _sums(
+    layer: FloatLayer, w: NDArray[np.float64], operand: Pin, x_step: float, bias: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """By how much sums may be off, for each channel, before they are rounded."""
+    assert layer.w is not None
+    assert layer.bias is not None
+    axes = (1, 2, 3)
+    off = np.abs(w - layer.w).sum(axis=axes) * max(operand.high, -operand.low)
+    if abs(x_step / operand.scale - 1) >= 1e-6:
+        off += np.abs(w).sum(axis=axes) * x_step / 2
+    return off + np.abs(bias - layer.bias)
+
+
+def of_values(net: FloatNet, pins: Mapping[str, Pin], roots: Collection[str]) -> dict[str, list[Pin]]:
+    """The pins of each value of a network that has any."""
+    found: dict[str, list[Pin]] = {}
+    for name, pin in pins.items():
+        value = net.values.get(name)
+        if value is not None and value in roots:
+            found.setdefault(value, []).append(pin)
+    return found

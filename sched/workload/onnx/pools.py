@@ -1,0 +1,150 @@
+"""Pools of float models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from meshloom.hw.isa import Opcode
+
+from ..graph import Place, Window
+from .convolutions import Convolutions
+from .errors import Refused
+from .floats import FloatLayer
+from .views import NO_PAD, Size, View
+from .windows import limit, sliding_window, two_axes
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+
+class Pools(Convolutions):
+    def max_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        if len([name for name in node.output if name]) > 1:
+            raise Refused("the indices of the maxima are not computed")
+        rank, attributes = len(attributes["kernel_shape"]), two_axes(attributes)
+        layer = self.layers.get(self.view(node.input[0]).value)
+        zeros = bool(layer and layer.relu)  # that are never larger than what is there
+        view = self.picture(node.input[0], padded=zeros)
+        windows = [self._pool_window(view, one) for one in _by_axis(attributes)]
+        if view.pad != NO_PAD and not all(_has_pixels(one) for one in windows if one.dilation == 1):
+            view = self.picture(node.input[0])
+            windows = [self._pool_window(view, one) for one in _by_axis(attributes)]
+        steps = [part for window in windows for part in _composed(window)]
+        name, size = view.value, view.size
+        for index, window in enumerate(steps):
+            output = node.output[0] if index == len(steps) - 1 else self.fresh(f"{node.output[0]}/part{index}")
+            size = size[0], *window.output(*size[1:])
+            name = self.emit(FloatLayer("max_pool", output, (name,), window), size)
+        if rank == 1:
+            self.views[name] = replace(self.views[name], shape=(1, size[0], size[2]))
+
+    def average_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        rank, attributes = len(attributes["kernel_shape"]), two_axes(attributes)
+        own = any(attributes.get("pads", ())) or str(attributes.get("auto_pad")).startswith("SAME")
+        counted = bool(attributes.get("count_include_pad")) or not (own or attributes.get("ceil_mode"))
+        view = self.picture(node.input[0], padded=counted)
+        window = self._pool_window(view, attributes)
+        if window.dilation != 1:
+            raise Refused("dilations of an average")
+        if view.pad != NO_PAD and not _has_pixels(window):
+            view = self.picture(node.input[0])
+            window = self._pool_window(view, attributes)
+        size = view.channels, *window.output(*view.size[1:])
+        plain = self._pool_window(view, attributes | {"ceil_mode": 0})
+        pads = window.pad_top, window.pad_left, window.pad_bottom, window.pad_right
+        if plain == window and (pads == NO_PAD or counted):
+            self.emit(FloatLayer("average_pool", node.output[0], (view.value,), window), size)
+        elif counted and pads != NO_PAD:
+            raise Refused("ceil_mode with padding that counts in the average")
+        else:
+            self._inside(node.output[0], view, window, size)
+        if rank == 1:
+            self.views[node.output[0]] = replace(self.views[node.output[0]], shape=(1, size[0], size[2]))
+
+    def _inside(self, output: str, view: View, window: Window, size: Size) -> None:
+        """Averages of the pixels that there are: windows that have as many of them together."""
+        down = _regions(size[1], view.size[1], window.kernel_h, window.stride_h, window.pad_top)
+        right = _regions(size[2], view.size[2], window.kernel_w, window.stride_w, window.pad_left)
+        places: list[Place] = []
+        names: list[str] = []
+        for y, rows, top, high, kernel_h in down:
+            for x, columns, left, wide, kernel_w in right:
+                part = self.fresh(f"{output}/{len(names)}")
+                cut = Window(1, 1, 1, 1, top, left, view.size[1] - top - high, view.size[2] - left - wide)
+                source = self.slice_of(view.value, f"{part}/pixels", view.size, cut)
+                inner = Window(kernel_h, kernel_w, window.stride_h, window.stride_w)
+                names.append(self.emit(FloatLayer("average_pool", part, (source,), inner), (size[0], rows, columns)))
+                places.append(Place(y, x, 1, 1, rows, columns))
+        self.emit(FloatLayer("paste", output, tuple(names), places=tuple(places)), size)
+
+    def _pool_window(self, view: View, attributes: dict[str, Any]) -> Window:
+        """With `ceil_mode`, padding at the end grows until the last window fits."""
+        window = sliding_window(attributes, tuple(attributes["kernel_shape"]), view.size[1:], view.pad)
+        if not attributes.get("ceil_mode") or attributes.get("auto_pad", "NOTSET") != "NOTSET":
+            return window
+        ends: list[int] = []
+        for extent, k, stride, before, after in (
+            (view.size[1], window.kernel_h, window.stride_h, window.pad_top, window.pad_bottom),
+            (view.size[2], window.kernel_w, window.stride_w, window.pad_left, window.pad_right),
+        ):
+            reach = (k - 1) * window.dilation + 1
+            count = -(-(extent + before + after - reach) // stride) + 1
+            if (count - 1) * stride >= extent + before:  # no window begins past the operand
+                count -= 1
+            ends.append(max(after, (count - 1) * stride + reach - extent - before))
+        return replace(window, pad_bottom=ends[0], pad_right=ends[1])
+
+
+#: Operators and the methods that read them.
+POOLS = {"AveragePool": "average_pool", "MaxPool": "max_pool"}
+
+
+def _has_pixels(window: Window) -> bool:
+    """Whether no window lies in the padding alone."""
+    rows, columns = max(window.pad_top, window.pad_bottom), max(window.pad_left, window.pad_right)
+    return rows < window.kernel_h and columns < window.kernel_w
+
+
+def _by_axis(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    """The windows of a max pool: one, or, if its dilations differ, one of rows and one of columns."""
+    down, right = attributes.get("dilations", (1, 1))
+    kernel, strides, pads = (
+        list(attributes.get(name, neutral))
+        for name, neutral in (("kernel_shape", ()), ("strides", (1, 1)), ("pads", (0, 0, 0, 0)))
+    )
+    if down == right or min(kernel) == 1 or attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return [attributes]
+    rows = {"kernel_shape": [kernel[0], 1], "strides": [strides[0], 1], "pads": [pads[0], 0, pads[2], 0]}
+    columns = {"kernel_shape": [1, kernel[1]], "strides": [1, strides[1]], "pads": [0, pads[1], 0, pads[3]]}
+    return [attributes | rows | {"dilations": [down, down]}, attributes | columns | {"dilations": [right, right]}]
+
+
+def _composed(window: Window) -> list[Window]:
+    """A window of maxima as windows of windows that a VEC holds: k and j taps reach as far as k + j - 1."""
+    most = limit("kernel_h", Opcode.VEC)
+    if max(window.kernel_h, window.kernel_w) <= most or window.dilation > 1:
+        return [window]
+    found: list[Window] = []
+    high, wide = window.kernel_h, window.kernel_w
+    pad = [window.pad_top, window.pad_left, window.pad_bottom, window.pad_right]
+    while max(high, wide) > most:
+        k, j = min(high, most) if high > most else 1, min(wide, most) if wide > most else 1
+        own = [min(side, size - 1) for side, size in zip(pad, (k, j, k, j), strict=True)]
+        pad = [side - part for side, part in zip(pad, own, strict=True)]
+        found.append(Window(k, j, 1, 1, *own))
+        high, wide = high - k + 1, wide - j + 1
+    return [*found, Window(high, wide, window.stride_h, window.stride_w, *pad)]
+
+
+def _regions(count: int, size: int, kernel: int, stride: int, pad: int) -> list[tuple[int, int, int, int, int]]:
+    """Runs of windows that have as many pixels: first window, how many, first pixel, how many, pixels of each."""
+    found: list[tuple[int, int, int, int, int]] = []
+    for index in range(count):
+        low, high = max(0, index * stride - pad), min(size, index * stride - pad + kernel)
+        last = found[-1] if found else None
+        if last and last[4] == high - low == kernel:
+            found[-1] = last[0], last[1] + 1, last[2], high - last[2], kernel
+        else:
+            found.append((index, 1, low, high - low, high - low))
+    return found

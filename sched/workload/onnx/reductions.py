@@ -1,0 +1,126 @@
+"""Maxima, means and sums over axes, in float models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meshloom.hw.isa import Opcode
+
+from ..graph import PlainKind, Window
+from .errors import Refused
+from .floats import FloatLayer
+from .pointwise import Function, function
+from .pools import Pools
+from .views import View, natural
+from .windows import limit
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+
+#: What each operator finds, and functions of one number before and after.
+_REDUCTIONS: Mapping[str, tuple[str, tuple[Function, ...], tuple[Function, ...]]] = {
+    "ReduceL1": ("sum", (function("Abs"),), ()),
+    "ReduceL2": ("sum", (function("Pow", 2.0),), (function("Sqrt"),)),
+    "ReduceLogSum": ("sum", (), (function("Log"),)),
+    "ReduceMax": ("max", (), ()),
+    "ReduceMean": ("mean", (), ()),
+    "ReduceMin": ("max", (function("Neg"),), (function("Neg"),)),
+    "ReduceSum": ("sum", (), ()),
+    "ReduceSumSquare": ("sum", (function("Pow", 2.0),), ()),
+}
+
+
+class Reductions(Pools):
+    def global_average_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        self._global("average_pool", node.output[0], self.picture(node.input[0]))
+
+    def global_max_pool(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        self._global("max_pool", node.output[0], self.picture(node.input[0]))
+
+    def reduce(self, node: NodeProto, attributes: dict[str, Any]) -> None:
+        """What is reduced is a function of the operand, and the result one of what is found."""
+        kind, before, after = _REDUCTIONS[node.op_type]
+        view = self.settled(node.input[0])
+        name = node.input[0]
+        if before or after:
+            self.only_if_generous("no layer does that")
+        for each in before:
+            name = self.fresh(f"{node.output[0]}/each")
+            self.emit(FloatLayer("table", name, (view.value,), function=each), view.size)
+            view = replace(view, value=name, single=True)
+            self.views[name] = view
+        output = self.fresh(f"{node.output[0]}/found") if after else node.output[0]
+        self._reduced(kind, node, attributes, (name, view), output)
+        for each in after:
+            found = self.views[output]
+            self.emit(FloatLayer("table", node.output[0], (output,), function=each), found.size)
+            self.views[node.output[0]] = replace(self.views[node.output[0]], shape=found.shape)
+
+    def _reduced(
+        self, kind: str, node: NodeProto, attributes: dict[str, Any], operand: tuple[str, View], output: str
+    ) -> None:
+        given = self.optional(node, 1, "axes")
+        axes: list[int] | None = attributes.get("axes") if given is None else given.tolist()
+        name, view = operand
+        rank = len(view.shape)
+        if not axes and attributes.get("noop_with_empty_axes"):
+            if name != node.input[0] or output != node.output[0]:
+                raise Refused("over no axes")
+            self.pass_on(node)
+            return
+        over = {axis % rank for axis in axes} if axes else set(range(rank))
+        kept = [axis for axis in range(rank) if axis not in over]
+        keep = bool(attributes.get("keepdims", 1))
+        shape = tuple(1 if axis in over else size for axis, size in enumerate(view.shape) if keep or axis not in over)
+        count = prod(view.shape[axis] for axis in over)
+        pool: PlainKind = "max_pool" if kind == "max" else "average_pool"
+        order = natural(view) or tuple(range(rank))
+        wide = {axis for axis in order[2:] if view.shape[axis] > 1}
+        if not (natural(view) and rank > 2 and wide <= over and all(view.shape[axis] == 1 for axis in over - wide)):
+            self.only_if_generous(f"over axes {axes}; must be over rows and columns, 2 and 3")
+            moved = view.order.transpose([*kept, *sorted(over)]).reshape(-1, count)
+            view, _ = self.laid(name, view, np.ascontiguousarray(moved))
+        self._global(pool, output, view, shape or (1,))
+        if kind == "sum":
+            self.layers[output].gain = float(count)
+
+    def _global(self, kind: PlainKind, output: str, view: View, shape: tuple[int, ...] | None = None) -> None:
+        """One window, or, where no instruction holds it, windows of windows."""
+        name, (channels, height, width), most = view.value, view.size, limit("kernel_h", Opcode.VEC)
+        step = 0
+        while max(height, width) > most:
+            kernel = _divisor(height, most), _divisor(width, most)
+            window = Window(*kernel, *kernel)
+            if max(kernel) > limit("stride_h", Opcode.VEC):
+                raise Refused(
+                    f"over {view.size[1]}x{view.size[2]} pixels; {most}x{most} at most, or with small divisors"
+                )
+            height, width = height // kernel[0], width // kernel[1]
+            part = self.fresh(f"{output}/part{step}")
+            name = self.emit(FloatLayer(kind, part, (name,), window), (channels, height, width))
+            step += 1
+        layer = FloatLayer(kind, output, (name,), Window(height, width))
+        self.emit(layer, (channels, 1, 1))
+        shape = shape or (*view.shape[:2], *(1 for _ in view.shape[2:]))
+        self.views[output] = replace(self.views[output], shape=shape)
+
+
+#: Operators and the methods that read them.
+REDUCTIONS = {
+    "GlobalAveragePool": "global_average_pool",
+    "GlobalMaxPool": "global_max_pool",
+    **dict.fromkeys(_REDUCTIONS, "reduce"),
+}
+
+
+def _divisor(size: int, most: int) -> int:
+    """By what a side is divided on the way to `most`; 1 if it need not be."""
+    if size <= most:
+        return 1
+    return next((divisor for divisor in range(2, size) if size % divisor == 0), size)

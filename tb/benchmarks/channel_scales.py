@@ -1,0 +1,113 @@
+"""What a scale for each channel of the weights would be worth: trained files with weights rounded to 8 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshloom.sched.workload.onnx.calibrate import Statistics, measure, run_all
+from meshloom.sched.workload.onnx.equalise import equalised
+from meshloom.sched.workload.onnx.floats import FloatLayer, FloatNet
+from meshloom.sched.workload.onnx.host import fold_to_end
+
+from ..results.events import OnEvent, Stage
+from .file_cases import CASES, Case
+from .results import Result, Sheet
+
+#: Channels of a word on quad16, which one instruction computes with one multiplier.
+WORD = 16
+#: Of a model that begins on the host, and one that takes minutes.
+_LEFT_OUT = {"sentence_embedding", "letter_boxes"}
+#: Shares of the largest weight at which clipping is tried, as the quantiser does.
+_CLIPS = np.linspace(0.5, 1, 48)
+
+Tensors = Sequence[Mapping[str, NDArray[np.float32]]]
+
+
+def rounded(w: NDArray[np.float64], weight: NDArray[np.float64], together: int) -> NDArray[np.float64]:
+    """Weights [O, ...] with 8 bits: one step for each `together` filters, those of like range, the one with the least
+    squared error, weighted with `weight` (that broadcasts to them)."""
+    found = np.zeros_like(w)
+    power = np.broadcast_to(weight, w.shape)
+    order = np.argsort(np.abs(w).reshape(len(w), -1).max(axis=1), kind="stable")
+    for first in range(0, len(w), together):
+        some = order[first : first + together]
+        part, full = w[some], float(np.abs(w[some]).max()) / 127
+        best = np.inf
+        for share in _CLIPS if full else ():
+            tried = np.clip(np.rint(part / (full * share)), -127, 127) * (full * share)
+            error = float((power[some] * (tried - part) ** 2).sum())
+            if error < best:
+                best, found[some] = error, tried
+    return found
+
+
+def with_rounded_weights(net: FloatNet, statistics: Mapping[str, Statistics], together: int) -> FloatNet:
+    """The network with weights of 8 bits, everything else as it is. `together`: channels with one step; 0: all."""
+
+    def layer_of(layer: FloatLayer) -> FloatLayer:
+        if layer.w is None or layer.bias is None or layer.moves:
+            return layer
+        x = statistics[layer.inputs[0]]
+        depthwise = layer.kind == "depthwise"
+        weight = x.square[:, None, None, None] if depthwise else x.square[None, :, None, None]
+        w = rounded(layer.w, weight, together or len(layer.w))
+        lost = (layer.w - w).sum(axis=(2, 3))  # bias correction, as in `rounding`
+        shift = lost[:, 0] * x.mean if depthwise else lost @ x.mean
+        return replace(layer, w=w, bias=layer.bias + shift)
+
+    return replace(net, layers=[layer_of(layer) for layer in net.layers])
+
+
+def noise(net: FloatNet, truth: Tensors, found: Tensors) -> float:
+    """The worst signal-to-noise ratio of an output, in dB."""
+    ratios: list[float] = []
+    for output in dict.fromkeys(net.outputs):
+        exact = np.stack([one[output].astype(np.float64) for one in truth])
+        off = np.stack([one[output].astype(np.float64) for one in found]) - exact
+        ratios.append(float(10 * np.log10((exact**2).sum() / max(float((off**2).sum()), 1e-30))))
+    return min(ratios)
+
+
+def measured(case: Case) -> tuple[str, ...]:
+    """A row. Raises PackageError."""
+    net = fold_to_end(case.model(), case.name, normalised=False)
+    ((name, source),) = net.inputs.items()
+    arrays = [array for array, _ in case.inputs(case.tests, case.calibration) if isinstance(array, np.ndarray)]
+    feeds = [{name: net.feed(name, source.value(array))} for array in arrays]
+    truth, statistics = run_all(net, feeds), measure(net, feeds)
+    found = {together: noise(net, truth, _run(net, statistics, together, feeds)) for together in (0, WORD, 1)}
+    best = found[0]
+    for strength in (0.5, 1.0):
+        trial = equalised(net, statistics, strength)
+        own = run_all(trial, feeds)
+        best = max(best, noise(trial, own, _run(trial, measure(trial, feeds), 0, feeds)))
+    numbers = (found[0], best, found[WORD], found[1])
+    return case.name, *(f"{number:.1f} dB" for number in numbers)
+
+
+def _run(net: FloatNet, statistics: Mapping[str, Statistics], together: int, feeds: Tensors) -> Tensors:
+    return run_all(with_rounded_weights(net, statistics, together), feeds)
+
+
+def run(on_progress: OnEvent) -> Result:
+    """All files, one after the other."""
+    rows: list[tuple[str, ...]] = []
+    for case in CASES:
+        if case.name not in _LEFT_OUT:
+            on_progress(Stage(workload=case.name, what="rounding weights"))
+            rows.append(measured(case))
+    columns = ("file", "a step for a layer>", "equalised>", f"a step for {WORD} channels>", "a step for a channel>")
+    return Result(
+        "channel_scales",
+        "Weights with a scale for each channel",
+        "Trained files of `meshloom bench files`: the worst output's signal-to-noise ratio over the calibration data, "
+        "if nothing but the weights is rounded to 8 bits. The chip has one multiplier for all channels that an "
+        "instruction computes, so its quantiser has one step for a layer, and makes channels alike before (equalised: "
+        f"the best of three strengths). A step for {WORD} channels, those of like range, is what a multiplier for each "
+        "word would allow; a step for each channel needs one for each lane.",
+        (Sheet("Noise of rounded weights", columns, rows),),
+    )

@@ -1,0 +1,87 @@
+"""How answers of trained files are judged, and how weights with several steps are rounded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from meshloom.tb.benchmarks import file_cases
+from meshloom.tb.benchmarks.channel_scales import rounded
+
+Pair = tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]], int]
+
+
+def pair(exact: list[float] | NDArray[np.float64], found: list[float] | NDArray[np.float64], right: int = -1) -> Pair:
+    return {"y": np.asarray(exact, np.float64)}, {"y": np.asarray(found, np.float64)}, right
+
+
+def test_classes() -> None:
+    some = [pair([1, 3], [2, 4], 1), pair([1, 3], [5, 4], 1), pair([3, 1], [3, 2], 1)]
+    assert file_cases.same_class(some) == "as float on 2 of 3; right on 1, float on 2"
+    assert file_cases.same_class([pair([1, 3], [2, 4])]) == "as float on 1 of 1"
+
+
+def test_directions() -> None:
+    some = [pair([1, 0], [2, 0]), pair([1, 0], [1, 1])]
+    assert file_cases.same_direction(some) == f"cosine to float {(1 + 0.5**0.5) / 2:.3f}, worst {0.5**0.5:.3f}"
+    assert file_cases.same_direction([pair([1, 0], [-1, 0])]) == "cosine to float -1.000, worst -1.000"
+    assert file_cases.same_direction([pair([0, 0], [1, 0])]) == "cosine to float 0.000, worst 0.000"
+
+
+def test_neighbours() -> None:
+    """Of three sentences, two are near each other; the chip puts the second beside the third."""
+    vectors = [[1.0, 0.1, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    moved = [[1.0, 0.1, 0.0], [0.1, 0.0, 1.0], [0.0, 0.0, 1.0]]
+    same = file_cases.same_neighbours([pair(a, a) for a in vectors])
+    assert "cosine to float 1.000, worst 1.000; nearest other sentence as float's for 3 of 3" in same
+    assert "correlation 1.000" in same
+    other = file_cases.same_neighbours([pair(a, b) for a, b in zip(vectors, moved, strict=True)])
+    assert "worst 0.100" in other
+    assert "for 3 of 3" not in other
+
+
+def test_scores() -> None:
+    assert file_cases.same_score([pair([0.5], [0.4]), pair([0.2], [0.2])]) == "score off by 0.0500, at most 0.1000"
+
+
+def test_masks() -> None:
+    exact, found = np.array([0.9, 0.9, 0.0, 0.0]), np.array([0.9, 0.2, 0.4, 0.0])
+    assert (
+        file_cases.same_mask([pair(exact, found), pair(exact, exact)]) == "text pixels as float: IoU 0.667, worst 0.333"
+    )
+
+
+def detected(cell: int, score: float) -> NDArray[np.float64]:
+    """What YOLOX says: a box of 32x32 around a cell of stride 8, of 416x416 pixels."""
+    count = sum((416 // stride) ** 2 for stride in (8, 16, 32))
+    found = np.zeros((1, count, 6))
+    found[0, cell] = [0, 0, np.log(4), np.log(4), score, 1]
+    return found
+
+
+def test_boxes() -> None:
+    here, near, far = detected(500, 0.9), detected(501, 0.5), detected(900, 0.9)
+    assert file_cases.same_boxes([pair(here, here)]) == "1 of 1 boxes of float found (IoU 0.5), 1 in all"
+    assert file_cases.same_boxes([pair(here, near)]) == "1 of 1 boxes of float found (IoU 0.5), 1 in all"
+    assert file_cases.same_boxes([pair(here, far)]) == "0 of 1 boxes of float found (IoU 0.5), 1 in all"
+    assert file_cases.same_boxes([pair(here, detected(500, 0.05))]) == "0 of 1 boxes of float found (IoU 0.5), 0 in all"
+    both = np.maximum(here, near)  # the better one of two that overlap
+    assert file_cases.same_boxes([pair(both, far + here)]) == "1 of 1 boxes of float found (IoU 0.5), 2 in all"
+
+
+@pytest.mark.parametrize(("together", "steps"), [(4, 1), (2, 2), (1, 4)])
+def test_filters_share_steps(together: int, steps: int) -> None:
+    """Filters of like range share one, in whatever order they are; none is further off than half a step of its own."""
+    random = np.random.default_rng(1)
+    scale = np.array([1.0, 1000.0, 2.0, 2000.0])
+    w = random.uniform(-1, 1, (4, 3, 1, 1)) * scale[:, None, None, None]
+    found = rounded(w, np.ones((1, 3, 1, 1)), together)
+    ranges = np.abs(w).max(axis=(1, 2, 3))
+    order = np.argsort(ranges)
+    for first in range(0, 4, together):
+        some = order[first : first + together]
+        full = ranges[some].max() / 127
+        assert np.abs(found[some] - w[some]).max() <= max(full / 2, 0.5 * ranges[some].max())
+    zeros = np.count_nonzero(found[[0, 2]])
+    assert (zeros == 0) == (steps == 1)
