@@ -39,20 +39,26 @@ _CYCLES = TypeAdapter(tuple[int, ...])
 
 @dataclass(frozen=True)
 class Measured:
-    """Chunks in the model: for training; for tests, which are also the ones on the RTL; of another chip."""
+    """Chunks in the model: for training; for tests, which are also the ones on the RTL, and of which some ran `again`
+    (see `otherwise`); of another chip."""
 
     train: Sequence[Chunk]
     test: Sequence[Chunk]
     rtl: Sequence[RtlChunk]
+    again: Sequence[tuple[Chunk, tuple[int, ...]]]
     other: Sequence[Chunk]
     other_chip: str
+
+
+def known(number: int, drawn: Sequence[Draw], memory: SearchCache) -> tuple[int, ...] | None:
+    """What `otherwise` has found."""
+    return memory.get(("otherwise", number, tuple(drawn)), _CYCLES)
 
 
 def otherwise(chip: ChipConfig, number: int, drawn: Sequence[Draw], memory: SearchCache) -> tuple[int, ...]:
     """Cycles of the layers of chunk `number` beside others once more, by the same programs on other cores, launched at
     other distances."""
-    asked = "otherwise", number, tuple(drawn)
-    if (found := memory.get(asked, _CYCLES)) is not None:
+    if (found := known(number, drawn, memory)) is not None:
         return found
     layers = compiled(drawn, chip)
     every = enumerate(mixes(layers, chip, Random(number)))
@@ -60,7 +66,7 @@ def otherwise(chip: ChipConfig, number: int, drawn: Sequence[Draw], memory: Sear
         Runs(ModelSession(chip), layers).beside(layer, others, OTHERWISE + number * MIXES + index)
         for index, (layer, others) in every
     )
-    memory.put(asked, _CYCLES, made)
+    memory.put(("otherwise", number, tuple(drawn)), _CYCLES, made)
     return made
 
 
@@ -75,14 +81,14 @@ def on_rtl(chunks: Sequence[Chunk], rtl: Sequence[RtlChunk], cores: int) -> Samp
     return Samples(np.array(rows, np.float32).reshape(-1, len(FEATURES)), np.array(factors, np.float32))
 
 
-def sheet(found: Measured, again: Sequence[Sequence[int]], failures: list[str]) -> Sheet:
-    """Errors of forests by what they look at, and what a repetition of the same mix would say (`again`: of the first
-    chunks for tests)."""
+def sheet(found: Measured, failures: list[str]) -> Sheet:
+    """Errors of forests by what they look at, and what a repetition of the same mix would say."""
     chip, far = load(CHIP), load(found.other_chip)
     train, test = samples_of(found.train, chip), samples_of(found.test, chip)
     held = (test, on_rtl(found.test, found.rtl, len(chip.cores)), samples_of(found.other, far))
     kept, package = shipped()
-    if kept.factor.tolist() != samples_of(found.train[:CHUNKS], chip).factor.tolist():
+    same = len(found.train) >= CHUNKS and samples_of(found.train[:CHUNKS], chip).factor.tolist() == kept.factor.tolist()
+    if not same:
         failures.append("the samples of the package are others; run sched/schedulers/layer_puzzle/estimator.py")
     count, few = f"{len(train.factor):,}", f"{len(kept.part(test=False).factor):,}"
     widths = {"the paper's three features": 3, "and the own intensity": 4, f"all {len(FEATURES)}": len(FEATURES)}
@@ -94,10 +100,10 @@ def sheet(found: Measured, again: Sequence[Sequence[int]], failures: list[str]) 
     best = error(forests[-2][2], test)
     always = (f"{100 * float(abs(each.factor - train.factor.mean()).mean()):.1f}" for each in held)
     rows.append(("always the mean of the samples", count, *always))
-    if again:
+    if found.again:
         off = [
             abs(min(1.0, alone / run.cycles) - min(1.0, alone / cycles))
-            for chunk, other in zip(found.test, again, strict=False)
+            for chunk, other in found.again
             for run, cycles in zip(chunk.beside, other, strict=True)
             for alone in (chunk.alone[run.layer].measures.cycles,)
         ]

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import islice
+from itertools import islice, takewhile
 from random import Random
 from statistics import fmean
-from typing import TypeVar
+
+from pydantic import TypeAdapter
 
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.layer_puzzle import latency, samples
 from meshloom.sched.schedulers.layer_puzzle.estimator import CHIP
-from meshloom.sched.schedulers.layer_puzzle.samples import CHUNK, LONGEST, Alone, Chunk, Draw, Runs, shape_of
+from meshloom.sched.schedulers.layer_puzzle.samples import CHUNK, LONGEST, Chunk, Draw, Runs, shape_of
 from meshloom.sched.schedulers.layer_puzzle.stepwise import stepwise
 from meshloom.sched.schedulers.layer_puzzle.versions import predicted, saving
 from meshloom.sched.schedulers.online.interface import Instance, Network, OnlineScheduler, Placement, Platform, View
@@ -30,15 +30,18 @@ from ..build.builder import build
 from ..results.events import OnEvent, Plan, Stage
 from ..runs.workers import workers
 from . import layer_congestion, layer_rtl
+from .interface import BenchmarkError
 from .layer_congestion import Measured
 from .layer_puzzle_sheets import SCHEDULERS
 from .layer_rtl import Pair, RtlChunk
 from .results import Result, Sheet
 
-T = TypeVar("T")
 #: Chunks in the model; the last ones are for tests and run on the RTL too, some of these once more in the model; chunks
 #: that are drawn for another chip, whose layers nothing was trained on.
 CHUNKS, TESTS, AGAIN, OTHER_CHUNKS, OTHER = 160, 32, 8, 1, "lp25"
+TRAIN, TEST = range(CHUNKS - TESTS), range(CHUNKS - TESTS, CHUNKS)
+#: What `run` can be held to.
+PARTS = ("kept",)
 FORMS: dict[str, latency.Predictor] = {
     "as printed": latency.literal,
     "mended": latency.corrected,
@@ -56,6 +59,8 @@ CLASSES = (1, 2, 5, 10, 15, 25, 50, 100)
 #: scheduler's.
 DECISIONS, TRIES = 200, 3
 
+_CHUNK = TypeAdapter(Chunk)
+
 
 @cache
 def _drawn(chip: str) -> list[list[Draw]]:
@@ -69,16 +74,16 @@ def played(chip: str, number: int) -> Chunk:
     return samples.measured(config, number, _drawn(chip)[number], samples.sample_cache(config))
 
 
-def again(number: int) -> tuple[int, ...]:
+def again(number: int) -> None:
     """The layers of a chunk beside others once more."""
     config = load(CHIP)
-    return layer_congestion.otherwise(config, number, _drawn(CHIP)[number], samples.sample_cache(config))
+    layer_congestion.otherwise(config, number, _drawn(CHIP)[number], samples.sample_cache(config))
 
 
-def simulated(chip: str, number: int, alone: Sequence[Alone]) -> RtlChunk:
-    """The same on the RTL."""
-    config = load(chip)
-    return layer_rtl.measured(config, number, alone, layer_rtl.rtl_cache(config))
+def simulated(number: int) -> None:
+    """A chunk on the RTL."""
+    config = load(CHIP)
+    layer_rtl.measured(config, number, played(CHIP, number).alone, layer_rtl.rtl_cache(config))
 
 
 @dataclass(frozen=True)
@@ -100,29 +105,63 @@ def errors(found: Sequence[tuple[Draw, int]], chip: ChipConfig) -> list[Error]:
     return made
 
 
-def run(on_progress: OnEvent) -> Result:
-    """Measures what has not been measured, then compares."""
-    chip, cpus, first = load(CHIP), len(os.sched_getaffinity(0)), CHUNKS - TESTS
-    on_progress(Plan(rows=CHUNKS + TESTS + OTHER_CHUNKS + AGAIN))
-    build(chip, "verilator", False, lambda what: on_progress(Stage(workload=CHIP, what=what, passing=True)))
+def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
+    """Measures what has not been measured, chunks for tests first, then compares. Part "kept" measures nothing, and
+    compares what there is.
 
-    def results(futures: Sequence[Future[T]], where: str) -> list[T]:
-        found: list[T] = []
-        for number, future in enumerate(futures, 1):
-            on_progress(Stage(workload=CHIP, what=f"chunk {number} of {len(futures)} {where}"))
-            found.append(pool.result(future, on_progress))
-        return found
-
-    with workers(cpus) as pool:
-        chunks = results([pool.submit(played, CHIP, number) for number in range(CHUNKS)], "in the model")
-        test = range(first, CHUNKS)
-        rtl = results([pool.submit(simulated, CHIP, number, chunks[number].alone) for number in test], "on the RTL")
-        repeated = results([pool.submit(again, number) for number in test[:AGAIN]], "once more")
-        other = results([pool.submit(played, OTHER, number) for number in range(OTHER_CHUNKS)], f"of {OTHER}")
-    return _result(chip, Measured(chunks[:first], chunks[first:], rtl, other, OTHER), repeated)
+    Raises BenchmarkError for other parts, and when there is nothing to compare.
+    """
+    if unknown := [part for part in parts if part not in PARTS]:
+        raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    if not parts:
+        _measure(on_progress)
+    found = _kept()
+    if not found.train or not any(chunk.beside for chunk in found.rtl):
+        raise BenchmarkError("layer_latency: nothing to compare has been measured; run it without --part kept")
+    return _result(load(CHIP), found)
 
 
-def _result(chip: ChipConfig, found: Measured, repeated: Sequence[Sequence[int]]) -> Result:
+def _measure(on_progress: OnEvent) -> None:
+    on_progress(Plan(rows=CHUNKS + TESTS + AGAIN + OTHER_CHUNKS))
+    build(load(CHIP), "verilator", False, lambda what: on_progress(Stage(workload=CHIP, what=what, passing=True)))
+    with workers(len(os.sched_getaffinity(0))) as pool:
+        asked = {
+            "for tests in the model": [pool.submit(played, CHIP, number) for number in TEST],
+            "on the RTL": [pool.submit(simulated, number) for number in TEST],
+            "once more": [pool.submit(again, number) for number in TEST[:AGAIN]],
+            f"of {OTHER}": [pool.submit(played, OTHER, number) for number in range(OTHER_CHUNKS)],
+            "to learn from": [pool.submit(played, CHIP, number) for number in TRAIN],
+        }
+        for what, futures in asked.items():
+            for number, future in enumerate(futures, 1):
+                on_progress(Stage(workload=CHIP, what=f"chunk {number} of {len(futures)} {what}"))
+                pool.result(future, on_progress)
+
+
+def _kept() -> Measured:
+    """What has been measured: of the chunks to learn from those before the first that has not."""
+    chip = load(CHIP)
+    memory, on_rtl = samples.sample_cache(chip), layer_rtl.rtl_cache(chip)
+
+    def chunk(name: str, number: int) -> Chunk | None:
+        return samples.sample_cache(load(name)).get((number, tuple(_drawn(name)[number])), _CHUNK)
+
+    train = list(takewhile(lambda found: found is not None, (chunk(CHIP, number) for number in TRAIN)))
+    test = {number: found for number in TEST if (found := chunk(CHIP, number)) is not None}
+    rtl = (layer_rtl.kept(number, found.alone, on_rtl) for number, found in test.items())
+    repeated = ((found, layer_congestion.known(number, _drawn(CHIP)[number], memory)) for number, found in test.items())
+    other = (chunk(OTHER, number) for number in range(OTHER_CHUNKS))
+    return Measured(
+        [found for found in train if found is not None],
+        list(test.values()),
+        [found for found in rtl if found is not None],
+        [(found, cycles) for found, cycles in repeated if cycles is not None],
+        [found for found in other if found is not None],
+        OTHER,
+    )
+
+
+def _result(chip: ChipConfig, found: Measured) -> Result:
     chunks, rtl = (*found.train, *found.test), found.rtl
     failures: list[str] = []
     alone = [(one.draw, one.measures.cycles) for chunk in chunks for one in chunk.alone]
@@ -133,7 +172,7 @@ def _result(chip: ChipConfig, found: Measured, repeated: Sequence[Sequence[int]]
         causes(off, pairs),
         classes(off),
         exact(rtl, failures),
-        layer_congestion.sheet(found, repeated, failures),
+        layer_congestion.sheet(found, failures),
         _decisions(failures),
         _saved(chip),
     )
