@@ -22,7 +22,6 @@ READINGS = {
     "layer_puzzle:skips=every": "skips: every decision that leaves a network waiting",
     "layer_puzzle:order=ahead,skips=every": "both",
     "layer_puzzle:literal=yes": "loop without a way out",
-    "layer_puzzle:order=ahead,skips=every,literal=yes": "all three",
 }
 
 
