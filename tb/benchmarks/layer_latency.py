@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import islice, takewhile
+from itertools import islice
 from random import Random
 from statistics import fmean
 
@@ -139,14 +139,14 @@ def _measure(on_progress: OnEvent) -> None:
 
 
 def _kept() -> Measured:
-    """What has been measured: of the chunks to learn from those before the first that has not."""
+    """What has been measured."""
     chip = load(CHIP)
     memory, on_rtl = samples.sample_cache(chip), layer_rtl.rtl_cache(chip)
 
     def chunk(name: str, number: int) -> Chunk | None:
         return samples.sample_cache(load(name)).get((number, tuple(_drawn(name)[number])), _CHUNK)
 
-    train = list(takewhile(lambda found: found is not None, (chunk(CHIP, number) for number in TRAIN)))
+    train = (chunk(CHIP, number) for number in TRAIN)
     test = {number: found for number in TEST if (found := chunk(CHIP, number)) is not None}
     rtl = (layer_rtl.kept(number, found.alone, on_rtl) for number, found in test.items())
     repeated = ((found, layer_congestion.known(number, _drawn(CHIP)[number], memory)) for number, found in test.items())
