@@ -11,22 +11,14 @@ from itertools import islice
 from random import Random
 from statistics import fmean
 
+from pydantic import TypeAdapter
+
 from meshloom.hw.config import ChipConfig, load
 from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.layer_puzzle import latency, samples
-from meshloom.sched.schedulers.layer_puzzle.estimator import (
-    CHIP,
-    FEATURES,
-    Samples,
-    error,
-    features,
-    fitted,
-    samples_of,
-    shipped,
-    version_of,
-)
-from meshloom.sched.schedulers.layer_puzzle.samples import CHUNK, CHUNKS, LONGEST, Alone, Chunk, Draw, Runs, shape_of
+from meshloom.sched.schedulers.layer_puzzle.estimator import CHIP
+from meshloom.sched.schedulers.layer_puzzle.samples import CHUNK, LONGEST, Chunk, Draw, Runs, shape_of
 from meshloom.sched.schedulers.layer_puzzle.stepwise import stepwise
 from meshloom.sched.schedulers.layer_puzzle.versions import predicted, saving
 from meshloom.sched.schedulers.online.interface import Instance, Network, OnlineScheduler, Placement, Platform, View
@@ -37,13 +29,19 @@ from meshloom.sched.workload.workload_sets import BATCHES, NETWORKS
 from ..build.builder import build
 from ..results.events import OnEvent, Plan, Stage
 from ..runs.workers import workers
-from . import layer_rtl
+from . import layer_congestion, layer_rtl
+from .interface import BenchmarkError
+from .layer_congestion import Measured
 from .layer_puzzle_sheets import SCHEDULERS
 from .layer_rtl import Pair, RtlChunk
 from .results import Result, Sheet
 
-#: Chunks that run on the RTL too, and that are drawn for another chip, whose layers nothing was trained on.
-RTL_CHUNKS, OTHER_CHUNKS, OTHER = 14, 1, "lp25"
+#: Chunks in the model; the last ones are for tests and run on the RTL too, some of these once more in the model; chunks
+#: that are drawn for another chip, whose layers nothing was trained on.
+CHUNKS, TESTS, AGAIN, OTHER_CHUNKS, OTHER = 160, 32, 8, 1, "lp25"
+TRAIN, TEST = range(CHUNKS - TESTS), range(CHUNKS - TESTS, CHUNKS)
+#: What `run` can be held to.
+PARTS = ("kept",)
 FORMS: dict[str, latency.Predictor] = {
     "as printed": latency.literal,
     "mended": latency.corrected,
@@ -53,32 +51,39 @@ FORMS: dict[str, latency.Predictor] = {
 #: Bars: mean and worst error of the best form in percent, how much faster than the model it is, the worst decision in
 #: microseconds, samples in the model, on the RTL, of congestion, and of congestion on the RTL.
 MEAN, WORST, FASTER, DECISION, ASKED = 2.0, 15.0, 50.0, 1000.0, (8000, 500, 10000, 100)
-#: By the paper: mean and worst error of Algorithm 1, mean absolute error of the estimator, in percent; share of
-#: versions that Pareto fronts save.
-PAPER = (4.0, 9.0, 5.1, 0.44)
+#: By the paper: mean and worst error of Algorithm 1, in percent; share of versions that Pareto fronts save.
+PAPER = (4.0, 9.0, 0.44)
 #: Upper ends of the classes of errors, in percent.
 CLASSES = (1, 2, 5, 10, 15, 25, 50, 100)
 #: Decisions that are timed, and how often each: the quickest counts, for what else the machine does is not the
 #: scheduler's.
 DECISIONS, TRIES = 200, 3
 
+_CHUNK = TypeAdapter(Chunk)
+
 
 @cache
-def _drawn(chip: str, count: int) -> list[list[Draw]]:
+def _drawn(chip: str) -> list[list[Draw]]:
     every = samples.draws(load(chip))
-    return [list(islice(every, CHUNK)) for _ in range(count)]
+    return [list(islice(every, CHUNK)) for _ in range(CHUNKS if chip == CHIP else OTHER_CHUNKS)]
 
 
 def played(chip: str, number: int) -> Chunk:
     """A chunk in the timeline model: in a worker process."""
     config = load(chip)
-    return samples.measured(config, number, _drawn(chip, number + 1)[number], samples.sample_cache(config))
+    return samples.measured(config, number, _drawn(chip)[number], samples.sample_cache(config))
 
 
-def simulated(chip: str, number: int, alone: Sequence[Alone]) -> RtlChunk:
-    """The same on the RTL."""
-    config = load(chip)
-    return layer_rtl.measured(config, number, alone, layer_rtl.rtl_cache(config))
+def again(number: int) -> None:
+    """The layers of a chunk beside others once more."""
+    config = load(CHIP)
+    layer_congestion.otherwise(config, number, _drawn(CHIP)[number], samples.sample_cache(config))
+
+
+def simulated(number: int) -> None:
+    """A chunk on the RTL."""
+    config = load(CHIP)
+    layer_rtl.measured(config, number, played(CHIP, number).alone, layer_rtl.rtl_cache(config))
 
 
 @dataclass(frozen=True)
@@ -100,28 +105,64 @@ def errors(found: Sequence[tuple[Draw, int]], chip: ChipConfig) -> list[Error]:
     return made
 
 
-def run(on_progress: OnEvent) -> Result:
-    """Measures what has not been measured, then compares."""
-    chip, cpus = load(CHIP), len(os.sched_getaffinity(0))
-    on_progress(Plan(rows=CHUNKS + RTL_CHUNKS + OTHER_CHUNKS))
-    build(chip, "verilator", False, lambda what: on_progress(Stage(workload=CHIP, what=what, passing=True)))
-    with workers(cpus) as pool:
-        futures = [pool.submit(played, CHIP, number) for number in range(CHUNKS)]
-        others = [pool.submit(played, OTHER, number) for number in range(OTHER_CHUNKS)]
-        chunks: list[Chunk] = []
-        for number, future in enumerate(futures):
-            on_progress(Stage(workload=CHIP, what=f"chunk {number + 1} of {CHUNKS} in the model"))
-            chunks.append(pool.result(future, on_progress))
-        on_rtl = [pool.submit(simulated, CHIP, number, chunks[number].alone) for number in range(RTL_CHUNKS)]
-        other = [pool.result(future, on_progress) for future in others]
-        rtl: list[RtlChunk] = []
-        for number, future in enumerate(on_rtl):
-            on_progress(Stage(workload=CHIP, what=f"chunk {number + 1} of {RTL_CHUNKS} on the RTL"))
-            rtl.append(pool.result(future, on_progress))
-    return _result(chip, chunks, other, rtl)
+def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
+    """Measures what has not been measured, chunks for tests first, then compares. Part "kept" measures nothing, and
+    compares what there is.
+
+    Raises BenchmarkError for other parts, and when there is nothing to compare.
+    """
+    if unknown := [part for part in parts if part not in PARTS]:
+        raise BenchmarkError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    if not parts:
+        _measure(on_progress)
+    found = _kept()
+    if not found.train or not any(chunk.beside for chunk in found.rtl):
+        raise BenchmarkError("layer_latency: nothing to compare has been measured; run it without --part kept")
+    return _result(load(CHIP), found)
 
 
-def _result(chip: ChipConfig, chunks: Sequence[Chunk], other: Sequence[Chunk], rtl: Sequence[RtlChunk]) -> Result:
+def _measure(on_progress: OnEvent) -> None:
+    on_progress(Plan(rows=CHUNKS + TESTS + AGAIN + OTHER_CHUNKS))
+    build(load(CHIP), "verilator", False, lambda what: on_progress(Stage(workload=CHIP, what=what, passing=True)))
+    with workers(len(os.sched_getaffinity(0))) as pool:
+        asked = {
+            "for tests in the model": [pool.submit(played, CHIP, number) for number in TEST],
+            "on the RTL": [pool.submit(simulated, number) for number in TEST],
+            "once more": [pool.submit(again, number) for number in TEST[:AGAIN]],
+            f"of {OTHER}": [pool.submit(played, OTHER, number) for number in range(OTHER_CHUNKS)],
+            "to learn from": [pool.submit(played, CHIP, number) for number in TRAIN],
+        }
+        for what, futures in asked.items():
+            for number, future in enumerate(futures, 1):
+                on_progress(Stage(workload=CHIP, what=f"chunk {number} of {len(futures)} {what}"))
+                pool.result(future, on_progress)
+
+
+def _kept() -> Measured:
+    """What has been measured."""
+    chip = load(CHIP)
+    memory, on_rtl = samples.sample_cache(chip), layer_rtl.rtl_cache(chip)
+
+    def chunk(name: str, number: int) -> Chunk | None:
+        return samples.sample_cache(load(name)).get((number, tuple(_drawn(name)[number])), _CHUNK)
+
+    train = (chunk(CHIP, number) for number in TRAIN)
+    test = {number: found for number in TEST if (found := chunk(CHIP, number)) is not None}
+    rtl = (layer_rtl.kept(number, found.alone, on_rtl) for number, found in test.items())
+    repeated = ((found, layer_congestion.known(number, _drawn(CHIP)[number], memory)) for number, found in test.items())
+    other = (chunk(OTHER, number) for number in range(OTHER_CHUNKS))
+    return Measured(
+        [found for found in train if found is not None],
+        list(test.values()),
+        [found for found in rtl if found is not None],
+        [(found, cycles) for found, cycles in repeated if cycles is not None],
+        [found for found in other if found is not None],
+        OTHER,
+    )
+
+
+def _result(chip: ChipConfig, found: Measured) -> Result:
+    chunks, rtl = (*found.train, *found.test), found.rtl
     failures: list[str] = []
     alone = [(one.draw, one.measures.cycles) for chunk in chunks for one in chunk.alone]
     off = errors(alone, chip)
@@ -131,7 +172,7 @@ def _result(chip: ChipConfig, chunks: Sequence[Chunk], other: Sequence[Chunk], r
         causes(off, pairs),
         classes(off),
         exact(rtl, failures),
-        _estimator(chunks, other, rtl, chip, failures),
+        layer_congestion.sheet(found, failures),
         _decisions(failures),
         _saved(chip),
     )
@@ -146,8 +187,8 @@ def _result(chip: ChipConfig, chunks: Sequence[Chunk], other: Sequence[Chunk], r
         "Latencies of layers, predicted",
         f"Random layers of {', '.join(NETWORKS)}, batch 1 or 4, on 1 to {len(chip.cores)} cores of {CHIP} by a random "
         "scheme, none twice; the same for everybody. Measured: cycles of the program, alone on the chip, in the "
-        f"timeline model; those of at most {LONGEST:,} cycles of the first {RTL_CHUNKS} chunks of {CHUNK} on the RTL "
-        "too. Each chunk that has been measured is kept, so that an interrupted run goes on. Times are of CPU, of one "
+        f"timeline model; those of at most {LONGEST:,} cycles of the last {TESTS} chunks of {CHUNK} on the RTL too. "
+        "Each chunk that has been measured is kept, so that an interrupted run goes on. Times are of CPU, of one "
         "process.",
         sheets,
         remarks=_remarks(),
@@ -177,7 +218,7 @@ def _microseconds(form: Callable[[Draw], object], drawn: Sequence[Draw]) -> floa
 
 def _forms(off: Sequence[Error], pairs: Sequence[Pair], chip: ChipConfig, failures: list[str]) -> Sheet:
     on_rtl = errors([(pair.draw, pair.rtl) for pair in pairs], chip)
-    layers = samples.compiled(_drawn(CHIP, 1)[0], chip)
+    layers = samples.compiled(_drawn(CHIP)[0], chip)
     runs = Runs(ModelSession(chip), layers)
     before = time.process_time()
     for layer in range(len(layers)):
@@ -265,52 +306,6 @@ def exact(rtl: Sequence[RtlChunk], failures: list[str]) -> Sheet:
     return Sheet("The model against the RTL", columns, [row], frozenset([0]) if differ else frozenset())
 
 
-def _on_rtl(chunks: Sequence[Chunk], rtl: Sequence[RtlChunk], cores: int) -> Samples:
-    """Layers beside others on the RTL, as samples."""
-    import numpy as np
-
-    known = {one.draw: version_of(one) for chunk in chunks for one in chunk.alone}
-    pairs = [pair for chunk in rtl for pair in chunk.beside]
-    rows = [features(known[pair.draw], [known[one] for one in pair.others], cores) for pair in pairs]
-    factors = [min(1.0, pair.expected / pair.rtl) for pair in pairs]
-    return Samples(np.array(rows, np.float32).reshape(-1, len(FEATURES)), np.array(factors, np.float32))
-
-
-def _estimator(
-    chunks: Sequence[Chunk], other: Sequence[Chunk], rtl: Sequence[RtlChunk], chip: ChipConfig, failures: list[str]
-) -> Sheet:
-    found = samples_of(chunks, chip)
-    kept, forest = shipped()
-    if kept.factor.tolist() != found.factor.tolist():
-        failures.append("the samples of the package are others; run sched/schedulers/layer_puzzle/estimator.py")
-    train, test = found.part(test=False), found.part(test=True)
-    simulated, far = _on_rtl(chunks, rtl, len(chip.cores)), load(OTHER)
-    unseen = samples_of(chunks[len(rtl) :], chip)  # what is judged on the RTL has not learnt from these layers
-    elsewhere = samples_of(other, far)
-    widths = {"the paper's three features": 3, "and the own intensity": 4, f"all {len(FEATURES)}": len(FEATURES)}
-    forests = {
-        name: (forest if width == len(FEATURES) else fitted(train, width), fitted(unseen, width))
-        for name, width in widths.items()
-    }
-    rows: list[tuple[str, ...]] = []
-    for name, (each, blind) in forests.items():
-        judged = (error(each, test), error(blind, simulated), error(each, elsewhere))
-        rows.append((name, *(f"{100 * found:.1f}" for found in judged)))
-    always = [f"{100 * float(abs(held.factor - train.factor.mean()).mean()):.1f}"
-              for held in (test, simulated, elsewhere)]  # fmt: skip
-    rows.append(("always the mean of the samples", *always))
-    rows.append(("the paper's", f"{PAPER[2]}", "", ""))
-    if 100 * error(forest, test) > PAPER[2]:
-        failures.append(f"estimator: a mean error of {100 * error(forest, test):.1f} %; the paper's is {PAPER[2]} %")
-    columns = (
-        "forest of", f"{len(test.factor):,} in the model>", f"{len(simulated.factor)} on the RTL>",
-        f"{len(elsewhere.factor)} on {OTHER}>",
-    )  # fmt: skip
-    title = f"Memory factor: mean absolute error in %, after {len(train.factor):,} samples of {CHIP} in the model"
-    title += f" (for the RTL after {len(unseen.factor):,} with other layers)"
-    return Sheet(title, columns, rows)
-
-
 def _networks(chip: ChipConfig) -> list[Network]:
     return [predicted(ServedNetwork(zoo.load(name), chip, batch)) for name in NETWORKS for batch in BATCHES]
 
@@ -371,7 +366,7 @@ def _saved(chip: ChipConfig) -> Sheet:
             found = saving(ServedNetwork(zoo.load(name), chip, batch).shapes, chip)
             rows.append((name, f"{batch}", f"{found.all}", f"{found.front}", f"{100 * found.share:.0f}"))
     return Sheet(
-        f"Versions that Pareto fronts save (paper: {100 * PAPER[3]:.0f} %)",
+        f"Versions that Pareto fronts save (paper: {100 * PAPER[2]:.0f} %)",
         ("network", "batch>", "versions>", "kept>", "saved, %>"),
         rows,
     )

@@ -9,6 +9,7 @@ from meshloom.sched.workload.workload_sets import EACH, SIZES
 from ..results.events import OnEvent, Plan
 from ..runs.workers import workers
 from . import layer_puzzle_sheets as sheets
+from . import layer_puzzle_waits as waits
 from . import served_cases
 from .interface import BenchmarkError
 from .layer_puzzle_sheets import CHIPS, SCHEDULERS, Found
@@ -28,6 +29,8 @@ ONE = {
 }
 #: Schedulers that are also held to one parallelisation, and which ones.
 HELD, KINDS = SCHEDULERS[:4], ("fmap", "output")
+#: Sizes of the workloads on which Algorithm 2 is served by all its readings.
+READ = ("small", "medium")
 #: Cycles from an event to the launch of what is decided on it: none, the least that registers take on lp9, some more,
 #: 10 us at 700 MHz, and ten and a hundred times that.
 WAITS = (0, None, 2_000, 7_000, 70_000, 700_000)
@@ -50,6 +53,7 @@ def plan() -> dict[str, tuple[Asked, ...]]:
     found["decisions"] = tuple(
         Asked(CHIP, name, each, wait=wait) for name in WAITED for each in SCHEDULERS for wait in WAITS
     )
+    found["readings"] = tuple(Asked(CHIP, name, each) for name in waits.workloads(READ) for each in waits.READINGS)
     return found
 
 
@@ -80,6 +84,8 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
         served_cases.sheet(failures),
         sheets.means(found, failures),
         sheets.by_size(found),
+        waits.waits(found),
+        waits.readings(found, READ),
         sheets.held(found, HELD, KINDS),
         *sheets.decisions(found, WAITED, WAITS),
         sheets.programs(compiled),

@@ -51,12 +51,20 @@ class RtlChunk:
 _CHUNK = TypeAdapter(RtlChunk)
 
 
+def _short(alone: Sequence[Alone]) -> list[Draw]:
+    return [one.draw for one in alone if one.measures.cycles <= LONGEST]
+
+
+def kept(number: int, alone: Sequence[Alone], memory: SearchCache) -> RtlChunk | None:
+    """What `measured` has found of a chunk."""
+    return memory.get((number, tuple(_short(alone))), _CHUNK)
+
+
 def measured(chip: ChipConfig, number: int, alone: Sequence[Alone], memory: SearchCache | None = None) -> RtlChunk:
     """A chunk on the RTL, from `memory` if it has run before: its layers of at most `LONGEST` cycles one after another,
     then `MIXES` of them beside others. `alone`: what the model says of its layers. Raises DeviceError and its kin."""
-    short = [one.draw for one in alone if one.measures.cycles <= LONGEST]
-    asked = number, tuple(short)
-    if memory is not None and (found := memory.get(asked, _CHUNK)) is not None:
+    short = _short(alone)
+    if memory is not None and (found := kept(number, alone, memory)) is not None:
         return found
     layers = compiled(short, chip)
     with ServedChip(build(chip, "verilator")) as served:
@@ -74,7 +82,7 @@ def measured(chip: ChipConfig, number: int, alone: Sequence[Alone], memory: Sear
         rtl.session.now,
     )
     if memory is not None:
-        memory.put(asked, _CHUNK, made)
+        memory.put((number, tuple(short)), _CHUNK, made)
     return made
 
 

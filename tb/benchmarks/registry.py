@@ -75,6 +75,7 @@ LAYER_PUZZLE = module(
 LAYER_LATENCY = module(
     "latencies of random layers, alone and beside others, predicted and measured in the model and on the RTL",
     "layer_latency",
+    parts=True,
 )
 MODELS = module(
     "closed forms (SCALE-Sim's, Layer-Puzzle's, Timeloop's, ZigZag's, ours) against the RTL: random layers, five chips",

@@ -37,7 +37,7 @@ NAMES = (
     "planaria",
     "veltair:estimator=fair",
     "layer_puzzle:estimator=fair",
-    "layer_puzzle:estimator=fair,order=behind",
+    "layer_puzzle:estimator=fair,order=ahead,skips=every",
     "layer_puzzle:estimator=fair,literal=yes",
     "lookahead",
     "lookahead:ahead=no,beside=no",
@@ -132,14 +132,14 @@ def test_veltair_ends_blocks_before_layers_that_need_more_than_the_threshold() -
     assert found.cores == 2
 
 
-def test_layer_puzzle_puts_first_whose_work_is_ahead_of_the_time() -> None:
+def test_layer_puzzle_puts_first_whose_work_is_behind_the_time() -> None:
     a, b = instances(network("a", 1000, 1000), network("b", 1000, 1000), deadline=10_000)
     a = replace(a, next=1)
     now = view(a, b, now=2000)
-    assert priority(a, now) == pytest.approx(0.5 - 0.2)
-    assert priority(b, now) == pytest.approx(0 - 0.2)
-    assert [one.instance for one in LayerPuzzle(NoCongestion()).decide(now)] == [0]
-    assert [one.instance for one in LayerPuzzle(NoCongestion(), "behind").decide(now)] == [1]
+    assert priority(a, now) == pytest.approx(0.2 - 0.5)
+    assert priority(b, now) == pytest.approx(0.2 - 0)
+    assert [one.instance for one in LayerPuzzle(NoCongestion()).decide(now)] == [1]
+    assert [one.instance for one in LayerPuzzle(NoCongestion(), "ahead").decide(now)] == [0]
 
 
 def test_literal_layer_puzzle_wastes_the_cores_of_versions_that_it_appended() -> None:
@@ -159,6 +159,18 @@ def test_layer_puzzle_lets_a_starving_network_wait_for_its_cores() -> None:
         assert {one.instance for one in scheduler.decide(view(*asked, free=PLATFORM.cores[:2]))} <= {1, 2}
     assert scheduler.decide(view(*asked, free=PLATFORM.cores[:2])) == []
     assert [one.instance for one in scheduler.decide(view(*asked))] == [0]
+
+
+def test_a_network_is_skipped_when_one_of_lower_priority_is_launched_or_by_every_decision_without_it() -> None:
+    late, early = instances(network("late", 4000, 4000), network("early", 4000, 4000), deadline=10_000)
+    early = replace(early, next=1)
+    both, alone = view(late, early, free=PLATFORM.cores[:1]), view(early, free=())
+    overtaken, counted = LayerPuzzle(NoCongestion()), LayerPuzzle(NoCongestion(), skips="every")
+    for scheduler in (overtaken, counted):
+        for _ in range(3):
+            assert scheduler.decide(alone) == []
+    assert [one.instance for one in overtaken.decide(both)] == [0]  # there was no core for anybody
+    assert [one.instance for one in counted.decide(both)] == [1]
 
 
 def test_lookahead_runs_the_cheapest_to_delay_last_and_meets_deadlines_that_it_can() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from meshloom.hw.config import load
 from meshloom.sched.lowering.templates.schemes import Scheme
 from meshloom.sched.schedulers.layer_puzzle.samples import Alone, Draw, compiled, draws
-from meshloom.tb.benchmarks import layer_rtl
+from meshloom.tb.benchmarks import layer_latency, layer_rtl
+from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.benchmarks.layer_latency import CLASSES, FORMS, Error, causes, classes, exact
 from meshloom.tb.benchmarks.layer_rtl import Pair, RtlChunk
 
@@ -43,6 +45,14 @@ def test_a_program_that_ends_in_another_cycle_is_a_bar_missed() -> None:
     assert not failures
     assert exact([good, replace(good, differ=2)], failures).failed
     assert failures == ["2 of 60 programs ended on the RTL in another cycle than in the model"]
+
+
+def test_what_is_kept_is_compared_and_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESHLOOM_CACHE", str(tmp_path))
+    with pytest.raises(BenchmarkError, match="no part tiny; there are kept"):
+        layer_latency.run(lambda event: None, ["tiny"])
+    with pytest.raises(BenchmarkError, match="nothing to compare has been measured"):
+        layer_latency.run(lambda event: None, ["kept"])
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 from meshloom.hw.config import ChipConfig
 from meshloom.sched.schedulers.online.interface import ServingError
 from meshloom.sched.workload.scenario import Request, Scenario
-from meshloom.tb.benchmarks import layer_puzzle, layer_puzzle_sheets, served
+from meshloom.tb.benchmarks import layer_puzzle, layer_puzzle_sheets, layer_puzzle_waits, served
 from meshloom.tb.benchmarks.interface import BenchmarkError
 from meshloom.tb.benchmarks.served import Asked, Network
 from meshloom.tb.results.events import Event, Stage
@@ -191,6 +191,29 @@ def test_tables_of_decisions_and_parallelisations(world: Path) -> None:
     assert [row[:3] for row in cost.rows] == [("small3", "prema", "-")]
     mean = base.scenario.decision_seconds[0]
     assert [row[1] for row in took.rows] == [f"{1e6 * mean:.0f}"]
+
+
+def test_who_waits_is_reckoned_from_turnarounds_and_programs(world: Path) -> None:
+    """A successor counts from the end of the layer before it, and the readings of workloads that all of them have."""
+    base = serve(ONE["small0"], CHIP, "prema", device=None).results
+    row, (first, second) = (
+        base.instances[0].model_copy(update={"network": "ncf", "isolated": 100, "end": 1000}),
+        [
+            base.programs[0].model_copy(update={"launched": launched, "model_end": end, "cores": cores})
+            for launched, end, cores in ((100, 400, (1, 2)), (200, 500, (1, 2, 3, 4, 5, 6)))
+        ],
+    )
+    base = base.model_copy(update={"instances": (row,), "programs": (first, second)})
+    found = {Asked("lp9", "small0", name): base for name in layer_puzzle_sheets.SCHEDULERS}
+    rows = layer_puzzle_waits.waits(found).rows
+    assert len(rows) == 5
+    assert rows[0] == ("lp9", "1", "prema", "-", "-", "-", "10.00", "-", "10.0, ncf", "60", "3.0")
+    assert layer_puzzle_waits.readings(found, ("small",)).rows == []  # nothing to compare it with
+    found |= {Asked("lp9", name, "layer_puzzle:order=ahead"): base for name in ("small0", "small1")}
+    readings = layer_puzzle_waits.readings(found, ("small",)).rows
+    assert [(one[0], one[2], one[-1]) for one in readings] == [
+        ("layer_puzzle", "1", "10.0"), ("layer_puzzle:order=ahead", "1", "10.0"),
+    ]  # fmt: skip
 
 
 def test_one_that_cannot_be_served_holds_nobody_up(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:

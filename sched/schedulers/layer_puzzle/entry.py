@@ -45,11 +45,14 @@ class LayerPuzzleOptions(SchemeOptions):
     """Options of `layer_puzzle`."""
 
     estimator: Estimator = Field(default="forest", description=_ESTIMATOR)
-    order: Literal["ahead", "behind"] = Field(
-        default="ahead", description="who comes first: whose work is ahead of the time, or behind"
+    order: Literal["behind", "ahead"] = Field(
+        default="behind", description="who comes first: whose work is behind the time, or, as printed, ahead"
+    )
+    skips: Literal["overtaken", "every"] = Field(
+        default="overtaken", description="what counts as a skip: one of lower priority is launched, or any decision"
     )
     starvation: int = Field(default=3, ge=1, description="skips in a row after which all others have to wait")
-    literal: bool = Field(default=False, description="Algorithm 2 as it is printed")
+    literal: bool = Field(default=False, description="the loop of Algorithm 2 as it is printed")
 
 
 class LookaheadOptions(Options):
@@ -100,7 +103,7 @@ def layer_puzzle(platform: Platform, options: LayerPuzzleOptions) -> OnlineSched
     from .layer_puzzle import LayerPuzzle
 
     congestion = congestion_of(options.estimator, platform)
-    return LayerPuzzle(congestion, options.order, options.starvation, options.literal)
+    return LayerPuzzle(congestion, options.order, options.skips, options.starvation, options.literal)
 
 
 def lookahead(platform: Platform, options: LookaheadOptions) -> OnlineScheduler:

@@ -1,19 +1,28 @@
 """Layer-Puzzle's Algorithm 2 (Gao et al., DATE 2023, section III-B.2).
 
-    priority = expected progress - elapsed time / deadline        elapsed and deadline counted from the arrival
+    priority = elapsed time / deadline - progress        elapsed and deadline counted from the arrival
 
 In order of priority each waiting network takes, of its next layer's versions that fit the free cores, the fastest at
 the estimated congestion. Whoever was skipped `starvation` times in a row stops all others until cores suffice for it.
 
-The algorithm as printed has no way out of its inner loop: it appends a version for each number of cores that fits, and
-takes all of their cores away. `literal` plays that: the last version that fits runs, and the cores of the others that
-were appended stay idle until the next decision. The paper sorts by priority and does not say which way; its text
-("higher priority when the current progress is behind the expected progress") with Eq. 1 puts the largest value first,
-networks whose work is ahead of their time. `order="behind"` puts those first that are late.
+What is printed can be read in several ways:
+
+- The paper gives the priority the other sign and names its terms the other way round: "expected progress" is the part
+  of the work that is done (Eq. 1), "current progress" the part of the time that has passed. What it wants of the order,
+  that a network whose progress is behind what is expected comes first, holds with the names as anybody would use them.
+  `order="ahead"` plays the formula as printed, largest first: whoever is late, and above all whoever was late with a
+  short deadline, comes last.
+- A network is skipped when cores do not suffice for it and one of lower priority is launched. `skips="every"` counts
+  each decision that leaves a network waiting. Where networks outnumber cores that holds for most of them most of the
+  time; they all starve, and go in order of how long they have, whatever their priorities.
+- The loop has no way out: it appends a version for each number of cores that fits, and takes all of their cores away.
+  `literal` plays that: the last version that fits runs, and the cores of the others that were appended stay idle until
+  the next decision.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -23,7 +32,8 @@ from ..online.congestion import Congestion, fastest_beside
 from ..online.interface import Decision, Instance, Version, View
 from .launching import Launching
 
-Order = Literal["ahead", "behind"]
+Order = Literal["behind", "ahead"]
+Skips = Literal["overtaken", "every"]
 
 
 @dataclass
@@ -31,7 +41,8 @@ class LayerPuzzle:
     """The scheduler, for one run."""
 
     congestion: Congestion
-    order: Order = "ahead"
+    order: Order = "behind"
+    skips: Skips = "overtaken"
     starvation: int = 3
     literal: bool = False
     name: str = "layer_puzzle"
@@ -40,7 +51,7 @@ class LayerPuzzle:
     def decide(self, view: View) -> list[Decision]:
         """The fastest version that fits, for each waiting network in order of priority."""
         launching = Launching(view)
-        sign = -1 if self.order == "ahead" else 1
+        sign = 1 if self.order == "ahead" else -1
 
         def key(instance: Instance) -> tuple[float, int]:
             return sign * priority(instance, view), instance.number
@@ -48,19 +59,28 @@ class LayerPuzzle:
         starving = [one for one in view.pending if self._skipped.get(one.number, 0) >= self.starvation]
         others = sorted((one for one in view.pending if one not in starving), key=key)
         starving.sort(key=lambda one: (-self._skipped[one.number], one.number))
-        room = launching.room
+        room, passed = launching.room, list[int]()
         for instance in (*starving, *others):
             taken, version = self._take(view, launching, instance, room)
-            if version is not None:
-                self._skipped[instance.number] = 0
-                value = f"priority {priority(instance, view):+.3f}"
-                launching.launch(instance, version, value + (", starving" if instance in starving else ""))
-                room = min(room - taken, launching.room)
+            if version is None:
+                passed.append(instance.number)
+                if instance in starving:
+                    break  # nobody else is launched until this one can be
                 continue
-            self._skipped[instance.number] = self._skipped.get(instance.number, 0) + 1
-            if instance in starving:
-                break  # nobody else is launched until this one can be
+            self._skipped[instance.number] = 0
+            value = f"priority {priority(instance, view):+.3f}"
+            launching.launch(instance, version, value + (", starving" if instance in starving else ""))
+            room = min(room - taken, launching.room)
+            if self.skips == "overtaken":
+                self._skip(passed)
+                passed.clear()
+        if self.skips == "every":
+            self._skip(passed)
         return launching.decisions
+
+    def _skip(self, instances: Iterable[int]) -> None:
+        for number in instances:
+            self._skipped[number] = self._skipped.get(number, 0) + 1
 
     def _take(
         self, view: View, launching: Launching, instance: Instance, room: int
@@ -79,10 +99,11 @@ class LayerPuzzle:
 
 
 def priority(instance: Instance, view: View) -> float:
-    """Expected minus current progress. Without a deadline, time is measured in isolated times on one core."""
+    """Part of the time that has passed, minus part of the operations done. Without a deadline, time is measured in
+    isolated times on one core."""
     elapsed = view.now - instance.arrival
     if instance.deadline is not None:
         whole = instance.deadline - instance.arrival
     else:
         whole = instance.network.isolated(instance.network.least_cores())
-    return instance.network.progress[instance.next] - elapsed / max(1, whole)
+    return elapsed / max(1, whole) - instance.network.progress[instance.next]
