@@ -566,15 +566,15 @@ def test_what_searching_longer_must_reach() -> None:
     usual = network_row(utilisation=0.7)
     assert networks.too_idle(usual, 70) == []
     assert networks.too_idle(usual, 75) == ["resnet8 on quad16: 70.0 % of the PE cycles are useful, the bar is 75 %"]
-    longer = network_row(utilisation=0.74, settings=settings_of("loop_order:refine=300"))
+    longer = network_row(utilisation=0.74, settings=settings_of("loop_order:refine=1000"))
     (found,) = networks.too_idle(longer, 75)
-    assert found.startswith("resnet8 on quad16 with loop_order:refine=300: 74.0 %")
+    assert found.startswith("resnet8 on quad16 with loop_order:refine=1000: 74.0 %")
     (found,) = networks.missed([network_row(settings=settings_of("loop_order:refine=80"), cpu_seconds=3.1)])
     assert found == "resnet8 on quad16 with loop_order:refine=80: 3.1 CPU-seconds, the bar is 3"
     sheet = networks.searched([(usual, 1000, 70), (longer, 1200, 75), (network_row(faults=1), 1, 10)])
     assert sheet.failed == {1, 2}
     assert sheet.rows[1] == (
-        "resnet8", "loop_order:refine=300", "1,000", "1,200", "74.0 %", "75 %", "0", "+0.10 %",
+        "resnet8", "loop_order:refine=1000", "1,000", "1,200", "74.0 %", "75 %", "0", "+0.10 %",
     )  # fmt: skip
 
 
