@@ -39,8 +39,9 @@ from .errors import OnnxError
 from .floats import FloatNet, Source
 from .host import HostPart, fold_to_end
 from .load import bound, load_model
+from .nearness import note_of
 from .original import check_float
-from .pins import NOTHING, Pin, cut_off, note_of
+from .pins import NOTHING, Pin, cut_off
 from .rounding import Rounder
 from .runtime import run, session
 from .start import Start, looks_up
