@@ -16,6 +16,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.hw.isa import Addend, Region, address
 
 from ..ir.schedule import Box
+from .block_constants import BlockConstants, place
 from .fields import window_fields
 from .nodes import Node
 from .placement import Allocator, Stored
@@ -56,13 +57,8 @@ class Expansion:
 
     def place(self, dram: Allocator, chip: ChipConfig) -> dict[str, Stored]:
         """Its weights ("w") and biases ("bias"), in runs of channel blocks over all DRAM channels."""
-        turn, planes, windows = chip.drams, self.planes, self.problem.k_blocks * self.problem.taps
-        return {
-            "w": Stored(
-                dram, planes, windows, self.problem.cols, [], lambda plane, _: turn[plane * len(turn) // planes]
-            ),
-            "bias": Stored(dram, 1, planes, 4, [], lambda _plane, _at: turn[-1]),
-        }
+        windows = self.problem.k_blocks * self.problem.taps
+        return place(dram, chip.drams, (self.planes, windows, self.problem.cols), bias_home=chip.drams[-1])
 
     def input_words(self, rows: Range, columns: Range) -> int:
         """Words of A for what a window of the result is made of."""
@@ -99,8 +95,8 @@ class Expander:
     """Makes the operations that compute windows of an expansion's result in OUT of a core."""
 
     def __init__(self, expansion: Expansion, core: int, words: Words, constants: dict[str, Stored]) -> None:
-        self._expansion, self._core, self._words, self._constants = expansion, core, words, constants
-        self._brought: dict[int, list[Node]] = {}  # by channel block: MOVEs of its weights and bias
+        self._expansion, self._core, self._words = expansion, core, words
+        self._constants = BlockConstants(constants, core, words.b_base, words.bias_base, expansion.name)
         self._held: list[tuple[tuple[Range, Range], list[Node], list[Node]]] = []  # tiles of x: MOVEs, readers
         self._turn = 0
 
@@ -109,10 +105,9 @@ class Expander:
         with it: all operations in order, and the GEMM that is the last of them."""
         expansion, problem = self._expansion, self._expansion.problem
         tile = MTile(0, *rows, *columns)
-        nodes = self._bring(planes)
+        nodes, constants = self._constants.bring(planes)
         loads, more, readers, at = self._tile(tile)
         nodes += more
-        constants = [node for plane in range(*planes) for node in self._brought[plane]]
         count = planes[1] - planes[0]
         fields = window_fields(
             problem, tile, at, self._words.b_base + planes[0] * expansion.block_words, count, problem.k_blocks
@@ -155,23 +150,3 @@ class Expander:
         entry: tuple[tuple[Range, Range], list[Node], list[Node]] = (key, loads, [])
         self._held[slot : slot + 1] = [entry]
         return loads, list(loads), entry[2], at
-
-    def _bring(self, planes: Range) -> list[Node]:
-        """The MOVEs of weights and biases that are not there yet."""
-        missing = [plane for plane in range(*planes) if plane not in self._brought]
-        if not missing:
-            return []
-        low, high = missing[0], missing[-1] + 1
-        expansion, words, windows = self._expansion, self._words, self._expansion.problem.k_blocks
-        windows *= expansion.problem.taps
-        w_at = address(Region.B, words.b_base + low * expansion.block_words)
-        bias_at = address(Region.ACC, 4 * (words.bias_base + low))
-        transfers = [
-            *self._constants["w"].transfers(
-                (low, high), (0, windows, 1), (0, expansion.problem.cols), self._core, w_at
-            ),
-            *self._constants["bias"].transfers((0, 1), (low, high, 1), (0, 4), self._core, bias_at),
-        ]
-        nodes = [Node(self._core, [], f"{expansion.name} w b{low}", t.dram, t.local, t.words) for t in transfers]
-        self._brought |= dict.fromkeys(range(low, high), nodes)
-        return list(nodes)

@@ -19,6 +19,7 @@ from meshloom.hw.timing import VecShape, vec_occupancy
 
 from ..ir.schedule import Box
 from ..workload.graph import Window
+from .block_constants import BlockConstants, place
 from .expansion import Expander, Expansion, Words, words_of
 from .nodes import Node, Run
 from .placement import Allocator, Stored
@@ -51,11 +52,7 @@ class Prologue:
     def place(self, dram: Allocator, chip: ChipConfig) -> dict[str, Stored]:
         """Its weights ("w") and biases ("bias"), in runs of channel blocks over all DRAM channels, and those of what
         makes its input ("expand w", "expand bias")."""
-        turn, planes = chip.drams, self.x.planes
-        own = {
-            "w": Stored(dram, planes, 1, self.taps, [], lambda plane, _: turn[plane * len(turn) // planes]),
-            "bias": Stored(dram, 1, planes, 4, [], lambda _plane, _at: turn[0]),
-        }
+        own = place(dram, chip.drams, (self.x.planes, 1, self.taps), bias_home=chip.drams[0])
         expand = self.x.place(dram, chip) if isinstance(self.x, Expansion) else {}
         return own | {f"expand {name}": stored for name, stored in expand.items()}
 
@@ -169,11 +166,11 @@ class Feeder:
     def __init__(
         self, prologue: Prologue, chip: ChipConfig, core: int, layout: Layout, constants: dict[str, Stored]
     ) -> None:
-        self._prologue, self._chip, self._core, self._layout, self._constants = prologue, chip, core, layout, constants
+        self._prologue, self._chip, self._core, self._layout = prologue, chip, core, layout
+        self._constants = BlockConstants(constants, core, layout.w_base, layout.bias_base, "depthwise")
         self._turn = 0
         self._read: list[list[Node]] = [[] for _ in range(SLOTS)]  # VECs out of each slot of x
         self._moved: list[list[Node]] = [[] for _ in range(SLOTS)]  # MOVEs out of each slot of the result
-        self._brought: dict[int, list[Node]] = {}  # by channel block: MOVEs of its weights and bias
         self._expander: Expander | None = None
         if layout.expansion and isinstance(prologue.x, Expansion):
             expanding = {name: constants[f"expand {name}"] for name in ("w", "bias")}
@@ -212,7 +209,7 @@ class Feeder:
         layout, core, turn = self._layout, self._core, self._turn
         self._turn = (turn + 1) % SLOTS
         rows, columns = self._prologue.reach((chunk.rows[0], chunk.rows[1]), chunk.columns)
-        loads = self._bring(planes)
+        loads, constants = self._constants.bring(planes)
         x_at = layout.x_base + turn * layout.x_slot
         there: list[Node]  # what the VEC waits for
         if self._expander:
@@ -226,7 +223,6 @@ class Feeder:
             ]
             there = loads
         fields = self._fields(chunk, planes, turn)
-        constants = [node for plane in range(*planes) for node in self._brought[plane]]
         vec = Node(
             core,
             [*there, *constants, *self._moved[turn]],
@@ -257,22 +253,6 @@ class Feeder:
         )
         self._read[turn], self._moved[turn] = [vec], [move]
         return loads, [vec, move]
-
-    def _bring(self, planes: Range) -> list[Node]:
-        """The MOVEs of weights and biases that are not there yet."""
-        missing = [plane for plane in range(*planes) if plane not in self._brought]
-        if not missing:
-            return []
-        low, high = missing[0], missing[-1] + 1
-        layout, core, taps = self._layout, self._core, self._prologue.taps
-        w_at, bias_at = address(Region.B, layout.w_base + low * taps), address(Region.ACC, 4 * (layout.bias_base + low))
-        transfers = [
-            *self._constants["w"].transfers((low, high), (0, 1, 1), (0, taps), core, w_at),
-            *self._constants["bias"].transfers((0, 1), (low, high, 1), (0, 4), core, bias_at),
-        ]
-        nodes = [Node(core, [], f"depthwise w b{low}", t.dram, t.local, t.words) for t in transfers]
-        self._brought |= dict.fromkeys(range(low, high), nodes)
-        return list(nodes)
 
     def _fields(self, chunk: Chunk, planes: Range, turn: int) -> dict[str, int]:
         layout, w = self._layout, self._prologue.window

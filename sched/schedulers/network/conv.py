@@ -229,8 +229,8 @@ def _choose_expanding(
 
 
 def _expanding(problem: Problem, chip: ChipConfig) -> Iterator[Candidate]:
-    """Candidates in which no window of the layer before the last but one is computed for two cores, but for what their
-    shares of rows have in common."""
+    """Candidates in which cores share out rows alone: with shares of the output channels, too, each of them would make
+    the same windows."""
     shares = min(len(chip.cores), problem.out_rows)
     most = ceil(problem.out_rows / shares)
     for rows in sorted({ceil(most / count) for count in range(1, most + 1)}):

@@ -90,12 +90,12 @@ def refined(
     search = _Search(graph, chip, progress, memory, most, {first: name for name, first in wide.items()})
     search.try_(sharing)
     search.try_(replace(sharing, whole=True))
-    # Networks with pairs have so many choices that that is one of each layer's last.
-    fair = frozenset((layer.output, "fair") for layer in graph.layers if layer.kind == "conv" and not fusible)
+    in_turn = frozenset((layer.output, "fair") for layer in graph.layers if layer.kind == "conv")
     for senders in (_SENDERS[:1], _SENDERS, _SENDERS[1:]):
         sent = frozenset((layer.output, kind) for layer in graph.layers for kind in senders)
         search.try_(replace(search.best, pushed=sent, turned=frozenset()))
-        search.try_(replace(search.best, pushed=sent, turned=fair))
+        if not fusible:  # with pairs there is more to choose from, and layers are served in turn one by one, if at all
+            search.try_(replace(search.best, pushed=sent, turned=in_turn))
     search.try_(replace(search.best, staging=SMALL_SHARE))
     if sharing.between is Between.WHOLE:
         search.try_(replace(search.best, between=Between.PLANES))
