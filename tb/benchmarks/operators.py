@@ -275,7 +275,10 @@ def run(on_progress: OnEvent) -> Result:
     for index, case in enumerate(cases()):
         on_progress(Stage(workload=case.name, what=f"quantising and running ({index + 1} of {len(cases())})"))
         outcomes.append(outcome(case))
-    counts = Counter("refused" if each.refused else "wrong" if each.wrong else "ran" for each in outcomes)
+    counts = Counter(
+        "nothing" if each.nothing else "refused" if each.refused else "wrong" if each.wrong else "ran"
+        for each in outcomes
+    )
     return Result(
         "operators",
         "Operators of ONNX files",
@@ -284,7 +287,8 @@ def run(on_progress: OnEvent) -> Result:
         f"bits and run on the RTL of {CHIP}; every byte is compared with ONNX Runtime's integer model, cycles with the "
         "timeline model, and the result in real numbers with ONNX Runtime's of the float model. A batch is a picture. "
         "Nothing is left to compute where a node only gives its input another shape. "
-        f"{len(outcomes)} cases: {counts['ran']} ran, {counts['refused']} refused, {counts['wrong']} wrong. Bars: no "
+        f"{len(outcomes)} cases: {counts['ran']} ran, {counts['nothing']} have nothing to compute, {counts['refused']} "
+        f"were refused, {counts['wrong']} were wrong. Bars: no "
         f"byte differs, no cycle, and no signal-to-noise ratio below {LEAST_DB:.0f} dB.",
         (
             _operators(outcomes),
