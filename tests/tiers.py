@@ -2,7 +2,8 @@
 
 Files go to the workers dearest first, by `costs.txt`: a long one that starts last would leave the other worker idle.
 A file that is not listed goes first. `pytest --record-costs` measures anew the files that it runs completely; with
-`-m 'not slow'`, their first tier.
+`-m 'not slow'`, their first tier. A run that compiled simulators measures nothing that counts: the budget is for tests
+whose simulators are there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ ROOT = Path(__file__).parents[1]
 COSTS = Path(__file__).with_name("costs.txt")
 #: Every single test of the last `--record-costs`, for those who decide what is slow.
 EACH = ROOT / "sim_build" / "test_costs.txt"
+#: Where compiled gateware is kept.
+COMPILED = tuple(ROOT / "sim_build" / name for name in ("simulators", "blocks", "meshes"))
 #: How `make test` chooses the first tier.
 FIRST_TIER = "not slow"
 #: CPU seconds that the first tier may take by `costs.txt`: of two CPUs' eight minutes, what collecting leaves.
@@ -108,11 +111,18 @@ class BoundedMaster(Bounded):
         self.left_out += getattr(node, "workeroutput", {}).get("left_out", [])
 
 
+def _compiled() -> set[Path]:
+    """What is in the stores of compiled gateware."""
+    return {entry for folder in COMPILED if folder.is_dir() for entry in folder.iterdir()}
+
+
 class Recorder:
     """Notes the CPU seconds of every test, in its report, and writes `costs.txt` at the end."""
 
     def __init__(self, master: bool) -> None:
         self.master = master
+        self.there = _compiled() if master else set[Path]()
+        self.built = 0
         self.seconds: dict[str, float] = {}
         self.slow: set[str] = set()
         self.started = 0.0
@@ -155,6 +165,9 @@ class Recorder:
         chosen = other or config.getoption("-k") or any("::" in name for name in config.args)
         if chosen or session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return  # of some files only a part was run
+        self.built = len(_compiled() - self.there)
+        if self.built:
+            return
         found = {name: pair for name, pair in costs().items() if (ROOT / name).exists()}
         files = {file_of(name) for name in self.seconds}
         for file in files:
@@ -166,6 +179,13 @@ class Recorder:
         rows = sorted(found.items(), key=lambda pair: (-pair[1][1], pair[0]))
         text = "".join(f"{first:6.0f} {whole:6.0f} {name}\n" for name, (first, whole) in rows)
         COSTS.write_text(_HEADING + text, encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.built:
+            terminalreporter.section("costs")
+            terminalreporter.write_line(
+                f"{COSTS.name} stays as it was: tests compiled gateware ({self.built} new entries); run this again"
+            )
 
 
 def pytest_configure(config: pytest.Config) -> None:

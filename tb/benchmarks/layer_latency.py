@@ -18,7 +18,7 @@ from meshloom.sched.lowering.templates.network import ServedNetwork
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.schedulers.layer_puzzle import latency, samples
 from meshloom.sched.schedulers.layer_puzzle.estimator import CHIP
-from meshloom.sched.schedulers.layer_puzzle.samples import CHUNK, LONGEST, Chunk, Draw, Runs, shape_of
+from meshloom.sched.schedulers.layer_puzzle.samples import CHUNK, Chunk, Draw, Runs, shape_of
 from meshloom.sched.schedulers.layer_puzzle.stepwise import stepwise
 from meshloom.sched.schedulers.layer_puzzle.versions import predicted, saving
 from meshloom.sched.schedulers.online.interface import Instance, Network, OnlineScheduler, Placement, Platform, View
@@ -36,10 +36,12 @@ from .layer_puzzle_sheets import SCHEDULERS
 from .layer_rtl import Pair, RtlChunk
 from .results import Result, Sheet
 
-#: Chunks in the model; the last ones are for tests and run on the RTL too, some of these once more in the model; chunks
-#: that are drawn for another chip, whose layers nothing was trained on.
-CHUNKS, TESTS, AGAIN, OTHER_CHUNKS, OTHER = 160, 32, 8, 1, "lp25"
-TRAIN, TEST = range(CHUNKS - TESTS), range(CHUNKS - TESTS, CHUNKS)
+#: Chunks in the model, and those of them that are for tests and run on the RTL too: every fourth of those beyond the
+#: package's samples, so that tests see the same kinds of layers; how many of these are played once more in the model;
+#: chunks that are drawn for another chip, whose layers nothing was trained on.
+CHUNKS, EVERY, AGAIN, OTHER_CHUNKS, OTHER = 162, 4, 8, 1, "lp25"
+TEST = range(samples.CHUNKS, CHUNKS, EVERY)
+TRAIN = tuple(number for number in range(CHUNKS) if number not in TEST)
 #: What `run` can be held to.
 PARTS = ("kept",)
 FORMS: dict[str, latency.Predictor] = {
@@ -122,7 +124,7 @@ def run(on_progress: OnEvent, parts: Sequence[str] = ()) -> Result:
 
 
 def _measure(on_progress: OnEvent) -> None:
-    on_progress(Plan(rows=CHUNKS + TESTS + AGAIN + OTHER_CHUNKS))
+    on_progress(Plan(rows=CHUNKS + len(TEST) + AGAIN + OTHER_CHUNKS))
     build(load(CHIP), "verilator", False, lambda what: on_progress(Stage(workload=CHIP, what=what, passing=True)))
     with workers(len(os.sched_getaffinity(0))) as pool:
         asked = {
@@ -185,11 +187,11 @@ def _result(chip: ChipConfig, found: Measured) -> Result:
     return Result(
         "layer_latency",
         "Latencies of layers, predicted",
-        f"Random layers of {', '.join(NETWORKS)}, batch 1 or 4, on 1 to {len(chip.cores)} cores of {CHIP} by a random "
+        f"Random layers of {', '.join(NETWORKS)}, batch 1 to 4, on 1 to {len(chip.cores)} cores of {CHIP} by a random "
         "scheme, none twice; the same for everybody. Measured: cycles of the program, alone on the chip, in the "
-        f"timeline model; those of at most {LONGEST:,} cycles of the last {TESTS} chunks of {CHUNK} on the RTL too. "
-        "Each chunk that has been measured is kept, so that an interrupted run goes on. Times are of CPU, of one "
-        "process.",
+        f"timeline model. {len(TEST)} of {CHUNKS} chunks of {CHUNK} are for tests; their layers of at most "
+        f"{layer_rtl.LONGEST:,} cycles run on the RTL too. Each chunk that has been measured is kept, so that an "
+        "interrupted run goes on. Times are of CPU, of one process.",
         sheets,
         remarks=_remarks(),
         failures=tuple(failures),

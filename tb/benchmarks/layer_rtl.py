@@ -12,7 +12,7 @@ from meshloom.hw.config import ChipConfig
 from meshloom.sched.lowering.templates.template import Template
 from meshloom.sched.model.modelled import ModelSession
 from meshloom.sched.model.session import Session
-from meshloom.sched.schedulers.layer_puzzle.samples import LONGEST, Alone, Draw, Runs, compiled, mixes
+from meshloom.sched.schedulers.layer_puzzle.samples import Alone, Draw, Runs, compiled, mixes
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
 
@@ -20,8 +20,8 @@ from ..build.builder import build
 from ..devices.serving import ServedChip
 from ..runs.online.rtl_session import RtlSession
 
-#: Layers of a chunk that run beside others.
-MIXES = 4
+#: Layers of a chunk that run beside others, and cycles of the longest that runs at all (a few take millions).
+MIXES, LONGEST = 4, 32_768
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,16 @@ def test_the_first_tier_alone_is_measured_beside_what_the_second_added(suite: Pa
 
 
 @pytest.mark.slow
+def test_a_run_that_compiles_simulators_writes_no_costs(suite: Path) -> None:
+    builds = "Path('sim_build/simulators/x').mkdir(parents=True, exist_ok=True)"
+    (suite / "tests" / "test_a.py").write_text(f"from pathlib import Path\ndef test_cheap():\n    {builds}\n")
+    assert any("costs.txt stays as it was" in line for line in run(suite, "--record-costs"))
+    assert not (suite / "tests" / "costs.txt").exists()
+    run(suite, "--record-costs")
+    assert (suite / "tests" / "costs.txt").exists()
+
+
+@pytest.mark.slow
 def test_files_of_unknown_cost_go_first(suite: Path) -> None:
     (suite / "tests" / "costs.txt").write_text("# costs\n     1      2 tests/test_b.py\n")
     assert ran(run(suite)) == ["test_cheap", "test_first", "test_slow"]

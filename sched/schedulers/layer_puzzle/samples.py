@@ -33,8 +33,9 @@ from ...workload.workload_sets import BATCHES, NETWORKS
 
 #: Draws of a chunk, and how many times a layer of it is played beside others.
 CHUNK, MIXES = 50, 63
-#: Chunks of the project's figures.
-CHUNKS = 34
+#: Chunks that the package's estimator is made of, and batch sizes of the draws beyond them: five networks at two batch
+#: sizes have too few programs for thousands of draws without repetition, and the short ones run out first.
+CHUNKS, WIDER = 34, (1, 2, 3, 4)
 #: Cycles that such a layer takes alone at most: longer ones cost more and teach the same.
 LONGEST = 8192
 SEED = 15
@@ -101,11 +102,12 @@ def shape_of(draw: Draw, chip: ChipConfig) -> LayerShape:
 
 
 def draws(chip: ChipConfig, seed: int = SEED) -> Iterator[Draw]:
-    """Draws without end, the same for a seed everywhere, no program twice: a network, a batch size, a layer, a number
-    of cores, a scheme, each evenly."""
+    """Draws without end, the same for a seed everywhere, no program twice: a network, a batch size (of `WIDER` beyond
+    `CHUNKS` chunks), a layer, a number of cores, a scheme, each evenly."""
     random, seen = Random(seed), set[tuple[str, Scheme]]()
     while True:
-        name, batch = random.choice(NETWORKS), random.choice(BATCHES)
+        name = random.choice(NETWORKS)
+        batch = random.choice(BATCHES if len(seen) < CHUNKS * CHUNK else WIDER)
         net = network(name, batch, chip)
         stage, cores = random.randrange(len(net.shapes)), random.randint(1, len(chip.cores))
         if every := schemes(net.shapes[stage], cores):
