@@ -96,6 +96,7 @@ KLOTSKI_PARTITION = module(
     "networks cut into micro-ops: Bayesian optimisation beside baselines and what beats it, in the model",
     "klotski_partition",
 )
+WHOLE_PACKETS = module("slow DRAM channels that send packets whole, and as their words come", "whole_packets")
 SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
 GRADIENT = module(
     "both gradients of the layers of nine networks in every order, in the model and on the RTL", "gradient", parts=True
@@ -125,6 +126,7 @@ SHIPPED = {
     "regression": f"{__name__}:REGRESSION",
     "networks": f"{__name__}:NETWORKS",
     "noc": f"{__name__}:NOC",
+    "whole_packets": f"{__name__}:WHOLE_PACKETS",
     "dtt_routing": f"{__name__}:DTT_ROUTING",
     "ahead": f"{__name__}:AHEAD",
     "flexer": f"{__name__}:FLEXER",
