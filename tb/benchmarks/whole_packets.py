@@ -34,7 +34,7 @@ class Case:
         """The chip; `whole`: packets leave whole."""
         values = load(self.base).model_dump() | {key: value for key, value in self.changes.items() if key != "dram"}
         values["dram"] |= dict(self.changes.get("dram", {})) | {"whole_packets": whole}
-        return ChipConfig.model_validate(values | {"name": f"{self.base}{'-whole' * whole}"})
+        return ChipConfig.model_validate(values | {"name": f"{self.base}{'_whole' * whole}"})
 
 
 CASES = (
