@@ -85,7 +85,7 @@ class Clock:
         `now` is then the cycle of the latest event, and events can be put into any later cycle.
         """
         collects = gc.isenabled()
-        gc.disable()  # events leave next to no cycles of references; looking for them takes a tenth of the time
+        gc.disable()  # events leave next to no cycles of references; beside many programs the search for them is dear
         try:
             self._run(last)
         finally:
