@@ -94,11 +94,14 @@ class DramConfig(_Frozen):
 
     `words`: capacity in words. `bytes_per_cycle`: bandwidth of reads and writes together, at most one word a cycle.
     `latency`: cycles from an accepted read address to its first beat.
+    `whole_packets`: a packet leaves once all of its words have been read, so that a channel with less than a word a
+    cycle holds no path open between them; each channel then has a buffer of a packet (`hw.contracts.read_words`).
     """
 
     words: Annotated[int, Field(ge=1, le=1 << OFFSET_BITS)] = 1 << 20
     bytes_per_cycle: Annotated[int, Field(ge=1, le=MOST_LANES)] = 4
     latency: Annotated[int, Field(ge=1, le=1000)] = 40
+    whole_packets: bool = False
 
 
 class Routing(StrEnum):

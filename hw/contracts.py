@@ -105,6 +105,13 @@ CLEAR_CYCLES: Final = 1
 DRAM_BURSTS: Final = 16
 #: Words that the port buffers in each direction.
 PORT_WORDS: Final = 2
+
+
+def read_words(config: ChipConfig) -> int:
+    """Words that the port buffers of what it reads: with `dram.whole_packets` a packet more."""
+    return PORT_WORDS + config.packet_words * config.dram.whole_packets
+
+
 #: From a run, or the head of a packet, accepted to its address on the bus.
 ADDRESS_CYCLES: Final = 1
 #: From a beat accepted from the bus to the word offered to the packetiser, and from a word accepted to its beat.

@@ -351,6 +351,7 @@ class Tile(wiring.Component):
         connect(m, port.axi, flipped(self.axi))
         connect(m, mover.run, port.read_run)
         connect(m, port.read_data, mover.run_data)
+        m.d.comb += mover.run_level.eq(port.read_level)
         connect(m, delivery.burst, port.write_head)
         connect(m, delivery.burst_data, port.write_data)
         self._port = port

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..axi import AXI4, Burst
 from ..config import MOST_PACKET_WORDS, OFFSET_BITS, ChipConfig
-from ..contracts import DRAM_BURSTS, PORT_WORDS
+from ..contracts import DRAM_BURSTS, PORT_WORDS, read_words
 from ..isa import BlockedOn
 from ..signatures import BlockedStatus, detail
 
@@ -36,7 +36,8 @@ class DramPort(wiring.Component):
 
     - `read_run` (stream of RUN) requests words, `read_data` (stream of words) returns them, in order.
       Up to `DRAM_BURSTS` can be in flight. A run accepted in cycle t is on AR from t + 1; a beat accepted from R in
-      cycle t is offered on `read_data` from t + 1. One run and one word per cycle.
+      cycle t is offered on `read_data` from t + 1. One run and one word per cycle. `read_level`: words that it can
+      still offer without another beat, of at most `read_words`.
     - `write_head` (stream of WRITE_HEAD), then exactly its `words` words on `write_data`; the next head is accepted
       one cycle after the last word at the earliest, so a packet of a head and N words takes N + 1 cycles. Up to
       `DRAM_BURSTS` can be in flight. A head accepted in cycle t is on AW from t + 1, and `write_data` is accepted from
@@ -56,6 +57,7 @@ class DramPort(wiring.Component):
 
     read_run: Any
     read_data: Any
+    read_level: Signal
     write_head: Any
     write_data: Any
     written: Any
@@ -67,11 +69,12 @@ class DramPort(wiring.Component):
     axi: Any
 
     def __init__(self, config: ChipConfig) -> None:
-        self.lanes = config.lanes
+        self.lanes, self.read_words = config.lanes, read_words(config)
         super().__init__(
             {
                 "read_run": In(stream.Signature(RUN)),
                 "read_data": Out(stream.Signature(config.word_bits)),
+                "read_level": Out(range(read_words(config) + 1)),
                 "write_head": In(stream.Signature(WRITE_HEAD)),
                 "write_data": In(stream.Signature(config.word_bits)),
                 "written": Out(stream.Signature(NOTICE)),
@@ -100,7 +103,7 @@ class DramPort(wiring.Component):
         """The read path. Returns (strobe, offset): the first bad beat of a burst has arrived."""
         axi = self.axi
         m.submodules.reads = reads = fifo.SyncFIFO(width=OFFSET_BITS, depth=DRAM_BURSTS)
-        m.submodules.beats = beats = fifo.SyncFIFO(width=8 * self.lanes, depth=PORT_WORDS)
+        m.submodules.beats = beats = fifo.SyncFIFO(width=8 * self.lanes, depth=self.read_words)
         self._address(m, "ar", self.read_run, reads.w_rdy)
         m.d.comb += [
             reads.w_en.eq(self.read_run.valid & self.read_run.ready),
@@ -110,6 +113,7 @@ class DramPort(wiring.Component):
             axi.rready.eq(beats.w_rdy),
             self.read_data.payload.eq(beats.r_data),
             self.read_data.valid.eq(beats.r_rdy),
+            self.read_level.eq(beats.r_level),
             beats.r_en.eq(self.read_data.ready),
         ]
 

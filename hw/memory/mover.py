@@ -13,7 +13,10 @@ Throughput: `words + packets + 1` cycles per MOVE if the NoC takes a flit every 
 cycle to take the next descriptor). A packet holds at most `ChipConfig.packet_words` (64, or 32 of 128 bytes) and ends
 where the destination run ends or the destination address reaches a multiple of as many.
 Latency: the head flit of a MOVE taken in cycle t is offered in cycle t + 3 from a local memory. A head is offered only
-once the first word is available, so a packet never holds a path open during a DRAM access.
+once the first word is available, so a packet never holds a path open during a DRAM access. A channel with less than a
+word a cycle holds it open between words, unless `dram.whole_packets`: then a head waits for all words of its packet,
+which leave in successive cycles, and packets of several slow channels to one tile take turns instead of wasting its
+link.
 
 A local memory is read from t + 1 on, one word a cycle, in order; a word read in cycle r can be sent from r + 2 on. At
 most `LOCAL_FIFO` words have been read but not sent. A memory may refuse a read (ACC, while the drain path reads

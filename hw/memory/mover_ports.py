@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..config import ChipConfig, TileKind
+from ..contracts import read_words
 from ..isa import Region, data_flit_bits
 from ..noc.link import Link
 from ..rights import Pages, Rights
@@ -119,8 +120,9 @@ class MoverPorts(wiring.Component):
     rights: Any  # Rights
     heard: Signal
     offender: Any
-    run: stream.Interface  # DRAM tiles only, like `run_data`
+    run: stream.Interface  # DRAM tiles only, like `run_data` and `run_level`
     run_data: stream.Interface
+    run_level: Signal
 
     def __init__(self, config: ChipConfig, kind: TileKind, depths: dict[Region, int]) -> None:
         self.config, self.kind, self.depths = config, kind, depths
@@ -148,6 +150,7 @@ class MoverPorts(wiring.Component):
         if self.has_dram:
             members["run"] = Out(stream.Signature(data.StructLayout({"offset": 24, "words": 7})))
             members["run_data"] = In(stream.Signature(word))
+            members["run_level"] = In(range(read_words(config) + 1))
         if config.programs:
             members |= {"clear": In(1), "rights": In(Rights), "heard": In(1)}
             members["offender"] = Out(data.StructLayout({"valid": 1, "tile": 8}))

@@ -41,12 +41,13 @@ class Packetiser(MoverPorts):
         """Cuts the words into packets; posts and records a MOVE when its last word has been handed over. Returns
         whether a MOVE is being sent.
 
-        A head is offered only once the first word is available and the previous MOVE's post and record have been taken.
+        A head is offered only once the first word is available (from DRAM in chips with `dram.whole_packets`: all words
+        of the packet) and the previous MOVE's post and record have been taken.
         """
         sent, descriptors, words = _Sent(self.config), queues.descriptors, queues.words
         current = sent.current
         incoming = data.View(descriptor(self.config), descriptors.r_data)
-        have = Signal()
+        have = Signal()  # a word can be sent; in HEAD: the packet can begin
         word = Signal(self.config.word_bits)
         take = Signal()
         m.d.comb += [have.eq(words.r_rdy), word.eq(words.r_data), words.r_en.eq(take)]
@@ -70,6 +71,9 @@ class Packetiser(MoverPorts):
         m.d.comb += ready.eq(self.data.ready.bit_select(current.vc, 1) if len(current.vc) else self.data.ready)
         m.d.comb += flit.vc.eq(current.vc)
         m.d.sync += sent.clock.eq(self.now + 1)
+        if self.has_dram and self.config.dram.whole_packets:
+            with m.If(sent.heading & current.from_dram):
+                m.d.comb += have.eq(self.run_level >= sent.packet)
         sending = Signal(init=1)  # in every state except IDLE
         with m.FSM():
             with m.State("IDLE"):

@@ -8,6 +8,7 @@ calendar queue of one short year (R. Brown, "Calendar Queues", Communications of
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
@@ -83,6 +84,15 @@ class Clock:
 
         `now` is then the cycle of the latest event, and events can be put into any later cycle.
         """
+        collects = gc.isenabled()
+        gc.disable()  # events leave next to no cycles of references; beside many programs the search for them is dear
+        try:
+            self._run(last)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _run(self, last: int) -> None:
         self._last = last
         near = self._near
         while not self._stopped:

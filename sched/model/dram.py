@@ -1,8 +1,9 @@
 """A DRAM channel with its port, to the cycle: `tb/build/verilog/dram_model.v` and `hw/memory/dram_port.py`.
 
-Read bursts are served in order, the first beat `latency` cycles after the address, into a buffer of two words from
-which the packetiser takes them; words to be written wait in another buffer. At most one beat moves in a cycle; if both
-kinds could, it is the kind that did not move last. A single kind is modelled as a flow, both together beat by beat.
+Read bursts are served in order, the first beat `latency` cycles after the address, into a buffer from which the
+packetiser takes them (`read_words`); words to be written wait in another buffer. At most one beat moves in a cycle; if
+both kinds could, it is the kind that did not move last. A single kind is modelled as a flow, both together beat by
+beat.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from meshloom.hw.contracts import (
     NOTICE_INTERVAL,
     PORT_WORDS,
     RESPONSE_CYCLES,
+    read_words,
 )
 
 from .clock import Clock
-from .flow import FOREVER, Buffer, User, nothing
+from .flow import FOREVER, Buffer, PacketBuffer, User, nothing
 
 #: Announces that a burst has been written, from the given cycle on; calls back with the cycle in which that was taken.
 Notice = Callable[[int, Callable[[int], None]], None]
@@ -55,7 +57,7 @@ class Dram(User):
     def __init__(self, clock: Clock, chip: ChipConfig) -> None:
         super().__init__()
         self.clock, self.latency = clock, chip.dram.latency
-        self.read = Buffer(clock, PORT_WORDS)  # words for the packetiser
+        self.read = PacketBuffer(clock, read_words(chip))  # words for the packetiser
         self.written = Buffer(clock, PORT_WORDS)  # words from the NoC
         self.read.feeder = self.written.drainer = self
         self.outstanding = 0  # read bursts requested that have not arrived whole

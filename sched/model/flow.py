@@ -163,13 +163,41 @@ class Buffer(Place):
                 self.feeder.plan(now)  # it ends sooner
 
     def arrive(self, now: int) -> None:
-        """It was empty, and may no longer be from this cycle on."""
+        """It may have what its drainer waits for, from this cycle on."""
         if self.drainer is not None:
             self.drainer.evaluate(now)
 
 
+class PacketBuffer(Buffer):
+    """A buffer whose drainer begins only when there are `wanted` flits at once."""
+
+    __slots__ = ("wanted",)
+
+    def __init__(self, clock: Clock, cap: int) -> None:
+        super().__init__(clock, cap)
+        self.wanted: int = 1
+
+    def want(self, now: int, flits: int) -> None:
+        """From cycle `now` on, nothing is there unless so many are."""
+        self.wanted = flits
+        if self.inn and (missing := flits - self.level(now)) > 0:
+            self.clock.put(now + missing, self.arrival)
+
+    def has(self, now: int) -> bool:
+        return self.level(now) >= self.wanted
+
+    def set_in(self, now: int, rate: int) -> None:
+        self.n, self.since = self.level(now), now
+        self.inn = rate
+        if rate:
+            if self.n < self.wanted:
+                self.clock.put(now + self.wanted - self.n, self.arrival)
+        elif self.drainer is not None:
+            self.drainer.plan(now)  # it ends sooner
+
+
 class _Arrival(Event):
-    """A buffer was empty in the previous cycle."""
+    """A buffer may have what its drainer waits for: flits after it was empty, or as many as that wants."""
 
     __slots__ = ("_buffer",)
 

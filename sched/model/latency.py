@@ -52,6 +52,11 @@ def notified(
 
 
 def _whole_rate(chip: ChipConfig) -> None:
+    if chip.dram.whole_packets:
+        raise LatencyError(
+            f"{chip.name}'s DRAM channels send what they have read whole (dram.whole_packets): there is no closed "
+            "form for that; predict a program with `model.timeline.play`"
+        )
     if chip.dram.bytes_per_cycle < chip.lanes:
         raise LatencyError(
             f"{chip.name}'s DRAM moves {chip.dram.bytes_per_cycle} bytes a cycle and a word has {chip.lanes}: there "

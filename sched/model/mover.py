@@ -56,6 +56,7 @@ class Mover(Requested):
             self.dram = machine.drams[tile]
             self.dram.on_done = self.ask
             self.burst_words = Peek(self.dram.read)
+            self.whole = machine.chip.dram.whole_packets
             self.dram.read.drainer = self.link
         # the source generator, for memories read word by word
         self.local = Words(machine)
@@ -272,7 +273,8 @@ class _Sending:
         self.at = 0
 
     def packet(self, cycle: int) -> None:
-        """Offers the head of the next packet as soon as its first word is available, from `cycle` on."""
+        """Offers the head of the next packet as soon as its first word is available, from `cycle` on; with
+        `dram.whole_packets`, all of its words."""
         mover, fields = self.mover, self.move.fields
         address, words = self.packets[self.at]
         self.at += 1
@@ -280,9 +282,14 @@ class _Sending:
         place = mover.machine.data.enter(mover.tile, fields["dst_tile"], packet)
         link, there = mover.link, self.move.words
         there.since = -1
+        whole = mover.is_dram and mover.whole and there is mover.burst_words
+        if whole:
+            mover.dram.read.want(cycle, words)
 
         def headed(now: int) -> None:
             packet.injected_at = there.since
+            if whole:
+                mover.dram.read.want(now, 1)
             link.start(now, there.buffer, place, words, self.gone)
 
         link.start(cycle, there, place, 1, headed)

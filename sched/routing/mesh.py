@@ -144,8 +144,13 @@ def mesh_of(chip: ChipConfig) -> Mesh:
     """The mesh of a chip: cores with memories A, B and OUT (regions 0, 1, 2), DRAM channels that read or write.
 
     Scratchpads and DRAM have no limit here; `Program` checks what lies there for good. Raises DttError if a DRAM
-    channel is slower than a link, since trains would then have gaps.
+    channel is slower than a link, since trains would then have gaps, or waits for whole packets.
     """
+    if chip.dram.whole_packets:
+        raise DttError(
+            f"chip {chip.name}: dram.whole_packets is for channels slower than a link, which are not planned here: "
+            "set it to false"
+        )
     if chip.dram.bytes_per_cycle != chip.lanes:
         raise DttError(
             f"chip {chip.name}: dram.bytes_per_cycle = {chip.dram.bytes_per_cycle} is not a word of {chip.lanes} bytes "

@@ -96,6 +96,8 @@ KLOTSKI_PARTITION = module(
     "networks cut into micro-ops: Bayesian optimisation beside baselines and what beats it, in the model",
     "klotski_partition",
 )
+DTT_OPTIMUM = module("data routed ahead of time, in order and repaired, beside the optimum of a solver", "dtt_optimum")
+WHOLE_PACKETS = module("slow DRAM channels that send packets whole, and as their words come", "whole_packets")
 SWEEP = module("sweeps with two workers, one killed, against a serial run: rows, milliseconds for each point", "sweep")
 GRADIENT = module(
     "both gradients of the layers of nine networks in every order, in the model and on the RTL", "gradient", parts=True
@@ -125,7 +127,9 @@ SHIPPED = {
     "regression": f"{__name__}:REGRESSION",
     "networks": f"{__name__}:NETWORKS",
     "noc": f"{__name__}:NOC",
+    "whole_packets": f"{__name__}:WHOLE_PACKETS",
     "dtt_routing": f"{__name__}:DTT_ROUTING",
+    "dtt_optimum": f"{__name__}:DTT_OPTIMUM",
     "ahead": f"{__name__}:AHEAD",
     "flexer": f"{__name__}:FLEXER",
     "flexer_assumptions": f"{__name__}:FLEXER_ASSUMPTIONS",

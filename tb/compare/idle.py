@@ -22,6 +22,7 @@ from meshloom.hw.contracts import (
     PORT_WORDS,
     SOURCE_CYCLES,
     TURN_CYCLES,
+    read_words,
 )
 from meshloom.hw.isa import Region, split_address
 from meshloom.hw.timing import ejection_cycles, noc_arrival
@@ -71,7 +72,7 @@ def idle_move(fields: Mapping[str, int], chip: ChipConfig, route: Route | None =
     ejection = ejection_cycles(chip)
     flight = noc_arrival(route.hops, 1) + ejection
     holds = (route.hops + 1) * chip.noc.data_depth + EJECTION_FLITS * bool(ejection)
-    dram = (chip.lanes, chip.dram.bytes_per_cycle, chip.dram.latency)
+    dram = (chip.lanes, chip.dram.bytes_per_cycle, chip.dram.latency, read_words(chip))
     return _move(fields["words"], *runs, of_dram, flight, holds, dram, longest)
 
 
@@ -110,14 +111,15 @@ class _Channel:
 class _Reads:
     """Words of a MOVE as a DRAM port delivers them."""
 
-    def __init__(self, pieces: Iterator[int], dram: tuple[int, int, int]) -> None:
-        cost, gain, self.latency = dram
+    def __init__(self, pieces: Iterator[int], dram: tuple[int, int, int, int]) -> None:
+        cost, gain, self.latency, self.depth = dram
         self.channel = _Channel(cost, gain)
         self.bursts = pieces
         self.left = 0  # words of the current burst
         self.due = 0  # cycle from which its beats may move
         self.asked, self.done = -1, [0] * DRAM_BURSTS  # cycle of its address; ends of earlier bursts
         self.beat = -1
+        self.beats = 0
         self.taken: list[int] = []  # when the packetiser took each word
 
     def ready(self) -> int:
@@ -127,8 +129,9 @@ class _Reads:
             self.asked = max(self.asked + 1, _TO_BUS, self.done[0] + _TO_BUS)
             self.due = self.asked + self.latency
         paid = self.channel.pay(max(self.due, self.beat + 1))
-        room = self.taken[-PORT_WORDS] + 1 if len(self.taken) >= PORT_WORDS else 0
+        room = self.taken[self.beats - self.depth] + 1 if self.beats >= self.depth else 0
         self.beat = max(paid, room)
+        self.beats += 1
         self.left -= 1
         if not self.left:
             self.done = [*self.done[1:], self.beat]
@@ -142,7 +145,7 @@ class _Reads:
 class _Sink:
     """The consumer of flits at the destination: a memory, or a DRAM port."""
 
-    def __init__(self, dram: tuple[int, int, int] | None) -> None:
+    def __init__(self, dram: tuple[int, int, int, int] | None) -> None:
         self.channel = None if dram is None else _Channel(*dram[:2])
         self.beats: list[int] = []  # of the words in the port
         self.last = -1
@@ -167,7 +170,7 @@ def _move(
     of_dram: tuple[bool, bool],
     flight: int,
     holds: int,
-    dram: tuple[int, int, int],
+    dram: tuple[int, int, int, int],
     longest: int,
 ) -> IdleMove:
     """`longest`: words of the longest packet. `src`, `dst`: first address, run and stride modulo that; `of_dram`:
@@ -189,11 +192,13 @@ def _move(
 
     free = HEAD_CYCLES if source is None else 0
     for size in _cut(words, *dst, longest):
-        there = free if source is None else source.ready()
+        # with `dram.whole_packets` all words of a packet are read before its head leaves
+        first = size if dram[3] > PORT_WORDS else 1
+        there = free if source is None else max(source.ready() for _ in range(first))
         injected_at = max(free, there)
         free = send(injected_at, True) + 1
         for number in range(size):
-            if number and source is not None:
+            if number >= first and source is not None:
                 there = source.ready()
             free = send(max(free, there), False) + 1
             if source is not None:

@@ -52,7 +52,7 @@ def chip_table(chips: Iterable[ChipConfig]) -> Table:
             kibibytes(lanes * (core.a_words + core.b_words)),
             kibibytes(lanes * (4 * core.acc_words + core.out_words)),
             f"{len(chip.spms)} x {kibibytes(lanes * chip.spm_words)}",
-            f"{len(chip.drams)} x {chip.dram.bytes_per_cycle} B/cycle",
+            f"{len(chip.drams)} x {chip.dram.bytes_per_cycle} B/cycle" + ", whole packets" * chip.dram.whole_packets,
             end_section=True,
         )
     return made

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from meshloom.hw.config import MOST_PACKET_WORDS, ChipConfig, TileKind
+from meshloom.hw.contracts import read_words
 from meshloom.hw.isa import (
     ARRIVAL,
     DATA_HEAD,
@@ -34,11 +36,10 @@ REGIONS = {
 MOVE = INSTRUCTIONS[Opcode.MOVE]
 
 
-def chip(lanes: int = 4, **noc: Any) -> ChipConfig:
+def chip(lanes: int = 4, whole_packets: bool = False, **noc: Any) -> ChipConfig:
     floorplan = ["dram core spm", "host core dram"]
-    return ChipConfig.model_validate(
-        {"name": "t", "lanes": lanes, "floorplan": floorplan, "dram": {"bytes_per_cycle": 4}, "noc": noc}
-    )
+    dram = {"bytes_per_cycle": 4, "whole_packets": whole_packets}
+    return ChipConfig.model_validate({"name": "t", "lanes": lanes, "floorplan": floorplan, "dram": dram, "noc": noc})
 
 
 def word_of(address: int) -> int:
@@ -113,6 +114,7 @@ def run(
     read: Mood = always,
     burst: Mood = always,
     latency: Callable[[], int] = lambda: 10,
+    pace: int = 1,
     config: ChipConfig | None = None,
     now: int = 0,
     regions: dict[Region, int] | None = None,
@@ -122,9 +124,9 @@ def run(
 ) -> Outcome:
     """Runs instructions (as integers) of the own stream and requests of other tiles. `starts`: earliest cycle of each
     own instruction. `read`, `burst`: when the memory takes a word address, and DRAM a burst. `latency`: cycles from a
-    burst to its first word; further words follow one a cycle. `data`: virtual channels with room, bit by bit (None:
-    all). `now`: the time in cycle 0. `regions`: words of each memory. In chips with `programs`: the stream's `rights`,
-    cycles in which it is ended (`clears`), and when a fault is `heard`."""
+    burst to its first word; further words follow in every `pace`th cycle. `data`: virtual channels with room, bit by
+    bit (None: all). `now`: the time in cycle 0. `regions`: words of each memory. In chips with `programs`: the stream's
+    `rights`, cycles in which it is ended (`clears`), and when a fault is `heard`."""
     config = config or chip()
     unit = Mover(config, kind, regions or REGIONS[kind])
     starts = starts or [0] * len(own)
@@ -175,8 +177,11 @@ def run(
                 ready_at = max(ready_at, at + latency())
                 for i in range(words):
                     answers.add(ready_at, word_of(offset + i))
-                    ready_at += 1
+                    ready_at += pace
                 answered += 1
+            gone = len(answers.taken)
+            there = bisect_right(answers.items, cycle, gone, key=lambda item: item[0])
+            context.set(unit.run_level, min(there - gone, read_words(config)))
 
     def after(cycle: int, context: Any) -> None:
         for name in out.counts:

@@ -86,14 +86,27 @@ def test_stalls_are_counted_in_record_and_counters() -> None:
     assert out.counts == {"busy": 10 + 6 + 5, "net_stall": 6, "mem_stall": 10}
 
 
+@pytest.mark.parametrize("pace", [1, 3])
+@pytest.mark.parametrize(("words", "dst"), [(1, 0), (64, 0), (100, 60)])
+def test_whole_packets_leave_word_after_word(words: int, dst: int, pace: int) -> None:
+    """However slow the channel is: a head waits for all words of its packet."""
+    code = plain(TileKind.DRAM, words=words, dst=dst, dst_run=words)
+    out = run(TileKind.DRAM, [code] * 2, cycles=4000, until_records=2, pace=pace, config=chip(whole_packets=True))
+    check_words(out, [code] * 2)
+    assert [len(packet.words) for packet in out.packets] == 2 * packet_sizes(code)
+    assert all(packet.last - packet.first == len(packet.words) for packet in out.packets)
+    first = out.packets[0]
+    assert first.shown == out.own[0] + SOURCE_CYCLES + 10 + pace * (len(first.words) - 1)
+
+
 # -- contract -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [*LOCAL, TileKind.DRAM])
 @pytest.mark.parametrize(("lanes", "seed"), [(4, 1), (4, 2), (128, 3), (128, 4)])
 def test_random_moves_with_random_stalls(kind: TileKind, lanes: int, seed: int) -> None:
-    """With even seeds the registers stop while the mover is not `active`."""
-    rng, config = random.Random(seed), chip(lanes)
+    """With even seeds the registers stop while the mover is not `active`, and DRAM sends whole packets."""
+    rng, config = random.Random(seed), chip(lanes, whole_packets=seed % 2 == 0)
     own = [random_move(rng, kind, tag) for tag in range(1, 6)]
     remote = [random_move(rng, kind, tag) for tag in range(101, 106)]
     calm = 0.9 if seed % 2 else 0.5

@@ -248,7 +248,7 @@ def route_in(config: ChipConfig, turns: int) -> tuple[int, ...] | None:
         ({"data_vcs": 4}, route(7, tag=9), 7),
     ],
 )
-def test_a_route_that_the_chip_does_not_have(noc: dict[str, int], code: int, value: int) -> None:
+def test_a_route_that_the_chip_does_not_have(noc: dict[str, Any], code: int, value: int) -> None:
     """It is not taken, so nothing behind it runs; requests of others go on."""
     config = chip(**noc)
     out = run(SPM, [code, plain()], [requested(plain(tag=3))], starts=[20, 21], config=config)
@@ -259,7 +259,7 @@ def test_a_route_that_the_chip_does_not_have(noc: dict[str, int], code: int, val
 
 
 @pytest.mark.parametrize("noc", [{"data_vcs": 4}, {"route_hops": 3}, {"data_vcs": 2, "route_hops": 3}])
-def test_the_last_channel_and_every_route_of_a_chip_are_no_faults(noc: dict[str, int]) -> None:
+def test_the_last_channel_and_every_route_of_a_chip_are_no_faults(noc: dict[str, Any]) -> None:
     config = chip(**noc)
     channels = range(config.noc.data_vcs + 1)
     codes = [code for n in channels for code in (route(n, DETOUR if config.noc.route_hops else ()), plain())]

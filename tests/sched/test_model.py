@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from meshloom.hw.config import ChipConfig, DramConfig, load, tile_position
-from meshloom.hw.contracts import LOCAL_FIFO
+from meshloom.hw.contracts import LOCAL_FIFO, read_words
 from meshloom.hw.isa import Addend, Region
 from meshloom.hw.timing import GemmShape, gemm_cycles
 from meshloom.sched.model.clock import Clock
@@ -245,20 +245,22 @@ def one_by_one(clock: Clock, up: Place, down: Place, pauses: Sequence[int], at: 
 
 
 def beat_by_beat(
-    cost: int, gain: int, asked: Sequence[tuple[int, int]], takes: Sequence[int], gives: Sequence[int], cycles: int
-) -> tuple[list[int], list[int]]:
+    cost: int, gain: int, asked: Sequence[tuple[int, int]], takes: Sequence[int], gives: Sequence[int], cycles: int,
+    room: int,
+) -> tuple[list[int], list[int]]:  # fmt: skip
     """A channel cycle by cycle, as `tb/build/verilog/dram_model.v` and the port describe it: when words are taken from
-    it, and when they are given to it. `asked`: first cycle and words of the read bursts."""
+    it, and when they are given to it. `asked`: first cycle and words of the read bursts; `room`: words that the port
+    holds of what it reads."""
     bucket, held, turn, now = 2 * cost, False, False, 0
     first = [cycle for cycle, words in asked for _ in range(words)]  # before which each word does not come
-    there, waits, came, went = 0, 0, list[int](), list[int]()  # words in both buffers of two words
+    there, waits, came, went = 0, 0, list[int](), list[int]()  # words in both buffers
     take, give = takes[0], gives[0]
     while now < cycles:
         wanted, offered, token = bool(first) and first[0] <= now, waits > 0, bucket >= cost
         due = wanted and not held and token
         fresh = due and not (offered and turn)
         write = offered and token and not (due and not turn)
-        read = (held or fresh) and there < 2
+        read = (held or fresh) and there < room
         turn = True if fresh else False if write else turn
         held = (held or fresh) and not read
         bucket = min(2 * cost, bucket - (cost if fresh or write else 0) + gain)
@@ -281,7 +283,7 @@ def test_a_channel_of_any_rate_does_what_it_does_beat_by_beat(seed: int) -> None
     random = Random(seed)
     lanes, rate = random.choice([(8, 8), (8, 7), (32, 31), (16, 11), (8, 3), (4, 1)])
     values = load("tiny").model_dump() | {"name": "slow", "lanes": lanes, "rows": lanes, "cols": lanes}
-    memory = DramConfig(bytes_per_cycle=rate, latency=random.randint(1, 30))
+    memory = DramConfig(bytes_per_cycle=rate, latency=random.randint(1, 30), whole_packets=seed % 3 == 2)
     chip = ChipConfig.model_validate(values | {"dram": memory})
     clock = Clock()
     dram = Dram(clock, chip)
@@ -302,7 +304,7 @@ def test_a_channel_of_any_rate_does_what_it_does_beat_by_beat(seed: int) -> None
     clock.run()
     firsts = [(cycle + 1 + chip.dram.latency, words) for cycle, words in zip(asks, lengths, strict=True)]
     gives[0] += begin
-    assert (came, went) == beat_by_beat(lanes, rate, firsts, takes, gives, 3000)
+    assert (came, went) == beat_by_beat(lanes, rate, firsts, takes, gives, 3000, read_words(chip))
 
 
 def test_reads_and_writes_take_turns_beat_by_beat() -> None:

@@ -29,6 +29,7 @@ from meshloom.tb.benchmarks import (
     area,
     builds,
     channel_scales,
+    dtt_optimum,
     dtt_routing,
     files,
     flexer,
@@ -58,6 +59,7 @@ from meshloom.tb.benchmarks import (
     sweep,
     training,
     vector,
+    whole_packets,
 )
 from meshloom.tb.benchmarks import scale_sim_driver as driver
 from meshloom.tb.benchmarks.interface import BenchmarkError, all_ran
@@ -104,14 +106,14 @@ def test_figures_are_made_of_rows_that_have_run() -> None:
 MODULES = {
     "gemm": gemm, "speed": speed, "regression": regression, "networks": networks, "noc": noc,
     "builds": builds, "vector": vector, "operators": operators, "files": files, "channel_scales": channel_scales,
-    "dtt_routing": dtt_routing,
+    "dtt_routing": dtt_routing, "dtt_optimum": dtt_optimum,
     "ahead": ahead, "scalesim": scale_sim,
     "flexer": flexer, "flexer_assumptions": flexer_assumptions, "flexer_policies": flexer_policies,
     "flexer_optimum": flexer_optimum,
     "flexer_rtl": flexer_rtl, "layer_latency": layer_latency, "models": models,
     "layer_puzzle": layer_puzzle, "online_ablation": online_ablation, "klotski_solvers": klotski_solvers,
     "klotski_partition": klotski_partition, "klotski": klotski, "area": area, "sweep": sweep,
-    "gradient": gradient, "training": training,
+    "gradient": gradient, "training": training, "whole_packets": whole_packets,
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from meshloom.hw.config import ChipConfig
+from meshloom.hw.contracts import CREDIT_WORDS
 from meshloom.hw.isa import Cause, Opcode, Region, Unit, address
 from meshloom.hw.routes import dimension_ordered
 from meshloom.sched.checker.check import CheckError, check
@@ -59,7 +60,16 @@ ONE = ChipConfig.model_validate(
     }
     | _PLACES
 )
-CHIPS = {"ways": WAYS, "three": THREE, "one": ONE}
+#: Channels with half a word a cycle, which send packets whole.
+WHOLE = ChipConfig.model_validate(
+    {
+        "name": "whole",
+        "dram": {"bytes_per_cycle": 2, "latency": 13, "whole_packets": True},
+        "noc": {"data_vcs": 2, "data_depth": 3, "request_depth": 2, "route_hops": 5, "arrivals": True},
+    }
+    | _PLACES
+)
+CHIPS = {"ways": WAYS, "three": THREE, "one": ONE, "whole": WHOLE}
 #: A simulator takes a minute to build: the first tier makes do with one that other tests need, too.
 NAMES = slow_but(CHIPS, "ways")
 
@@ -247,10 +257,13 @@ def round_the_square(chip: ChipConfig) -> Program:
     """Four MOVEs at once, each over two links of the square on the right."""
     square = (0x01, 0x02, 0x12, 0x11)
     streams = {}
+    ahead = chip.dram.latency  # so that all heads leave in the same cycle
+    if chip.dram.whole_packets:
+        ahead += (chip.packet_words - CREDIT_WORDS) * chip.lanes // chip.dram.bytes_per_cycle
     for at in range(4):
         path = tuple(square[(at + step) % 4] for step in range(3))
         source, region = path[0], Region.MAIN if path[0] in chip.drams else Region.TRACE
-        fire = 2000 - (chip.dram.latency if path[0] in chip.drams else 0)
+        fire = 2000 - (ahead if path[0] in chip.drams else 0)
         streams[source, Unit.MOVER] = (
             Instruction(Opcode.ROUTE, {"tag": 1} | route_fields(chip, path, 0)),
             move(2, (source, region, 0), (path[-1], Region.MAIN, 512), 200, fire_at=fire, **notify(1, source)),

@@ -68,6 +68,12 @@ ALONE = {
         noc={"data_vcs": 2, "data_depth": 3, "data_routing": "yx", "arrivals": True},
         dram={"bytes_per_cycle": 4, "latency": 100},
     ),
+    "one channel, a slow DRAM that sends whole packets": variant(
+        noc={"arrivals": True, "data_depth": 2}, dram={"bytes_per_cycle": 1, "latency": 17, "whole_packets": True}
+    ),
+    "a DRAM that sends whole packets though it is fast": variant(
+        noc={"arrivals": True, "data_depth": 4}, dram={"bytes_per_cycle": 4, "latency": 5, "whole_packets": True}
+    ),
 }
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from ...routing.hardware import Datum, DttError, Hardware, TimingFault
 from .placing import Affinity, Occupancy, Operation, Placed, cached, first_best_fit
+from .repair import Load, Need, repaired
 from .routing import Movement, Router
 
 
@@ -53,25 +54,35 @@ def plan(
     *,
     filtered: bool = False,
     patience: int = 0,
+    repair: int = 0,
 ) -> Outcome:
-    """Schedules operations on hardware. `initial`: data that nodes hold from cycle 0 on.
+    """Schedules operations on hardware. `initial`: data that nodes hold from cycle 0 on. `repair`: so many other orders
+    of routing and stopovers are tried, for less energy and operands in time (`repair.repaired`); 0: none, as in the
+    paper.
 
     An operation whose operands cannot be there in time is moved to the earliest cycle in which they can, `patience`
     cycles later at most, and whoever reads its result with it; with 0 that is an error. Raises TimingFault naming
     operation, cycle and wire, and DttError as `first_best_fit` and `Router` do.
     """
-    router = Router(hardware)
-    for node, data in initial.items():
-        for datum in data:
-            router.load(datum, node)
     placed = first_best_fit(operations, hardware.actors, distribution, affinity, filtered=filtered)
-    if not patience:
+    loads = [Load(datum, node) for node, data in initial.items() for datum in data]
+    if repair or not patience:
         # All results are announced before anything is routed, as in the paper.
-        for one in placed:
-            router.load(one.operation.result, hardware.actors[one.actor].output, one.ready)
-        for one in placed:
-            _route(router, one)
-        return Outcome(tuple(placed), tuple(router.movements), (), router.energy, router)
+        results = [Load(one.operation.result, hardware.actors[one.actor].output, one.ready) for one in placed]
+        needs = [
+            Need(datum, hardware.actors[one.actor].input, one.cycle, one.operation.name)
+            for one in placed
+            for datum in one.operation.data
+        ]
+        try:
+            router = repaired(hardware, [*loads, *results], needs, 0, repair).router
+            return Outcome(tuple(placed), tuple(router.movements), (), router.energy, router)
+        except TimingFault:
+            if not patience:
+                raise
+    router = Router(hardware)
+    for load in loads:
+        router.load(load.datum, load.node)
     occupancy = Occupancy()
     final: list[Placed] = []
     retimed: list[Retimed] = []

@@ -17,8 +17,8 @@ from functools import partial
 
 import numpy as np
 
+from ...support.cpsat import solve
 from .bounds import Bounds, bound
-from .cpsat import solve
 from .dag import Dag, Ints, numbers
 from .flexibility import levels
 from .listing import Plan, makespan, searched

@@ -16,7 +16,7 @@ import numpy as np
 from meshloom.hw.config import ChipConfig, tile_position
 
 from ...routing.compiled import jit
-from .cpsat import solve
+from ...support.cpsat import solve
 from .dag import Dag, Ints, numbers
 from .listing import Int, Plan
 
