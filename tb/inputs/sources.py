@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 
 from meshloom.sched.workload.graph import Graph, Picture
 from meshloom.sched.workload.layers import WorkloadError
+from meshloom.sched.workload.onnx.detections import MAX_IOU, MIN_SCORE
+
+from .detecting import Detecting, is_picture, shown
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from meshloom.sched.workload.onnx.detections import Detector
     from meshloom.sched.workload.onnx.quantise import Quantised
     from meshloom.sched.workload.onnx.start import Start
 
@@ -30,7 +34,7 @@ class NetworkSource:
     `ranges` says (`onnx.calibrate.ranges`). `mean`, `std`: how its pictures are
     normalised, (byte - mean) / std, one number for all channels or one for each. `labels`: a file with the name of a
     class on each line. `bind`: sizes that the file leaves open, by name. `tensors`: folder in which outputs are saved
-    that are no vectors.
+    that are no vectors. `min_score`, `max_iou`: of what a detector finds (`onnx.detections.Detector.detect`).
     """
 
     name: str
@@ -42,6 +46,8 @@ class NetworkSource:
     bind: tuple[tuple[str, int], ...] = ()
     tensors: Path | None = field(default=None, compare=False)
     ranges: str = "best"
+    min_score: float = MIN_SCORE
+    max_iou: float = MAX_IOU
 
     @property
     def title(self) -> str:
@@ -56,7 +62,7 @@ class Feed:
     `floats`: what the float model that was quantised makes of them, float [1, C, H, W] by name of the network's output.
     `notes`: what the run is to say about the network's file. `finish`: what the host makes of the network's real
     outputs, [1, C, H, W] by name: those of the model that the chip leaves to it. `snr_db`: how far each layer's result
-    is from the float model's over the calibration data, by name (inf: not at all).
+    is from the float model's over the calibration data, by name (inf: not at all). `detecting`: of a detector.
     """
 
     name: str
@@ -67,6 +73,7 @@ class Feed:
     notes: tuple[str, ...] = ()
     finish: Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]] | None = None
     snr_db: Mapping[str, float] = field(default_factory=dict[str, float])
+    detecting: Detecting | None = None
 
 
 def is_network(name: str) -> bool:
@@ -134,6 +141,7 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
         check_integer(model, graph, cases, source.name)
     else:
         made = _with_floats(_for_bytes(source, model), model, found, made)
+        graph = _named(source, graph, model, found, made)
     finish = found.finish if found is not None and found.host is not None else None
     snr = {layer.name: layer.snr_db for layer in found.layers} if found is not None else {}
     return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in made]
@@ -161,14 +169,44 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
         if not graph.labels and len(own) == _classes(graph):
             graph = replace(graph, labels=own)
     if names is not None:
-        if len(names) != _classes(graph):
-            output = graph.value(graph.outputs[0])
-            raise WorkloadError(
-                f"{source.labels}: has {len(names)} lines, output {output.name} of network {graph.name} is "
-                f"{list(output.shape)}; give one label for each class"
-            )
+        if found is None or _classes(graph):  # what others say is known when the float model has said it
+            _check_names(source, len(names), graph, {_classes(graph)})
         graph = replace(graph, labels=names)
     return graph, model, found
+
+
+def _check_names(source: NetworkSource, count: int, graph: Graph, right: Collection[int]) -> None:
+    """Raises WorkloadError unless there are as many labels as one of `right`; 0 stands for no classes."""
+    if count in right:
+        return
+    output = graph.value(graph.outputs[0])
+    known = sorted(number for number in right if number)
+    said = f"has scores for {' or '.join(map(str, known))} classes" if known else "names no class"
+    raise WorkloadError(
+        f"{source.labels}: has {count} lines, network {graph.name} {said} (output {output.name} is "
+        f"{list(output.shape)}); give one label for each class"
+    )
+
+
+def _named(source: NetworkSource, graph: Graph, model: ModelProto, found: Quantised, made: Sequence[Feed]) -> Graph:
+    """The network with labels, its own or those of `source`, where what the host makes of its outputs has classes.
+    Raises WorkloadError if the labels asked for are not as many as these."""
+    from meshloom.sched.workload.onnx.labels import labels_in
+
+    if _classes(graph) or not (names := graph.labels or labels_in(model)):
+        return graph
+    right: set[int] = set()
+    for feed in made:
+        if feed.detecting is not None:
+            detector = feed.detecting.detector
+            right |= {detector.classes or len(names), detector.classes + detector.background}
+        elif feed.floats:
+            for array in found.finish(feed.floats).values():
+                number = array.size == 1 and array.dtype.kind in "iu"  # of the best class
+                right |= {len(names)} if number else {array.size} if array.size == max(array.shape, default=0) else {0}
+    if source.labels is not None:
+        _check_names(source, len(names), graph, right)
+    return replace(graph, labels=names if len(names) in right else ())
 
 
 def _looked_up(source: NetworkSource, found: Quantised, start: Start) -> list[Feed]:
@@ -292,11 +330,14 @@ def _normalised(source: NetworkSource, array: NDArray[np.float32]) -> NDArray[np
 
 def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, made: list[Feed]) -> list[Feed]:
     """The feeds with what the float model makes of the same files. A float model cannot take int8 files."""
+    from meshloom.sched.workload.onnx.detector_forms import recognised
+    from meshloom.sched.workload.onnx.labels import labels_in
     from meshloom.sched.workload.onnx.original import Original
 
     from .numbers import read_numbers
 
     done: list[Feed] = []
+    detector: Detector | None = None
     graph, start = found.graph, found.start
     model = found.reference or model
     original = Original(model, source.name, found.origins.values(), found.sources)
@@ -313,9 +354,20 @@ def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, mad
                 done.append(feed)
                 continue
             x = x.reshape(graph.inputs[0].shape)
+            given_x = x
         else:
-            x = _normalised(source, x)
-        done.append(replace(feed, **_floats(found, original.run({original.inputs[0]: x}))))
+            given_x = _normalised(source, x)
+        feed = replace(feed, **_floats(found, original.run({original.inputs[0]: given_x})))
+        if is_picture(graph.inputs[0]):
+            said = found.said(feed.floats)
+            if detector is None:
+                by = () if found.host is None else found.host.suppressions
+                detector = recognised(said, graph.inputs[0].shape[2:], len(labels_in(model)), by)
+            if detector is not None:
+                thresholds = source.min_score, source.max_iou
+                picture, exact = shown(x, as_it_is=path.suffix != ".npy"), detector.detect(said, *thresholds)
+                feed = replace(feed, detecting=Detecting(detector, found.said, picture, *thresholds, exact))
+        done.append(feed)
     return done
 
 

@@ -266,6 +266,7 @@ def row(
     traced = completeness(match, run, prepared.program, made, chip)
     peak = chip.rows * chip.cols * len(chip.cores) * max(1, run.cycles)
     found, layers, shares, said, notes = Compared(0, 0, 0, ""), (), {}, (), list(feed.notes)
+    detector = None
     failure = None
     if not faults:
         try:
@@ -279,8 +280,10 @@ def row(
         computed = results(prepared, run)
         try:
             said = answers.outputs(graph, computed, feed, title, tensors)
+            detector = answers.detector(graph, computed, feed, title, tensors)
         except OSError as error:  # the comparison matters more than the file
             said = answers.outputs(graph, computed, feed, title, None)
+            detector = answers.detector(graph, computed, feed, title, None)
             notes.append(f"outputs cannot be saved in {tensors}: {error.strerror}")
     return Row(
         workload=title,
@@ -305,10 +308,11 @@ def row(
         ),
         network=NetworkFigures(
             picture=feed.name,
-            answer=answers.answer(graph, said),
+            answer=answers.answer(graph, said) if detector is None else answers.counted(detector.found),
             expected=label_of(graph, feed.label),
-            float_answer=label_of(graph, feed.float_label),
+            float_answer=label_of(graph, feed.float_label) if detector is None else answers.counted(detector.exact),
             outputs=said,
+            detector=detector,
             notes=tuple(notes),
             macs=graph.total_macs,
             tensors_checked=found.tensors,
