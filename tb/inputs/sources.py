@@ -179,12 +179,16 @@ def _check_names(source: NetworkSource, count: int, graph: Graph, right: Collect
     """Raises WorkloadError unless there are as many labels as one of `right`; 0 stands for no classes."""
     if count in right:
         return
+    known = " or ".join(str(number) for number in sorted(right) if number)
+    if known and not _classes(graph):
+        raise WorkloadError(
+            f"{source.labels}: has {count} lines, network {graph.name} has scores for {known} classes; give one label "
+            "for each"
+        )
     output = graph.value(graph.outputs[0])
-    known = sorted(number for number in right if number)
-    said = f"has scores for {' or '.join(map(str, known))} classes" if known else "names no class"
     raise WorkloadError(
-        f"{source.labels}: has {count} lines, network {graph.name} {said} (output {output.name} is "
-        f"{list(output.shape)}); give one label for each class"
+        f"{source.labels}: has {count} lines, output {output.name} of network {graph.name} is {list(output.shape)}; "
+        "give one label for each class"
     )
 
 
@@ -362,7 +366,8 @@ def _with_floats(source: NetworkSource, model: ModelProto, found: Quantised, mad
             said = found.said(feed.floats)
             if detector is None:
                 by = () if found.host is None else found.host.suppressions
-                detector = recognised(said, graph.inputs[0].shape[2:], len(labels_in(model)), by)
+                outputs = {name: said[name] for name in original.outputs if name in said}
+                detector = recognised(outputs, graph.inputs[0].shape[2:], len(labels_in(model)), by, said)
             if detector is not None:
                 thresholds = source.min_score, source.max_iou
                 picture, exact = shown(x, as_it_is=path.suffix != ".npy"), detector.detect(said, *thresholds)

@@ -99,7 +99,8 @@ def detector(
 def _named(graph: Graph, some: Detected, shift: int) -> tuple[DetectionFigures, ...]:
     """Detections with labels, which begin after `shift` others."""
     found: list[DetectionFigures] = []
-    for box, score, index in zip(some.boxes.tolist(), some.scores.tolist(), some.classes.tolist(), strict=True):
+    indices: list[int] = some.classes.tolist()
+    for box, score, index in zip(some.boxes.tolist(), some.scores.tolist(), indices, strict=True):
         label = graph.labels[index + shift] if index + shift < len(graph.labels) else ""
         left, top, right, bottom = (round(side, 2) for side in box)
         found.append(DetectionFigures(index=index, label=label, score=score, box=(left, top, right, bottom)))

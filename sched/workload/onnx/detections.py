@@ -69,7 +69,7 @@ class Detector(ABC):
         `max_iou` (intersection over union) the better one, unless the file has suppressed by itself."""
         boxes, scores = self.read(outputs)
         if self.suppressed:
-            place, kind = np.nonzero(scores >= min_score)
+            place, kind = np.nonzero((scores >= min_score) & (scores > 0))
         else:
             place, kind = _suppress(boxes, scores, min_score, max_iou)
         order = np.argsort(-scores[place, kind], kind="stable")[:MOST]

@@ -64,19 +64,25 @@ def suppressions(model: ModelProto, nodes: Sequence[NodeProto]) -> list[Suppress
 
 
 def recognised(
-    outputs: Arrays, size: tuple[int, int], classes: int = 0, by: Sequence[Suppression] = ()
+    outputs: Arrays,
+    size: tuple[int, int],
+    classes: int = 0,
+    by: Sequence[Suppression] = (),
+    inside: Arrays | None = None,
 ) -> Detector | None:
-    """The form of a detector's outputs, in real numbers by name, those of the file before others; None if it is none.
+    """The form of a detector's outputs, in real numbers by name; None if it is none.
 
-    `size`: rows and columns of the picture; `classes`: how many the file names, if it does; `by`: see `suppressions`.
+    `size`: rows and columns of the picture; `classes`: how many the file names, if it does; `by`: its `suppressions`,
+    whose tensors are among `inside`.
     """
+    inside = inside or outputs
     for form in (_separate(outputs, size), _rows(outputs, size), _in_cells(outputs, size, classes)):
         if form is not None:
             return form
     for each in by:
-        if {each.boxes, each.scores, each.selected} <= outputs.keys():
+        if {each.boxes, each.scores, each.selected} <= inside.keys():
             said = f"what NonMaxSuppression {each.selected} selects"
-            return Selected(said, size, each, outputs[each.scores].shape[1])
+            return Selected(said, size, each, inside[each.scores].shape[1])
     return _corners_and_scores(outputs, size)
 
 
@@ -254,6 +260,8 @@ def _cells(count: int, size: tuple[int, int]) -> tuple[Real, int] | None:
     no cells for so many."""
     height, width = size
     for strides in _STRIDES:
+        if strides[-1] > min(size):
+            continue
         levels: list[Real] = []
         for stride in strides:
             y, x = np.mgrid[: -(-height // stride), : -(-width // stride)].reshape(2, -1) * stride
