@@ -10,7 +10,7 @@
   table makes of it, see `unclean`). The channel of each lane is a tensor's `lanes`, and weights get zeros where a lane
   has none.
 * Groups of channels that a product or a transpose takes apart (heads of an attention) begin with a word of their own:
-  the convolutions that make them leave lanes free between (`_grouped`), as filters of zeros.
+  the convolutions that make them leave lanes free between (`_grouped`), as filters of zeros; so does an input.
 """
 
 from __future__ import annotations
@@ -124,8 +124,10 @@ def cut(
         for name in layer.inputs:
             users[name] = users.get(name, 0) + 1
     producer = {layer.output: layer for layer in graph.layers}
-    lanes: dict[str, Lanes] = {v.name: blocks_of(v.channels, chip.lanes, chip.lanes) for v in graph.inputs}
     groups = _grouped(graph, chip)
+    lanes: dict[str, Lanes] = {
+        v.name: _group_lanes(v.channels, groups.get(v.name, 1), chip.lanes, chip.lanes) for v in graph.inputs
+    }
     for layer in graph.layers:
         lanes[layer.output] = _lanes(layer, graph, chip, lanes, groups.get(layer.output, 1))
     _check_products(graph, lanes)
@@ -215,8 +217,9 @@ def cut(
 
 
 def _grouped(graph: Graph, chip: ChipConfig) -> dict[str, int]:
-    """The convolutions whose results have to begin with a word of their own in so many groups of channels: those that
-    products and transposes take apart, made by them or from what they make, if groups do not fill words anyhow."""
+    """The inputs, and the results of convolutions, whose groups of channels have to begin with a word of their own, and
+    how many: those that products and transposes take apart, or what these are made of, unless groups fill words
+    anyhow."""
     wanted: dict[str, int] = {}
     for layer in graph.layers:
         if layer.kind in ("product", "transpose"):
@@ -231,11 +234,10 @@ def _grouped(graph: Graph, chip: ChipConfig) -> dict[str, int]:
             together = set[str]().union(*(alike[name] for name in (layer.output, *layer.inputs)))
             alike |= dict.fromkeys(together, together)
     found: dict[str, int] = {}
-    for layer in graph.layers:
-        if layer.kind == "conv":
-            groups = max(wanted.get(name, 1) for name in alike[layer.output])
-            if graph.value(layer.output).channels % groups == 0:
-                found[layer.output] = groups
+    for name in (*(v.name for v in graph.inputs), *(layer.output for layer in graph.layers if layer.kind == "conv")):
+        groups = max(wanted.get(each, 1) for each in alike[name])
+        if graph.value(name).channels % groups == 0:
+            found[name] = groups
     return found
 
 

@@ -64,7 +64,7 @@ HOW: Mapping[str, tuple[str, str]] = {
     ),
     "MatMul": (
         "as Gemm; of two tensors a product, with heads as groups of channels",
-        "groups made by layers with weights",
+        "groups are not of concatenated pieces",
     ),
     "MaxPool": ("max pools; beyond 31 one behind the other", "one or two axes; no indices"),
     "Mul": ("mul; constants folded, or a depthwise layer; of one tensor a table", "two tensors"),

@@ -124,6 +124,7 @@ def test_what_lies_between_convolutions_and_heads() -> None:
     g.conv("z", "sum", 5)
     graph = g.graph("between", "y", "z", "bt")
     made = computes(graph, chip)
+    computes(grown(lambda g: g.take(Layer("product", "y", ("x", "x"), scale=9, groups=2)), x(12, 3, 3)), chip)  # inputs
     again = restored(graph, made.schedule, chip)
     assert again.constants.keys() == made.constants.keys()
     for key, array in made.constants.items():
@@ -463,8 +464,9 @@ def big() -> Graph:
             r"layer y needs a table, and cores of quad8 have none; take another chip, or set core\.vec_table = true",
         ),
         (
-            grown(lambda g: g.take(Layer("product", "y", ("x", "x"), scale=9, groups=2)), x(12, 3, 3)), load("tiny"),
-            WorkloadError, "2 groups of 6 channels of x do not lie in words of their own; on tiny a word has 4",
+            grown(lambda g: (g.conv("a", "x", 5), g.conv("b", "x", 7), g.concat("c", "a", "b"),
+                             g.take(Layer("product", "y", ("c", "c"), scale=9, groups=2))), x(4, 3, 3)), load("tiny"),
+            WorkloadError, "2 groups of 6 channels of c do not lie in words of their own; on tiny a word has 4",
         ),
         (
             grown(lambda g: g.take(Layer("product", "y", ("x", "x"), scale=9)), x(2000, 2, 2)), load("tiny"),
