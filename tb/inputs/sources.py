@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from meshloom.sched.workload.graph import Graph, Picture
 from meshloom.sched.workload.layers import WorkloadError
 from meshloom.sched.workload.onnx.detections import MAX_IOU, MIN_SCORE
 
+from .class_names import check_names, classes, named, read_names
 from .detecting import Detecting, is_picture, shown
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
         check_integer(model, graph, cases, source.name)
     else:
         made = _with_floats(_for_bytes(source, model), model, found, made)
-        graph = _named(source, graph, model, found, made)
+        graph = named(source.labels, graph, model, found, made)
     finish = found.finish if found is not None and found.host is not None else None
     snr = {layer.name: layer.snr_db for layer in found.layers} if found is not None else {}
     return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in made]
@@ -154,7 +155,7 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
     from meshloom.sched.workload.onnx.load import bound, load_model
     from meshloom.sched.workload.onnx.reader import as_it_is
 
-    names = None if source.labels is None else _read_lines(source.labels)
+    names = None if source.labels is None else read_names(source.labels)
     model = found = None
     if not source.name.endswith(".onnx"):
         graph = zoo.load(source.name)
@@ -166,51 +167,13 @@ def _network(source: NetworkSource) -> tuple[Graph, ModelProto | None, Quantised
             exact = found.graph
         graph = exact
         own = labels_in(model)
-        if not graph.labels and len(own) == _classes(graph):
+        if not graph.labels and len(own) == classes(graph):
             graph = replace(graph, labels=own)
-    if names is not None:
-        if found is None or _classes(graph):  # what others say is known when the float model has said it
-            _check_names(source, len(names), graph, {_classes(graph)})
+    if names is not None and source.labels is not None:
+        if found is None or classes(graph):  # what others say is known when the float model has said it
+            check_names(source.labels, len(names), graph, {classes(graph)})
         graph = replace(graph, labels=names)
     return graph, model, found
-
-
-def _check_names(source: NetworkSource, count: int, graph: Graph, right: Collection[int]) -> None:
-    """Raises WorkloadError unless there are as many labels as one of `right`; 0 stands for no classes."""
-    if count in right:
-        return
-    known = " or ".join(str(number) for number in sorted(right) if number)
-    if known and not _classes(graph):
-        raise WorkloadError(
-            f"{source.labels}: has {count} lines, network {graph.name} has scores for {known} classes; give one label "
-            "for each"
-        )
-    output = graph.value(graph.outputs[0])
-    raise WorkloadError(
-        f"{source.labels}: has {count} lines, output {output.name} of network {graph.name} is {list(output.shape)}; "
-        "give one label for each class"
-    )
-
-
-def _named(source: NetworkSource, graph: Graph, model: ModelProto, found: Quantised, made: Sequence[Feed]) -> Graph:
-    """The network with labels, its own or those of `source`, where what the host makes of its outputs has classes.
-    Raises WorkloadError if the labels asked for are not as many as these."""
-    from meshloom.sched.workload.onnx.labels import labels_in
-
-    if _classes(graph) or not (names := graph.labels or labels_in(model)):
-        return graph
-    right: set[int] = set()
-    for feed in made:
-        if feed.detecting is not None:
-            detector = feed.detecting.detector
-            right |= {detector.classes or len(names), detector.classes + detector.background}
-        elif feed.floats:
-            for array in found.finish(feed.floats).values():
-                number = array.size == 1 and array.dtype.kind in "iu"  # of the best class
-                right |= {len(names)} if number else {array.size} if array.size == max(array.shape, default=0) else {0}
-    if source.labels is not None:
-        _check_names(source, len(names), graph, right)
-    return replace(graph, labels=names if len(names) in right else ())
 
 
 def _looked_up(source: NetworkSource, found: Quantised, start: Start) -> list[Feed]:
@@ -262,20 +225,6 @@ def described(path: Path, bind: Mapping[str, int]) -> list[str]:
     inputs = ", ".join(f"{name} {size}" for name, size in sizes.items())
     count = sum(kinds.values())
     return [f"{path}: {operators} nodes can run as {count} layers ({layers}); input {inputs}; {what}", *notes]
-
-
-def _classes(graph: Graph) -> int:
-    """How many classes the first output has scores for; 0 if it is not a vector."""
-    value = graph.value(graph.outputs[0])
-    return value.channels if value.height == value.width == 1 else 0
-
-
-def _read_lines(path: Path) -> tuple[str, ...]:
-    try:
-        return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise WorkloadError(f"{path}: cannot be read: {why}; give a text file with one label on each line") from error
 
 
 def _quantised(source: NetworkSource, model: ModelProto) -> Quantised:
@@ -380,7 +329,7 @@ def _floats(found: Quantised, values: Mapping[str, NDArray[Any]]) -> dict[str, A
     """What a float model made, as fields of a feed."""
     graph = found.graph
     floats = {name: found.ends[name].value(values[origin].astype(np.float64)) for name, origin in found.origins.items()}
-    best = int(floats[graph.outputs[0]].argmax()) if _classes(graph) > 1 else -1
+    best = int(floats[graph.outputs[0]].argmax()) if classes(graph) > 1 else -1
     return {"floats": floats, "float_label": best}
 
 
@@ -451,13 +400,6 @@ def pictures(name: str) -> tuple[Path, ...]:
     from meshloom.sched.workload import zoo
 
     return tuple(path for path, _ in zoo.pictures(name))
-
-
-def label_of(graph: Graph, index: int) -> str:
-    """The name of a class, or `class` and its number; empty for -1."""
-    if index < 0:
-        return ""
-    return graph.labels[index] if index < len(graph.labels) else f"class {index}"
 
 
 def regression_networks() -> Sequence[str]:

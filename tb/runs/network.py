@@ -30,7 +30,8 @@ from ..compare.completeness import completeness
 from ..devices import observe
 from ..devices.interface import Job, Run
 from ..devices.readout import Record
-from ..inputs.sources import Feed, label_of
+from ..inputs.class_names import label_of
+from ..inputs.sources import Feed
 from ..report import answers
 from ..results.figures import LayerFigures, MicroOpFigures, NetworkFigures, WrongByte
 from ..results.schema import Row

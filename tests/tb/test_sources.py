@@ -20,6 +20,7 @@ from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.labels import labels_in
 from meshloom.sched.workload.onnx.original import check_integer
 from meshloom.sched.workload.onnx.writer import to_onnx
+from meshloom.tb.inputs.class_names import label_of
 from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.pictures import InputError
 from meshloom.tb.inputs.sources import (
@@ -28,7 +29,6 @@ from meshloom.tb.inputs.sources import (
     check_files,
     feeds,
     is_network,
-    label_of,
     load,
     pictures,
     ready,
