@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from meshloom.sched.workload.onnx.quantise import Quantised
 
-    from .sources import Feed
+    from .detecting import Arrays, Detecting
 
 
 def classes(graph: Graph) -> int:
@@ -49,20 +49,27 @@ def check_names(path: Path, count: int, graph: Graph, right: Collection[int]) ->
     )
 
 
-def named(path: Path | None, graph: Graph, model: ModelProto, found: Quantised, made: Sequence[Feed]) -> Graph:
+def named(
+    path: Path | None,
+    graph: Graph,
+    model: ModelProto,
+    found: Quantised,
+    said: Sequence[tuple[Detecting | None, Arrays]],
+) -> Graph:
     """The network with labels, its own or those of the file `path`, where what the host makes of its outputs has
-    classes. Raises WorkloadError if the file's are not as many as these."""
+    classes. `said`: for inputs, a detector and what the float model makes of them. Raises WorkloadError if the file's
+    labels are not as many as the classes."""
     from meshloom.sched.workload.onnx.labels import labels_in
 
     if classes(graph) or not (names := graph.labels or labels_in(model)):
         return graph
     right: set[int] = set()
-    for feed in made:
-        if feed.detecting is not None:
-            detector = feed.detecting.detector
+    for detecting, floats in said:
+        if detecting is not None:
+            detector = detecting.detector
             right |= {detector.classes or len(names), detector.classes + detector.background}
-        elif feed.floats:
-            for array in found.finish(feed.floats).values():
+        elif floats:
+            for array in found.finish(floats).values():
                 number = array.size == 1 and array.dtype.kind in "iu"  # of the best class
                 right |= {len(names)} if number else {array.size} if array.size == max(array.shape, default=0) else {0}
     if path is not None:

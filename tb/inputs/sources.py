@@ -142,7 +142,7 @@ def ready(source: NetworkSource) -> tuple[Graph, list[Feed]]:
         check_integer(model, graph, cases, source.name)
     else:
         made = _with_floats(_for_bytes(source, model), model, found, made)
-        graph = named(source.labels, graph, model, found, made)
+        graph = named(source.labels, graph, model, found, [(feed.detecting, feed.floats) for feed in made])
     finish = found.finish if found is not None and found.host is not None else None
     snr = {layer.name: layer.snr_db for layer in found.layers} if found is not None else {}
     return graph, [replace(feed, notes=graph.notes, finish=finish, snr_db=snr) for feed in made]
