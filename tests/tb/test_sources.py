@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from meshloom.sched.workload.onnx.errors import OnnxError
 from meshloom.sched.workload.onnx.labels import labels_in
 from meshloom.sched.workload.onnx.original import check_integer
 from meshloom.sched.workload.onnx.writer import to_onnx
+from meshloom.tb.cli.run import run as run_command
 from meshloom.tb.inputs.class_names import label_of
 from meshloom.tb.inputs.golden.graph import golden_values
 from meshloom.tb.inputs.pictures import InputError
@@ -503,3 +505,10 @@ def test_of_a_map_without_classes_no_labels_are_taken(tmp_path: Path) -> None:
         WorkloadError, match=r"labels.txt: has 2 lines, output y of network map is \[1, 4, 6, 6\]; give"
     ):
         ready(NetworkSource(str(path), inputs=(picture(tmp_path / "p.png"),), labels=labels))
+
+
+def test_the_command_line_has_the_usual_thresholds() -> None:
+    """It says them itself, for its help loads nothing."""
+    given = inspect.signature(run_command).parameters
+    usual = NetworkSource("")
+    assert (given["min_score"].default, given["max_iou"].default) == (usual.min_score, usual.max_iou)
