@@ -140,12 +140,13 @@ def lines(row: Row) -> list[str]:
 def _said(made: DetectorFigures) -> list[str]:
     """Of a detector, in sentences."""
     lines = [f"{one.name} {one.score:.2f} at {_place(one)}" for one in made.found[:BOXES]]
-    if more := len(made.found) - BOXES:
-        lines += [f"{more} more with lower scores, in the results"] * (more > 0)
+    if len(made.found) > BOXES:
+        lines.append(f"{len(made.found) - BOXES} more with lower scores, in the results")
     how = "the file suppresses boxes itself" if made.max_iou is None else f"suppressed at an IoU of {made.max_iou:g}"
-    drawn = f"; drawn in {made.picture}" if made.picture else ""
+    place = f"; drawn in {made.picture}" if made.picture else ""
+    boxes = "1 box" if len(made.found) == 1 else f"{len(made.found)} boxes"
     return [
-        f"{len(made.found)} boxes with scores of {made.min_score:g} or more ({counted(made.found)}){drawn}",
+        f"{boxes} with scores of {made.min_score:g} or more ({counted(made.found)}){place}",
         *lines,
         f"{made.alike} of the {len(made.exact)} boxes that the float model finds are among them",
         f"the host has read {made.form}; {how}.",
