@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 
 from pydantic import TypeAdapter
 
-from meshloom.hw.config import ChipConfig, load
+from meshloom.hw.config import OFFSET_BITS, ChipConfig, load
+from meshloom.sched.mapping.problem import DoesNotFit
 from meshloom.sched.schedulers.gradient.orders import Order, selected
-from meshloom.sched.schedulers.gradient.pair import MOST_PRODUCTS, Split
+from meshloom.sched.schedulers.gradient.pair import MOST_PRODUCTS, Pair, Split
 from meshloom.sched.schedulers.gradient.scheduler import Found, Refused, Searches, ways
 from meshloom.sched.store.findings import SearchCache
 from meshloom.sched.store.kinds import SCHEDULES
@@ -50,7 +52,16 @@ class Case:
     @property
     def config(self) -> ChipConfig:
         """The chip."""
-        return _chip(self.chip, self.bytes)
+        return _chip(self.chip, self.bytes, False)
+
+    def fits(self, layer: TrainingLayer) -> bool:
+        """Whether the chip's DRAM has room for a layer."""
+        return _fits(self, layer)
+
+    def config_for(self, layer: TrainingLayer) -> ChipConfig:
+        """The chip, for layers that its DRAM has no room for with as much of that as there can be: no cycle depends on
+        it."""
+        return _chip(self.chip, self.bytes, not self.fits(layer))
 
     def layers(self, network: str) -> tuple[TrainingLayer, ...]:
         """The layers with weights of a network, for the batch of the case.
@@ -75,17 +86,28 @@ class Case:
 
     def ways(self, layer: TrainingLayer) -> list[tuple[int, Split]]:
         """The ways to share a layer among the cores."""
-        return _ways(layer, self.config)
+        return _ways(self, layer)
 
 
 @cache
-def _chip(name: str, bytes_per_cycle: int | None) -> ChipConfig:
+def _chip(name: str, bytes_per_cycle: int | None, roomy: bool) -> ChipConfig:
     config = load(name)
-    if bytes_per_cycle is None:
+    if bytes_per_cycle is None and not roomy:
         return config
     values = config.model_dump()
-    values["dram"]["bytes_per_cycle"] = bytes_per_cycle
+    values["dram"]["bytes_per_cycle"] = bytes_per_cycle or config.dram.bytes_per_cycle
+    if roomy:
+        values["dram"]["words"] = 1 << OFFSET_BITS
     return ChipConfig.model_validate(values)
+
+
+@cache
+def _fits(case: Case, layer: TrainingLayer) -> bool:
+    try:
+        Pair(layer, case.config)
+    except DoesNotFit:
+        return False
+    return True
 
 
 @cache
@@ -105,8 +127,9 @@ def _layers(chip: str, batch: int | None, network: str) -> tuple[TrainingLayer, 
 
 
 @cache
-def _ways(layer: TrainingLayer, chip: ChipConfig) -> list[tuple[int, Split]]:
-    return ways(layer, chip, len(chip.cores), tuple(Split))
+def _ways(case: Case, layer: TrainingLayer) -> list[tuple[int, Split]]:
+    config = case.config_for(layer)
+    return ways(layer, config, len(config.cores), tuple(Split))
 
 
 # -- in the model -----------------------------------------------------------------------------------------------------
@@ -116,13 +139,13 @@ Taken = dict[tuple[Order, int, Split], Found | Refused]
 
 
 @cache
-def _searches(chip: ChipConfig) -> Searches:
-    return Searches(chip, SCHEDULES.folder())
+def _searches(case: Case, roomy: bool) -> Searches:
+    return Searches(_chip(case.chip, case.bytes, roomy), SCHEDULES.folder())
 
 
 def taken(case: Case, layer: TrainingLayer) -> Taken | None:
     """What is kept of a layer; None unless that is all."""
-    searches, found = _searches(case.config), Taken()
+    searches, found = _searches(case, not case.fits(layer)), Taken()
     for cores, split in case.ways(layer):
         for order in case.orders(layer):
             one = searches.known(layer, order, cores, split)
@@ -139,7 +162,7 @@ def measure(case: Case, layer: TrainingLayer, on_progress: OnEvent) -> None:
     on_progress(Stage(workload=layer.name, what=f"{case.chip}, {case.config.dram.bytes_per_cycle} bytes a cycle"))
     for cores, split in case.ways(layer):
         for order in case.orders(layer):
-            _searches(case.config).find(layer, order, cores, split)
+            _searches(case, not case.fits(layer)).find(layer, order, cores, split)
 
 
 # -- on the RTL -------------------------------------------------------------------------------------------------------
@@ -196,8 +219,10 @@ def on_rtl(chip: str) -> tuple[Asked, ...]:
                 sizes.setdefault((layer.m, layer.k, layer.n, layer.first), layer)
     some = sorted(sizes.values(), key=lambda layer: (layer.macs, layer.name))
     if len(case.config.cores) > 1:
-        some = [one for one in some if not one.first and all(cores > 1 for cores, _ in case.ways(one))][:count]
-    spread = [some[at * (len(some) - 1) // max(1, count - 1)] for at in range(count)] if len(some) > count else some
+        shared = (one for one in some if not one.first and all(cores > 1 for cores, _ in case.ways(one)))
+        some = list(islice(shared, count))
+    some = [one for one in some if case.fits(one)]
+    spread = [some[at * (len(some) - 1) // (count - 1)] for at in range(count)] if len(some) > count else some
     return tuple(
         Asked(chip, layer, order, cores, split)
         for layer in spread
