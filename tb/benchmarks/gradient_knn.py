@@ -42,10 +42,10 @@ class Predicted:
 
 def predicted(samples: Sequence[Sample], repeats: int = REPEATS) -> list[Predicted]:
     """The predictor on random fifths of the samples; nothing for fewer than ten. Deterministic."""
-    from sklearn.neighbors import KNeighborsClassifier
-
     if len(samples) < 10:
         return []
+    from sklearn.neighbors import KNeighborsClassifier
+
     splits = sorted({split for one in samples for split in one.cycles})
     sizes = np.log2([one.sizes for one in samples])
     labels = np.array([splits.index(one.label) for one in samples])
